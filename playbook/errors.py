@@ -1,0 +1,84 @@
+"""Errors of the playbook. Each says what happened, why, and what to do next."""
+
+from pathlib import Path
+
+
+class PlaybookError(Exception):
+    """Base of every error that the playbook raises on purpose.
+
+    ``what`` happened, ``why`` it matters or came about, ``fix``: what to do next. ``exit_code`` is what the
+    command line returns: 1 a chapter failed, 2 wrong usage, 3 the environment lacks something.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
+        self.what, self.why, self.fix = what, why, fix
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.why:
+            lines.append(f"  why: {self.why}")
+        if self.fix:
+            lines.append(f"  fix: {self.fix}")
+        return "\n".join(lines)
+
+
+class UsageError(PlaybookError):
+    """A wrong name, parameter or option."""
+
+    exit_code = 2
+
+
+class EnvironmentProblem(PlaybookError):
+    """The machine or the installation lacks something."""
+
+    exit_code = 3
+
+
+class ProfileError(UsageError):
+    """A profile with unknown keys or impossible values."""
+
+
+class MissingArtifact(PlaybookError):
+    """An artifact of an earlier stage is not there."""
+
+
+class StaleArtifact(PlaybookError):
+    """An artifact whose inputs or settings have changed since it was made."""
+
+
+class ForeignArtifact(PlaybookError):
+    """An artifact made by another release, for another GPU or world size, or by nobody we know."""
+
+
+class CheckFailed(PlaybookError):
+    """A claim of a chapter that this run did not confirm."""
+
+
+class CheckpointError(PlaybookError):
+    """A checkpoint that cannot be read as it stands."""
+
+
+class EngineError(PlaybookError):
+    """The engine refused a request or could not run."""
+
+
+class ServerError(PlaybookError):
+    """The inference server did not start, died, or did not stop."""
+
+
+class RequestRefused(PlaybookError):
+    """The server answered a request with an error."""
+
+
+class CommandFailed(PlaybookError):
+    """A command ended with another exit code than 0."""
+
+    def __init__(
+        self, what: str, *, returncode: int, log_path: Path | None = None, why: str = "", fix: str = ""
+    ) -> None:
+        super().__init__(what, why=why, fix=fix)
+        self.returncode = returncode
+        self.log_path = log_path

@@ -1,0 +1,1 @@
+"""Measurements: quality of a model here, load and kernels in later chapters."""

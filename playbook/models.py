@@ -1,0 +1,105 @@
+"""The shapes of the models that the course knows, and what follows from them by arithmetic.
+
+Shapes are data with a source (``models.yml``); every number in chapter 01 is computed from them.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from playbook.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+BYTES_PER_ELEMENT = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "int8": 1}
+
+
+class ModelShape(BaseModel):
+    """Architecture of a Llama-3 model, in the field names of its Hugging Face ``config.json``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    hf_id: str
+    source: str
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    vocab_size: int
+    max_position_embeddings: int
+    rope_theta: float
+    rms_norm_eps: float
+    tie_word_embeddings: bool = False
+    download_gb: float = 0.0
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def linear_parameters(self) -> int:
+        """Weights of the linear layers inside the blocks: what FP8 quantizes."""
+        kv_width = self.num_key_value_heads * self.head_dim
+        attention = self.hidden_size * (2 * self.hidden_size + 2 * kv_width)
+        mlp = 3 * self.hidden_size * self.intermediate_size
+        return self.num_hidden_layers * (attention + mlp)
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Token embedding and ``lm_head``: they stay in 16 bits."""
+        return (1 if self.tie_word_embeddings else 2) * self.vocab_size * self.hidden_size
+
+    @property
+    def norm_parameters(self) -> int:
+        return (2 * self.num_hidden_layers + 1) * self.hidden_size
+
+    @property
+    def parameters(self) -> int:
+        return self.linear_parameters + self.embedding_parameters + self.norm_parameters
+
+    def weight_bytes(self, qformat: str) -> int:
+        """Bytes of the checkpoint's weights: linear layers in ``qformat``, the rest in BF16 (scales neglected)."""
+        element = BYTES_PER_ELEMENT["bfloat16" if qformat == "full_prec" else qformat]
+        return self.linear_parameters * element + 2 * (self.embedding_parameters + self.norm_parameters)
+
+    def kv_bytes_per_token(self, dtype: str) -> int:
+        """Bytes of keys and values that one token adds: layers x 2 x KV heads x head size x element size."""
+        per_layer = 2 * self.num_key_value_heads * self.head_dim * BYTES_PER_ELEMENT[dtype]
+        return self.num_hidden_layers * per_layer
+
+
+@cache
+def model_shapes() -> dict[str, ModelShape]:
+    """Every known model, by name."""
+    entries = yaml.safe_load(Path(__file__).with_name("models.yml").read_text(encoding="utf-8"))
+    return {name: ModelShape(name=name, **entry) for name, entry in entries.items()}
+
+
+def model_shape(name: str) -> ModelShape:
+    """The shape of model ``name``; :class:`UsageError` for one that the course does not know."""
+    shapes = model_shapes()
+    if name not in shapes:
+        raise UsageError(f"unknown model {name!r}", fix=f"use one of: {', '.join(shapes)}")
+    return shapes[name]
+
+
+def model_weight(folder: Path, name: str) -> "torch.Tensor":
+    """One tensor of a Hugging Face model folder, whichever of its safetensors files holds it, as stored."""
+    from safetensors import safe_open
+
+    index = folder / "model.safetensors.index.json"
+    known = json.loads(index.read_text(encoding="utf-8"))["weight_map"] if index.is_file() else {}
+    with safe_open(folder / known.get(name, "model.safetensors"), "pt") as file:
+        if name not in file.keys():  # noqa: SIM118 - safe_open is not a mapping
+            raise UsageError(
+                f"{folder} has no tensor {name!r}", fix="names look like model.layers.0.mlp.down_proj.weight"
+            )
+        tensor: torch.Tensor = file.get_tensor(name)
+    return tensor

@@ -1,0 +1,169 @@
+"""Profiles: one YAML file says which machine, model, precision, parallelism and limits a run has."""
+
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from playbook.errors import ProfileError
+from playbook.models import ModelShape, model_shape
+
+PROFILES_DIR = Path(__file__).parent / "profiles"
+
+
+class Gpu(BaseModel):
+    """What a profile needs to know of a GPU."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    architecture: str
+    memory_gib: float
+    fp8: bool
+    source: str
+
+
+@cache
+def gpus() -> dict[str, Gpu]:
+    """The GPUs that profiles may name."""
+    entries = yaml.safe_load((PROFILES_DIR / "gpus.yaml").read_text(encoding="utf-8"))
+    return {name: Gpu(**entry) for name, entry in entries.items()}
+
+
+class Profile(BaseModel):
+    """One machine and one way to serve one model on it. Fields carry the names of the tools' flags."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(description="name of the profile: also its folder in the workspace")
+    lane: Literal["embedded", "tensorrt_llm"] = Field(description="what does the work: this CPU, or TensorRT-LLM")
+    release: str = Field("0.12.0", description="TensorRT-LLM release whose commands and templates are used")
+    model: str = Field(description="tiny, llama-3-8b-instruct or llama-3-70b-instruct")
+    instance: str = Field("this machine", description="instance type")
+    usd_per_hour: float = Field(0.0, ge=0, description="price of the instance, for cost estimates")
+    price_source: str = Field("", description="where the price comes from, and when")
+    gpu: str = Field("none", description="GPU type, see playbook/profiles/gpus.yaml")
+    gpu_count: int = Field(0, ge=0, description="GPUs of the machine")
+    runner: Literal["docker", "native"] = Field("native", description="run commands in the container or on the host")
+    dtype: Literal["bfloat16", "float16"] = Field("bfloat16", description="compute type of what is not quantized")
+    qformat: Literal["fp8", "int8_sq", "full_prec"] = Field("fp8", description="quantization of the linear layers")
+    kv_cache_dtype: Literal["fp8", "int8", "auto"] = Field("fp8", description="KV cache precision; auto: as dtype")
+    tp: int = Field(1, ge=1, description="tensor parallelism")
+    pp: int = Field(1, ge=1, description="pipeline parallelism")
+    calib_samples: int = Field(512, ge=1, description="texts shown to the model during calibration")
+    calib_max_length: int = Field(512, ge=8, description="tokens per calibration text")
+    max_batch_size: int = Field(64, ge=1, description="requests in flight at once")
+    max_num_tokens: int = Field(8192, ge=1, description="tokens per engine step, all requests together")
+    max_input_len: int = Field(2048, ge=1, description="tokens of the longest prompt")
+    max_seq_len: int = Field(4096, ge=2, description="tokens of the longest prompt and answer together")
+    kv_cache_free_gpu_mem_fraction: float = Field(0.9, gt=0, lt=1, description="share of free memory for the KV cache")
+    decoupled: bool = Field(True, description="several answers per request: needed for streaming")
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the engine: TP x PP."""
+        return self.tp * self.pp
+
+    @property
+    def shape(self) -> ModelShape:
+        return model_shape(self.model)
+
+    @property
+    def gpu_arch(self) -> str:
+        """What an engine of this profile is compiled for."""
+        return gpus()[self.gpu].architecture
+
+    @model_validator(mode="after")
+    def refuse_the_impossible(self) -> "Profile":
+        shape = self.shape
+        if self.gpu not in gpus():
+            raise ValueError(f"gpu {self.gpu!r} is unknown; known: {', '.join(gpus())}")
+        if shape.num_attention_heads % self.tp:
+            raise ValueError(
+                f"tp {self.tp} does not divide the {shape.num_attention_heads} attention heads of {self.model}; "
+                f"use {_divisors(shape.num_attention_heads)}"
+            )
+        if shape.num_hidden_layers % self.pp:
+            raise ValueError(f"pp {self.pp} does not divide the {shape.num_hidden_layers} layers of {self.model}")
+        if self.max_input_len >= self.max_seq_len:
+            raise ValueError(
+                f"max_input_len {self.max_input_len} leaves no room for an answer in max_seq_len {self.max_seq_len}; "
+                "max_seq_len counts prompt and answer"
+            )
+        if self.max_seq_len > shape.max_position_embeddings:
+            raise ValueError(
+                f"max_seq_len {self.max_seq_len} is above the {shape.max_position_embeddings} positions "
+                f"that {self.model} was trained on"
+            )
+        if self.lane == "tensorrt_llm":
+            self._refuse_impossible_gpus()
+        return self
+
+    def _refuse_impossible_gpus(self) -> None:
+        gpu = gpus()[self.gpu]
+        if self.world_size > self.gpu_count:
+            raise ValueError(
+                f"tp {self.tp} x pp {self.pp} needs {self.world_size} GPUs and the machine has {self.gpu_count}; "
+                "lower tp or pp, or take a larger instance"
+            )
+        if "fp8" in (self.qformat, self.kv_cache_dtype) and not gpu.fp8:
+            raise ValueError(
+                f"{self.gpu} ({gpu.architecture}) has no FP8 units; use qformat int8_sq, or an H100, H200 or L4"
+            )
+        per_gpu_gib = self.shape.weight_bytes(_stored(self.qformat)) / self.world_size / 2**30
+        if per_gpu_gib > gpu.memory_gib:
+            raise ValueError(
+                f"{self.model} in {self.qformat} is {per_gpu_gib:.0f} GiB per GPU and {self.gpu} has "
+                f"{gpu.memory_gib:.0f} GiB; raise tp or pp"
+            )
+
+
+def _stored(qformat: str) -> str:
+    return {"int8_sq": "int8"}.get(qformat, qformat)
+
+
+def _divisors(number: int) -> str:
+    return ", ".join(str(n) for n in range(1, number + 1) if number % n == 0)
+
+
+def profile_names() -> list[str]:
+    """Profiles that ship with the playbook."""
+    return sorted(path.stem for path in PROFILES_DIR.glob("*.yml"))
+
+
+def load_profile(name: str, release: str = "") -> Profile:
+    """Read a shipped profile by name, or a user's own YAML file by path; ``release`` overrides the file's.
+
+    Raises :class:`ProfileError` for an unknown name, an unknown key or an impossible value.
+    """
+    path = Path(name) if name.endswith((".yml", ".yaml")) else PROFILES_DIR / f"{name}.yml"
+    if not path.is_file():
+        raise ProfileError(
+            f"no profile {name!r}",
+            why=f"there is no file {path}" if path.parent != PROFILES_DIR else "it is not one that ships",
+            fix=f"use one of {', '.join(profile_names())}, or the path of your own .yml",
+        )
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(settings, dict):
+            raise ProfileError(f"{path} is not a profile", why="it holds no keys", fix="start from profiles/p5.yml")
+        return Profile(**{"name": path.stem, **settings, **({"release": release} if release else {})})
+    except yaml.YAMLError as error:
+        raise ProfileError(f"{path} is not valid YAML", why=str(error), fix="mend the line it names") from error
+    except ValidationError as error:
+        raise ProfileError(f"profile {path.name} is refused", why=_reasons(error), fix=f"edit {path}") from error
+
+
+def _reasons(error: ValidationError) -> str:
+    reasons = []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"])
+        message = problem["msg"].removeprefix("Value error, ")
+        reason = f"{key}: {message}" if key else message
+        if problem["type"] == "extra_forbidden":
+            near = get_close_matches(key, Profile.model_fields, n=1)
+            reason = f"unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else "")
+        reasons.append(reason)
+    return "; ".join(reasons)
