@@ -1,0 +1,129 @@
+"""Executes a recipe's commands, natively or through docker: shown, streamed, logged, and explained when they fail."""
+
+import os
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from playbook.errors import CommandFailed, EnvironmentProblem
+from playbook.lanes.tensorrt_llm.failures import diagnose
+from playbook.processes import stream_command
+from playbook.recipes.command import HOST, Command, Paths, on_host
+
+KEPT_LINES = 400  # for the diagnosis: a traceback of eight ranks fits
+SHOWN_LINES = 15
+HIDDEN = "[hidden]"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """A command that ended with exit code 0. ``output`` holds its last lines."""
+
+    command: Command
+    seconds: float
+    log_path: Path
+    output: str
+
+
+def execute(command: Command, paths: Paths, log_path: Path, *, echo: Callable[[str], None] = print) -> Execution:
+    """Run ``command`` to its end: every line to ``echo`` and to ``log_path``, values of its secrets to neither.
+
+    Raises :class:`CommandFailed` with what a known failure means and how to mend it.
+    """
+    require_program(command)
+    executed = on_host(command, paths)
+    lines: deque[str] = deque(maxlen=KEPT_LINES)
+    started = time.monotonic()
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with log_path.open("a", encoding="utf-8") as log:
+        take = _taker(command, lines, log, echo)
+        try:
+            stream_command(
+                executed.argv, env=dict(executed.env), cwd=Path(executed.cwd) if executed.cwd else None, echo=take
+            )
+        except CommandFailed as error:
+            raise explained(command, "\n".join(lines), error.returncode, log_path) from None  # its text has no filter
+    seconds = time.monotonic() - started
+    echo(f"{command.tool}: exit code 0 after {seconds:.1f} s, log in {log_path}")
+    return Execution(command, seconds, log_path, "\n".join(lines))
+
+
+def execute_all(commands: Iterable[Command], paths: Paths, log_folder: Path, *, writes: Path) -> list[Execution]:
+    """Run the commands in order, each with a log of its own; ``writes`` is the folder that they fill.
+
+    Containers write as root: what they left is handed to this user, also after a failure.
+    """
+    last: Command | None = None
+    executions = []
+    try:
+        for number, command in enumerate(commands):
+            last = command
+            log_path = log_folder / f"{command.stage}-{number}-{Path(command.tool).stem}.log"
+            executions.append(execute(command, paths, log_path))
+    finally:
+        if last is not None and last.where != HOST and os.getuid() != 0:
+            owner = f"{os.getuid()}:{os.getgid()}"
+            chown = ("chown", "--recursive", owner, str(writes))
+            execute(Command("own", "chown", chown, last.where), paths, log_folder / "own.log", echo=lambda _: None)
+    return executions
+
+
+def explained(command: Command, output: str, returncode: int, log_path: Path) -> CommandFailed:
+    """The error for a failed command: its known cause and fix, else its last lines."""
+    finding = diagnose(output, returncode)
+    what = f"{command.tool} ended with exit code {returncode} (stage {command.stage})"
+    shown = "\n    ".join(["its last lines:", *output.splitlines()[-SHOWN_LINES:]])
+    if finding is None:
+        return CommandFailed(
+            what, returncode=returncode, log_path=log_path, why=shown, fix=f"read the whole output in {log_path}"
+        )
+    return CommandFailed(
+        f"{what}: {finding.rule}",
+        returncode=returncode,
+        log_path=log_path,
+        why=f"{finding.cause} ({finding.source})\n    {shown}",
+        fix=f"{finding.fix}; the whole output is in {log_path}",
+    )
+
+
+def require_program(command: Command) -> None:
+    """Refuse before anything starts if docker, or natively the tool, is not on this machine."""
+    if command.where != HOST and shutil.which("docker") is None:
+        raise EnvironmentProblem(
+            "docker is not on this machine",
+            why=f"{command.tool} runs in {command.where}",
+            fix="install docker and nvidia-container-toolkit, or set runner: native inside the container",
+        )
+    if command.where == HOST and shutil.which(command.argv[0]) is None:
+        raise EnvironmentProblem(
+            f"{command.argv[0]} is not on this machine",
+            why=f"stage {command.stage} runs {command.tool} on the host",
+            fix="install it; or, for TensorRT-LLM's own tools, set runner: docker in the profile",
+        )
+
+
+def redacted(text: str, secrets: Mapping[str, str]) -> str:
+    for value in secrets.values():
+        text = text.replace(value, HIDDEN)
+    return text
+
+
+def secret_values(command: Command) -> dict[str, str]:
+    return {name: os.environ[name] for name in command.secrets if os.environ.get(name)}
+
+
+def _taker(command: Command, lines: deque[str], log: TextIO, echo: Callable[[str], None]) -> Callable[[str], None]:
+    secrets = secret_values(replace(command, secrets=(*command.secrets, "HF_TOKEN")))
+
+    def take(line: str) -> None:
+        clean = redacted(line, secrets)
+        lines.append(clean)
+        log.write(clean + "\n")
+        log.flush()
+        echo(clean)
+
+    return take
