@@ -87,8 +87,8 @@ class Artifact:
 
     def __str__(self) -> str:
         state = "up to date" if self.up_to_date else "made"
-        size_mb = self.total_bytes / 1e6
-        return f"{self.path.name}: {state} · {len(self.manifest.files)} files · {size_mb:.1f} MB"
+        size = f"{self.total_bytes / 1e6:.1f} MB" if self.total_bytes >= 1e5 else f"{self.total_bytes / 1e3:.1f} kB"
+        return f"{self.path.name}: {state} · {len(self.manifest.files)} files · {size}"
 
 
 def make(folder: Path, origin: Origin, write: Callable[[Path], None]) -> Artifact:

@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -154,6 +154,16 @@ def load_profile(name: str, release: str = "") -> Profile:
         raise ProfileError(f"{path} is not valid YAML", why=str(error), fix="mend the line it names") from error
     except ValidationError as error:
         raise ProfileError(f"profile {path.name} is refused", why=_reasons(error), fix=f"edit {path}") from error
+
+
+def changed(profile: Profile, **settings: Any) -> Profile:
+    """``profile`` with other settings, checked again; empty ones (0, "") are left alone. :class:`ProfileError`."""
+    given = {key: value for key, value in settings.items() if value}
+    try:
+        return Profile(**{**profile.model_dump(), **given}) if given else profile
+    except ValidationError as error:
+        asked = ", ".join(f"{key}={value}" for key, value in given.items())
+        raise ProfileError(f"{asked} is refused: {_reasons(error)}", fix="choose other values") from error
 
 
 def _reasons(error: ValidationError) -> str:

@@ -1,0 +1,25 @@
+# `make setup` makes the environments; every other target is one line that calls the `playbook` command line,
+# which does the same without make: .venv/bin/playbook --help
+PLAYBOOK := .venv/bin/playbook
+OPTIONS = $(if $(PROFILE),--profile $(PROFILE)) $(if $(RELEASE),--release $(RELEASE)) $(if $(WORKSPACE),--workspace $(WORKSPACE))
+
+.PHONY: help setup course test lab clean
+.DEFAULT_GOAL := help
+
+help:    ## Show this help
+	@sed -n 's/^\([a-z]*\): .*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup:   ## Make .venv and .envs/triton; every target below does it when something is missing
+	@python3 playbook/bootstrap.py
+
+course: setup  ## Run the course: [PROFILE=p5] [RELEASE=0.12.0] [WORKSPACE=dir] [ARGS="05 --keep-going"]
+	@$(PLAYBOOK) run $(OPTIONS) $(ARGS)
+
+test: setup    ## Run everything that CI checks: [ARGS="-k triton"] goes to pytest
+	@$(PLAYBOOK) test $(ARGS)
+
+lab: setup     ## Open JupyterLab on the course
+	@$(PLAYBOOK) lab $(ARGS)
+
+clean:   ## Remove workspace/, runs/ and caches; [ARGS=--all] the environments as well
+	@if [ -x $(PLAYBOOK) ]; then $(PLAYBOOK) clean $(ARGS); fi

@@ -1,0 +1,34 @@
+"""Makes plain `pytest --nbval notebooks/` judge the course as CI does: a fresh workspace, the same environment."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+NBVAL_DEFAULT_CELL_TIMEOUT_S = 2000
+CELL_TIMEOUT_S = 300
+scratch = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    option = config.option
+    if not (getattr(option, "nbval", False) or getattr(option, "nbval_lax", False)):
+        return
+    from playbook.kernel_env import kernel_environment
+
+    folder = Path(tempfile.mkdtemp(prefix="playbook-nbval-"))
+    config.stash[scratch] = folder
+    workspace = Path(os.environ.get("PLAYBOOK_WORKSPACE") or folder / "workspace")
+    os.environ.update(kernel_environment(lane="embedded", workspace=workspace, scratch=folder))
+    option.nbval_sanitize_with = option.nbval_sanitize_with or str(config.rootpath / "tests" / "nbval_sanitize.cfg")
+    option.nbval_current_env = option.nbval_current_env or not option.nbval_kernel_name
+    # nbval learns of a dead kernel only by this limit.
+    if option.nbval_cell_timeout == NBVAL_DEFAULT_CELL_TIMEOUT_S:
+        option.nbval_cell_timeout = CELL_TIMEOUT_S
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if folder := config.stash.get(scratch, None):
+        shutil.rmtree(folder)

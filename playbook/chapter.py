@@ -1,0 +1,148 @@
+"""What every chapter shares: its opening, its checks, its results, the panel for a P5, and its clean-up."""
+
+import atexit
+import os
+import platform
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from playbook.artifact import Artifact
+from playbook.errors import CheckFailed
+from playbook.preflight import usable_cores
+from playbook.profile import Profile, load_profile
+from playbook.releases import load_release
+from playbook.stages import Workspace, require
+
+RESULT_MIME = "application/vnd.playbook.result+json"
+P5_PROFILE = "p5"  # whose commands a panel shows when the chapter itself runs on the embedded lane
+
+
+class Lab:
+    """One run of one chapter: made by :func:`start`, used by its cells, ended by :meth:`close`."""
+
+    def __init__(self, chapter: str, workspace: Workspace) -> None:
+        self.chapter = chapter
+        self.workspace = workspace
+        self._checks = 0
+        self._closers: list[tuple[str, Callable[[], object]]] = []
+        atexit.register(self._close_all)
+
+    @property
+    def profile(self) -> Profile:
+        return self.workspace.profile
+
+    @property
+    def embedded(self) -> bool:
+        """True when this machine's CPU does the work, not TensorRT-LLM."""
+        return self.profile.lane == "embedded"
+
+    def card(self) -> None:
+        """Print where this chapter runs, in six lines."""
+        profile = self.profile
+        gpu = f"{profile.gpu_count} x {profile.gpu}" if profile.gpu_count else "no GPU"
+        print(f"chapter    {self.chapter}")
+        formats = f"{profile.qformat} weights, {profile.kv_cache_dtype} KV cache"
+        print(f"profile    {profile.name}: {profile.model}, {formats}")
+        print(f"lane       {profile.lane} ({gpu}, TP {profile.tp} x PP {profile.pp})")
+        print(f"release    TensorRT-LLM {profile.release}")
+        print(f"machine    {platform.system()} {platform.machine()}, {usable_cores()} cores")
+        print(f"workspace  {self.workspace.root}")
+
+    def require(self, name: str) -> Artifact:
+        """Return an earlier chapter's artifact, or raise the error that names that chapter."""
+        return require(self.workspace, name)
+
+    def check(self, claim: str, holds: object, detail: str = "") -> None:
+        """Confirm ``claim`` or raise :class:`CheckFailed`: a chapter never goes on after a false claim."""
+        if not holds:
+            raise CheckFailed(
+                f"check failed: {claim}",
+                why=detail or "this run did not confirm it",
+                fix="see the table 'If it went wrong' in this chapter",
+            )
+        self._checks += 1
+        print(f"✓ {claim}" + (f" ({detail})" if detail else ""))
+
+    def result(self, name: str, value: float | int | str, unit: str = "", origin: str = "measured here") -> None:
+        """Show a key result and hand it to the runner's report."""
+        from IPython.display import display
+
+        result = {"name": name, "value": value, "unit": unit, "origin": origin}
+        text = f"{name} = {value} {unit}".rstrip() + f" [{origin}]"
+        display({RESULT_MIME: result, "text/plain": text}, raw=True)  # type: ignore[no-untyped-call]
+
+    def panel(self, *stages: str) -> None:
+        """Show the commands that these stages run on a P5: this profile's, or ``p5``'s on the embedded lane."""
+        from IPython.display import Markdown, display
+
+        from playbook.panel import panel_markdown
+
+        profile = load_profile(P5_PROFILE, self.profile.release) if self.embedded else self.profile
+        display(Markdown(panel_markdown(profile, stages)))  # type: ignore[no-untyped-call]
+
+    def on_close(self, what: str, close: Callable[[], object]) -> None:
+        """Register something to end: it is closed at the clean-up cell, or when the kernel exits."""
+        self._closers.append((what, close))
+
+    def close(self) -> None:
+        """End what this chapter started, in reverse order, and say what is left. Safe to run twice, or first."""
+        ended = self._close_all()
+        print(f"ended: {', '.join(ended) if ended else 'nothing was running'}")
+        print(f"checks passed: {self._checks}")
+        kept = sorted(path.parent.name for path in self.workspace.folder("").glob("*/manifest.json"))
+        print(f"kept in the workspace: {', '.join(kept) if kept else 'nothing yet'}")
+        print("still billing: nothing" if self.embedded else "still billing: the instance itself, until you stop it")
+
+    def _close_all(self) -> list[str]:
+        ended: list[str] = []
+        with ExitStack() as stack:  # calls every one, in reverse order, even when one of them fails
+            for what, close in self._closers:
+                stack.callback(close)
+                ended.insert(0, what)
+            self._closers = []
+        return ended
+
+
+def start(chapter: str, *, profile: str, workspace: str = "", release: str = "") -> Lab:
+    """Open chapter ``chapter``: read the profile and fix the workspace. Computes nothing and costs nothing.
+
+    Empty ``workspace`` means ``$PLAYBOOK_WORKSPACE``, else ``workspace`` beside the notebooks' folder; empty
+    ``release`` means the profile's.
+    """
+    chosen = load_profile(profile, release)
+    load_release(chosen.release)  # an unknown release is refused here, not in the middle of a chapter
+    _settle_libraries(chosen.lane)
+    root = workspace or os.environ.get("PLAYBOOK_WORKSPACE", "") or default_workspace()
+    return Lab(chapter, Workspace(Path(root).expanduser().resolve(), chosen))
+
+
+def _settle_libraries(lane: str) -> None:
+    """Progress bars clutter stored outputs; and a tiny model on two busy threads waits more than it computes."""
+    if "transformers" in sys.modules:
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+    if lane != "embedded":
+        return
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(1)
+    else:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def default_workspace() -> Path:
+    """``./workspace``; when JupyterLab or papermill stands in ``notebooks/``, the one beside it."""
+    here = Path.cwd()
+    return (here.parent if here.name == "notebooks" else here) / "workspace"
+
+
+def table(rows: list[dict[str, Any]]) -> Any:
+    """A pandas table without an index column, one row per dictionary."""
+    import pandas as pd
+
+    return pd.DataFrame(rows).set_index(next(iter(rows[0])))

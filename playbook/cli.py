@@ -1,0 +1,256 @@
+"""The `playbook` command line. Exit status: 0 ok, 1 a chapter failed, 2 usage, 3 environment, 130 interrupted."""
+
+import errno
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec
+
+import typer
+from rich.markup import escape
+
+from playbook.errors import EnvironmentProblem, PlaybookError
+from playbook.notebooks import chapter, chapters, parameters, project_root, read
+
+if TYPE_CHECKING:
+    from playbook.runner import ChapterResult
+
+P = ParamSpec("P")
+INTERRUPTED = 130
+CACHES = (".pytest_cache", ".mypy_cache", ".ruff_cache", ".import_linter_cache", "build")
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+ChapterNames = Annotated[list[str] | None, typer.Argument(help="Chapters, such as 02 05; all of them by default.")]
+ProfileOption = Annotated[str, typer.Option(help="local, p5, p5-8b, or your own .yml.")]
+ReleaseOption = Annotated[str, typer.Option(help="TensorRT-LLM release; the profile's by default.")]
+WorkspaceOption = Annotated[Path | None, typer.Option(help="Artifacts; default $PLAYBOOK_WORKSPACE, else ./workspace.")]
+Values = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="A parameter of the chapters.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of this run; a new one under runs/ by default.")]
+Seconds = Annotated[int | None, typer.Option(min=1, help="Seconds; the default depends on the profile's lane.")]
+
+
+def reporting(command: Callable[P, None]) -> Callable[P, None]:
+    """Show a PlaybookError as what, why and fix, without a traceback, and exit with its status."""
+
+    @wraps(command)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler)
+        try:
+            command(*args, **kwargs)
+        except PlaybookError as error:
+            leave(error)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            leave(EnvironmentProblem(f"the disk is full: {error}", fix="free space, or use --workspace and --out"))
+        except KeyboardInterrupt:
+            typer.echo("interrupted; everything that was started has ended", err=True)
+            sys.exit(INTERRUPTED)
+
+    return wrapper
+
+
+@app.callback()
+def main() -> None:
+    """Llama-3 in FP8, step by step: run the course, record its outputs, test it."""
+
+
+def leave(error: PlaybookError) -> NoReturn:
+    typer.echo(str(error), err=True)
+    sys.exit(error.exit_code)
+
+
+@app.command("run")
+@reporting
+def run_command(
+    names: ChapterNames = None,
+    profile: ProfileOption = "",
+    release: ReleaseOption = "",
+    workspace: WorkspaceOption = None,
+    values: Values = None,
+    out: Out = None,
+    start: Annotated[str, typer.Option("--from", metavar="CHAPTER", help="Skip the chapters before this one.")] = "",
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failed chapter.")] = False,
+    cell_timeout: Seconds = None,
+    chapter_timeout: Seconds = None,
+) -> None:
+    """Run chapters in order; writes executed notebooks, results.json and report.html."""
+    from playbook.progress import make_progress
+    from playbook.report import RunFacts, write_report
+    from playbook.runner import new_results, new_run_folder, run
+    from playbook.selection import choose, given_values, make_spec, output_folder
+
+    chosen = choose(names or [], start)
+    given = given_values(values or [], profile=profile, release=release, workspace=workspace)
+    spec, active = make_spec(
+        chosen,
+        given,
+        folder=output_folder(out) if out else project_root() / "runs",
+        keep_going=keep_going,
+        cell_timeout_s=cell_timeout,
+        chapter_timeout_s=chapter_timeout,
+    )
+    if out is None:
+        spec = replace(spec, folder=new_run_folder(spec.folder))
+    started = datetime.now().astimezone().isoformat(timespec="seconds")
+    facts = RunFacts(started, active.name, active.lane, active.release, str(spec.workspace), given)
+    results = new_results(spec)
+    try:
+        run(spec, results, make_progress())
+    finally:
+        page = write_report(spec.folder, facts, results)
+        typer.echo(f"report: {page}")
+    failed = [result for result in results if result.failure]
+    for result in failed:
+        typer.echo(failure_text(result), err=True)
+    if failed:
+        sys.exit(1)
+
+
+@app.command("chapters")
+@reporting
+def chapters_command() -> None:
+    """List the chapters of the course."""
+    for item in chapters():
+        typer.echo(f"{item.number}  {item.title}")
+
+
+@app.command("params")
+@reporting
+def params_command(name: Annotated[str, typer.Argument(metavar="CHAPTER", help="Such as 05.")]) -> None:
+    """List a chapter's typed parameters."""
+    from rich.console import Console
+    from rich.table import Table
+
+    item = chapter(name)
+    table = Table("parameter", "type", "default", "meaning", title=f"{item.number} {item.title}", box=None)
+    for parameter in parameters(read(item.path)):
+        table.add_row(parameter.name, escape(parameter.type), escape(repr(parameter.default)), escape(parameter.help))
+    Console().print(table)
+
+
+@app.command("record")
+@reporting
+def record_command(
+    names: ChapterNames = None,
+    workspace: WorkspaceOption = None,
+) -> None:
+    """Run on the embedded lane, and write the outputs back into notebooks/.
+
+    Without a workspace the chapters before those named run too, in a fresh one.
+    """
+    from playbook.notebook_checks import static_problems
+    from playbook.progress import make_progress
+    from playbook.record import record
+    from playbook.runner import new_results, run
+    from playbook.selection import choose, make_spec
+
+    wanted = choose(names or [])
+    to_run = wanted if workspace else [item for item in chapters() if item.number <= wanted[-1].number]
+    with tempfile.TemporaryDirectory(prefix="playbook-record-") as folder:
+        space = workspace or Path(folder, "workspace")
+        spec, _ = make_spec(to_run, {"workspace": str(space)}, folder=Path(folder, "run"))
+        spec.folder.mkdir()
+        results = new_results(spec)
+        run(spec, results, make_progress())
+        problems = []
+        for item, result in zip(to_run, results, strict=True):
+            if result.failure:
+                typer.echo(failure_text(result), err=True)
+            elif item in wanted and result.status == "ok":
+                record(item.path, spec.folder / result.notebook, workspace=spec.workspace)
+                typer.echo(f"recorded {item.path.name}")
+                problems += [f"{item.path.name}: {problem}" for problem in static_problems(read(item.path))]
+    for problem in problems:
+        typer.echo(problem, err=True)
+    if problems or any(result.failure for result in results):
+        sys.exit(1)
+
+
+@app.command("lab", context_settings=PASS_ON)
+@reporting
+def lab_command(context: typer.Context) -> None:
+    """Open JupyterLab on the course; further options go to JupyterLab."""
+    from playbook.kernel_env import interactive_environment
+
+    root = project_root()
+    first = chapters()[0].path.relative_to(root)
+    argv = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={root}", f"--LabApp.default_url=/lab/tree/{first}"]
+    os.execve(sys.executable, [*argv, *context.args], os.environ | interactive_environment())
+
+
+@app.command("test", context_settings=PASS_ON)
+@reporting
+def test_command(context: typer.Context) -> None:
+    """Run everything that CI checks; further options go to pytest."""
+    tools = Path(sys.executable).parent
+    steps = [
+        [sys.executable, "-m", "ruff", "check"],
+        [sys.executable, "-m", "ruff", "format", "--check"],
+        [sys.executable, "-m", "mypy", "playbook"],
+        [str(tools / "lint-imports")],
+        [sys.executable, "-m", "pytest", *context.args],
+    ]
+    failed = [step for step in steps if not passes(step)]
+    for step in failed:
+        typer.echo(f"failed: {shlex.join(step)}", err=True)
+    if failed:
+        sys.exit(1)
+    typer.echo("all checks passed")
+
+
+def passes(argv: Sequence[str]) -> bool:
+    """Show a command, run it in the project's root, and say whether it succeeded."""
+    typer.echo(f"$ {shlex.join(argv)}")
+    try:
+        return subprocess.run(argv, cwd=project_root(), check=False).returncode == 0
+    except FileNotFoundError as error:
+        raise EnvironmentProblem(
+            f"{argv[0]} is not installed", why="the tests need the development tools", fix="run: make setup"
+        ) from error
+
+
+@app.command("clean")
+@reporting
+def clean_command(
+    everything: Annotated[bool, typer.Option("--all", help="Also .venv and .envs; making them takes minutes.")] = False,
+) -> None:
+    """Remove workspace/, runs/ and caches of this checkout."""
+    root = project_root()
+    folders = [root / name for name in ("workspace", "runs", *CACHES)]
+    for source in ("playbook", "tests", "notebooks"):
+        folders += [*(root / source).rglob("__pycache__"), *(root / source).rglob(".ipynb_checkpoints")]
+    if everything:
+        folders += [root / ".venv", root / ".envs"]
+    for folder in folders:
+        if folder.is_symlink():
+            typer.echo(f"left alone: {folder} is a link")
+        elif folder.is_dir():
+            shutil.rmtree(folder)
+            if folder.parent == root:
+                typer.echo(f"removed {folder.relative_to(root)}/")
+
+
+def failure_text(result: "ChapterResult") -> str:
+    """A failed chapter as what, why and fix."""
+    failure = result.failure
+    assert failure is not None
+    where = f" in code cell {failure.cell}" if failure.cell else ""
+    what = f"{result.chapter} failed{where} ({failure.kind}): {failure.what}"
+    return str(PlaybookError(what, why=failure.why, fix=failure.fix))
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,1 @@
+"""The ``tensorrtllm`` backend of the embedded lane: OpenVINO GenAI behind TensorRT-LLM's tensors."""

@@ -1,0 +1,49 @@
+"""What the python models share: Triton's requests and responses as numpy arrays and strings."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+TRUE, FALSE = frozenset({"true", "1", "t", "y", "yes"}), frozenset({"false", "0", "f", "n", "no"})
+
+
+def parameters(args: Mapping[str, str]) -> dict[str, str]:
+    """The model's string parameters; unfilled ones, still ``${...}``, are left out, and so are empty ones."""
+    config = json.loads(args["model_config"])
+    values = {key: value["string_value"] for key, value in config["parameters"].items()}
+    return {key: value for key, value in values.items() if value and "${" not in value}
+
+
+def flag(values: Mapping[str, str], name: str, default: bool) -> bool:
+    """A boolean parameter, spelled as NVIDIA's models take it. Raises ValueError for another word."""
+    word = values.get(name, str(default)).lower()
+    if word not in TRUE | FALSE:
+        raise ValueError(f"parameter {name} is {values[name]!r}: write true or false")
+    return word in TRUE
+
+
+def outputs(args: Mapping[str, str]) -> dict[str, str]:
+    """Declared outputs: name -> Triton data type."""
+    return {output["name"]: output["data_type"] for output in json.loads(args["model_config"])["output"]}
+
+
+def arrays(request: Any) -> dict[str, np.ndarray]:
+    """Input name -> array; optional inputs that were not sent are absent."""
+    return {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+
+
+def text(value: object) -> str:
+    """One element of a TYPE_STRING tensor. Raises ValueError if its bytes are not UTF-8."""
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"text is not UTF-8: {error}") from error
+
+
+def objects(texts: list[str]) -> np.ndarray:
+    """A one-dimensional TYPE_STRING tensor; clients take its element 0."""
+    return np.array([text.encode("utf-8") for text in texts], dtype=np.object_)

@@ -1,0 +1,53 @@
+"""A running Triton server for tests, on an engine of the tiny model."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playbook.lanes.embedded.build import BuildOptions, build_engine
+from playbook.lanes.embedded.triton.repository import ServingOptions, write_repository
+from playbook.lanes.embedded.triton.server import TritonServer
+from playbook.tiny import MODEL_DIR
+
+ENGINE_OPTIONS = BuildOptions(max_batch_size=16, max_num_tokens=1024, max_input_len=256, max_seq_len=768)
+END_ID = 2047
+PROMPTS = [
+    f"{start} {number}" for number in range(4) for start in ("The value of", "Return the", "If the file", "A list of")
+]
+
+
+def build_tiny_engine(folder: Path) -> Path:
+    build_engine(MODEL_DIR, folder, ENGINE_OPTIONS)
+    return folder
+
+
+def write_tiny_repository(folder: Path, engine: Path, release: str = "0.12.0", **options: object) -> Path:
+    serving = ServingOptions(engine_dir=engine, tokenizer_dir=MODEL_DIR, **options)
+    write_repository(folder, release, serving.values())
+    return folder
+
+
+@contextmanager
+def serving(folder: Path, engine: Path, release: str = "0.12.0", **options: object) -> Iterator[TritonServer]:
+    """Write a repository into ``folder`` and serve it."""
+    with TritonServer(write_tiny_repository(folder, engine, release, **options)) as server:
+        yield server
+
+
+def leftovers(pids: tuple[int, ...], regions: set[str]) -> tuple[list[int], list[str]]:
+    """Of these processes and /dev/shm regions, those that are still there."""
+    alive = [pid for pid in pids if Path(f"/proc/{pid}/stat").exists() and not _is_zombie(pid)]
+    return alive, sorted(region for region in regions if Path("/dev/shm", region).exists())
+
+
+def regions_of(pids: tuple[int, ...]) -> set[str]:
+    """Triton's /dev/shm regions that these processes have mapped."""
+    found = set()
+    for pid in pids:
+        maps = Path(f"/proc/{pid}/maps").read_text()
+        found |= {line.rsplit("/", 1)[1] for line in maps.splitlines() if "/dev/shm/triton_" in line}
+    return found
+
+
+def _is_zombie(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"

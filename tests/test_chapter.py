@@ -1,0 +1,111 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import playbook
+from playbook.chapter import RESULT_MIME, Lab, default_workspace
+from playbook.errors import CheckFailed, MissingArtifact, ProfileError, UsageError
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return playbook.start("02", profile="local", workspace=str(tmp_path))
+
+
+def test_card_has_six_lines_and_says_where(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.card()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6
+    assert "no GPU" in lines[2] and str(lab.workspace.root) in lines[5]
+
+
+def test_check_counts_and_a_false_claim_stops(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.check("two is two", 2 == 2, "2")
+    assert capsys.readouterr().out == "✓ two is two (2)\n"
+    with pytest.raises(CheckFailed, match="check failed: two is three") as error:
+        lab.check("two is three", False, "it is 2")
+    assert error.value.why == "it is 2"
+    lab.close()
+    assert "checks passed: 1" in capsys.readouterr().out
+
+
+def test_result_is_readable_and_machine_readable(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[dict[str, object]] = []
+    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
+    lab.result("perplexity", 43.2)
+    assert shown[0]["text/plain"] == "perplexity = 43.2 [measured here]"
+    assert shown[0][RESULT_MIME] == {"name": "perplexity", "value": 43.2, "unit": "", "origin": "measured here"}
+
+
+def test_require_names_the_chapter(lab: Lab) -> None:
+    with pytest.raises(MissingArtifact, match="run chapter 03"):
+        lab.require("engine")
+    with pytest.raises(UsageError, match="no stage makes 'cake'"):
+        lab.require("cake")
+
+
+def test_close_ends_in_reverse_order_and_once(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    ended: list[str] = []
+    lab.on_close("server", lambda: ended.append("server"))
+    lab.on_close("client", lambda: ended.append("client"))
+    lab.close()
+    lab.close()
+    out = capsys.readouterr().out
+    assert ended == ["client", "server"]
+    assert "ended: client, server" in out and "ended: nothing was running" in out
+
+
+def test_one_closer_that_fails_does_not_keep_the_others(lab: Lab) -> None:
+    ended: list[str] = []
+
+    def fail() -> None:
+        raise OSError("cannot stop")
+
+    lab.on_close("server", lambda: ended.append("server"))
+    lab.on_close("client", fail)
+    with pytest.raises(OSError, match="cannot stop"):
+        lab.close()
+    assert ended == ["server"]
+
+
+def test_the_kernels_exit_closes_too(tmp_path: Path) -> None:
+    code = (
+        "import playbook\n"
+        f"lab = playbook.start('05', profile='local', workspace={str(tmp_path)!r})\n"
+        "lab.on_close('server', lambda: print('stopped'))\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out == "stopped\n"
+
+
+def test_workspace_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLAYBOOK_WORKSPACE", str(tmp_path / "env"))
+    assert playbook.start("00", profile="local").workspace.root == tmp_path / "env"
+    assert playbook.start("00", profile="local", workspace=str(tmp_path / "arg")).workspace.root == tmp_path / "arg"
+    monkeypatch.delenv("PLAYBOOK_WORKSPACE")
+    monkeypatch.chdir(tmp_path)
+    assert playbook.start("00", profile="local").workspace.root == tmp_path / "workspace"
+
+
+def test_notebooks_folder_uses_the_workspace_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    assert default_workspace() == tmp_path / "workspace"
+
+
+def test_unknown_profile_and_release_are_refused() -> None:
+    with pytest.raises(ProfileError, match="no profile 'p6'"):
+        playbook.start("00", profile="p6")
+    with pytest.raises(UsageError, match=r"9\.9\.9"):
+        playbook.start("00", profile="local", release="9.9.9")
+
+
+def test_panel_shows_the_p5_commands_of_the_release(lab: Lab) -> None:
+    from playbook.panel import panel_markdown
+
+    old = panel_markdown(playbook.load_profile("p5", "0.12.0"), ["build"])
+    new = panel_markdown(playbook.load_profile("p5", "1.2.1"), ["build"])
+    assert "--use_fused_mlp \\" in old and "--use_fused_mlp enable" in new
+    assert "not run here" in old and "docker run" in old

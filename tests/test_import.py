@@ -1,0 +1,51 @@
+import ast
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import playbook
+
+
+def python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_import_is_light() -> None:
+    heavy = "('torch','openvino','transformers','numpy','pandas','matplotlib','pydantic','boto3','papermill')"
+    assert python(f"import sys, playbook; print([m for m in {heavy} if m in sys.modules])").strip() == "[]"
+    empty, full = (min(_timed(code) for _ in range(3)) for code in ("pass", "import playbook"))
+    assert full - empty < 0.3
+
+
+def _timed(code: str) -> float:
+    started = time.perf_counter()
+    python(code)
+    return time.perf_counter() - started
+
+
+def test_at_most_thirty_names_and_each_loads() -> None:
+    assert len(playbook.__all__) <= 30
+    for name in playbook.__all__:
+        assert getattr(playbook, name) is not None
+
+
+def test_no_name_is_shadowed_by_a_submodule() -> None:
+    modules = {path.stem for path in Path(playbook.__file__).parent.iterdir()}
+    assert set(playbook.__all__) & modules == {"plots"}
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    tree = ast.parse(Path(playbook.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen == set(playbook.__all__)
+
+
+def test_tensorrt_llm_is_never_imported_by_the_package() -> None:
+    for path in Path(playbook.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module or ""]
+            assert not [n for n in names if n.split(".")[0] == "tensorrt_llm"], path

@@ -1,0 +1,264 @@
+"""What is installed is what is locked, what is locked is what is declared, and the package is whole."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+LOCKS = ROOT / "playbook" / "locks"
+TRITON = Path(os.environ.get("PLAYBOOK_TRITON_ENV") or ROOT / ".envs" / "triton")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+# torch's CUDA build requires them, its CPU build does not: it depends on the machine whether they are missed
+CUDA_PACKAGES = {
+    "cuda-bindings",
+    "cuda-toolkit",
+    "nvidia-cudnn-cu13",
+    "nvidia-cusparselt-cu13",
+    "nvidia-nccl-cu13",
+    "nvidia-nvshmem-cu13",
+    "triton",
+}
+
+in_the_course_environment = pytest.mark.skipif(
+    Path(sys.prefix) != ROOT / ".venv", reason="says something of .venv, and another Python runs the tests"
+)
+each_environment = pytest.mark.parametrize("lock", [pytest.param("course", marks=in_the_course_environment), "triton"])
+
+
+def pin_lines(lock: str) -> list[str]:
+    return [line for line in (LOCKS / f"{lock}.txt").read_text().splitlines() if line and not line.startswith("#")]
+
+
+def pins(lock: str) -> dict[str, str]:
+    return dict(line.split("==") for line in pin_lines(lock))
+
+
+def omitted(lock: str) -> set[str]:
+    lines = re.findall(r"^# omitted: (.+?)(?:  +\(.*)?$", (LOCKS / f"{lock}.txt").read_text(), re.MULTILINE)
+    return {name for line in lines for name in line.split()}
+
+
+def installed(lock: str) -> dict[str, Distribution]:
+    """The distributions of the environment of a lock, by normalized name."""
+    path = sys.path
+    if lock == "triton":
+        path = [str(folder) for folder in TRITON.glob("lib/python3.*/site-packages")]
+        if not path:
+            pytest.skip(f"{TRITON} is not there")
+    return {canonicalize_name(distribution.name): distribution for distribution in distributions(path=path)}
+
+
+def declared() -> list[Requirement]:
+    """What the project, its tests and its build require."""
+    dev, build = PROJECT["dependency-groups"]["dev"], PROJECT["build-system"]["requires"]
+    return [Requirement(line) for line in [*PROJECT["project"]["dependencies"], *dev, *build]]
+
+
+def required(lock: str) -> list[tuple[str, Requirement]]:
+    """Every (who, what) required in an environment, directly or not, extras and this machine's markers observed."""
+    here, seen = installed(lock), set()
+    roots = declared() if lock == "course" else [Requirement(line) for line in pin_lines(lock)]
+    found = [("the project", root) for root in roots]
+    for _, requirement in found:  # grows while it is walked
+        name = canonicalize_name(requirement.name)
+        for extra in ("", *requirement.extras):
+            if (name, extra) not in seen and name in here:
+                seen.add((name, extra))
+                lines = [Requirement(line) for line in here[name].requires or []]
+                found += [(name, line) for line in lines if not line.marker or line.marker.evaluate({"extra": extra})]
+    return found
+
+
+# --- the locks
+
+
+@pytest.mark.parametrize("lock", ["course", "triton"])
+def test_every_line_of_a_lock_is_one_exact_version(lock: str) -> None:
+    lines = pin_lines(lock)
+    assert lines == sorted(lines, key=lambda line: line.split("==")[0])
+    assert len(pins(lock)) == len(lines)
+    for line in lines:
+        assert re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", line), f"{line}: a name, == and a version without local tag"
+
+
+@each_environment
+def test_the_environment_satisfies_its_lock(lock: str) -> None:
+    here = {name: distribution.version.split("+")[0] for name, distribution in installed(lock).items()}
+    wrong = {name: (version, here.get(name)) for name, version in pins(lock).items() if here.get(name) != version}
+    assert wrong == {}, "(locked, installed)"
+
+
+@each_environment
+def test_a_lock_holds_all_that_is_required_but_what_it_omits(lock: str) -> None:
+    locked, left_out = pins(lock), omitted(lock)
+    unmet, used = [], set()
+    for who, requirement in required(lock):
+        needed = canonicalize_name(requirement.name)
+        if needed in left_out:
+            used.add(needed)
+        elif needed not in locked or not requirement.specifier.contains(locked[needed], prereleases=True):
+            unmet.append(f"{who} requires {requirement}, locked: {locked.get(needed)}")
+    assert unmet == []
+    assert left_out - used - CUDA_PACKAGES == set(), "omitted, but nothing requires it"
+
+
+@each_environment
+def test_a_lock_holds_nothing_that_nobody_requires(lock: str) -> None:
+    reached = {canonicalize_name(requirement.name) for _, requirement in required(lock)}
+    assert set(pins(lock)) - reached == set()
+
+
+@pytest.mark.parametrize("lock", ["course", "triton"])
+def test_what_a_lock_omits_is_not_locked(lock: str) -> None:
+    assert "openvino-telemetry" in omitted(lock)
+    assert (omitted(lock) | CUDA_PACKAGES) & set(pins(lock)) == set()
+
+
+def test_the_course_lock_is_within_the_declared_ranges() -> None:
+    locked = pins("course")
+    for line in declared():
+        assert line.specifier.contains(locked[canonicalize_name(line.name)], prereleases=True), line
+
+
+def test_the_locks_differ_only_where_the_server_must() -> None:
+    course, triton = pins("course"), pins("triton")
+    assert {name for name in course.keys() & triton.keys() if course[name] != triton[name]} == {"numpy"}
+    assert triton["numpy"].startswith("1.")
+
+
+@each_environment
+def test_every_locked_package_allows_the_oldest_patch_of_every_supported_python(lock: str) -> None:
+    """Debian 12 ships 3.11.2: a package for 3.11.5 and later would end set-up there."""
+    here = installed(lock)
+    allowed = {name: SpecifierSet(here[name].metadata.get("Requires-Python") or "") for name in pins(lock)}
+    for version in ("3.11.0", "3.12.0"):
+        assert version in SpecifierSet(PROJECT["project"]["requires-python"])
+        assert [name for name in allowed if version not in allowed[name]] == []
+
+
+@in_the_course_environment
+def test_telemetry_and_tensorrt_llm_are_not_installed() -> None:
+    for module in ("openvino_telemetry", "tensorrt_llm", "tensorrt"):
+        assert importlib.util.find_spec(module) is None
+    assert [Requirement(line).name for line in PROJECT["project"]["optional-dependencies"]["gpu"]] == ["tensorrt-llm"]
+    assert "tensorrt-llm" not in {line.name for line in declared()}
+
+
+# --- conda
+
+
+def conda_pip_lines() -> list[str]:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    return next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
+
+
+def test_environment_yml_is_in_step_with_the_project() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    python = next(entry for entry in environment["dependencies"] if str(entry).startswith("python="))
+    assert f"{python.removeprefix('python=')}.0" in SpecifierSet(PROJECT["project"]["requires-python"])
+    lines = conda_pip_lines()
+    assert "--requirement playbook/locks/course.txt" in lines
+    assert f"torch=={pins('course')['torch']}+cpu" in lines
+    assert "--editable ." in lines
+
+
+@in_the_course_environment
+@pytest.mark.parametrize("no_deps", ["1", "0"])
+def test_pip_takes_environment_yml_as_conda_hands_it_over(no_deps: str, tmp_path: Path) -> None:
+    """As its head says: satisfied by the lock with PIP_NO_DEPS=1, and not without."""
+    version = installed("course")["torch"].version
+    lines = [line for line in conda_pip_lines() if not line.startswith(("--editable", "--extra-index-url"))]
+    handed = [line if not line.startswith("torch==") else f"torch=={version}" for line in lines]
+    requirements_file = tmp_path / "conda.txt"
+    requirements_file.write_text("\n".join(handed).replace("playbook/locks", str(LOCKS)))
+    argv = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--requirement", str(requirements_file)]
+    environ = os.environ | {"PIP_NO_DEPS": no_deps, "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
+    done = subprocess.run(argv, capture_output=True, text=True, env=environ, check=False)
+    if no_deps == "1":
+        assert done.returncode == 0, done.stderr
+        assert "Would install" not in done.stdout
+    else:
+        assert done.returncode != 0
+        assert "No matching distribution" in done.stderr
+
+
+# --- the package and the files around it
+
+
+@in_the_course_environment
+def test_a_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "playbook", source / "playbook", ignore=unwanted)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
+        shutil.copy(ROOT / name, source)
+    (source / "tests").mkdir()
+    (source / "tests" / "test_x.py").touch()
+    argv = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+    subprocess.run([*argv, str(source)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    expected = {path.relative_to(source).as_posix() for path in (source / "playbook").rglob("*") if path.is_file()}
+    assert packed == expected
+    assert "playbook/tiny/model/model.safetensors" in packed
+
+
+def test_every_target_but_setup_and_help_is_one_line_of_the_command_line() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = {
+        name: body.strip().splitlines()
+        for name, body in re.findall(r"^([a-z]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    }
+    assert set(targets) == {"help", "setup", "course", "test", "lab", "clean"}
+    assert all(len(lines) == 1 for lines in targets.values())
+    assert "playbook/bootstrap.py" in targets["setup"][0]
+    for target, command in {"course": "run", "test": "test", "lab": "lab", "clean": "clean"}.items():
+        assert f"$(PLAYBOOK) {command}" in targets[target][0]
+
+
+def test_make_passes_the_profile_release_and_workspace_on() -> None:
+    variables = ["PROFILE=p5", "RELEASE=0.12.0", "WORKSPACE=/data", "ARGS=02 --keep-going"]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    argv = ["make", "--dry-run", "course", *variables]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True, env=environ)
+    command = done.stdout.splitlines()[-1].split()
+    assert command[:2] == [".venv/bin/playbook", "run"]
+    assert command[2:] == ["--profile", "p5", "--release", "0.12.0", "--workspace", "/data", "02", "--keep-going"]
+
+
+def test_readme_names_exactly_the_chapters_that_exist() -> None:
+    named = re.findall(r"\(notebooks/([^)]+\.ipynb)\)", (ROOT / "README.md").read_text())
+    assert named == sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
+
+
+def test_readme_and_contributing_link_to_files_that_exist() -> None:
+    for name in ("README.md", "CONTRIBUTING.md"):
+        links = re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / name).read_text())
+        assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    run = ROOT / ".ci" / "run"
+    assert os.access(run, os.X_OK)
+    assert run.read_text().rstrip().endswith("exec make test")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    assert {"run": ".ci/run"} in workflow["jobs"]["debian"]["steps"]
+
+
+def test_licence_is_apache_2() -> None:
+    assert PROJECT["project"]["license"] == "Apache-2.0"
+    assert "Apache License\n                           Version 2.0, January 2004" in (ROOT / "LICENSE").read_text()

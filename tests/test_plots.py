@@ -1,0 +1,75 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from playbook import plots
+from playbook.lanes.embedded.protocol import StepRecord
+from playbook.measure.streams import StreamTimeline, timed_stream
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str]]:
+    """(figure, alternative text) of every plot that was shown."""
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    figures: list[tuple[Any, str]] = []
+    monkeypatch.setattr(
+        "IPython.display.display", lambda figure, metadata: figures.append((figure, metadata["image/png"]["alt"]))
+    )
+    return figures
+
+
+def texts(figure: Any) -> list[str]:
+    import matplotlib.text
+
+    return [item.get_text() for item in figure.findobj(matplotlib.text.Text)]
+
+
+def test_bars_write_their_values_and_origin(shown: list[tuple[Any, str]]) -> None:
+    plots.bars({"BF16": {"8B": 16.06}, "FP8": {"8B": 9.08}}, title="Weights", unit="GB", origin="planned")
+    (figure, alt), words = shown[0], texts(shown[0][0])
+    assert {"16.1", "9.08", "planned", "Weights", "GB"} <= set(words)
+    assert "16.06" in alt
+    assert figure.axes[0].containers[1].patches[0].get_hatch() == "//"  # not by colour alone
+
+
+def test_lines_show_every_series(shown: list[tuple[Any, str]]) -> None:
+    plots.lines({"fp8": ((1, 16), (43, 44)), "int8": ((1, 16), (43, 500))}, title="t", x="x", y="y", x_base=2)
+    axis = shown[0][0].axes[0]
+    assert [line.get_label() for line in axis.lines] == ["fp8", "int8"]
+    assert axis.get_xscale() == "log" and list(axis.lines[1].get_ydata()) == [43, 500]
+
+
+def test_rounding_shows_relative_errors(shown: list[tuple[Any, str]]) -> None:
+    exact = np.array([1.0, 2.0, 4.0])
+    plots.rounding("w", exact, {"FP8": exact * 1.05, "INT8": exact * [1.0, 1.0, 0.0]})
+    errors = [axis.collections[0].get_offsets()[:, 1].tolist() for axis in shown[0][0].axes]
+    assert errors[0] == pytest.approx([5, 5, 5]) and errors[1] == pytest.approx([0, 0, 100])
+
+
+def test_batching_draws_a_row_per_request(shown: list[tuple[Any, str]]) -> None:
+    steps = [
+        StepRecord(1, 0.1, {7: "context", 8: "context"}, {}),
+        StepRecord(2, 0.1, {7: "generation", 8: "padding"}, {}),
+    ]
+    plots.batching({"static": steps, "inflight": steps[:1]})
+    static, inflight = (axis.images[0].get_array().tolist() for axis in shown[0][0].axes)
+    assert static == [[1, 2], [1, 3]]
+    assert inflight == [[1, 0], [1, 0]]
+    assert "static takes 2 steps" in shown[0][1]
+
+
+def test_requests_are_drawn_in_the_order_of_sending(shown: list[tuple[Any, str]]) -> None:
+    plots.requests(
+        [StreamTimeline(1.0, (1.5, 2.0), ("a", "b")), StreamTimeline(0.5, (0.75, 1.5), ("c", "d"))], title="r"
+    )
+    bars = [(bar.get_x(), bar.get_width()) for bar in shown[0][0].axes[0].patches]
+    assert bars == [(0, 0.25), (0.25, 0.75), (0.5, 0.5), (1.0, 0.5)]
+    assert shown[0][0].axes[0].get_xlim()[0] > -0.2
+
+
+def test_timed_stream_keeps_order_and_times() -> None:
+    timeline = timed_stream(iter(["a", "b", "c"]))
+    assert timeline.text == "abc"
+    assert 0 <= timeline.ttft_ms <= timeline.e2e_ms
+    assert list(timeline.arrived_s) == sorted(timeline.arrived_s)

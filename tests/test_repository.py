@@ -1,0 +1,218 @@
+from pathlib import Path
+
+import pytest
+from serving import build_tiny_engine, write_tiny_repository
+
+from playbook.errors import CheckFailed, UsageError
+from playbook.lanes.embedded.triton.check import Finding, check_config, check_repository, check_wiring
+from playbook.lanes.embedded.triton.repository import (
+    ServingOptions,
+    fill,
+    fill_templates,
+    refuse_unknown_variables,
+    write_repository,
+)
+from playbook.lanes.embedded.triton.templates import (
+    release_templates,
+    render_templates,
+    template_releases,
+    template_variables,
+)
+from playbook.tiny import MODEL_DIR
+
+MODELS = ["ensemble", "postprocessing", "preprocessing", "tensorrt_llm", "tensorrt_llm_bls"]
+VALUES = ServingOptions(Path("engine"), Path("tokenizer")).values()
+TYPED_VARIABLES = {
+    "triton_max_batch_size",
+    "decoupled_mode",
+    "max_queue_delay_microseconds",
+    "max_queue_size",
+    "preprocessing_instance_count",
+    "postprocessing_instance_count",
+    "bls_instance_count",
+    "logits_datatype",
+    "prompt_embedding_table_data_type",
+    "encoder_input_features_data_type",
+}
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    return build_tiny_engine(tmp_path_factory.mktemp("engine") / "engine")
+
+
+@pytest.fixture
+def repository(tmp_path, engine):
+    return write_tiny_repository(tmp_path / "repository", engine)
+
+
+def errors(findings: list[Finding]) -> list[str]:
+    return [str(finding) for finding in findings if finding.severity == "error"]
+
+
+def edit(repository: Path, model: str, old: str, new: str) -> None:
+    path = repository / model / "config.pbtxt"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_releases_are_sorted_as_versions():
+    assert template_releases() == ["0.12.0", "0.16.0", "0.19.0", "1.2.1"]
+
+
+def test_unknown_release_names_the_known_ones():
+    with pytest.raises(UsageError, match=r"(?s)no Triton templates for TensorRT-LLM 0\.9\.0.*0\.12\.0"):
+        release_templates("0.9.0")
+
+
+@pytest.mark.parametrize("release", template_releases())
+def test_every_template_parses_once_filled(release):
+    configs = fill_templates(release, VALUES)
+    assert sorted(configs) == MODELS
+    parsed = {}
+    for name, text in configs.items():
+        parsed[name], findings = check_config(name, text)
+        assert not errors(findings)
+    assert check_wiring(parsed) == []
+    assert parsed["tensorrt_llm"].backend == "tensorrtllm"
+    required = [tensor.name for tensor in parsed["ensemble"].input if not tensor.optional]
+    assert required == ["text_input", "max_tokens"]
+
+
+@pytest.mark.parametrize("release", template_releases())
+def test_unfilled_templates_stop_at_their_typed_fields_only(release):
+    for name, text in render_templates(release).items():
+        config, findings = check_config(name, text)
+        assert config is None
+        named = {variable for variable in TYPED_VARIABLES if any(variable in finding.message for finding in findings)}
+        assert named == TYPED_VARIABLES & set(template_variables(release)[name])
+
+
+def test_what_releases_renamed_and_added():
+    names = {
+        release: {tensor.name for tensor in release_templates(release).models["tensorrt_llm"].inputs}
+        for release in template_releases()
+    }
+    assert {"random_seed", "min_length"} <= names["0.19.0"]
+    assert {"seed", "min_tokens"} <= names["1.2.1"]
+    assert not {"random_seed", "min_length"} & names["1.2.1"]
+    assert "exclude_input_in_output" not in names["0.12.0"]
+    assert "return_kv_cache_reuse_stats" in names["0.16.0"]
+    assert "return_perf_metrics" in names["0.19.0"]
+
+
+def test_text_and_tensors_of_0_12():
+    configs = {name: check_config(name, text)[0] for name, text in fill_templates("0.12.0", VALUES).items()}
+    inputs = {tensor.name: tensor for tensor in configs["tensorrt_llm"].input}
+    assert len(inputs) == 38
+    assert list(inputs["input_ids"].dims) == [-1]
+    assert inputs["input_lengths"].HasField("reshape")
+    assert list(inputs["stop_words_list"].dims) == [2, -1]
+    assert inputs["stop_words_list"].allow_ragged_batch
+    assert configs["postprocessing"].output[0].name == "OUTPUT"
+
+
+def test_fill_leaves_what_it_has_no_value_for():
+    assert fill("a: ${a} b: ${b}", {"a": "1"}) == "a: 1 b: ${b}"
+
+
+def test_a_misspelt_variable_is_refused_with_the_right_name():
+    with pytest.raises(UsageError, match="did you mean 'decoupled_mode'"):
+        refuse_unknown_variables("0.12.0", {"decoupled_mod": "true"})
+
+
+def test_a_variable_of_another_release_is_refused():
+    with pytest.raises(UsageError, match="participant_ids"):
+        fill_templates("0.12.0", {"participant_ids": "0"})
+
+
+def test_written_repository_has_what_triton_loads(repository):
+    assert sorted(path.parent.name for path in repository.glob("*/config.pbtxt")) == MODELS
+    for name in ("preprocessing", "postprocessing", "tensorrt_llm_bls"):
+        assert (repository / name / "1" / "model.py").is_file()
+    assert all((repository / name / "1").is_dir() for name in MODELS)
+    assert errors(check_repository(repository)) == []
+
+
+def test_a_good_repository_notes_what_takes_its_default(tmp_path, engine):
+    findings = write_repository(tmp_path, "0.12.0", ServingOptions(engine, MODEL_DIR).values())
+    assert {finding.severity for finding in findings} == {"note"}
+    assert any("decoding_mode" in finding.message for finding in findings)
+
+
+def test_missing_values_are_all_named_before_launch(tmp_path, engine):
+    values = ServingOptions(engine, MODEL_DIR).values()
+    del values["decoupled_mode"], values["triton_backend"], values["tokenizer_dir"]
+    with pytest.raises(CheckFailed) as caught:
+        write_repository(tmp_path, "0.12.0", values)
+    message = str(caught.value)
+    assert "error in tensorrt_llm: line 6 is not filled: decoupled: ${decoupled_mode}" in message
+    assert "error in tensorrt_llm_bls" in message
+    assert "parameter tokenizer_dir is still '${tokenizer_dir}'" in message
+
+
+def test_unfilled_backend_name_is_found():
+    text = fill(render_templates("0.12.0")["tensorrt_llm"], {**VALUES, "triton_backend": "${triton_backend}"})
+    assert any("fill triton_backend" in error for error in errors(check_config("tensorrt_llm", text)[1]))
+
+
+def test_missing_engine_is_found(tmp_path):
+    with pytest.raises(CheckFailed, match=r"holds no config\.json"):
+        write_repository(tmp_path, "0.12.0", ServingOptions(tmp_path / "none", MODEL_DIR).values())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("max_batch_size:", "max_batch_sise:", 'no field named "max_batch_sise"'),
+        ("TYPE_INT32", "TYPE_INTEGER", "TYPE_INTEGER"),
+        ("decoupled: true", "decoupled: maybe", "maybe"),
+        ("max_batch_size: 16", "max_batch_size: 3000000000", "3000000000"),
+        ("max_batch_size: 16", 'max_batch_size: "16"', "integer"),
+        ('name: "tensorrt_llm"', 'name: "llm"', "its name is 'llm'"),
+    ],
+)
+def test_what_protobuf_finds(repository, old, new, message):
+    edit(repository, "tensorrt_llm", old, new)
+    found = errors(check_repository(repository))
+    assert any(message in error for error in found), found
+
+
+def test_a_missing_brace_is_found_at_the_end(repository):
+    path = repository / "ensemble" / "config.pbtxt"
+    path.write_text(path.read_text().rstrip().removesuffix("}"))
+    assert any("ensemble" in error and "line" in error for error in errors(check_repository(repository)))
+
+
+@pytest.mark.parametrize(
+    ("model", "old", "new", "message"),
+    [
+        ("ensemble", 'key: "input_lengths"', 'key: "input_lenghts"', "it has no input input_lenghts"),
+        ("ensemble", 'key: "input_lengths"', 'key: "input_lenghts"', "required input input_lengths is not mapped"),
+        ("ensemble", 'value: "_INPUT_ID"', 'value: "_INPUT_IDS"', "reads _INPUT_ID, which no earlier step gives"),
+        ("ensemble", 'key: "OUTPUT" value: "text_output"', 'key: "OUTPUT" value: "text"', "text_output is given by no"),
+        ("ensemble", 'key: "OUTPUT"', 'key: "OUTPT"', "it has no output OUTPT"),
+        ("ensemble", 'model_name: "postprocessing"', 'model_name: "detokenize"', "step detokenize: no such model"),
+        (
+            "postprocessing",
+            'name: "TOKENS_BATCH"\n    data_type: TYPE_INT32',
+            'name: "TOKENS_BATCH"\n    data_type: TYPE_INT64',
+            "TOKENS_BATCH is TYPE_INT64 and reads _TOKENS_BATCH, which is TYPE_INT32",
+        ),
+        ("tensorrt_llm", "decoupled: true", "decoupled: false", "decoupled is False in tensorrt_llm and True in"),
+    ],
+)
+def test_what_only_the_wiring_shows(repository, model, old, new, message):
+    edit(repository, model, old, new)
+    found = errors(check_repository(repository))
+    assert any(message in error for error in found), found
+
+
+def test_a_missing_version_folder_is_found(repository):
+    (repository / "ensemble" / "1").rmdir()
+    assert any("version folder" in error for error in errors(check_repository(repository)))
+
+
+def test_an_empty_folder_is_not_a_repository(tmp_path):
+    assert any("holds no model" in error for error in errors(check_repository(tmp_path)))

@@ -1,0 +1,159 @@
+"""The clients against a server that misbehaves in ways the real one can; the real one is in test_triton_server.py."""
+
+import json
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+from playbook.clients import triton
+from playbook.errors import RequestRefused, ServerError, UsageError
+
+METADATA = {
+    "name": "ensemble",
+    "inputs": [
+        {"name": "text_input", "datatype": "BYTES", "shape": [-1, 1]},
+        {"name": "max_tokens", "datatype": "INT32", "shape": [-1, 1]},
+        {"name": "temperature", "datatype": "FP32", "shape": [-1, 1]},
+        {"name": "stop_words", "datatype": "BYTES", "shape": [-1, -1]},
+        {"name": "stream", "datatype": "BOOL", "shape": [-1, 1]},
+    ],
+    "outputs": [],
+}
+
+
+class Script:
+    """What the server answers to the next POST, and what it was sent."""
+
+    def __init__(self):
+        self.status, self.body, self.received = 200, b"", []
+
+
+@pytest.fixture
+def script():
+    return Script()
+
+
+@pytest.fixture
+def url(script):
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+        def answer(self, status, body):
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self):
+            script.received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.answer(script.status, script.body)
+
+        def do_GET(self):
+            if self.path == "/metrics":
+                self.answer(200, script.body)
+            else:
+                self.answer(200, json.dumps(METADATA).encode())
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def dead_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_generate_sends_the_options_and_takes_the_text(url, script):
+    script.body = b'{"text_output": "hello"}'
+    assert triton.generate(url, "Hi", 3, temperature=0.5, stop_words=["a", "b"]) == "hello"
+    assert script.received == [{"text_input": "Hi", "max_tokens": 3, "temperature": 0.5, "stop_words": ["a", "b"]}]
+
+
+def test_several_texts_give_the_first(url, script):
+    script.body = b'{"text_output": ["one", "two"]}'
+    assert triton.generate(url, "Hi", 3) == "one"
+
+
+def test_a_misspelt_option_is_refused_before_it_is_sent(url, script):
+    with pytest.raises(UsageError, match="did you mean 'temperature'"):
+        triton.generate(url, "Hi", 3, temprature=0.5)
+    assert script.received == []
+
+
+def test_an_error_with_status_200_is_an_error(url, script):
+    script.body = b'{"error": "generate expects model to produce exactly 1 response"}'
+    with pytest.raises(RequestRefused, match="exactly 1 response"):
+        triton.generate(url, "Hi", 3)
+
+
+def test_the_servers_words_reach_the_reader(url, script):
+    script.status, script.body = 400, b'{"error": "in ensemble, text_input is empty"}'
+    with pytest.raises(RequestRefused, match="text_input is empty"):
+        triton.generate(url, "", 3)
+
+
+def test_a_proxys_page_is_not_taken_for_an_answer(url, script):
+    script.status, script.body = 502, b"<html>bad gateway</html>"
+    with pytest.raises(ServerError, match="bad gateway"):
+        triton.generate(url, "Hi", 3)
+
+
+def test_events_are_read_and_blank_lines_skipped(url, script):
+    script.body = b'data: {"text_output": "a"}\n\n: comment\n\ndata:{"text_output": "b"}\n\n'
+    assert list(triton.generate_stream(url, "Hi", 3)) == ["a", "b"]
+    assert script.received[0]["stream"] is True
+
+
+def test_an_error_in_mid_stream_is_raised_after_the_pieces(url, script):
+    script.body = b'data: {"text_output": "a"}\n\ndata: {"error": "the server is shutting down"}\n\n'
+    pieces = triton.generate_stream(url, "Hi", 3)
+    assert next(pieces) == "a"
+    with pytest.raises(RequestRefused, match="shutting down"):
+        next(pieces)
+
+
+def test_a_refused_stream_says_why(url, script):
+    script.status, script.body = 400, b'data: {"error": "text_input is empty"}\n\n'
+    with pytest.raises(RequestRefused, match="text_input is empty"):
+        list(triton.generate_stream(url, "", 3))
+
+
+def test_metrics_are_parsed_with_their_labels(url, script):
+    script.body = b'# HELP x\n# TYPE x gauge\nx{a="1",b="two words"} 3\ny 1.5e-05\n'
+    assert triton.metrics(f"{url}/metrics") == {'x{a="1",b="two words"}': 3.0, "y": 1.5e-05}
+
+
+def test_values_become_tensors_of_the_declared_types(url):
+    tensors = triton.text_tensors(url, "ensemble", {"text_input": "é", "max_tokens": 3, "stop_words": ["a", "b"]})
+    assert tensors["text_input"].tolist() == [["é".encode()]]
+    assert (tensors["max_tokens"].dtype, tensors["max_tokens"].shape) == (np.dtype("int32"), (1, 1))
+    assert tensors["stop_words"].shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda port: triton.generate(f"http://127.0.0.1:{port}", "Hi", 3),
+        lambda port: list(triton.generate_stream(f"http://127.0.0.1:{port}", "Hi", 3)),
+        lambda port: triton.health(f"http://127.0.0.1:{port}"),
+        lambda port: triton.metrics(f"http://127.0.0.1:{port}/metrics"),
+        lambda port: triton.infer(f"127.0.0.1:{port}", "ensemble", {"max_tokens": np.array([[1]], np.int32)}),
+        lambda port: list(triton.grpc_infer(f"127.0.0.1:{port}", "m", {"max_tokens": np.array([[1]], np.int32)})),
+        lambda port: triton.grpc_generate(f"127.0.0.1:{port}", "Hi", 3),
+    ],
+    ids=["generate", "generate_stream", "health", "metrics", "infer", "grpc_infer", "grpc_generate"],
+)
+def test_a_server_that_is_not_there(ask, dead_port):
+    with pytest.raises(ServerError, match="does not answer"):
+        ask(dead_port)

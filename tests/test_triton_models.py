@@ -1,0 +1,393 @@
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from playbook.errors import EnvironmentProblem, RequestRefused
+from playbook.lanes.embedded.protocol import EngineStats, Output
+from playbook.lanes.embedded.triton.answers import SequenceState, next_tensors
+from playbook.lanes.embedded.triton.batcher import Batcher
+from playbook.lanes.embedded.triton.request import is_stop, read_request, read_words
+from playbook.lanes.embedded.triton.text import TextCodec
+from playbook.tiny import MODEL_DIR
+
+
+def tensors(**more):
+    """The inputs of the smallest request, as Triton hands them over after its reshape."""
+    base = {
+        "input_ids": np.array([[5, 6, 7]], np.int32),
+        "input_lengths": np.array([3], np.int32),
+        "request_output_len": np.array([4], np.int32),
+    }
+    return base | {name: np.asarray(value) for name, value in more.items()}
+
+
+def read(decoupled=True, exclude_input=False, **more):
+    return read_request(tensors(**more), decoupled=decoupled, exclude_input=exclude_input)
+
+
+# ---- requests
+
+
+def test_the_smallest_request_is_greedy_and_never_stops_early():
+    request = read()
+    assert request.prompts == ((5, 6, 7),)
+    sampling = request.samplings[0]
+    assert (sampling.max_new_tokens, sampling.end_id, sampling.greedy, sampling.seed) == (4, -1, True, 0)
+    assert not request.streaming
+    assert not request.exclude_input
+
+
+@pytest.mark.parametrize(
+    ("given", "greedy", "top_k", "top_p"),
+    [
+        ({"runtime_top_k": [1], "runtime_top_p": [0.0]}, True, 1, 1.0),
+        ({"runtime_top_k": [0], "runtime_top_p": [0.0]}, True, 1, 1.0),
+        ({"runtime_top_k": [50], "runtime_top_p": [0.0]}, False, 50, 1.0),
+        ({"runtime_top_p": np.array([0.5])}, False, 0, 0.5),
+    ],
+)
+def test_sampling_follows_tensorrt_llms_defaults(given, greedy, top_k, top_p):
+    sampling = read(**given).samplings[0]
+    assert (sampling.greedy, sampling.top_k, sampling.top_p) == (greedy, top_k, top_p)
+
+
+def test_seed_goes_by_both_names():
+    assert read(random_seed=np.array([7], np.uint64)).samplings[0].seed == 7
+    assert read(seed=np.array([8], np.uint64)).samplings[0].seed == 8
+
+
+def test_what_clients_send_by_habit_changes_nothing():
+    assert (
+        read(
+            pad_id=[2],
+            decoder_input_ids=[[2]],
+            decoder_input_lengths=[1],
+            beam_width=[1],
+            len_penalty=[1.0],
+            early_stopping=[True],
+            min_length=[1],
+            runtime_top_p_decay=[1.0],
+            embedding_bias=np.empty((1, 0), np.float32),
+            bad_words_list=np.empty((1, 2, 0), np.int32),
+            return_kv_cache_reuse_stats=[False],
+        )
+        == read()
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"request_output_len": [0]}, "request_output_len is 0"),
+        ({"request_output_len": [-1294967296]}, "request_output_len is -1294967296"),
+        ({"input_lengths": [4]}, "input_lengths is 4 and input_ids holds 3 tokens"),
+        ({"input_lengths": [0]}, "input_lengths is 0"),
+        ({"beam_width": [4]}, "beam_width is 4"),
+        ({"bad_words_list": [[[9], [1]]]}, "no bad words"),
+        ({"embedding_bias": [[0.5]]}, "does not take embedding_bias"),
+        ({"draft_input_ids": [[1]]}, "does not take draft_input_ids"),
+        ({"lora_task_id": [1]}, "does not take lora_task_id"),
+        ({"runtime_top_p_decay": [0.5]}, "takes runtime_top_p_decay only as 1.0"),
+        ({"min_length": [5]}, "no min_length above 1"),
+        ({"return_kv_cache_reuse_stats": [True]}, "return_kv_cache_reuse_stats"),
+    ],
+)
+def test_what_the_engine_cannot_do_is_refused(given, message):
+    with pytest.raises(RequestRefused, match=message):
+        read(**given)
+
+
+def test_one_answer_models_refuse_streams_and_several_answers():
+    with pytest.raises(RequestRefused, match=r"Streaming is only supported in decoupled mode\."):
+        read(decoupled=False, streaming=[True])
+    with pytest.raises(RequestRefused, match="1 prompts and 2 sequences"):
+        read(decoupled=False, num_return_sequences=[2])
+
+
+def test_rows_of_a_batch_keep_their_own_settings():
+    request = read_request(
+        {
+            "input_ids": np.array([[5, 6, 7], [8, 0, 0]], np.int32),
+            "input_lengths": np.array([3, 1], np.int32),
+            "request_output_len": np.array([4, 9], np.int32),
+        },
+        decoupled=True,
+        exclude_input=True,
+    )
+    assert request.prompts == ((5, 6, 7), (8,))
+    assert [sampling.max_new_tokens for sampling in request.samplings] == [4, 9]
+
+
+def test_the_requests_flag_beats_the_models_parameter():
+    assert not read(exclude_input=True, exclude_input_in_output=[False]).exclude_input
+
+
+def test_stop_is_seen_before_lengths_are_checked():
+    assert is_stop(tensors(stop=[True], input_lengths=[0], request_output_len=[0]))
+
+
+def test_word_lists_are_read_row_by_row():
+    words = np.array([[[9, 8, 7, 0], [2, 3, -1, -1]], [[4, 0, 0, 0], [1, -1, -1, -1]]])
+    assert read_words(words, 0) == ((9, 8), (7,))
+    assert read_words(words, 1) == ((4,),)
+
+
+# ---- answers
+
+
+def state_after(*outputs):
+    state = SequenceState(0, 0, (5, 6, 7))
+    for tokens, reason in outputs:
+        state.take(Output(0, 0, tokens, tuple(-0.5 for _ in tokens), reason))
+    return state
+
+
+def no_logits():
+    raise AssertionError("logits were not asked for")
+
+
+def test_one_answer_holds_prompt_and_new_tokens():
+    request = read()
+    assert next_tensors(request, state_after(((1,), "")), no_logits) is None
+    answer = next_tensors(request, state_after(((1,), ""), ((2,), "length")), no_logits)
+    assert answer["output_ids"].tolist() == [[[5, 6, 7, 1, 2]]]
+    assert answer["sequence_length"].tolist() == [[5]]
+    assert answer["batch_index"].tolist() == answer["sequence_index"].tolist() == [[0]]
+    assert "cum_log_probs" not in answer
+
+
+def test_the_prompt_is_left_out_when_asked():
+    answer = next_tensors(read(exclude_input_in_output=[True]), state_after(((1,), "length")), no_logits)
+    assert answer["output_ids"].tolist() == [[[1]]]
+
+
+def test_streaming_sends_only_new_tokens_and_nothing_empty():
+    request = read(streaming=[True])
+    state = state_after(((1,), ""))
+    assert next_tensors(request, state, no_logits)["output_ids"].tolist() == [[[1]]]
+    state.take(Output(0, 0, (), (), "end_id"))
+    assert next_tensors(request, state, no_logits) is None
+
+
+def test_log_probabilities_cover_the_new_tokens():
+    request = read(return_log_probs=[True])
+    answer = next_tensors(request, state_after(((1, 2), "length")), no_logits)
+    assert answer["output_log_probs"].tolist() == [[[-0.5, -0.5]]]
+    assert answer["cum_log_probs"].tolist() == [[-1.0]]
+
+
+def test_logits_have_one_row_per_token():
+    request = read(return_context_logits=[True], return_generation_logits=[True])
+
+    def logits():
+        return lambda ids: np.array([[float(token)] * 2 for token in ids], np.float32)
+
+    answer = next_tensors(request, state_after(((1, 2), "length")), logits)
+    assert answer["context_logits"][0, :, 0].tolist() == [5, 6, 7]
+    # The row that predicts token 1 stands at the prompt's last token, the row for 2 at token 1.
+    assert answer["generation_logits"][0, 0, :, 0].tolist() == [7, 1]
+
+
+def test_placeholders_stand_behind_the_real_outputs():
+    answer = next_tensors(read(), state_after(((1,), "length")), no_logits, placeholders=True)
+    assert next(iter(answer)) == "output_ids"
+    assert answer["output_log_probs"].shape == (1, 1, 3)
+    assert answer["generation_logits"].shape == (1, 1, 1, 1)
+
+
+# ---- batcher
+
+
+class ScriptedEngine:
+    """Gives one token per step and request."""
+
+    def __init__(self, slots=2):
+        self.slots = slots
+        self.left = {}
+        self.cancelled = []
+        self.hold = threading.Event()
+        self.hold.set()
+
+    def submit(self, request_id, prompt_ids, sampling):
+        self.left[request_id] = sampling.max_new_tokens
+
+    def cancel(self, request_id):
+        self.cancelled.append(request_id)
+        return request_id in self.left
+
+    @property
+    def has_work(self):
+        return bool(self.left)
+
+    def step(self):
+        self.hold.wait(5)
+        outputs = []
+        for number in list(self.left):
+            if number in self.cancelled:
+                del self.left[number]
+                outputs.append(Output(number, 0, (), (), "cancelled"))
+                continue
+            self.left[number] -= 1
+            done = self.left[number] == 0
+            outputs.append(Output(number, 0, (number,), (), "length" if done else ""))
+            if done:
+                del self.left[number]
+        return outputs
+
+    def stats(self):
+        active = min(len(self.left), self.slots)
+        return EngineStats(active, len(self.left) - active, active, 0, active, self.slots, 8, 0, 8, 32, 0)
+
+
+class RecordedReply:
+    """Breaks the test if anything is asked or sent after the final response, which would crash the real server."""
+
+    def __init__(self):
+        self.sent, self.error, self.final, self.gone = [], "", threading.Event(), False
+        self.after_final = []
+
+    def send(self, tensors, *, final):
+        if self.final.is_set():
+            self.after_final.append("send")
+        self.sent.append(tensors)
+        if final:
+            self.final.set()
+
+    def fail(self, message, *, cancelled=False, overloaded=False):
+        if self.final.is_set():
+            self.after_final.append("fail")
+        self.error = message
+        self.final.set()
+
+    def cancelled(self):
+        if self.final.is_set():
+            self.after_final.append("cancelled")
+        return self.gone
+
+
+@pytest.fixture
+def engine():
+    return ScriptedEngine()
+
+
+@pytest.fixture
+def batcher(engine):
+    made = Batcher(engine, no_logits, max_queue_size=1)
+    yield made
+    engine.hold.set()
+    made.close()
+
+
+def test_each_request_gets_its_own_tokens_and_one_final(batcher):
+    replies = [RecordedReply() for _ in range(2)]
+    for reply in replies:
+        batcher.submit("", read(streaming=[True]), reply)
+    for number, reply in enumerate(replies):
+        assert reply.final.wait(5)
+        assert [answer["output_ids"].tolist() for answer in reply.sent] == [[[[number]]]] * 4
+        assert reply.after_final == []
+
+
+def test_a_client_that_left_is_noticed_and_its_request_cancelled(batcher, engine):
+    reply = RecordedReply()
+    engine.hold.clear()
+    batcher.submit("", read(request_output_len=[10**6]), reply)
+    reply.gone = True
+    engine.hold.set()
+    assert reply.final.wait(5)
+    assert "cancelled" in reply.error
+    assert engine.cancelled == [0]
+    time.sleep(0.3)
+    assert reply.after_final == []
+
+
+def test_stop_ends_the_request_of_that_id_with_what_it_has(batcher, engine):
+    running, stopping = RecordedReply(), RecordedReply()
+    batcher.submit("a", read(request_output_len=[10**6]), running)
+    batcher.stop("a", stopping)
+    assert stopping.final.wait(5)
+    assert running.final.wait(5)
+    assert stopping.sent == [{}]
+    assert running.sent[0]["output_ids"].shape[2] < 10**6
+
+
+def test_a_full_queue_refuses_in_tritons_words(batcher, engine):
+    engine.hold.clear()
+    replies = [RecordedReply() for _ in range(4)]
+    for reply in replies:
+        batcher.submit("", read(request_output_len=[2]), reply)
+    engine.hold.set()
+    assert all(reply.final.wait(5) for reply in replies)
+    refused = [reply.error for reply in replies if reply.error]
+    assert len(refused) == 1
+    assert "Exceeds maximum queue size" in refused[0]
+
+
+def test_a_broken_engine_answers_everybody(batcher, engine):
+    def broken():
+        engine.left.clear()
+        raise RuntimeError("out of memory")
+
+    engine.step = broken
+    reply = RecordedReply()
+    batcher.submit("", read(), reply)
+    assert reply.final.wait(5)
+    assert "out of memory" in reply.error
+
+
+def test_close_answers_what_still_runs(engine):
+    batcher = Batcher(engine, no_logits)
+    reply = RecordedReply()
+    batcher.submit("", read(request_output_len=[10**9]), reply)
+    while not engine.left:
+        time.sleep(0.01)
+    batcher.close()
+    assert "shutting down" in reply.error
+    assert reply.after_final == []
+
+
+# ---- text
+
+
+@pytest.fixture(scope="module")
+def codec():
+    return TextCodec.load(MODEL_DIR)
+
+
+def test_ids_of_the_special_tokens(codec):
+    assert (codec.end_id, codec.pad_id) == (2047, 2044)
+
+
+def test_prompts_are_padded_and_begin_with_the_special_token(codec):
+    ids, lengths = codec.prompts(["Return", "Return the name"], special_tokens=True)
+    assert ids[0, 0] == ids[1, 0] == 2040
+    assert lengths[1, 0] == ids.shape[1] > lengths[0, 0]
+    assert set(ids[0, lengths[0, 0] :]) == {2044}
+    assert codec.prompts(["Return"], special_tokens=False)[0][0, 0] != 2040
+
+
+def test_an_empty_prompt_is_refused(codec):
+    with pytest.raises(RequestRefused, match="text_input is empty"):
+        codec.prompts([""], special_tokens=True)
+
+
+def test_words_in_tensorrt_llms_layout(codec):
+    the, space_the = (codec.encode(word, special_tokens=False) for word in ("the", " the"))
+    assert the != space_the
+    words = codec.words([["the", " the", ""], []])
+    assert words.shape == (2, 2, len(the + space_the))
+    assert words[0, 0].tolist() == the + space_the
+    assert words[0, 1, :2].tolist() == [len(the), len(the + space_the)]
+    assert set(words[1, 1]) == {-1}
+    assert codec.words([[], []]).shape == (2, 2, 0)
+    assert read_words(words, 0) == (tuple(the), tuple(space_the))
+
+
+def test_a_folder_without_tokenizer_or_end_token_says_so(tmp_path):
+    with pytest.raises(EnvironmentProblem, match="no tokenizer in"):
+        TextCodec.load(tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes((MODEL_DIR / "tokenizer.json").read_bytes())
+    with pytest.raises(EnvironmentProblem, match="does not name an end token"):
+        TextCodec.load(tmp_path)

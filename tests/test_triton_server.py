@@ -1,0 +1,186 @@
+"""Life and death of the real tritonserver."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+from serving import (
+    PROMPTS,
+    build_tiny_engine,
+    leftovers,
+    regions_of,
+    serving,
+    write_tiny_repository,
+)
+
+from playbook.clients import triton
+from playbook.errors import EnvironmentProblem, ServerError
+from playbook.lanes.embedded.triton.installation import find_installation, find_libpython
+from playbook.lanes.embedded.triton.server import TritonServer
+from playbook.processes import free_port
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def engine_folder(tmp_path_factory):
+    return build_tiny_engine(tmp_path_factory.mktemp("engine") / "engine")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, engine_folder):
+    with serving(tmp_path_factory.mktemp("decoupled") / "repository", engine_folder) as running:
+        yield running
+
+
+def test_taken_ports_are_replaced(tmp_path, engine_folder, server):
+    taken = int(server.http_url.rsplit(":", 1)[1])
+    repository = write_tiny_repository(tmp_path / "repository", engine_folder)
+    with TritonServer(repository, http_port=taken) as second:
+        assert second.http_url != server.http_url
+        assert triton.health(second.http_url).ready
+        assert second.http_url.startswith("http://127.0.0.1:")
+
+
+def test_forty_streams_closed_in_mid_answer_leave_nothing(tmp_path, engine_folder):
+    with serving(tmp_path / "repository", engine_folder) as doomed:
+
+        def leave(number):
+            model = ("ensemble", "tensorrt_llm_bls")[number % 2]
+            ask = triton.generate_stream if number % 4 < 2 else triton.grpc_stream
+            url = doomed.http_url if number % 4 < 2 else doomed.grpc_url
+            pieces = ask(url, PROMPTS[0], 150, model=model, end_id=-1)
+            next(pieces)
+            pieces.close()
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(leave, range(40)))
+        assert triton.health(doomed.http_url).ready
+        pids, port = doomed.stub_pids, int(doomed.http_url.rsplit(":", 1)[1])
+        regions = regions_of(pids)
+        assert len(pids) == len(regions) == 4
+        report = doomed.stop()
+    assert (report.stubs, report.regions) == ((), ())
+    assert leftovers(pids, regions) == ([], [])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", port))
+
+
+def test_cancelled_requests_free_the_engine(server):
+    for _ in range(4):
+        pieces = triton.grpc_stream(server.grpc_url, PROMPTS[0], 500, end_id=-1)
+        next(pieces)
+        pieces.close()
+    deadline = time.monotonic() + 5
+    name = 'nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1"}'
+    while triton.metrics(server.metrics_url)[name] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert triton.metrics(server.metrics_url)[name] == 0
+
+
+def children(pid):
+    return tuple(child.pid for child in psutil.Process(pid).children(recursive=True))
+
+
+def wait_until_gone(pids, regions, limit_s=25.0):
+    deadline = time.monotonic() + limit_s
+    while leftovers(pids, regions) != ([], []) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return leftovers(pids, regions)
+
+
+def test_killing_the_server_leaves_nothing(tmp_path, engine_folder):
+    with serving(tmp_path / "repository", engine_folder) as doomed:
+        stubs = doomed.stub_pids
+        regions = regions_of(stubs)
+        family = children(doomed.pid)
+        server_pid = next(pid for pid in family if psutil.Process(pid).name() == "tritonserver")
+        os.kill(server_pid, signal.SIGKILL)
+        assert wait_until_gone(family, regions) == ([], [])
+    assert len(stubs) == 4
+
+
+def test_killing_our_own_process_leaves_nothing(tmp_path, engine_folder):
+    repository = write_tiny_repository(tmp_path / "repository", engine_folder)
+    script = f"""
+        import sys, time
+        from pathlib import Path
+        from playbook.lanes.embedded.triton.server import TritonServer
+        server = TritonServer(Path({str(repository)!r}))
+        server.start()
+        print(server.pid, flush=True)
+        time.sleep(100)
+    """
+    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert parent.stdout is not None
+        family = children(int(parent.stdout.readline()))
+        regions = regions_of(family)
+        assert len(regions) == 4
+    finally:
+        parent.kill()
+        parent.wait()
+    assert wait_until_gone(family, regions) == ([], [])
+
+
+def test_a_server_that_cannot_load_says_why(tmp_path, engine_folder):
+    repository = write_tiny_repository(tmp_path / "repository", engine_folder)
+    config = repository / "tensorrt_llm" / "config.pbtxt"
+    config.write_text(config.read_text().replace("inflight_fused_batching", "someday"))
+    server = TritonServer(repository)
+    with pytest.raises(ServerError, match="ended before it was ready") as caught:
+        server.start()
+    assert "batching_strategy is 'someday'" in str(caught.value)
+    assert server.stub_pids == ()
+
+
+def test_a_port_taken_at_the_last_moment_is_replaced(tmp_path, engine_folder, server, monkeypatch):
+    taken = int(server.http_url.rsplit(":", 1)[1])
+    looks = []
+
+    def late(preferred=0, **options):
+        looks.append(preferred)
+        return taken if len(looks) == 1 else free_port(preferred, **options)
+
+    monkeypatch.setattr("playbook.lanes.embedded.triton.server.free_port", late)
+    with TritonServer(write_tiny_repository(tmp_path / "repository", engine_folder)) as second:
+        assert second.http_url != server.http_url
+    assert len(looks) == 6
+
+
+def test_a_stopped_server_may_be_stopped_again(tmp_path, engine_folder):
+    server = TritonServer(write_tiny_repository(tmp_path / "repository", engine_folder))
+    assert server.stop().seconds == 0
+    with pytest.raises(ServerError, match="not running"):
+        _ = server.pid
+
+
+def test_the_stubs_import_neither_torch_nor_transformers(server):
+    for pid in server.stub_pids:
+        maps = Path(f"/proc/{pid}/maps").read_text()
+        assert "/torch/" not in maps
+        assert "libtorch" not in maps
+
+
+def test_a_missing_environment_or_libpython_is_named_with_the_fix(tmp_path):
+    with pytest.raises(EnvironmentProblem, match="no Triton environment"):
+        find_installation(tmp_path)
+    with pytest.raises(EnvironmentProblem, match=r"apt-get install libpython3\.11"):
+        find_libpython(str(tmp_path), "libpython3.11.a", "3.11", shared=False)
+
+
+def test_libpython_is_found_beside_its_interpreter_or_in_the_systems_folder(tmp_path):
+    system = tmp_path / f"{os.uname().machine}-linux-gnu"
+    system.mkdir()
+    (system / "libpython3.11.so.1.0").touch()
+    assert find_libpython(str(tmp_path), "libpython3.11.a", "3.11", shared=False) == system
+    (tmp_path / "libpython3.11.so.1.0").touch()
+    assert find_libpython(str(tmp_path), "libpython3.11.so.1.0", "3.11", shared=True) == tmp_path
