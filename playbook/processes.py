@@ -76,8 +76,6 @@ class GuardedProcess:
             self._process.wait()
         finally:
             _running.discard(self)
-            if self.stdout is not None:
-                self.stdout.close()
         return self._process.returncode
 
     def tail(self, lines: int = TAIL_LINES) -> str:
@@ -99,6 +97,8 @@ class GuardedProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+        if self.stdout is not None:
+            self.stdout.close()
 
     def __del__(self) -> None:
         self._close_pipe()
@@ -208,42 +208,26 @@ def stream_command(
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     started = time.monotonic()
     process = start_guarded(argv, env=env, cwd=cwd)
-    timed_out = _stop_after(process, timeout_s)
-    with process, _open_log(log_path) as log:
-        assert process.stdout is not None
-        for raw in process.stdout:
-            line = raw.decode(errors="replace").rstrip("\n")
-            tail.append(line)
-            log.write(line + "\n")
-            echo(line)
-        returncode = process.wait()
+    timer = threading.Timer(threading.TIMEOUT_MAX if timeout_s is None else timeout_s, process.stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        with process, _open_log(log_path) as log:
+            assert process.stdout is not None
+            for raw in process.stdout:
+                line = raw.decode(errors="replace").rstrip("\n")
+                tail.append(line)
+                log.write(line + "\n")
+                echo(line)
+            returncode = process.wait()
+    finally:
+        timer.cancel()
     seconds = time.monotonic() - started
-    if timed_out():
-        raise _failure(argv, f"ran longer than {timeout_s:g} s", returncode, tail, log_path)
     if returncode != 0:
-        raise _failure(argv, f"ended with exit status {returncode}", returncode, tail, log_path)
+        late = timeout_s is not None and seconds >= timeout_s
+        what = f"ran longer than {timeout_s:g} s" if late else f"ended with exit status {returncode}"
+        raise _failure(argv, what, returncode, tail, log_path)
     return CommandResult(tuple(argv), seconds, "\n".join(tail), log_path)
-
-
-def _stop_after(process: GuardedProcess, timeout_s: float | None) -> Callable[[], bool]:
-    """Stop the process when the time is over. The returned call says whether that happened, and ends the watch."""
-    fired = threading.Event()
-
-    def stop() -> None:
-        fired.set()
-        process.stop()
-
-    timer = threading.Timer(timeout_s, stop) if timeout_s is not None else None
-    if timer is not None:
-        timer.daemon = True
-        timer.start()
-
-    def happened() -> bool:
-        if timer is not None:
-            timer.cancel()
-        return fired.is_set()
-
-    return happened
 
 
 def _open_log(log_path: Path | None) -> IO[str]:

@@ -128,7 +128,7 @@ def preview_quantized(
     *,
     qformat: str,
     kv_cache_dtype: str = "auto",
-    calib_samples: int = 64,
+    calib_samples: int = 32,
     outlier_factor: int = 1,
 ) -> Any:
     """The model as torch computes it after quantization, to measure what a format costs before anything is exported.

@@ -368,6 +368,12 @@ def test_prompts_are_padded_and_begin_with_the_special_token(codec):
     assert codec.prompts(["Return"], special_tokens=False)[0][0, 0] != 2040
 
 
+def test_special_tokens_are_skipped_on_demand(codec):
+    ids = [*codec.encode("Return", special_tokens=False), codec.end_id]
+    assert codec.decode(ids, skip_special_tokens=True) == "Return"
+    assert codec.decode(ids, skip_special_tokens=False) == "Return<|eot_id|>"
+
+
 def test_an_empty_prompt_is_refused(codec):
     with pytest.raises(RequestRefused, match="text_input is empty"):
         codec.prompts([""], special_tokens=True)

@@ -84,6 +84,8 @@ class TritonPythonModel:
     def _run(self, request: Any) -> Generator[Any, None, None]:
         tensors = stub.arrays(request)
         _refuse_unsupported(tensors)
+        # Only what was asked for: the stub drops other outputs without holding the GIL, which kills it on Python 3.12.
+        asked = set(request.requested_output_names())
         # Of its own, so that ending this request ends no other with the same id.
         request_id = f"{request.request_id() or 'bls'}.{uuid.uuid4().hex[:8]}"
         prepared = next(self._call("preprocessing", _renamed(tensors, TO_PREPROCESSING), list(TO_MODEL), request_id))
@@ -94,18 +96,20 @@ class TritonPythonModel:
         answers = self._call(
             self._model,
             {name: _batched(value) for name, value in inputs.items()},
-            ["output_ids", "sequence_length", *self._passed],
+            ["output_ids", "sequence_length", *(name for name in self._passed if name in asked)],
             request_id,
             decoupled=self._decoupled,
         )
         try:
-            yield from self._texts(answers, streaming="stream" in tensors and bool(tensors["stream"].reshape(-1)[0]))
+            streaming = "stream" in tensors and bool(tensors["stream"].reshape(-1)[0])
+            for texts in self._texts(answers, streaming=streaming):
+                yield pb_utils.InferenceResponse([pb_utils.Tensor(*item) for item in texts.items() if item[0] in asked])
         except GeneratorExit:
             if self._decoupled:
                 self._end(request_id, answers)
             raise
 
-    def _texts(self, answers: Iterator[Tensors], *, streaming: bool) -> Iterator[Any]:
+    def _texts(self, answers: Iterator[Tensors], *, streaming: bool) -> Iterator[Tensors]:
         kept: dict[tuple[int, int], list[int]] = {}
         for answer in answers:
             if "output_ids" not in answer:
@@ -116,8 +120,7 @@ class TritonPythonModel:
                 kept.setdefault(key, []).extend(ids[0, 0, : length[0, 0]].tolist())
                 ids, length = np.array([[kept[key]]], np.int32), np.array([[len(kept[key])]], np.int32)
             text = next(self._call("postprocessing", {"TOKENS_BATCH": ids, "SEQUENCE_LENGTH": length}, ["OUTPUT"]))
-            tensors = {"text_output": text["OUTPUT"]} | {name: answer[name] for name in self._passed if name in answer}
-            yield pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in tensors.items()])
+            yield {"text_output": text["OUTPUT"]} | {name: answer[name] for name in self._passed if name in answer}
 
     def _end(self, request_id: str, answers: Iterator[Tensors]) -> None:
         """Stop the model's work for a client that is gone, and take what it still sends."""
