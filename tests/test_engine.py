@@ -152,7 +152,7 @@ def test_zero_temperature_or_top_p_is_greedy(engine: Engine, prompts: list[list[
     "penalty", [{"repetition_penalty": 2.0}, {"presence_penalty": 2.0}, {"frequency_penalty": 2.0}]
 )
 def test_penalties_change_the_answer(engine: Engine, prompts: list[list[int]], penalty: dict[str, float]) -> None:
-    assert engine.generate(prompts[:1], Sampling(40, **penalty)) != engine.generate(prompts[:1], Sampling(40))
+    assert engine.generate(prompts[:4], Sampling(40, **penalty)) != engine.generate(prompts[:4], Sampling(40))
 
 
 def test_a_request_joins_a_running_batch(engine: Engine, prompts: list[list[int]]) -> None:
