@@ -73,7 +73,13 @@ def _python() -> Iterator[Check]:
 def _embedded(workspace: Path) -> Iterator[Check]:
     cores, memory_gib = usable_cores(), psutil.virtual_memory().total / GIB
     disk_gb = shutil.disk_usage(_existing(workspace)).free / 1e9
-    yield Check("cores", str(cores), f">= {EMBEDDED_NEEDS['cores']}", _verdict(cores >= EMBEDDED_NEEDS["cores"]))
+    yield Check(
+        "cores",
+        str(cores),
+        f">= {EMBEDDED_NEEDS['cores']}",
+        _verdict(cores >= EMBEDDED_NEEDS["cores"]),
+        "use a machine, or a container limit, with two cores",
+    )
     yield Check(
         "memory",
         f"{memory_gib:.0f} GiB",
@@ -122,7 +128,11 @@ def _gpu_host(profile: Profile, workspace: Path) -> Iterator[Check]:
         f"start a {profile.instance}, or choose the profile of the machine that you have",
     )
     yield Check(
-        "NVIDIA driver", driver or "none", "the container's release notes name it", "note" if driver else "missing"
+        "NVIDIA driver",
+        driver or "none",
+        "the container's release notes name it",
+        "note" if driver else "missing",
+        "install NVIDIA's driver, or start the instance from an AWS Deep Learning AMI, which has it",
     )
     needed_gb = CHECKPOINT_COPIES * profile.shape.weight_bytes("full_prec") / 1e9
     free_gb = shutil.disk_usage(_existing(workspace)).free / 1e9

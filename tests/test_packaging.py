@@ -53,11 +53,11 @@ def omitted(lock: str) -> set[str]:
 
 def installed(lock: str) -> dict[str, Distribution]:
     """The distributions of the environment of a lock, by normalized name."""
-    path = sys.path
-    if lock == "triton":
-        path = [str(folder) for folder in TRITON.glob("lib/python3.*/site-packages")]
-        if not path:
-            pytest.skip(f"{TRITON} is not there")
+    environment = TRITON if lock == "triton" else Path(sys.prefix)
+    # not sys.path: setuptools, once imported, adds the packages that it brings along
+    path = [str(folder) for folder in environment.glob("lib/python3.*/site-packages")]
+    if not path:
+        pytest.skip(f"{environment} is not there")
     return {canonicalize_name(distribution.name): distribution for distribution in distributions(path=path)}
 
 

@@ -81,7 +81,7 @@ class TritonRanks:
         import httpx
 
         try:
-            return httpx.get(f"{self.http_url}/v2/health/ready", timeout=5.0).status_code == 200
+            return httpx.get(f"{self.http_url}/v2/health/ready", timeout=5.0, trust_env=False).status_code == 200
         except httpx.HTTPError:
             return False
 
