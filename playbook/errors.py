@@ -24,6 +24,10 @@ class PlaybookError(Exception):
             lines.append(f"  fix: {self.fix}")
         return "\n".join(lines)
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in a notebook: the reader needs the fix, not our stack."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class UsageError(PlaybookError):
     """A wrong name, parameter or option."""

@@ -109,3 +109,14 @@ def test_panel_shows_the_p5_commands_of_the_release(lab: Lab) -> None:
     new = panel_markdown(playbook.load_profile("p5", "1.2.1"), ["build"])
     assert "--use_fused_mlp \\" in old and "--use_fused_mlp enable" in new
     assert "not run here" in old and "docker run" in old
+
+
+def test_a_notebook_shows_the_fix_and_not_the_stack() -> None:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    shown: list[str] = []
+    shell._showtraceback = lambda kind, value, lines: shown.extend(lines)  # type: ignore[method-assign]
+    shell.run_cell("import playbook\nplaybook.start('00', profile='p6')")
+    assert shown[0].startswith("ProfileError: no profile 'p6'")
+    assert "fix: use one of" in shown[0] and "Traceback" not in "".join(shown)
