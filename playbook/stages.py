@@ -97,6 +97,12 @@ def quantize(
     ``layout`` "hf": a unified Hugging Face checkpoint, on the embedded lane only.
     """
     profile = changed(workspace.profile, qformat=qformat, kv_cache_dtype=kv_cache_dtype, tp=tp)
+    if layout == "hf" and profile.lane != "embedded":
+        raise UsageError(
+            f"the {profile.lane} lane writes no unified Hugging Face checkpoint",
+            why="quantize.py of TensorRT-LLM writes its own layout",
+            fix="use layout='tensorrt_llm', or NVIDIA Model-Optimizer's hf_ptq.py by hand",
+        )
     model = require(workspace, "model")
     spec = {
         key: getattr(profile, key)
@@ -192,8 +198,17 @@ def generate(workspace: Workspace, engine: Artifact, prompts: Sequence[str], *, 
 def write_repository(workspace: Workspace, engine: Artifact, **options: Any) -> Artifact:
     """Fill the release's Triton templates for ``engine`` and check them; ``options`` as in ``ServingOptions``."""
     profile = workspace.profile
+    # the filled files name the engine's folder: a workspace that was moved needs another repository
+    written = {
+        "engine_dir": str(engine.path),
+        "max_batch_size": profile.max_batch_size,
+        "decoupled": profile.decoupled,
+    }
     origin = workspace.origin(
-        "repository", _lane_name(profile, "write_repository"), spec=options, inputs={"engine": engine}
+        "repository",
+        _lane_name(profile, "write_repository"),
+        spec={**written, **options},
+        inputs={"engine": engine},
     )
 
     def write(out: Path) -> None:

@@ -1,6 +1,7 @@
 """The stages on the embedded lane: what is made, found again, and refused."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,16 @@ def test_outliers_leave_the_unquantized_function_alone(workspace: Workspace, eng
     assert torch.equal(plain(input_ids=ids).logits, spiky(input_ids=ids).logits)
     broken = stages.preview_quantized(model, qformat="int8", outlier_factor=256, calib_samples=4)
     assert not torch.allclose(plain(input_ids=ids).logits, broken(input_ids=ids).logits, atol=0.5)
+
+
+def test_a_moved_workspace_needs_another_repository(workspace: Workspace, engine: Artifact, tmp_path: Path) -> None:
+    stages.write_repository(workspace, engine, add_special_tokens=False)
+    moved = Workspace(tmp_path / "elsewhere", workspace.profile)
+    shutil.copytree(workspace.root, moved.root)
+    with pytest.raises(StaleArtifact, match="engine_dir was"):
+        stages.write_repository(moved, stages.require(moved, "engine"), add_special_tokens=False)
+
+
+def test_the_gpu_lane_refuses_the_unified_layout(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no unified Hugging Face checkpoint"):
+        stages.quantize(Workspace(tmp_path, load_profile("p5")), layout="hf")
