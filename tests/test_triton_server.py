@@ -150,7 +150,7 @@ def test_a_port_taken_at_the_last_moment_is_replaced(tmp_path, engine_folder, se
         looks.append(preferred)
         return taken if len(looks) == 1 else free_port(preferred, **options)
 
-    monkeypatch.setattr("playbook.lanes.embedded.triton.server.free_port", late)
+    monkeypatch.setattr("playbook.serving.free_port", late)
     with TritonServer(write_tiny_repository(tmp_path / "repository", engine_folder)) as second:
         assert second.http_url != server.http_url
     assert len(looks) == 6

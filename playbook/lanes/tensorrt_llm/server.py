@@ -1,58 +1,32 @@
 """The Triton Inference Server over the ranks of one engine, in the release's container or natively."""
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from playbook.errors import CommandFailed, ServerError
 from playbook.lanes.tensorrt_llm.execute import KEPT_LINES, explained, require_program
-from playbook.processes import GuardedProcess, free_port, start_guarded
+from playbook.processes import GuardedProcess, start_guarded
 from playbook.profile import Profile
 from playbook.recipes.command import Paths, on_host
 from playbook.recipes.triton import PORTS, launch
 from playbook.releases import Release
+from playbook.serving import LoopbackServer, StopReport, choose_ports
 
-ADDRESS = "127.0.0.1"
 READY_LIMIT_S = 1800.0  # loading 70B onto eight GPUs from a network disk takes minutes
 POLL_S = 1.0
 STOP_LIMIT_S = 120.0
 
 
-@dataclass(frozen=True)
-class StopReport:
-    """How the server ended. ``stubs`` and ``regions`` stay empty: container and guard take all with them."""
-
-    seconds: float
-    returncode: int
-    stubs: tuple[int, ...] = ()
-    regions: tuple[str, ...] = ()
-
-
-class TritonRanks:
+class TritonRanks(LoopbackServer):
     """A running server; a context manager that stops it. Another port is taken where 8000 to 8002 are in use."""
 
     def __init__(self, profile: Profile, release: Release, paths: Paths, log_path: Path) -> None:
-        http = free_port(PORTS[0])
-        grpc = free_port(PORTS[1], taken=(http,))
-        self._ports = (http, grpc, free_port(PORTS[2], taken=(http, grpc)))
+        self._ports = choose_ports(PORTS)
         (self._command,) = launch(profile, release, paths, ports=self._ports)
         self._paths = paths
         self._process: GuardedProcess | None = None
         self.log_path = log_path
         self.ready_s = 0.0
-
-    @property
-    def http_url(self) -> str:
-        return f"http://{ADDRESS}:{self._ports[0]}"
-
-    @property
-    def grpc_url(self) -> str:
-        """Host and port, as tritonclient wants it."""
-        return f"{ADDRESS}:{self._ports[1]}"
-
-    @property
-    def metrics_url(self) -> str:
-        return f"http://{ADDRESS}:{self._ports[2]}/metrics"
 
     def start(self) -> None:
         """Start the ranks and wait until every model is ready; a server that ends before that is explained."""

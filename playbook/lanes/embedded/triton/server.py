@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -16,12 +15,12 @@ from playbook.lanes.embedded.triton.installation import (
     find_installation,
     server_environment,
 )
-from playbook.processes import GuardedProcess, free_port, start_guarded
+from playbook.processes import GuardedProcess, start_guarded
+from playbook.serving import HOST, LoopbackServer, StopReport, choose_ports
 
 if TYPE_CHECKING:
     import psutil
 
-HOST = "127.0.0.1"
 SHM = Path("/dev/shm")
 REGION = re.compile(r"triton_\w+_backend_shm_region_[\w-]+")
 """A stub's shared memory, named for its backend."""
@@ -33,17 +32,7 @@ LOG_NOISE = ("DCGM", "NVML", "CUDA", "Cuda", "pinned memory pool")
 ERROR_LINE = re.compile(r"E\d{4} |error: |\w*Error: ")
 
 
-@dataclass(frozen=True)
-class StopReport:
-    """How the server ended. ``stubs`` and ``regions`` outlived it and were removed; the normal case is none."""
-
-    seconds: float
-    returncode: int
-    stubs: tuple[int, ...] = ()
-    regions: tuple[str, ...] = ()
-
-
-class TritonServer:
+class TritonServer(LoopbackServer):
     """The server on one model repository: ``with TritonServer(folder) as server: ...``.
 
     Ports that are taken are replaced by free ones; read them from ``http_url``, ``grpc_url`` and ``metrics_url``.
@@ -68,25 +57,11 @@ class TritonServer:
         self.ready_s = 0.0
         self.stop_report: StopReport | None = None
         self._wanted_ports = (http_port, grpc_port, metrics_port)
-        self._ports: tuple[int, ...] = ()
         self._environment = environment
         self._ready_timeout_s = ready_timeout_s
         self._options = tuple(options)
         self._process: GuardedProcess | None = None
         self._stubs: dict[int, str] = {}
-
-    @property
-    def http_url(self) -> str:
-        return f"http://{HOST}:{self._port(0)}"
-
-    @property
-    def grpc_url(self) -> str:
-        """Host and port, as tritonclient wants it."""
-        return f"{HOST}:{self._port(1)}"
-
-    @property
-    def metrics_url(self) -> str:
-        return f"http://{HOST}:{self._port(2)}/metrics"
 
     @property
     def pid(self) -> int:
@@ -116,7 +91,7 @@ class TritonServer:
                     raise
 
     def _launch(self, installation: TritonInstallation) -> None:
-        self._ports = _choose_ports(self._wanted_ports)
+        self._ports = choose_ports(self._wanted_ports)
         self.log_path.unlink(missing_ok=True)
         started = time.monotonic()
         self._process = start_guarded(
@@ -136,7 +111,7 @@ class TritonServer:
 
     def command(self, installation: TritonInstallation) -> list[str]:
         """The command line of the server."""
-        http, grpc, metrics = self._ports
+        http, grpc, metrics = self.ports
         return [
             str(installation.binary),
             f"--model-repository={self.repository.resolve()}",
@@ -178,11 +153,6 @@ class TritonServer:
         if self._process is None:
             raise ServerError("the server is not running", fix="start() it")
         return self._process
-
-    def _port(self, number: int) -> int:
-        if not self._ports:
-            raise ServerError("the server has no port yet", fix="start() it")
-        return self._ports[number]
 
     def _wait_until_ready(self, deadline: float) -> None:
         import httpx
@@ -227,7 +197,7 @@ class TritonServer:
         for process in self._family():
             with suppress(psutil.Error):
                 if any(
-                    connection.status == psutil.CONN_LISTEN and connection.laddr.port == self._ports[0]
+                    connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.ports[0]
                     for connection in process.net_connections("tcp")
                 ):
                     return True
@@ -268,13 +238,6 @@ class TritonServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _choose_ports(wanted: tuple[int, ...]) -> tuple[int, ...]:
-    ports: list[int] = []
-    for port in wanted:
-        ports.append(free_port(port, taken=ports))
-    return tuple(ports)
 
 
 def _is_stub(pid: int) -> bool:
