@@ -129,7 +129,7 @@ def require(folder: Path, *, kind: str, release: str, gpu_arch: str, world_size:
     """
     if not folder.exists():
         raise MissingArtifact(f"there is no {kind} in {folder}", fix=f"run {made_in} first")
-    artifact = _read(folder)
+    artifact = read(folder)
     found = artifact.manifest.origin
     expected = {"kind": kind, "release": release, "gpu_arch": gpu_arch, "world_size": world_size}
     for name, value in expected.items():
@@ -139,8 +139,25 @@ def require(folder: Path, *, kind: str, release: str, gpu_arch: str, world_size:
     return artifact
 
 
+def remove(folder: Path) -> Artifact:
+    """Remove the finished artifact in ``folder`` and return what it was. A killed removal leaves no half of it.
+
+    Raises :class:`ForeignArtifact` for what the playbook did not make and for a link, and :class:`PlaybookError`
+    while another run is making it.
+    """
+    if folder.is_symlink():
+        raise ForeignArtifact(f"{folder} is a link", why="what it points to may be another's", fix="remove it by hand")
+    with _only_one(folder):
+        artifact = read(folder)
+        aside = folder.parent / ASIDE / folder.name
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.rename(aside)
+        shutil.rmtree(aside)
+    return artifact
+
+
 def _accept(folder: Path, origin: Origin) -> Artifact:
-    artifact = _read(folder)
+    artifact = read(folder)
     found = artifact.manifest.origin
     for name in ("kind", "made_by", "release", "gpu_arch", "world_size"):
         if getattr(found, name) != getattr(origin, name):
@@ -161,7 +178,8 @@ def _accept(folder: Path, origin: Origin) -> Artifact:
     return Artifact(folder, artifact.manifest, up_to_date=True)
 
 
-def _read(folder: Path) -> Artifact:
+def read(folder: Path) -> Artifact:
+    """The artifact in ``folder`` by its manifest, its files unchecked; :class:`ForeignArtifact` if it has none."""
     path = folder / MANIFEST
     if not path.is_file():
         raise ForeignArtifact(

@@ -1,6 +1,7 @@
 """The `playbook` command line. Exit status: 0 ok, 1 a chapter failed, 2 usage, 3 environment, 130 interrupted."""
 
 import errno
+import json
 import os
 import shlex
 import shutil
@@ -220,6 +221,40 @@ def passes(argv: Sequence[str]) -> bool:
         raise EnvironmentProblem(
             f"{argv[0]} is not installed", why="the tests need the development tools", fix="run: make setup"
         ) from error
+
+
+@app.command("cost")
+@reporting
+def cost_command(
+    endpoint_url: Annotated[str, typer.Option(help="A local cloud; empty: your real account.")] = "",
+    region: Annotated[str, typer.Option(help="AWS region; empty: the configured one.")] = "",
+    workspace: WorkspaceOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """List the SageMaker endpoints that bill now: all of the account in one region, and those of the local cloud."""
+    from playbook import billing
+    from playbook.selection import workspace_folder
+
+    addresses = [endpoint_url] if endpoint_url else ["", *billing.local_clouds(workspace_folder(str(workspace or "")))]
+    found = [billing.look(address, region) for address in addresses]
+    if as_json:
+        typer.echo(json.dumps([account.to_json() for account in found]))
+        return
+    for account in found:
+        typer.echo(f"{account.where}: {account.summary}")
+        show_rows([item.row() for item in account.endpoints])
+
+
+def show_rows(rows: Sequence[dict[str, str]]) -> None:
+    """Print a table, one row per dictionary."""
+    from rich.console import Console
+    from rich.table import Table
+
+    if rows:
+        table = Table(*rows[0], box=None)
+        for row in rows:
+            table.add_row(*(escape(value) for value in row.values()))
+        Console().print(table)
 
 
 @app.command("clean")

@@ -195,7 +195,7 @@ def generate(workspace: Workspace, engine: Artifact, prompts: Sequence[str], *, 
     return tensorrt_llm.generate(workspace.profile, engine.path, prompts, max_new_tokens, root=workspace.root)
 
 
-def write_repository(workspace: Workspace, engine: Artifact, **options: Any) -> Artifact:
+def write_repository(workspace: Workspace, engine: Artifact, *, name: str = "repository", **options: Any) -> Artifact:
     """Fill the release's Triton templates for ``engine`` and check them; ``options`` as in ``ServingOptions``."""
     profile = workspace.profile
     # the filled files name the engine's folder: a workspace that was moved needs another repository
@@ -229,7 +229,7 @@ def write_repository(workspace: Workspace, engine: Artifact, **options: Any) -> 
 
             tensorrt_llm.fill(profile, engine.path, out, root=workspace.root, variables=options)
 
-    return make(workspace.folder("repository"), origin, write)
+    return make(workspace.folder(name), origin, write)
 
 
 def serve(workspace: Workspace, repository: Artifact) -> TritonServer | TritonRanks:

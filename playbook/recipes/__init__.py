@@ -4,15 +4,31 @@ from collections.abc import Callable, Iterable
 
 from playbook.errors import UsageError
 from playbook.profile import Profile
+from playbook.recipes import fmbench, lmi, sagemaker
 from playbook.recipes.build import build
 from playbook.recipes.command import Command, Paths, docker_argv, on_host, shell, tool_arguments
 from playbook.recipes.install import fetch, install
+from playbook.recipes.profile import nsys
 from playbook.recipes.quantize import convert, quantize
-from playbook.recipes.run import run
+from playbook.recipes.run import chat_prompt, run
 from playbook.recipes.triton import fill, launch, request
 from playbook.releases import Release, check_arguments
 
-__all__ = ["STAGES", "Command", "Paths", "checked", "commands", "docker_argv", "on_host", "shell", "tool_arguments"]
+__all__ = [
+    "STAGES",
+    "Command",
+    "Paths",
+    "chat_prompt",
+    "checked",
+    "commands",
+    "docker_argv",
+    "fmbench",
+    "lmi",
+    "on_host",
+    "sagemaker",
+    "shell",
+    "tool_arguments",
+]
 
 Recipe = Callable[[Profile, Release, Paths], list[Command]]
 STAGES: dict[str, Recipe] = {
@@ -22,8 +38,10 @@ STAGES: dict[str, Recipe] = {
     "convert": convert,
     "build": build,
     "run": run,
+    "profile": nsys,
     "fill": fill,
     "launch": launch,
+    "lmi": lmi.compile_ahead,
     "request": lambda profile, _release, _paths: request(profile),
 }
 

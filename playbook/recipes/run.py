@@ -28,8 +28,12 @@ def run(
     *,
     prompts: Sequence[str] = (chat_prompt(QUESTION),),
     max_output_len: int = MAX_OUTPUT_LEN,
+    profiler: Sequence[str] = (),
 ) -> list[Command]:
-    """Load the engine on all ranks and print its answers to ``prompts``, which carry their special tokens."""
+    """Load the engine on all ranks and print its answers to ``prompts``, which carry their special tokens.
+
+    ``profiler`` is put before every rank's own process.
+    """
     tool = release.tool(RUN)
     arguments = required(
         release,
@@ -45,7 +49,7 @@ def run(
     arguments += ["--input_text", *prompts]
     ranks = profile.world_size
     launcher = ("mpirun", "--allow-run-as-root", "-n", str(ranks)) if ranks > 1 else ()
-    argv = (*launcher, *tool.launcher, tool_path(release, RUN, paths), *arguments)
+    argv = (*launcher, *profiler, *tool.launcher, tool_path(release, RUN, paths), *arguments)
     why = (
         f"Without --max_input_length run.py cuts prompts at {tool.arguments['--max_input_length'].default} tokens; "
         f"{END_ID} is <|eot_id|>, where Llama-3-Instruct ends its answer (tensorrtllm_backend#82); the prompt carries "

@@ -9,8 +9,10 @@ from pathlib import Path
 from string import Template
 
 from playbook.errors import CheckFailed, UsageError
-from playbook.lanes.embedded.triton.check import Finding, check_repository
+from playbook.lanes.embedded.triton.check import Finding, check_config, check_repository
 from playbook.lanes.embedded.triton.templates import release_templates, render_templates, template_variables
+
+__all__ = ["Finding", "ServingOptions", "check_config", "check_repository", "render_templates", "write_repository"]
 
 CONDUCT_FILE = Path("tensorrt_llm") / "1" / "embedded.json"
 """What the embedded backend must know of the release and no config.pbtxt says."""

@@ -91,7 +91,8 @@ class TritonServer(LoopbackServer):
                     raise
 
     def _launch(self, installation: TritonInstallation) -> None:
-        self._ports = choose_ports(self._wanted_ports)
+        # A server that is started again comes back where its clients look for it.
+        self._ports = choose_ports(self._ports or self._wanted_ports)
         self.log_path.unlink(missing_ok=True)
         started = time.monotonic()
         self._process = start_guarded(

@@ -1,0 +1,223 @@
+"""The life of one SageMaker endpoint with boto3: upload, wait until it is in service, ask it, delete it."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playbook.clients.aws import AwsSession
+from playbook.clients.errors import BrokenStream, Refused
+from playbook.clients.sagemaker_endpoint import lines, service_failure
+from playbook.errors import PlaybookError, UsageError
+
+Line = dict[str, Any]
+
+BUSY = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
+"""States in which an endpoint changes by itself; in some of them SageMaker refuses to delete it."""
+WAIT_S, DELETE_S, POLL_S = 3600.0, 1800.0, 0.2
+SLOW_POLL_S = 15.0
+"""Between two looks at a real account: its API is throttled, and an endpoint takes minutes."""
+
+
+def split_s3_uri(uri: str) -> tuple[str, str]:
+    """Bucket and key of ``s3://bucket/key``; :class:`UsageError` for anything else."""
+    parts = urlsplit(uri)
+    if parts.scheme != "s3" or not parts.netloc:
+        raise UsageError(f"{uri!r} is no address in S3", fix="write s3://bucket/key")
+    return parts.netloc, parts.path.removeprefix("/")
+
+
+def upload(session: AwsSession, source: Path, uri: str) -> list[str]:
+    """Upload a file to ``uri``, or everything below a folder under it. Returns the keys."""
+    bucket, key = split_s3_uri(uri)
+    s3 = session.client("s3")
+    if source.is_file():
+        s3.upload_file(str(source), bucket, key)
+        return [key]
+    prefix = f"{key.rstrip('/')}/" if key else ""
+    files = sorted(path for path in source.rglob("*") if path.is_file())
+    if not files:
+        raise UsageError(f"{source} holds no file to upload", fix="make it first")
+    keys = [prefix + path.relative_to(source).as_posix() for path in files]
+    for path, name in zip(files, keys, strict=True):
+        s3.upload_file(str(path), bucket, name)
+    return keys
+
+
+def wait_in_service(
+    session: AwsSession, name: str, *, timeout_s: float = WAIT_S, show: Callable[[str], object] = print
+) -> None:
+    """Describe the endpoint until it is in service, and show each state that it goes through.
+
+    Raises :class:`PlaybookError` with SageMaker's FailureReason if it fails, and when ``timeout_s`` is over.
+    """
+    client = session.client("sagemaker")
+    deadline = time.monotonic() + timeout_s
+    shown = ""
+    while True:
+        endpoint = client.describe_endpoint(EndpointName=name)
+        status = endpoint["EndpointStatus"]
+        if status != shown:
+            show(status)
+            shown = status
+        if status == "InService":
+            return
+        if status not in BUSY:
+            raise PlaybookError(
+                f"endpoint {name} is {status}",
+                why=endpoint.get("FailureReason") or "SageMaker gives no reason",
+                fix="mend what the reason names and delete the endpoint: it is still listed, and may still bill",
+            )
+        if time.monotonic() > deadline:
+            raise PlaybookError(
+                f"endpoint {name} is still {status} after {timeout_s:g} s",
+                why="the image, the model's size or a build at start-up may need longer",
+                fix="look at its log in CloudWatch (/aws/sagemaker/Endpoints); wait longer or delete it: it bills",
+            )
+        time.sleep(_poll_s(session))
+
+
+def invoke(session: AwsSession, request: Mapping[str, Any]) -> Line:
+    """One whole answer in LMI's schema. Raises the errors of :mod:`playbook.clients.errors`."""
+    from botocore.exceptions import ClientError
+
+    try:
+        answer = session.client("sagemaker-runtime").invoke_endpoint(**request)
+    except ClientError as error:
+        raise service_failure(error.response) from error
+    raw = answer["Body"].read()
+    found = _json(raw)
+    if "generated_text" not in found:
+        raise Refused("the container did not answer in LMI's schema", why=str(raw)[:500], fix="see its log")
+    return found
+
+
+def stream(session: AwsSession, request: Mapping[str, Any]) -> Iterator[Line]:
+    """The JSON lines of a streamed answer as they come, wherever the parts of the event stream end.
+
+    Raises :class:`BrokenStream` if SageMaker or the model breaks off, with what had come.
+    """
+    from botocore.exceptions import ClientError
+
+    texts: list[str] = []
+    done = False
+    try:
+        body = session.client("sagemaker-runtime").invoke_endpoint_with_response_stream(**request)["Body"]
+        for raw in lines(event["PayloadPart"]["Bytes"] for event in body if "PayloadPart" in event):
+            line = _json(raw)
+            details = line.get("details") or {}
+            if "token" not in line or details.get("finish_reason") == "error":
+                raise BrokenStream("the model failed in mid-answer", why=str(raw)[:500], pieces=texts)
+            texts.append(line["token"]["text"])
+            done = line.get("generated_text") is not None
+            yield line
+    except ClientError as error:  # EventStreamError, in mid-stream, is one
+        failure = service_failure(error.response)
+        failure.pieces = tuple(texts)
+        raise failure from error
+    if not done:
+        raise BrokenStream(f"the answer broke off after {len(texts)} pieces", why="no last line", pieces=texts)
+
+
+def _json(raw: bytes) -> Line:
+    """The object that a container wrote; empty for what is no object."""
+    try:
+        found = json.loads(raw)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def delete(session: AwsSession, name: str, *, timeout_s: float = DELETE_S) -> list[str]:
+    """Delete endpoint ``name`` and what belongs to it, in the reverse order of its creation. Returns what was there.
+
+    Safe to repeat: what is gone already is passed over. Raises :class:`PlaybookError` if the endpoint stays.
+    """
+    gone = _delete_scaling(session, name)
+    gone += _delete_endpoint(session, name, timeout_s)
+    client = session.client("sagemaker")
+    for config in _named(client, "list_endpoint_configs", "EndpointConfigs", "EndpointConfigName", name):
+        client.delete_endpoint_config(EndpointConfigName=config)
+        gone.append(f"configuration {config}")
+    for model in _named(client, "list_models", "Models", "ModelName", name):
+        client.delete_model(ModelName=model)
+        gone.append(f"model {model}")
+    return gone
+
+
+def delete_uploads(session: AwsSession, uri: str) -> int:
+    """Delete every object under ``uri``; returns how many there were."""
+    bucket, prefix = split_s3_uri(uri)
+    s3 = session.client("s3")
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
+    for key in keys:
+        s3.delete_object(Bucket=bucket, Key=key)
+    return len(keys)
+
+
+def _delete_scaling(session: AwsSession, name: str) -> list[str]:
+    """Scaling goes first: it would refuse to let go of an endpoint that is away."""
+    scaling, cloudwatch = session.client("application-autoscaling"), session.client("cloudwatch")
+    gone = []
+    for target in scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"]:
+        if target["ResourceId"].startswith(f"endpoint/{name}/"):
+            keys = ("ServiceNamespace", "ResourceId", "ScalableDimension")
+            scaling.deregister_scalable_target(**{key: target[key] for key in keys})
+            gone.append(f"scaling of {target['ResourceId']}")
+    alarms = [alarm["AlarmName"] for alarm in cloudwatch.describe_alarms(AlarmNamePrefix=f"{name}-")["MetricAlarms"]]
+    if alarms:
+        cloudwatch.delete_alarms(AlarmNames=alarms)
+    return gone + [f"alarm {alarm}" for alarm in alarms]
+
+
+def _delete_endpoint(session: AwsSession, name: str, timeout_s: float) -> list[str]:
+    from botocore.exceptions import ClientError
+
+    client = session.client("sagemaker")
+    deadline = time.monotonic() + timeout_s
+    gone: list[str] = []
+    refusal = ""
+    while (status := _status(client, name)) is not None:
+        gone = [f"endpoint {name}"]
+        if status != "Deleting":
+            try:
+                client.delete_endpoint(EndpointName=name)
+            except ClientError as error:  # in some states it may not be deleted yet
+                if status not in BUSY:
+                    raise
+                refusal = error.response["Error"].get("Message", "")
+        if time.monotonic() > deadline:
+            raise PlaybookError(
+                f"endpoint {name} is still {status} after {timeout_s:g} s",
+                why=refusal or "SageMaker has not finished deleting it",
+                fix=f"it bills: aws sagemaker delete-endpoint --endpoint-name {name}, then `playbook cost`",
+            )
+        time.sleep(_poll_s(session))
+    return gone
+
+
+def _status(client: Any, name: str) -> str | None:
+    """The endpoint's state; None if there is no such endpoint."""
+    from botocore.exceptions import ClientError
+
+    try:
+        return str(client.describe_endpoint(EndpointName=name)["EndpointStatus"])
+    except ClientError as error:
+        if error.response["Error"].get("Message", "").startswith("Could not find"):
+            return None
+        raise
+
+
+def _named(client: Any, operation: str, key: str, field: str, name: str) -> list[str]:
+    """Names of the endpoint's versions (``<name>-v1``, ...), the newest first."""
+    pages = client.get_paginator(operation).paginate(NameContains=f"{name}-v")
+    found = [item[field] for page in pages for item in page[key]]
+    versions = [item for item in found if item.startswith(f"{name}-v") and item.removeprefix(f"{name}-v").isdecimal()]
+    return sorted(versions, key=lambda item: int(item.rpartition("-v")[2]), reverse=True)
+
+
+def _poll_s(session: AwsSession) -> float:
+    return POLL_S if session.is_loopback else SLOW_POLL_S

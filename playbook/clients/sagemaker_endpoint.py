@@ -1,0 +1,177 @@
+"""A SageMaker endpoint of the LMI container, through a boto3 ``sagemaker-runtime`` client that is handed in."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from playbook.clients.errors import BrokenStream, ClientError, Overloaded, Refused, TimedOut, Unreachable
+from playbook.clients.requests import DEFAULT_TIMEOUTS, Limits, Piece, TextRequest, Timeouts
+from playbook.clients.retry import parse_retry_after
+from playbook.clients.security import HIDDEN, without_values
+from playbook.clients.transport import Pieces
+from playbook.errors import UsageError
+
+THROTTLED = frozenset({"ThrottlingException", "Throttling", "TooManyRequestsException", "ServiceUnavailable"})
+NOT_READY = "ModelNotReadyException"
+SERVICE_FAILED = frozenset({"InternalFailure", "InternalDependencyException", "InternalStreamFailure"})
+AWS_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+SIGNED = re.compile(r"(x-amz-security-token\W+|credential=|signature=)[^\s,'\"]+", re.IGNORECASE)
+"""A role's keys are not in the environment; what a proxy repeats of them is known by the names of the headers."""
+OVERLOAD_STATUS = frozenset({429, 503})
+
+
+def one_attempt(timeouts: Timeouts = DEFAULT_TIMEOUTS) -> Any:
+    """The botocore Config for the client: no retries of its own, so that there is one layer of them, and timeouts."""
+    from botocore.config import Config
+
+    retries = {"mode": "standard", "total_max_attempts": 1}
+    return Config(retries=retries, connect_timeout=timeouts.connect_s, read_timeout=timeouts.read_s)
+
+
+class SageMakerEndpoint:
+    """``runtime``: ``boto3.client("sagemaker-runtime", config=one_attempt())``.
+
+    boto3 fixes the read timeout when its client is made: keep it below the requests' deadlines. Credentials are
+    boto3's business; this class never sees them.
+    """
+
+    def __init__(self, runtime: Any, endpoint_name: str, *, stream: bool = False, component: str = "") -> None:
+        retries = runtime.meta.config.retries or {}
+        if retries.get("total_max_attempts") != 1:
+            raise UsageError(
+                "this boto3 client retries by itself",
+                why="two layers of retries multiply the load on a server that is down already",
+                fix='make it with boto3.client("sagemaker-runtime", config=one_attempt())',
+            )
+        self.name = "sagemaker-stream" if stream else "sagemaker"
+        self._runtime, self._stream = runtime, stream
+        self._target = {"EndpointName": endpoint_name, "ContentType": "application/json"}
+        if component:
+            self._target["InferenceComponentName"] = component
+
+    def send(self, request: TextRequest, wire_id: str, _limits: Limits, /) -> Pieces:
+        import urllib3.exceptions
+        from botocore.exceptions import BotoCoreError
+        from botocore.exceptions import ClientError as ServiceError
+
+        texts: list[str] = []
+        call = {
+            **self._target,
+            "Body": json.dumps(lmi_body(request, stream=self._stream)),
+            "InferenceId": wire_id[-64:],
+        }
+        try:
+            if self._stream:
+                for piece in self._streamed(call, texts):
+                    texts.append(piece.text)
+                    yield piece
+            else:
+                answer = self._runtime.invoke_endpoint(**call)
+                yield _whole(json.loads(answer["Body"].read()))
+        except ServiceError as error:  # EventStreamError, in mid-stream, is one
+            raise _broken(service_failure(error.response), texts) from error
+        except BotoCoreError as error:
+            raise _broken(_connection_failure(error), texts) from error
+        except urllib3.exceptions.HTTPError as error:  # botocore wraps these only until the headers are there
+            raise _broken(_connection_failure(error), texts) from error
+
+    def redacted(self, text: str) -> str:
+        """``text`` without what a signed request carries: access key, session token, signature."""
+        return SIGNED.sub(rf"\1{HIDDEN}", without_values(text, AWS_VARIABLES))
+
+    def close(self) -> None:
+        """The boto3 client belongs to the caller."""
+
+    def _streamed(self, call: dict[str, Any], texts: list[str]) -> Iterator[Piece]:
+        body = self._runtime.invoke_endpoint_with_response_stream(**call, Accept="application/jsonlines")["Body"]
+        try:
+            done = False
+            for line in lines(event["PayloadPart"]["Bytes"] for event in body if "PayloadPart" in event):
+                chunk = json.loads(line)
+                if "token" not in chunk:
+                    raise _broken(Refused("the container answered an error", why=str(chunk)[:500]), texts)
+                details = chunk.get("details") or {}
+                if details.get("finish_reason") == "error":
+                    raise BrokenStream("the model failed in mid-answer", why=str(chunk)[:500], pieces=texts)
+                done = done or chunk.get("generated_text") is not None
+                yield Piece(chunk["token"]["text"], details.get("generated_tokens"), details.get("finish_reason"))
+            if not done:
+                raise BrokenStream(
+                    f"the answer broke off after {len(texts)} pieces", why="its last line did not come", pieces=texts
+                )
+        finally:
+            body.close()
+
+
+def lmi_body(request: TextRequest, *, stream: bool) -> dict[str, Any]:
+    """The request in LMI's schema. ``details`` are asked for, because without them it does not say why it ended."""
+    sampling = request.sampling
+    wanted: dict[str, Any] = {
+        "max_new_tokens": request.max_tokens,
+        "details": True,
+        "do_sample": sampling.temperature not in (None, 0) or sampling.top_p is not None,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "seed": sampling.seed,
+        "stop_sequences": list(sampling.stop) or None,
+    }
+    parameters = {name: value for name, value in wanted.items() if value is not None}
+    return {"inputs": request.prompt, "parameters": parameters, "stream": stream}
+
+
+def lines(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines that are not blank, of parts with arbitrary borders. A last line without its end is not a line."""
+    rest = b""
+    for part in parts:
+        *whole, rest = (rest + part).split(b"\n")
+        yield from (line for line in whole if line.strip())
+
+
+def service_failure(response: dict[str, Any]) -> ClientError:
+    """The error for what botocore raises as ClientError; the container's own status is in a ModelError."""
+    code = response["Error"].get("Code", "")
+    said = response["Error"].get("Message") or "the service gave no reason"
+    original = response.get("OriginalStatusCode")
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    what = f"the endpoint answered {code}" + (f" (the container: {original})" if original else "")
+    if original in OVERLOAD_STATUS or code in THROTTLED or code == NOT_READY or status in OVERLOAD_STATUS:
+        return Overloaded(what, why=said, fix="come back later, or add instances", retry_after_s=_retry_after(response))
+    if code in SERVICE_FAILED:
+        return Unreachable(what, why=said, fix="ask again; see the endpoint's log", sent=True)
+    if code == "ModelStreamError":
+        return BrokenStream(what, why=said, fix="see the endpoint's log")
+    return Refused(what, why=said, fix="correct the request or its rights: the same one fails again")
+
+
+def _retry_after(response: dict[str, Any]) -> float | None:
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return parse_retry_after(headers.get("retry-after"))
+
+
+def _connection_failure(error: Exception) -> ClientError:
+    import urllib3.exceptions
+    from botocore import exceptions
+
+    if isinstance(error, exceptions.ReadTimeoutError | urllib3.exceptions.ReadTimeoutError):
+        return TimedOut("no byte within boto3's read timeout", why=str(error), fix="see the endpoint's log")
+    if isinstance(error, exceptions.ConnectTimeoutError | exceptions.EndpointConnectionError):
+        return Unreachable("the endpoint does not answer", why=str(error), fix="check the region and the network")
+    if isinstance(error, exceptions.HTTPClientError | urllib3.exceptions.HTTPError):
+        return Unreachable("the connection was lost", why=str(error), fix="ask again", sent=True)
+    return Refused("boto3 did not send the request", why=str(error), fix="check credentials and parameters")
+
+
+def _whole(answer: Any) -> Piece:
+    if not isinstance(answer, dict) or "generated_text" not in answer:
+        raise Refused("the container answered an error", why=str(answer)[:500], fix="see the endpoint's log")
+    details = answer.get("details") or {}
+    return Piece(answer["generated_text"], details.get("generated_tokens"), details.get("finish_reason"))
+
+
+def _broken(error: ClientError, texts: list[str]) -> ClientError:
+    if not texts or isinstance(error, BrokenStream):
+        error.pieces = tuple(texts)
+        return error
+    return BrokenStream(f"the answer broke off after {len(texts)} pieces", why=error.what, pieces=texts)

@@ -1,0 +1,85 @@
+"""What the Triton transports share: a request as Triton's fields, and Triton's answers as the client's errors."""
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from playbook.clients.errors import ClientError, Overloaded, Refused, TimedOut, Unreachable
+from playbook.clients.requests import TextRequest
+
+TEXT_MODEL = "ensemble"
+ALWAYS = frozenset({"text_input", "max_tokens", "stream"})
+FIELDS: dict[str, tuple[str, ...]] = {
+    "temperature": ("temperature",),
+    "top_k": ("top_k",),
+    "top_p": ("top_p",),
+    "seed": ("random_seed", "seed"),
+    "stop": ("stop_words",),
+    "end_id": ("end_id",),
+    "pad_id": ("pad_id",),
+}
+"""Sampling option -> the names that releases of tensorrtllm_backend give its input; the model says which it has."""
+
+NO_ROOM = re.compile(r"[Ee]xceeds maximum queue size|Maximum queue size of|Request timeout expired")
+"""Triton's max_queue_size, the old V1 batcher's, and a request that waited too long in Triton's queue."""
+GOING_DOWN = re.compile(
+    r"shutting down|[Ss]erver is stopping|[Ss]erver exiting|is not ready|Socket closed|Stub process .* is not healthy"
+)
+NOT_CONNECTED = re.compile(r"failed to connect|Connection refused|DNS resolution failed|Name or service not known")
+FORBIDDEN = re.compile(r"restricted, expecting header")
+
+
+def triton_fields(request: TextRequest, known: Collection[str]) -> dict[str, Any]:
+    """Input name -> value. ``known``: the served model's inputs, asked only for options beyond the prompt.
+
+    :class:`Refused` for an option that the model lacks: Triton's generate would drop it without a word.
+    """
+    fields: dict[str, Any] = {"text_input": request.prompt, "max_tokens": request.max_tokens}
+    for option, names in FIELDS.items():
+        value = getattr(request.sampling, option)
+        if value is None or value == ():
+            continue
+        name = next((name for name in names if name in known), "")
+        if not name:
+            raise Refused(
+                f"the served model has no input for {option}", fix=f"leave it out; it has: {', '.join(sorted(known))}"
+            )
+        fields[name] = list(value) if isinstance(value, tuple) else value
+    return fields
+
+
+def needs_metadata(request: TextRequest) -> bool:
+    """Whether the request has options whose names only the served model knows."""
+    return any(getattr(request.sampling, option) not in (None, ()) for option in FIELDS)
+
+
+def http_failure(status: int, said: str, retry_after_s: float | None) -> ClientError:
+    """The error for an HTTP answer that is not a success; ``said``: its words."""
+    what = f"the server answered {status}"
+    if status in (429, 503) or NO_ROOM.search(said):
+        return Overloaded(what, why=said, fix="come back later, or serve more", retry_after_s=retry_after_s)
+    if status in (408, 504):
+        return TimedOut(what, why=said, fix="see what the server is busy with")
+    # 499: Triton cancelled it itself, at its end. 502: a proxy without a server behind it.
+    if status in (499, 502) or GOING_DOWN.search(said):
+        return Unreachable(what, why=said, fix="see whether the server is being restarted", sent=True)
+    return Refused(what, why=said, fix="correct the request: the same one fails again")
+
+
+def grpc_failure(status: str | None, said: str) -> ClientError:
+    """The error for an InferenceServerException. ``status`` like "StatusCode.UNAVAILABLE", None inside a stream.
+
+    UNAVAILABLE stands for four different things, so the words decide first.
+    """
+    what = f"the server answered {status.removeprefix('StatusCode.')}" if status else "the server answered an error"
+    if NO_ROOM.search(said) or status == "StatusCode.RESOURCE_EXHAUSTED":
+        return Overloaded(what, why=said, fix="come back later, or serve more")
+    if NOT_CONNECTED.search(said):
+        return Unreachable("the server does not answer", why=said, fix="see whether it runs")
+    if FORBIDDEN.search(said):
+        return Refused(what, why=said, fix="send the header that the server expects")
+    if status == "StatusCode.DEADLINE_EXCEEDED":
+        return TimedOut("no answer in time", why=said, fix="see what the server is busy with")
+    if status in ("StatusCode.UNAVAILABLE", "StatusCode.CANCELLED") or GOING_DOWN.search(said):
+        return Unreachable(what, why=said, fix="see whether the server is being restarted", sent=True)
+    return Refused(what, why=said, fix="correct the request: the same one fails again")

@@ -1,0 +1,46 @@
+"""Reads an LMI container's settings: serving.properties, and the environment where the file says nothing.
+
+Source: deepjavalibrary/djl-serving docs/configurations_model.md and serving/docker/README.md. Standard library only.
+"""
+
+import re
+from collections.abc import Mapping
+
+LINE = re.compile(r"(?P<key>[^\s=:#!][^\s=:]*)\s*[=:\s]?\s*(?P<value>.*)")
+MODEL_ID = "option.model_id"
+ENVIRONMENT_NAMES = {
+    "HF_MODEL_ID": MODEL_ID,
+    "HF_REVISION": "option.revision",
+    "TENSOR_PARALLEL_DEGREE": "option.tensor_parallel_degree",
+    "PIPELINE_PARALLEL_DEGREE": "option.pipeline_parallel_degree",
+}
+PREFIXES = {"OPTION_": "option.", "SERVING_": ""}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Key -> value of a Java properties file, as far as serving.properties uses its syntax."""
+    lines = (LINE.fullmatch(line.strip()) for line in text.splitlines())
+    return {line["key"]: line["value"] for line in lines if line is not None}
+
+
+def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings among environment variables: OPTION_X is option.x, SERVING_Y is y."""
+    settings = {}
+    for name, value in environment.items():
+        if name in ENVIRONMENT_NAMES:
+            settings[ENVIRONMENT_NAMES[name]] = value
+            continue
+        for prefix, key_prefix in PREFIXES.items():
+            if name.startswith(prefix):
+                settings[key_prefix + name.removeprefix(prefix).lower()] = value
+    return settings
+
+
+def merge_settings(text: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """What holds: the file beats the environment."""
+    return environment_settings(environment) | parse_properties(text)
+
+
+def write_properties(settings: Mapping[str, str]) -> str:
+    """The settings as a file."""
+    return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -1,0 +1,114 @@
+"""Prices as dated data with a source each (``data/prices.yml``); the only place of the playbook that holds one."""
+
+from datetime import date
+from functools import cache
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from playbook.errors import UsageError
+
+PRICES_FILE = Path(__file__).parent / "data" / "prices.yml"
+ON_DEMAND = "on demand"
+
+
+class Dated(BaseModel):
+    """What every price carries: when it was true, who says so, and how sure that is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    date: date
+    source: str = Field(min_length=1)
+    note: str
+
+
+class Price(Dated):
+    """What an instance costs while it runs."""
+
+    item: str
+    instance: str
+    option: str
+    region: str
+    usd_per_hour: float = Field(gt=0)
+
+    def __str__(self) -> str:
+        return f"{self.instance} ({self.option}, {self.region}): {self.usd_per_hour} USD/h, {self.date}, {self.note}"
+
+
+class TokenPrice(Dated):
+    """What a service that bills by the token asks for a million of them."""
+
+    service: str
+    model: str
+    region: str
+    usd_per_million_input: float = Field(gt=0)
+    usd_per_million_output: float = Field(gt=0)
+
+
+class LicenceFee(Dated):
+    """What a licence costs on top of the instance, for each GPU."""
+
+    item: str
+    option: str
+    usd_per_gpu_hour: float = Field(gt=0)
+
+
+class PriceList(BaseModel):
+    """The whole of ``data/prices.yml``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    instances: tuple[Price, ...]
+    licences: tuple[LicenceFee, ...]
+    tokens: tuple[TokenPrice, ...]
+
+
+@cache
+def price_list(path: Path = PRICES_FILE) -> PriceList:
+    """Every dated price that ships."""
+    return PriceList(**yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def prices() -> list[Price]:
+    """The hourly prices of instances."""
+    return list(price_list().instances)
+
+
+def price(instance: str, option: str = ON_DEMAND) -> Price:
+    """The hourly price of ``instance``; :class:`UsageError` names what is known when there is none."""
+    for entry in prices():
+        if (entry.instance, entry.option) == (instance, option):
+            return entry
+    known = ", ".join(f"{entry.instance} ({entry.option})" for entry in prices())
+    raise UsageError(
+        f"no price is known for {instance} ({option})",
+        why=f"{PRICES_FILE.name} has: {known}",
+        fix="look the price up in your account and pass it yourself, or add it to that file with its date and source",
+    )
+
+
+def licence_fee(item: str = "NVIDIA AI Enterprise") -> LicenceFee:
+    """The fee per GPU and hour of ``item``; :class:`UsageError` if unknown."""
+    licences = price_list().licences
+    for entry in licences:
+        if entry.item == item:
+            return entry
+    raise UsageError(
+        f"no licence fee is known for {item!r}",
+        why=f"{PRICES_FILE.name} has: {', '.join(entry.item for entry in licences) or 'none'}",
+        fix="ask its vendor and add it to that file with its date and source",
+    )
+
+
+def token_price(model: str) -> TokenPrice:
+    """The price per million tokens of ``model`` where it is billed by the token; :class:`UsageError` if unknown."""
+    tokens = price_list().tokens
+    for entry in tokens:
+        if entry.model == model:
+            return entry
+    raise UsageError(
+        f"no price per token is known for {model!r}",
+        why=f"{PRICES_FILE.name} has: {', '.join(entry.model for entry in tokens) or 'none'}",
+        fix="look it up on the service's price page and pass it yourself",
+    )

@@ -1,0 +1,145 @@
+"""``serving.properties`` read as Java does, and what an LMI image would do with each of its lines."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from playbook.releases.lmi import Key, LmiImage, Reading, lmi_facts, lmi_image
+
+Severity = Literal["error", "warning"]
+Outcome = Literal["works", "undocumented", "ignored", "stops the start"]
+LINE = re.compile(r"\s*(?P<key>[^\s=:#!][^\s=:]*)\s*[=:\s]\s*(?P<value>.*?)\s*")
+JAVA = "java.util.Properties"
+KINDS = {"count": "a whole number above 0", "fraction": "a number up to 1", "boolean": "true or false"}
+SEVERITY: dict[Reading, Severity] = {"refused": "error", "ignored": "warning", "undocumented": "warning"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an image would do wrong with one line. "error": the endpoint does not start, or not as asked."""
+
+    severity: Severity
+    key: str
+    message: str
+    why: str
+    fix: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.message}: {self.why} -> {self.fix} [{self.source}]"
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of one line in an image, and what to write ``instead``."""
+
+    key: str
+    value: str
+    outcome: Outcome
+    instead: str
+    source: str
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Keys and values as ``java.util.Properties`` reads them; the last of two equal keys wins."""
+    pairs: dict[str, str] = {}
+    for line in text.splitlines():
+        if match := LINE.fullmatch(line + " "):
+            pairs[match["key"]] = match["value"]
+    return pairs
+
+
+def check_properties(text: str, image: str) -> list[Finding]:
+    """What ``image`` would refuse, ignore or misread in the file ``text``; nothing if it does what the file says."""
+    chosen = lmi_image(image)
+    findings = list(_syntax(text))
+    for key, value in parse_properties(text).items():
+        if value:
+            findings += _check(chosen, key, value)
+    return findings
+
+
+def fates(text: str, image: str) -> list[Fate]:
+    """What becomes of each line of ``text`` in ``image``, in the file's order."""
+    found = {finding.key: finding for finding in check_properties(text, image)}
+    return [_fate(lmi_image(image), key, value, found.get(key)) for key, value in parse_properties(text).items()]
+
+
+def _fate(image: LmiImage, key: str, value: str, finding: Finding | None) -> Fate:
+    rule = _rule(image, key)
+    if finding is None:
+        return Fate(key, value, "works", rule.note, rule.source or lmi_facts().family(image).source)
+    if finding.severity == "error":
+        return Fate(key, value, "stops the start", finding.fix, finding.source)
+    return Fate(
+        key, value, "undocumented" if rule.reading == "undocumented" else "ignored", finding.fix, finding.source
+    )
+
+
+def _syntax(text: str) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for line in text.splitlines():
+        if not line.strip() or line.lstrip().startswith(("#", "!")):
+            continue
+        match = LINE.fullmatch(line + " ")
+        if match is None or not match["value"]:
+            why = "the line holds no value, so the key is set to an empty one"
+            yield Finding("error", line.strip(), f"{line.strip()!r} sets nothing", why, "write key=value", JAVA)
+            continue
+        key = match["key"]
+        if key in seen:
+            why = "the last line wins, the others are lost"
+            yield Finding("warning", key, f"{key} is set twice", why, "keep one of the lines", JAVA)
+        if " #" in match["value"]:
+            why = "a comment is a line of its own; after a value it belongs to the value"
+            yield Finding("error", key, f"{key} has a comment in its value", why, "put it on its own line", JAVA)
+        seen.add(key)
+
+
+def _check(image: LmiImage, key: str, value: str) -> Iterator[Finding]:
+    rule = _rule(image, key)
+    source = rule.source or lmi_facts().family(image).source
+    if rule.reading != "read":
+        message = f"{key}={value} is {rule.reading} by {image.tag}"
+        near = [] if rule.source else _near(image, key)
+        fix = f"did you mean {near[0]}?" if near else rule.fix
+        yield Finding(SEVERITY[rule.reading], key, message, rule.why, fix, source)
+    elif not _takes(rule, value):
+        accepted = " or ".join([*rule.values, *([KINDS[rule.kind]] if rule.kind else [])])
+        why = rule.why or f"it takes {accepted}"
+        fix = rule.fix or f"set it to {accepted}"
+        yield Finding("error", key, f"{image.tag} does not take {key}={value}", why, fix, source)
+
+
+def _rule(image: LmiImage, key: str) -> Key:
+    """The rule of the image's family, else the server's own keys, else what happens to a key that nobody knows."""
+    facts = lmi_facts()
+    family = facts.family(image)
+    if key in family.keys:
+        return family.keys[key]
+    if key in facts.server_keys.names:
+        return Key(source=facts.server_keys.source)
+    return Key(**family.unknown.model_dump())
+
+
+def _near(image: LmiImage, key: str) -> list[str]:
+    known = [name for name, rule in lmi_facts().family(image).keys.items() if rule.reading == "read"]
+    return get_close_matches(key, known, n=1, cutoff=0.85)
+
+
+def _takes(rule: Key, value: str) -> bool:
+    if not rule.kind and not rule.values:
+        return bool(value)
+    return value.lower() in {known.lower() for known in rule.values} or _is(rule.kind, value)
+
+
+def _is(kind: str, value: str) -> bool:
+    if kind == "boolean":
+        return value.lower() in ("true", "false")
+    if kind == "count":
+        return value.isascii() and value.isdecimal() and int(value) > 0
+    if kind == "fraction":
+        return bool(re.fullmatch(r"0?\.\d+|1(\.0*)?", value)) and float(value) > 0
+    return False

@@ -1,0 +1,150 @@
+"""The container's engine loop: in-flight batching, limits, cancelled and failed requests, with a scripted engine."""
+
+import threading
+import time
+
+import pytest
+
+from playbook.errors import EngineError
+from playbook.lanes.embedded.aws.loop import EngineLoop, Failed, QueueFull, Refused
+from playbook.lanes.embedded.protocol import EngineConfig, Output, Sampling
+
+CONFIG = EngineConfig(4, 64, 32, 64, "fp8", 32, True, True, 100, 1, 1, 8)
+FOREVER = Sampling(max_new_tokens=60, log_probs=True)
+
+
+class ScriptedEngine:
+    """Gives every request one token a step until ``gate`` is set; then they end."""
+
+    config = CONFIG
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.live: dict[int, int] = {}
+        self.largest = 0
+        self.breaks = ""
+        self.refuses = ""
+
+    def submit(self, request_id, prompt_ids, sampling):
+        if self.refuses:
+            raise EngineError("request refused: no", fix="ask for less")
+        self.live[request_id] = 0
+
+    def cancel(self, request_id):
+        return self.live.pop(request_id, None) is not None
+
+    @property
+    def has_work(self):
+        return bool(self.live)
+
+    def step(self):
+        time.sleep(0.001)
+        if self.breaks:
+            raise EngineError(self.breaks)
+        self.largest = max(self.largest, len(self.live))
+        reason = "length" if self.gate.is_set() else ""
+        outputs = [Output(number, 0, (1,), (-0.1,), reason) for number in self.live]
+        if reason:
+            self.live.clear()
+        return outputs
+
+
+class Client:
+    """Collects what is delivered."""
+
+    def __init__(self) -> None:
+        self.events: list[object] = []
+        self.first, self.done = threading.Event(), threading.Event()
+
+    def __call__(self, event):
+        self.events.append(event)
+        self.first.set()
+        if not isinstance(event, Output) or event.finish_reason:
+            self.done.set()
+
+
+@pytest.fixture
+def engine():
+    return ScriptedEngine()
+
+
+def loop_of(engine, **limits):
+    return EngineLoop(engine, **{"max_running": 4, "max_waiting": 10, **limits})
+
+
+def submit(loop, count):
+    clients = [Client() for _ in range(count)]
+    numbers = [loop.submit((1, 2), FOREVER, client) for client in clients]
+    return clients, numbers
+
+
+def test_requests_run_together_up_to_the_batch_size(engine):
+    loop = loop_of(engine, max_running=3)
+    clients, _ = submit(loop, 5)
+    assert all(client.first.wait(5) for client in clients[:3])
+    assert not clients[3].first.is_set() and engine.largest == 3
+    engine.gate.set()
+    assert all(client.done.wait(5) for client in clients)
+    assert engine.largest == 3
+    loop.close()
+
+
+def test_the_engines_own_batch_size_is_the_limit(engine):
+    loop = loop_of(engine, max_running=32)
+    clients, _ = submit(loop, 6)
+    engine.gate.set()
+    assert all(client.done.wait(5) for client in clients)
+    assert engine.largest <= CONFIG.max_batch_size
+    loop.close()
+
+
+def test_a_full_queue_sheds_load(engine):
+    loop = loop_of(engine, max_running=1, max_waiting=2)
+    clients, _ = submit(loop, 3)
+    with pytest.raises(QueueFull, match="job_queue_size is 2"):
+        submit(loop, 1)
+    engine.gate.set()
+    assert all(client.done.wait(5) for client in clients)
+    submit(loop, 1)
+    loop.close()
+
+
+def test_a_cancelled_request_frees_its_slot(engine):
+    loop = loop_of(engine, max_running=1)
+    clients, numbers = submit(loop, 3)
+    assert clients[0].first.wait(5)
+    loop.cancel(numbers[1])
+    loop.cancel(numbers[0])
+    assert clients[2].first.wait(5)
+    assert set(engine.live) == {numbers[2]} and not clients[1].events
+    loop.cancel(12345)
+    loop.close()
+
+
+def test_what_can_never_run_is_refused_at_once(engine):
+    loop = loop_of(engine)
+    with pytest.raises(EngineError, match="max_seq_len"):
+        loop.submit((1,), Sampling(max_new_tokens=500), Client())
+    loop.close()
+
+
+def test_the_engines_refusal_is_delivered(engine):
+    engine.refuses = "yes"
+    loop = loop_of(engine)
+    (client,), _ = submit(loop, 1)
+    assert client.done.wait(5)
+    assert client.events == [Refused("request refused: no; ask for less")]
+    loop.close()
+
+
+def test_a_broken_engine_fails_everybody_and_takes_no_more(engine):
+    loop = loop_of(engine, max_running=1)
+    clients, _ = submit(loop, 2)
+    assert clients[0].first.wait(5)
+    engine.breaks = "it broke"
+    assert all(client.done.wait(5) for client in clients)
+    assert all(isinstance(client.events[-1], Failed) for client in clients)
+    with pytest.raises(EngineError, match="broken"):
+        submit(loop, 1)
+    assert loop.broken
+    loop.close()
