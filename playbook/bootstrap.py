@@ -1,6 +1,6 @@
-"""Set-up from nothing: makes .venv (notebooks, tests) and .envs/triton (the server) from the lock files.
+"""Set-up from nothing: makes .venv (notebooks, tests), .envs/triton (the server) and .envs/aiperf (the load generator).
 
-    python3 playbook/bootstrap.py [--check] [--envs course,triton] [--yes]
+    python3 playbook/bootstrap.py [--check] [--envs course,triton,aiperf] [--yes]
 
 Standard library only, so that a bare python3 can run it. Exit codes: 0 ok, 2 usage, 3 the machine lacks something.
 """
@@ -32,6 +32,11 @@ PYTHON = "{}.{}".format(*sys.version_info)
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 TORCH_CUDA_DISK_MB = 5000
 TORCH_CUDA_SIZE = "2.6 GB to download and about 5 GB on disk"
+AIPERF_PROOF = (  # what the processes of a run import
+    "from aiperf import cli, cli_runner; from aiperf.controller import system_controller; "
+    "from aiperf.dataset import dataset_manager; from aiperf.records import records_manager; "
+    "from aiperf.timing import manager; from aiperf.workers import worker"
+)
 
 
 class BootstrapError(Exception):
@@ -82,7 +87,8 @@ def read_lock(name: str, folder: Path, proof: str) -> Environment:
 def environments() -> dict[str, Environment]:
     course = read_lock("course", ROOT / ".venv", "import torch, openvino_genai, playbook")
     triton = read_lock("triton", ROOT / ".envs" / "triton", "import openvino_genai, tokenizers, playbook")
-    return {"course": course, "triton": triton}
+    aiperf = read_lock("aiperf", ROOT / ".envs" / "aiperf", AIPERF_PROOF)
+    return {"course": course, "triton": triton, "aiperf": aiperf}
 
 
 def check_platform(system: str, machine: str) -> None:
@@ -300,7 +306,7 @@ def install(environment: Environment, yes: bool) -> None:
     if environment.name == "course":
         project = ["--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
         pip_install(environment, project, "The project could not be installed into its environment.")
-    else:
+    elif environment.name == "triton":
         (environment.site / "playbook.pth").write_text(f"{ROOT}\n")
         check_server(environment.site / "pytriton" / "tritonserver")
     proof = subprocess.run([str(environment.python), "-I", "-c", environment.proof], capture_output=True, text=True)
@@ -362,7 +368,7 @@ def run(names: Sequence[str], check: bool, yes: bool) -> int:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Make the environments of the playbook.")
     parser.add_argument("--check", action="store_true", help="say what is missing, change nothing")
-    parser.add_argument("--envs", default="course,triton", help="which environments (default: %(default)s)")
+    parser.add_argument("--envs", default="course,triton,aiperf", help="which environments (default: %(default)s)")
     parser.add_argument("--yes", action="store_true", help="do not ask before a large download")
     options = parser.parse_args(arguments)
     options.envs = options.envs.split(",")

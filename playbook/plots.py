@@ -10,10 +10,12 @@ if TYPE_CHECKING:
     import numpy as np
 
     from playbook.lanes.embedded.protocol import StepRecord
+    from playbook.measure.latency import Summary
     from playbook.measure.streams import StreamTimeline
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
 COLORS = (BLUE, ORANGE, GREEN, GREY)
+MANY_COLORS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", GREY, "#444444", "black")
 HATCHES = ("", "//", "..", "xx")
 DASHES = ("-", "--", ":", "-.")
 
@@ -149,3 +151,84 @@ def requests(timelines: Sequence["StreamTimeline"], *, title: str) -> None:
     handles = [Patch(color=color, label=label) for label, color in phases.items()]
     axis.legend(handles=handles, frameon=False, fontsize=8, loc="lower left")
     _show(figure, "measured here", f"{title}: time from sending to first and last token of each request")
+
+
+def stacked(
+    series: Mapping[str, Mapping[str, float]], *, title: str, unit: str, origin: str, number: str = "{:,.0f}"
+) -> None:
+    """One horizontal bar per name, made of its parts: ``series[name][part] = value``; the sum is written at its end.
+
+    A part keeps its colour when parts before it are zero everywhere, so that plots of one chapter agree.
+    """
+    parts = list(dict.fromkeys(part for values in series.values() for part in values))
+    totals = [sum(values.values()) for values in series.values()]
+    figure, (axis,) = _figure(height=1.3 + 0.4 * len(series), width=9.0)
+    left = [0.0] * len(series)
+    for index, part in enumerate(parts):
+        widths = [values.get(part, 0.0) for values in series.values()]
+        if not any(widths):
+            continue
+        style = {"color": MANY_COLORS[index % len(MANY_COLORS)], "hatch": HATCHES[index % 4], "edgecolor": "white"}
+        drawn = axis.barh(range(len(series)), widths, 0.7, left=left, label=part, linewidth=0.5, **style)
+        texts = [number.format(width) if width > 0.06 * max(totals) else "" for width in widths]
+        axis.bar_label(drawn, texts, label_type="center", fontsize=7, bbox={"fc": "white", "ec": "none", "pad": 0.8})
+        left = [begin + width for begin, width in zip(left, widths, strict=True)]
+    for row, total in enumerate(totals):
+        axis.text(total, row, f" {number.format(total)}", va="center", fontsize=8)
+    axis.set_yticks(range(len(series)), list(series))
+    axis.invert_yaxis()
+    axis.margins(x=0.12)
+    axis.set(title=title, xlabel=unit)
+    figure.legend(loc="outside lower left", ncols=3, frameon=False, fontsize=7)
+    _show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()))
+
+
+def arrivals(
+    series: Mapping[str, Sequence[float]], back_s: Mapping[str, float], *, title: str, bucket_ms: int = 50
+) -> None:
+    """Requests per slice of time: ``series[name] = seconds``, one panel each; ``back_s``: when the server was back."""
+    import numpy as np
+
+    figure, axes = _figure(len(series), height=3.0, width=9.0)
+    edges = np.arange(0.0, max(max(times) for times in series.values()) + 2e-3 * bucket_ms, 1e-3 * bucket_ms)
+    counts = {name: np.histogram(times, edges)[0] for name, times in series.items()}
+    highest = max(int(count.max()) for count in counts.values())
+    for index, (axis, (name, count)) in enumerate(zip(axes, counts.items(), strict=True)):
+        axis.bar(edges[:-1], count, 1e-3 * bucket_ms, align="edge", color=COLORS[index % 4])
+        axis.set(title=f"{name}: at most {count.max()} at once", xlabel="seconds", ylim=(0, 1.15 * highest))
+        if name in back_s:
+            axis.axvline(back_s[name], color=GREY, linestyle="--", linewidth=1)
+            axis.text(back_s[name], 1.08 * highest, " the server is back", color="black", fontsize=8)
+    axes[0].set_ylabel(f"requests per {bucket_ms} ms")
+    figure.suptitle(title, fontsize=10)
+    _show(figure, "measured here", f"{title}: " + "; ".join(f"{n} peaks at {c.max()}" for n, c in counts.items()))
+
+
+def throughput_latency(summaries: Sequence["Summary"], *, title: str) -> None:
+    """TTFT and TPOT against output throughput, one point per load: p50 as a line, p90 as a dashed one."""
+    figure, axes = _figure(2, height=3.4, width=9.0)
+    tokens_per_s = [summary.output_tokens_per_s for summary in summaries]
+    for axis, name in zip(axes, ("ttft_ms", "tpot_ms"), strict=True):
+        percentiles = [getattr(summary, name) for summary in summaries]
+        axis.plot(tokens_per_s, [each.p50 for each in percentiles], color=BLUE, marker="o", label="p50")
+        axis.plot(tokens_per_s, [each.p90 for each in percentiles], "--", color=ORANGE, marker="s", label="p90")
+        for at, each, summary in zip(tokens_per_s, percentiles, summaries, strict=True):
+            axis.annotate(str(summary.load.concurrency), (at, each.p50), (5, -11), textcoords="offset points")
+        axis.set(xlabel="output tokens/s", ylabel=f"{name.removesuffix('_ms').upper()}, ms", ylim=(0, None))
+        axis.grid(alpha=0.2)
+    axes[0].legend(frameon=False, fontsize=8)
+    figure.suptitle(f"{title} (numbers at the points: streams)", fontsize=10)
+    _show(figure, "measured here", f"{title}: TTFT and TPOT against output tokens/s for {len(summaries)} loads")
+
+
+def in_flight(runs: Mapping[str, tuple[Sequence[float], Sequence[int]]], *, title: str) -> None:
+    """Requests in flight over time: ``runs[name] = (seconds, count from then on)``, one panel each on one scale."""
+    figure, axes = _figure(len(runs), height=2.8, width=9.0)
+    highest = max(max(counts) for _, counts in runs.values())
+    for axis, (name, (seconds, counts)) in zip(axes, runs.items(), strict=True):
+        axis.fill_between(seconds, counts, step="post", color=BLUE, alpha=0.25, linewidth=0)
+        axis.step(seconds, counts, where="post", color=BLUE, linewidth=1)
+        axis.set(title=name, xlabel="seconds", ylim=(0, 1.08 * highest))
+    axes[0].set_ylabel("requests in flight")
+    figure.suptitle(title, fontsize=10)
+    _show(figure, "measured here", f"{title}: " + "; ".join(f"{n} at most {max(c)}" for n, (_, c) in runs.items()))

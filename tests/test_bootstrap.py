@@ -361,6 +361,23 @@ def test_second_run_says_up_to_date_and_starts_no_process(
     assert capsys.readouterr().out == ".venv: up to date\n" * 2
 
 
+def test_set_up_makes_all_three_environments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bootstrap.parse([]).envs == ["course", "triton", "aiperf"] == list(bootstrap.environments())
+
+
+def test_the_load_generators_environment_is_its_packages_and_a_proof(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aiperf = Environment("aiperf", clone / ".envs" / "aiperf", "import aiperf", ("aiperf==0.13.0",), 1, 1, "abc")
+    monkeypatch.setattr(bootstrap, "environments", lambda: {"aiperf": aiperf})
+    monkeypatch.setattr(bootstrap, "check_server", lambda _: pytest.fail("it holds no server"))
+    calls = pip_recorder(monkeypatch, lambda _: True)
+    assert bootstrap.main(["--envs", "aiperf"]) == 0
+    assert calls == [["--no-deps", "aiperf==0.13.0"]]
+    assert bootstrap.is_current(aiperf)
+    assert not list(aiperf.site.glob("*.pth"))  # the project itself is not importable there
+
+
 def test_an_interrupted_run_leaves_no_stamp_and_the_next_one_goes_on(
     clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

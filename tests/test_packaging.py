@@ -19,7 +19,10 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 LOCKS = ROOT / "playbook" / "locks"
-TRITON = Path(os.environ.get("PLAYBOOK_TRITON_ENV") or ROOT / ".envs" / "triton")
+OTHER_ENVIRONMENTS = {
+    "triton": Path(os.environ.get("PLAYBOOK_TRITON_ENV") or ROOT / ".envs" / "triton"),
+    "aiperf": Path(os.environ.get("PLAYBOOK_AIPERF_ENV") or ROOT / ".envs" / "aiperf"),
+}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # torch's CUDA build requires them, its CPU build does not: it depends on the machine whether they are missed
 CUDA_PACKAGES = {
@@ -35,7 +38,10 @@ CUDA_PACKAGES = {
 in_the_course_environment = pytest.mark.skipif(
     Path(sys.prefix) != ROOT / ".venv", reason="says something of .venv, and another Python runs the tests"
 )
-each_environment = pytest.mark.parametrize("lock", [pytest.param("course", marks=in_the_course_environment), "triton"])
+each_lock = pytest.mark.parametrize("lock", ["course", *OTHER_ENVIRONMENTS])
+each_environment = pytest.mark.parametrize(
+    "lock", [pytest.param("course", marks=in_the_course_environment), *OTHER_ENVIRONMENTS]
+)
 
 
 def pin_lines(lock: str) -> list[str]:
@@ -53,7 +59,7 @@ def omitted(lock: str) -> set[str]:
 
 def installed(lock: str) -> dict[str, Distribution]:
     """The distributions of the environment of a lock, by normalized name."""
-    environment = TRITON if lock == "triton" else Path(sys.prefix)
+    environment = OTHER_ENVIRONMENTS.get(lock, Path(sys.prefix))
     # not sys.path: setuptools, once imported, adds the packages that it brings along
     path = [str(folder) for folder in environment.glob("lib/python3.*/site-packages")]
     if not path:
@@ -85,7 +91,7 @@ def required(lock: str) -> list[tuple[str, Requirement]]:
 # --- the locks
 
 
-@pytest.mark.parametrize("lock", ["course", "triton"])
+@each_lock
 def test_every_line_of_a_lock_is_one_exact_version(lock: str) -> None:
     lines = pin_lines(lock)
     assert lines == sorted(lines, key=lambda line: line.split("==")[0])
@@ -121,10 +127,10 @@ def test_a_lock_holds_nothing_that_nobody_requires(lock: str) -> None:
     assert set(pins(lock)) - reached == set()
 
 
-@pytest.mark.parametrize("lock", ["course", "triton"])
+@each_lock
 def test_what_a_lock_omits_is_not_locked(lock: str) -> None:
-    assert "openvino-telemetry" in omitted(lock)
-    assert (omitted(lock) | CUDA_PACKAGES) & set(pins(lock)) == set()
+    assert omitted(lock)
+    assert (omitted(lock) | CUDA_PACKAGES | {"openvino-telemetry"}) & set(pins(lock)) == set()
 
 
 def test_the_course_lock_is_within_the_declared_ranges() -> None:
@@ -137,6 +143,18 @@ def test_the_locks_differ_only_where_the_server_must() -> None:
     course, triton = pins("course"), pins("triton")
     assert {name for name in course.keys() & triton.keys() if course[name] != triton[name]} == {"numpy"}
     assert triton["numpy"].startswith("1.")
+
+
+def test_the_load_generators_lock_differs_only_where_aiperf_pins_another_release() -> None:
+    course, aiperf = pins("course"), pins("aiperf")
+    differing = {name for name in course.keys() & aiperf.keys() if course[name] != aiperf[name]}
+    wanted = {canonicalize_name(line.name): line.specifier for line in requirements_of("aiperf", "aiperf")}
+    assert differing == {"jmespath", "pillow", "psutil", "pyzmq", "rich"}
+    assert [name for name in differing if wanted[name].contains(course[name])] == []
+
+
+def requirements_of(lock: str, name: str) -> list[Requirement]:
+    return [Requirement(line) for line in installed(lock)[name].requires or []]
 
 
 @each_environment

@@ -73,3 +73,25 @@ def test_timed_stream_keeps_order_and_times() -> None:
     assert timeline.text == "abc"
     assert 0 <= timeline.ttft_ms <= timeline.e2e_ms
     assert list(timeline.arrived_s) == sorted(timeline.arrived_s)
+
+
+def test_stacked_writes_sums_and_keeps_a_parts_colour(shown: list[tuple[Any, str]]) -> None:
+    series = {"BF16": {"gemm": 18.0, "comm": 0.0, "norm": 2.0}, "FP8": {"gemm": 11.0, "comm": 0.0, "norm": 3.0}}
+    plots.stacked(series, title="Step", unit="us", origin="measured on a GPU")
+    plots.stacked({"TP2": {"gemm": 9.0, "comm": 5.0, "norm": 1.0}}, title="Step", unit="us", origin="o")
+    (one, alt), (two, _) = shown
+    assert {" 20", " 14", "18", "11", "measured on a GPU"} <= set(texts(one)) and "comm" not in texts(one)
+    colors = [{bar.get_label(): bar.patches[0].get_facecolor() for bar in f.axes[0].containers} for f in (one, two)]
+    assert colors[0]["norm"] == colors[1]["norm"] != colors[1]["comm"]
+    assert "FP8" in alt
+
+
+def test_arrivals_share_their_scales_and_mark_the_servers_return(shown: list[tuple[Any, str]]) -> None:
+    plots.arrivals({"a": [0.01, 0.02, 0.9], "b": [0.01, 0.2, 0.4]}, {"a": 0.5}, title="Retries")
+    ((figure, alt),) = shown
+    left, right = figure.axes
+    assert [bar.get_height() for bar in left.patches][:2] == [2, 0]
+    assert left.get_ylim() == right.get_ylim()
+    assert left.get_title() == "a: at most 2 at once"
+    assert " the server is back" in texts(figure) and len(left.lines) == 1 and not right.lines
+    assert "a peaks at 2" in alt and "b peaks at 1" in alt

@@ -1,0 +1,211 @@
+"""AIPerf: the file it is given, the records it gives back, what is said when it fails, and a check of its TTFT."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from serving import build_tiny_engine, write_tiny_repository
+
+from playbook.errors import CommandFailed, EnvironmentProblem, UsageError
+from playbook.lanes.embedded.triton.server import TritonServer
+from playbook.measure import aiperf, load
+from playbook.measure.load import Load, Phase, WorkItem
+
+ITEMS = [WorkItem(name=f"p000{number}", text=f"text {number}", isl_tokens=9, osl_tokens=5) for number in range(3)]
+CLOSED, OPEN = Load(mode="closed", concurrency=4), Load(mode="open", rate_per_s=2.5)
+PHASES = [Phase("warm", CLOSED, 4, warmup=True), Phase("c4", CLOSED, 2), Phase("slow", OPEN, 1)]
+SECOND = 1_000_000_000
+
+
+def row(phase: str, item: str, issued_s: float, sent_s: float, **changed: Any) -> dict[str, Any]:
+    """A line of profile_export.jsonl, as far as it is read."""
+    metrics = {"time_to_first_token": 200.0, "request_latency": 1000.0, "inter_chunk_latency": [200.0] * 4}
+    metadata = {
+        "conversation_id": item,
+        "phase_name": phase,
+        "credit_issued_ns": int(issued_s * SECOND),
+        "request_start_ns": int(sent_s * SECOND),
+        "worker_id": "worker_1",
+    }
+    return {"metadata": metadata, "metrics": {k: {"value": v, "unit": "ms"} for k, v in metrics.items()}} | changed
+
+
+# --- the configuration
+
+
+def test_one_file_runs_all_phases(tmp_path: Path) -> None:
+    config = aiperf.configuration(
+        "http://127.0.0.1:1", tmp_path / "d.jsonl", tmp_path, PHASES, out=tmp_path / "o", seed=3, workers=2
+    )
+    benchmark = config["benchmark"]
+    assert benchmark["phases"] == [
+        {"name": "warm", "kind": "warmup", "requests": 4, "type": "concurrency", "concurrency": 4},
+        {"name": "c4", "kind": "profiling", "requests": 2, "type": "concurrency", "concurrency": 4},
+        {"name": "slow", "kind": "profiling", "requests": 1, "type": "poisson", "rate": 2.5},
+    ]
+    assert config["randomSeed"] == 3
+    assert benchmark["tokenizer"]["name"] == str(tmp_path)  # absolute: AIPerf takes no other local folder
+    assert benchmark["endpoint"]["path"] == "/v2/models/ensemble/generate_stream"
+    assert yaml.safe_load(yaml.safe_dump(config)) == config
+
+
+def test_the_template_makes_the_body_that_the_plain_client_sends() -> None:
+    jinja2 = pytest.importorskip("jinja2")
+    item = WorkItem(name="p", text='quotes " and {braces}\nand lines', isl_tokens=1, osl_tokens=7)
+    rendered = jinja2.Environment(autoescape=True).from_string(aiperf.BODY).render(text=item.text, max_tokens=7)
+    assert json.loads(rendered) == item.body()
+
+
+def test_an_open_loop_may_be_capped() -> None:
+    capped = Phase("p", Load(mode="open", rate_per_s=5, concurrency=2), 9).config()
+    assert capped == {
+        "name": "p", "kind": "profiling", "requests": 9, "type": "poisson", "rate": 5.0, "concurrency": 2,
+    }  # fmt: skip
+
+
+# --- its records
+
+
+def test_records_by_phase_without_the_warm_up() -> None:
+    rows = [
+        row("warm", "p0000", 1, 1),
+        row("c4", "p0001", 10.0, 10.5),
+        row("c4", "p0000", 11.0, 11.0),
+        row("slow", "p0002", 20.0, 20.25),
+    ]
+    found = aiperf.parse_records(rows, {"c4": CLOSED, "slow": OPEN}, {item.name: item for item in ITEMS})
+    assert list(found) == ["c4", "slow"]
+    first, second = found["c4"]
+    assert (first.began_unix_s, first.sent_s, first.scheduled_s) == (10.0, 0.5, 0.5)  # a closed loop is never late
+    assert second.prompt == "p0000"
+    assert (first.isl_tokens, first.osl_tokens, first.tool) == (9, 5, "AIPerf")
+    assert first.ttft_ms == pytest.approx(200)
+    assert first.tpot_ms == pytest.approx(200)
+    assert load.unexplained_ms(first) == pytest.approx(0, abs=1e-6)
+    (late,) = found["slow"]
+    assert (late.scheduled_s, late.sent_s) == (0.0, 0.25)
+    assert late.ttft_ms == pytest.approx(450)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        (
+            {"error": {"code": 503, "type": "HTTPError", "message": "queue full"}, "metrics": {}},
+            "HTTPError: queue full",
+        ),
+        ({"metrics": {"request_latency": {"value": 3.0, "unit": "ms"}}}, "the answer held no text"),
+    ],
+)
+def test_a_request_that_failed_is_a_failed_record(changed: dict[str, Any], error: str) -> None:
+    rows = [row("c4", "p0001", 1, 1, **changed)]
+    (found,) = aiperf.parse_records(rows, {"c4": CLOSED}, {item.name: item for item in ITEMS})["c4"]
+    assert (found.error, found.osl_tokens, found.first_token_s) == (error, 0, None)
+
+
+# --- how it is run
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "env" / "bin"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("PLAYBOOK_AIPERF_ENV", str(folder.parent))
+    return folder
+
+
+def program(folder: Path, body: str) -> None:
+    (folder / "aiperf").write_text(f"#!/bin/sh\n{body}\n")
+    (folder / "aiperf").chmod(0o755)
+
+
+def profile(out: Path) -> dict[str, list[load.RequestRecord]]:
+    return load.profile("http://127.0.0.1:1", ITEMS, [Phase("c4", CLOSED, 2)], tokenizer=out.parent, out=out)
+
+
+def test_without_its_environment_the_fix_is_named(environment: Path, tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match="no AIPerf in") as missing:
+        profile(tmp_path / "out")
+    assert "make setup" in str(missing.value)
+
+
+def test_a_failing_aiperf_says_its_last_words(environment: Path, tmp_path: Path) -> None:
+    program(environment, "echo 'Failed to load tokenizer'; exit 1")
+    with pytest.raises(CommandFailed, match="ended with exit status 1") as failed:
+        profile(tmp_path / "out")
+    assert "Failed to load tokenizer" in str(failed.value)
+    assert str(tmp_path / "out" / "aiperf.log") in str(failed.value)
+
+
+def test_lost_records_are_an_error(environment: Path, tmp_path: Path) -> None:
+    export = tmp_path / "out" / "export"
+    line = json.dumps(row("c4", "p0001", 1, 1))
+    program(environment, f"mkdir -p {export}; echo '{line}' > {export}/profile_export.jsonl")
+    with pytest.raises(CommandFailed, match=r"lacks records \(c4: 1\)"):
+        profile(tmp_path / "out")
+
+
+def test_offline_variables_are_removed_and_the_folder_must_be_new(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    export = tmp_path / "out" / "export"
+    lines = "\n".join(json.dumps(row("c4", "p0001", 1, 1)) for _ in range(2))
+    refuse = 'test -z "$HF_HUB_OFFLINE" || exit 1'
+    program(environment, f"{refuse}\nmkdir -p {export}\ncat > {export}/profile_export.jsonl <<END\n{lines}\nEND")
+    assert len(profile(tmp_path / "out")["c4"]) == 2
+    assert aiperf.command_line(tmp_path / "out").startswith("env -u HF_HUB_OFFLINE")
+    with pytest.raises(UsageError, match="holds another run"):
+        profile(tmp_path / "out")
+
+
+# --- the real one
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_aiperf_and_the_plain_client_agree_and_the_server_counted_every_token(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from playbook.clients import triton
+    from playbook.measure.quality import windows
+    from playbook.tiny.data import document_ids
+
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.setenv(name, "1")  # as in a chapter
+    engine = build_tiny_engine(tmp_path / "engine")
+    repository = write_tiny_repository(tmp_path / "repository", engine, add_special_tokens=False)
+    texts = list(windows(document_ids(tokenizer, "train"), 224))
+    folder = engine / "tokenizer"
+    cores = load.split_cores()
+    with load.on_cores(cores.server), TritonServer(repository, http_port=0, grpc_port=0, metrics_port=0) as server:
+        items = load.make_workload(tokenizer, texts[:24], isl=(32, 128), osl=(8, 24), seed=1)
+        runs = load.profile(
+            server.http_url,
+            items,
+            [
+                Phase("closed", Load(mode="closed", concurrency=4), 16),
+                Phase("open", Load(mode="open", rate_per_s=8), 8),
+            ],
+            tokenizer=folder,
+            out=tmp_path / "runs",
+            cores=cores.generator,
+        )
+        metrics = triton.metrics(server.metrics_url)
+        tries = load.compare(
+            server.http_url,
+            load.make_workload(tokenizer, texts[24:184], isl=(224, 224), osl=(8, 24), seed=2),
+            requests=48,
+            tokenizer=folder,
+            out=tmp_path / "compare",
+            cores=cores.generator,
+        )
+    records = [one for found in runs.values() for one in found]
+    assert len(records) == 24 and all(one.ok for one in records)
+    for name, kind in (("nv_llm_input_token_len", "isl_tokens"), ("nv_llm_output_token_len", "osl_tokens")):
+        served = sum(value for key, value in metrics.items() if key.startswith(f"{name}_sum"))
+        assert served == sum(getattr(one, kind) for one in records)
+    assert load.largest_gap(records, load.unexplained_ms) < 1
+    assert tries[-1].holds, [(one.aiperf.ttft_ms, one.plain.ttft_ms) for one in tries]
