@@ -1,0 +1,285 @@
+"""The table of chapter 06, row by row, against the real server made to fail."""
+
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+from serving import PROMPTS, build_tiny_engine, serving, write_tiny_repository
+
+from playbook.clients import (
+    FAULTS,
+    ONCE,
+    Client,
+    ClientError,
+    Credential,
+    RetryPolicy,
+    SamplingOptions,
+    Secret,
+    TextRequest,
+    Timeouts,
+    TritonGrpc,
+    TritonHttp,
+    may_repeat,
+    triton,
+)
+from playbook.clients.faults import CuttingProxy, frozen, kill
+from playbook.lanes.embedded.triton.server import TritonServer
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
+
+NEVER_ENDS = SamplingOptions(end_id=-1)
+LONG = 300
+PATIENT = RetryPolicy(max_attempts=30, base_s=0.05, cap_s=0.5)
+
+
+def question(**options):
+    defaults = {"max_tokens": LONG, "sampling": NEVER_ENDS}
+    return TextRequest(PROMPTS[0], **(defaults | options))
+
+
+def caught(client, request):
+    """What the caller sees."""
+    try:
+        return client.generate(request)
+    except ClientError as error:
+        return error
+
+
+class Lost:
+    """A server that a fault may break, and that is whole again for the next one."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def restart(self):
+        self.server.stop()
+        self.server.start()
+
+    @contextmanager
+    def down(self):
+        kill(self.server)
+        try:
+            yield
+        finally:
+            self.restart()
+
+
+@pytest.fixture(scope="module")
+def engine_folder(tmp_path_factory):
+    return build_tiny_engine(tmp_path_factory.mktemp("engine") / "engine")
+
+
+@pytest.fixture(scope="module")
+def lost(tmp_path_factory, engine_folder):
+    folder = tmp_path_factory.mktemp("small-queue") / "repository"
+    with serving(folder, engine_folder, max_batch_size=4, max_queue_size=2) as server:
+        yield Lost(server)
+
+
+def http(lost, **options):
+    return Client(TritonHttp(lost.server.http_url, stream=True), **options)
+
+
+def grpc(lost, **options):
+    return Client(TritonGrpc(lost.server.grpc_url), **options)
+
+
+def down(lost, connect):
+    with lost.down(), connect(lost, retry=ONCE) as client:
+        return caught(client, question())
+
+
+def restarted(lost, connect):
+    kill(lost.server)
+    comes_back = threading.Thread(target=lost.restart)
+    comes_back.start()
+    with connect(lost, retry=PATIENT) as client:
+        seen = caught(client, question(max_tokens=8))
+    comes_back.join()
+    assert len(seen.attempts) > 1
+    assert {attempt.outcome for attempt in seen.attempts[:-1]} <= {"Unreachable", "TimedOut"}
+    return seen
+
+
+def read_on(answer, pieces):
+    """Take what comes into ``pieces``; the error that ends it, None if it ends well."""
+    try:
+        for piece in answer:
+            pieces.append(piece)
+    except ClientError as error:
+        return error
+
+
+def killed(lost, connect):
+    with connect(lost, retry=ONCE) as client:
+        answer = client.stream(question(max_tokens=700))
+        pieces = [next(answer)]
+        kill(lost.server)
+        seen = read_on(answer, pieces)
+    lost.restart()
+    assert seen.pieces == tuple(pieces)
+    assert 1 <= len(pieces) < 700
+    return seen
+
+
+def truncated(lost, connect):
+    port = lost.server.ports[0 if connect is http else 1]
+    with CuttingProxy(port, after_bytes=4000) as proxy:
+        transport = TritonHttp(proxy.url, stream=True)
+        if connect is grpc:
+            transport = TritonGrpc(proxy.url.removeprefix("http://"))
+        with Client(transport, retry=ONCE) as client:
+            seen = caught(client, question())
+    assert 1 <= len(seen.pieces) < LONG
+    return seen
+
+
+def hung(lost, connect):
+    with connect(lost, retry=ONCE, timeouts=Timeouts(connect_s=0.3, read_s=0.3)) as client, frozen(lost.server):
+        return caught(client, question())
+
+
+def hung_for_long(lost, connect):
+    with connect(lost, retry=PATIENT, timeouts=Timeouts(connect_s=0.3, read_s=0.3)) as client, frozen(lost.server):
+        started = time.monotonic()
+        seen = caught(client, question(deadline_s=1.0))
+        assert time.monotonic() - started < 1.3
+        assert len(seen.attempts) > 1
+        return seen
+
+
+def full_queue(lost, connect):
+    with connect(lost, retry=ONCE, max_in_flight=24) as client:
+        outcomes = list(client.map(question() for _ in range(24)))
+    answered = [outcome for outcome in outcomes if not isinstance(outcome, ClientError)]
+    assert 1 <= len(answered) < 24
+    return next(outcome for outcome in outcomes if isinstance(outcome, ClientError))
+
+
+def bad_request(lost, connect):
+    with connect(lost) as client:
+        seen = caught(client, TextRequest("word " * 300, max_tokens=4))
+    assert "exceeds max_input_len 256" in seen.why
+    assert len(seen.attempts) == 1
+    return seen
+
+
+def clients_queue_full(lost, connect):
+    with connect(lost, max_in_flight=1, max_waiting=0) as client:
+        holds = client.stream(question())
+        next(holds)
+        seen = caught(client, question())
+        holds.close()
+    assert seen.attempts == ()
+    return seen
+
+
+def cancelled(lost, connect):
+    with connect(lost) as client:
+        request = question()
+        answer = client.stream(request)
+        next(answer)
+        assert client.cancel(request.request_id)
+        return read_on(answer, [])
+
+
+def caller_leaves(lost, connect):
+    with connect(lost) as client:
+        answer = client.stream(question(max_tokens=700))
+        next(answer)
+        answer.close()
+    wait_until_idle(lost.server)
+
+
+def wait_until_idle(server, limit_s=5.0):
+    name = 'nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1"}'
+    deadline = time.monotonic() + limit_s
+    while triton.metrics(server.metrics_url)[name]:
+        assert time.monotonic() < deadline, "the server still works for a client that left"
+        time.sleep(0.1)
+
+
+MAKE = {
+    "down": down,
+    "restarted": restarted,
+    "killed in mid-stream": killed,
+    "truncated stream": truncated,
+    "hung": hung,
+    "hung for long": hung_for_long,
+    "full queue": full_queue,
+    "bad request": bad_request,
+    "client's queue full": clients_queue_full,
+    "cancelled": cancelled,
+    "caller leaves": caller_leaves,
+}
+REPEATED = {  # by default, with idempotent=False, with restart=True
+    "yes": (True, True, True),
+    "if idempotent": (True, False, True),
+    "only with restart=True": (False, False, True),
+    "no": (False, False, False),
+}
+ELSEWHERE = {"wrong token"}
+
+
+def test_every_row_of_the_table_is_tested():
+    assert {fault.name for fault in FAULTS} == set(MAKE) | ELSEWHERE
+
+
+@pytest.mark.parametrize("connect", [http, grpc])
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.name in MAKE], ids=lambda fault: fault.name)
+def test_what_the_caller_sees(fault, connect, lost):
+    seen = MAKE[fault.name](lost, connect)
+    assert ("nothing" if seen is None else type(seen).__name__) == fault.sees
+    if isinstance(seen, ClientError):
+        kinds = ({}, {"idempotent": False}, {"restart": True})
+        repeated = tuple(may_repeat(seen, question(**kind)) for kind in kinds)
+        assert repeated == REPEATED[fault.repeated.split(":")[0]]
+    with connect(lost, retry=PATIENT) as client:  # the server is whole again
+        assert client.generate(question(max_tokens=4)).text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_wrong_token_is_refused_and_shown_nowhere(stream, tmp_path, engine_folder, monkeypatch):
+    """Triton can only compare a static header; a gateway answers 401 or 403 alike."""
+    (row,) = [fault for fault in FAULTS if fault.name == "wrong token"]
+    monkeypatch.setenv("SERVED_TOKEN", "planted-right-7f31")
+    monkeypatch.setenv("OTHER_TOKEN", "planted-wrong-8e42")
+    repository = write_tiny_repository(tmp_path / "repository", engine_folder)
+    option = "--http-restricted-api=inference:x-token=planted-right-7f31"
+    with TritonServer(repository, options=[option]) as server:
+
+        def ask(variable):
+            credential = Credential(Secret(variable), header="x-token", scheme="")
+            with Client(TritonHttp(server.http_url, stream=stream, credential=credential)) as client:
+                return caught(client, TextRequest(PROMPTS[0], max_tokens=4))
+
+        assert ask("SERVED_TOKEN").text
+        seen = ask("OTHER_TOKEN")
+    assert type(seen).__name__ == row.sees
+    assert len(seen.attempts) == 1
+    assert "planted" not in f"{seen} {seen!r} {vars(seen)}"
+
+
+def test_a_restart_goes_on_where_the_answer_broke(lost):
+    """With greedy decoding the caller gets the whole answer once, though two servers made it."""
+    with http(lost, retry=PATIENT) as client:
+        whole = client.generate(question()).text
+        answer = client.stream(question(restart=True))
+        got = [next(answer)]
+        kill(lost.server)
+        comes_back = threading.Thread(target=lost.restart)
+        comes_back.start()
+        assert read_on(answer, got) is None
+        comes_back.join()
+    assert "".join(got) == whole
+
+
+def test_the_unary_call_works_on_a_model_that_is_not_decoupled(tmp_path, engine_folder):
+    with serving(tmp_path / "repository", engine_folder, decoupled=False) as server:
+        with Client(TritonGrpc(server.grpc_url, mode="infer")) as client:
+            by_grpc = client.generate(question(max_tokens=8))
+        with Client(TritonHttp(server.http_url)) as client:
+            by_http = client.generate(question(max_tokens=8))
+    assert by_grpc.text == by_http.text
+    assert (by_grpc.transport, by_http.transport) == ("triton-grpc-infer", "triton-http")
