@@ -1,0 +1,170 @@
+"""Where the embedded engine's time goes, operation by operation: its compiled graph with performance counters on.
+
+The engine's runtime shows no counters, so its graph is compiled here as the runtime does it, with paged attention, and
+fed by hand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from playbook.errors import EngineError
+from playbook.lanes.embedded.protocol import EngineConfig
+from playbook.lanes.embedded.runtime import openvino
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class OperationTime:
+    """One executed operation of one step: OpenVINO's node type, its implementation, its name, and its real time.
+
+    The node that computes the logits is named ``lm_head``. Counters are whole microseconds: 0 is less than one.
+    """
+
+    operation: str
+    implementation: str
+    name: str
+    real_time_us: float
+
+
+@dataclass(frozen=True)
+class StepProfile:
+    """A step's operations in the order of their execution, and its milliseconds as seen from outside; both means."""
+
+    operations: tuple[OperationTime, ...]
+    step_ms: float
+
+    def sums(self) -> pd.DataFrame:
+        """``kernel, calls, total_us``, one row per operation: what ``kernel_table(flow="openvino")`` takes."""
+        import pandas as pd
+
+        rows = [(f"{row.operation} {row.implementation} {row.name}", 1, row.real_time_us) for row in self.operations]
+        return pd.DataFrame(rows, columns=["kernel", "calls", "total_us"])
+
+
+def profile_engine(
+    engine: Path,
+    *,
+    batch_size: int = 16,
+    prompt_tokens: int = 128,
+    decode_steps: int = 16,
+    threads: int = 1,
+    repeats: int = 2,
+) -> dict[str, StepProfile]:
+    """Profile the prefill of ``batch_size`` prompts, and the mean of ``decode_steps`` steps after it.
+
+    Keys ``"prefill"`` and ``"decode"``; of ``repeats`` measurements the fastest. Each runs once before it is measured:
+    the first run of a shape prepares its kernels. Unlike the engine's scheduler, this prefill computes the logits of
+    every prompt token.
+    :class:`EngineError` when the engine was not built for such a batch.
+    """
+    config = EngineConfig.read(engine)
+    longest = prompt_tokens + 1 + decode_steps
+    if batch_size > config.max_batch_size or longest > config.max_seq_len:
+        raise EngineError(
+            f"the engine takes {config.max_batch_size} sequences of {config.max_seq_len} tokens",
+            why=f"{batch_size} of {longest} were asked for",
+            fix="lower batch_size, prompt_tokens or decode_steps",
+        )
+    pools: dict[str, Any] = {}
+    prompts = np.full((batch_size, prompt_tokens), config.vocab_size // 2)
+    phases = {
+        "prefill": (prompts, [0, 0]),
+        "decode": (prompts[:, :1], list(range(prompt_tokens, longest))),
+    }
+    profiles = {}
+    for phase, (ids, past_tokens) in phases.items():
+        # The counters belong to the compiled graph, whoever asks it: each measurement gets one of its own.
+        graphs = (
+            PagedGraph(engine, batch_size=batch_size, max_tokens=longest, threads=threads, pools=pools)
+            for _ in range(repeats)
+        )
+        profiles[phase] = min((_profile(graph, ids, past_tokens) for graph in graphs), key=lambda run: run.step_ms)
+    return profiles
+
+
+def _profile(graph: PagedGraph, ids: np.ndarray, past_tokens: list[int]) -> StepProfile:
+    """The mean of all steps but the first. OpenVINO's counters are means over all runs, the first included."""
+    graph.step(ids, past_tokens=past_tokens[0])
+    first = {row.name: row.real_time_us for row in graph.counters()}
+    started = time.perf_counter()
+    for length in past_tokens[1:]:
+        graph.step(ids, past_tokens=length)
+    measured = len(past_tokens) - 1
+    step_ms = (time.perf_counter() - started) / measured * 1e3
+    operations = []
+    for row in graph.counters():
+        later = row.real_time_us + (row.real_time_us - first.get(row.name, row.real_time_us)) / measured
+        operations.append(replace(row, real_time_us=max(0.0, later)))
+    return StepProfile(tuple(operations), step_ms)
+
+
+class PagedGraph:
+    """An engine's graph with paged attention; ``pools`` holds the KV cache, by input name, and is filled if empty."""
+
+    def __init__(self, engine: Path, *, batch_size: int, max_tokens: int, threads: int, pools: dict[str, Any]) -> None:
+        ov = openvino()
+        core = ov.Core()
+        model = core.read_model(engine / "openvino_model.xml")
+        self._lm_head = model.output("logits").get_node().input_value(0).get_node().get_friendly_name()
+        openvino("openvino._offline_transformations").paged_attention_transformation(model)
+        properties = {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "KV_CACHE_PRECISION": "f32",
+            "INFERENCE_NUM_THREADS": threads,
+            "PERF_COUNT": True,
+        }
+        compiled = core.compile_model(model, "CPU", properties)
+        self._request = compiled.create_infer_request()
+        self._blocks = -(-max_tokens // EngineConfig.read(engine).tokens_per_block)
+        for port in compiled.inputs:
+            if "_cache." in port.any_name:
+                block = [dimension.get_length() for dimension in list(port.partial_shape)[1:]]
+                shape = (batch_size * self._blocks, *block)
+                pool = pools.setdefault(port.any_name, ov.Tensor(np.zeros(shape, dtype=np.float32)))
+                self._request.set_tensor(port.any_name, pool)
+
+    def step(self, ids: np.ndarray, *, past_tokens: int) -> np.ndarray:
+        """Run one step for all sequences, which have ``past_tokens`` in the cache; ids are (sequences, new tokens).
+
+        Returns the logits, (sequences * new tokens, vocabulary).
+        """
+        for name, values in self._inputs(ids, past_tokens).items():
+            self._request.set_tensor(name, openvino().Tensor(values))
+        self._request.infer()
+        logits = np.array(self._request.get_tensor("logits").data, dtype=np.float32)
+        return logits.reshape(ids.size, -1)
+
+    def counters(self) -> list[OperationTime]:
+        """Mean real time of every operation that ran, over all steps so far."""
+        return [
+            OperationTime(
+                operation=info.node_type,
+                implementation=info.exec_type,
+                name="lm_head" if info.node_name == self._lm_head else info.node_name,
+                real_time_us=info.real_time.total_seconds() * 1e6,
+            )
+            for info in self._request.get_profiling_info()
+            if info.status.name == "EXECUTED"
+        ]
+
+    def _inputs(self, ids: np.ndarray, past_tokens: int) -> Mapping[str, np.ndarray]:
+        count, new_tokens = ids.shape
+        positions = np.arange(past_tokens, past_tokens + new_tokens, dtype=np.int64)
+        return {
+            "input_ids": ids.astype(np.int64).ravel(),
+            "position_ids": np.tile(positions, count),
+            "max_context_len": np.array(past_tokens + new_tokens, dtype=np.int32),
+            "past_lens": np.full(count, past_tokens, dtype=np.int32),
+            "subsequence_begins": np.arange(count + 1, dtype=np.int32) * new_tokens,
+            "block_indices": np.arange(count * self._blocks, dtype=np.int32),
+            "block_indices_begins": np.arange(count + 1, dtype=np.int32) * self._blocks,
+        }

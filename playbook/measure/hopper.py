@@ -1,0 +1,51 @@
+"""The captures that ship with the project: Llama-3 shapes on one and two NVIDIA H200 (``playbook/data/hopper``)."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from playbook.errors import UsageError
+
+HOPPER_DIR = Path(__file__).parents[1] / "data" / "hopper"
+FILE_NAME = re.compile(r"(?P<run>[\w-]+)\.(?P<step>\w+?)(?:\.rank(?P<rank>\d+))?\.trace\.json\.gz")
+
+
+@cache
+def hopper_captures() -> dict[tuple[str, str, int], Path]:
+    """(run, step, rank) -> Chrome trace; a run is ``<model>-<precision>``, a step ``prefill4096`` or ``decode32``."""
+    names = {path: FILE_NAME.fullmatch(path.name) for path in sorted((HOPPER_DIR / "traces").glob("*.json.gz"))}
+    return {(name["run"], name["step"], int(name["rank"] or 0)): path for path, name in names.items() if name}
+
+
+def hopper_capture(run: str, step: str, *, rank: int = 0) -> Path:
+    """Path of one shipped trace; :class:`UsageError` for one that is not shipped."""
+    captures = hopper_captures()
+    if (run, step, rank) not in captures:
+        shipped = sorted({f"{own_run} {own_step}" for own_run, own_step, _ in captures})
+        raise UsageError(f"no capture of {run} {step}, rank {rank}", fix=f"use one of: {', '.join(shipped)}")
+    return captures[run, step, rank]
+
+
+def hopper_kernel_sum() -> Path:
+    """The shipped kernel sum: the step ``8b-fp8 decode32`` without the order of its kernels."""
+    return HOPPER_DIR / "kernel_sums" / "8b-fp8.decode32.csv"
+
+
+def hopper_machine(run: str) -> dict[str, str]:
+    """The machine and software that a run was measured with."""
+    return dict(_machines()["tp2" if "-tp2-" in run else "tp1"])
+
+
+@cache
+def _machines() -> dict[str, dict[str, str]]:
+    machines = yaml.safe_load((HOPPER_DIR / "machines.yml").read_text(encoding="utf-8"))
+    return {name: {key: str(value) for key, value in card.items()} for name, card in machines.items()}
+
+
+def hopper_origin(run: str) -> str:
+    """The label that goes beside every figure of a shipped capture."""
+    machine = hopper_machine(run)
+    gpu = machine["gpu"].split(",")[0]
+    return f"measured on {gpu}, {machine['measured']}, {machine['engine']}, {machine['weights']} weights"

@@ -1,0 +1,91 @@
+"""What a kernel's name tells: the ordered patterns of ``kernel_patterns.yml``, and the first that matches."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from playbook.errors import UsageError
+
+PATTERNS_PATH = Path(__file__).with_name("kernel_patterns.yml")
+UNCLASSIFIED = "unclassified"
+
+Flow = Literal["cuda", "openvino"]
+
+
+class KernelClass(BaseModel):
+    """One row of the tables: its label, and the coarse group that it belongs to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    label: str
+    group: str
+
+
+class Pattern(BaseModel):
+    """Names that match ``regex`` are kernels of this class.
+
+    ``precision``: the operands' type, only where the name tells it; ``fused``: classes whose work the same kernel does;
+    ``evidence``: where such a name was read.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kernel_class: str = Field(alias="class")
+    regex: re.Pattern[str]
+    precision: Literal["", "fp8", "bf16", "fp16"] = ""
+    fused: str = ""
+    evidence: str
+
+
+class Nameless(BaseModel):
+    """Generated kernels whose names tell nothing: right before a kernel of class ``before`` they are ``class``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    regex: re.Pattern[str]
+    before: str
+    kernel_class: str = Field(alias="class")
+
+
+class Patterns(BaseModel):
+    """All patterns, in order; the first match decides."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    classes: dict[str, KernelClass]
+    groups: dict[str, str]
+    nameless: Nameless
+    cuda: tuple[Pattern, ...]
+    openvino: tuple[Pattern, ...]
+
+    @model_validator(mode="after")
+    def refuse_unknown_names(self) -> "Patterns":
+        used = {pattern.kernel_class for pattern in (*self.cuda, *self.openvino)}
+        fused = {name for pattern in self.cuda for name in pattern.fused.split(", ") if name}
+        unknown = (used | fused | {self.nameless.kernel_class, self.nameless.before}) - set(self.classes)
+        unknown |= {entry.group for entry in self.classes.values()} - set(self.groups)
+        if unknown:
+            raise ValueError(f"classes or groups that are not declared: {', '.join(sorted(unknown))}")
+        return self
+
+
+NO_MATCH = Pattern.model_validate({"class": UNCLASSIFIED, "regex": "", "evidence": "no pattern matches"})
+
+
+@cache
+def patterns() -> Patterns:
+    """The patterns of the package."""
+    return Patterns.model_validate(yaml.safe_load(PATTERNS_PATH.read_text(encoding="utf-8")))
+
+
+@cache
+def classify(kernel: str, flow: Flow = "cuda") -> Pattern:
+    """The first pattern that matches the kernel's name; ``unclassified`` when none does."""
+    ordered = {"cuda": patterns().cuda, "openvino": patterns().openvino}
+    if flow not in ordered:
+        raise UsageError(f"unknown flow {flow!r}", fix=f"use one of: {', '.join(ordered)}")
+    return next((pattern for pattern in ordered[flow] if pattern.regex.search(kernel)), NO_MATCH)
