@@ -1,0 +1,52 @@
+"""What to choose after the course: options side by side, what each costs, what bills on, and cleaning up."""
+
+from playbook.choices.cleanup import ArtifactRow, artifacts, remove, running
+from playbook.choices.costs import (
+    Throughput,
+    break_even_tokens_per_s,
+    break_even_utilisation,
+    idle_usd,
+    measured_tokens_per_s,
+    published_throughput,
+    time_to_live_usd,
+    update_usd,
+    usd_per_million_output_at_token_price,
+    usd_per_million_tokens,
+)
+from playbook.choices.leftovers import Leftover, leftovers
+from playbook.choices.options import Cell, Option, Question, Recommendation, compare, options, questions, recommend
+from playbook.choices.tables import show, show_commands
+from playbook.prices import licence_fee, price, prices, token_price
+
+__all__ = [
+    "ArtifactRow",
+    "Cell",
+    "Leftover",
+    "Option",
+    "Question",
+    "Recommendation",
+    "Throughput",
+    "artifacts",
+    "break_even_tokens_per_s",
+    "break_even_utilisation",
+    "compare",
+    "idle_usd",
+    "leftovers",
+    "licence_fee",
+    "measured_tokens_per_s",
+    "options",
+    "price",
+    "prices",
+    "published_throughput",
+    "questions",
+    "recommend",
+    "remove",
+    "running",
+    "show",
+    "show_commands",
+    "time_to_live_usd",
+    "token_price",
+    "update_usd",
+    "usd_per_million_output_at_token_price",
+    "usd_per_million_tokens",
+]

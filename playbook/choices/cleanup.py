@@ -1,0 +1,121 @@
+"""What a workspace holds, what of it may go, and removing it by name."""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from playbook import artifact
+from playbook.errors import ForeignArtifact, UsageError
+from playbook.stages import Workspace
+
+State = Literal["finished", "unfinished", "foreign"]
+REASONS = {
+    "unfinished": "a run is making it, or was killed",
+    "foreign": "it is a link, or has no manifest of the playbook",
+}
+
+
+@dataclass(frozen=True)
+class ArtifactRow:
+    """One entry of a workspace. ``needed_by`` names the artifacts there that were made from it."""
+
+    name: str
+    kind: str
+    megabytes: float
+    made_by: str
+    state: State
+    needed_by: tuple[str, ...] = ()
+
+    @property
+    def removable(self) -> bool:
+        """True for what the playbook made and finished: its chapter makes it again."""
+        return self.state == "finished"
+
+    def row(self) -> dict[str, str | float]:
+        """For a table."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "MB": round(self.megabytes, 1),
+            "made by": self.made_by,
+            "needed by": ", ".join(self.needed_by) or "nothing",
+            "may be removed": "yes" if self.removable else f"no: {REASONS[self.state]}",
+        }
+
+
+def artifacts(workspace: Workspace) -> list[ArtifactRow]:
+    """Every folder in the workspace of this profile: artifacts, unfinished ones, and what is not the playbook's."""
+    home = workspace.folder("")
+    if not home.is_dir():
+        return []
+    found: list[artifact.Artifact] = []
+    others: list[ArtifactRow] = []
+    for folder in sorted(path for path in home.iterdir() if path.is_dir() and path.name != artifact.ASIDE):
+        try:
+            found.append(_own(folder))
+        except ForeignArtifact:
+            others.append(ArtifactRow(folder.name, "unknown", _megabytes(folder), "unknown", "foreign"))
+    aside = sorted((home / artifact.ASIDE).glob("*/"))
+    unfinished = [ArtifactRow(path.name, "unknown", _megabytes(path), "unknown", "unfinished") for path in aside]
+    return [_row(entry, found) for entry in found] + others + unfinished
+
+
+def remove(workspace: Workspace, names: Sequence[str]) -> list[ArtifactRow]:
+    """Remove these artifacts of the workspace and return what they were; every name is checked before one goes.
+
+    Raises :class:`UsageError` for a name that is not an entry of the workspace, is unfinished or foreign, or that
+    an artifact which stays was made from, and PlaybookError while a run is making one of them.
+    """
+    known = {row.name: row for row in artifacts(workspace) if row.state != "unfinished"}
+    rows = []
+    for name in dict.fromkeys(names):
+        if name not in known:
+            there = ", ".join(entry for entry, row in known.items() if row.removable) or "nothing"
+            raise UsageError(f"no artifact {name!r} in {workspace.folder('')}", fix=f"there is: {there}")
+        row = known[name]
+        if not row.removable:
+            raise UsageError(f"{name} is not removed", why=REASONS[row.state], fix="look at it, then remove it by hand")
+        if kept := [other for other in row.needed_by if other not in names]:
+            raise UsageError(
+                f"{name} is not removed",
+                why=f"{', '.join(kept)} was made from it and would look stale",
+                fix=f"remove {', '.join(kept)} too, or keep {name}",
+            )
+        rows.append(row)
+    for row in rows:
+        artifact.remove(workspace.folder(row.name))
+    return rows
+
+
+def running(workspace: Workspace) -> list[str]:
+    """Processes that name this workspace in their command line, ourselves and those that started us left out."""
+    import psutil
+
+    own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    found = []
+    for process in psutil.process_iter(["pid", "name", "cmdline"]):
+        line = " ".join(process.info["cmdline"] or ())
+        if process.pid not in own and re.search(rf"{re.escape(str(workspace.root))}(?![\w.-])", line):
+            found.append(f"{process.info['name']} (pid {process.pid})")
+    return found
+
+
+def _own(folder: Path) -> artifact.Artifact:
+    if folder.is_symlink():
+        raise ForeignArtifact(f"{folder} is a link", why="what it points to may be another's")
+    return artifact.read(folder)
+
+
+def _row(entry: artifact.Artifact, found: Sequence[artifact.Artifact]) -> ArtifactRow:
+    digest = entry.manifest.digest
+    needed_by = tuple(other.path.name for other in found if digest in other.manifest.origin.inputs.values())
+    return ArtifactRow(
+        entry.path.name, entry.kind, entry.total_bytes / 1e6, entry.manifest.origin.made_by, "finished", needed_by
+    )
+
+
+def _megabytes(folder: Path) -> float:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6

@@ -1,0 +1,50 @@
+"""The pages outside the notebooks: their links lead somewhere, and their aws commands exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from aws_commands import problems
+
+from playbook.prices import prices
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def aws_commands(text: str) -> list[list[str]]:
+    """Every line of a bash block that calls aws."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith("aws ")]
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+@each_page
+def test_links_lead_to_files_that_exist(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@each_page
+def test_aws_commands_exist_with_their_flags(page: Path) -> None:
+    assert [problem for argv in aws_commands(page.read_text()) for problem in problems(argv)] == []
+
+
+@each_page
+def test_prices_on_a_page_are_those_of_the_price_list(page: Path) -> None:
+    known = {entry.usd_per_hour for entry in prices()}
+    assert {float(usd) for usd in re.findall(r"(\d+\.\d+) USD/h", page.read_text())} <= known
+
+
+def test_the_first_hour_has_its_commands() -> None:
+    found = [argv[1:3] for argv in aws_commands((ROOT / "docs" / "first-hour-on-a-p5.md").read_text())]
+    assert ["ec2", "run-instances"] in found and ["ec2", "terminate-instances"] in found and len(found) >= 9
+
+
+def test_a_wrong_command_on_a_page_is_found() -> None:
+    page = "```bash\naws ec2 run-instances --image-id ami --number 1  # a comment\n```\n"
+    assert [problem for argv in aws_commands(page) for problem in problems(argv)] == [
+        "run-instances has no --number",
+    ]
