@@ -333,3 +333,9 @@ def test_arrivals_are_reproducible_and_waiting_in_the_client_counts(url: str) ->
     assert last.ttft_from_sending_ms < 1000 * TTFT_S + 60
     assert last.ttft_ms > last.ttft_from_sending_ms + 100
     assert all(one.sent_s >= one.scheduled_s for one in runs[0])
+
+
+def test_every_field_of_the_results_file_is_documented() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "benchmark-results.md").read_text()
+    rows = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
+    assert rows == set(RequestRecord.model_fields)
