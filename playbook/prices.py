@@ -1,8 +1,10 @@
 """Prices as dated data with a source each (``data/prices.yml``); the only place of the playbook that holds one."""
 
+from collections.abc import Callable, Sequence
 from datetime import date
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,6 +23,9 @@ class Dated(BaseModel):
     date: date
     source: str = Field(min_length=1)
     note: str
+
+
+D = TypeVar("D", bound=Dated)
 
 
 class Price(Dated):
@@ -77,38 +82,39 @@ def prices() -> list[Price]:
 
 def price(instance: str, option: str = ON_DEMAND) -> Price:
     """The hourly price of ``instance``; :class:`UsageError` names what is known when there is none."""
-    for entry in prices():
-        if (entry.instance, entry.option) == (instance, option):
-            return entry
-    known = ", ".join(f"{entry.instance} ({entry.option})" for entry in prices())
-    raise UsageError(
-        f"no price is known for {instance} ({option})",
-        why=f"{PRICES_FILE.name} has: {known}",
+    return _known(
+        prices(),
+        f"{instance} ({option})",
+        lambda entry: f"{entry.instance} ({entry.option})",
+        missing=f"no price is known for {instance} ({option})",
         fix="look the price up in your account and pass it yourself, or add it to that file with its date and source",
     )
 
 
 def licence_fee(item: str = "NVIDIA AI Enterprise") -> LicenceFee:
     """The fee per GPU and hour of ``item``; :class:`UsageError` if unknown."""
-    licences = price_list().licences
-    for entry in licences:
-        if entry.item == item:
-            return entry
-    raise UsageError(
-        f"no licence fee is known for {item!r}",
-        why=f"{PRICES_FILE.name} has: {', '.join(entry.item for entry in licences) or 'none'}",
+    return _known(
+        price_list().licences,
+        item,
+        lambda entry: entry.item,
+        missing=f"no licence fee is known for {item!r}",
         fix="ask its vendor and add it to that file with its date and source",
     )
 
 
 def token_price(model: str) -> TokenPrice:
     """The price per million tokens of ``model`` where it is billed by the token; :class:`UsageError` if unknown."""
-    tokens = price_list().tokens
-    for entry in tokens:
-        if entry.model == model:
-            return entry
-    raise UsageError(
-        f"no price per token is known for {model!r}",
-        why=f"{PRICES_FILE.name} has: {', '.join(entry.model for entry in tokens) or 'none'}",
+    return _known(
+        price_list().tokens,
+        model,
+        lambda entry: entry.model,
+        missing=f"no price per token is known for {model!r}",
         fix="look it up on the service's price page and pass it yourself",
     )
+
+
+def _known(entries: Sequence[D], wanted: str, name: Callable[[D], str], *, missing: str, fix: str) -> D:
+    for entry in entries:
+        if name(entry) == wanted:
+            return entry
+    raise UsageError(missing, why=f"{PRICES_FILE.name} has: {', '.join(map(name, entries)) or 'none'}", fix=fix)

@@ -111,3 +111,9 @@ def stream(cloud: LocalCloud, endpoint: str, body: Any, **arguments: Any) -> Any
     return client(cloud, "sagemaker-runtime").invoke_endpoint_with_response_stream(
         EndpointName=endpoint, ContentType="application/json", Body=written, **arguments
     )
+
+
+def most_at_once(spans: Iterable[tuple[float, float]]) -> int:
+    """The most spans (first, last) that share a moment; 1 when they follow each other."""
+    kept = list(spans)
+    return max(sum(first <= at <= last for first, last in kept) for at, _ in kept)

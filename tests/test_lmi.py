@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from playbook.errors import UsageError
-from playbook.lanes.embedded.aws.properties import merge_settings
 from playbook.profile import Profile, load_profile, profile_names
 from playbook.recipes import Paths, commands, lmi, shell
 from playbook.releases import load_release
 from playbook.releases.lmi import Key, lmi_facts
+from playbook.serving_properties import merge_settings
 
 IMAGES = [image.tag for image in lmi.lmi_images()]
 TOOLKIT = ["0.32.0-tensorrtllm0.12.0-cu125", "0.30.0-tensorrtllm0.12.0-cu125"]

@@ -7,9 +7,9 @@ import pytest
 from playbook.errors import RequestRefused
 from playbook.lanes.embedded.aws import chat, lmi
 from playbook.lanes.embedded.aws.answering import AnswerBuilder
-from playbook.lanes.embedded.aws.properties import merge_settings, parse_properties
 from playbook.lanes.embedded.aws.text import UNFINISHED, ChatTokenizer
 from playbook.lanes.embedded.protocol import Output
+from playbook.serving_properties import merge_settings, parse_properties
 from playbook.tiny import MODEL_DIR
 
 TOKENS = [lmi.Token(5, " the", -0.5), lmi.Token(6, " end", -1.5)]

@@ -9,9 +9,10 @@ from pathlib import Path
 from playbook.errors import UsageError
 from playbook.profile import Profile
 from playbook.recipes.command import CONTAINER_ROOT, Command, Paths, docker_argv
-from playbook.recipes.properties import Fate, Finding, check_properties, fates, parse_properties
+from playbook.recipes.properties import Fate, Finding, check_properties, fates
 from playbook.releases import Release
 from playbook.releases.lmi import LmiImage, lmi_facts, lmi_image, lmi_images
+from playbook.serving_properties import parse_properties
 
 __all__ = [
     "Fate",

@@ -1,4 +1,4 @@
-"""``serving.properties`` read as Java does, and what an LMI image would do with each of its lines."""
+"""What an LMI image would do with each line of a ``serving.properties``."""
 
 import re
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from difflib import get_close_matches
 from typing import Literal
 
 from playbook.releases.lmi import Key, LmiImage, Reading, lmi_facts, lmi_image
+from playbook.serving_properties import parse_line, parse_properties
 
 Severity = Literal["error", "warning"]
 Outcome = Literal["works", "undocumented", "ignored", "stops the start"]
-LINE = re.compile(r"\s*(?P<key>[^\s=:#!][^\s=:]*)\s*[=:\s]\s*(?P<value>.*?)\s*")
 JAVA = "java.util.Properties"
 KINDS = {"count": "a whole number above 0", "fraction": "a number up to 1", "boolean": "true or false"}
 SEVERITY: dict[Reading, Severity] = {"refused": "error", "ignored": "warning", "undocumented": "warning"}
@@ -40,15 +40,6 @@ class Fate:
     outcome: Outcome
     instead: str
     source: str
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """Keys and values as ``java.util.Properties`` reads them; the last of two equal keys wins."""
-    pairs: dict[str, str] = {}
-    for line in text.splitlines():
-        if match := LINE.fullmatch(line + " "):
-            pairs[match["key"]] = match["value"]
-    return pairs
 
 
 def check_properties(text: str, image: str) -> list[Finding]:
@@ -83,7 +74,7 @@ def _syntax(text: str) -> Iterator[Finding]:
     for line in text.splitlines():
         if not line.strip() or line.lstrip().startswith(("#", "!")):
             continue
-        match = LINE.fullmatch(line + " ")
+        match = parse_line(line)
         if match is None or not match["value"]:
             why = "the line holds no value, so the key is set to an empty one"
             yield Finding("error", line.strip(), f"{line.strip()!r} sets nothing", why, "write key=value", JAVA)

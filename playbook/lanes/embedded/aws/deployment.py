@@ -11,10 +11,10 @@ from pathlib import Path
 from playbook.errors import PlaybookError
 from playbook.lanes.embedded.aws.endpoints import ContainerFailed
 from playbook.lanes.embedded.aws.loopback import HOST
-from playbook.lanes.embedded.aws.properties import MODEL_ID, merge_settings, write_properties
 from playbook.lanes.embedded.aws.registry import Parameters
 from playbook.lanes.embedded.aws.storage import ObjectStore, fetch_model_data
 from playbook.processes import Environment, GuardedProcess, start_guarded
+from playbook.serving_properties import MODEL_ID, merge_settings, write_properties
 
 OPT_ML_MODEL = "/opt/ml/model"
 POLL_S = 0.05

@@ -13,9 +13,9 @@ from playbook.lanes.embedded.aws import lmi
 from playbook.lanes.embedded.aws.answering import AnswerBuilder
 from playbook.lanes.embedded.aws.chat import ChatFormat, ChatRequest, choose_framing, parse_chat_request
 from playbook.lanes.embedded.aws.loop import EngineLoop, Event, Failed, Refused
-from playbook.lanes.embedded.aws.properties import merge_settings
 from playbook.lanes.embedded.aws.text import ChatTokenizer
 from playbook.lanes.embedded.engine import Engine, Sampling
+from playbook.serving_properties import merge_settings
 
 MAX_ROLLING_BATCH_SIZE = 32
 JOB_QUEUE_SIZE = 1000

@@ -1,4 +1,4 @@
-"""Reads an LMI container's settings: serving.properties, and the environment where the file says nothing.
+"""The settings of an LMI container: serving.properties, and the environment where the file says nothing.
 
 Source: deepjavalibrary/djl-serving docs/configurations_model.md and serving/docker/README.md. Standard library only.
 """
@@ -6,7 +6,7 @@ Source: deepjavalibrary/djl-serving docs/configurations_model.md and serving/doc
 import re
 from collections.abc import Mapping
 
-LINE = re.compile(r"(?P<key>[^\s=:#!][^\s=:]*)\s*[=:\s]?\s*(?P<value>.*)")
+LINE = re.compile(r"\s*(?P<key>[^\s=:#!][^\s=:]*)\s*[=:\s]\s*(?P<value>.*?)\s*")
 MODEL_ID = "option.model_id"
 ENVIRONMENT_NAMES = {
     "HF_MODEL_ID": MODEL_ID,
@@ -18,9 +18,14 @@ PREFIXES = {"OPTION_": "option.", "SERVING_": ""}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Key -> value of a Java properties file, as far as serving.properties uses its syntax."""
-    lines = (LINE.fullmatch(line.strip()) for line in text.splitlines())
+    """Keys and values as ``java.util.Properties`` reads them; the last of two equal keys wins."""
+    lines = (parse_line(line) for line in text.splitlines())
     return {line["key"]: line["value"] for line in lines if line is not None}
+
+
+def parse_line(line: str) -> re.Match[str] | None:
+    """``key`` and ``value`` of a line; None for a comment and for what Java would not take as a setting."""
+    return LINE.fullmatch(line + " ")
 
 
 def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
