@@ -256,7 +256,7 @@ def test_clients_that_leave_while_they_wait_free_their_places(engine, tmp_path):
             leaver.request("POST", "/invocations", json.dumps({"inputs": "A", "stream": stream}))
             time.sleep(0.05)
             leaver.close()
-        time.sleep(0.1)
+        time.sleep(0.3)  # until they are missed; the first stream takes about a second
         assert post_together(container, {"inputs": "x"}, 2) == [200, 200]
         connection.close()
 
