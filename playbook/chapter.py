@@ -81,7 +81,7 @@ class Lab:
         from playbook.panel import panel_markdown
 
         profile = load_profile(P5_PROFILE, self.profile.release) if self.embedded else self.profile
-        display(Markdown(panel_markdown(profile, stages)))  # type: ignore[no-untyped-call]
+        display(Markdown(panel_markdown(profile, stages, runs_here=not self.embedded)))  # type: ignore[no-untyped-call]
 
     def on_close(self, what: str, close: Callable[[], object]) -> None:
         """Register something to end: it is closed at the clean-up cell, or when the kernel exits."""

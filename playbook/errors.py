@@ -41,6 +41,10 @@ class EnvironmentProblem(PlaybookError):
     exit_code = 3
 
 
+class NotInRelease(UsageError):
+    """A stage, format or tool that a TensorRT-LLM release does not have."""
+
+
 class ProfileError(UsageError):
     """A profile with unknown keys or impossible values."""
 

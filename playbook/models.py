@@ -8,15 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from playbook.errors import UsageError
+from playbook.yaml_files import read_yaml
 
 if TYPE_CHECKING:
     import torch
 
-BYTES_PER_ELEMENT = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "int8": 1}
+BYTES_PER_ELEMENT: dict[str, float] = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
 
 
 class ModelShape(BaseModel):
@@ -67,18 +67,18 @@ class ModelShape(BaseModel):
     def weight_bytes(self, qformat: str) -> int:
         """Bytes of the checkpoint's weights: linear layers in ``qformat``, the rest in BF16 (scales neglected)."""
         element = BYTES_PER_ELEMENT["bfloat16" if qformat == "full_prec" else qformat]
-        return self.linear_parameters * element + 2 * (self.embedding_parameters + self.norm_parameters)
+        return int(self.linear_parameters * element) + 2 * (self.embedding_parameters + self.norm_parameters)
 
     def kv_bytes_per_token(self, dtype: str) -> int:
         """Bytes of keys and values that one token adds: layers x 2 x KV heads x head size x element size."""
         per_layer = 2 * self.num_key_value_heads * self.head_dim * BYTES_PER_ELEMENT[dtype]
-        return self.num_hidden_layers * per_layer
+        return int(self.num_hidden_layers * per_layer)
 
 
 @cache
 def model_shapes() -> dict[str, ModelShape]:
     """Every known model, by name."""
-    entries = yaml.safe_load(Path(__file__).with_name("models.yml").read_text(encoding="utf-8"))
+    entries = read_yaml(Path(__file__).with_name("models.yml"))
     return {name: ModelShape(name=name, **entry) for name, entry in entries.items()}
 
 
@@ -90,8 +90,11 @@ def model_shape(name: str) -> ModelShape:
     return shapes[name]
 
 
-def model_weight(folder: Path, name: str) -> "torch.Tensor":
-    """One tensor of a Hugging Face model folder, whichever of its safetensors files holds it, as stored."""
+def model_weight(folder: Path, name: str, *, rows: int = 0) -> "torch.Tensor":
+    """One tensor of a Hugging Face model folder, whichever of its safetensors files holds it, as stored.
+
+    ``rows``: read at most so many of its first rows; 0: all of it.
+    """
     from safetensors import safe_open
 
     index = folder / "model.safetensors.index.json"
@@ -101,5 +104,5 @@ def model_weight(folder: Path, name: str) -> "torch.Tensor":
             raise UsageError(
                 f"{folder} has no tensor {name!r}", fix="names look like model.layers.0.mlp.down_proj.weight"
             )
-        tensor: torch.Tensor = file.get_tensor(name)
+        tensor: torch.Tensor = file.get_slice(name)[:rows] if rows else file.get_tensor(name)
     return tensor

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import nbformat
-from nbformat import NotebookNode
 from pydantic import TypeAdapter, ValidationError
 
 from playbook.errors import EnvironmentProblem, UsageError
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 CHAPTER_FILE = re.compile(r"(?P<number>\d\d)-(?P<slug>[\w-]+)\.ipynb")
 PARAMETER_TYPES: dict[str, TypeAdapter[Any]] = {
@@ -87,8 +88,10 @@ def chapter(name: str, known: Sequence[Chapter] | None = None) -> Chapter:
     raise UsageError(f"no chapter {name!r}", why=f"the chapters are: {listing}", fix="give a number, such as 05")
 
 
-def read(path: Path) -> NotebookNode:
+def read(path: Path) -> "NotebookNode":
     """The notebook as nbformat 4. Raises UsageError if it is none."""
+    import nbformat
+
     try:
         notebook: NotebookNode = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     except (nbformat.reader.NotJSONError, nbformat.ValidationError, json.JSONDecodeError) as error:
@@ -96,7 +99,7 @@ def read(path: Path) -> NotebookNode:
     return notebook
 
 
-def title(notebook: NotebookNode, *, default: str = "") -> str:
+def title(notebook: "NotebookNode", *, default: str = "") -> str:
     """The first heading, without its chapter number."""
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and cell.source.startswith("# "):
@@ -105,11 +108,11 @@ def title(notebook: NotebookNode, *, default: str = "") -> str:
     return default
 
 
-def tags(cell: NotebookNode) -> list[str]:
+def tags(cell: "NotebookNode") -> list[str]:
     return list(cell.metadata.get("tags", []))
 
 
-def parameters(notebook: NotebookNode) -> list[Parameter]:
+def parameters(notebook: "NotebookNode") -> list[Parameter]:
     """The typed parameters of the notebook's `parameters` cell; none if it has no such cell."""
     for cell in notebook.cells:
         if cell.cell_type == "code" and "parameters" in tags(cell):

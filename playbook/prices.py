@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from playbook.errors import UsageError
+from playbook.yaml_files import read_yaml
 
 PRICES_FILE = Path(__file__).parent / "data" / "prices.yml"
 ON_DEMAND = "on demand"
@@ -72,7 +72,7 @@ class PriceList(BaseModel):
 @cache
 def price_list(path: Path = PRICES_FILE) -> PriceList:
     """Every dated price that ships."""
-    return PriceList(**yaml.safe_load(path.read_text(encoding="utf-8")))
+    return PriceList(**read_yaml(path))
 
 
 def prices() -> list[Price]:

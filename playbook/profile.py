@@ -10,8 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from playbook.errors import ProfileError
 from playbook.models import ModelShape, model_shape
+from playbook.yaml_files import read_yaml
 
 PROFILES_DIR = Path(__file__).parent / "profiles"
+Qformat = Literal["fp8", "int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "full_prec"]
+STORED = {"int8_sq": "int8", "int8_wo": "int8", "int4_awq": "int4", "w4a8_awq": "int4", "int4_gptq": "int4"}
+FP8_ARITHMETIC = ("fp8", "w4a8_awq")
 
 
 class Gpu(BaseModel):
@@ -28,7 +32,7 @@ class Gpu(BaseModel):
 @cache
 def gpus() -> dict[str, Gpu]:
     """The GPUs that profiles may name."""
-    entries = yaml.safe_load((PROFILES_DIR / "gpus.yaml").read_text(encoding="utf-8"))
+    entries = read_yaml(PROFILES_DIR / "gpus.yaml")
     return {name: Gpu(**entry) for name, entry in entries.items()}
 
 
@@ -48,7 +52,7 @@ class Profile(BaseModel):
     gpu_count: int = Field(0, ge=0, description="GPUs of the machine")
     runner: Literal["docker", "native"] = Field("native", description="run commands in the container or on the host")
     dtype: Literal["bfloat16", "float16"] = Field("bfloat16", description="compute type of what is not quantized")
-    qformat: Literal["fp8", "int8_sq", "full_prec"] = Field("fp8", description="quantization of the linear layers")
+    qformat: Qformat = Field("fp8", description="quantization of the linear layers")
     kv_cache_dtype: Literal["fp8", "int8", "auto"] = Field("fp8", description="KV cache precision; auto: as dtype")
     tp: int = Field(1, ge=1, description="tensor parallelism")
     pp: int = Field(1, ge=1, description="pipeline parallelism")
@@ -108,20 +112,16 @@ class Profile(BaseModel):
                 f"tp {self.tp} x pp {self.pp} needs {self.world_size} GPUs and the machine has {self.gpu_count}; "
                 "lower tp or pp, or take a larger instance"
             )
-        if "fp8" in (self.qformat, self.kv_cache_dtype) and not gpu.fp8:
+        if not gpu.fp8 and (self.qformat in FP8_ARITHMETIC or self.kv_cache_dtype == "fp8"):
             raise ValueError(
                 f"{self.gpu} ({gpu.architecture}) has no FP8 units; use qformat int8_sq, or an H100, H200 or L4"
             )
-        per_gpu_gib = self.shape.weight_bytes(_stored(self.qformat)) / self.world_size / 2**30
+        per_gpu_gib = self.shape.weight_bytes(STORED.get(self.qformat, self.qformat)) / self.world_size / 2**30
         if per_gpu_gib > gpu.memory_gib:
             raise ValueError(
                 f"{self.model} in {self.qformat} is {per_gpu_gib:.0f} GiB per GPU and {self.gpu} has "
                 f"{gpu.memory_gib:.0f} GiB; raise tp or pp"
             )
-
-
-def _stored(qformat: str) -> str:
-    return {"int8_sq": "int8"}.get(qformat, qformat)
 
 
 def _divisors(number: int) -> str:
@@ -146,7 +146,7 @@ def load_profile(name: str, release: str = "") -> Profile:
             fix=f"use one of {', '.join(profile_names())}, or the path of your own .yml",
         )
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+        settings = read_yaml(path)
         if not isinstance(settings, dict):
             raise ProfileError(f"{path} is not a profile", why="it holds no keys", fix="start from profiles/p5.yml")
         return Profile(**{"name": path.stem, **settings, **({"release": release} if release else {})})

@@ -1,4 +1,5 @@
 import errno
+import hashlib
 import json
 import multiprocessing
 import os
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from playbook.artifact import ASIDE, MANIFEST, Artifact, Origin, make, require
+from playbook.artifact import ASIDE, MANIFEST, Artifact, Origin, _records, make, require
 from playbook.errors import EnvironmentProblem, ForeignArtifact, MissingArtifact, PlaybookError, StaleArtifact
 
 
@@ -148,3 +149,20 @@ def test_sigkill_in_mid_write_looks_unfinished_and_the_next_run_goes_on(tmp_path
     writer.join(10)
     assert not folder.exists()
     assert set(make(folder, origin(), write_engine).manifest.files) == {"config.json", "sub/engine.bin"}
+
+
+def test_a_large_file_is_hashed_whole_and_a_sparse_one_by_its_data(tmp_path: Path) -> None:
+    """One byte in the middle of a large file changes its digest; a hole of a hundred gigabytes takes no time."""
+    size = 65 * 2**20
+    whole, other, sparse, moved, empty = (tmp_path / name for name in ("whole", "other", "sparse", "moved", "empty"))
+    whole.write_bytes(b"a" * size)
+    other.write_bytes(b"a" * (size // 2) + b"b" + b"a" * (size - size // 2 - 1))
+    for path, place in ((sparse, 2**30), (moved, 2**31), (empty, None)):
+        with path.open("wb") as file:
+            file.truncate(100 * 2**30)
+            if place is not None:
+                file.seek(place)
+                file.write(b"weights")
+    records = _records(tmp_path)
+    assert records["whole"].sha256 == hashlib.sha256(b"a" * size).hexdigest()
+    assert len({record.sha256 for record in records.values()}) == 5

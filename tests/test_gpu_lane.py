@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import struct
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from sparse_models import write_model
+from stand_ins import Machine
 
 from playbook import stages
 from playbook.errors import CommandFailed, EnvironmentProblem, PlaybookError, UsageError
@@ -18,75 +21,13 @@ from playbook.lanes import tensorrt_llm
 from playbook.lanes.tensorrt_llm import hub
 from playbook.lanes.tensorrt_llm.execute import execute, execute_all
 from playbook.lanes.tensorrt_llm.failures import FINDINGS, diagnose
+from playbook.models import model_shape
 from playbook.profile import Profile, load_profile
 from playbook.recipes import Command, Paths
+from playbook.releases import load_release
+from playbook.tiny import MODEL_DIR
 
-REPOSITORY = Path(__file__).parents[1]
 TOKEN = "hf_verysecrettoken"
-
-# Takes `docker run ... IMAGE tool ...` or the tool itself, refuses what the release's parser refuses, and writes
-# the files that the real tool writes.
-STAND_IN = """
-import os, shutil, string, sys
-from pathlib import Path
-sys.path.insert(0, {repository!r})
-from playbook.releases import check_arguments, load_release
-
-release = load_release({release!r})
-words = sys.argv[1:]
-if Path(sys.argv[0]).name == "docker":
-    words = words[words.index(release.image) + 1:]
-else:
-    words = [Path(sys.argv[0]).name, *words]
-with open({calls!r}, "a") as calls:
-    calls.write(" ".join(sys.argv[1:]) + "\\n")
-if os.environ.get("FAIL_WITH"):
-    print(os.environ["FAIL_WITH"], os.environ.get("HF_TOKEN", ""))
-    sys.exit(int(os.environ.get("FAIL_CODE", "1")))
-tool = next((name for word in words for name in release.tools if Path(word).name == name), words[0])
-rest = words[[Path(word).name for word in words].index(tool) + 1:]
-given = check_arguments(release, tool, rest) if tool in release.tools else None
-
-def ranks(folder, count, suffix):
-    for rank in range(count):
-        (Path(folder) / f"rank{{rank}}.{{suffix}}").write_bytes(b"weights")
-    (Path(folder) / "config.json").write_text("{{}}")
-
-if tool in ("quantize.py", "convert_checkpoint.py"):
-    ranks(given.output_dir, given.tp_size * given.pp_size, "safetensors")
-elif tool == "trtllm-build":
-    ranks(given.output_dir, given.workers, "engine")
-elif tool == "run.py":
-    for number, prompt in enumerate(given.input_text):
-        print(f'Input [Text {{number}}]: "{{prompt}}"')
-        print(f'Output [Text {{number}} Beam 0]: "un, deux,')
-        print(f'said "{{given.max_output_len}}""')
-elif tool == "cp":
-    for name, model in release.templates.models.items():
-        folder = Path(rest[-1]) / name
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.pbtxt").write_text("\\n".join(f"{{v}}: ${{{{{{v}}}}}}" for v in model.variables))
-elif tool == "fill_template.py":
-    path, pairs = Path(given.file_path), dict(p.split(":") for p in given.substitutions.split(","))
-    if not os.environ.get("FILLS_NOTHING"):
-        path.write_text(string.Template(path.read_text()).safe_substitute(pairs))
-elif tool in ("hf", "huggingface-cli"):
-    folder = Path(rest[rest.index("--local-dir") + 1])
-    (folder / ".cache").mkdir(exist_ok=True)
-    for name in ("config.json", "model.safetensors"):
-        (folder / name).write_bytes(b"x" * 10)
-print("done", tool)
-"""
-GIT = """
-import sys
-from pathlib import Path
-words = sys.argv[1:]
-if words[0] == "clone":
-    Path(words[2]).mkdir(parents=True)
-else:
-    examples = Path(words[1]) / words[-1] / "examples"
-    examples.mkdir(parents=True)
-"""
 
 
 def install_program(folder: Path, name: str, source: str) -> None:
@@ -96,22 +37,27 @@ def install_program(folder: Path, name: str, source: str) -> None:
 
 
 @pytest.fixture(params=["0.12.0", "1.2.1"])
-def profile(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profile:
-    """Profile p5 of each release, on a machine whose docker and git are stand-ins."""
-    source = STAND_IN.format(repository=str(REPOSITORY), release=request.param, calls=str(tmp_path / "calls"))
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name in ("docker", "trtllm-build"):
-        install_program(programs, name, source)
-    install_program(programs, "git", GIT)
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine of stand-ins for one release."""
+    installed = Machine(tmp_path / "machine", request.param).install()
+    monkeypatch.setenv("PATH", f"{installed.programs}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    return load_profile("p5", request.param)
+    return installed
+
+
+@pytest.fixture
+def profile(machine: Machine) -> Profile:
+    return load_profile("p5", machine.release)
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return tmp_path / "workspace"
+
+
+def write_70b(model: Path) -> Path:
+    write_model(model, model_shape("llama-3-70b-instruct"), MODEL_DIR, {})
+    return model
 
 
 def folder(root: Path, name: str) -> Path:
@@ -120,54 +66,75 @@ def folder(root: Path, name: str) -> Path:
     return path
 
 
+def checkpoint_folder(root: Path) -> Path:
+    """As much of a checkpoint of eight ranks as a build asks for."""
+    checkpoint = folder(root, "checkpoint")
+    (checkpoint / "config.json").write_text(json.dumps({"mapping": {"world_size": 8}}), encoding="utf-8")
+    for rank in range(8):
+        (checkpoint / f"rank{rank}.safetensors").touch()
+    return checkpoint
+
+
+def engine_folder(root: Path) -> Path:
+    write_70b(folder(root, "model"))
+    engine = folder(root, "engine")
+    config = {"pretrained_config": {"mapping": {"world_size": 8}}}
+    (engine / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return engine
+
+
 def test_the_road_from_checkpoint_to_filled_repository(
     profile: Profile, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, checkpoint, engine, repository = (folder(root, n) for n in ("model", "checkpoint", "engine", "repository"))
-    (quantized,) = tensorrt_llm.quantize(profile, model, checkpoint, root=root)
+    (quantized,) = tensorrt_llm.quantize(profile, write_70b(model), checkpoint, root=root)
     assert len(list(checkpoint.glob("rank*.safetensors"))) == 8
     tensorrt_llm.build(profile, checkpoint, engine, root=root)
     assert len(list(engine.glob("rank*.engine"))) == 8
-    answers = tensorrt_llm.generate(profile, engine, ["count", "again"], 17, root=root)
-    assert answers == ['un, deux,\nsaid "17"'] * 2
+    assert tensorrt_llm.generate(profile, engine, ["count", "again"], 17, root=root) == ["un, deux,\ntrois"] * 2
     tensorrt_llm.fill(profile, engine, repository, root=root)
     config = (repository / "tensorrt_llm" / "config.pbtxt").read_text(encoding="utf-8")
-    assert f"engine_dir: {engine}" in config
-    assert "decoupled_mode: true" in config
+    assert f'string_value: "{engine}"' in config
+    assert "decoupled: true" in config
 
     shown = capsys.readouterr().out
-    assert shown.count("$ docker run --rm") >= 8
+    assert shown.count("$ docker run --name playbook-") >= 8
     assert "quantize.py: exit code 0 after" in shown
     log = quantized.log_path.read_text(encoding="utf-8")
     assert quantized.log_path == root / "p5" / "logs" / "quantize-0-quantize.log"
-    assert "done quantize.py" in log
+    assert "calibrating with 512 samples of abisee/cnn_dailymail" in log
 
 
 def test_sixteen_bits_are_converted_not_quantized(profile: Profile, root: Path) -> None:
     baseline = profile.model_copy(update={"qformat": "full_prec", "kv_cache_dtype": "auto"})
-    (execution,) = tensorrt_llm.quantize(baseline, folder(root, "model"), folder(root, "checkpoint"), root=root)
+    checkpoint = folder(root, "checkpoint")
+    (execution,) = tensorrt_llm.quantize(baseline, write_70b(folder(root, "model")), checkpoint, root=root)
     assert execution.command.tool == "convert_checkpoint.py"
+    assert (checkpoint / "rank7.safetensors").stat().st_size > 16e9
 
 
 def test_scripts_are_cloned_once_and_only_where_the_container_lacks_them(
-    profile: Profile, root: Path, capsys: pytest.CaptureFixture[str]
+    machine: Machine, profile: Profile, root: Path
 ) -> None:
-    model, checkpoint = folder(root, "model"), folder(root, "checkpoint")
-    tensorrt_llm.quantize(profile, model, checkpoint, root=root)
-    clones = capsys.readouterr().out.count("git clone")
-    assert clones == (1 if profile.release == "0.12.0" else 0)
-    tensorrt_llm.quantize(profile, model, checkpoint, root=root)
-    assert "git clone" not in capsys.readouterr().out
+    checkpoint = checkpoint_folder(root)
+    tensorrt_llm.build(profile, checkpoint, folder(root, "engine"), root=root)
+    clones = machine.calls("git")
+    assert len(clones) == {"0.12.0": 2, "1.2.1": 0}[machine.release]
+    assert {call["argv"][-1] for call in clones} == {str(path) for path in (root / "sources").glob("*")}
+    tensorrt_llm.build(profile, checkpoint, root / "p5" / "engine-2", root=root)
+    assert len(machine.calls("git")) == len(clones)
 
 
-def test_a_broken_clone_is_completed(profile: Profile, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if profile.release == "1.2.1":
-        pytest.skip("needs no clone")
-    (root / "sources" / "tensorrtllm_backend-0.12.0").mkdir(parents=True)
-    tensorrt_llm.build(profile, folder(root, "checkpoint"), folder(root, "engine"), root=root)
-    shown = capsys.readouterr().out
-    assert "git clone" not in shown
-    assert "submodule update" in shown
+def test_half_a_clone_is_made_again(machine: Machine, profile: Profile, root: Path) -> None:
+    native = profile.model_copy(update={"runner": "native"})
+    machine.install(native=True)
+    machine.fail("git", "fatal: early EOF", 128)
+    with pytest.raises(CommandFailed, match="exit code 128"):
+        tensorrt_llm.build(native, checkpoint_folder(root), folder(root, "engine"), root=root)
+    assert list((root / "sources").glob("*/.git"))  # as a killed git leaves it
+    machine.mend()
+    tensorrt_llm.build(native, root / "p5" / "checkpoint", root / "p5" / "engine", root=root)
+    assert all((path / ".git" / "index").is_file() for path in (root / "sources").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -202,10 +169,10 @@ def test_a_known_failure_is_explained(
     assert output in log_path.read_text(encoding="utf-8")
 
 
-def test_an_unknown_failure_shows_its_last_lines(profile: Profile, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAIL_WITH", "a cosmic ray")
+def test_an_unknown_failure_shows_its_last_lines(machine: Machine, profile: Profile, root: Path) -> None:
+    machine.fail("trtllm-build", "a cosmic ray")
     with pytest.raises(CommandFailed, match="exit code 1") as caught:
-        tensorrt_llm.build(profile, folder(root, "checkpoint"), folder(root, "engine"), root=root)
+        tensorrt_llm.build(profile, checkpoint_folder(root), folder(root, "engine"), root=root)
     assert "a cosmic ray" in caught.value.why
     assert str(root / "p5" / "logs") in caught.value.fix
 
@@ -217,34 +184,85 @@ def test_each_rule_has_its_own_name_and_a_source() -> None:
 
 
 def test_the_token_appears_nowhere(
-    profile: Profile, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    machine: Machine, profile: Profile, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not even when a tool prints it and then fails."""
-    monkeypatch.setenv("FAIL_WITH", "Authorization: Bearer")
+    machine.fail("docker", f"Authorization: Bearer {TOKEN}")
     with pytest.raises(CommandFailed) as caught:
-        tensorrt_llm.quantize(profile, folder(root, "model"), folder(root, "checkpoint"), root=root)
+        tensorrt_llm.build(profile, checkpoint_folder(root), folder(root, "engine"), root=root)
     assert "Authorization: Bearer [hidden]" in caught.value.why
-    written = "".join(path.read_text(encoding="utf-8") for path in root.rglob("*.log"))
+    written = "".join(path.read_text(encoding="utf-8") for path in (root / "p5" / "logs").iterdir())
     captured = capsys.readouterr()
     shown_by_jupyter = "".join(traceback.format_exception(caught.value))
     assert TOKEN not in written + captured.out + captured.err + shown_by_jupyter
     assert "Authorization: Bearer [hidden]" in written
 
 
-def test_files_written_by_root_are_handed_back(profile: Profile, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_hides_secrets_and_keeps_how_each_command_ended(
+    machine: Machine, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = Paths.under(str(root), "p5")
+    logs = root / "p5" / "logs"
+    words = ("hf", "download", "a/model", "--local-dir", str(root / "model"), "--exclude", TOKEN)
+    (machine.folder / "hub").mkdir()
+    image = load_release(machine.release).image
+    execute(Command("fetch", "hf", words, image, secrets=("HF_TOKEN",)), paths, logs / "fetch.log")
+    machine.fail("hf", "no", 7)
+    with pytest.raises(CommandFailed):
+        execute(Command("fetch", "hf", words, image, secrets=("HF_TOKEN",)), paths, logs / "fetch.log")
+    monkeypatch.setattr(
+        "playbook.lanes.tensorrt_llm.execute.stream_command", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        execute(Command("fetch", "hf", words, image), paths, logs / "fetch.log")
+    text = (logs / "commands.jsonl").read_text(encoding="utf-8")
+    entries = [json.loads(line) for line in text.splitlines()]
+    assert TOKEN not in text
+    assert [entry["exit_code"] for entry in entries] == [0, 7, None]
+    first = entries[0]
+    assert (first["stage"], first["tool"], first["where"], first["log"]) == ("fetch", "hf", image, "fetch.log")
+    assert first["argv"][:2] == ["docker", "run"]
+    assert first["argv"][-1] == "[hidden]"
+    assert first["seconds"] > 0
+    assert first["started"].endswith("+00:00")
+    name = entries[2]["argv"][entries[2]["argv"].index("--name") + 1]
+    assert machine.calls("docker")[-1]["argv"] == ["rm", "--force", name]
+
+
+def test_what_the_release_leaves_out_is_said(machine: Machine, root: Path) -> None:
+    said: list[str] = []
+    command = Command("check", "true", ("true",), left_out=("no reuse of prefixes",))
+    execute(command, Paths.under(str(root), "p5"), root / "log", echo=said.append)
+    assert "left out: no reuse of prefixes" in said
+
+
+def test_files_written_by_root_are_handed_back(
+    machine: Machine, profile: Profile, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 1234)
     engine = folder(root, "engine")
-    tensorrt_llm.build(profile, folder(root, "checkpoint"), engine, root=root)
-    calls = (root.parent / "calls").read_text(encoding="utf-8").splitlines()
-    assert calls[-1].endswith(f"chown --recursive 1234:{os.getgid()} {engine}")
+    machine.fail("trtllm-build")
+    with pytest.raises(CommandFailed):
+        tensorrt_llm.build(profile, checkpoint_folder(root), engine, root=root)
+    assert machine.calls("docker")[-1]["argv"][-4:] == ["chown", "--recursive", f"1234:{os.getgid()}", str(engine)]
 
 
-def test_native_commands_run_without_docker(profile: Profile, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_native_commands_run_without_docker(machine: Machine, profile: Profile, root: Path) -> None:
+    machine.install(native=True)
     native = profile.model_copy(update={"runner": "native"})
     engine = folder(root, "engine")
-    tensorrt_llm.build(native, folder(root, "checkpoint"), engine, root=root)
+    tensorrt_llm.build(native, checkpoint_folder(root), engine, root=root)
     assert (engine / "rank7.engine").is_file()
-    assert "docker" not in capsys.readouterr().out
+    tensorrt_llm.fill(native, engine, folder(root, "repository"), root=root)
+    assert "${" not in (root / "p5" / "repository" / "ensemble" / "config.pbtxt").read_text(encoding="utf-8")
+    assert machine.calls("docker") == []
+    assert machine.calls("git")
+
+
+@pytest.mark.parametrize("answer", ["neuf", "neuf<|eot_id|>", "neuf<|end_of_text|><|eot_id|>"])
+def test_special_tokens_end_no_answer(answer: str) -> None:
+    printed = f'Input [Text 0]: "a\n\nb<|eot_id|>"\nOutput [Text 0 Beam 0]: "huit,\n"{answer}"\n'
+    assert tensorrt_llm.printed_answers(printed) == {0: 'huit,\n"neuf'}
 
 
 def test_missing_docker_is_named_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,31 +277,29 @@ def test_missing_docker_is_named_before_anything_starts(tmp_path: Path, monkeypa
         )
 
 
-def test_a_template_that_stays_unfilled_is_an_error(
-    profile: Profile, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FILLS_NOTHING", "1")
+def test_a_template_that_stays_unfilled_is_an_error(machine: Machine, profile: Profile, root: Path) -> None:
+    machine.fail("fills nothing")
     with pytest.raises(PlaybookError, match="triton_max_batch_size"):
         tensorrt_llm.fill(profile, root, folder(root, "repository"), root=root)
 
 
-def test_a_prompt_that_looks_like_a_flag_is_refused(profile: Profile, root: Path) -> None:
+def test_a_prompt_that_looks_like_a_flag_is_refused(machine: Machine, profile: Profile, root: Path) -> None:
     with pytest.raises(UsageError, match=r"run\.py"):
         tensorrt_llm.generate(profile, root, ["--streaming?"], 8, root=root)
-    assert not (root.parent / "calls").exists()
+    assert machine.calls() == []
 
 
-def test_a_missing_answer_is_an_error(profile: Profile, root: Path, tmp_path: Path) -> None:
-    install_program(tmp_path / "bin", "docker", "print('Output [Text 1 Beam 0]: \"deux\"')")
+def test_a_missing_answer_is_an_error(machine: Machine, profile: Profile, root: Path) -> None:
+    install_program(machine.programs, "docker", "print('Output [Text 1 Beam 0]: \"deux\"')")
     with pytest.raises(PlaybookError, match="1 answers to 2 prompts"):
         tensorrt_llm.generate(profile, root, ["one", "two"], 8, root=root)
 
 
 class Hub:
-    """Stands in for huggingface_hub.HfApi: lists two files of ten bytes, and a second copy of the weights."""
+    """Stands in for huggingface_hub.HfApi: lists ``sizes``, and a second copy of the weights."""
 
     refuses_with: Exception | None = None
-    size = 10
+    sizes: dict[str, int]
 
     def __init__(self, token: str) -> None:
         assert token == TOKEN
@@ -293,13 +309,17 @@ class Hub:
             raise self.refuses_with
 
     def model_info(self, repo_id: str, *, files_metadata: bool) -> SimpleNamespace:
-        names = ("config.json", "model.safetensors", "original/consolidated.00.pth")
-        return SimpleNamespace(siblings=[SimpleNamespace(rfilename=name, size=self.size) for name in names])
+        listed = {**self.sizes, "original/consolidated.00.pth": 10**15}
+        return SimpleNamespace(siblings=[SimpleNamespace(rfilename=name, size=size) for name, size in listed.items()])
 
 
 @pytest.fixture
-def fake_hub(monkeypatch: pytest.MonkeyPatch) -> type[Hub]:
-    hub_class = type("FreshHub", (Hub,), {})
+def fake_hub(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> type[Hub]:
+    """The hub has the 70B model, in files with holes."""
+    (machine.folder / "hub").mkdir()
+    sizes = {path.name: path.stat().st_size for path in write_70b(machine.folder / "hub").iterdir()}
+    hub_class = type("FreshHub", (Hub,), {"sizes": sizes})
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**12))
     monkeypatch.setattr("huggingface_hub.HfApi", hub_class)
     return hub_class
 
@@ -309,7 +329,7 @@ def test_the_model_is_downloaded_verified_and_kept_for_other_profiles(
 ) -> None:
     out = folder(root, "model")
     tensorrt_llm.prepare(profile, out, root=root)
-    assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors"]
+    assert {path.name for path in out.iterdir()} == fake_hub.sizes.keys()
     kept = root / "downloads" / profile.model / "config.json"
     assert kept.samefile(out / "config.json")
     assert TOKEN not in capsys.readouterr().out
@@ -322,16 +342,17 @@ def test_the_stages_make_artifacts_of_it(profile: Profile, root: Path, fake_hub:
     checkpoint = stages.quantize(workspace)
     engine = stages.build(workspace, checkpoint)
     assert (checkpoint.manifest.origin.world_size, engine.manifest.origin.gpu_arch) == (8, "sm90")
-    assert stages.generate(workspace, engine, ["count"], max_new_tokens=5) == ['un, deux,\nsaid "5"']
+    assert stages.generate(workspace, engine, ["count"], max_new_tokens=5) == ["un, deux,\ntrois"]
     repository = stages.write_repository(workspace, engine, skip_special_tokens=False)
-    assert "skip_special_tokens: false" in (repository.path / "postprocessing" / "config.pbtxt").read_text()
+    skip = r'"skip_special_tokens"\s*value: \{\s*string_value: "false"'
+    assert re.search(skip, (repository.path / "postprocessing" / "config.pbtxt").read_text(encoding="utf-8"))
     config = (repository.path / "preprocessing" / "config.pbtxt").read_text(encoding="utf-8")
-    assert f"tokenizer_dir: {root}/p5/model" in config
+    assert f'string_value: "{root}/p5/model"' in config
 
 
 def test_a_failed_stage_leaves_no_artifact(profile: Profile, root: Path, fake_hub: type[Hub]) -> None:
     workspace = stages.Workspace(root, profile)
-    fake_hub.size = 11
+    fake_hub.sizes["config.json"] += 1
     with pytest.raises(PlaybookError, match="not complete"):
         stages.prepare(workspace)
     assert not workspace.folder("model").exists()
@@ -349,7 +370,7 @@ def test_a_missing_token_is_named_first(profile: Profile, root: Path, monkeypatc
     ("error_name", "why"), [("GatedRepoError", "not been granted"), ("RepositoryNotFoundError", "does not know")]
 )
 def test_refused_access_is_told_apart(
-    profile: Profile, root: Path, fake_hub: type[Hub], error_name: str, why: str
+    machine: Machine, profile: Profile, root: Path, fake_hub: type[Hub], error_name: str, why: str
 ) -> None:
     import httpx
     import huggingface_hub.errors
@@ -359,7 +380,7 @@ def test_refused_access_is_told_apart(
     with pytest.raises(EnvironmentProblem, match="refuses") as caught:
         tensorrt_llm.prepare(profile, root, root=root)
     assert why in caught.value.why
-    assert not (root.parent / "calls").exists()
+    assert machine.calls() == []
 
 
 def test_an_unreachable_hub_is_named(profile: Profile, root: Path, fake_hub: type[Hub]) -> None:
@@ -371,11 +392,13 @@ def test_an_unreachable_hub_is_named(profile: Profile, root: Path, fake_hub: typ
     assert TOKEN not in str(caught.value)
 
 
-def test_a_full_disk_is_refused_before_the_download(profile: Profile, root: Path, fake_hub: type[Hub]) -> None:
-    fake_hub.size = 10**15
-    with pytest.raises(EnvironmentProblem, match=r"2100000\.0 GB"):
+def test_a_full_disk_is_refused_before_the_download(
+    machine: Machine, profile: Profile, root: Path, fake_hub: type[Hub]
+) -> None:
+    fake_hub.sizes["config.json"] = 10**15
+    with pytest.raises(EnvironmentProblem, match=r"10501\d\d\.\d GB"):
         tensorrt_llm.prepare(profile, root, root=root)
-    assert not (root.parent / "calls").exists()
+    assert machine.calls() == []
 
 
 def test_what_is_already_there_needs_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,10 +410,10 @@ def test_what_is_already_there_needs_no_space(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_short_file_is_found(profile: Profile, root: Path, fake_hub: type[Hub]) -> None:
-    fake_hub.size = 11
+    fake_hub.sizes["config.json"] += 1
     with pytest.raises(PlaybookError, match="not complete") as caught:
         tensorrt_llm.prepare(profile, folder(root, "model"), root=root)
-    assert "config.json has 10 bytes instead of 11" in caught.value.why
+    assert f"config.json has {fake_hub.sizes['config.json'] - 1} bytes" in caught.value.why
 
 
 def write_shard(path: Path, tensor_bytes: int) -> None:
@@ -436,8 +459,11 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Ready).serve_forever()
 @pytest.fixture
 def native_server(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A launch script that starts its ranks and returns at once, as the real one does; gives the folder of mpirun."""
-    scripts = root / "sources" / "tensorrtllm_backend-0.12.0" / "scripts"
-    (scripts.parent / "tensorrt_llm" / "examples").mkdir(parents=True)
+    sources = root / "sources"
+    for clone in ("tensorrtllm_backend-0.12.0", "TensorRT-LLM-0.12.0"):
+        (sources / clone / ".git").mkdir(parents=True)
+        (sources / clone / ".git" / "index").touch()
+    scripts = sources / "tensorrtllm_backend-0.12.0" / "scripts"
     scripts.mkdir()
     (scripts / "launch_triton_server.py").write_text(LAUNCH, encoding="utf-8")
     programs = tmp_path / "bin"

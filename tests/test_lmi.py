@@ -6,18 +6,27 @@ import subprocess
 import tarfile
 from itertools import product
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from playbook.errors import UsageError
-from playbook.profile import Profile, load_profile, profile_names
-from playbook.recipes import Paths, commands, lmi, shell
-from playbook.releases import load_release
+from playbook.errors import NotInRelease, UsageError
+from playbook.profile import Profile, Qformat, changed, load_profile, profile_names
+from playbook.recipes import Command, Paths, lmi, shell
+from playbook.releases import known_releases, load_release
 from playbook.releases.lmi import Key, lmi_facts
 from playbook.serving_properties import merge_settings
 
 IMAGES = [image.tag for image in lmi.lmi_images()]
+QFORMATS = get_args(Qformat)
+KV_TYPES = ("fp8", "int8", "auto")
+GPU_PROFILES = [name for name in profile_names() if load_profile(name).lane == "tensorrt_llm"]
 TOOLKIT = ["0.32.0-tensorrtllm0.12.0-cu125", "0.30.0-tensorrtllm0.12.0-cu125"]
+IMAGE_0_8, IMAGE_0_9, IMAGE_0_11 = (
+    "0.27.0-tensorrtllm0.8.0-cu122",
+    "0.28.0-tensorrtllm0.9.0-cu122",
+    "0.29.0-tensorrtllm0.11.0-cu124",
+)
 LLMAPI = "0.33.0-tensorrtllm0.21.0-cu128"
 VLLM = "0.36.0-lmi27.0.0-cu130"
 RULES = [(image, key) for image in IMAGES for key in lmi_facts().family(lmi.lmi_image(image)).keys]
@@ -28,13 +37,18 @@ def severities(line: str, image: str) -> list[str]:
     return [finding.severity for finding in lmi.check_properties(line + "\n", image)]
 
 
-@pytest.mark.parametrize(("profile", "image", "compiled"), list(product(profile_names(), IMAGES, (True, False))))
-def test_our_file_passes_the_image_s_own_rules(profile: str, image: str, compiled: bool) -> None:
-    text = lmi.serving_properties(load_profile(profile), image, model_id="s3://bucket/engine/", compiled=compiled)
-    assert lmi.check_properties(text, image) == []
-    settings = lmi.parse_properties(text)
-    assert settings["option.model_id"] == "s3://bucket/engine/"
-    assert settings["option.tensor_parallel_degree"] == str(load_profile(profile).tp)
+@pytest.mark.parametrize(("name", "image", "compiled"), list(product(profile_names(), IMAGES, (True, False))))
+def test_our_file_passes_the_image_s_own_rules(name: str, image: str, compiled: bool) -> None:
+    for qformat, kv in product(QFORMATS, KV_TYPES):
+        asked = changed(load_profile(name), qformat=qformat, kv_cache_dtype=kv)
+        fit = lmi.fitted(asked, lmi.lmi_image(image))
+        text = lmi.serving_properties(fit.profile, image, model_id="s3://bucket/engine/", compiled=compiled)
+        assert lmi.check_properties(text, image) == []
+        settings = lmi.parse_properties(text)
+        assert settings["option.model_id"] == "s3://bucket/engine/"
+        degrees = settings["option.tensor_parallel_degree"], settings.get("option.pipeline_parallel_degree", "1")
+        assert int(degrees[0]) * int(degrees[1]) == asked.world_size
+        assert bool(fit.left_out) == (fit.profile != asked)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +77,9 @@ def test_an_engine_is_not_quantized_again() -> None:
 
 def test_a_format_that_an_image_cannot_make_is_refused() -> None:
     profile = Profile(**{**load_profile("p5").model_dump(), "qformat": "int8_sq", "kv_cache_dtype": "int8"})
-    with pytest.raises(UsageError, match="makes no int8_sq model"):
+    with pytest.raises(UsageError, match="does not serve what profile p5 asks for") as refused:
         lmi.serving_properties(profile, VLLM, model_id="x", compiled=False)
+    assert "no option for int8_sq" in refused.value.why and "KV cache in int8" in refused.value.why
 
 
 @pytest.mark.parametrize(
@@ -101,6 +116,20 @@ def test_a_format_that_an_image_cannot_make_is_refused() -> None:
         ("option.max_num_tokens=50000", VLLM, "warning"),
         ("option.max_model_len=4096", VLLM, None),
         ("job_queue_size=100", VLLM, None),
+        ("option.model_loading_timeout=1800", VLLM, None),
+        ("option.model_loading_timeout=1800", LLMAPI, None),
+        ("option.quantize=fp8", IMAGE_0_8, "warning"),
+        ("option.quantize=awq", IMAGE_0_8, None),
+        ("option.quantize=fp8", IMAGE_0_9, None),
+        ("option.use_fp8_context_fmha=true", IMAGE_0_8, "warning"),
+        ("option.use_fp8_context_fmha=true", IMAGE_0_9, None),
+        ("option.use_custom_all_reduce=true", IMAGE_0_11, None),
+        ("option.use_custom_all_reduce=true", TOOLKIT[0], "warning"),
+        ("option.pipeline_parallel_degree=2", IMAGE_0_8, "warning"),
+        ("option.pipeline_parallel_degree=2", IMAGE_0_9, "warning"),
+        ("option.pipeline_parallel_degree=2", IMAGE_0_11, None),
+        ("option.rolling_batch=vllm", IMAGE_0_8, "error"),
+        ("engine=MPI", IMAGE_0_8, None),
     ],
 )
 def test_the_known_rules_of_each_image(line: str, image: str, severity: str | None) -> None:
@@ -115,11 +144,32 @@ def test_every_rule_fires_on_a_wrong_value(image: str, key: str) -> None:
         assert [finding.severity for finding in found] == ["warning"]
         assert found[0].why and found[0].fix and found[0].source
     elif rule.kind or rule.values:
-        assert [(finding.severity, finding.key) for finding in found] == [("error", key)]
+        severity = "error" if rule.otherwise == "refused" else "warning"
+        assert [(finding.severity, finding.key) for finding in found] == [(severity, key)]
         assert found[0].why and found[0].fix and "@" in found[0].source
         assert all(severities(f"{key}={value}", image) == [] for value in rule.values)
     else:
         assert found == []
+
+
+@pytest.mark.parametrize("family", lmi_facts().families)
+def test_every_family_refuses_or_ignores_something_and_some_image_is_of_it(family: str) -> None:
+    facts = lmi_facts().families[family]
+    wrong = {name: WRONG[rule.kind] for name, rule in facts.keys.items() if rule.reading != "read" or rule.values}
+    images = [image.tag for image in lmi.lmi_images() if image.family == family]
+    assert wrong and images
+    assert facts.confidence == "high" or facts.note
+    assert all(severities(f"{name}={value}", image) for image, (name, value) in product(images, wrong.items()))
+
+
+def test_a_family_takes_over_what_it_does_not_change() -> None:
+    families = lmi_facts().families
+    old, new = families["toolkit-0.27"], families["toolkit"]
+    assert old.keys["option.tokens_per_block"] == new.keys["option.tokens_per_block"]
+    assert "fp8" in new.quantization and "fp8" not in old.quantization
+    assert "option.pipeline_parallel_degree" in new.settings
+    assert "option.pipeline_parallel_degree" not in old.settings
+    assert "option.multi_block_mode" in old.keys and "option.multi_block_mode" not in new.keys
 
 
 @pytest.mark.parametrize("image", IMAGES)
@@ -147,6 +197,12 @@ def test_what_became_of_the_article_s_file() -> None:
         "option.use_paged_context_fmha": "stops the start",
     }
     assert fates[VLLM]["engine"] == fates[VLLM]["option.rolling_batch"] == "stops the start"
+    oldest = {fate.key: fate.outcome for fate in lmi.fate(IMAGE_0_8)}
+    assert {key for key, outcome in oldest.items() if outcome == "undocumented"} == {
+        "option.quantize",
+        "option.use_fp8_context_fmha",
+        "option.use_paged_context_fmha",
+    }
     assert all(fate.instead and fate.source for fate in lmi.fate(LLMAPI) if fate.outcome != "works")
 
 
@@ -208,6 +264,9 @@ def test_the_archive_holds_the_file_at_its_root_and_equal_text_gives_equal_bytes
 @pytest.mark.parametrize(
     ("framework", "version", "image"),
     [
+        ("djl-tensorrtllm", "0.27.0", IMAGE_0_8),
+        ("djl-tensorrtllm", "0.28.0", IMAGE_0_9),
+        ("djl-tensorrtllm", "0.29.0", IMAGE_0_11),
         ("djl-tensorrtllm", "0.30.0", TOOLKIT[1]),
         ("djl-tensorrtllm", "0.32.0", TOOLKIT[0]),
         ("djl-tensorrtllm", "0.33.0", LLMAPI),
@@ -217,9 +276,9 @@ def test_the_archive_holds_the_file_at_its_root_and_equal_text_gives_equal_bytes
 def test_image_addresses_are_the_sdk_s(framework: str, version: str, image: str) -> None:
     from sagemaker.core import image_uris
 
-    regions = sorted(region for found in lmi_facts().accounts.values() for region in found)
-    assert len(regions) == 36
-    for region in regions:
+    known = sorted(region for found in lmi_facts().accounts.values() for region in found)
+    assert len(known) == 36
+    for region in known if image in (LLMAPI, VLLM) else ("us-east-1", "cn-north-1", "ap-east-1"):
         assert lmi.image_uri(image, region) == image_uris.retrieve(framework, region=region, version=version)
 
 
@@ -237,24 +296,124 @@ def test_the_recommended_image_loads_the_release_s_engines() -> None:
     assert lmi.recommended_image("0.12.0").tag == TOOLKIT[0]
     assert lmi.recommended_image("0.21.0").tag == LLMAPI
     assert lmi.recommended_image("1.2.1").engine_release == ""
+    assert {image.engine_release for image in lmi.lmi_images()} == {"0.8.0", "0.9.0", "0.11.0", "0.12.0", "0.21.0", ""}
+    assert all(image.tag in load_release(image.engine_release).containers.lmi for image in lmi.lmi_images()[:-1])
 
 
-def test_the_printed_build_runs_in_the_image_that_serves() -> None:
-    write, build, upload = commands(load_profile("p5", "0.12.0"), load_release("0.12.0"), "lmi")
-    assert (
-        lmi.image_uri(TOOLKIT[0], "us-east-1") in build.argv and "/opt/djl/partition/trt_llm_partition.py" in build.argv
-    )
-    options = write.argv[write.argv.index("workspace/p5/lmi") + 1 :]
-    assert lmi.check_properties("\n".join(options), TOOLKIT[0]) == []
-    assert upload.argv[:4] == ("aws", "s3", "cp", "--recursive") and "workspace/p5/lmi-engine" in upload.argv
-    assert "serving.properties" in shell(write)
-    (only,) = commands(load_profile("p5", "1.2.1"), load_release("1.2.1"), "lmi")
-    assert "No LMI image loads engines" in only.why and "workspace/p5/model" in only.argv
+def ahead(profile: Profile, release: str) -> list[Command]:
+    return lmi.compile_ahead(profile, load_release(release), Paths.default(profile))
 
 
-def test_the_printed_line_writes_the_file(tmp_path: Path) -> None:
+def written(command: Command) -> str:
+    return "\n".join(command.argv[4:])
+
+
+@pytest.mark.parametrize(("name", "release"), list(product(GPU_PROFILES, known_releases())))
+def test_each_file_of_the_stage_holds_only_what_its_image_takes(name: str, release: str) -> None:
+    image = lmi.recommended_image(release)
+    script = lmi_facts().family(image).partition
+    for qformat in QFORMATS:
+        todo = ahead(changed(load_profile(name, release), qformat=qformat), release)
+        files = [command for command in todo if "serving.properties" in command.argv[2]]
+        assert len(files) == (2 if image.engine_release else 1)
+        assert [lmi.check_properties(written(command), image.tag) for command in files] == [[]] * len(files)
+        assert lmi.parse_properties(written(files[-1]))["option.model_id"] == f"s3://your-bucket/{name}/model/"
+        assert [command.tool for command in todo[-4:]] == ["bash", "tar", "aws", "aws"]
+        builds = [command for command in todo if command.tool == "docker"]
+        assert (
+            [word for word in builds[0].argv if word.startswith("--")][-len(script.arguments) :]
+            == list(script.arguments)
+            if script
+            else not builds
+        )
+
+
+@pytest.mark.parametrize(
+    ("release", "image"),
+    [("0.8.0", IMAGE_0_8), ("0.9.0", IMAGE_0_9), ("0.11.0", IMAGE_0_11), ("0.12.0", TOOLKIT[0]), ("0.21.0", LLMAPI)],
+)
+def test_the_printed_build_runs_in_the_image_that_serves(release: str, image: str) -> None:
+    write, login, build, endpoint, _, model, archive = ahead(load_profile("p5", release), release)
+    uri = lmi.image_uri(image, "us-east-1")
+    assert uri in build.argv and login.argv[-1] == uri.partition("/")[0]
+    assert ("--pipeline_parallel_degree" in build.argv) == (image not in (IMAGE_0_8, IMAGE_0_9))
+    read = "workspace/p5/lmi", "/workspace/p5/lmi"
+    assert write.argv[3] == read[0] and build.argv[build.argv.index("--properties_dir") + 1] == read[1]
+    made = build.argv[build.argv.index("--trt_llm_model_repo") + 1]
+    assert model.argv == ("aws", "s3", "cp", "--recursive", made.lstrip("/"), "s3://your-bucket/p5/model/")
+    assert archive.argv[-1] == "s3://your-bucket/p5/model.tar.gz"
+    assert "dtype" in written(write) and "dtype" not in written(endpoint)
+
+
+def test_the_reader_learns_what_is_known_of_the_image() -> None:
+    oldest, newest = ahead(load_profile("p5", "0.8.0"), "0.8.0"), ahead(load_profile("p5", "0.21.0"), "0.21.0")
+    assert "2026-03-18" in oldest[1].why and "2026-03-18" not in newest[1].why
+    assert "0.21.0rc1" in newest[2].why and "25.08" in newest[2].why
+    assert "confidence medium: " in oldest[0].why and "confidence medium: " in newest[0].why
+    assert "No LMI image runs TensorRT-LLM 1.2.1" in ahead(load_profile("p5", "1.2.1"), "1.2.1")[0].why
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "settings", "said"),
+    [
+        ("p5", "0.12.0", {}, []),
+        ("p5", "0.21.0", {}, []),
+        ("p5", "1.2.1", {}, []),
+        ("p5-tp4pp2", "0.21.0", {}, []),
+        ("p5", "0.8.0", {}, ["no option for fp8", "KV cache in fp8"]),
+        ("p5", "0.9.0", {}, ["KV cache in fp8"]),
+        ("p5-tp4pp2", "1.2.1", {}, ["one pipeline stage: tensor parallelism over 8 GPUs instead of 4 x 2"]),
+        ("p5-tp4pp2", "0.9.0", {}, ["one pipeline stage", "KV cache in fp8"]),
+        ("g6", "0.12.0", {}, ["use_fp8_context_fmha is left out"]),
+        ("g6", "0.21.0", {}, []),
+        ("p5", "0.12.0", {"qformat": "int4_awq"}, ["use_fp8_context_fmha is left out"]),
+        ("p5", "0.12.0", {"qformat": "w4a8_awq", "kv_cache_dtype": "auto"}, ["no option for w4a8_awq"]),
+        ("p5", "0.21.0", {"qformat": "w4a8_awq"}, []),
+        ("p5", "0.21.0", {"qformat": "int8_wo"}, ["option.kv_cache_quant_algo"]),
+        ("p5", "0.21.0", {"qformat": "int4_gptq"}, ["no option for int4_gptq"]),
+        ("p5", "1.0.0", {"qformat": "int8_sq"}, ["no option for int8_sq"]),
+    ],
+)
+def test_what_an_image_cannot_do_is_said(name: str, release: str, settings: dict[str, str], said: list[str]) -> None:
+    todo = ahead(changed(load_profile(name, release), **settings), release)
+    left_out = [sentence for command in todo for sentence in command.left_out]
+    assert len(left_out) == len(said)
+    assert all(part in sentence for part, sentence in zip(said, left_out, strict=True))
+
+
+def test_what_no_longer_fits_the_gpus_is_refused() -> None:
+    tight = changed(load_profile("p5", "1.2.1"), qformat="int4_awq", tp=1)
+    with pytest.raises(NotInRelease, match="cannot serve profile p5") as refused:
+        ahead(tight, "1.2.1")
+    assert "GiB" in refused.value.why
+
+
+@pytest.mark.parametrize(
+    ("qformat", "folder", "says"),
+    [("fp8", "checkpoint", []), ("int4_awq", "model", ["int4_awq"]), ("full_prec", "model", [])],
+)
+def test_the_pytorch_line_uploads_the_checkpoint_that_vllm_loads(qformat: str, folder: str, says: list[str]) -> None:
+    engines = load_release("1.2.1")
+    tools = {name: tool for name, tool in engines.tools.items() if name != "trtllm-build"}
+    release = engines.model_copy(update={"name": "9.9.9", "tools": tools})
+    profile = changed(load_profile("p5"), qformat=qformat)
+    endpoint, _, model, _ = lmi.compile_ahead(profile, release, Paths.default(profile))
+    assert model.argv[-2] == f"workspace/p5/{folder}"
+    settings = lmi.parse_properties(written(endpoint))
+    assert "option.quantize" not in settings and settings["option.kv_cache_dtype"] == "fp8"
+    assert len(endpoint.left_out) == len(says) and all(part in endpoint.left_out[0] for part in says)
+
+
+def test_the_printed_lines_write_the_files_and_the_archive(tmp_path: Path) -> None:
     profile = load_profile("p5", "0.12.0")
-    write, *_ = lmi.compile_ahead(profile, load_release("0.12.0"), Paths.under("/x", "p5", host_root=str(tmp_path)))
-    subprocess.run(shell(write), shell=True, check=True)
+    todo = lmi.compile_ahead(profile, load_release("0.12.0"), Paths.under("/x", "p5", host_root=str(tmp_path)))
+    write, _, _, endpoint, tar, *_ = todo
+    for command in (write, endpoint, tar):
+        subprocess.run(shell(command), shell=True, check=True)
     text = (tmp_path / "p5" / "lmi" / "serving.properties").read_text()
     assert text == lmi.serving_properties(profile, TOOLKIT[0], model_id="/workspace/p5/model", compiled=False)
+    with tarfile.open(tmp_path / "p5" / "lmi-endpoint" / "model.tar.gz") as archive:
+        content = archive.extractfile("serving.properties")
+        assert archive.getnames() == ["serving.properties"] and content is not None
+        place = "s3://your-bucket/p5/model/"
+        assert content.read().decode() == lmi.serving_properties(profile, TOOLKIT[0], model_id=place)

@@ -10,7 +10,8 @@ from playbook.recipes import Command, commands, shell, tool_arguments
 from playbook.recipes.profile import START_STOP
 from playbook.releases import known_releases, load_release
 
-MATRIX = list(product(("p5", "p5-8b"), known_releases()))
+ENGINES = [name for name in known_releases() if load_release(name).builds_engines]
+MATRIX = list(product(("p5", "p5-8b", "g6"), ENGINES))
 matrix = pytest.mark.parametrize(("profile_name", "release_name"), MATRIX)
 
 
@@ -31,7 +32,8 @@ def option(command: Command, name: str) -> str:
 @matrix
 def test_each_phase_is_recorded_from_the_command_of_stage_run(profile_name: str, release_name: str) -> None:
     _, todo = stage(profile_name, release_name)
-    _, (plain,) = stage(profile_name, release_name, "run")
+    _, (plain, _) = stage(profile_name, release_name, "run")
+    assert "--use_py_session" not in plain.argv  # what servers run
     prefill, decode = recordings(todo)
     for command in (prefill, decode):
         assert tool_arguments(command) == tool_arguments(plain)

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -12,28 +13,12 @@ from playbook.lanes.embedded.triton.repository import (
     refuse_unknown_variables,
     write_repository,
 )
-from playbook.lanes.embedded.triton.templates import (
-    release_templates,
-    render_templates,
-    template_releases,
-    template_variables,
-)
+from playbook.lanes.embedded.triton.templates import render_templates
+from playbook.releases.templates import release_templates, template_releases
 from playbook.tiny import MODEL_DIR
 
 MODELS = ["ensemble", "postprocessing", "preprocessing", "tensorrt_llm", "tensorrt_llm_bls"]
 VALUES = ServingOptions(Path("engine"), Path("tokenizer")).values()
-TYPED_VARIABLES = {
-    "triton_max_batch_size",
-    "decoupled_mode",
-    "max_queue_delay_microseconds",
-    "max_queue_size",
-    "preprocessing_instance_count",
-    "postprocessing_instance_count",
-    "bls_instance_count",
-    "logits_datatype",
-    "prompt_embedding_table_data_type",
-    "encoder_input_features_data_type",
-}
 
 
 @pytest.fixture(scope="module")
@@ -57,21 +42,18 @@ def edit(repository: Path, model: str, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
-def test_releases_are_sorted_as_versions():
-    assert template_releases() == ["0.12.0", "0.16.0", "0.19.0", "1.2.1"]
-
-
 def test_unknown_release_names_the_known_ones():
-    with pytest.raises(UsageError, match=r"(?s)no Triton templates for TensorRT-LLM 0\.9\.0.*0\.12\.0"):
-        release_templates("0.9.0")
+    with pytest.raises(UsageError, match=r"(?s)no Triton templates for TensorRT-LLM 0\.7\.1.*0\.12\.0"):
+        release_templates("0.7.1")
 
 
 @pytest.mark.parametrize("release", template_releases())
-def test_every_template_parses_once_filled(release):
+def test_every_template_parses_once_filled_and_keeps_no_placeholder(release):
     configs = fill_templates(release, VALUES)
     assert sorted(configs) == MODELS
     parsed = {}
     for name, text in configs.items():
+        assert "${" not in text
         parsed[name], findings = check_config(name, text)
         assert not errors(findings)
     assert check_wiring(parsed) == []
@@ -81,12 +63,24 @@ def test_every_template_parses_once_filled(release):
 
 
 @pytest.mark.parametrize("release", template_releases())
+def test_queues_are_filled_as_the_release_has_them(release):
+    """From 0.12.0 on the queue has a limit; before, its template has no such field."""
+    queue = release_templates(release).models["tensorrt_llm"].queue
+    config, _ = check_config("tensorrt_llm", fill_templates(release, VALUES | {"max_queue_size": "7"})["tensorrt_llm"])
+    assert list(config.dynamic_batching.preferred_batch_size) == [16]
+    assert config.dynamic_batching.default_queue_policy.max_queue_size == (7 if queue == "limited" else 0)
+
+
+@pytest.mark.parametrize("release", template_releases())
 def test_unfilled_templates_stop_at_their_typed_fields_only(release):
     for name, text in render_templates(release).items():
         config, findings = check_config(name, text)
         assert config is None
-        named = {variable for variable in TYPED_VARIABLES if any(variable in finding.message for finding in findings)}
-        assert named == TYPED_VARIABLES & set(template_variables(release)[name])
+        spec = release_templates(release).models[name]
+        named = {
+            variable for variable in spec.variables if any(f"{{{variable}}}" in found.message for found in findings)
+        }
+        assert named == set(spec.typed)
 
 
 def test_what_releases_renamed_and_added():
@@ -139,6 +133,19 @@ def test_a_good_repository_notes_what_takes_its_default(tmp_path, engine):
     findings = write_repository(tmp_path, "0.12.0", ServingOptions(engine, MODEL_DIR).values())
     assert {finding.severity for finding in findings} == {"note"}
     assert any("decoding_mode" in finding.message for finding in findings)
+    edit(
+        tmp_path,
+        "tensorrt_llm",
+        'key: "decoding_mode"\n  value: { string_value: ""',
+        'key: "decoding_mode"\n  value: { string_value: "${decoding_mode}"',
+    )
+    assert check_repository(tmp_path) == findings
+
+
+def test_an_empty_path_is_an_error(repository):
+    path = repository / "tensorrt_llm" / "config.pbtxt"
+    path.write_text(re.sub(r'(gpt_model_path"\s+value: { string_value: )"[^"]+"', r'\1""', path.read_text()))
+    assert "parameter gpt_model_path is still ''" in "".join(errors(check_repository(repository)))
 
 
 def test_missing_values_are_all_named_before_launch(tmp_path, engine):

@@ -8,13 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from playbook.errors import UsageError
 from playbook.measure.latency import summarize
 from playbook.measure.results import by_run, read_results
 from playbook.stages import Workspace
+from playbook.yaml_files import read_yaml
 
 THROUGHPUT_FILE = Path(__file__).parents[1] / "data" / "throughput.yml"
 RESULTS = "*/results.jsonl"  # what chapter 08 leaves in the workspace
@@ -46,7 +46,7 @@ class Throughput(BaseModel):
 @cache
 def published(path: Path = THROUGHPUT_FILE) -> tuple[Throughput, ...]:
     """Every published throughput that ships."""
-    return tuple(Throughput(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8")))
+    return tuple(Throughput(**entry) for entry in read_yaml(path))
 
 
 def published_throughput(instance: str) -> Throughput:

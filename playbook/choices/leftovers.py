@@ -4,8 +4,9 @@ import shlex
 from functools import cache
 from pathlib import Path
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
+
+from playbook.yaml_files import read_yaml
 
 LEFTOVERS_FILE = Path(__file__).parents[1] / "data" / "leftovers.yml"
 
@@ -39,4 +40,4 @@ class Leftover(BaseModel):
 @cache
 def leftovers(path: Path = LEFTOVERS_FILE) -> tuple[Leftover, ...]:
     """Every kind of leftover, the dearest first."""
-    return tuple(Leftover(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8")))
+    return tuple(Leftover(**entry) for entry in read_yaml(path))

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from playbook.errors import UsageError
+from playbook.yaml_files import read_yaml
 
 OPTIONS_FILE = Path(__file__).parents[1] / "data" / "options.yml"
 NEEDED = "needed"
@@ -85,7 +85,7 @@ class OptionsFile(_Data):
 
 @cache
 def _file(path: Path = OPTIONS_FILE) -> OptionsFile:
-    return OptionsFile(**yaml.safe_load(path.read_text(encoding="utf-8")))
+    return OptionsFile(**read_yaml(path))
 
 
 def options() -> dict[str, Option]:

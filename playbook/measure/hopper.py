@@ -4,9 +4,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-import yaml
-
 from playbook.errors import UsageError
+from playbook.yaml_files import read_yaml
 
 HOPPER_DIR = Path(__file__).parents[1] / "data" / "hopper"
 FILE_NAME = re.compile(r"(?P<run>[\w-]+)\.(?P<step>\w+?)(?:\.rank(?P<rank>\d+))?\.trace\.json\.gz")
@@ -40,7 +39,7 @@ def hopper_machine(run: str) -> dict[str, str]:
 
 @cache
 def _machines() -> dict[str, dict[str, str]]:
-    machines = yaml.safe_load((HOPPER_DIR / "machines.yml").read_text(encoding="utf-8"))
+    machines = read_yaml(HOPPER_DIR / "machines.yml")
     return {name: {key: str(value) for key, value in card.items()} for name, card in machines.items()}
 
 

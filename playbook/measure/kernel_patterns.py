@@ -5,10 +5,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from playbook.errors import UsageError
+from playbook.yaml_files import read_yaml
 
 PATTERNS_PATH = Path(__file__).with_name("kernel_patterns.yml")
 UNCLASSIFIED = "unclassified"
@@ -79,7 +79,7 @@ NO_MATCH = Pattern.model_validate({"class": UNCLASSIFIED, "regex": "", "evidence
 @cache
 def patterns() -> Patterns:
     """The patterns of the package."""
-    return Patterns.model_validate(yaml.safe_load(PATTERNS_PATH.read_text(encoding="utf-8")))
+    return Patterns.model_validate(read_yaml(PATTERNS_PATH))
 
 
 @cache

@@ -1,23 +1,30 @@
 """Recipes: pure functions from a profile and a release's facts to the commands that TensorRT-LLM needs."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from playbook.errors import UsageError
+from playbook.errors import NotInRelease, UsageError
 from playbook.profile import Profile
-from playbook.recipes import fmbench, lmi, sagemaker
+from playbook.recipes import pytorch, triton
 from playbook.recipes.build import build
 from playbook.recipes.command import Command, Paths, docker_argv, on_host, shell, tool_arguments
 from playbook.recipes.install import fetch, install
 from playbook.recipes.profile import nsys
 from playbook.recipes.quantize import convert, quantize
 from playbook.recipes.run import chat_prompt, run
-from playbook.recipes.triton import fill, launch, request
+from playbook.recipes.summarize import summarize
 from playbook.releases import Release, check_arguments
+
+if TYPE_CHECKING:
+    from playbook.recipes import fmbench, lmi, sagemaker
 
 __all__ = [
     "STAGES",
     "Command",
     "Paths",
+    "Road",
     "chat_prompt",
     "checked",
     "commands",
@@ -25,10 +32,26 @@ __all__ = [
     "fmbench",
     "lmi",
     "on_host",
+    "road",
     "sagemaker",
     "shell",
     "tool_arguments",
 ]
+
+LAZY = ("fmbench", "lmi", "sagemaker")  # imported when first used: most commands need none of them
+
+
+def __getattr__(name: str) -> Any:
+    if name in LAZY:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _lmi(profile: Profile, release: Release, paths: Paths) -> list[Command]:
+    from playbook.recipes.lmi import compile_ahead
+
+    return compile_ahead(profile, release, paths)
+
 
 Recipe = Callable[[Profile, Release, Paths], list[Command]]
 STAGES: dict[str, Recipe] = {
@@ -38,19 +61,30 @@ STAGES: dict[str, Recipe] = {
     "convert": convert,
     "build": build,
     "run": run,
+    "summarize": summarize,
     "profile": nsys,
-    "fill": fill,
-    "launch": launch,
-    "lmi": lmi.compile_ahead,
-    "request": lambda profile, _release, _paths: request(profile),
+    "serve": pytorch.serve,
+    "fill": triton.fill,
+    "launch": triton.launch,
+    "request": triton.request,
+    "lmi": _lmi,
 }
+
+
+@dataclass(frozen=True)
+class Road:
+    """All commands from the first stage to the last, and what the release, the profile or an image cannot do."""
+
+    commands: tuple[Command, ...]
+    left_out: tuple[str, ...]
 
 
 def commands(profile: Profile, release: Release, stage: str, paths: Paths | None = None) -> list[Command]:
     """The commands of ``stage`` under ``profile`` with the vocabulary of ``release``.
 
     ``paths`` defaults to what is printed: ``./workspace``. Raises :class:`UsageError` for an unknown stage, for a
-    profile that does not use TensorRT-LLM, and for a command that the release's own parser would refuse.
+    profile that does not use TensorRT-LLM, and for a command that the release's own parser would refuse, and
+    :class:`NotInRelease` for a stage that the release does not have.
     """
     if stage not in STAGES:
         raise UsageError(f"there is no stage {stage!r}", fix=f"use one of: {', '.join(STAGES)}")
@@ -61,6 +95,24 @@ def commands(profile: Profile, release: Release, stage: str, paths: Paths | None
             fix="use p5, p5-8b or a profile of yours with lane: tensorrt_llm",
         )
     return checked(release, STAGES[stage](profile, release, paths or Paths.default(profile)))
+
+
+def road(profile: Profile, release: Release, stage: str = "", paths: Paths | None = None) -> Road:
+    """The commands of all stages in order, or of one. What the release does not have is left out and named.
+
+    :class:`NotInRelease` if it is the one stage that was asked for.
+    """
+    todo: list[Command] = []
+    left_out: list[str] = []
+    for name in [stage] if stage else STAGES:
+        try:
+            todo += commands(profile, release, name, paths)
+        except NotInRelease as error:
+            if stage:
+                raise
+            left_out.append(f"{name}: {error.what}" + (f": {error.why}" if error.why else ""))
+    left_out += [f"{command.stage}: {sentence}" for command in todo for sentence in command.left_out]
+    return Road(tuple(todo), tuple(dict.fromkeys(left_out)))
 
 
 def checked(release: Release, todo: Iterable[Command]) -> list[Command]:

@@ -1,11 +1,24 @@
 """Stage build: trtllm-build with the flags that this release has, for this profile."""
 
+from dataclasses import dataclass
+
 from playbook.profile import Profile
 from playbook.recipes.command import Command, Paths, place, tool_path
 from playbook.recipes.flags import FlagValue, optional, required, switch
 from playbook.releases import Release, Tool
 
 BUILD = "trtllm-build"
+ADA = "sm89"
+CAN_FUSE_MLP = ("fp8", "full_prec")
+
+
+@dataclass(frozen=True)
+class Attention:
+    """How prompts attend. ``paged``: they may be read from KV blocks; ``fp8``: their attention computes in FP8."""
+
+    paged: bool
+    fp8: bool = False
+    left_out: str = ""
 
 
 def build(profile: Profile, release: Release, paths: Paths) -> list[Command]:
@@ -21,18 +34,54 @@ def build(profile: Profile, release: Release, paths: Paths) -> list[Command]:
     }
     arguments = required(release, BUILD, flags)
     arguments += optional(tool, {**_plugins(profile, tool), **_attention(profile, release), **_parallel(profile, tool)})
-    argv = (*tool.launcher, tool_path(release, BUILD, paths), *arguments)
-    return [Command("build", BUILD, argv, place(profile, release), why=" ".join(_reasons(profile, arguments)))]
+    argv = (*tool.launcher, tool_path(profile, release, BUILD, paths), *arguments)
+    left_out = tuple(filter(None, [attention(profile, release).left_out]))
+    why = " ".join(_reasons(arguments))
+    return [Command("build", BUILD, argv, place(profile, release), why=why, left_out=left_out)]
 
 
 def paged_context_fmha(profile: Profile, release: Release) -> bool:
-    """True if prompts may be read from KV blocks: what prefix reuse and chunked prompts need.
+    """True if prompts may be read from KV blocks: what prefix reuse and chunked prompts need."""
+    return attention(profile, release).paged
 
-    TensorRT-LLM@42a7b092 tensorrt_llm/builder.py:1101-1115: with an FP8 cache only with FP8 weights, never with INT8.
+
+def attention(profile: Profile, release: Release) -> Attention:
+    """Paged and FP8 context FMHA as far as GPU, formats and release allow.
+
+    TensorRT-LLM@42a7b092 tensorrt_llm/builder.py:1101-1115: paged with an FP8 cache only with FP8 weights and FP8
+    context FMHA, never with an INT8 cache.
     """
-    if profile.kv_cache_dtype == "fp8":
-        return profile.qformat == "fp8" and release.behaviour.paged_context_fmha_with_fp8_kv.value
-    return profile.kv_cache_dtype != "int8"
+    behaviour = release.behaviour
+    if profile.kv_cache_dtype == "auto":
+        return Attention(paged=True)
+    if profile.kv_cache_dtype == "int8":
+        return _not_paged("Paged context FMHA does not read an INT8 KV cache (TensorRT-LLM#2166)")
+    if profile.qformat != "fp8":
+        return _not_paged(
+            "Paged context FMHA reads an FP8 KV cache only together with FP8 weights "
+            "(TensorRT-LLM@42a7b092 builder.py:1101-1106)"
+        )
+    if not release.tool(BUILD).has("--use_fp8_context_fmha"):
+        return _not_paged(
+            f"{release.name} has no FP8 context FMHA: prompts attend in 16 bits. Its paged context FMHA does not read "
+            f"an FP8 KV cache ({behaviour.paged_context_fmha_with_fp8_kv.source})"
+        )
+    right, paged = behaviour.fp8_context_fmha_right, behaviour.paged_context_fmha_with_fp8_kv
+    if not right.value or not paged.value:
+        return _not_paged(
+            f"FP8 context FMHA stays off in {release.name} ({right.source}). Paged context FMHA of an FP8 KV cache "
+            f"needs it or is an error ({paged.source})"
+        )
+    if profile.gpu_arch == ADA and not behaviour.fp8_context_fmha_on_ada.value:
+        return _not_paged(
+            f"FP8 context FMHA of {release.name} is for Hopper only ({behaviour.fp8_context_fmha_on_ada.source}), and "
+            "paged context FMHA with an FP8 KV cache needs it"
+        )
+    return Attention(paged=True, fp8=True)
+
+
+def _not_paged(reason: str) -> Attention:
+    return Attention(paged=False, left_out=f"{reason}, so there is neither reuse of prefixes nor chunking of prompts.")
 
 
 def _length(profile: Profile, tool: Tool) -> dict[str, FlagValue]:
@@ -43,22 +92,22 @@ def _length(profile: Profile, tool: Tool) -> dict[str, FlagValue]:
 
 def _plugins(profile: Profile, tool: Tool) -> dict[str, FlagValue]:
     """GEMM plugin on for 16 bit and off for FP8; the attention plugin only where it does not follow the model."""
-    attention = tool.argument("--gpt_attention_plugin")
-    follows_model = attention is None or attention.default == "auto"
+    plugin = tool.argument("--gpt_attention_plugin")
+    follows_model = plugin is None or plugin.default == "auto"
+    fp8 = profile.qformat == "fp8"
     return {
         "--gpt_attention_plugin": None if follows_model else profile.dtype,
-        "--gemm_plugin": profile.dtype if profile.qformat == "full_prec" else "disable",
-        "--use_fused_mlp": switch(tool, "--use_fused_mlp"),
+        "--gemm_plugin": "disable" if fp8 else profile.dtype,
+        "--strongly_typed": fp8,
+        "--use_fused_mlp": switch(tool, "--use_fused_mlp") if profile.qformat in CAN_FUSE_MLP else None,
     }
 
 
 def _attention(profile: Profile, release: Release) -> dict[str, FlagValue]:
-    """FP8 context FMHA only together with FP8 weights, FP8 KV cache and paged context FMHA."""
-    paged = paged_context_fmha(profile, release)
-    fp8 = paged and profile.qformat == "fp8" and profile.kv_cache_dtype == "fp8"
+    chosen = attention(profile, release)
     return {
-        "--use_paged_context_fmha": "enable" if paged else "disable",
-        "--use_fp8_context_fmha": "enable" if fp8 else "disable",
+        "--use_paged_context_fmha": "enable" if chosen.paged else "disable",
+        "--use_fp8_context_fmha": "enable" if chosen.fp8 else "disable",
         "--multiple_profiles": "enable",
     }
 
@@ -74,17 +123,31 @@ def _parallel(profile: Profile, tool: Tool) -> dict[str, FlagValue]:
     }
 
 
-def _reasons(profile: Profile, arguments: list[str]) -> list[str]:
+def _reasons(arguments: list[str]) -> list[str]:
+    fp8_attention = ("--use_fp8_context_fmha", "enable")
+    paged = ("--use_paged_context_fmha", "enable")
     reasons = {
-        "--max_seq_len": "max_seq_len counts prompt and answer (TensorRT-LLM@42a7b092 builder.py:867-945).",
-        "--gemm_plugin": "The GEMM plugin is for 16 bit; FP8 is faster without it above batch 4 "
+        ("--max_seq_len",): "max_seq_len counts prompt and answer (TensorRT-LLM@42a7b092 builder.py:867-945).",
+        ("--max_output_len",): "A request is at most max_input_len + max_output_len tokens long; without "
+        "--max_batch_size this release builds for one request (its default is 1).",
+        ("--gemm_plugin", "disable"): "The GEMM plugin is for 16 bit; FP8 is faster without it above batch 4 "
         "(v0.16 docs/source/performance/perf-best-practices.md).",
-        "--use_fp8_context_fmha": "Paged and FP8 context FMHA go together with the FP8 KV cache; one without the other "
-        "fails or answers garbage (TensorRT-LLM#2125, #2447), and prefix reuse needs both."
-        if profile.kv_cache_dtype == "fp8"
+        ("--strongly_typed",): "FP8 keeps the types of the checkpoint (--strongly_typed), as NVIDIA's own FP8 builds "
+        "did (tensorrtllm_backend@76464e9b scripts/benchmarking/build_model.sh).",
+        fp8_attention: "Paged and FP8 context FMHA go together with the FP8 KV cache; one without the other fails or "
+        "answers garbage (TensorRT-LLM#2125, #2447), and prefix reuse needs both.",
+        paged: ""
+        if _given(arguments, fp8_attention)
         else "Paged context FMHA is what prefix reuse needs (docs/source/advanced/kv-cache-reuse.md).",
-        "--reduce_fusion": "reduce_fusion joins the all-reduce with the norm after it; it works for Llama with TP only "
-        "(TensorRT-LLM@42a7b092 builder.py:1042-1050).",
-        "--workers": "Each worker builds one rank's engine.",
+        ("--reduce_fusion",): "reduce_fusion joins the all-reduce with the norm after it; it works for Llama with TP "
+        "only (TensorRT-LLM@42a7b092 builder.py:1042-1050).",
+        ("--use_custom_all_reduce",): "Custom all-reduce needs NVLink or peer access between the GPUs "
+        "(TensorRT-LLM@05316d33 docs/source/performance/perf-best-practices.md:161-180).",
+        ("--workers",): "Each worker builds one rank's engine.",
     }
-    return [reason for flag, reason in reasons.items() if flag in arguments]
+    return [reason for words, reason in reasons.items() if reason and _given(arguments, words)]
+
+
+def _given(arguments: list[str], words: tuple[str, ...]) -> bool:
+    """True if ``arguments`` has the flag, followed by the value if there is one."""
+    return words[0] in arguments and (len(words) == 1 or arguments[arguments.index(words[0]) + 1] == words[1])

@@ -1,13 +1,14 @@
 """A command as data, and its two faces: text to paste into a shell, and the ``docker run`` around it."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
 
+from playbook.errors import NotInRelease
 from playbook.profile import Profile
-from playbook.releases import Release
+from playbook.releases import Release, Templates, Tool
 
 HOST = "host"
 CONTAINER_ROOT = "/workspace"
@@ -31,7 +32,8 @@ class Command:
     """One command of the road. ``argv`` is exactly what is executed, without a shell.
 
     ``where`` is ``"host"`` or the container image; ``secrets`` names environment variables that are passed on and
-    never shown; ``background``: the tool starts a server and returns.
+    never shown; ``background``: the tool starts a server and returns; ``left_out``: what this release cannot do;
+    ``ready_url``, of a server only, answers 200 when it is ready.
     """
 
     stage: str
@@ -43,6 +45,13 @@ class Command:
     why: str = ""
     secrets: tuple[str, ...] = ()
     background: bool = False
+    left_out: tuple[str, ...] = ()
+    ready_url: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why the command is as it is, and what it leaves out."""
+        return " ".join(text for text in (self.why, *self.left_out) if text)
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,11 @@ class Paths:
         return cls.under("workspace", profile.name)
 
     @property
+    def checkpoint_bf16(self) -> str:
+        """The baseline beside the quantized checkpoint."""
+        return f"{self.checkpoint}-bf16"
+
+    @property
     def sources(self) -> str:
         """Clones of what a container lacks."""
         return f"{self.root}/sources"
@@ -90,16 +104,51 @@ def place(profile: Profile, release: Release) -> str:
     return release.image if profile.runner == "docker" else HOST
 
 
-def tool_path(release: Release, name: str, paths: Paths) -> str:
-    return release.tool(name).path.replace("{sources}", _checkout_folder(release, paths.sources))
+def server_place(profile: Profile, release: Release) -> str:
+    """Where the Triton server runs and its repository is written."""
+    return release.server_image if profile.runner == "docker" else HOST
 
 
-def templates_path(release: Release, paths: Paths) -> str:
-    return release.templates.path.replace("{sources}", _checkout_folder(release, paths.sources))
+def tool_path(profile: Profile, release: Release, name: str, paths: Paths) -> str:
+    """The tool as it is called: a program on PATH, or a script in the container or in a clone."""
+    tool = release.tool(name)
+    return _path(profile, release, tool, paths) if tool.repo else name
 
 
-def _checkout_folder(release: Release, sources: str) -> str:
-    return f"{sources}/{release.checkout.folder}" if release.checkout else sources
+def templates_path(profile: Profile, release: Release, paths: Paths) -> str:
+    """The folder of the model repository's templates; :class:`NotInRelease` where the release has none."""
+    if release.templates is None:
+        raise NotInRelease(
+            f"TensorRT-LLM {release.name} has no templates for engines",
+            why="its Triton backend for engines was removed",
+            fix="use the LLM-API model of Triton, or an earlier release",
+        )
+    return _path(profile, release, release.templates, paths)
+
+
+def llmapi_path(profile: Profile, release: Release, paths: Paths) -> str:
+    """The folder that holds Triton's LLM-API model; :class:`NotInRelease` where the release has none."""
+    if release.llmapi is None:
+        raise NotInRelease(
+            f"no LLM-API model of Triton is known for TensorRT-LLM {release.name}",
+            fix="build an engine, or use a release with the PyTorch flow",
+        )
+    return _path(profile, release, release.llmapi, paths)
+
+
+def needed_clones(profile: Profile, parts: Iterable[Tool | Templates]) -> list[str]:
+    """Names of ``release.checkouts`` that hold what the container lacks, or, natively, all of ``parts``."""
+    return list(dict.fromkeys(part.repo for part in parts if part.repo and not _in_container(profile, part)))
+
+
+def _path(profile: Profile, release: Release, part: Tool | Templates, paths: Paths) -> str:
+    if _in_container(profile, part):
+        return part.container_path
+    return f"{paths.sources}/{release.checkouts[part.repo].folder}/{part.repo_path}"
+
+
+def _in_container(profile: Profile, part: Tool | Templates) -> bool:
+    return profile.runner == "docker" and bool(part.container_path)
 
 
 def tool_arguments(command: Command) -> list[str]:
@@ -146,17 +195,18 @@ def docker_argv(command: Command, mounts: Mapping[str, str]) -> tuple[str, ...]:
     secrets = [("--env", name) for name in command.secrets]
     workdir = [("--workdir", command.cwd)] if command.cwd else []
     options = [word for option in (*volumes, *settings, *secrets, *workdir) for word in option]
-    return ("docker", "run", "--rm", "--init", *DOCKER_OPTIONS, *options, command.where, *_foreground(command))
+    return ("docker", "run", "--rm", "--init", *DOCKER_OPTIONS, *options, command.where, *foreground(command))
 
 
 def on_host(command: Command, paths: Paths) -> Command:
     """The command as the host executes it, in the foreground: in ``docker run`` if it belongs in a container."""
     if command.where == HOST:
-        return replace(command, argv=_foreground(command), background=False)
+        return replace(command, argv=foreground(command), background=False)
     return replace(command, argv=docker_argv(command, paths.mounts), where=HOST, cwd="", env={}, background=False)
 
 
-def _foreground(command: Command) -> tuple[str, ...]:
+def foreground(command: Command) -> tuple[str, ...]:
+    """What stays in the foreground for as long as the command's server runs."""
     return ("bash", "-c", STAY_WITH_RANKS, "bash", *command.argv) if command.background else command.argv
 
 

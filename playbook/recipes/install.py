@@ -1,55 +1,39 @@
 """Stages install and fetch: the container, what it lacks, and the model."""
 
-from playbook.errors import UsageError
+from collections.abc import Sequence
+
+from playbook.errors import NotInRelease, UsageError
 from playbook.profile import Profile
-from playbook.recipes.command import HOST, Command, Paths, place
-from playbook.releases import Release
+from playbook.recipes.command import HOST, Command, Paths, needed_clones, place
+from playbook.releases import Release, Templates, Tool
 
 NO_LFS = {"GIT_LFS_SKIP_SMUDGE": "1"}
 
 
 def install(profile: Profile, release: Release, paths: Paths) -> list[Command]:
-    """Pull the container, check GPU and version in it, and clone the scripts that it does not hold."""
+    """Pull the container, or install the packages; check GPUs and version; clone the scripts that are missing."""
     where = place(profile, release)
-    commands = []
-    if where != HOST:
-        why = (
-            "Quantize, build and serve in this one container: TensorRT refuses an engine of another version "
-            f"({release.containers.source})."
-        )
-        commands.append(Command("install", "docker", ("docker", "pull", release.image), why=why))
-    commands.append(
-        Command("install", "nvidia-smi", ("nvidia-smi",), where=where, why="All GPUs and a new enough driver show up.")
-    )
-    check = f'import tensorrt_llm; assert tensorrt_llm.__version__ == "{release.name}", tensorrt_llm.__version__'
-    commands.append(
-        Command("install", "python3", ("python3", "-c", check), where=where, why=f"It really is {release.name}.")
-    )
-    return commands + clone(release, paths)
+    clones = clone(profile, release, paths)
+    commands = [_pull(release), *clones] if where != HOST else _packages(release, paths, clones)
+    gpus = Command("install", "nvidia-smi", ("nvidia-smi",), where, why="All GPUs and a new enough driver show up.")
+    return [*commands, gpus, _version(release, where)]
 
 
-def clone(release: Release, paths: Paths) -> list[Command]:
-    """Clone what the release's container lacks; nothing for a container that is complete."""
-    checkout = release.checkout
-    if checkout is None:
-        return []
-    folder = f"{paths.host_root}/sources/{checkout.folder}"
-    clone = ("git", "clone", checkout.url, folder, "--depth", "1", "--branch", checkout.tag)
-    commands = [
-        Command(
-            "install",
-            "git",
-            clone,
-            env=NO_LFS,
-            why=f"The container has neither example scripts nor templates; they must be of its own version "
-            f"({checkout.source}).",
-        )
-    ]
-    if checkout.submodules:
-        update = ("git", "-C", folder, "submodule", "update", "--init", "--depth", "1", *checkout.submodules)
-        why = "TensorRT-LLM's examples; not recursive, and without its large files, which only its build needs."
-        commands.append(Command("install", "git", update, env=NO_LFS, why=why))
-    return commands
+def clone(profile: Profile, release: Release, paths: Paths) -> list[Command]:
+    """Clone what the release's container lacks, or all scripts natively; nothing for a container that is complete."""
+    templates = (part for part in (release.templates, release.llmapi) if part is not None)
+    parts: list[Tool | Templates] = [*release.tools.values(), *templates]
+    return [_clone(release, name, paths) for name in needed_clones(profile, parts)]
+
+
+def beside(stage: str, where: str, folder: str, packages: Sequence[str], *, why: str) -> Command:
+    """Put Python packages, without what they depend on, into a folder of their own: those of the container stay.
+
+    Containers run from their image each time, so what is installed into one is lost with it. NGC's containers set
+    ``PIP_CONSTRAINT``, which forbids other versions than theirs.
+    """
+    argv = ("python3", "-m", "pip", "install", "--no-deps", "--upgrade", "--target", folder, *packages)
+    return Command(stage, "python3", argv, where, env={"PIP_CONSTRAINT": ""}, why=why)
 
 
 def fetch(profile: Profile, release: Release, paths: Paths) -> list[Command]:
@@ -67,3 +51,62 @@ def fetch(profile: Profile, release: Release, paths: Paths) -> list[Command]:
         "The model is gated: accept its licence on its page first, and export HF_TOKEN."
     )
     return [Command("fetch", release.download.argv[0], argv, place(profile, release), why=why, secrets=("HF_TOKEN",))]
+
+
+def _pull(release: Release) -> Command:
+    why = "Quantize, build and serve in this one container: TensorRT refuses an engine of another version"
+    if not release.builds_engines:
+        why = "The container of this release, with its own PyTorch"
+    return Command("install", "docker", ("docker", "pull", release.image), why=f"{why} ({release.containers.source}).")
+
+
+def _clone(release: Release, name: str, paths: Paths) -> Command:
+    checkout = release.checkouts[name]
+    folder = f"{paths.host_root}/sources/{checkout.folder}"
+    argv = ("git", "clone", "--depth", "1", "--branch", checkout.tag, checkout.url, folder)
+    why = (
+        f"Scripts and templates must be of the release's own version: {checkout.tag} ({checkout.source}). "
+        "Large files, which only building the library needs, are left out."
+    )
+    return Command("install", "git", argv, env=NO_LFS, why=why)
+
+
+def _packages(release: Release, paths: Paths, clones: list[Command]) -> list[Command]:
+    """Debian packages, the clones that need git, then Python's packages; the first two as root."""
+    native = release.native
+    if native is None:
+        raise NotInRelease(
+            f"there are no facts on installing TensorRT-LLM {release.name} without its container",
+            fix="set runner: docker in the profile",
+        )
+    why = f"{native.note} ({native.source}). apt-get needs root."
+    update = Command("install", "apt-get", ("apt-get", "update"), why="As root: the list of packages.")
+    apt = ("apt-get", "install", "--yes", "--no-install-recommends", *native.system_packages)
+    packages = Command("install", "apt-get", apt, why=why)
+    wheel = _pip(*native.pip, why="The release's own wheel, with the packages that it pins.")
+    files = [
+        _pip("--requirement", f"{paths.sources}/{name}", why="What the example scripts of this release import.")
+        for name in native.requirements
+    ]
+    return [update, packages, *clones, wheel, *files]
+
+
+def _pip(*words: str, why: str) -> Command:
+    return Command("install", "python3", ("python3", "-m", "pip", "install", *words), why=why)
+
+
+def _version(release: Release, where: str) -> Command:
+    check = f'import tensorrt_llm as t; assert t.__version__.startswith("{release.name}"), t.__version__'
+    has_it = release.behaviour.container_has_tensorrt_llm
+    left_out = (
+        f"The container {where} holds the server without tensorrt_llm ({has_it.source}): nothing but the server runs "
+        "in it. Set runner: native, in an environment with the release's wheel.",
+    )
+    return Command(
+        "install",
+        "python3",
+        ("python3", "-c", check),
+        where,
+        why=f"It really is {release.name}; some containers hold a development build of it.",
+        left_out=() if where == HOST or has_it.value else left_out,
+    )

@@ -9,19 +9,22 @@ from pathlib import Path
 from playbook.errors import UsageError
 from playbook.profile import Profile
 from playbook.recipes.command import CONTAINER_ROOT, Command, Paths, docker_argv
+from playbook.recipes.lmi_fit import Fit, fitted, missing_formats, one_stage
 from playbook.recipes.properties import Fate, Finding, check_properties, fates
 from playbook.releases import Release
-from playbook.releases.lmi import LmiImage, lmi_facts, lmi_image, lmi_images
+from playbook.releases.lmi import LmiImage, Settings, lmi_facts, lmi_image, lmi_images
 from playbook.serving_properties import parse_properties
 
 __all__ = [
     "Fate",
     "Finding",
+    "Fit",
     "article_properties",
     "check_properties",
     "compile_ahead",
     "environment",
     "fate",
+    "fitted",
     "image_uri",
     "lmi_image",
     "lmi_images",
@@ -32,13 +35,17 @@ __all__ = [
 ]
 
 FILE_NAME = "serving.properties"
+ARCHIVE_NAME = "model.tar.gz"
 REGION = "us-east-1"  # of the printed commands
+BUCKET = "s3://your-bucket"
 WRITE_LINES = 'mkdir -p "$0" && printf "%s\\n" "$@" > "$0/serving.properties"'
+LOGIN = 'aws ecr get-login-password --region "$0" | docker login --username AWS --password-stdin "$1"'
 WHY_AHEAD = (
-    "Without this the image builds at every start: 7 minutes and more for a 70B model "
-    "(djl-serving@3d6ad832 trtllm_aot_tutorial.md), past SageMaker's default health check."
+    "Without this the image builds at every start: 7 minutes and more for a 70B model, past SageMaker's default health "
+    "check. The engine serves on the GPU architecture that it was built on (djl-serving@3d6ad832 "
+    "trtllm_aot_tutorial.md)."
 )
-MODEL_PLACE = "s3://your-bucket/llama-3-70b/"
+MODEL_PLACE = f"{BUCKET}/llama-3-70b/"
 SHORT_DTYPE = {"bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -49,32 +56,37 @@ def recommended_image(release: str) -> LmiImage:
     return (with_engines or without)[0]
 
 
-def serving_properties(profile: Profile, image: str, *, model_id: str, compiled: bool = True) -> str:
-    """The file for this profile and image.
+def serving_properties(
+    profile: Profile, image: str, *, model_id: str, compiled: bool = True, quantized: bool = False
+) -> str:
+    """The file for this profile and image. :class:`UsageError` for a format that the image has no option for.
 
     ``compiled``: ``model_id`` holds engines, so what only matters for building one is left out. Otherwise it is a
-    Hugging Face checkpoint, from which the image makes what it serves at start-up.
+    Hugging Face checkpoint, ``quantized`` already or not, from which the image makes what it serves at start-up.
+    Pipeline stages become tensor parallelism over the same GPUs in an image that takes one stage.
     """
     chosen = lmi_image(image)
     family = lmi_facts().family(chosen)
-    builds = not compiled or not chosen.engine_release
     templates = dict(family.settings)
-    if builds:
-        templates |= family.build_settings
-        templates |= _wanted(family.quantization, profile.qformat, none="full_prec", image=image)
-        templates |= _wanted(family.kv_cache, profile.kv_cache_dtype, none="auto", image=image)
-    values = profile.model_dump() | {"model_id": model_id, "short_dtype": SHORT_DTYPE[profile.dtype]}
+    if not compiled or not chosen.engine_release:
+        templates |= family.build_settings | _format_settings(profile, chosen, quantized)
+    values = one_stage(profile, chosen).model_dump()
+    values |= {"model_id": model_id, "short_dtype": SHORT_DTYPE[profile.dtype]}
     return _text({key: template.format(**values) for key, template in templates.items()})
 
 
-def _wanted(settings: Mapping[str, dict[str, str]], name: str, *, none: str, image: str) -> dict[str, str]:
-    if name != none and name not in settings:
+def _format_settings(profile: Profile, image: LmiImage, quantized: bool) -> Settings:
+    missing = missing_formats(profile, image, quantized=quantized)
+    if missing:
         raise UsageError(
-            f"{image} makes no {name} model",
-            why=f"it knows: {', '.join(settings)}",
-            fix="use another image, or a profile with another qformat and kv_cache_dtype",
+            f"{image.tag} does not serve what profile {profile.name} asks for",
+            why=" ".join(missing.values()),
+            fix="use another image, or lmi.fitted(profile, image).profile: what this one can do",
         )
-    return settings.get(name, {})
+    family = lmi_facts().family(image)
+    formats = family.checkpoints if quantized else family.quantization
+    cache = family.kv_cache.get(profile.kv_cache_dtype)
+    return formats.get(profile.qformat, {}) | (cache.settings if cache else {})
 
 
 def article_properties(*, model_id: str = MODEL_PLACE, max_num_tokens: int = 50000) -> str:
@@ -129,44 +141,94 @@ def image_uri(image: str, region: str) -> str:
 
 
 def compile_ahead(profile: Profile, release: Release, paths: Paths) -> list[Command]:
-    """Stage lmi: build ahead of time in the image that will serve, and upload what it loads.
+    """Stage lmi: build ahead of time in the image that will serve, and upload what the endpoint loads.
 
-    djl-serving@3d6ad832 serving/docs/lmi/tutorials/trtllm_aot_tutorial.md. Without an image for this release's engines
-    there is nothing to build, and the checkpoint itself is uploaded.
+    Without an image for this release's engines there is nothing to build: vLLM's image gets a checkpoint, the
+    quantized one if the release makes one that it loads.
     """
     image = recommended_image(release.name)
     folder = f"{paths.host_root}/{profile.name}"
-    if not image.engine_release:
-        why = f"No LMI image loads engines of TensorRT-LLM {release.name}; {image.tag} takes the checkpoint itself."
-        return [_upload(f"{folder}/model", why)]
-    inside = Paths.under(CONTAINER_ROOT, profile.name, host_root=paths.host_root)
-    lines = serving_properties(profile, image.tag, model_id=inside.model, compiled=False).splitlines()
-    write = ("bash", "-c", WRITE_LINES, f"{folder}/lmi", *lines)
-    partition = (
-        *("python", lmi_facts().family(image).partition),
-        *("--properties_dir", f"{inside.root}/{profile.name}/lmi"),
-        *("--trt_llm_model_repo", f"{inside.root}/{profile.name}/lmi-engine"),
-        *("--tensor_parallel_degree", str(profile.tp)),
-        *("--pipeline_parallel_degree", str(profile.pp)),
-        *("--model_path", inside.model),
-    )
+    place = f"{BUCKET}/{profile.name}/model/"
+    if image.engine_release:
+        fit = fitted(profile, image)
+        endpoint = serving_properties(fit.profile, image.tag, model_id=place)
+        built = _build(fit, image, folder, Paths.under(CONTAINER_ROOT, profile.name, host_root=paths.host_root))
+        return [*built, *_publish(image, endpoint, folder, "lmi-engine", place)]
+    quantized = not release.builds_engines and profile.qformat in lmi_facts().family(image).checkpoints
+    fit = fitted(profile, image, quantized=quantized)
+    endpoint = serving_properties(fit.profile, image.tag, model_id=place, quantized=quantized)
+    why = f"No LMI image runs TensorRT-LLM {release.name}: the vLLM one serves the checkpoint. "
+    return _publish(image, endpoint, folder, "checkpoint" if quantized else "model", place, why, fit.left_out)
+
+
+def _build(fit: Fit, image: LmiImage, folder: str, inside: Paths) -> list[Command]:
     uri = image_uri(image.tag, REGION)
-    build = Command("lmi", "python", partition, uri)
-    registry = uri.partition("/")[0]
+    options = serving_properties(fit.profile, image.tag, model_id=inside.model, compiled=False)
+    family = lmi_facts().family(image)
+    why = f"The options of the build, as the image reads them; confidence {family.confidence}: {family.note}."
     return [
-        Command("lmi", "bash", write, why="The options of the build, as the image reads them."),
-        Command(
-            "lmi",
-            "docker",
-            docker_argv(build, inside.mounts),
-            why=f"{WHY_AHEAD} {registry} wants a docker login first.",
-        ),
-        _upload(f"{folder}/lmi-engine", "option.model_id of the endpoint is this place."),
+        Command("lmi", "bash", _write(f"{folder}/lmi", options), why=why, left_out=fit.left_out),
+        Command("lmi", "bash", ("bash", "-c", LOGIN, REGION, uri.partition("/")[0]), why=_availability(image)),
+        Command("lmi", "docker", _partition(fit.profile, image, uri, inside), why=f"{WHY_AHEAD}{_differ(image)}"),
     ]
 
 
-def _upload(folder: str, why: str) -> Command:
-    return Command("lmi", "aws", ("aws", "s3", "cp", "--recursive", folder, MODEL_PLACE), why=why)
+def _partition(profile: Profile, image: LmiImage, uri: str, inside: Paths) -> tuple[str, ...]:
+    script = lmi_facts().family(image).partition
+    assert script is not None, f"{image.tag} builds engines without a script"
+    root = f"{inside.root}/{profile.name}"
+    values = {
+        "--properties_dir": f"{root}/lmi",
+        "--trt_llm_model_repo": f"{root}/lmi-engine",
+        "--tensor_parallel_degree": str(profile.tp),
+        "--pipeline_parallel_degree": str(profile.pp),
+        "--model_path": inside.model,
+    }
+    arguments = [word for flag in script.arguments for word in (flag, values[flag])]
+    return docker_argv(Command("lmi", "python", ("python", script.path, *arguments), uri), inside.mounts)
+
+
+def _availability(image: LmiImage) -> str:
+    if not image.removed:
+        return "AWS's registry wants a login."
+    return (
+        "AWS's registry wants a login. It took this image off its list of available ones on "
+        f"{image.removed} ({image.source}); whether it can still be pulled is not known."
+    )
+
+
+def _differ(image: LmiImage) -> str:
+    return f" Build in this image, not in {image.triton}: {image.engines_differ}." if image.engines_differ else ""
+
+
+def _publish(
+    image: LmiImage,
+    endpoint: str,
+    folder: str,
+    model: str,
+    place: str,
+    why: str = "",
+    left_out: tuple[str, ...] = (),
+) -> list[Command]:
+    """The endpoint's file in an archive, and both the model and the archive in S3."""
+    own = f"{folder}/lmi-endpoint"
+    archive = f"{own}/{ARCHIVE_NAME}"
+    reads = f"{why}What the endpoint's container reads ({image.tag})."
+    return [
+        Command("lmi", "bash", _write(own, endpoint), why=reads, left_out=left_out),
+        Command("lmi", "tar", ("tar", "-czf", archive, "-C", own, FILE_NAME), why="SageMaker unpacks it at the start."),
+        _upload(f"{folder}/{model}", place, "option.model_id is this place; put the name of your bucket there."),
+        _upload(archive, place.replace("/model/", f"/{ARCHIVE_NAME}"), "The endpoint's ModelDataUrl is this place."),
+    ]
+
+
+def _write(folder: str, text: str) -> tuple[str, ...]:
+    return ("bash", "-c", WRITE_LINES, folder, *text.splitlines())
+
+
+def _upload(source: str, place: str, why: str) -> Command:
+    recursive = ("--recursive",) if place.endswith("/") else ()
+    return Command("lmi", "aws", ("aws", "s3", "cp", *recursive, source, place), why=why)
 
 
 def _text(settings: Mapping[str, str]) -> str:

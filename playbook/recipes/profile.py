@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from playbook.profile import Profile
 from playbook.recipes.command import Command, Paths, place
-from playbook.recipes.run import run
+from playbook.recipes.run import ask
 from playbook.releases import Release
 
 # Engine iterations to record: number 0 reads the prompts, each later one makes a token per prompt.
@@ -36,9 +36,9 @@ def nsys(profile: Profile, release: Release, paths: Paths) -> list[Command]:
     commands = [Command("profile", "mkdir", ("mkdir", "-p", folder), where, why="nsys makes no folder for a report.")]
     for phase, iterations in ITERATIONS.items():
         report = f"{folder}/{phase}_rank{RANK if profile.world_size > 1 else 0}"
-        (command,) = run(profile, release, paths, profiler=(*RECORD, f"--output={report}"))
+        command = ask(profile, release, paths, profiler=(*RECORD, f"--output={report}"))
         variables = {**command.env, **dict.fromkeys(START_STOP, iterations)}
-        commands.append(replace(command, stage="profile", env=variables, why=WHY[phase]))
+        commands.append(replace(command, stage="profile", env=variables, why=WHY[phase], left_out=()))
     for phase in ITERATIONS:
         commands.append(_sum(f"{folder}/{phase}_rank0", where))
         if profile.world_size > 1:

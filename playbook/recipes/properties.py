@@ -11,14 +11,18 @@ from playbook.serving_properties import parse_line, parse_properties
 
 Severity = Literal["error", "warning"]
 Outcome = Literal["works", "undocumented", "ignored", "stops the start"]
+Kind = Literal["syntax", "refused", "ignored", "undocumented"]
 JAVA = "java.util.Properties"
 KINDS = {"count": "a whole number above 0", "fraction": "a number up to 1", "boolean": "true or false"}
-SEVERITY: dict[Reading, Severity] = {"refused": "error", "ignored": "warning", "undocumented": "warning"}
+SEVERITY: dict[Kind, Severity] = {"refused": "error", "ignored": "warning", "undocumented": "warning"}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What an image would do wrong with one line. "error": the endpoint does not start, or not as asked."""
+    """What an image would do wrong with one line. "error": the endpoint does not start, or not as asked.
+
+    ``kind`` says what is wrong with it, ``line`` counts from 1.
+    """
 
     severity: Severity
     key: str
@@ -26,6 +30,8 @@ class Finding:
     why: str
     fix: str
     source: str
+    kind: Kind
+    line: int
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.message}: {self.why} -> {self.fix} [{self.source}]"
@@ -46,9 +52,11 @@ def check_properties(text: str, image: str) -> list[Finding]:
     """What ``image`` would refuse, ignore or misread in the file ``text``; nothing if it does what the file says."""
     chosen = lmi_image(image)
     findings = list(_syntax(text))
-    for key, value in parse_properties(text).items():
-        if value:
-            findings += _check(chosen, key, value)
+    unclear = {finding.line for finding in findings if finding.severity == "error"}
+    last = {match["key"]: (number, match["value"]) for number, _, match in _lines(text) if match}
+    for key, (number, value) in last.items():
+        if value and number not in unclear:
+            findings += _check(chosen, key, value, number)
     return findings
 
 
@@ -58,50 +66,70 @@ def fates(text: str, image: str) -> list[Fate]:
     return [_fate(lmi_image(image), key, value, found.get(key)) for key, value in parse_properties(text).items()]
 
 
+def takes(image: LmiImage, key: str, value: str) -> bool:
+    """True if ``image`` reads this line and does what it says."""
+    return _reading(_rule(image, key), value) == "read"
+
+
 def _fate(image: LmiImage, key: str, value: str, finding: Finding | None) -> Fate:
     rule = _rule(image, key)
     if finding is None:
         return Fate(key, value, "works", rule.note, rule.source or lmi_facts().family(image).source)
     if finding.severity == "error":
         return Fate(key, value, "stops the start", finding.fix, finding.source)
-    return Fate(
-        key, value, "undocumented" if rule.reading == "undocumented" else "ignored", finding.fix, finding.source
-    )
+    outcome: Outcome = "undocumented" if finding.kind == "undocumented" else "ignored"
+    return Fate(key, value, outcome, finding.fix, finding.source)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str, re.Match[str] | None]]:
+    """The lines that are no comments, with their key and value."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip() and not line.lstrip().startswith(("#", "!")):
+            yield number, line.strip(), parse_line(line)
 
 
 def _syntax(text: str) -> Iterator[Finding]:
     seen: set[str] = set()
-    for line in text.splitlines():
-        if not line.strip() or line.lstrip().startswith(("#", "!")):
-            continue
-        match = parse_line(line)
+    for number, line, match in _lines(text):
         if match is None or not match["value"]:
             why = "the line holds no value, so the key is set to an empty one"
-            yield Finding("error", line.strip(), f"{line.strip()!r} sets nothing", why, "write key=value", JAVA)
+            yield _wrong("error", line, f"{line!r} sets nothing", why, "write key=value", number)
             continue
         key = match["key"]
         if key in seen:
             why = "the last line wins, the others are lost"
-            yield Finding("warning", key, f"{key} is set twice", why, "keep one of the lines", JAVA)
+            yield _wrong("warning", key, f"{key} is set twice", why, "keep one of the lines", number)
         if " #" in match["value"]:
             why = "a comment is a line of its own; after a value it belongs to the value"
-            yield Finding("error", key, f"{key} has a comment in its value", why, "put it on its own line", JAVA)
+            yield _wrong("error", key, f"{key} has a comment in its value", why, "put it on its own line", number)
         seen.add(key)
 
 
-def _check(image: LmiImage, key: str, value: str) -> Iterator[Finding]:
+def _wrong(severity: Severity, key: str, message: str, why: str, fix: str, line: int) -> Finding:
+    return Finding(severity, key, message, why, fix, JAVA, "syntax", line)
+
+
+def _check(image: LmiImage, key: str, value: str, line: int) -> Iterator[Finding]:
     rule = _rule(image, key)
+    reading = _reading(rule, value)
+    if reading == "read":
+        return
     source = rule.source or lmi_facts().family(image).source
     if rule.reading != "read":
-        message = f"{key}={value} is {rule.reading} by {image.tag}"
         near = [] if rule.source else _near(image, key)
-        fix = f"did you mean {near[0]}?" if near else rule.fix
-        yield Finding(SEVERITY[rule.reading], key, message, rule.why, fix, source)
-    elif not _takes(rule, value):
+        why, fix = rule.why, f"did you mean {near[0]}?" if near else rule.fix
+    else:
         accepted = " or ".join([*rule.values, *([KINDS[rule.kind]] if rule.kind else [])])
-        why = rule.why or f"it takes {accepted}"
-        fix = rule.fix or f"set it to {accepted}"
-        yield Finding("error", key, f"{image.tag} does not take {key}={value}", why, fix, source)
+        why, fix = rule.why or f"it takes {accepted}", rule.fix or f"set it to {accepted}"
+    refused = f"{image.tag} does not take {key}={value}"
+    message = refused if reading == "refused" else f"{key}={value} is {reading} by {image.tag}"
+    yield Finding(SEVERITY[reading], key, message, why, fix, source, reading, line)
+
+
+def _reading(rule: Key, value: str) -> Reading:
+    if rule.reading != "read" or _takes(rule, value):
+        return rule.reading
+    return rule.otherwise
 
 
 def _rule(image: LmiImage, key: str) -> Key:

@@ -1,39 +1,27 @@
-"""Stages fill, launch and request: the model repository, the server, and a first question to it."""
+"""Stages fill, launch and request: the model repository, the server, and a first question to it.
 
-import json
+A release without engines gets Triton's LLM-API model instead (:mod:`playbook.recipes.triton_llmapi`).
+"""
+
 from collections.abc import Mapping
 
 from playbook.errors import PlaybookError, UsageError
 from playbook.profile import Profile
+from playbook.recipes import triton_llmapi
 from playbook.recipes.build import paged_context_fmha
-from playbook.recipes.command import Command, Paths, place, templates_path, tool_path
-from playbook.recipes.flags import FlagValue, required
+from playbook.recipes.command import Command, Paths, server_place, templates_path, tool_path
+from playbook.recipes.flags import FlagValue
 from playbook.recipes.run import END_ID, MAX_OUTPUT_LEN, QUESTION, chat_prompt
+from playbook.recipes.server import ask, start
 from playbook.releases import Release
+from playbook.releases.templates import ReleaseTemplates, emptied_variables, release_templates
 
 FILL = "fill_template.py"
-LAUNCH = "launch_triton_server.py"
 PORTS = (8000, 8001, 8002)  # HTTP, gRPC, metrics: the launch script's own defaults
 TOKENIZING_INSTANCES = 8  # a tokenizer process takes about a thousand prompts a second
+SEED_NAMES = ("seed", "random_seed")
 
 NOTHING: Mapping[str, object] = {}
-# Beyond the typed variables, which every release must have filled.
-WANTED = {
-    "preprocessing": ("tokenizer_dir", "add_special_tokens"),
-    "postprocessing": ("tokenizer_dir", "skip_special_tokens"),
-    "tensorrt_llm": (
-        "triton_backend",
-        "engine_dir",
-        "batching_strategy",
-        "batch_scheduler_policy",
-        "kv_cache_free_gpu_mem_fraction",
-        "enable_kv_cache_reuse",
-        "enable_chunked_context",
-        "exclude_input_in_output",
-        "max_beam_width",
-    ),
-    "tensorrt_llm_bls": ("accumulate_tokens", "tensorrt_llm_model_name"),
-}
 WHY = {
     "preprocessing": "Every typed variable must be filled: a `${...}` left in a number, a boolean or a data type stops "
     "the server with `Expected integer or identifier, got: $` (tensorrtllm_backend#250, server#8592). Prompts carry "
@@ -43,94 +31,128 @@ WHY = {
     "tensorrt_llm_bls": "One BLS instance holds one request to its end, so there are as many as requests in flight; "
     "tensorrt_llm_model_name has no default (tensorrtllm_backend@9a784778 tensorrt_llm_bls/1/model.py).",
 }
+WHY_EMPTIED = (
+    "What is left is emptied: the backend takes an empty parameter for unset, as it took the placeholder, and uses "
+    "its default (playbook/releases/data/triton/variables.yml)."
+)
+WHY_LAUNCH = (
+    "--world_size must be the engine's tp x pp, or the ranks stop with `mpiSize` (tensorrtllm_backend#33). "
+    "The script returns at once; the server is ready when /v2/health/ready answers 200."
+)
 
 
 def template_values(
     profile: Profile, release: Release, paths: Paths, variables: Mapping[str, object] = NOTHING
 ) -> dict[str, dict[str, str]]:
-    """Variable -> value for each model of the release's templates: all typed ones, what the course sets, and yours.
+    """Every variable of each model's template -> value: what the course sets, yours, and "" where that means unset.
 
-    ``variables`` override; :class:`UsageError` for one that no template of the release has.
+    ``variables`` override; :class:`UsageError` for one that no template of the release has, unless its value is what
+    the course sets in other releases anyway.
     """
-    all_variables = {name for template in release.templates.models.values() for name in template.variables}
-    unknown = set(variables) - all_variables
+    models = release_templates(release.name).models
+    all_variables = {name for model in models.values() for name in model.variables}
+    course = _course_values(profile, release, paths)
+    unknown = {name for name in set(variables) - all_variables if course.get(name) != _text(variables[name])}
     if unknown:
         raise UsageError(
             f"no template of TensorRT-LLM {release.name} has a variable {', '.join(sorted(unknown))}",
             fix=f"use one of: {', '.join(sorted(all_variables))}",
         )
-    known = _values(profile, release, paths) | {name: _text(value) for name, value in variables.items()}
-    filled: dict[str, dict[str, str]] = {}
-    for model, template in release.templates.models.items():
-        missing = [name for name in template.typed if name not in known]
-        if missing:
-            raise PlaybookError(
-                f"no value for {', '.join(missing)} in {model}/config.pbtxt of TensorRT-LLM {release.name}",
-                why="a typed variable that is left unfilled stops the server's parser",
-                fix="add the variable to playbook/recipes/triton.py",
-            )
-        wanted = {*WANTED.get(model, ()), *variables}
-        names = [*template.typed, *(name for name in template.free if name in wanted)]
-        filled[model] = {name: known[name] for name in names}
-    return filled
+    known = _values(profile, release, paths, variables)
+    missing = sorted(all_variables - set(known))
+    if missing:
+        raise PlaybookError(
+            f"no value for {', '.join(missing)} in the templates of TensorRT-LLM {release.name}",
+            why='a typed variable that is left stops the server\'s parser, and "" is not known to mean unset',
+            fix="set it in playbook/recipes/triton.py, or add it to playbook/releases/data/triton/variables.yml",
+        )
+    return {model: {name: known[name] for name in spec.variables} for model, spec in models.items()}
 
 
 def fill(
     profile: Profile, release: Release, paths: Paths, *, variables: Mapping[str, object] = NOTHING
 ) -> list[Command]:
-    """Copy the templates, then fill each model's ``config.pbtxt``; ``variables`` override what the course sets."""
-    where = place(profile, release)
-    tool = release.tool(FILL)
-    copy = ("cp", "-r", f"{templates_path(release, paths)}/.", paths.repository)
-    commands = [Command("fill", "cp", copy, where, why="The templates stay as they are; the copy is filled.")]
+    """Copy the five models, then fill each one's ``config.pbtxt``; ``variables`` override what the course sets."""
+    if not release.builds_engines:
+        return triton_llmapi.fill(profile, release, paths)
+    where = server_place(profile, release)
+    templates = release_templates(release.name)
+    folder = templates_path(profile, release, paths)
+    models = [f"{folder}/{model}" for model in templates.models]
+    commands = [
+        Command("fill", "mkdir", ("mkdir", "-p", paths.repository), where),
+        Command(
+            "fill",
+            "cp",
+            ("cp", "-r", *models, paths.repository),
+            where,
+            why="The templates stay as they are; the copies are filled.",
+            left_out=_unconfirmed(templates),
+        ),
+    ]
+    tool = (*release.tool(FILL).launcher, tool_path(profile, release, FILL, paths))
     for model, values in template_values(profile, release, paths, variables).items():
-        config = f"{paths.repository}/{model}/config.pbtxt"
-        substitutions = ",".join(f"{name}:{_escaped(value, release)}" for name, value in values.items())
-        argv = (*tool.launcher, tool_path(release, FILL, paths), "--in_place", config, substitutions)
+        certain = [name for name in values if values[name] and name not in templates.models[model].uncertain]
+        substitutions = ",".join(f"{name}:{_escaped(values[name], release)}" for name in certain)
+        argv = (*tool, "--in_place", _config(paths, model), substitutions)
         commands.append(Command("fill", FILL, argv, where, why=WHY.get(model, "")))
-    return commands
+    return [*commands, _finish(templates, _values(profile, release, paths, variables), paths, where)]
 
 
 def launch(profile: Profile, release: Release, paths: Paths, *, ports: tuple[int, int, int] = PORTS) -> list[Command]:
     """Start one server process per rank. ``ports``: HTTP, gRPC, metrics."""
-    tool = release.tool(LAUNCH)
-    flags: dict[str, FlagValue] = {"--world_size": profile.world_size, "--model_repo": paths.repository}
-    if ports != PORTS:
-        flags |= dict(zip(("--http_port", "--grpc_port", "--metrics_port"), ports, strict=True))
-    arguments = required(release, LAUNCH, flags)
-    argv = (*tool.launcher, tool_path(release, LAUNCH, paths), *arguments)
-    why = (
-        "--world_size must be the engine's tp x pp, or the ranks stop with `mpiSize` (tensorrtllm_backend#33). "
-        "The script returns at once; the server is ready when /v2/health/ready answers 200."
-    )
-    background = release.behaviour.launch_returns_at_once.value
-    return [Command("launch", LAUNCH, argv, place(profile, release), why=why, background=background)]
+    names = ("--http_port", "--grpc_port", "--metrics_port")
+    flags: dict[str, FlagValue] = {} if ports == PORTS else dict(zip(names, ports, strict=True))
+    if not release.builds_engines:
+        return triton_llmapi.launch(profile, release, paths, flags)
+    return [start(profile, release, paths, flags, why=WHY_LAUNCH)]
 
 
-def request(profile: Profile) -> list[Command]:
-    """Ask the ensemble once for a whole answer and, in decoupled mode, once for a stream."""
+def request(profile: Profile, release: Release, _paths: Paths) -> list[Command]:
+    """Ask the model once for a whole answer and, in decoupled mode, once for a stream."""
     prompt = chat_prompt(QUESTION)
-    body: dict[str, object] = {"text_input": prompt, "max_tokens": MAX_OUTPUT_LEN, "end_id": END_ID, "pad_id": END_ID}
-    url = f"http://localhost:{PORTS[0]}/v2/models/ensemble"
-    why = f"text_input and max_tokens are required; {END_ID} is <|eot_id|>: without it Llama-3 talks on."
-    post = ("--silent", "--show-error", "--request", "POST")
-    whole = ("curl", f"{url}/generate", *post, "--data", json.dumps(body))
-    commands = [Command("request", "curl", whole, why=why)]
-    if profile.decoupled:
-        streamed = (
-            "curl",
-            f"{url}/generate_stream",
-            *post,
-            "--no-buffer",
-            "--data",
-            json.dumps({**body, "stream": True}),
-        )
-        why = "A stream of `data:` events; needs decoupled mode (server docs/protocol/extension_generate.md)."
-        commands.append(Command("request", "curl", streamed, why=why))
-    return commands
+    if not release.builds_engines:
+        return triton_llmapi.request(profile, release, prompt, MAX_OUTPUT_LEN, PORTS[0])
+    ensemble = release_templates(release.name).models["ensemble"]
+    seed = next(name for name in SEED_NAMES if ensemble.has_input(name))
+    body = {"text_input": prompt, "max_tokens": MAX_OUTPUT_LEN, "end_id": END_ID, "pad_id": END_ID, seed: 1}
+    why = (
+        f"text_input and max_tokens are required; {END_ID} is <|eot_id|>: without it Llama-3 talks on. The seed's "
+        f"field is {seed} in this release: one that is no input is taken for a parameter and has no effect."
+    )
+    stream = {"stream": True} if profile.decoupled else None
+    return ask("ensemble", ensemble.inputs, body, PORTS[0], why=why, stream=stream)
 
 
-def _values(profile: Profile, release: Release, paths: Paths) -> dict[str, str]:
+def _finish(templates: ReleaseTemplates, values: Mapping[str, str], paths: Paths, where: str) -> Command:
+    """Fill what may be missing, which fill_template.py refuses from 0.19.0 on, and empty what is left."""
+    uncertain = dict.fromkeys(name for model in templates.models.values() for name in model.uncertain)
+    edits = [f"s/[$]{{{name}}}/{values[name]}/g" for name in uncertain] + ["s/[$]{[a-z0-9_]*}//g"]
+    expressions = [word for edit in edits for word in ("-e", edit)]
+    files = [_config(paths, model) for model in templates.models]
+    why = WHY_EMPTIED
+    if uncertain:
+        why += f" {', '.join(uncertain)}: filled here, because the templates of {templates.release} may lack it."
+    return Command("fill", "sed", ("sed", "-i", *expressions, *files), where, why=why)
+
+
+def _unconfirmed(templates: ReleaseTemplates) -> tuple[str, ...]:
+    if templates.confidence == "high":
+        return ()
+    return (f"the templates of {templates.release} are known with {templates.confidence} confidence: {templates.note}",)
+
+
+def _config(paths: Paths, model: str) -> str:
+    return f"{paths.repository}/{model}/config.pbtxt"
+
+
+def _values(profile: Profile, release: Release, paths: Paths, variables: Mapping[str, object]) -> dict[str, str]:
+    """Over the templates of all releases: "" for unset, what the course sets, and ``variables`` last."""
+    given = {name: _text(value) for name, value in variables.items()}
+    return dict.fromkeys(emptied_variables(), "") | _course_values(profile, release, paths) | given
+
+
+def _course_values(profile: Profile, release: Release, paths: Paths) -> dict[str, str]:
     reuse = paged_context_fmha(profile, release)
     fp8_kv = profile.kv_cache_dtype == "fp8"
     reuse_is_right = release.behaviour.fp8_kv_block_reuse.value or not fp8_kv
@@ -149,6 +171,7 @@ def _values(profile: Profile, release: Release, paths: Paths) -> dict[str, str]:
         "triton_backend": "tensorrtllm",
         "engine_dir": paths.engine,
         "tokenizer_dir": paths.model,
+        "tokenizer_type": "auto",
         "batching_strategy": "inflight_fused_batching",
         "batch_scheduler_policy": "guaranteed_no_evict",
         "kv_cache_free_gpu_mem_fraction": str(profile.kv_cache_free_gpu_mem_fraction),

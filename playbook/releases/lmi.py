@@ -1,18 +1,21 @@
-"""Reads ``data/lmi/images.yml``: the LMI images of AWS, and what each of them does with each option."""
+"""Reads ``data/lmi``: the LMI images of AWS, and what each of them does with each option."""
 
+import datetime
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from playbook.errors import UsageError
+from playbook.releases.load import Confidence
+from playbook.yaml_files import read_yaml
 
-IMAGES_FILE = Path(__file__).parent / "data" / "lmi" / "images.yml"
+DATA_DIR = Path(__file__).parent / "data" / "lmi"
 
 Reading = Literal["read", "undocumented", "ignored", "refused"]
 Settings = dict[str, str]
+Raw = dict[str, Any]
 
 
 class _Facts(BaseModel):
@@ -22,12 +25,14 @@ class _Facts(BaseModel):
 class Key(_Facts):
     """What an image does with one key of ``serving.properties``.
 
-    ``kind`` and ``values`` say what it takes (one of them suffices); without both, anything.
+    ``kind`` and ``values`` say what it takes (one of them suffices); without both, anything. ``otherwise``: what it
+    does with any other value.
     """
 
     reading: Reading = "read"
     kind: Literal["", "count", "fraction", "boolean"] = ""
     values: tuple[str, ...] = ()
+    otherwise: Reading = "refused"
     why: str = ""
     fix: str = ""
     source: str = ""
@@ -42,18 +47,43 @@ class UnknownKey(_Facts):
     fix: str
 
 
+class Partition(_Facts):
+    """The script of an image that builds engines ahead of time, and the arguments that it takes."""
+
+    path: str
+    arguments: tuple[str, ...]
+    source: str
+
+
+class KvCache(_Facts):
+    """What asks for a KV cache of one type. Empty ``qformats`` and ``architectures``: it goes with all of them."""
+
+    settings: Settings
+    qformats: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ()
+    why: str = ""
+    source: str
+
+
 class Family(_Facts):
-    """Images with one way to read options. The settings are templates over a profile's fields and ``{model_id}``."""
+    """Images with one way to read options. The settings are templates over a profile's fields and ``{model_id}``.
+
+    ``quantization``: formats that the image makes of a plain checkpoint; ``checkpoints``: quantized ones that it loads.
+    ``note``: why the confidence is not high.
+    """
 
     source: str
+    confidence: Confidence
+    note: str = ""
     loads: str
     loads_source: str
-    partition: str = ""
+    partition: Partition | None = None
     unknown: UnknownKey
     settings: Settings
     build_settings: Settings
     quantization: dict[str, Settings]
-    kv_cache: dict[str, Settings]
+    checkpoints: dict[str, Settings] = {}
+    kv_cache: dict[str, KvCache]
     keys: dict[str, Key]
 
 
@@ -61,6 +91,8 @@ class LmiImage(_Facts):
     """One image. ``engine_release``: the TensorRT-LLM release whose engines it loads, empty for vLLM.
 
     ``answers``: the shape of its JSON lines, from a rolling batch or from the asynchronous handler.
+    ``engines_differ``: why it and the ``triton`` container may refuse each other's engines. ``removed``: since when
+    it is not among AWS's available images.
     """
 
     tag: str
@@ -68,6 +100,8 @@ class LmiImage(_Facts):
     engine_release: str
     triton: str
     answers: Literal["rolling", "async"]
+    engines_differ: str = ""
+    removed: datetime.date | None = None
     note: str = ""
     source: str
 
@@ -83,14 +117,14 @@ class ArticleFile(_Facts):
 
 
 class LmiFacts(_Facts):
-    """The whole of ``images.yml``."""
+    """``images.yml`` and the files of the families beside it."""
 
     accounts: dict[str, tuple[str, ...]]
     dns_suffixes: dict[str, str]
     server_keys: ServerKeys
     article: ArticleFile
-    families: dict[str, Family]
     images: tuple[LmiImage, ...]
+    families: dict[str, Family]
 
     def family(self, image: LmiImage) -> Family:
         return self.families[image.family]
@@ -98,7 +132,21 @@ class LmiFacts(_Facts):
 
 @cache
 def lmi_facts() -> LmiFacts:
-    return LmiFacts(**yaml.safe_load(IMAGES_FILE.read_text(encoding="utf-8")))
+    families = {path.stem: read_yaml(path) for path in (DATA_DIR / "families").glob("*.yml")}
+    whole = {name: _whole(families, name) for name in families}
+    return LmiFacts.model_validate(read_yaml(DATA_DIR / "images.yml") | {"families": whole})
+
+
+def _whole(families: dict[str, Raw], name: str) -> Raw:
+    """The family with what it takes over from the one that it extends; null takes a line away."""
+    own = dict(families[name])
+    base = _whole(families, own.pop("extends")) if "extends" in own else {}
+    merged = {key: {**base.get(key, {}), **value} if isinstance(value, dict) else value for key, value in own.items()}
+    return {key: _without_null(value) for key, value in {**base, **merged}.items()}
+
+
+def _without_null(value: Any) -> Any:
+    return {key: entry for key, entry in value.items() if entry is not None} if isinstance(value, dict) else value
 
 
 def lmi_images(release: str = "") -> list[LmiImage]:

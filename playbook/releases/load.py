@@ -8,12 +8,13 @@ import datetime
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from playbook.errors import PlaybookError, UsageError
+from playbook.errors import NotInRelease, PlaybookError, UsageError
+from playbook.yaml_files import read_yaml
 
 DATA_DIR = Path(__file__).parent / "data"
 Value = str | int | float | bool
@@ -25,13 +26,17 @@ class _Facts(BaseModel):
 
 
 class Argument(_Facts):
-    """One argument of a tool, in argparse's terms. Without ``choices`` every value of ``type`` is taken."""
+    """One argument of a tool, in argparse's terms. Without ``choices`` every value of ``type`` is taken.
+
+    ``unconfirmed``: choices that may be missing in this release; ``confidence``: set where the argument itself may be.
+    """
 
     type: Literal["str", "int", "float", "bool"] = "str"
     action: Literal["store", "store_true", "store_false", "append", "BooleanOptionalAction"] = "store"
     default: Value | list[Value] | None = None
     choices: tuple[Value, ...] = ()
-    nargs: Literal["+", "*", "?"] | None = None
+    unconfirmed: tuple[Value, ...] = ()
+    nargs: Literal["+", "*", "?"] | int | None = None
     const: Value | None = None
     required: bool = False
     aliases: tuple[str, ...] = ()
@@ -46,10 +51,18 @@ class Argument(_Facts):
 
 
 class Tool(_Facts):
-    """One command line tool: where it is in the container, and what it takes."""
+    """One command line tool: where it is, and what it takes.
 
-    path: str
+    ``container_path`` is empty where the release's container lacks it; then, and outside a container, it is
+    ``repo_path`` of the clone ``repo`` (a key of ``Release.checkouts``). Without ``repo`` it is a program on PATH.
+    ``needs``: pip requirements that the container does not meet.
+    """
+
+    container_path: str = ""
+    repo: str = ""
+    repo_path: str = ""
     launcher: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     confidence: Confidence
     source: str
     note: str = ""
@@ -62,6 +75,9 @@ class Tool(_Facts):
     def argument(self, flag: str) -> Argument | None:
         if flag in self.arguments:
             return self.arguments[flag]
+        opposite = self.arguments.get(f"--{flag.removeprefix('--no-')}")
+        if opposite is not None and opposite.action == "BooleanOptionalAction":
+            return opposite
         return next((argument for argument in self.arguments.values() if flag in argument.aliases), None)
 
     def accepts(self, flag: str, value: Value) -> bool:
@@ -70,6 +86,13 @@ class Tool(_Facts):
         if argument is None or argument.is_switch:
             return False
         return not argument.choices or value in argument.choices
+
+    def certain(self, flag: str, value: Value | None = None) -> bool:
+        """True if the facts are sure that the tool takes ``flag``, and ``value`` of its choices."""
+        argument = self.argument(flag)
+        if argument is None or argument.confidence in ("medium", "low") or value in argument.unconfirmed:
+            return False
+        return value is None or self.accepts(flag, value)
 
 
 class Source(_Facts):
@@ -82,9 +105,10 @@ class Source(_Facts):
 
 
 class Containers(_Facts):
-    """Images, the recommended one first."""
+    """Images, the recommended one first. ``tensorrt_llm``: those without a server, where the tools run instead."""
 
     triton: tuple[str, ...]
+    tensorrt_llm: tuple[str, ...] = ()
     lmi: tuple[str, ...] = ()
     source: str
 
@@ -96,12 +120,21 @@ class Support(_Facts):
 
 
 class Checkout(_Facts):
-    """A clone that the tools need because the container does not hold it."""
+    """A clone of what a container lacks, at the release's own tag."""
 
     url: str
     tag: str
     folder: str
-    submodules: tuple[str, ...] = ()
+    source: str
+
+
+class Native(_Facts):
+    """What an installation without the container needs: Debian packages, pip requirements, files of requirements."""
+
+    system_packages: tuple[str, ...] = ()
+    pip: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()
+    note: str = ""
     source: str
 
 
@@ -110,6 +143,24 @@ class Download(_Facts):
 
     argv: tuple[str, ...]
     source: str
+
+
+class Setting(_Facts):
+    """An environment variable that the release needs for some profiles.
+
+    ``when`` names fields of a profile, all of which have to hold: a list of values that are meant, or, for
+    ``<field>_above``, a number that has to be exceeded. Without ``when`` every profile needs it.
+    """
+
+    name: str
+    value: str
+    when: dict[str, tuple[Value, ...] | float] = {}
+    why: str
+    source: str
+
+    def applies_to(self, profile: object) -> bool:
+        """True if all of ``when`` holds for the attributes of ``profile``."""
+        return all(_holds(profile, field, wanted) for field, wanted in self.when.items())
 
 
 class Fact(_Facts):
@@ -123,27 +174,20 @@ class Behaviour(_Facts):
     paged_context_fmha_with_fp8_kv: Fact
     fp8_kv_scales_used: Fact
     fp8_kv_block_reuse: Fact
+    fp8_context_fmha_on_ada: Fact
+    fp8_context_fmha_right: Fact
+    container_has_tensorrt_llm: Fact
     fill_template_escapes: Fact
     launch_returns_at_once: Fact
 
 
-class TemplateModel(_Facts):
-    """Variables of one model's ``config.pbtxt``: ``typed`` ones must be filled, ``free`` ones may stay."""
-
-    typed: tuple[str, ...]
-    free: tuple[str, ...] = ()
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        return self.typed + self.free
-
-
 class Templates(_Facts):
-    """The model repository's templates (``inflight_batcher_llm``)."""
+    """Where the model repository's templates are; what is in them: :mod:`playbook.releases.templates`."""
 
-    path: str
+    container_path: str = ""
+    repo: str = ""
+    repo_path: str
     source: str
-    models: dict[str, TemplateModel]
 
 
 class Note(_Facts):
@@ -156,27 +200,47 @@ class Release(_Facts):
 
     name: str = Field(alias="release")
     date: datetime.date
+    branch: str = ""
     source: Source
     containers: Containers
     python: str
     pins: dict[str, str] = {}
     models: dict[str, Support] = {}
-    checkout: Checkout | None = None
+    checkouts: dict[str, Checkout] = {}
+    native: Native | None = None
     download: Download
+    environment: tuple[Setting, ...] = ()
     behaviour: Behaviour
     notes: tuple[Note, ...] = ()
     tools: dict[str, Tool]
-    templates: Templates
+    templates: Templates | None = None
+    llmapi: Templates | None = None
 
     @property
     def image(self) -> str:
-        """The container that builds and serves: engines must be run by the TensorRT that built them."""
+        """The container of the tools. It also serves engines: only the TensorRT that built one can run it."""
+        return (self.containers.tensorrt_llm + self.containers.triton)[0]
+
+    @property
+    def server_image(self) -> str:
+        """The container with the Triton server."""
         return self.containers.triton[0]
+
+    @property
+    def builds_engines(self) -> bool:
+        """False for the releases that have PyTorch's flow only."""
+        return "trtllm-build" in self.tools
+
+    def environment_of(self, profile: object) -> dict[str, str]:
+        """Environment variables that this release needs for ``profile``."""
+        return {setting.name: setting.value for setting in self.environment if setting.applies_to(profile)}
 
     def tool(self, name: str) -> Tool:
         if name not in self.tools:
-            raise UsageError(
-                f"TensorRT-LLM {self.name} has no facts on a tool {name!r}", fix=f"use one of: {', '.join(self.tools)}"
+            raise NotInRelease(
+                f"TensorRT-LLM {self.name} has no facts on a tool {name!r}",
+                why="" if self.builds_engines else "it builds no engines: it has PyTorch's flow only",
+                fix=f"use one of: {', '.join(self.tools)}",
             )
         return self.tools[name]
 
@@ -198,7 +262,7 @@ def load_release(name: str, folder: Path = DATA_DIR) -> Release:
         )
     path = folder / f"{name}.yml"
     try:
-        release = Release.model_validate(_read_yaml(path))
+        release = Release.model_validate(read_yaml(path))
     except (ValidationError, yaml.YAMLError) as error:
         raise PlaybookError(f"{path} is not a valid release file", why=str(error), fix="mend what it names") from error
     if release.name != name:
@@ -206,9 +270,10 @@ def load_release(name: str, folder: Path = DATA_DIR) -> Release:
     return release
 
 
-def _read_yaml(path: Path) -> Any:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser, ten times faster, if there
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+def _holds(profile: object, field: str, wanted: tuple[Value, ...] | float) -> bool:
+    if isinstance(wanted, tuple):
+        return getattr(profile, field) in wanted
+    return bool(getattr(profile, field.removesuffix("_above")) > wanted)
 
 
 def _version_key(name: str) -> list[tuple[int, str]]:

@@ -18,10 +18,13 @@ from playbook.lanes.tensorrt_llm.server import TritonRanks
 from playbook.profile import Profile
 from playbook.recipes import Command, Paths, checked, commands
 from playbook.recipes.install import clone
-from playbook.recipes.run import run
+from playbook.recipes.run import ask
 from playbook.recipes.triton import NOTHING, template_values
 from playbook.recipes.triton import fill as fill_templates
 from playbook.releases import Release, load_release
+from playbook.releases.templates import release_templates
+
+SPECIAL_TOKENS_AT_END = re.compile(r"(<\|\w+\|>)+$")
 
 __all__ = ["TritonRanks", "build", "fill", "generate", "prepare", "quantize", "serve"]
 
@@ -62,7 +65,7 @@ def generate(profile: Profile, engine: Path, prompts: Sequence[str], max_new_tok
     """The engine's answers to ``prompts`` (special tokens included), by run.py on all ranks."""
     release, paths = _setting(profile, root)
     paths = replace(paths, engine=str(engine))
-    asked = checked(release, run(profile, release, paths, prompts=prompts, max_output_len=max_new_tokens))
+    asked = checked(release, [ask(profile, release, paths, prompts=prompts, max_output_len=max_new_tokens)])
     execution = _run(profile, release, asked, paths, writes=_logs(profile, root))[-1]
     answers = printed_answers(execution.output)
     if sorted(answers) != list(range(len(prompts))):
@@ -75,10 +78,13 @@ def generate(profile: Profile, engine: Path, prompts: Sequence[str], max_new_tok
 
 
 def printed_answers(output: str) -> dict[int, str]:
-    """Prompt number -> answer, out of what run.py prints; an answer may span lines and contain quotation marks."""
+    """Prompt number -> answer, out of what run.py prints; an answer may span lines and contain quotation marks.
+
+    run.py decodes special tokens, too: an <|eot_id|> at an answer's end is left out.
+    """
     blocks = re.split(r"^(?=(?:Input|Output) \[Text )", output, flags=re.MULTILINE)
     found = (re.match(r'Output \[Text (\d+)[^\]]*\]: "(.*)"', block, re.DOTALL) for block in blocks)
-    return {int(answer[1]): answer[2] for answer in found if answer}
+    return {int(answer[1]): SPECIAL_TOKENS_AT_END.sub("", answer[2]) for answer in found if answer}
 
 
 def fill(
@@ -90,18 +96,20 @@ def fill(
     """
     release, paths = _setting(profile, root)
     paths = replace(paths, engine=str(engine), repository=str(out))
-    todo = checked(release, fill_templates(profile, release, paths, variables=variables))
-    executions = _run(profile, release, todo, paths, writes=out)
+    *filling, emptying = checked(release, fill_templates(profile, release, paths, variables=variables))
+    executions = _run(profile, release, filling, paths, writes=out)
+    models = release_templates(release.name).models
     for name, values in template_values(profile, release, paths, variables).items():
         config = (out / name / "config.pbtxt").read_text(encoding="utf-8")
-        left = [variable for variable in values if f"${{{variable}}}" in config]
+        filled = [variable for variable, value in values.items() if value and variable not in models[name].uncertain]
+        left = [variable for variable in filled if f"${{{variable}}}" in config]
         if left:
             raise PlaybookError(
                 f"{name}/config.pbtxt still has {', '.join(left)} unfilled",
-                why="the server's parser stops at them",
-                fix=f"read the logs in {_logs(profile, root)}: fill_template.py did not do its work",
+                why="fill_template.py did not do its work; emptied, a number would stop the server's parser",
+                fix=f"read the logs in {_logs(profile, root)}",
             )
-    return executions
+    return executions + _run(profile, release, [emptying], paths, writes=out)
 
 
 def serve(profile: Profile, repository: Path, *, root: Path) -> TritonRanks:
@@ -129,12 +137,10 @@ def _run(profile: Profile, release: Release, todo: list[Command], paths: Paths, 
 
 
 def _make_available(profile: Profile, release: Release, paths: Paths) -> None:
-    """Clone the scripts that the release's container lacks, unless an earlier stage did."""
-    if release.checkout is None:
-        return
-    folder = Path(paths.sources) / release.checkout.folder
-    clone_it, *update_submodules = clone(release, paths)
-    todo = [] if folder.exists() else [clone_it]
-    if not all(any((folder / name).glob("*")) for name in release.checkout.submodules):
-        todo += update_submodules
-    execute_all(todo, paths, _logs(profile, Path(paths.root)), writes=folder)
+    """Clone what the container lacks, unless an earlier stage did; half a clone is removed first."""
+    for command in clone(profile, release, paths):
+        folder = Path(command.argv[-1])
+        if (folder / ".git" / "index").is_file():  # git writes it last
+            continue
+        shutil.rmtree(folder, ignore_errors=True)
+        execute_all([command], paths, _logs(profile, Path(paths.root)), writes=folder)

@@ -1,22 +1,33 @@
-"""Executes a recipe's commands, natively or through docker: shown, streamed, logged, and explained when they fail."""
+"""Executes a recipe's commands, natively or through docker: shown, streamed, logged, and explained when they fail.
 
+``commands.jsonl`` beside the logs keeps one line per executed command: what ran where, when, how long, how it ended.
+"""
+
+import json
 import os
 import shutil
+import subprocess
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
 from playbook.errors import CommandFailed, EnvironmentProblem
 from playbook.lanes.tensorrt_llm.failures import diagnose
+from playbook.lanes.tensorrt_llm.hub import TOKEN
 from playbook.processes import stream_command
 from playbook.recipes.command import HOST, Command, Paths, on_host
 
-KEPT_LINES = 400  # for the diagnosis: a traceback of eight ranks fits
+KEPT_LINES = 5000  # the answers to a dozen prompts fit, and the tracebacks of eight ranks
 SHOWN_LINES = 15
 HIDDEN = "[hidden]"
+RECORD = "commands.jsonl"
+REMOVAL_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -35,21 +46,77 @@ def execute(command: Command, paths: Paths, log_path: Path, *, echo: Callable[[s
     Raises :class:`CommandFailed` with what a known failure means and how to mend it.
     """
     require_program(command)
-    executed = on_host(command, paths)
+    executed = as_executed(command, paths)
     lines: deque[str] = deque(maxlen=KEPT_LINES)
-    started = time.monotonic()
+    account = Account.open(command, executed, log_path)
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    with log_path.open("a", encoding="utf-8") as log:
-        take = _taker(command, lines, log, echo)
-        try:
-            stream_command(
-                executed.argv, env=dict(executed.env), cwd=Path(executed.cwd) if executed.cwd else None, echo=take
-            )
-        except CommandFailed as error:
-            raise explained(command, "\n".join(lines), error.returncode, log_path) from None  # its text has no filter
-    seconds = time.monotonic() - started
+    for sentence in command.left_out:
+        echo(f"left out: {sentence}")
+    returncode: int | None = None
+    try:
+        with log_path.open("a", encoding="utf-8") as log:
+            take = _taker(command, lines, log, echo)
+            cwd = Path(executed.cwd) if executed.cwd else None
+            stream_command(executed.argv, env=dict(executed.env), cwd=cwd, echo=take)
+        returncode = 0
+    except CommandFailed as error:
+        returncode = error.returncode
+        raise explained(command, "\n".join(lines), returncode, log_path) from None  # its text has no filter
+    except BaseException:
+        remove_container(executed)
+        raise
+    finally:
+        seconds = account.close(returncode)
     echo(f"{command.tool}: exit code 0 after {seconds:.1f} s, log in {log_path}")
     return Execution(command, seconds, log_path, "\n".join(lines))
+
+
+@dataclass(frozen=True)
+class Account:
+    """One line of ``commands.jsonl``, written when the command has ended."""
+
+    path: Path
+    entry: Mapping[str, object]
+    began: float
+
+    @classmethod
+    def open(cls, command: Command, executed: Command, log_path: Path) -> "Account":
+        secrets = secret_values(command)
+        entry = {
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "stage": command.stage,
+            "tool": command.tool,
+            "where": command.where,
+            "argv": [redacted(word, secrets) for word in executed.argv],
+            "env": {name: redacted(value, secrets) for name, value in executed.env.items()},
+            "log": log_path.name,
+        }
+        return cls(log_path.with_name(RECORD), entry, time.monotonic())
+
+    def close(self, returncode: int | None) -> float:
+        """Write the line and return the seconds; ``returncode`` None: interrupted."""
+        seconds = time.monotonic() - self.began
+        with self.path.open("a", encoding="utf-8") as record:
+            record.write(json.dumps({**self.entry, "exit_code": returncode, "seconds": round(seconds, 2)}) + "\n")
+        return seconds
+
+
+def as_executed(command: Command, paths: Paths) -> Command:
+    """The command as the host runs it; a container gets a name, so that it can be found and removed."""
+    executed = on_host(command, paths)
+    if command.where == HOST:
+        return executed
+    docker, run, *rest = executed.argv
+    return replace(executed, argv=(docker, run, "--name", f"playbook-{command.stage}-{uuid.uuid4().hex[:12]}", *rest))
+
+
+def remove_container(executed: Command) -> None:
+    """End the container of an interrupted command: where its client had to be killed, it would hold the GPUs on."""
+    if "--name" not in executed.argv:
+        return
+    name = executed.argv[executed.argv.index("--name") + 1]
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(["docker", "rm", "--force", name], check=False, capture_output=True, timeout=REMOVAL_LIMIT_S)
 
 
 def execute_all(commands: Iterable[Command], paths: Paths, log_folder: Path, *, writes: Path) -> list[Execution]:
@@ -113,11 +180,12 @@ def redacted(text: str, secrets: Mapping[str, str]) -> str:
 
 
 def secret_values(command: Command) -> dict[str, str]:
-    return {name: os.environ[name] for name in command.secrets if os.environ.get(name)}
+    """The values that may not be shown, by name: the command's own, and the hub's token in any case."""
+    return {name: os.environ[name] for name in {*command.secrets, TOKEN} if os.environ.get(name)}
 
 
 def _taker(command: Command, lines: deque[str], log: TextIO, echo: Callable[[str], None]) -> Callable[[str], None]:
-    secrets = secret_values(replace(command, secrets=(*command.secrets, "HF_TOKEN")))
+    secrets = secret_values(command)
 
     def take(line: str) -> None:
         clean = redacted(line, secrets)

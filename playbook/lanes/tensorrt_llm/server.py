@@ -4,16 +4,25 @@ import time
 from pathlib import Path
 
 from playbook.errors import CommandFailed, ServerError
-from playbook.lanes.tensorrt_llm.execute import KEPT_LINES, explained, require_program
-from playbook.processes import GuardedProcess, start_guarded
+from playbook.lanes.tensorrt_llm.execute import (
+    KEPT_LINES,
+    Account,
+    as_executed,
+    explained,
+    remove_container,
+    require_program,
+)
+from playbook.processes import GuardedProcess, shell_line, start_guarded
 from playbook.profile import Profile
-from playbook.recipes.command import Paths, on_host
+from playbook.recipes import checked
+from playbook.recipes.command import Paths
 from playbook.recipes.triton import PORTS, launch
 from playbook.releases import Release
 from playbook.serving import LoopbackServer, StopReport, choose_ports
 
 READY_LIMIT_S = 1800.0  # loading 70B onto eight GPUs from a network disk takes minutes
 POLL_S = 1.0
+GRACE_S = 30.0  # for the ranks to end on their own
 STOP_LIMIT_S = 120.0
 
 
@@ -22,8 +31,8 @@ class TritonRanks(LoopbackServer):
 
     def __init__(self, profile: Profile, release: Release, paths: Paths, log_path: Path) -> None:
         self._ports = choose_ports(PORTS)
-        (self._command,) = launch(profile, release, paths, ports=self._ports)
-        self._paths = paths
+        (self._command,) = checked(release, launch(profile, release, paths, ports=self._ports))
+        self._executed = as_executed(self._command, paths)
         self._process: GuardedProcess | None = None
         self.log_path = log_path
         self.ready_s = 0.0
@@ -31,9 +40,16 @@ class TritonRanks(LoopbackServer):
     def start(self) -> None:
         """Start the ranks and wait until every model is ready; a server that ends before that is explained."""
         require_program(self._command)
-        command = on_host(self._command, self._paths)
+        print(f"$ {shell_line(self._executed.argv, env=self._executed.env)}")
         started = time.monotonic()
-        self._process = start_guarded(command.argv, env=dict(command.env), log_path=self.log_path, name="tritonserver")
+        self._account = Account.open(self._command, self._executed, self.log_path)
+        self._process = start_guarded(
+            self._executed.argv,
+            env=dict(self._executed.env),
+            log_path=self.log_path,
+            name="tritonserver",
+            grace_s=GRACE_S,
+        )
         try:
             while not self.ready():
                 if self._process.poll() is not None:
@@ -66,6 +82,8 @@ class TritonRanks(LoopbackServer):
         started = time.monotonic()
         returncode = self._process.stop(STOP_LIMIT_S)
         self._process = None
+        remove_container(self._executed)
+        self._account.close(returncode)
         return StopReport(time.monotonic() - started, returncode)
 
     def _died(self, process: GuardedProcess) -> CommandFailed:

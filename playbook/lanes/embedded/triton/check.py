@@ -92,15 +92,15 @@ def _check_parameters(name: str, config: "ModelConfig") -> list[Finding]:
     defaulted = []
     for key, parameter in sorted(config.parameters.items()):
         variable = PLACEHOLDER.search(parameter.string_value)
-        if variable is None:
+        if parameter.string_value and variable is None:
             continue
         if key in NEEDED_PARAMETERS:
             message = f"parameter {key} is still {parameter.string_value!r}"
-            findings.append(Finding("error", name, message, f"fill {variable[1]}"))
+            findings.append(Finding("error", name, message, f"fill {variable[1] if variable else 'it'}"))
         else:
             defaulted.append(key)
     if defaulted:
-        message = f"{len(defaulted)} parameters are unfilled: the backend takes its defaults: {', '.join(defaulted)}"
+        message = f"{len(defaulted)} parameters are left out: the backend takes its defaults: {', '.join(defaulted)}"
         findings.append(Finding("note", name, message))
     return findings
 

@@ -10,7 +10,8 @@ from string import Template
 
 from playbook.errors import CheckFailed, UsageError
 from playbook.lanes.embedded.triton.check import Finding, check_config, check_repository
-from playbook.lanes.embedded.triton.templates import release_templates, render_templates, template_variables
+from playbook.lanes.embedded.triton.templates import render_templates
+from playbook.releases.templates import emptied_variables, release_templates
 
 __all__ = ["Finding", "ServingOptions", "check_config", "check_repository", "render_templates", "write_repository"]
 
@@ -49,6 +50,7 @@ class ServingOptions:
             "decoupled_mode": self.decoupled,
             "engine_dir": self.engine_dir.resolve(),
             "tokenizer_dir": self.tokenizer_dir.resolve(),
+            "tokenizer_type": "auto",
             "batching_strategy": self.batching_strategy,
             "exclude_input_in_output": self.exclude_input_in_output,
             "max_queue_size": self.max_queue_size,
@@ -75,18 +77,19 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 
 def fill_templates(release: str, values: Mapping[str, str]) -> dict[str, str]:
-    """Filled config.pbtxt of each model. Raises :class:`UsageError` for a variable that no release's template has."""
-    variables = template_variables(release)
+    """Filled config.pbtxt of each model; a variable without a value is emptied where that means its default.
+
+    Raises :class:`UsageError` for a variable that no release's template has.
+    """
     refuse_unknown_variables(release, values)
-    return {
-        name: fill(text, {key: value for key, value in values.items() if key in variables[name]})
-        for name, text in render_templates(release).items()
-    }
+    all_values = {**dict.fromkeys(emptied_variables(), ""), **values}
+    return {name: fill(text, all_values) for name, text in render_templates(release).items()}
 
 
 def refuse_unknown_variables(release: str, values: Mapping[str, str]) -> None:
     """NVIDIA's fill_template.py drops an unknown key silently before 0.19; a typing error would pass unseen."""
-    known = {name for names in template_variables(release).values() for name in names} | set(_course_variables())
+    models = release_templates(release).models.values()
+    known = {name for model in models for name in model.variables} | set(_course_variables())
     for key in values:
         if key not in known:
             near = get_close_matches(key, known, n=1)

@@ -24,9 +24,14 @@ def flag(values: Mapping[str, str], name: str, default: bool) -> bool:
     return word in TRUE
 
 
+def inputs(args: Mapping[str, str]) -> dict[str, str]:
+    """Declared inputs: name -> Triton data type."""
+    return {tensor["name"]: tensor["data_type"] for tensor in json.loads(args["model_config"])["input"]}
+
+
 def outputs(args: Mapping[str, str]) -> dict[str, str]:
     """Declared outputs: name -> Triton data type."""
-    return {output["name"]: output["data_type"] for output in json.loads(args["model_config"])["output"]}
+    return {tensor["name"]: tensor["data_type"] for tensor in json.loads(args["model_config"])["output"]}
 
 
 def arrays(request: Any) -> dict[str, np.ndarray]:

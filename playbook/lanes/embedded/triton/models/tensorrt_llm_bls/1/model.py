@@ -36,6 +36,9 @@ TO_MODEL = {
     "OUT_END_ID": "end_id",
     "OUT_PAD_ID": "pad_id",
 }
+# Before 0.11.0 no model knows of a decoder's own input, and postprocessing takes log-probabilities (0.8.0: must have).
+DECODER = frozenset({"DECODER_INPUT_ID", "REQUEST_DECODER_INPUT_LEN"})
+LOG_PROBS = ("cum_log_probs", "output_log_probs")
 RENAMED = {"top_k": "runtime_top_k", "top_p": "runtime_top_p", "length_penalty": "len_penalty", "stream": "streaming"}
 UNSUPPORTED = ("image", "video", "num_draft_tokens", "use_draft_logits")
 
@@ -52,6 +55,9 @@ class TritonPythonModel:
         self._decoupled = pb_utils.using_decoupled_model_transaction_policy(json.loads(args["model_config"]))
         self._accumulate = stub.flag(parameters, "accumulate_tokens", False)
         self._model = parameters.get("tensorrt_llm_model_name", "tensorrt_llm")
+        has_decoder = "decoder_text_input" in stub.inputs(args)
+        self._prepared = [name for name in TO_MODEL if has_decoder or name not in DECODER]
+        self._log_probs = () if has_decoder else LOG_PROBS
         self._passed = [name for name in stub.outputs(args) if name != "text_output"]
 
     def execute(self, requests: list[Any]) -> list[Any] | None:
@@ -88,7 +94,7 @@ class TritonPythonModel:
         asked = set(request.requested_output_names())
         # Of its own, so that ending this request ends no other with the same id.
         request_id = f"{request.request_id() or 'bls'}.{uuid.uuid4().hex[:8]}"
-        prepared = next(self._call("preprocessing", _renamed(tensors, TO_PREPROCESSING), list(TO_MODEL), request_id))
+        prepared = next(self._call("preprocessing", _renamed(tensors, TO_PREPROCESSING), self._prepared, request_id))
         inputs = {TO_MODEL[name]: value for name, value in prepared.items()}
         for name, value in tensors.items():
             if name not in TO_PREPROCESSING:
@@ -96,7 +102,7 @@ class TritonPythonModel:
         answers = self._call(
             self._model,
             {name: _batched(value) for name, value in inputs.items()},
-            ["output_ids", "sequence_length", *(name for name in self._passed if name in asked)],
+            ["output_ids", "sequence_length", *(name for name in self._passed if name in {*asked, *self._log_probs})],
             request_id,
             decoupled=self._decoupled,
         )
@@ -119,7 +125,9 @@ class TritonPythonModel:
                 key = (_index(answer, "batch_index"), _index(answer, "sequence_index"))
                 kept.setdefault(key, []).extend(ids[0, 0, : length[0, 0]].tolist())
                 ids, length = np.array([[kept[key]]], np.int32), np.array([[len(kept[key])]], np.int32)
-            text = next(self._call("postprocessing", {"TOKENS_BATCH": ids, "SEQUENCE_LENGTH": length}, ["OUTPUT"]))
+            tokens = {"TOKENS_BATCH": ids, "SEQUENCE_LENGTH": length}
+            tokens |= {name.upper(): answer[name] for name in self._log_probs}
+            text = next(self._call("postprocessing", tokens, ["OUTPUT"]))
             yield {"text_output": text["OUTPUT"]} | {name: answer[name] for name in self._passed if name in answer}
 
     def _end(self, request_id: str, answers: Iterator[Tensors]) -> None:

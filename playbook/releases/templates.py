@@ -1,0 +1,185 @@
+"""Reads ``data/triton/<release>.yml``: names, types and wiring of a release's Triton templates, without their text.
+
+``data/triton/variables.yml`` says which variables may be emptied, because the backend takes "" for unset. A further
+release is a further file.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from playbook.errors import NotInRelease, PlaybookError, UsageError
+from playbook.yaml_files import read_yaml
+
+DATA_DIR = Path(__file__).parent / "data" / "triton"
+VARIABLES = "variables.yml"
+VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+# What the typed fields of each kind of queue hold; triton_max_batch_size is in every model.
+QUEUES: dict[str, tuple[str, ...]] = {
+    "": (),
+    "plain": (),
+    "delayed": ("max_queue_delay_microseconds",),
+    "limited": ("max_queue_delay_microseconds", "max_queue_size"),
+}
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TensorSpec(_Facts):
+    """One input or output. ``dims`` leaves out the batch dimension; ``scalar``: the model sees [B], not [B, 1]."""
+
+    name: str
+    type: str
+    dims: tuple[int, ...]
+    optional: bool = False
+    scalar: bool = False
+    ragged: bool = False
+
+    @property
+    def data_type(self) -> str:
+        """As config.pbtxt writes it; a template variable stands for the whole word."""
+        return self.type if self.type.startswith("${") else f"TYPE_{self.type}"
+
+
+class StepSpec(_Facts):
+    """One step of the ensemble: model tensor -> ensemble tensor."""
+
+    model: str
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+
+
+class ModelSpec(_Facts):
+    """What one config.pbtxt of a release declares.
+
+    ``queue``: dynamic batching as Triton does it by itself, with a delay, or with a delay and a limit. ``commented``:
+    variables that stand in comments only. ``uncertain``: variables that the release's own file may have or not.
+    """
+
+    backend: str = ""
+    platform: str = ""
+    decoupled: str = ""
+    queue: Literal["", "plain", "delayed", "limited"] = ""
+    instances: str = ""
+    commented: tuple[str, ...] = ()
+    uncertain: tuple[str, ...] = ()
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    parameters: dict[str, str] = Field(default_factory=dict)
+    steps: tuple[StepSpec, ...] = ()
+
+    @property
+    def typed(self) -> tuple[str, ...]:
+        """Variables of numbers, booleans and data types: one that is left stops the server's parser."""
+        fields = (self.decoupled, self.instances, *(tensor.type for tensor in self.inputs + self.outputs))
+        return _unique("triton_max_batch_size", *QUEUES[self.queue], *_variables(*fields))
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Variables inside strings and comments: one that is left reaches the backend as it stands."""
+        return _unique(*_variables(self.backend, *self.parameters.values()), *self.commented)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        return self.typed + self.free
+
+    def has_input(self, name: str) -> bool:
+        return any(tensor.name == name for tensor in self.inputs)
+
+
+class ReleaseTemplates(_Facts):
+    """The five models of one release, and where their names and types were read.
+
+    ``unasked_outputs``: what tensorrt_llm sends for log-probabilities and logits that a request did not ask for.
+    """
+
+    release: str
+    source: str
+    confidence: Literal["high", "medium", "low"]
+    note: str = ""
+    unasked_outputs: Literal["absent", "zeros"] = "absent"
+    models: dict[str, ModelSpec]
+
+
+class LlmApiModel(_Facts):
+    """Tensors of Triton's LLM-API model, which loads a checkpoint instead of an engine."""
+
+    release: str
+    source: str
+    confidence: Literal["high", "medium", "low"]
+    note: str = ""
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+Facts = TypeVar("Facts", ReleaseTemplates, LlmApiModel)
+
+
+class Emptied(_Facts):
+    """A variable that may be filled with nothing: what the backend does then, and where that was read."""
+
+    means: str
+    source: str
+
+
+def template_releases(folder: Path = DATA_DIR) -> list[str]:
+    """Releases whose templates are known, oldest first."""
+    names = [path.stem for path in folder.glob("*.yml") if path.name != VARIABLES]
+    return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
+
+
+@cache
+def release_templates(release: str, folder: Path = DATA_DIR) -> ReleaseTemplates:
+    """Templates of ``release`` as data. Raises :class:`UsageError` for a release without."""
+    path = folder / f"{release}.yml"
+    if not path.is_file():
+        raise UsageError(
+            f"no Triton templates for TensorRT-LLM {release}",
+            why="their names and types differ between releases, so another release's are not taken instead",
+            fix=f"use one of {', '.join(template_releases(folder))}",
+        )
+    return _facts(ReleaseTemplates, path)
+
+
+@cache
+def llmapi_model(release: str, folder: Path = DATA_DIR) -> LlmApiModel:
+    """Triton's LLM-API model of ``release`` as data. Raises :class:`NotInRelease` for a release without."""
+    path = folder / "llmapi" / f"{release}.yml"
+    if not path.is_file():
+        known = sorted(path.stem for path in path.parent.glob("*.yml"))
+        raise NotInRelease(
+            f"there are no facts on Triton's LLM-API model of TensorRT-LLM {release}",
+            fix=f"use one of {', '.join(known)}",
+        )
+    return _facts(LlmApiModel, path)
+
+
+@cache
+def emptied_variables(folder: Path = DATA_DIR) -> dict[str, Emptied]:
+    """Variables that every release's backend takes for unset when they are empty."""
+    return {name: Emptied.model_validate(facts) for name, facts in read_yaml(folder / VARIABLES).items()}
+
+
+def _facts(kind: type[Facts], path: Path) -> Facts:
+    try:
+        facts = kind.model_validate(read_yaml(path))
+    except (ValidationError, yaml.YAMLError) as error:
+        raise PlaybookError(f"{path} does not describe templates", why=str(error), fix="mend what it names") from error
+    if facts.release != path.stem:
+        raise PlaybookError(f"{path} describes release {facts.release}", fix=f"rename it to {facts.release}.yml")
+    return facts
+
+
+def _variables(*texts: str) -> list[str]:
+    return [name for text in texts for name in VARIABLE.findall(text)]
+
+
+def _unique(*names: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
