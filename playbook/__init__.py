@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from playbook import recipes as recipes
     from playbook.chapter import start as start
     from playbook.chapter import table as table
+    from playbook.check import check_commands as check_commands
     from playbook.cloud import open_cloud as open_cloud
     from playbook.lanes.embedded import numerics as numerics
     from playbook.lanes.embedded.build import describe_compiled as describe_compiled
@@ -42,6 +43,7 @@ _HOME = {
     "EngineLogits": "playbook.lanes.embedded.logits",
     "Sampling": "playbook.lanes.embedded.protocol",
     "build": "playbook.stages",
+    "check_commands": "playbook.check",
     "check_machine": "playbook.preflight",
     "checkpoint_tensors": "playbook.lanes.embedded.checkpoint",
     "describe_compiled": "playbook.lanes.embedded.build",

@@ -1,39 +1,35 @@
 """The `playbook` command line. Exit status: 0 ok, 1 a chapter failed, 2 usage, 3 environment, 130 interrupted."""
 
-import errno
 import json
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
+from playbook.cli_check import check_command
+from playbook.cli_releases import commands_command, explain_command
+from playbook.cli_support import reporting, show_rows
 from playbook.errors import EnvironmentProblem, PlaybookError
-from playbook.notebooks import chapter, chapters, parameters, project_root, read
 
 if TYPE_CHECKING:
     from playbook.runner import ChapterResult
 
-P = ParamSpec("P")
-INTERRUPTED = 130
 CACHES = (".pytest_cache", ".mypy_cache", ".ruff_cache", ".import_linter_cache", "build")
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 ChapterNames = Annotated[list[str] | None, typer.Argument(help="Chapters, such as 02 05; all of them by default.")]
-ProfileOption = Annotated[str, typer.Option(help="local, p5, p5-8b, or your own .yml.")]
+ProfileOption = Annotated[str, typer.Option(help="local, p5, p5-8b, p5-tp4pp2, p5en, g6, or your own .yml.")]
 ReleaseOption = Annotated[str, typer.Option(help="TensorRT-LLM release; the profile's by default.")]
 WorkspaceOption = Annotated[Path | None, typer.Option(help="Artifacts; default $PLAYBOOK_WORKSPACE, else ./workspace.")]
 Values = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="A parameter of the chapters.")]
@@ -41,36 +37,9 @@ Out = Annotated[Path | None, typer.Option(help="Folder of this run; a new one un
 Seconds = Annotated[int | None, typer.Option(min=1, help="Seconds; the default depends on the profile's lane.")]
 
 
-def reporting(command: Callable[P, None]) -> Callable[P, None]:
-    """Show a PlaybookError as what, why and fix, without a traceback, and exit with its status."""
-
-    @wraps(command)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.default_int_handler)
-        try:
-            command(*args, **kwargs)
-        except PlaybookError as error:
-            leave(error)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            leave(EnvironmentProblem(f"the disk is full: {error}", fix="free space, or use --workspace and --out"))
-        except KeyboardInterrupt:
-            typer.echo("interrupted; everything that was started has ended", err=True)
-            sys.exit(INTERRUPTED)
-
-    return wrapper
-
-
 @app.callback()
 def main() -> None:
     """Llama-3 in FP8, step by step: run the course, record its outputs, test it."""
-
-
-def leave(error: PlaybookError) -> NoReturn:
-    typer.echo(str(error), err=True)
-    sys.exit(error.exit_code)
 
 
 @app.command("run")
@@ -88,6 +57,7 @@ def run_command(
     chapter_timeout: Seconds = None,
 ) -> None:
     """Run chapters in order; writes executed notebooks, results.json and report.html."""
+    from playbook.notebooks import project_root
     from playbook.progress import make_progress
     from playbook.report import RunFacts, write_report
     from playbook.runner import new_results, new_run_folder, run
@@ -124,6 +94,8 @@ def run_command(
 @reporting
 def chapters_command() -> None:
     """List the chapters of the course."""
+    from playbook.notebooks import chapters
+
     for item in chapters():
         typer.echo(f"{item.number}  {item.title}")
 
@@ -133,7 +105,10 @@ def chapters_command() -> None:
 def params_command(name: Annotated[str, typer.Argument(metavar="CHAPTER", help="Such as 05.")]) -> None:
     """List a chapter's typed parameters."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
+
+    from playbook.notebooks import chapter, parameters, read
 
     item = chapter(name)
     table = Table("parameter", "type", "default", "meaning", title=f"{item.number} {item.title}", box=None)
@@ -153,6 +128,7 @@ def record_command(
     Without a workspace the chapters before those named run too, in a fresh one.
     """
     from playbook.notebook_checks import static_problems
+    from playbook.notebooks import chapters, read
     from playbook.progress import make_progress
     from playbook.record import record
     from playbook.runner import new_results, run
@@ -185,6 +161,7 @@ def record_command(
 def lab_command(context: typer.Context) -> None:
     """Open JupyterLab on the course; further options go to JupyterLab."""
     from playbook.kernel_env import interactive_environment
+    from playbook.notebooks import chapters, project_root
 
     root = project_root()
     first = chapters()[0].path.relative_to(root)
@@ -214,6 +191,8 @@ def test_command(context: typer.Context) -> None:
 
 def passes(argv: Sequence[str]) -> bool:
     """Show a command, run it in the project's root, and say whether it succeeded."""
+    from playbook.notebooks import project_root
+
     typer.echo(f"$ {shlex.join(argv)}")
     try:
         return subprocess.run(argv, cwd=project_root(), check=False).returncode == 0
@@ -245,24 +224,14 @@ def cost_command(
         show_rows([item.row() for item in account.endpoints])
 
 
-def show_rows(rows: Sequence[dict[str, str]]) -> None:
-    """Print a table, one row per dictionary."""
-    from rich.console import Console
-    from rich.table import Table
-
-    if rows:
-        table = Table(*rows[0], box=None)
-        for row in rows:
-            table.add_row(*(escape(value) for value in row.values()))
-        Console().print(table)
-
-
 @app.command("clean")
 @reporting
 def clean_command(
     everything: Annotated[bool, typer.Option("--all", help="Also .venv and .envs; making them takes minutes.")] = False,
 ) -> None:
     """Remove workspace/, runs/ and caches of this checkout."""
+    from playbook.notebooks import project_root
+
     root = project_root()
     folders = [root / name for name in ("workspace", "runs", *CACHES)]
     for source in ("playbook", "tests", "notebooks"):
@@ -276,6 +245,11 @@ def clean_command(
             shutil.rmtree(folder)
             if folder.parent == root:
                 typer.echo(f"removed {folder.relative_to(root)}/")
+
+
+app.command("commands")(reporting(commands_command))
+app.command("check")(reporting(check_command))
+app.command("explain", context_settings={"ignore_unknown_options": True})(reporting(explain_command))
 
 
 def failure_text(result: "ChapterResult") -> str:

@@ -1,0 +1,41 @@
+"""The checker: what a TensorRT-LLM release would do with anyone's commands, configurations and requests.
+
+A family of rules is a module of :mod:`playbook.check.rules` with a function ``check``.
+"""
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playbook.check.document import Document
+    from playbook.check.finding import Finding
+    from playbook.check.fixing import Family
+
+FAMILIES = ("arguments", "pairs", "defaults", "memory", "templates", "requests", "versions", "lmi", "containers")
+
+
+def check_commands(
+    source: "str | Path | Document", release: str, gpu: str = "", gpus: int | None = None
+) -> "list[Finding]":
+    """The findings in a text, a file or a folder, by file and place.
+
+    ``release``: TensorRT-LLM's; the containers follow from it. ``gpu``: h100, h200, l4, l40s, a100 or a name of
+    profiles/gpus.yaml. What is not given is unknown, and the rules that need it are silent.
+    """
+    from playbook.check.document import Setting, read_document
+    from playbook.check.fixing import findings
+    from playbook.check.machines import gpu_of
+    from playbook.errors import UsageError
+    from playbook.releases import load_release
+
+    setting = Setting(load_release(release), gpu, gpus)
+    if gpu and gpu_of(setting) is None:
+        raise UsageError(f"no facts on a GPU {gpu!r}", fix="use one of: h100, h200, l4, l40s, a100")
+    document = read_document(source) if isinstance(source, str | Path) else source
+    return findings(document, setting, families())
+
+
+def families() -> "list[Family]":
+    """The families of rules."""
+    return [import_module(f"{__name__}.rules.{name}").check for name in FAMILIES]

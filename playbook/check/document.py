@@ -1,0 +1,298 @@
+"""One input with everything in it: commands, configurations, requests, and what they say about the model."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from playbook.check.facts import NOTHING_KNOWN, DocumentFacts, agreed, config_facts, facts_of, stated
+from playbook.check.invocations import Invocation, invocations
+from playbook.check.kinds import FENCES, Kind, kind_of_name, kind_of_text
+from playbook.check.pasted import fences
+from playbook.check.reading import ShellCommand, Word, read_commands
+from playbook.releases import Release
+from playbook.serving_properties import ENVIRONMENT_NAMES, PREFIXES
+
+__all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile", "Request", "Setting", "read_document"]
+
+MOST_FILES = 1_000
+LARGEST_FILE = 1_000_000
+SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
+BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
+MODEL_NAME = re.compile(r"^\s*name\s*:\s*\"([^\"]+)\"", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the text is checked for. ``gpu``: a name of profiles/gpus.yaml, or h100, h200, l4, l40s, a100."""
+
+    release: Release
+    gpu: str = ""
+    gpus: int | None = None
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """One config.pbtxt or config.json; ``line``: where ``text`` begins in ``path``, else in the pasted text."""
+
+    path: str
+    text: str
+    model: str
+    line: int = 1
+
+
+@dataclass(frozen=True)
+class PropertiesFile:
+    """One serving.properties, placed as :class:`ConfigFile`."""
+
+    path: str
+    text: str
+    line: int = 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request to a server. ``fields``: the JSON body, None if there is none or it is no JSON object.
+
+    ``place``: the body as written (the URL if there is no body); ``method`` is empty where curl chooses.
+    """
+
+    url: str
+    fields: Mapping[str, Any] | None
+    place: Word
+    method: str = ""
+    file: str = ""
+
+    def at(self, name: str) -> Word:
+        """Where the field ``name`` stands, the whole body if it does not."""
+        found = self.place.text.find(f'"{name}"')
+        return self.place if found < 0 else self.place.part(found, found + len(name) + 2)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One folder of the host inside a container: ``docker run -v host:inside image``."""
+
+    host: str
+    inside: str
+    image: str
+    word: Word
+
+
+@dataclass(frozen=True)
+class Document:
+    """``facts`` holds for the whole input, :meth:`facts_of` for one invocation and what it reads.
+
+    ``lmi_environment``: settings of an LMI container among environment variables: name -> value, at its place.
+    """
+
+    commands: tuple[ShellCommand, ...] = ()
+    invocations: tuple[Invocation, ...] = ()
+    configs: tuple[ConfigFile, ...] = ()
+    properties: tuple[PropertiesFile, ...] = ()
+    lmi_environment: Mapping[str, Word] = field(default_factory=dict)
+    requests: tuple[Request, ...] = ()
+    images: tuple[Word, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    json_configs: tuple[ConfigFile, ...] = ()
+    file_facts: tuple[DocumentFacts, ...] = ()
+    facts: DocumentFacts = NOTHING_KNOWN
+
+    def of(self, *tools: str) -> list[Invocation]:
+        """The invocations of any of ``tools``, in order."""
+        return [invocation for invocation in self.invocations if invocation.tool in tools]
+
+    def facts_of(self, invocation: Invocation) -> DocumentFacts:
+        """What is known of the checkpoint or engine that ``invocation`` reads or writes."""
+        return facts_of(invocation, self.invocations, self.file_facts)
+
+
+def read_document(source: str | Path, kind: Kind | None = None) -> Document:
+    """A text, a file or a folder. ``kind`` is seen from the name or the text where it is not given."""
+    builder = _Builder()
+    if isinstance(source, str):
+        builder.add(source, kind or kind_of_text(source))
+    elif source.is_dir():
+        for path, name in _files(source):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            builder.add(text, kind_of_name(name) or "shell", file=name)
+    else:
+        text = source.read_text(encoding="utf-8", errors="replace")
+        builder.add(text, kind or kind_of_name(source.name) or kind_of_text(text))
+    return builder.document()
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, str]]:
+    """The files of a folder that the checker reads. Of JSON only config.json: others are anything."""
+    number = 0
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        hidden = any(part.startswith(".") and part != ".env" for part in path.relative_to(folder).parts)
+        kind = kind_of_name(name)
+        if hidden or kind in (None, "request") or not path.is_file() or path.stat().st_size > LARGEST_FILE:
+            continue
+        number += 1
+        if number > MOST_FILES:
+            return
+        yield path, name
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.commands: list[ShellCommand] = []
+        self.configs: list[ConfigFile] = []
+        self.properties: list[PropertiesFile] = []
+        self.requests: list[Request] = []
+        self.environment: dict[str, Word] = {}
+        self.json_configs: list[ConfigFile] = []
+        self.file_facts: list[DocumentFacts] = []
+
+    def add(self, text: str, kind: Kind, *, file: str = "", word: Word | None = None, name: str = "") -> None:
+        """One text; ``word`` is its place where it is a part of another, ``name`` how it is called there."""
+        whole = word or _whole(text)
+        if kind == "config.pbtxt":
+            self.configs.append(ConfigFile(file, text, _model_of(file or name, text), whole.line))
+        elif kind == "serving.properties":
+            self.properties.append(PropertiesFile(file, text, whole.line))
+        elif kind == "environment":
+            self.add_environment(whole)
+        elif kind == "request":
+            self.requests.append(Request("", _json_object(text), whole, file=file))
+        elif kind == "config.json":
+            self.json_configs.append(ConfigFile(file, text, _model_of(file or name, ""), whole.line))
+            self.file_facts.append(config_facts(text))
+        else:
+            self.add_shell(text, file)
+
+    def add_shell(self, text: str, file: str) -> None:
+        commands = read_commands(text, file)
+        self.commands += commands
+        for command in commands:
+            self.add_written(command)
+            if command.words[:1] and command.words[0].text != "export":
+                continue
+            for word in command.assignments or command.words[1:]:
+                self.add_variable(word)
+        for block in fences(text):
+            inside = text[block.start : block.end]
+            kind = FENCES.get(block.language) or (kind_of_text(inside) if block.language in ("", "text") else "shell")
+            if kind != "shell":
+                line = text.count("\n", 0, block.start) + 1
+                self.add(inside, kind, file=file, word=_whole(inside, line))
+
+    def add_written(self, command: ShellCommand) -> None:
+        """``cat > serving.properties <<EOF``."""
+        bodies = [redirect.target for redirect in command.redirects if redirect.operator == "<<"]
+        if not bodies or not command.words or command.words[0].text not in ("cat", "tee", "sudo"):
+            return
+        names = [redirect.target.text for redirect in command.redirects if redirect.operator in (">", ">>", ">|")]
+        for name in [*names, *(word.text for word in command.words[1:])]:
+            kind = kind_of_name(name)
+            if kind not in (None, "shell", "config.json"):
+                self.add(bodies[0].text, kind, file=command.file, word=bodies[0], name=name)
+
+    def add_environment(self, whole: Word) -> None:
+        """Lines of NAME=value, or a JSON object."""
+        content = _json_object(whole.text)
+        if content is not None:
+            for key, value in content.items():
+                start = whole.text.find(f'"{key}"')
+                self.add_value(key, Word(str(value), *_start(whole.part(max(start, 0)))))
+            return
+        position = 0
+        for line in whole.text.split("\n"):
+            match = re.match(r"\s*(?:export\s+|-e\s+)?(?=[A-Za-z_]\w*=)", line)
+            if match:
+                self.add_variable(whole.part(position + match.end(), position + len(line.rstrip())))
+            position += len(line) + 1
+
+    def add_variable(self, word: Word) -> None:
+        name, sign, value = word.text.partition("=")
+        if sign:
+            self.add_value(name, word.part(len(name) + 1) if value else Word("", word.line, word.column))
+
+    def add_value(self, name: str, value: Word) -> None:
+        if name in ENVIRONMENT_NAMES or name.startswith(tuple(PREFIXES)):
+            self.environment[name] = value
+
+    def document(self) -> Document:
+        found = invocations(self.commands)
+        images: list[Word] = []
+        mounts: list[Mount] = []
+        for docker in (one for one in found if one.tool == "docker"):
+            operands = docker.positional
+            if len(operands) > 1 and operands[0].text in ("run", "create", "pull"):
+                images.append(operands[1])
+                mounts += _mounts(docker, operands[1].text)
+                for word in docker.values("-e", "--env"):
+                    self.add_variable(word)
+        requests = [request for one in found if one.tool == "curl" and (request := _request(one))]
+        return Document(
+            commands=tuple(self.commands),
+            invocations=tuple(found),
+            configs=tuple(self.configs),
+            properties=tuple(self.properties),
+            lmi_environment=self.environment,
+            requests=(*self.requests, *requests),
+            images=tuple(images),
+            mounts=tuple(mounts),
+            json_configs=tuple(self.json_configs),
+            file_facts=tuple(self.file_facts),
+            facts=agreed([*map(stated, found), *self.file_facts]),
+        )
+
+
+def _whole(text: str, first_line: int = 1) -> Word:
+    places = tuple(
+        (number, column)
+        for number, line in enumerate(text.split("\n"), first_line)
+        for column in range(1, len(line) + 2)
+    )
+    return Word(text, first_line, 1, places[: len(text)])
+
+
+def _start(word: Word) -> tuple[int, int]:
+    return word.line, word.column
+
+
+def _model_of(path: str, text: str) -> str:
+    """A model is called as its folder; a pasted one as it calls itself."""
+    parent = Path(path).parent.name
+    named = MODEL_NAME.search(text)
+    return parent or (named[1] if named else "")
+
+
+def _json_object(text: str) -> dict[str, Any] | None:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _request(curl: Invocation) -> Request | None:
+    urls = [*curl.values("--url"), *curl.positional]
+    if not urls:
+        return None
+    bodies = [word for word in curl.values(*BODY_FLAGS) if not word.text.startswith("@")]
+    if any(word.text == "@-" for word in curl.values(*BODY_FLAGS)):
+        bodies += [one.target for one in curl.command.redirects if one.operator in ("<<", "<<<")]
+    if not bodies and not SERVER_PATH.search(urls[0].text):
+        return None
+    fields = _json_object(bodies[0].text) if bodies else None
+    place = bodies[0] if bodies else urls[0]
+    return Request(urls[0].text, fields, place, curl.value("-X", "--request") or "", curl.command.file)
+
+
+def _mounts(docker: Invocation, image: str) -> Iterator[Mount]:
+    for word in docker.values("-v", "--volume"):
+        host, sign, inside = word.text.partition(":")
+        yield Mount(host, inside.partition(":")[0] if sign else host, image, word)
+    for word in docker.values("--mount"):
+        parts = dict(part.partition("=")[::2] for part in word.text.split(","))
+        host = parts.get("source") or parts.get("src") or ""
+        inside = parts.get("target") or parts.get("destination") or parts.get("dst") or ""
+        if inside:
+            yield Mount(host, inside, image, word)

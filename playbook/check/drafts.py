@@ -1,0 +1,61 @@
+"""What a rule hands in: a finding in the making, and the edits that mend its command."""
+
+from dataclasses import dataclass
+
+from playbook.check.finding import Severity
+from playbook.check.invocations import Invocation
+from playbook.check.words import Word
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Takes a flag out, with its values."""
+
+    flag: str
+
+
+@dataclass(frozen=True)
+class Put:
+    """Sets a flag, or adds it; without ``value`` it is a bare switch."""
+
+    flag: str
+    value: str | None = None
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Replaces one word of the command: an image, a path, a URL, a misspelt flag."""
+
+    old: Word
+    new: str
+
+
+@dataclass(frozen=True)
+class Insert:
+    """Puts words in front of another: a launcher."""
+
+    before: Word
+    words: tuple[str, ...]
+
+
+Edit = Drop | Put | Swap | Insert
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One finding of a rule at ``place``. The fix is the command of ``invocation`` with ``edits``, or ``action``.
+
+    All edits of one invocation go into one corrected command: see :mod:`playbook.check.fixing`.
+    ``file``: where it stands if there is no invocation.
+    """
+
+    rule: str
+    severity: Severity
+    place: Word
+    message: str
+    why: str
+    source: str
+    edits: tuple[Edit, ...] = ()
+    action: str = ""
+    invocation: Invocation | None = None
+    file: str = ""

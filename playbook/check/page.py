@@ -1,0 +1,186 @@
+"""docs/checks.md: every rule with an example from the corpus: ``python -m playbook.check.page > docs/checks.md``."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from playbook.check import FAMILIES
+from playbook.check.examples import Snippet, snippets
+from playbook.check.finding import Finding
+from playbook.check.logs import signs
+from playbook.check.rulebook import RuleText, rule_texts
+from playbook.yaml_files import read_yaml
+
+IN_CODE = Path(__file__).with_suffix(".yml")  # the rules whose texts are no data
+MOST_LINES = 16
+AROUND = 4
+PAIN = re.compile(r" \(pains? [\d, and]+\)")  # a row of the list that the corpus was written from
+
+HEAD = """# What the checker finds
+
+`playbook check --release R [--gpu h100] [--gpus 8] [--json] FILE|DIR|-` reads a script or anything pasted, a
+config.pbtxt, serving.properties, LMI's variables, a request or a folder, and says what TensorRT-LLM R would do with it.
+It runs nothing. `playbook check --log FILE` reads the output of a tool that failed. Exit status: 1 for an error, 0
+without one, 2 for input that cannot be used.
+
+**error**: the tool refuses, or its result is wrong. **warning**: silently not what was meant, or not certain.
+**info**: good to know. What the text does not tell is unknown, and a rule that needs it is silent: without `--gpu` and
+`--gpus` there is no word on memory or hardware. *Words in italics* stand for what the text holds.
+
+This page is made from the rules and from `tests/corpus` by `python -m playbook.check.page > docs/checks.md`; a test
+keeps them equal.
+"""
+TITLES = {
+    "arguments": "Arguments",
+    "pairs": "Flags, checkpoint and GPU that must fit together",
+    "defaults": "Defaults that bite",
+    "memory": "Memory",
+    "templates": "Triton's model repository",
+    "requests": "Requests",
+    "versions": "One release for everything",
+    "lmi": "LMI",
+    "containers": "Containers",
+}
+LOGS = """## Logs
+
+What `playbook check --log` knows, the more specific first; the first that matches counts.
+
+| Finding | What happened | What to do | Source |
+|---|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule as the page tells it. ``severity`` has the releases where they differ."""
+
+    id: str
+    severity: str
+    what: tuple[str, ...]
+    why: tuple[str, ...]
+    source: tuple[str, ...] = ()
+
+
+def page() -> str:
+    known = {family: _rules(family) for family in FAMILIES}
+    contents = [f"- [{TITLES[family]}](#{_anchor(TITLES[family])})" for family in FAMILIES]
+    parts = [HEAD, "\n".join([*contents, "- [Logs](#logs)"])]
+    for family, rules in known.items():
+        parts += [f"## {TITLES[family]}", *map(_entry, rules)]
+    rows = [f"| `{one.rule}` | {_cell(one.cause)} | {_cell(one.fix)} | {_cell(one.source)} |" for one in signs()]
+    return "\n\n".join(parts) + "\n\n" + LOGS + "\n".join(rows) + "\n"
+
+
+def rule_ids() -> list[str]:
+    """The ids of all rules."""
+    return [rule.id for family in FAMILIES for rule in _rules(family)]
+
+
+def _rules(family: str) -> list[Rule]:
+    in_code = read_yaml(IN_CODE).get(family)
+    if in_code:
+        return [Rule(id_, one["severity"], (one["what"],), (one["why"],)) for id_, one in in_code.items()]
+    texts: dict[str, list[RuleText]] = {}
+    for name, entries in rule_texts(family).items():  # what a rule says of one form is named "rule form"
+        texts.setdefault(name.partition(" ")[0], []).extend(entries)
+    return [_of_texts(id_, entries) for id_, entries in texts.items()]
+
+
+def _of_texts(id_: str, texts: list[RuleText]) -> Rule:
+    severities = {f"{text.severity}{_range(text)}" for text in texts}
+    return Rule(
+        id_,
+        ", ".join(sorted(severities)),
+        _unique(_template(text.message) for text in texts),
+        _unique(_template(text.why) for text in texts),
+        _unique(text.source for text in texts),
+    )
+
+
+def _range(text: RuleText) -> str:
+    if text.since and text.until:
+        return f" in {text.since} to {text.until}"
+    return f" from {text.since} on" if text.since else f" up to {text.until}" if text.until else ""
+
+
+def _entry(rule: Rule) -> str:
+    example, finding = _example(rule.id)
+    source = "; ".join(rule.source) or finding.source
+    what = "\n".join(f"- {_sentence(text)}" for text in rule.what) if len(rule.what) > 1 else _sentence(rule.what[0])
+    why = f"Why: {_sentence('; or '.join(text.rstrip('.') for text in rule.why))}"
+    return "\n\n".join(
+        [
+            f"### `{rule.id}`",
+            f"**{rule.severity}**",
+            what,
+            why,
+            *_shown(example, finding),
+            f"Source: {_escaped(source)}",
+        ]
+    )
+
+
+def _example(id_: str) -> tuple[Snippet, Finding]:
+    """The shortest snippet in which the rule is found."""
+    fitting = [one for one in snippets() if any(expected["rule"] == id_ for expected in one.findings)]
+    snippet = min(fitting, key=lambda one: len(one.text) or sum(len(text) for _, text in one.files))
+    return snippet, next(finding for finding in snippet.check() if finding.rule == id_)
+
+
+def _shown(snippet: Snippet, finding: Finding) -> Iterator[str]:
+    machine = f" --gpu {snippet.gpu}" if snippet.gpu else ""
+    machine += f" --gpus {snippet.gpus}" if snippet.gpus else ""
+    about = PAIN.sub("", snippet.about)
+    yield f"Example, `--release {snippet.release}{machine}`: {_escaped(about)}"
+    yield _block(_part(dict(snippet.files).get(finding.file, snippet.text), finding.line))
+    place = f"{finding.file}:{finding.line}:{finding.column}".lstrip(":")
+    yield f"> {place}: **{finding.severity}** {_escaped(finding.message)}"
+    if finding.fix.kind == "command":
+        yield "Fix:"
+        yield _block(finding.fix.text)
+    else:
+        yield f"Fix: {_escaped(finding.fix.text)}"
+
+
+def _part(text: str, line: int) -> str:
+    """The whole text, or what stands around ``line``."""
+    lines = text.rstrip("\n").split("\n")
+    if len(lines) <= MOST_LINES:
+        return "\n".join(lines)
+    start, end = max(0, line - 1 - AROUND), line + AROUND
+    return "\n".join([*(["..."] if start else []), *lines[start:end], *(["..."] if end < len(lines) else [])])
+
+
+def _block(text: str) -> str:
+    fence = "````" if "```" in text else "```"
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def _template(text: str) -> str:
+    parts = re.split(r"\{(\w+)\}", text.replace("{{", "{").replace("}}", "}"))
+    return "".join(f"*{part.replace('_', ' ')}*" if number % 2 else _escaped(part) for number, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([<*|])", r"\\\1", " ".join(text.split()))
+
+
+def _cell(text: str) -> str:
+    return _escaped(text)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _unique(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(texts))
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
+
+
+if __name__ == "__main__":
+    print(page(), end="")

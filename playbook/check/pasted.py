@@ -1,0 +1,162 @@
+"""Makes pasted text fit for a shell reader, character by character, so that every place stays what it was.
+
+Web pages, terminals, notebooks and Markdown put things around commands that no shell takes: prompts, fences, footnote
+marks, typographic quotes, ``<placeholders>``. The mask has them replaced by characters of the same number.
+"""
+
+import re
+from dataclasses import dataclass
+
+SHELLS = frozenset({"", "bash", "sh", "shell", "zsh", "console", "terminal", "shell-session", "shellsession", "text"})
+COMMANDS = (
+    r"(?:sudo |time |nohup )?(?:(?:\S*/)?python3? \S|(?:\./|/)?\S*\.(?:py|sh)\b|trtllm-\w|docker |mpirun |curl |git "
+    r"|pip3? |cp |cd |apt(?:-get)? |huggingface-cli |hf |tritonserver |export |bash |mkdir )"
+)
+FENCE = re.compile(r"[ \t>]*(`{3,}|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
+FOOTNOTE = re.compile(r"\\((?:[ \t]*\\?[*†‡¹²³]+)+[ \t]*|[ \t]+(?:#.*)?)$")
+COMMENT = re.compile(r"(?<=\s)#[^'\"]*$")
+LONE_FOOTNOTE = re.compile(r"(?<=\s)(\\?(?:\*{2,}|[†‡¹²³]+))[ \t]*$|^\s*--\S.*\s(\*)[ \t]*$")
+FLAG_LINE = re.compile(r"\s*[-–—−]{1,2}[A-Za-z]")
+GOES_ON = re.compile(r"(?:\\|[|&;(]|&&)\s*$")
+PROMPT = re.compile(
+    r"\s*(?:\([\w.-]+\)[ \t]*)?(?:[\w.-]+@[\w.-]+(?:[: ][^\s$#]*)?|\[[^\]\n@]{1,80}@[^\]\n]{1,200}\]|(?:ba)?sh-[\d.]+)"
+    r"[ \t]?[$#][ \t]+|\s*(?:\([\w.-]+\)[ \t]*)?\$[ \t]+"
+)
+ROOT_PROMPT = re.compile(rf"^[ \t]*#[ \t]+(?={COMMANDS})", re.MULTILINE)
+BARE_COMMAND = re.compile(rf"^[ \t]*(?:[A-Z_]+=\S+ )*{COMMANDS}", re.MULTILINE)
+NOTEBOOK_MAGIC = re.compile(r"\s*%%(?:bash|sh|script)\b.*")
+NOTEBOOK_MARK = re.compile(r"\s*[!%](?=[a-z./])")
+PYTHON_PROMPT = re.compile(r"\s*(?:>>>|\.\.\.)(?:\s|$)(?!.*\\$).*")
+ELISION = re.compile(r"(?<=\s)(?:\.{3}|…)(?=\s|$)")
+PLACEHOLDER = re.compile(r"(?<![<\w])<(?=[A-Za-z_/])[^<>\n|;&\"'`$]{0,80}(?<![ \t])>")
+DOUBLE_QUOTES = re.compile(r"[“”„][^“”„]{0,2000}[“”]")
+SINGLE_QUOTES = re.compile(r"(?<!\w)[‘’‚][^‘’‚]{0,4000}[‘’](?!\w)")
+BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\r": " ", "\v": " ", "\f": " ", "\ufeff": " ", "\u200b": " "})
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of Markdown: its language and where it begins and ends."""
+
+    language: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Pasted:
+    """``mask`` is as long as the text. ``cuts``: start and end of what a shell would stumble on."""
+
+    mask: str
+    cuts: dict[int, int]
+
+
+def prepare(text: str) -> Pasted:
+    """The mask of ``text``: what it means as shell input."""
+    mask = _typographic(text.replace("\\\r\n", " \\\n").translate(BLANKS))
+    mask = PLACEHOLDER.sub(lambda match: "x" * len(match[0]), mask)
+    mask = _only_shell(mask, fences(text))
+    if not BARE_COMMAND.search(mask):
+        mask = ROOT_PROMPT.sub(_blank, mask)
+    lines = _without_prompts(mask.split("\n"))
+    return _join(lines)
+
+
+def fences(text: str) -> list[Block]:
+    """The fenced blocks of ``text``, the last one perhaps without its end."""
+    blocks: list[Block] = []
+    opened = ""
+    language, start, position = "", 0, 0
+    for line in text.split("\n"):
+        match = FENCE.match(line)
+        if match and not opened:
+            opened, language, start = match[1], match[2].lower(), position + len(line) + 1
+        elif match and match[1].startswith(opened) and not match[2]:
+            blocks.append(Block(language, start, position))
+            opened = ""
+        position += len(line) + 1
+    if opened and start <= len(text):
+        blocks.append(Block(language, start, len(text)))
+    return blocks
+
+
+def _typographic(text: str) -> str:
+    """Typographic quotes that come in pairs do what plain ones would."""
+    text = SINGLE_QUOTES.sub(lambda match: f"'{match[0][1:-1]}'", text)
+    return DOUBLE_QUOTES.sub(lambda match: f'"{match[0][1:-1]}"', text)
+
+
+def _only_shell(mask: str, blocks: list[Block]) -> str:
+    if not blocks:
+        return mask
+    parts: list[str] = []
+    end = 0
+    for block in blocks:
+        inside = mask[block.start : block.end]
+        if block.language in ("python", "py", "ipython"):
+            inside = "\n".join(line if NOTEBOOK_MARK.match(line) else " " * len(line) for line in inside.split("\n"))
+        elif block.language not in SHELLS:
+            inside = _blanked(inside)
+        parts += [_blanked(mask[end : block.start]), inside]
+        end = block.end
+    return "".join(parts) + _blanked(mask[end:])
+
+
+def _without_prompts(lines: list[str]) -> list[str]:
+    cleaned: list[str] = []
+    continued = False
+    for line in lines:
+        if NOTEBOOK_MAGIC.match(line) or PYTHON_PROMPT.match(line) or line.strip() == "...":
+            line = " " * len(line)
+        line = NOTEBOOK_MARK.sub(_blank, line, count=1) if NOTEBOOK_MARK.match(line) else line
+        if match := PROMPT.match(line):
+            line = " " * match.end() + line[match.end() :]
+        elif continued and line.lstrip().startswith("> "):
+            line = line.replace(">", " ", 1)
+        cleaned.append(ELISION.sub(_blank, line))
+        continued = line.rstrip().endswith("\\")
+    return cleaned
+
+
+def _join(lines: list[str]) -> Pasted:
+    """Lines that belong together although a shell would end the command between them."""
+    cuts: dict[int, int] = {}
+    joined: list[str] = []
+    position = 0
+    previous = ""
+    for number, line in enumerate(lines):
+        following = lines[number + 1] if number + 1 < len(lines) else ""
+        end = "\n" if number + 1 < len(lines) else ""
+        flags_follow = FLAG_LINE.match(following) is not None
+        comment = line.lstrip().startswith("#")
+        stripped = line.rstrip()
+        if comment and previous.endswith("\\") and (flags_follow or stripped.endswith("\\")):
+            cuts[position + len(line) - len(line.lstrip())] = position + len(stripped)
+            line, end = " " * len(line), " "
+            stripped = previous
+        elif match := FOOTNOTE.search(line):
+            cuts[position + match.start(1)] = position + match.end(1)
+            line, end = line[: match.start()] + " " * (len(line) - match.start()), " " if end else ""
+            stripped = "\\"
+        else:
+            if match := LONE_FOOTNOTE.search(line):
+                index = match.lastindex or 1
+                cuts[position + match.start(index)] = position + match.end(index)
+                line = line[: match.start(index)] + " " * (len(line) - match.start(index))
+            if flags_follow and stripped and not comment and not GOES_ON.search(line):
+                match = COMMENT.search(line)
+                start = match.start() if match else len(line)
+                cuts[position + start] = position + len(line)
+                line, end = line[:start] + " " * (len(line) - start), " "
+        joined.append(line + end)
+        position += len(line) + len(end)
+        previous = stripped
+    return Pasted("".join(joined), cuts)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return _blanked(match[0])
+
+
+def _blanked(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)

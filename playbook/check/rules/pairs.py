@@ -1,0 +1,295 @@
+"""What must hold between arguments, checkpoint and GPU: the table in ``pairs.yml``, and the ranks."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import PurePosixPath
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from playbook.check.document import Document, DocumentFacts, Setting
+from playbook.check.drafts import Draft, Drop, Edit, Put
+from playbook.check.grouping import Given
+from playbook.check.invocations import Invocation
+from playbook.check.machines import gpu_of
+from playbook.check.programs import RANKS
+from playbook.check.rulebook import drafts, rule_data
+from playbook.check.rules.arguments import is_checked, missing
+from playbook.check.words import Word
+from playbook.releases import Release, Tool, known_releases
+
+FAMILY = "pairs"
+BUILD = "trtllm-build"
+HEADS = {"8b": 32, "70b": 64, "405b": 128}  # attention heads, config.json of the models
+SWITCH_ON = "switch on"
+LAUNCHERS = ("mpirun", "mpiexec", "srun")
+
+
+class Pair(BaseModel):
+    """One entry of the table; the file's head says what its parts mean."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rule: str
+    tool: str
+    since: str = ""
+    until: str = ""
+    at: str = ""
+    when: dict[str, tuple[str | int, ...] | int]
+    put: dict[str, str] = {}
+    drop: tuple[str, ...] = ()
+    quantize: dict[str, str] = Field({}, description="edits of the command that made the checkpoint")
+
+    def in_range(self, release: str, names: list[str]) -> bool:
+        since = names.index(self.since) if self.since else 0
+        until = names.index(self.until) if self.until else len(names)
+        return since <= names.index(release) <= until
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known around one command."""
+
+    invocation: Invocation
+    tool: Tool
+    facts: DocumentFacts
+    arch: str
+
+    def holds(self, key: str, wanted: tuple[str | int, ...] | int) -> bool:
+        name, _, how = key.partition(" ")
+        if name == "effective":
+            return self.effective(how) in _texts(wanted)
+        if name.startswith("-"):
+            return self.written(name) & _texts(wanted) != set()
+        value = self.fact(name)
+        if value in ("", None):
+            return False
+        if how == "above":
+            return isinstance(value, int) and isinstance(wanted, int) and value > wanted
+        return (str(value) in _texts(wanted)) != (how == "not")
+
+    def fact(self, name: str) -> str | int | None:
+        if name == "arch":
+            return self.arch
+        if name == "max_batch_size":
+            return _number(self.invocation.value("--max_batch_size"))
+        value: str | int | None = getattr(self.facts, name)
+        return value
+
+    def written(self, flag: str) -> set[str]:
+        """What may stand in the table for how ``flag`` is written."""
+        argument, value = self.tool.argument(flag), self.invocation.value(flag)
+        if value is None:
+            return {"absent"}
+        if argument is None:
+            return set()
+        if argument.is_switch:
+            return {"switch", "given"}
+        if not value or not self.tool.accepts(flag, value):
+            return set()
+        return {value} if value == "disable" else {value, "given"}
+
+    def effective(self, flag: str) -> str:
+        argument, value = self.tool.argument(flag), self.invocation.value(flag)
+        return "" if argument is None else str(argument.default) if value is None else value
+
+
+def check(document: Document, setting: Setting) -> Iterator[Draft]:
+    """All pairs of the table, the divided heads and the number of ranks."""
+    gpu = gpu_of(setting)
+    for invocation in document.invocations:
+        if is_checked(invocation, setting.release) and not missing(invocation, setting.release):
+            facts = document.facts_of(invocation)
+            tool = setting.release.tools[invocation.tool]
+            known = Known(invocation, tool, facts, gpu.architecture if gpu else "")
+            yield from _table(document, setting, known)
+            yield from _heads(setting.release, known)
+            yield from _fixed_ranks(document, setting.release, invocation)
+            yield from _ranks(setting.release, known)
+
+
+def _table(document: Document, setting: Setting, known: Known) -> Iterator[Draft]:
+    found: set[tuple[str, Word]] = set()
+    invocation, release = known.invocation, setting.release
+    names = known_releases()
+    for pair in _pairs():
+        if pair.tool != invocation.tool or not pair.in_range(release.name, names):
+            continue
+        if not all(known.holds(key, wanted) for key, wanted in pair.when.items()):
+            continue
+        given = invocation.find(pair.at)
+        place = given.word if given else invocation.path
+        if (pair.rule, place) in found:
+            continue
+        found.add((pair.rule, place))
+        edited, edits = invocation, _edits(known.tool, pair)
+        maker = checkpoint_maker(document, invocation)
+        if pair.quantize and maker:
+            edited, edits = maker, tuple(Put(flag, value) for flag, value in pair.quantize.items())
+        yield from drafts(
+            FAMILY,
+            release.name,
+            pair.rule,
+            place,
+            edits=edits,
+            invocation=edited,
+            flag=pair.at,
+            value=invocation.value(pair.at),
+            weights=known.facts.weights,
+            kv_cache=known.facts.kv_cache,
+            arch=known.arch,
+            gpu=setting.gpu,
+        )
+
+
+def checkpoint_maker(document: Document, build: Invocation) -> Invocation | None:
+    """The quantize.py of the text that wrote the checkpoint of ``build``, if there is one."""
+    folder = build.value("--checkpoint_dir")
+    makers = [one for one in document.of("quantize.py") if one.value("--output_dir") == folder]
+    everything = makers or document.of("quantize.py")
+    return everything[-1] if build.tool == BUILD and everything else None
+
+
+def _edits(tool: Tool, pair: Pair) -> tuple[Edit, ...]:
+    edits: list[Edit] = [Drop(flag) for flag in pair.drop]
+    for flag, value in pair.put.items():
+        argument = tool.argument(flag)
+        switch = argument is not None and argument.is_switch
+        edits.append(Put(flag, None if switch else "enable" if value == SWITCH_ON else value))
+    return tuple(edits)
+
+
+def _heads(release: Release, known: Known) -> Iterator[Draft]:
+    """heads-not-divided."""
+    invocation, model = known.invocation, known.facts.model
+    given = invocation.find("--tp_size", "--inference_tensor_parallel", "--tensor_parallel_size")
+    heads = HEADS.get(model.rpartition("-")[2]) if model.startswith("llama-3") else None
+    tp = _number(given.values[0].text if given and given.values else None)
+    if given is None or not heads or not tp or heads % tp == 0:
+        return
+    divisors = [number for number in range(1, tp) if heads % number == 0]
+    yield from drafts(
+        FAMILY,
+        release.name,
+        "heads-not-divided",
+        given.word,
+        edits=(Put(given.name, str(divisors[-1])),),
+        invocation=invocation,
+        tool=invocation.tool,
+        flag=given.name,
+        tp=tp,
+        heads=heads,
+        model=model,
+        divisors=", ".join(str(number) for number in (1, 2, 4, 8)),
+    )
+
+
+def _fixed_ranks(document: Document, release: Release, invocation: Invocation) -> Iterator[Draft]:
+    """ranks-fixed-by-checkpoint: of the releases whose trtllm-build takes the ranks too."""
+    if invocation.tool != BUILD:
+        return
+    others = tuple(given for given in invocation.given if given.name not in ("--tp_size", "--pp_size"))
+    facts = document.facts_of(replace(invocation, given=others))
+    for flag, known in (("--tp_size", facts.tp), ("--pp_size", facts.pp)):
+        given = invocation.find(flag)
+        value = _number(invocation.value(flag))
+        if given and known and value and known != value and release.tools[BUILD].has(flag):
+            yield from drafts(
+                FAMILY,
+                release.name,
+                "ranks-fixed-by-checkpoint",
+                given.word,
+                edits=(Drop(flag),),
+                invocation=invocation,
+                flag=flag,
+                value=value,
+                known=known,
+            )
+
+
+def _ranks(release: Release, known: Known) -> Iterator[Draft]:
+    """ranks-not-tp-pp."""
+    invocation, world = known.invocation, engine_world(known.facts, release)
+    started = started_ranks(invocation)
+    if world is None or started is None or started.number == world:
+        return
+    yield from drafts(
+        FAMILY,
+        release.name,
+        "ranks-not-tp-pp",
+        started.place,
+        edits=(Put(started.flag, str(world)),),
+        invocation=started.by(invocation),
+        tool=invocation.tool,
+        ranks=started.number,
+        world=world,
+        tp=known.facts.tp,
+        pp=known.facts.pp,
+    )
+
+
+@dataclass(frozen=True)
+class Started:
+    """The number of ranks as a command says it: by ``flag`` of its own, or of the launcher in front."""
+
+    number: int
+    flag: str
+    place: Word
+
+    def by(self, invocation: Invocation) -> Invocation:
+        """The command that ``flag`` belongs to."""
+        if invocation.has(self.flag):
+            return invocation
+        words = invocation.launcher
+        return replace(invocation, tool=LAUNCHERS[0], path=words[0], arguments=words[1:], given=_launcher(words))
+
+
+def started_ranks(invocation: Invocation) -> Started | None:
+    """How many ranks an engine is started on, where the command says it in so many words."""
+    if invocation.tool == "launch_triton_server.py" and not orchestrated(invocation):
+        given = invocation.find("--world_size")
+    elif invocation.tool in ("run.py", "summarize.py"):
+        given = next(iter(_launcher(invocation.launcher)), None) if invocation.ranks is not None else None
+    else:
+        return None
+    number = _number(given.values[0].text if given and given.values else None)
+    return Started(number, given.flag, given.word) if given and number is not None else None
+
+
+def orchestrated(launch: Invocation) -> bool:
+    """True if the server starts its workers itself: then its ranks are not the engine's."""
+    return launch.has("--multi-model", "--disable-spawn-processes", "--multimodal_gpu0_cuda_mem_pool_bytes")
+
+
+def engine_world(facts: DocumentFacts, release: Release) -> int | None:
+    """The ranks of the engine, None if unknown; a Hugging Face checkpoint has none."""
+    if facts.tp is None or facts.pp is None or not release.builds_engines:
+        return None
+    return facts.tp * facts.pp
+
+
+def _launcher(words: tuple[Word, ...]) -> tuple[Given, ...]:
+    """``mpirun -n 8`` among the words in front of a tool."""
+    found = []
+    start = next((number for number, word in enumerate(words) if PurePosixPath(word.text).name in LAUNCHERS), 0)
+    words = words[start:]
+    for number, word in enumerate(words):
+        flag, sign, _ = word.text.partition("=")
+        if flag in RANKS and sign:
+            found.append(Given(flag, (word.part(len(flag) + 1),), word))
+        elif flag in RANKS:
+            found.append(Given(flag, words[number + 1 : number + 2], word))
+    return tuple(found)
+
+
+@cache
+def _pairs() -> tuple[Pair, ...]:
+    return tuple(Pair.model_validate(entry) for entry in rule_data(FAMILY)["pairs"])
+
+
+def _texts(wanted: tuple[str | int, ...] | int) -> set[str]:
+    return {str(one) for one in wanted} if isinstance(wanted, tuple) else {str(wanted)}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 9 else None

@@ -1,0 +1,53 @@
+"""What shell text is read into: words that know where they stand, and commands made of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Place = tuple[int, int]
+"""Line and column, from 1."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word after quotes and known variables are resolved; an unknown variable stays as ``${X}``.
+
+    Typographic dashes and quotes stay as written. ``places`` has the place of each character of ``text``.
+    """
+
+    text: str
+    line: int
+    column: int
+    places: tuple[Place, ...] = field(default=(), repr=False, compare=False)
+
+    def part(self, start: int, end: int | None = None) -> "Word":
+        """``text[start:end]`` with its own place."""
+        places = self.places[start:end]
+        line, column = places[0] if places else (self.line, self.column)
+        return Word(self.text[start:end], line, column, places)
+
+
+@dataclass(frozen=True)
+class Redirect:
+    """``operator`` is one of > >> < << <<< &> and the like; of << and <<<, ``target`` is the text that goes in."""
+
+    operator: str
+    target: Word
+
+
+@dataclass(frozen=True)
+class ShellCommand:
+    """One simple command. ``words`` is empty for a line of assignments only.
+
+    ``env``: what is exported before, and the assignments in front. ``assignments``: the latter as words (``X=1``).
+    ``cuts``: what a real shell stumbles on and people mean otherwise: a footnote or blanks behind the backslash,
+    a missing backslash, a comment between two lines of one command. ``file`` is set where a folder was read.
+    """
+
+    words: tuple[Word, ...]
+    env: Mapping[str, str]
+    line: int
+    end_line: int
+    assignments: tuple[Word, ...] = ()
+    redirects: tuple[Redirect, ...] = ()
+    cuts: tuple[Word, ...] = ()
+    file: str = ""

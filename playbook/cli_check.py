@@ -1,0 +1,92 @@
+"""``playbook check``: what a release would do with anyone's commands, and what a failed run's log means."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from playbook.errors import UsageError
+
+if TYPE_CHECKING:
+    from playbook.check.document import Document
+    from playbook.check.finding import Finding
+
+STANDARD_INPUT = "-"
+LARGEST_TEXT = 1_000_000  # bytes of a script; a log may be of any size
+
+
+def check_command(
+    source: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="What to check; - reads standard input.")] = "",
+    release: Annotated[str, typer.Option(help="TensorRT-LLM release that it is meant for.")] = "",
+    gpu: Annotated[str, typer.Option(help="Such as h100, h200, l4, l40s, a100; unknown by default.")] = "",
+    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of the machine; unknown by default.")] = None,
+    log: Annotated[str, typer.Option(metavar="FILE|-", help="The output of a tool that failed.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: {release, findings}.")] = False,
+) -> None:
+    """Check commands, config.pbtxt, serving.properties or a whole folder against one release; runs nothing.
+
+    Exit status: 1 for an error, 0 without one, 2 for input that cannot be used.
+    """
+    from playbook.check.show import as_json as json_of
+    from playbook.check.show import show
+
+    if bool(source) == bool(log):
+        raise UsageError("one thing at a time", fix="give a file, a folder or -, or --log FILE")
+    findings = _read_log(log) if log else _checked(source, release, gpu, gpus)
+    if as_json:
+        typer.echo(json_of(findings, release))
+    else:
+        show(findings, release)
+    if any(finding.severity == "error" for finding in findings):
+        sys.exit(1)
+
+
+def _read_log(log: str) -> "list[Finding]":
+    from playbook.check.logs import read_log
+
+    found = read_log(_text(log))
+    return [replace(finding, file=_name(log)) for finding in found]
+
+
+def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "list[Finding]":
+    from playbook.check import check_commands
+    from playbook.check.document import read_document
+    from playbook.check.kinds import kind_of_name
+    from playbook.releases import known_releases
+
+    if not release:
+        known = ", ".join(known_releases())
+        raise UsageError("no release to check for", fix=f"give --release, one of: {known}")
+    folder = source != STANDARD_INPUT and Path(source).is_dir()
+    if folder:
+        document = read_document(Path(source))
+    else:
+        document = read_document(_text(source, LARGEST_TEXT), kind_of_name(source))
+    if not _holds_anything(document):
+        typer.echo(f"{source} has no command, configuration or request that the checker knows", err=True)
+    found = check_commands(document, release, gpu, gpus)
+    return found if folder else [replace(finding, file=_name(source)) for finding in found]
+
+
+def _holds_anything(document: "Document") -> bool:
+    parts = (document.invocations, document.configs, document.properties, document.lmi_environment, document.requests)
+    return any(parts)
+
+
+def _name(source: str) -> str:
+    return "" if source == STANDARD_INPUT else source
+
+
+def _text(source: str, most: int = 0) -> str:
+    """The text of a file or of standard input; :class:`UsageError` for what is none."""
+    try:
+        data = sys.stdin.buffer.read() if source == STANDARD_INPUT else Path(source).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {source}: {error.strerror}", fix="give a file, a folder or -") from error
+    if b"\0" in data or Path(source).suffix == ".ipynb":
+        raise UsageError(f"{source} is no plain text", fix="give a script, a page, a configuration or a log")
+    if most and len(data) > most:
+        raise UsageError(f"{source} has {len(data)} bytes", why="that is no script", fix="give the part that matters")
+    return data.decode("utf-8", errors="replace")

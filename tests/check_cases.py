@@ -1,0 +1,37 @@
+"""Runs single families of the checker over short texts."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from playbook.check.document import Document, Setting, read_document
+from playbook.check.drafts import Draft
+from playbook.check.finding import Finding
+from playbook.check.fixing import findings
+from playbook.releases import load_release
+
+Family = Callable[[Document, Setting], Iterable[Draft]]
+
+
+def found(family: Family, source: str | Path, release: str) -> list[str]:
+    """What ``family`` finds, as ``line rule severity``, sorted."""
+    drafts = family(read_document(source), Setting(load_release(release)))
+    return sorted(f"{draft.place.line} {draft.rule} {draft.severity}" for draft in drafts)
+
+
+def fixed(family: Family, source: str, release: str) -> list[Finding]:
+    """The findings with their fixes; asserts that no corrected command can be mended further."""
+    setting = Setting(load_release(release))
+    result = findings(read_document(source), setting, [family])
+    for one in result:
+        assert one.fix.text and one.message and one.why and one.source
+        if one.fix.kind == "command":
+            again = findings(read_document(one.fix.text, "shell"), setting, [family])
+            assert [other for other in again if other.fix.kind == "command"] == [], one.fix.text
+    return result
+
+
+def write_models(folder: Path, configs: dict[str, str]) -> Path:
+    for model, text in configs.items():
+        (folder / model).mkdir()
+        (folder / model / "config.pbtxt").write_text(text)
+    return folder

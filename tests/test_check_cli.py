@@ -1,0 +1,222 @@
+"""`playbook check`: exit status, JSON, text, and input that cannot be used."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from playbook.check import check_commands
+from playbook.check.examples import Snippet, snippets
+from playbook.check.show import show
+from playbook.cli_check import check_command
+from playbook.cli_support import reporting
+from playbook.errors import UsageError
+
+app = typer.Typer()
+app.command()(reporting(check_command))
+
+SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["release", "findings"],
+    "properties": {
+        "release": {"type": "string"},
+        "findings": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["rule", "severity", "line", "column", "file", "message", "why", "fix", "source"],
+                "properties": {
+                    "rule": {"type": "string", "pattern": "^[a-z0-9.-]+$"},
+                    "severity": {"enum": ["error", "warning", "info"]},
+                    "line": {"type": "integer", "minimum": 1},
+                    "column": {"type": "integer", "minimum": 1},
+                    "file": {"type": "string"},
+                    "message": {"type": "string", "minLength": 1},
+                    "why": {"type": "string", "minLength": 1},
+                    "fix": {
+                        "type": "object",
+                        "additionalProperties": False,
+                        "required": ["kind", "text"],
+                        "properties": {
+                            "kind": {"enum": ["command", "action"]},
+                            "text": {"type": "string", "minLength": 1},
+                        },
+                    },
+                    "source": {"type": "string", "minLength": 1},
+                },
+            },
+        },
+    },
+}
+BROKEN = "trtllm-build --checkpoint_dir c --output_dir e --max_batch_size 8 \\\n  --max_output_len 128\n"
+GOOD = "trtllm-build --checkpoint_dir c --output_dir e --max_batch_size 8 --max_seq_len 4096\n"
+ODD = "quantize.py --model_dir m --output_dir c\n"  # quantizes nothing: a warning
+LOG = "step 1\nRuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n"
+
+
+def invoke(*words: str | Path, text: str | bytes = "") -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, [str(word) for word in words], input=text)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def findings(*words: str | Path, text: str | bytes = "") -> list[dict[str, Any]]:
+    code, out, _ = invoke(*words, "--json", text=text)
+    answer = json.loads(out)
+    jsonschema.validate(answer, SCHEMA)
+    assert code == int(any(one["severity"] == "error" for one in answer["findings"]))
+    return list(answer["findings"])
+
+
+def named(start: str) -> Snippet:
+    (snippet,) = [one for one in snippets() if one.name.startswith(start)]
+    return snippet
+
+
+@pytest.mark.parametrize(("text", "code"), [(BROKEN, 1), (GOOD, 0), (ODD, 0)])
+def test_only_an_error_makes_the_status_1(text: str, code: int, tmp_path: Path) -> None:
+    path = tmp_path / "build.sh"
+    path.write_text(text)
+    assert invoke("--release", "0.12.0", path)[0] == code
+    assert invoke("--release", "0.12.0", path, "--json")[0] == code
+    assert invoke("--release", "0.12.0", "-", text=text)[0] == code
+
+
+def test_json_holds_what_the_library_finds(tmp_path: Path) -> None:
+    path = tmp_path / "build.sh"
+    path.write_text(BROKEN)
+    (one,) = findings("--release", "0.12.0", path)
+    (same,) = check_commands(path, "0.12.0")
+    assert one == {**asdict(same), "file": str(path)}
+    assert (one["rule"], one["line"], one["column"]) == ("flag-removed", 2, 3)
+    assert list(one) == ["rule", "severity", "line", "column", "file", "message", "why", "fix", "source"]
+    assert json.loads(invoke("--release", "0.12.0", path, "--json")[1])["release"] == "0.12.0"
+
+
+def test_standard_input_and_a_file_give_the_same(tmp_path: Path) -> None:
+    for snippet in snippets()[::7]:
+        if snippet.files:
+            continue
+        machine = ["--gpu", snippet.gpu] if snippet.gpu else []
+        machine += ["--gpus", str(snippet.gpus)] if snippet.gpus else []
+        from_file = findings("--release", snippet.release, *machine, snippet.write(tmp_path))
+        piped = findings("--release", snippet.release, *machine, "-", text=snippet.text)
+        assert [{**one, "file": ""} for one in from_file] == piped
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    snippet = named("149-")
+    snippet.write(tmp_path)
+    (one,) = findings("--release", snippet.release, tmp_path)
+    assert one["file"] == "ensemble/config.pbtxt"
+
+
+def test_the_machine_is_heeded(tmp_path: Path) -> None:
+    text = "trtllm-build --checkpoint_dir c --output_dir e --max_batch_size 8 --max_seq_len 4096\n"
+    text = "quantize.py --model_dir m --qformat fp8 --kv_cache_dtype fp8 --output_dir c\n" + text
+    assert findings("--release", "0.12.0", "--gpu", "h100", "-", text=text) == []
+    assert {one["rule"] for one in findings("--release", "0.12.0", "--gpu", "a100", "-", text=text)} >= {
+        "fp8-needs-hopper-or-ada"
+    }
+
+
+def test_a_log() -> None:
+    (one,) = findings("--log", "-", text=LOG)
+    assert (one["rule"], one["line"], one["fix"]["kind"]) == ("gpu-memory", 2, "action")
+    code, out, _ = invoke("--log", "-", text=LOG)
+    assert code == 1
+    assert "gpu-memory" in out and "Tried to allocate 2 GiB" in out
+    assert invoke("--log", "-", text="all went well\n")[:2] == (0, "nothing found\n")
+
+
+def test_the_text_has_everything_and_each_correction_once() -> None:
+    snippet = named("002-")
+    code, out, err = invoke("--release", snippet.release, "-", text=snippet.text)
+    assert (code, err) == (1, "")
+    found = snippet.check()
+    assert len(found) == 3
+    for one in found:
+        assert all(part in out for part in (one.rule, one.message, one.why, one.source, f"{one.line}:{one.column}"))
+    assert len({one.fix.text for one in found}) == 1
+    assert out.count("--max_seq_len 5120") == 1
+    assert out.endswith("2 errors, 1 warning for TensorRT-LLM 0.12.0\n")
+
+
+def test_colours_for_people_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = check_commands(BROKEN, "0.12.0")
+    show(found, "0.12.0")
+    plain = capsys.readouterr().out
+    assert "\x1b" not in plain
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    show(found, "0.12.0")
+    coloured = capsys.readouterr().out
+    assert "\x1b[1;31merror" in coloured
+    assert len(coloured) > len(plain)
+
+
+def test_nothing_of_the_input_reaches_the_terminal_as_a_control_character() -> None:
+    code, out, _ = invoke("--release", "0.12.0", "-", text=GOOD.strip() + " --\x1b[31mred 1\n")
+    assert code == 1
+    assert "\x1b" not in out
+    assert "\\x1b" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--release", "0.12.0"], "one thing at a time"),
+        (["--release", "0.12.0", "--log", "x", "-"], "one thing at a time"),
+        (["-"], "give --release, one of: 0.8.0"),
+        (["--release", "0.7.1", "-"], "0.7.1"),
+        (["--release", "0.12.0", "--gpu", "b300", "-"], "h100"),
+        (["--release", "0.12.0", "--gpus", "0", "-"], "gpus"),
+        (["--release", "0.12.0", "nowhere.sh"], "nowhere.sh"),
+        (["--log", "nowhere.log"], "nowhere.log"),
+        (["--log", "."], "cannot read"),
+    ],
+)
+def test_input_that_cannot_be_used_has_status_2(words: list[str], complaint: str) -> None:
+    code, out, err = invoke(*words, text=GOOD)
+    assert (code, out) == (2, "")
+    assert complaint in err
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("engine.bin", b"\x7fELF\0\0"), ("huge.sh", b"x" * 1_000_001), ("a.ipynb", b'{"cells": []}')],
+)
+def test_a_file_that_is_no_text_of_ours_has_status_2(name: str, data: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    code, out, err = invoke("--release", "0.12.0", tmp_path / name)
+    assert (code, out) == (2, "")
+    assert name in err and "fix: " in err
+
+
+def test_who_gives_nothing_to_check_is_told(tmp_path: Path) -> None:
+    for source, text in (("-", "echo hello\n"), (tmp_path, "")):
+        code, out, err = invoke("--release", "0.12.0", source, text=text)
+        assert (code, out) == (0, "nothing found for TensorRT-LLM 0.12.0\n")
+        assert "no command" in err
+
+
+def test_text_that_is_not_utf_8_is_read(tmp_path: Path) -> None:
+    assert [one["rule"] for one in findings("--release", "0.12.0", "-", text=b"# \xff\xfe\n" + BROKEN.encode())] == [
+        "flag-removed"
+    ]
+
+
+def test_the_library_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(UsageError, match="b300"):
+        check_commands(GOOD, "0.12.0", gpu="b300")
+    with pytest.raises(UsageError, match=r"0\.7\.1"):
+        check_commands(GOOD, "0.7.1")

@@ -1,0 +1,71 @@
+"""What failed tools printed, in real threads and in the sources, is recognised."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from playbook.check.examples import CORPUS
+from playbook.check.logs import known, read_log, signs
+from playbook.lanes.tensorrt_llm.failures import diagnose
+
+LOGS = sorted((CORPUS / "logs").glob("*.yml"))
+
+
+def entry(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_a_log_is_taken_for_what_it_is(path: Path) -> None:
+    log, rule = entry(path)["log"], entry(path)["rule"]
+    found = read_log(log, "build.log")
+    assert [one.rule for one in found] == ([rule] if rule else [])
+    for one in found:
+        assert (one.severity, one.file, one.fix.kind) == ("error", "build.log", "action")
+        line = log.split("\n")[one.line - 1]
+        assert line.strip()[:60] in one.why
+        assert 1 <= one.column <= len(line)
+    sign = diagnose(log, 1)
+    assert (sign.rule if sign else "") == rule
+
+
+def test_there_are_enough_signs_and_each_has_a_name_and_a_source_of_its_own() -> None:
+    assert len(signs()) >= 25
+    assert len(LOGS) >= 25
+    assert len({sign.rule for sign in signs()}) == len(signs())
+    assert all(sign.cause and sign.fix and sign.source for sign in signs())
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("OSError: [Errno 28] No space left on device: '/workspace/engine'", "disk-full"),
+        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "docker"),
+        ("Error response from daemon: manifest unknown: manifest unknown", "image"),
+        ("mpirun noticed that process rank 3 exited on signal 9 (Killed).", "killed"),
+    ],
+)
+def test_what_the_corpus_has_no_log_of(line: str, rule: str) -> None:
+    assert [one.rule for one in read_log(f"first\n{line}\n")] == [rule]
+
+
+def test_every_sign_is_recognised_in_some_log() -> None:
+    """A sign that an earlier one always hides would never be named."""
+    seen = {entry(path)["rule"] for path in LOGS} | {"disk-full", "docker", "image", "killed"}
+    assert {sign.rule for sign in signs()} - seen == set()
+
+
+@pytest.mark.parametrize("sign", signs(), ids=lambda sign: sign.rule)
+def test_no_sign_is_found_in_plain_progress(sign: Any) -> None:
+    quiet = "Loading weights: 100%|####| 30/30\n[TRT-LLM] [I] Build phase peak memory: 1200.00 MB\nall went well\n"
+    assert re.search(sign.pattern, quiet) is None
+    assert known(quiet) is None
+
+
+def test_a_long_line_is_shortened() -> None:
+    (found,) = read_log("x" * 5_000 + " CUDA out of memory")
+    assert len(found.why) < 400
+    assert found.column == 5_002

@@ -1,0 +1,251 @@
+"""The families pairs, defaults and memory: each rule fires where it should, and is silent beside that."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from playbook.check.document import Setting, read_document
+from playbook.check.finding import Finding
+from playbook.check.fixing import findings
+from playbook.check.machines import gpu_of, machine_gb
+from playbook.check.rulebook import rule_texts
+from playbook.check.rules import defaults, memory, pairs
+from playbook.releases import known_releases, load_release
+
+QUANTIZE = "python3 quantize.py --model_dir /m/Meta-Llama-3-70B --qformat {} --output_dir c"
+FP8_KV = QUANTIZE.format("fp8 --kv_cache_dtype fp8") + "\n"
+FP8 = QUANTIZE.format("fp8") + "\n"
+BF16 = "python3 convert_checkpoint.py --model_dir /m/Meta-Llama-3-8B --dtype bfloat16 --output_dir c\n"
+AWQ_FP8_KV = QUANTIZE.format("int4_awq --kv_cache_dtype fp8") + "\n"
+INT8_KV = "python3 convert_checkpoint.py --model_dir m --int8_kv_cache --output_dir c\n"
+BUILD = "trtllm-build --checkpoint_dir c --output_dir e --max_batch_size 4"
+RUN = "python3 run.py --engine_dir e --tokenizer_dir t --max_output_len 9 --max_input_length 99"
+LAUNCH = "python3 scripts/launch_triton_server.py --model_repo r"
+FILL = "python3 tools/fill_template.py -i {}/tensorrt_llm/config.pbtxt engine_dir:e{}\n"
+SERVE = "python3 scripts/launch_triton_server.py --world_size 1 --model_repo {}"
+TWO = SERVE.format("a") + "\n" + SERVE.format("b --force")
+
+
+@dataclass(frozen=True)
+class Case:
+    """``text`` under ``release`` has the rule's finding with ``severity``; an empty one: it has none."""
+
+    rule: str
+    severity: str
+    release: str
+    text: str
+    gpu: str = ""
+    gpus: int | None = None
+
+
+CASES = [
+    Case("fp8-fmha-without-fp8-kv", "error", "0.18.2", FP8 + BUILD + " --use_fp8_context_fmha enable"),
+    Case("fp8-fmha-without-fp8-kv", "warning", "0.19.0", FP8 + BUILD + " --use_fp8_context_fmha enable"),
+    Case("fp8-fmha-without-fp8-kv", "", "0.18.2", FP8_KV + BUILD + " --use_fp8_context_fmha enable"),
+    Case("fp8-fmha-without-fp8-kv", "", "0.18.2", BUILD + " --use_fp8_context_fmha enable"),
+    Case("fp8-fmha-without-fp8-kv", "", "1.2.1", FP8 + BUILD),
+    Case("fp8-fmha-without-fp8-weights", "error", "0.16.0", BF16 + BUILD + " --use_fp8_context_fmha enable"),
+    Case("fp8-fmha-without-fp8-weights", "warning", "1.0.0", BF16 + BUILD + " --use_fp8_context_fmha enable"),
+    Case("fp8-fmha-without-fp8-weights", "", "0.16.0", FP8_KV + BUILD + " --use_fp8_context_fmha enable"),
+    Case("paged-fmha-with-quantized-kv", "error", "0.9.0", FP8_KV + BUILD + " --use_paged_context_fmha enable"),
+    Case("paged-fmha-with-quantized-kv", "", "0.10.0", FP8_KV + BUILD + " --use_paged_context_fmha enable"),
+    Case("paged-fmha-with-quantized-kv", "error", "0.18.2", INT8_KV + BUILD + " --use_paged_context_fmha enable"),
+    Case("paged-fmha-with-quantized-kv", "", "0.18.2", INT8_KV + BUILD),
+    Case("paged-fmha-with-quantized-kv", "warning", "0.19.0", INT8_KV + BUILD),
+    Case("paged-fmha-with-quantized-kv", "", "0.19.0", INT8_KV + BUILD + " --use_paged_context_fmha disable"),
+    Case("paged-fmha-needs-fp8-weights", "error", "0.10.0", AWQ_FP8_KV + BUILD + " --use_paged_context_fmha enable"),
+    Case("paged-fmha-needs-fp8-weights", "", "0.19.0", AWQ_FP8_KV + BUILD + " --use_paged_context_fmha enable"),
+    Case("paged-fmha-needs-fp8-weights", "", "0.10.0", FP8_KV + BUILD + " --use_paged_context_fmha enable"),
+    Case("fp8-fmha-needs-hopper-or-ada", "error", "0.18.2", BUILD + " --use_fp8_context_fmha enable", "a100"),
+    Case("fp8-fmha-needs-hopper-or-ada", "warning", "1.2.1", BUILD + " --use_fp8_context_fmha enable", "a100"),
+    Case("fp8-fmha-needs-hopper-or-ada", "error", "0.11.0", BUILD + " --use_fp8_context_fmha enable", "l4"),
+    Case("fp8-fmha-needs-hopper-or-ada", "", "0.12.0", BUILD + " --use_fp8_context_fmha enable", "l40s"),
+    Case("fp8-fmha-needs-hopper-or-ada", "", "0.11.0", BUILD + " --use_fp8_context_fmha enable", "h100"),
+    Case("fmha-off", "error", "0.12.0", BUILD + " --context_fmha disable --use_paged_context_fmha enable"),
+    Case("fmha-off", "warning", "0.19.0", BUILD + " --context_fmha disable --use_fp8_context_fmha enable"),
+    Case("fmha-off", "", "0.19.0", BUILD + " --context_fmha disable"),
+    Case("swiglu-needs-fused-mlp", "error", "0.12.0", BUILD + " --gemm_swiglu_plugin fp8"),
+    Case("swiglu-needs-fused-mlp", "", "0.12.0", BUILD + " --gemm_swiglu_plugin fp8 --use_fused_mlp"),
+    Case("swiglu-needs-fused-mlp", "", "0.13.0", BUILD + " --gemm_swiglu_plugin fp8"),
+    Case("swiglu-needs-fused-mlp", "error", "0.13.0", BUILD + " --gemm_swiglu_plugin fp8 --use_fused_mlp disable"),
+    Case("swiglu-needs-fp8", "error", "0.16.0", BF16 + BUILD + " --low_latency_gemm_swiglu_plugin fp8"),
+    Case("swiglu-needs-fp8", "", "0.16.0", FP8_KV + BUILD + " --low_latency_gemm_swiglu_plugin fp8"),
+    Case("swiglu-needs-hopper", "error", "0.16.0", BUILD + " --gemm_swiglu_plugin fp8", "l4"),
+    Case("swiglu-needs-hopper", "", "0.16.0", BUILD + " --gemm_swiglu_plugin fp8", "h200"),
+    Case("fp8-gemm-plugin", "info", "0.16.0", FP8_KV + BUILD + " --gemm_plugin auto"),
+    Case("fp8-gemm-plugin", "", "0.16.0", BF16 + BUILD + " --gemm_plugin auto"),
+    Case("fp8-gemm-plugin", "", "0.16.0", FP8_KV + BUILD + " --gemm_plugin fp8"),
+    Case("fp8-gemm-plugin", "info", "0.16.0", FP8_KV + BUILD.replace("4", "5") + " --gemm_plugin fp8"),
+    Case("reduce-fusion-without-tp", "warning", "0.12.0", FP8_KV + BUILD + " --reduce_fusion enable"),
+    Case("reduce-fusion-without-tp", "", "0.12.0", BUILD + " --reduce_fusion enable"),
+    Case("user-buffer-without-reduce-fusion", "warning", "0.16.0", BUILD + " --user_buffer enable"),
+    Case("user-buffer-without-reduce-fusion", "", "0.16.0", BUILD + " --user_buffer enable --reduce_fusion enable"),
+    Case(
+        "multiple-profiles-with-opt-num-tokens",
+        "error",
+        "0.12.0",
+        BUILD + " --multiple_profiles enable --opt_num_tokens 8",
+    ),
+    Case(
+        "multiple-profiles-with-opt-num-tokens", "", "0.12.0", BUILD + " --multiple_profiles disable --opt_num_tokens 8"
+    ),
+    Case(
+        "custom-all-reduce-without-nvlink",
+        "warning",
+        "0.9.0",
+        FP8_KV.replace("--o", "--tp_size 2 --o") + BUILD + " --use_custom_all_reduce enable",
+        "l40s",
+    ),
+    Case("custom-all-reduce-without-nvlink", "", "0.9.0", FP8_KV + BUILD + " --use_custom_all_reduce enable", "h100"),
+    Case("fp8-needs-hopper-or-ada", "error", "0.16.0", FP8_KV + BUILD, "a100"),
+    Case("fp8-needs-hopper-or-ada", "", "0.16.0", BF16 + BUILD, "a100"),
+    Case("int8-kv-with-fp8", "warning", "0.16.0", QUANTIZE.format("fp8 --kv_cache_dtype int8")),
+    Case("int8-kv-with-fp8", "", "0.16.0", QUANTIZE.format("int8_sq --kv_cache_dtype int8")),
+    Case("ranks-fixed-by-checkpoint", "error", "0.11.0", FP8_KV + BUILD + " --tp_size 4"),
+    Case("ranks-fixed-by-checkpoint", "", "0.11.0", FP8_KV + BUILD + " --tp_size 1"),
+    Case("ranks-fixed-by-checkpoint", "", "0.11.0", BUILD + " --tp_size 4"),
+    Case("heads-not-divided", "error", "0.12.0", FP8_KV.replace("--o", "--tp_size 3 --o")),
+    Case("heads-not-divided", "", "0.12.0", FP8_KV.replace("--o", "--tp_size 4 --o")),
+    Case("ranks-not-tp-pp", "error", "0.12.0", FP8_KV + BUILD + "\nmpirun -n 2 " + RUN),
+    Case("ranks-not-tp-pp", "error", "0.12.0", FP8_KV + BUILD + "\ndocker run --gpus all i mpirun --np=2 " + RUN),
+    Case("ranks-not-tp-pp", "", "0.12.0", FP8_KV + BUILD + "\nmpirun -n 1 " + RUN),
+    Case("ranks-not-tp-pp", "", "0.12.0", FP8_KV + BUILD + "\nmpirun -n $N " + RUN),
+    Case("ranks-not-tp-pp", "error", "0.12.0", FP8_KV + BUILD + "\n" + LAUNCH + " --world_size 8"),
+    Case("ranks-not-tp-pp", "", "0.12.0", FP8_KV + BUILD + "\n" + LAUNCH + " --world_size 8 --multi-model"),
+    Case("ranks-not-tp-pp", "", "0.12.0", LAUNCH + " --world_size 8"),
+    Case("quantizes-nothing", "warning", "0.12.0", "python3 quantize.py --model_dir m"),
+    Case("quantizes-nothing", "", "0.12.0", QUANTIZE.format("full_prec")),
+    Case("quantizes-nothing", "", "0.12.0", "python3 quantize.py --model_dir m $ARGS"),
+    Case("kv-cache-stays-16-bit", "info", "0.12.0", FP8),
+    Case("kv-cache-stays-16-bit", "", "0.12.0", QUANTIZE.format("int8_sq")),
+    Case("awq-calib-capped", "warning", "0.12.0", QUANTIZE.format("int4_awq --calib_size 33")),
+    Case("awq-calib-capped", "", "0.12.0", QUANTIZE.format("fp8 --calib_size 33")),
+    Case("calibration-dataset", "error", "0.12.0", QUANTIZE.format("fp8 --calib_dataset wikitext")),
+    Case("calibration-dataset", "warning", "0.12.0", QUANTIZE.format("fp8 --calib_dataset cnn_dailymail")),
+    Case("calibration-dataset", "warning", "0.12.0", QUANTIZE.format("fp8 --calib_dataset ./texts")),
+    Case("calibration-dataset", "", "0.12.0", QUANTIZE.format("fp8 --calib_dataset /d/cnn_dailymail")),
+    Case("calibration-dataset", "", "0.12.0", QUANTIZE.format("fp8 --calib_dataset $D")),
+    Case("fp8-kv-scale-is-one", "info", "0.12.0", QUANTIZE.format("fp8 --kv_cache_dtype fp8 --calib_size 513")),
+    Case("fp8-kv-scale-is-one", "", "0.13.0", QUANTIZE.format("fp8 --kv_cache_dtype fp8 --calib_size 513")),
+    Case("fp8-kv-scale-is-one", "", "0.12.0", FP8_KV),
+    Case("batch-of-one", "warning", "0.10.0", "trtllm-build --checkpoint_dir c"),
+    Case("batch-of-one", "", "0.11.0", "trtllm-build --checkpoint_dir c"),
+    Case("max-input-len-ignored", "warning", "0.11.0", BUILD + " --max_input_len 8"),
+    Case("max-input-len-ignored", "", "0.11.0", BUILD + " --max_input_len 8 --max_output_len 8"),
+    Case("max-input-len-ignored", "", "0.12.0", BUILD + " --max_input_len 8 --max_seq_len 9"),
+    Case("max-input-len-ignored", "", "0.12.0", BUILD + " --max_input_len 8 --context_fmha disable"),
+    Case("max-input-len-ignored", "", "0.10.0", BUILD + " --max_input_len 8"),
+    Case("max-num-tokens-large", "warning", "0.11.0", BUILD + " --max_num_tokens 16385"),
+    Case("max-num-tokens-large", "", "0.11.0", BUILD + " --max_num_tokens 16384"),
+    Case("max-num-tokens-large", "", "0.10.0", BUILD + " --max_num_tokens 16385"),
+    Case("prompt-cut-at-923", "warning", "0.12.0", RUN.partition(" --max_input")[0] + " --input_file f"),
+    Case("prompt-cut-at-923", "warning", "0.12.0", RUN.partition(" --max_input")[0] + " --input_text " + "x" * 924),
+    Case("prompt-cut-at-923", "", "0.12.0", RUN.partition(" --max_input")[0] + " --input_text x"),
+    Case("prompt-cut-at-923", "", "0.12.0", RUN + " --input_file f"),
+    Case("gpt2-tokenizer", "error", "0.10.0", "python3 run.py --max_output_len 9"),
+    Case("gpt2-tokenizer", "", "0.10.0", "python3 run.py --max_output_len 9 --vocab_file v"),
+    Case("gpt2-tokenizer", "", "0.11.0", "python3 run.py --max_output_len 9"),
+    Case("kv-reuse-wrong-answers", "error", "0.16.0", FP8_KV + BUILD + "\n" + RUN + " --kv_cache_enable_block_reuse"),
+    Case("kv-reuse-wrong-answers", "", "0.17.0", FP8_KV + BUILD + "\n" + RUN + " --kv_cache_enable_block_reuse"),
+    Case("kv-reuse-wrong-answers", "", "0.16.0", BF16 + BUILD + "\n" + RUN + " --kv_cache_enable_block_reuse"),
+    Case("engine-without-world", "error", "0.12.0", FP8_KV.replace("--o", "--tp_size 8 --o") + BUILD + "\n" + RUN),
+    Case("engine-without-world", "error", "0.12.0", FP8_KV.replace("--o", "--pp_size 2 --o") + BUILD + "\n" + LAUNCH),
+    Case("engine-without-world", "", "0.12.0", FP8_KV + BUILD + "\n" + RUN),
+    Case(
+        "engine-without-world", "", "0.12.0", FP8_KV.replace("--o", "--tp_size 8 --o") + BUILD + "\nmpirun -n $N " + RUN
+    ),
+    Case("quantize-70b-memory", "error", "0.12.0", FP8_KV, "h100", 2),
+    Case("quantize-70b-memory", "", "0.12.0", FP8_KV, "h100", 4),
+    Case("quantize-70b-memory", "", "0.12.0", FP8_KV, "h100"),
+    Case("quantize-70b-memory", "", "0.12.0", FP8_KV.replace("70B", "8B"), "h100", 1),
+    Case("quantize-70b-memory", "", "0.12.0", FP8_KV.strip() + " --device cpu", "h100", 2),
+    Case("weights-do-not-fit", "error", "0.12.0", FP8_KV + BUILD, "l4", 8),
+    Case("weights-do-not-fit", "", "0.12.0", FP8_KV + BUILD, "h100", 8),
+    Case("weights-do-not-fit", "", "0.12.0", FP8_KV.replace("--o", "--tp_size 4 --o") + BUILD, "l4", 8),
+    Case("two-instances-one-gpu", "warning", "0.16.0", FILL.format("a", "") + FILL.format("b", "") + TWO),
+    Case(
+        "two-instances-one-gpu",
+        "",
+        "0.16.0",
+        FILL.format("a", ",kv_cache_free_gpu_mem_fraction:0.4") + FILL.format("b", "") + TWO,
+    ),
+    Case("two-instances-one-gpu", "", "0.16.0", FILL.format("a", "") + TWO),
+    Case(
+        "two-instances-one-gpu",
+        "",
+        "0.16.0",
+        FILL.format("a", "")
+        + FILL.format("b", "")
+        + "export CUDA_VISIBLE_DEVICES=0\n"
+        + TWO.replace("\n", "\nexport CUDA_VISIBLE_DEVICES=1\n"),
+    ),
+]
+
+
+def check(case: Case, text: str = "") -> list[Finding]:
+    setting = Setting(load_release(case.release), case.gpu, case.gpus)
+    return findings(read_document(text or case.text, "shell"), setting, [pairs.check, defaults.check, memory.check])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule} {case.release} {case.severity or 'silent'}")
+def test_case(case: Case) -> None:
+    found = [finding for finding in check(case) if finding.rule == case.rule]
+    assert [finding.severity for finding in found] == ([case.severity] if case.severity else [])
+    for finding in found:
+        assert finding.message and finding.why and finding.source and "{" not in finding.message + finding.why
+        if finding.fix.kind == "command":
+            again = check(case, finding.fix.text)
+            assert not [one for one in again if one.fix.kind == "command" or one.severity == "error"]
+
+
+@pytest.mark.parametrize("family", ["pairs", "defaults", "memory"])
+def test_every_rule_fires_here_and_is_silent_here(family: str) -> None:
+    for rule in rule_texts(family):
+        said = {bool(case.severity) for case in CASES if case.rule == rule}
+        assert said == {True, False}, rule
+
+
+@pytest.mark.parametrize("release", known_releases())
+def test_no_pair_names_what_no_release_knows(release: str) -> None:
+    """A flag of the table that this release lacks is one that another has."""
+    flags = {flag for pair in pairs._pairs() for key in pair.when for flag in key.split() if flag.startswith("--")}
+    known = {flag for name in known_releases() for tool in load_release(name).tools.values() for flag in tool.arguments}
+    assert flags <= known
+    assert load_release(release).name == release
+
+
+def test_the_ranks_are_mended_where_they_are_written() -> None:
+    case = Case(
+        "", "", "0.12.0", FP8_KV.replace("--o", "--tp_size 2 --o") + BUILD + "\nmpirun -n 4 --oversubscribe " + RUN
+    )
+    (found,) = [finding for finding in check(case) if finding.rule == "ranks-not-tp-pp"]
+    assert (found.line, found.column) == (3, 8)
+    assert found.fix.text.split()[:4] == ["mpirun", "-n", "2", "--oversubscribe"]
+
+
+def test_a_launcher_is_put_in_front() -> None:
+    case = Case("", "", "0.12.0", FP8_KV.replace("--o", "--tp_size 2 --o") + BUILD + "\nsudo " + RUN)
+    (found,) = [finding for finding in check(case) if finding.rule == "engine-without-world"]
+    assert found.fix.text.split()[:6] == ["sudo", "mpirun", "-n", "2", "--allow-run-as-root", "python3"]
+
+
+def test_the_cache_is_mended_where_it_is_quantized() -> None:
+    case = Case("", "", "0.12.0", FP8 + BUILD + " --use_fp8_context_fmha enable")
+    (found,) = [finding for finding in check(case) if finding.rule == "fp8-fmha-without-fp8-kv"]
+    assert found.line == 2
+    assert found.fix.text.startswith("python3 quantize.py") and found.fix.text.endswith("--kv_cache_dtype fp8")
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"), [("h100", "sm90"), ("H200", "sm90"), ("l4-24gb", "sm89"), ("l40s", "sm89"), ("a100", "sm80")]
+)
+def test_a_gpu_goes_by_its_first_name(name: str, arch: str) -> None:
+    setting = Setting(load_release("0.12.0"), name, 2)
+    gpu, memory_gb = gpu_of(setting), machine_gb(setting)
+    assert gpu and memory_gb and gpu.architecture == arch
+    assert memory_gb == pytest.approx(2 * gpu.memory_gib * 1.073741824)
+
+
+def test_an_unknown_machine_says_nothing() -> None:
+    assert gpu_of(Setting(load_release("0.12.0"))) is None
+    assert machine_gb(Setting(load_release("0.12.0"), "h100")) is None
