@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from playbook.check.drafts import Draft, Edit
@@ -16,6 +15,7 @@ from playbook.check.finding import Severity
 from playbook.check.invocations import Invocation
 from playbook.check.words import Word
 from playbook.releases import known_releases
+from playbook.yaml_files import read_yaml
 
 RULES_DIR = Path(__file__).parent / "rules"
 
@@ -96,6 +96,5 @@ def drafts(
 
 @cache
 def _read(family: str) -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser, ten times faster, if there
-    content: dict[str, Any] = yaml.load((RULES_DIR / f"{family}.yml").read_text(encoding="utf-8"), Loader=loader)
+    content: dict[str, Any] = read_yaml(RULES_DIR / f"{family}.yml")
     return content
