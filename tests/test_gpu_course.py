@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -81,8 +80,12 @@ class Road:
         )
 
     def run(self, *chapters: str, out: Path) -> tuple[int, str]:
-        process = self.start(*chapters, out=out)
-        output, _ = process.communicate(timeout=300)
+        with self.start(*chapters, out=out) as process:
+            try:
+                output, _ = process.communicate(timeout=500)
+            except BaseException:
+                process.terminate()
+                raise
         return process.returncode, output
 
     def commands(self) -> list[dict[str, Any]]:
@@ -140,33 +143,19 @@ class Course(Road):
     output: str = ""
 
 
-@pytest.fixture(scope="module")
-def courses(
-    tmp_path_factory: pytest.TempPathFactory, tiny_engine: Path, answers: dict[str, str]
-) -> Iterator[dict[str, Course]]:
-    """Both releases' runs, side by side."""
-    started = {}
-    for release in RELEASES:
-        folder = tmp_path_factory.mktemp("course")
-        road = make_road(folder, release, str(tiny_engine))
-        (road.machine.folder / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
-        started[release] = road, folder / "out", road.start(*CHAPTERS, out=folder / "out")
-    finished = {}
-    try:
-        for release, (road, out, process) in started.items():
-            output, _ = process.communicate(timeout=550)
-            finished[release] = Course(road.machine, road.workspace, out=out, status=process.returncode, output=output)
-        yield finished
-    finally:
-        for _, _, process in started.values():
-            process.terminate()
-            process.wait()
-
-
 @pytest.fixture(scope="module", params=RELEASES)
-def course(request: pytest.FixtureRequest, courses: dict[str, Course]) -> Course:
-    found: Course = courses[request.param]
-    return found
+def course(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_engine: Path,
+    answers: dict[str, str],
+) -> Course:
+    """One release after the other: ranks are waited for by name, and imitated containers see each other's."""
+    folder, release = tmp_path_factory.mktemp("course"), request.param
+    road = make_road(folder, release, str(tiny_engine))
+    (road.machine.folder / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
+    status, output = road.run(*CHAPTERS, out=folder / "out")
+    return Course(road.machine, road.workspace, out=folder / "out", status=status, output=output)
 
 
 def option(argv: list[str], name: str) -> list[str]:
