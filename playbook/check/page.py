@@ -163,7 +163,7 @@ def _template(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r"([<*|])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([<*|])", r"\\\1", re.sub(r"\s+", " ", text))
 
 
 def _cell(text: str) -> str:

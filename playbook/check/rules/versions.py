@@ -200,16 +200,7 @@ def _wheel(requirement: Requirement, release: Release) -> Iterator[Draft]:
     if requirement.name != "tensorrt-llm" or not version or version == release.name or _base(version) == release.name:
         return
     right = requirement.word.text.replace(version, release.name)
-    yield from drafts(
-        FAMILY,
-        release.name,
-        "wheel-of-another-release",
-        requirement.word,
-        edits=(Swap(requirement.word, right),),
-        invocation=requirement.pip,
-        requirement=requirement.word.text,
-        right=right,
-    )
+    yield from _replaced("wheel-of-another-release", requirement, release, right)
 
 
 def _modelopt(requirement: Requirement, release: Release) -> Iterator[Draft]:
@@ -222,15 +213,20 @@ def _modelopt(requirement: Requirement, release: Release) -> Iterator[Draft]:
     if requirement.name == pinned and (not requirement.exact or requirement.meets(specifier)):
         return
     right = f"{pinned}{requirement.extras}{specifier}"
+    yield from _replaced("modelopt-not-the-pin", requirement, release, right)
+
+
+def _replaced(rule: str, requirement: Requirement, release: Release, right: str) -> Iterator[Draft]:
+    """The draft that writes ``right`` in the requirement's place."""
     yield from drafts(
         FAMILY,
         release.name,
-        "modelopt-not-the-pin",
+        rule,
         requirement.word,
         edits=(Swap(requirement.word, right),),
         invocation=requirement.pip,
         requirement=requirement.word.text,
-        pin=right,
+        right=right,
     )
 
 
