@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from playbook import choices as choices
     from playbook import clients as clients
+    from playbook import engines as engines
     from playbook import models as models
+    from playbook import plan as plan
     from playbook import plots as plots
     from playbook import recipes as recipes
     from playbook.chapter import start as start
@@ -18,10 +20,7 @@ if TYPE_CHECKING:
     from playbook.check import check_commands as check_commands
     from playbook.cloud import open_cloud as open_cloud
     from playbook.lanes.embedded import numerics as numerics
-    from playbook.lanes.embedded.build import describe_compiled as describe_compiled
     from playbook.lanes.embedded.checkpoint import checkpoint_tensors as checkpoint_tensors
-    from playbook.lanes.embedded.logits import EngineLogits as EngineLogits
-    from playbook.lanes.embedded.profiling import profile_engine as profile_engine
     from playbook.lanes.embedded.protocol import Sampling as Sampling
     from playbook.lanes.embedded.triton import repository as model_repository
     from playbook.measure import kernels as kernels
@@ -40,20 +39,17 @@ if TYPE_CHECKING:
     from playbook.tiny import data as texts
 
 _HOME = {
-    "EngineLogits": "playbook.lanes.embedded.logits",
     "Sampling": "playbook.lanes.embedded.protocol",
     "build": "playbook.stages",
     "check_commands": "playbook.check",
     "check_machine": "playbook.preflight",
     "checkpoint_tensors": "playbook.lanes.embedded.checkpoint",
-    "describe_compiled": "playbook.lanes.embedded.build",
     "generate": "playbook.stages",
     "load_profile": "playbook.profile",
     "open_cloud": "playbook.cloud",
     "open_engine": "playbook.stages",
     "prepare": "playbook.stages",
     "preview_quantized": "playbook.stages",
-    "profile_engine": "playbook.lanes.embedded.profiling",
     "quantize": "playbook.stages",
     "serve": "playbook.stages",
     "start": "playbook.chapter",
@@ -63,11 +59,13 @@ _HOME = {
 _MODULES = {
     "choices": "playbook.choices",
     "clients": "playbook.clients",
+    "engines": "playbook.engines",
     "kernels": "playbook.measure.kernels",
     "load": "playbook.measure.load",
     "model_repository": "playbook.lanes.embedded.triton.repository",
     "models": "playbook.models",
     "numerics": "playbook.lanes.embedded.numerics",
+    "plan": "playbook.plan",
     "plots": "playbook.plots",
     "quality": "playbook.measure.quality",
     "recipes": "playbook.recipes",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from playbook.cli_check import check_command
+from playbook.cli_plan import plan_command
 from playbook.cli_releases import commands_command, explain_command
 from playbook.cli_support import reporting, show_rows
 from playbook.errors import EnvironmentProblem, PlaybookError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from playbook.runner import ChapterResult
 
 CACHES = (".pytest_cache", ".mypy_cache", ".ruff_cache", ".import_linter_cache", "build")
+TWO_AT_A_TIME = ("-n", "2", "--dist", "loadgroup")  # a later "-n 0" takes it back
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -179,7 +181,7 @@ def test_command(context: typer.Context) -> None:
         [sys.executable, "-m", "ruff", "format", "--check"],
         [sys.executable, "-m", "mypy", "playbook"],
         [str(tools / "lint-imports")],
-        [sys.executable, "-m", "pytest", *context.args],
+        [sys.executable, "-m", "pytest", *TWO_AT_A_TIME, *context.args],
     ]
     failed = [step for step in steps if not passes(step)]
     for step in failed:
@@ -249,6 +251,7 @@ def clean_command(
 
 app.command("commands")(reporting(commands_command))
 app.command("check")(reporting(check_command))
+app.command("plan")(reporting(plan_command))
 app.command("explain", context_settings={"ignore_unknown_options": True})(reporting(explain_command))
 
 

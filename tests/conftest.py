@@ -9,7 +9,15 @@ from playbook.lanes.embedded.build import BuildOptions, build_engine
 from playbook.lanes.embedded.quantize import QuantizeOptions, QuantizeReport, quantize_checkpoint
 from playbook.tiny import MODEL_DIR
 
+SERVED_ON_TRITONS_PORTS = ("test_client_faults", "test_gpu_course", "test_kill", "test_nbval", "test_triton_server")
 OPTIONS = BuildOptions(max_batch_size=4, max_num_tokens=64, max_input_len=320, max_seq_len=512)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that run at the same time are of two files, and never two servers that want Triton's own ports."""
+    for item in items:
+        name = item.path.stem
+        item.add_marker(pytest.mark.xdist_group("ports" if name in SERVED_ON_TRITONS_PORTS else name))
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from pathlib import Path
 from playbook.lanes.embedded.build import BuildOptions, build_engine
 from playbook.lanes.embedded.triton.repository import ServingOptions, write_repository
 from playbook.lanes.embedded.triton.server import TritonServer
+from playbook.serving import choose_ports
 from playbook.tiny import MODEL_DIR
 
 ENGINE_OPTIONS = BuildOptions(max_batch_size=16, max_num_tokens=1024, max_input_len=256, max_seq_len=768)
@@ -29,8 +30,10 @@ def write_tiny_repository(folder: Path, engine: Path, release: str = "0.12.0", *
 
 @contextmanager
 def serving(folder: Path, engine: Path, release: str = "0.12.0", **options: object) -> Iterator[TritonServer]:
-    """Write a repository into ``folder`` and serve it."""
-    with TritonServer(write_tiny_repository(folder, engine, release, **options)) as server:
+    """Write a repository into ``folder`` and serve it, on ports that it keeps over a restart and nobody prefers."""
+    http, grpc, metrics = choose_ports((0, 0, 0))
+    repository = write_tiny_repository(folder, engine, release, **options)
+    with TritonServer(repository, http_port=http, grpc_port=grpc, metrics_port=metrics) as server:
         yield server
 
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(240)]
 REQUESTS = 1000
 THREADS = 16
 GREEDY = SamplingOptions(end_id=-1)
-PATIENT = RetryPolicy(max_attempts=60, base_s=0.05, cap_s=0.5)
+PATIENT = RetryPolicy(max_attempts=240, base_s=0.05, cap_s=0.5)
 
 
 def make_request(number):

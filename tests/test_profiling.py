@@ -58,7 +58,7 @@ def test_only_the_fp8_engine_quantizes(bf16: dict[str, StepProfile], fp8: dict[s
         for name, profile in (("bf16", bf16), ("fp8", fp8))
     }
     assert "quantize" not in spent["bf16"]
-    assert spent["fp8"]["quantize"] > 0.1 * spent["fp8"].sum()
+    assert spent["fp8"]["quantize"] > 0.01 * spent["fp8"].sum()  # 4 % where conversions are fast, 39 % elsewhere
     gemms = [own["gemm"] for own in spent.values()]
     assert 0.3 < gemms[0] / gemms[1] < 3  # the same 32-bit products
 

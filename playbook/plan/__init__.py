@@ -1,0 +1,43 @@
+"""The planner: what fits, how fast it could go and what it costs, before anything is downloaded or rented.
+
+Every name is loaded when it is first used, so importing the package costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playbook.plan.case import Case as Case
+    from playbook.plan.case import parse_case as parse_case
+    from playbook.plan.claim import verify as verify
+    from playbook.plan.hardware import gpu as gpu
+    from playbook.plan.hardware import instance as instance
+    from playbook.plan.hardware import local_machine as local_machine
+    from playbook.plan.memory import largest_batch as largest_batch
+    from playbook.plan.memory import largest_context as largest_context
+    from playbook.plan.memory import nearest_that_fits as nearest_that_fits
+    from playbook.plan.of_profile import case_of as case_of
+
+_HOME = {
+    "Case": "case",
+    "case_of": "of_profile",
+    "gpu": "hardware",
+    "instance": "hardware",
+    "largest_batch": "memory",
+    "largest_context": "memory",
+    "local_machine": "hardware",
+    "nearest_that_fits": "memory",
+    "parse_case": "case",
+    "verify": "claim",
+}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

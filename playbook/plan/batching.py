@@ -1,0 +1,140 @@
+"""What goes into the next step: decoding sequences, prompts, pages; the admission rules of the engines.
+
+The rules are those of TensorRT-LLM's PyTorch flow and of vLLM V1 (``data/policies.yml`` has the sources): the
+decoding sequences get their token first, then prompts fill the step up to ``max_num_tokens``, first come first
+served. Where prompts have steps of their own (SGLang) they come first and the decoding sequences wait.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import count
+
+from playbook.plan.limits import Limits
+from playbook.plan.load import Load
+from playbook.plan.micro_batch import MicroBatch, Pool, Sequence, blocks
+from playbook.plan.policy import Policy
+
+
+class Batcher:
+    """Admits requests, hands out pages and forms steps. It has no clock: the simulation tells it the time."""
+
+    def __init__(self, limits: Limits, policy: Policy) -> None:
+        self.limits, self.policy = limits, policy
+        self.on_demand = policy.admission == "on_demand"
+        self.pool = Pool(limits.kv_capacity_tokens, policy.block_tokens)
+        self.most_running = min(limits.max_batch_size, limits.max_num_tokens)  # each decodes a token in a step
+        self.waiting: deque[Sequence] = deque()
+        self.running = 0
+        self.preemptions = 0
+        self.recomputed_tokens = 0
+        self._tickets = count()
+
+    def micro_batch(self) -> MicroBatch:
+        """An empty one that uses these pages."""
+        return MicroBatch(self.pool, self._tickets, on_demand=self.on_demand)
+
+    def free(self, sequences: Iterable[Sequence]) -> None:
+        """Take back the pages and the places of sequences that have ended."""
+        for sequence in sequences:
+            self.pool.used -= sequence.held
+            self.running -= 1
+
+    def compose(self, batch: MicroBatch, now_s: float) -> Load | None:
+        """The next step of ``batch``, launched at ``now_s``; None if it has nothing to compute."""
+        most = self.limits.max_num_tokens
+        if self.policy.mixed:
+            crowded = self._make_room(batch, now_s)
+            admit = not crowded or not batch.size
+            tokens, pairs, ended = self._prompts(batch, most - batch.count, now_s, admit=admit)
+        else:
+            tokens, pairs, ended = self._prompts(batch, most, now_s, admit=True)
+            if not tokens:
+                self._make_room(batch, now_s)
+        batch.decoded = batch.count > 0 and (self.policy.mixed or not tokens)
+        if not batch.decoded and not tokens:
+            return None
+        decode = batch.decode_load() if batch.decoded else Load()
+        if batch.decoded or self.policy.mixed:
+            if self.on_demand:
+                self.pool.take(batch.growth(batch.tick + 1, 1))
+            batch.advance(1)
+        for sequence in ended:
+            batch.join(sequence)
+        if not tokens:
+            return decode
+        return Load(decode.decode_sequences, decode.decode_context_tokens, tokens, pairs, len(ended))
+
+    def _make_room(self, batch: MicroBatch, now_s: float) -> bool:
+        """Preempt until the decoding sequences have a page for their next token; whether it came to that."""
+        crowded = False
+        while self.on_demand and batch.growth(batch.tick + 1, 1) > self.pool.free:
+            self._preempt(batch, now_s)
+            crowded = True
+        return crowded
+
+    def _preempt(self, batch: MicroBatch, now_s: float) -> None:
+        sequence, lost = batch.preempt_last()
+        sequence.queued_s = now_s
+        self.waiting.appendleft(sequence)
+        self.running -= 1
+        self.preemptions += 1
+        self.recomputed_tokens += lost
+
+    def _prompts(
+        self, batch: MicroBatch, budget: int, now_s: float, *, admit: bool
+    ) -> tuple[int, float, list[Sequence]]:
+        """Prompt tokens of this step, their (query, key) pairs, and the prompts that end in it."""
+        tokens, pairs = 0, 0.0
+        ended: list[Sequence] = []
+        promised = batch.growth(batch.tick + 1, 1) if self.on_demand and self.policy.mixed else 0
+        while batch.partial and tokens < budget:
+            sequence = batch.partial[0]
+            chunk = min(sequence.goal - sequence.cached, budget - tokens)
+            if self.on_demand:
+                more = blocks(sequence.cached + chunk, self.pool.block_tokens) - sequence.held
+                if more > self.pool.free - promised:
+                    self._preempt(batch, now_s)
+                    return tokens, pairs, ended
+                self._hold(sequence, more)
+            pairs += chunk_pairs(sequence.cached, chunk)
+            tokens += chunk
+            sequence.cached += chunk
+            if sequence.cached < sequence.goal:
+                return tokens, pairs, ended
+            ended.append(batch.partial.popleft())
+        while admit and self.waiting and tokens < budget and self.running < self.most_running:
+            sequence = self.waiting[0]
+            chunk = min(sequence.goal, budget - tokens)
+            if chunk < sequence.goal and not self.limits.chunked:
+                if batch.count or tokens or sequence.goal <= self.limits.max_num_tokens:
+                    break
+                chunk = sequence.goal  # has grown beyond a step since it was preempted: it goes alone
+            now, needed = self._pages(sequence, chunk)
+            if needed > self.pool.free - promised:
+                break
+            self.waiting.popleft()
+            self.running += 1
+            self._hold(sequence, now)
+            sequence.waited_s += max(0.0, now_s - sequence.queued_s)
+            pairs += chunk_pairs(0, chunk)
+            tokens += chunk
+            sequence.cached = chunk
+            (ended if chunk == sequence.goal else batch.partial).append(sequence)
+        return tokens, pairs, ended
+
+    def _pages(self, sequence: Sequence, chunk: int) -> tuple[int, int]:
+        """Pages that an admission takes now, and those that must be free for it."""
+        whole = blocks(sequence.prompt + sequence.output, self.pool.block_tokens)
+        if not self.on_demand:
+            return whole, whole
+        now = blocks(chunk, self.pool.block_tokens)
+        return now, whole if self.policy.fits == "request" else now
+
+    def _hold(self, sequence: Sequence, pages: int) -> None:
+        sequence.held += pages
+        self.pool.take(pages)
+
+
+def chunk_pairs(cached: int, chunk: int) -> float:
+    """(query, key) pairs of ``chunk`` tokens that follow ``cached`` ones, causally."""
+    return chunk * cached + chunk * (chunk + 1) / 2

@@ -1,0 +1,63 @@
+"""The models that a plan may name: variants of a shape, by the length they hold."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from playbook.errors import UsageError
+from playbook.models import ModelShape, model_shapes
+from playbook.plan.names import nearest
+from playbook.yaml_files import read_yaml
+
+MODELS_FILE = Path(__file__).parent / "data" / "models.yml"
+
+
+class Variant(BaseModel):
+    """A model by the planner's name. ``positions`` and ``trained`` are tokens of prompt and answer together."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    shape: ModelShape
+    positions: int
+    trained: int
+    source: str
+
+
+@cache
+def variants() -> dict[str, Variant]:
+    """Every model that the planner knows, by name (``data/models.yml``)."""
+    content: dict[str, Any] = read_yaml(MODELS_FILE)
+    own = {name: ModelShape(name=name, **entry) for name, entry in content["shapes"].items()}
+    shapes = {**model_shapes(), **own}
+    return {
+        name: Variant(name=name, shape=shapes[entry.pop("shape")], **entry)
+        for name, entry in ((name, dict(entry)) for name, entry in content["models"].items())
+    }
+
+
+@cache
+def model_name(text: str) -> str:
+    """The planner's name of a model, from the ways it is written elsewhere.
+
+    ``meta-llama/Llama-3.1-70B-Instruct``, ``llama-3-8b-instruct`` and ``Llama3.1-70B`` are understood.
+    :class:`UsageError` names the nearest for any other.
+    """
+    plain = text.strip().lower().replace("_", "-").rsplit("/", 1)[-1]
+    plain = re.sub(r"-(instruct|chat|hf|fp8|bf16|kv)(?=-|$)", "", plain.removeprefix("meta-"))
+    plain = re.sub(r"^llama-?v?([23])\b", r"llama\1", plain)
+    if plain in variants():
+        return plain
+    raise UsageError(
+        f"unknown model {text!r}",
+        why=f"the planner knows {', '.join(variants())}",
+        fix=f"use {nearest(plain, variants())}, the nearest",
+    )
+
+
+def variant(name: str) -> Variant:
+    """The variant called ``name`` (see :func:`model_name`); :class:`UsageError` if unknown."""
+    return variants()[model_name(name)]
