@@ -135,7 +135,7 @@ def test_a_target_without_times_takes_what_the_engine_carries_and_long_ones_are_
 
 
 def test_a_higher_percentile_carries_less() -> None:
-    settings = {"tpot_ms": None, "ttft_ms": 200}
+    settings = {"tpot_ms": 40, "ttft_ms": 400}
     half, most = (choose(target(percentile=at, **settings), P5) for at in (50, 99))
     by_way = {(way.tp, way.pp, way.weights, way.kv): way for way in half.ranked if way.simulated}
     same = [(by_way[key], way) for way in most.ranked if (key := (way.tp, way.pp, way.weights, way.kv)) in by_way]

@@ -159,8 +159,8 @@ def test_what_each_knob_changes() -> None:
 
 
 def test_sequences_take_whole_blocks() -> None:
-    room = memory(case(isl=1, osl=64))  # 65 tokens: two blocks of 64
-    assert room.sequences == room.kv_capacity_tokens // 128
+    room = memory(case(isl=1, osl=64))  # 65 tokens: three blocks of 32
+    assert room.sequences == room.kv_capacity_tokens // 96
     assert memory(case(isl=1, osl=63)).sequences == room.kv_capacity_tokens // 64
     vllm = memory(case(isl=1, osl=64, tp=2, engine="vllm"))
     assert vllm.sequences == vllm.kv_capacity_tokens // 80

@@ -9,25 +9,39 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from playbook.plan.case import Case as Case
     from playbook.plan.case import parse_case as parse_case
+    from playbook.plan.choose import choose as choose
+    from playbook.plan.chosen import Target as Target
     from playbook.plan.claim import verify as verify
     from playbook.plan.hardware import gpu as gpu
     from playbook.plan.hardware import instance as instance
     from playbook.plan.hardware import local_machine as local_machine
     from playbook.plan.memory import largest_batch as largest_batch
     from playbook.plan.memory import largest_context as largest_context
+    from playbook.plan.memory import memory_of as memory_of
     from playbook.plan.memory import nearest_that_fits as nearest_that_fits
     from playbook.plan.of_profile import case_of as case_of
+    from playbook.plan.planned import formulas as formulas
+    from playbook.plan.predict import plan as plan
+    from playbook.plan.predict import steady as steady
+    from playbook.plan.show import show_plan as show_plan
 
 _HOME = {
     "Case": "case",
+    "Target": "chosen",
     "case_of": "of_profile",
+    "choose": "choose",
+    "formulas": "planned",
     "gpu": "hardware",
     "instance": "hardware",
     "largest_batch": "memory",
     "largest_context": "memory",
     "local_machine": "hardware",
+    "memory_of": "memory",
     "nearest_that_fits": "memory",
     "parse_case": "case",
+    "plan": "predict",
+    "show_plan": "show",
+    "steady": "predict",
     "verify": "claim",
 }
 __all__ = sorted(_HOME)

@@ -64,7 +64,7 @@ def choose(target: Target, instances: str | Sequence[str], usd_per_hour: Mapping
         simulated += 1
         if not _simulate(following):
             ways.remove(following)
-            rejected.append(_rejected(following.asked.case, f"simulated: {_missed(target)} at no useful load"))
+            rejected.append(_rejected(following.asked.case, f"{_missed(target)} in the simulation at any useful load"))
     ways.sort(key=lambda way: (way.served is None, way.rank))
     unpriced = sorted({way.machine.name for way in ways if way.price is None})
     warnings = [f"no price is known for {name}: give its usd_per_hour" for name in unpriced]
@@ -174,7 +174,7 @@ def _simulate(way: Way) -> bool:
             low, served = rate, tried
         else:
             high = rate
-        rate = 1.1 * low if high == math.inf else (low + high) / 2
+        rate = 1.1 * low if high == math.inf else (low + high) / 2 if low else 0.8 * high
         if rate < CLOSE * low or rate > busiest:
             break
     if served is None:
@@ -193,7 +193,7 @@ def _serve(asked: Asked, rate: float) -> Served:
 
 
 def _keeps(served: Served, target: Target) -> bool:
-    return (served.utilisation or 0.0) < 1 and _within(target, *latencies_ms(served, target.percentile))
+    return served.steady is not None and _within(target, *latencies_ms(served, target.percentile))
 
 
 def _settings(asked: Asked, point: Point, target: Target) -> tuple[Asked, Point]:

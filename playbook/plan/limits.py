@@ -52,6 +52,8 @@ def saturation_requests_per_s(
     """
     batch = max(1, min(kv_concurrency(isl, osl, limits, policy), limits.max_batch_size) // limits.pp)
     batch = min(batch, max(1, limits.max_num_tokens - 1))
+    if policy.mixed and osl > 1:  # each step computes batch / (osl - 1) prompts beside its decode tokens
+        batch = max(1, min(batch, int(limits.max_num_tokens / (1 + isl / (osl - 1)))))
     decode = Load(batch, int(batch * (isl + osl / 2)))
     prompts = (limits.max_num_tokens - (batch if policy.mixed else 0)) / isl
     prompts = float(int(prompts)) if prompts >= 1 else prompts  # a long one gets a step's share of it

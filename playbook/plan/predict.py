@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
-from typing import cast
+from typing import Any, cast
 
 from playbook.plan.asked import NO_CLIENT, Asked, Share, ask
-from playbook.plan.case import Case
+from playbook.plan.case import Case, parse_case
 from playbook.plan.cautions import cautions
 from playbook.plan.cost import joules_per_token_at_most, price_of, usd_per_million
 from playbook.plan.limits import Limits
@@ -34,12 +34,12 @@ class Run:
     requests_per_s: float
 
 
-def plan(case: Case) -> Plan:
-    """The plan of ``case``: a simulation of its load, beside the floor of the same load.
+def plan(case: Case | None = None, **keys: Any) -> Plan:
+    """The plan of a case, or of one with these ``keys``: a simulation of its load, beside the floor of the same load.
 
     :class:`~playbook.errors.UsageError` if it does not fit, naming the nearest case that does.
     """
-    asked = ask(case)
+    asked = ask(case or parse_case(keys))
     runs = [_run(asked, share) for share in asked.shares]
     floors = [_run(asked, share, floor=True) for share in asked.shares]
     state, price = steady_of(asked), price_of(asked.case)
