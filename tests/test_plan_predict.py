@@ -339,3 +339,20 @@ def test_the_plan_imports_no_heavy_library(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_host_binds_where_the_gpu_waits_for_it() -> None:
+    host = plan(model="llama3-8b", gpu="h200", isl=128, osl=256, concurrency=512, requests=512)
+    assert host.binding_limit == "overhead"
+    assert host.time_split["overhead"] > 0.03
+    assert plan(model="llama3-8b", gpu="h200", isl=128, osl=64, concurrency=1).binding_limit == "bandwidth"
+
+
+def test_all_reduces_over_pcie_carry_a_warning() -> None:
+    def warned(tp: int, gpu: str = "l40s") -> bool:
+        found = plan(model="llama3-8b", gpu=gpu, tp=tp, isl=128, osl=16, concurrency=1, requests=1).warnings
+        return any("PCIe" in text for text in found)
+
+    assert warned(4)
+    assert not warned(2)
+    assert not warned(4, "h100-sxm")

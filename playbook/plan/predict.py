@@ -19,6 +19,8 @@ from playbook.plan.warn import warnings_of
 
 FULL = 0.95
 """Utilisation above which an open loop is bound by the engine and not by its arrivals."""
+HOST_SHARE = 0.03
+"""Of a step that the GPU waits for the host: above it, the host sets the pace."""
 MORE_ROOM, GAIN = 1.25, 1.05
 """Room binds if a quarter more of it adds 5 % throughput."""
 
@@ -208,8 +210,12 @@ def _binding(asked: Asked, share: Share, point: Point) -> Binding:
     by_limit: dict[str, float] = {}
     kinds = point.kinds
     for load, weight in ((kinds.decode, 1 - kinds.mixed_share), (kinds.mixed, kinds.mixed_share)):
-        for time in asked.model.split(load).values() if weight and load != Load() else ():
-            by_limit[time.limit] = by_limit.get(time.limit, 0.0) + weight * time.seconds
+        parts = asked.model.split(load) if weight and load != Load() else {}
+        step_s = sum(time.seconds for time in parts.values())
+        paced_by_host = parts and parts["overhead"].seconds > HOST_SHARE * step_s  # what the GPU does then sets nothing
+        for time in parts.values():
+            limit = "overhead" if paced_by_host else time.limit
+            by_limit[limit] = by_limit.get(limit, 0.0) + weight * time.seconds
     return cast("Binding", max(by_limit, key=lambda limit: by_limit[limit]))
 
 

@@ -20,6 +20,7 @@ def warnings_of(asked: Asked, served: Sequence[Served]) -> tuple[str, ...]:
         *asked.memory.warnings,
         *_little_room(asked),
         *_other_tables(asked),
+        *_over_pcie(asked),
         *_prompts_in_pieces(asked),
         *_price(asked),
     ]
@@ -47,6 +48,16 @@ def _other_tables(asked: Asked) -> list[str]:
         return []
     return [
         f"no times of operations are known for {case.engine} on {case.gpu}: those of {engine} on {gpu} stand for them"
+    ]
+
+
+def _over_pcie(asked: Asked) -> list[str]:
+    case = asked.case
+    if case.tp <= 2 or "PCIe" not in case.hardware.link:
+        return []
+    return [
+        f"TP {case.tp} over {case.hardware.link}: the all-reduces of the tables are slower than published throughput "
+        "allows (docs/planner.md); expect better, and measure"
     ]
 
 
