@@ -122,11 +122,8 @@ class Asked:
         """Share of the time in which the first replica's GPUs are bound by their arithmetic, in the steady state."""
         point = self.point(self.shares[0])
         compute_s = total_s = 0.0
-        for load, steps in (
-            (point.kinds.decode, 1 - point.kinds.mixed_share),
-            (point.kinds.mixed, point.kinds.mixed_share),
-        ):
-            for time in self.model.split(load).values() if steps else ():
+        for load, steps in point.kinds.loads:
+            for time in self.model.split(load).values():
                 total_s += steps * time.seconds
                 compute_s += steps * time.seconds * (time.limit == "compute")
         return min(1.0, point.utilisation or 1.0) * compute_s / total_s if total_s else 0.0

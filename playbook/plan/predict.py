@@ -10,7 +10,6 @@ from playbook.plan.case import Case, parse_case
 from playbook.plan.cautions import cautions
 from playbook.plan.cost import joules_per_token_at_most, price_of, usd_per_million
 from playbook.plan.limits import Limits
-from playbook.plan.load import Load
 from playbook.plan.planned import Binding, Floor, Latencies, MemoryGib, Percentiles, Plan, PriceUsed, Steady
 from playbook.plan.schedule import simulate
 from playbook.plan.served import Answer, Served, percentile
@@ -208,11 +207,10 @@ def _binding(asked: Asked, share: Share, point: Point) -> Binding:
         if asked.point(roomy, limits=_roomier(asked.limits, point)).requests_per_s > GAIN * now:
             return "kv_cache" if point.by_memory else "batch_size"
     by_limit: dict[str, float] = {}
-    kinds = point.kinds
-    for load, weight in ((kinds.decode, 1 - kinds.mixed_share), (kinds.mixed, kinds.mixed_share)):
-        parts = asked.model.split(load) if weight and load != Load() else {}
+    for load, weight in point.kinds.loads:
+        parts = asked.model.split(load)
         step_s = sum(time.seconds for time in parts.values())
-        paced_by_host = parts and parts["overhead"].seconds > HOST_SHARE * step_s  # what the GPU does then sets nothing
+        paced_by_host = parts["overhead"].seconds > HOST_SHARE * step_s  # what the GPU does then sets nothing
         for time in parts.values():
             limit = "overhead" if paced_by_host else time.limit
             by_limit[limit] = by_limit.get(limit, 0.0) + weight * time.seconds

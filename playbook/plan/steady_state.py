@@ -55,6 +55,12 @@ class StepKinds:
     full: bool
 
     @property
+    def loads(self) -> tuple[tuple[Load, float], ...]:
+        """The load of each kind of step that there is, and its share of all steps."""
+        kinds = ((self.decode, 1 - self.mixed_share), (self.mixed, self.mixed_share))
+        return tuple((load, share) for load, share in kinds if share and load != Load())
+
+    @property
     def mean_s(self) -> float:
         """Between two steps of a micro-batch, divided by pp: with bubbles, where there is a pipeline."""
         return self.decode_s + self._prompts_s(self.joining)
