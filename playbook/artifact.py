@@ -39,7 +39,7 @@ class FileRecord(BaseModel):
 class Origin(BaseModel):
     """What an artifact was made as: two artifacts with the same origin are interchangeable."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     kind: str
     made_by: str
@@ -53,7 +53,7 @@ class Origin(BaseModel):
 class Manifest(BaseModel):
     """The content of ``manifest.json``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     origin: Origin
     files: dict[str, FileRecord]

@@ -262,7 +262,3 @@ def failure_text(result: "ChapterResult") -> str:
     where = f" in code cell {failure.cell}" if failure.cell else ""
     what = f"{result.chapter} failed{where} ({failure.kind}): {failure.what}"
     return str(PlaybookError(what, why=failure.why, fix=failure.fix))
-
-
-if __name__ == "__main__":
-    app()

@@ -1,7 +1,6 @@
 """``playbook check``: what a release would do with anyone's commands, and what a failed run's log means."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +46,7 @@ def _read_log(log: str) -> "list[Finding]":
     from playbook.check.logs import read_log
 
     found = read_log(_text(log))
-    return [replace(finding, file=_name(log)) for finding in found]
+    return [finding._replace(file=_name(log)) for finding in found]
 
 
 def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "list[Finding]":
@@ -67,7 +66,7 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "list[Fin
     if not _holds_anything(document):
         typer.echo(f"{source} has no command, configuration or request that the checker knows", err=True)
     found = check_commands(document, release, gpu, gpus)
-    return found if folder else [replace(finding, file=_name(source)) for finding in found]
+    return found if folder else [finding._replace(file=_name(source)) for finding in found]
 
 
 def _holds_anything(document: "Document") -> bool:

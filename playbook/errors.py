@@ -41,6 +41,10 @@ class EnvironmentProblem(PlaybookError):
     exit_code = 3
 
 
+class NotYaml(UsageError):
+    """A file that is not one document of YAML."""
+
+
 class NotInRelease(UsageError):
     """A stage, format or tool that a TensorRT-LLM release does not have."""
 

@@ -22,7 +22,7 @@ BYTES_PER_ELEMENT: dict[str, float] = {"float32": 4, "bfloat16": 2, "float16": 2
 class ModelShape(BaseModel):
     """Architecture of a Llama-3 model, in the field names of its Hugging Face ``config.json``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     hf_id: str

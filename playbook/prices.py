@@ -18,7 +18,7 @@ ON_DEMAND = "on demand"
 class Dated(BaseModel):
     """What every price carries: when it was true, who says so, and how sure that is."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     date: date
     source: str = Field(min_length=1)
@@ -62,7 +62,7 @@ class LicenceFee(Dated):
 class PriceList(BaseModel):
     """The whole of ``data/prices.yml``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     instances: tuple[Price, ...]
     licences: tuple[LicenceFee, ...]

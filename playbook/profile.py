@@ -5,10 +5,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from playbook.errors import ProfileError
+from playbook.errors import NotYaml, ProfileError
 from playbook.models import ModelShape, model_shape
 from playbook.yaml_files import read_yaml
 
@@ -21,7 +20,7 @@ FP8_ARITHMETIC = ("fp8", "w4a8_awq")
 class Gpu(BaseModel):
     """What a profile needs to know of a GPU."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     architecture: str
     memory_gib: float
@@ -39,7 +38,7 @@ def gpus() -> dict[str, Gpu]:
 class Profile(BaseModel):
     """One machine and one way to serve one model on it. Fields carry the names of the tools' flags."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str = Field(description="name of the profile: also its folder in the workspace")
     lane: Literal["embedded", "tensorrt_llm"] = Field(description="what does the work: this CPU, or TensorRT-LLM")
@@ -150,8 +149,8 @@ def load_profile(name: str, release: str = "") -> Profile:
         if not isinstance(settings, dict):
             raise ProfileError(f"{path} is not a profile", why="it holds no keys", fix="start from profiles/p5.yml")
         return Profile(**{"name": path.stem, **settings, **({"release": release} if release else {})})
-    except yaml.YAMLError as error:
-        raise ProfileError(f"{path} is not valid YAML", why=str(error), fix="mend the line it names") from error
+    except NotYaml as error:
+        raise ProfileError(error.what, why=error.why, fix=error.fix) from error
     except ValidationError as error:
         raise ProfileError(f"profile {path.name} is refused", why=_reasons(error), fix=f"edit {path}") from error
 

@@ -3,11 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-import yaml
+import yaml12
 
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser, ten times faster, if there
+from playbook.errors import NotYaml
 
 
 def read_yaml(path: Path) -> Any:
-    """The file's content as plain Python values; :class:`yaml.YAMLError` for what is no YAML."""
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+    """The file's content, by the rules of YAML 1.2, as plain Python values; :class:`NotYaml` for anything else."""
+    try:
+        documents = yaml12.parse_yaml(path.read_text(encoding="utf-8"), multi=True)
+    except ValueError as error:
+        raise NotYaml(f"{path} is not valid YAML", why=str(error), fix="mend the line it names") from error
+    if len(documents) > 1:
+        raise NotYaml(f"{path} holds {len(documents)} documents", fix="keep one, and take out the lines of ---")
+    return documents[0] if documents else None

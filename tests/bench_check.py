@@ -27,7 +27,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "road.sh")
         script.write_text(hundred_lines(), encoding="utf-8")
-        argv = [sys.executable, "-m", "playbook.cli", "check", "--release", "0.12.0", "--gpu", "h100", "--gpus", "8"]
+        argv = [sys.executable, "-m", "playbook", "check", "--release", "0.12.0", "--gpu", "h100", "--gpus", "8"]
         seconds = []
         for _ in range(RUNS):
             start = time.perf_counter()

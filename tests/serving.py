@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from playbook.lanes.embedded.build import BuildOptions, build_engine
 from playbook.lanes.embedded.triton.repository import ServingOptions, write_repository
 from playbook.lanes.embedded.triton.server import TritonServer
@@ -39,7 +41,7 @@ def serving(folder: Path, engine: Path, release: str = "0.12.0", **options: obje
 
 def leftovers(pids: tuple[int, ...], regions: set[str]) -> tuple[list[int], list[str]]:
     """Of these processes and /dev/shm regions, those that are still there."""
-    alive = [pid for pid in pids if Path(f"/proc/{pid}/stat").exists() and not _is_zombie(pid)]
+    alive = [pid for pid in pids if _is_alive(pid)]
     return alive, sorted(region for region in regions if Path("/dev/shm", region).exists())
 
 
@@ -52,5 +54,8 @@ def regions_of(pids: tuple[int, ...]) -> set[str]:
     return found
 
 
-def _is_zombie(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+def _is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

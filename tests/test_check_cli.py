@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +94,7 @@ def test_json_holds_what_the_library_finds(tmp_path: Path) -> None:
     path.write_text(BROKEN)
     (one,) = findings("--release", "0.12.0", path)
     (same,) = check_commands(path, "0.12.0")
-    assert one == {**asdict(same), "file": str(path)}
+    assert one == {**same._asdict(), "fix": same.fix._asdict(), "file": str(path)}
     assert (one["rule"], one["line"], one["column"]) == ("flag-removed", 2, 3)
     assert list(one) == ["rule", "severity", "line", "column", "file", "message", "why", "fix", "source"]
     assert json.loads(invoke("--release", "0.12.0", path, "--json")[1])["release"] == "0.12.0"

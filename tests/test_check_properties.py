@@ -40,7 +40,7 @@ def checked(text: str, kind: Kind | None, release: str, machine: tuple[str, int 
         assert one.message and one.why and one.fix.text and one.source
         assert 1 <= one.line <= len(lines)
         assert 1 <= one.column <= len(lines[one.line - 1]) + 1
-        json.dumps(one.__dict__, default=vars)
+        json.dumps(one)
     return found
 
 

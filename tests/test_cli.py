@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def playbook(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "playbook.cli", *words],
+        [sys.executable, "-m", "playbook", *words],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "120"},
         capture_output=True,

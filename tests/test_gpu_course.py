@@ -70,7 +70,7 @@ class Road:
     def start(self, *chapters: str, out: Path) -> "subprocess.Popen[str]":
         options = ["-p", f"profile={self.profile_name}", "-p", f"release={self.release}", "--out", str(out)]
         return subprocess.Popen(
-            [sys.executable, "-m", "playbook.cli", "run", *chapters, *options, "--workspace", str(self.workspace)],
+            [sys.executable, "-m", "playbook", "run", *chapters, *options, "--workspace", str(self.workspace)],
             cwd=ROOT,
             env=self.environment,
             stdout=subprocess.PIPE,

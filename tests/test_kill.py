@@ -14,6 +14,8 @@ import pytest
 from notebook_factory import notebook, write_course
 from serving import build_tiny_engine, write_tiny_repository
 
+from playbook.guard import mapped_regions
+
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 60.0
 
@@ -42,21 +44,18 @@ class ServingRun:
         wait_until(lambda: ready.exists() and ready.read_text())
         self.ports: list[int] = json.loads(ready.read_text())
         self.family = psutil.Process(self.process.pid).children(recursive=True)
-        self.regions = [path for path in Path("/dev/shm").iterdir() if self.maps(path)]
+        regions = mapped_regions({process.pid for process in self.family})
+        self.regions = [Path("/dev/shm", name) for name in regions]
 
     def start(self) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [sys.executable, "-m", "playbook.cli", "run", "--out", str(self.folder / "out")],
+            [sys.executable, "-m", "playbook", "run", "--out", str(self.folder / "out")],
             cwd=self.folder,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-
-    def maps(self, region: Path) -> bool:
-        """True if one of ours has mapped this region of shared memory."""
-        return any(str(region) in Path(f"/proc/{process.pid}/maps").read_text() for process in self.family)
 
     def find(self, victim: str) -> psutil.Process:
         if victim == "runner":

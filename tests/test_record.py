@@ -77,7 +77,7 @@ def test_the_command_records_what_ran_and_keeps_what_failed(tmp_path: Path) -> N
     write_course(tmp_path, c01_good=notebook(path_cell), c02_bad=notebook("1 / 0"))
     before = (tmp_path / "notebooks" / "02-bad.ipynb").read_bytes()
     done = subprocess.run(
-        [sys.executable, "-m", "playbook.cli", "record"],
+        [sys.executable, "-m", "playbook", "record"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,

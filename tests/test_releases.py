@@ -270,7 +270,7 @@ def test_a_new_release_is_a_new_file(tmp_path: Path) -> None:
     facts["containers"]["triton"] = ["nvcr.io/nvidia/tritonserver:99.01-trtllm-python-py3"]
     del facts["tools"]["trtllm-build"]["arguments"]["--reduce_fusion"]
     write(tmp_path / "9.0.0.yml", facts)
-    assert known_releases(tmp_path) == ["9.0.0"]
+    assert known_releases(tmp_path) == ("9.0.0",)
     release = load_release("9.0.0", tmp_path)
     assert check_arguments(release, "trtllm-build", [*BUILD, "--warp_speed", "8"]).warp_speed == 8
     with pytest.raises(UsageError):

@@ -236,7 +236,7 @@ class LivingRun:
         children = CHILDREN.format(marker=self.marker, log=str(folder / "log"))
         write_course(folder, c01_small=notebook(children, "import time; time.sleep(600)"), c02_next=notebook("x = 1"))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "playbook.cli", "run", "--out", str(self.out)],
+            [sys.executable, "-m", "playbook", "run", "--out", str(self.out)],
             cwd=folder,
             env=os.environ | {"PYTHONPATH": str(ROOT), "PLAYBOOK_WORKSPACE": str(folder / "workspace")},
             stdout=subprocess.PIPE,
@@ -281,7 +281,7 @@ def test_a_killed_runner_leaves_no_process(tmp_path: Path) -> None:
     # The next run into the same folder goes on as if nothing had been.
     write_course(tmp_path, c01_small=notebook("x = 1"))
     again = subprocess.run(
-        [sys.executable, "-m", "playbook.cli", "run", "--out", str(living.out)],
+        [sys.executable, "-m", "playbook", "run", "--out", str(living.out)],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,

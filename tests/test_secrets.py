@@ -149,7 +149,7 @@ def run(folder, *sources):
     """`playbook run` of a course of these cells; everything that it wrote, by name."""
     write_course(folder, c01_small=notebook(*sources))
     done = subprocess.run(
-        [sys.executable, "-m", "playbook.cli", "run", "--out", "out"],
+        [sys.executable, "-m", "playbook", "run", "--out", "out"],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"},
         capture_output=True,

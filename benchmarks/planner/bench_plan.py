@@ -61,7 +61,7 @@ def slowest_of(lines: list[bytes]) -> tuple[float, float, bytes]:
 
 
 def start_up_s() -> list[float]:
-    argv = [sys.executable, "-m", "playbook.cli", "plan"]
+    argv = [sys.executable, "-m", "playbook", "plan"]
     argv += [word for key, value in CASE.items() for word in (f"--{key}", str(value))]
     seconds = []
     for _ in range(RUNS):

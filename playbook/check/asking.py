@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from playbook.check.document import Document, Request
 from playbook.check.invocations import Invocation
@@ -17,8 +16,7 @@ LOCAL = re.compile(r"^(?:localhost|127\.\d+\.\d+\.\d+|0\.0\.0\.0|\[::1?\])$")
 ENSEMBLE, BLS, LLMAPI = "ensemble", "tensorrt_llm_bls", "tensorrt_llm"
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """Where a URL goes; ``port`` is 80 or 443 where it has none, None where it is a variable."""
 
     host: str
@@ -54,8 +52,7 @@ class Target:
         return match["verb"] if match else ""
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """One request to Triton. ``curl``: the command that sends it, if the text has one; ``url``: its word there."""
 
     request: Request

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from playbook.check.document import Document
 from playbook.check.invocations import Invocation
@@ -12,8 +12,7 @@ ADDRESS = re.compile(r"github\.com[:/](?P<name>[\w.-]+/[\w.-]+?)(?:\.git)?/?$")
 BRANCH = ("-b", "--branch")
 
 
-@dataclass(frozen=True)
-class Clone:
+class Clone(NamedTuple):
     """One ``git clone``. ``reference``: its branch or tag, "" for the default one; ``word``: where that stands.
 
     ``checkout``: the later ``git checkout`` that says it.
@@ -79,7 +78,7 @@ def _moved(clone: Clone, git: Invocation) -> Clone:
     references = git.positional[1:]
     if not references or "--" in (word.text for word in git.arguments):
         return clone
-    return replace(clone, reference=_short(references[-1].text), word=references[-1], checkout=git)
+    return clone._replace(reference=_short(references[-1].text), word=references[-1], checkout=git)
 
 
 def _short(reference: str) -> str:

@@ -4,8 +4,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from playbook.check.facts import NOTHING_KNOWN, DocumentFacts, agreed, config_facts, facts_of, stated
 from playbook.check.invocations import Invocation, invocations
@@ -24,8 +25,7 @@ BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--
 MODEL_NAME = re.compile(r"^\s*name\s*:\s*\"([^\"]+)\"", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """What the text is checked for. ``gpu``: a name of profiles/gpus.yaml, or h100, h200, l4, l40s, a100."""
 
     release: Release
@@ -33,8 +33,7 @@ class Setting:
     gpus: int | None = None
 
 
-@dataclass(frozen=True)
-class ConfigFile:
+class ConfigFile(NamedTuple):
     """One config.pbtxt or config.json; ``line``: where ``text`` begins in ``path``, else in the pasted text."""
 
     path: str
@@ -43,8 +42,7 @@ class ConfigFile:
     line: int = 1
 
 
-@dataclass(frozen=True)
-class PropertiesFile:
+class PropertiesFile(NamedTuple):
     """One serving.properties, placed as :class:`ConfigFile`."""
 
     path: str
@@ -52,8 +50,7 @@ class PropertiesFile:
     line: int = 1
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """One request to a server. ``fields``: the JSON body, None if there is none or it is no JSON object.
 
     ``place``: the body as written (the URL if there is no body); ``method`` is empty where curl chooses.
@@ -71,8 +68,7 @@ class Request:
         return self.place if found < 0 else self.place.part(found, found + len(name) + 2)
 
 
-@dataclass(frozen=True)
-class Mount:
+class Mount(NamedTuple):
     """One folder of the host inside a container: ``docker run -v host:inside image``."""
 
     host: str
@@ -106,7 +102,11 @@ class Document:
 
     def facts_of(self, invocation: Invocation) -> DocumentFacts:
         """What is known of the checkpoint or engine that ``invocation`` reads or writes."""
-        return facts_of(invocation, self.invocations, self.file_facts)
+        return facts_of(invocation, self.invocations, self._stated, self.file_facts)
+
+    @cached_property
+    def _stated(self) -> tuple[DocumentFacts, ...]:
+        return tuple(stated(invocation) for invocation in self.invocations)
 
 
 def read_document(source: str | Path, kind: Kind | None = None) -> Document:

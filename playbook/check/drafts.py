@@ -1,37 +1,33 @@
 """What a rule hands in: a finding in the making, and the edits that mend its command."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from playbook.check.finding import Severity
 from playbook.check.invocations import Invocation
 from playbook.check.words import Word
 
 
-@dataclass(frozen=True)
-class Drop:
+class Drop(NamedTuple):
     """Takes a flag out, with its values."""
 
     flag: str
 
 
-@dataclass(frozen=True)
-class Put:
+class Put(NamedTuple):
     """Sets a flag, or adds it; without ``value`` it is a bare switch."""
 
     flag: str
     value: str | None = None
 
 
-@dataclass(frozen=True)
-class Swap:
+class Swap(NamedTuple):
     """Replaces one word of the command: an image, a path, a URL, a misspelt flag."""
 
     old: Word
     new: str
 
 
-@dataclass(frozen=True)
-class Insert:
+class Insert(NamedTuple):
     """Puts words in front of another: a launcher."""
 
     before: Word
@@ -41,8 +37,7 @@ class Insert:
 Edit = Drop | Put | Swap | Insert
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(NamedTuple):
     """One finding of a rule at ``place``. The fix is the command of ``invocation`` with ``edits``, or ``action``.
 
     All edits of one invocation go into one corrected command: see :mod:`playbook.check.fixing`.

@@ -4,8 +4,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from playbook.check.invocations import Invocation
 
@@ -42,8 +41,7 @@ ALGORITHMS = {
 }
 
 
-@dataclass(frozen=True)
-class DocumentFacts:
+class DocumentFacts(NamedTuple):
     """What the commands and files say; "" or None where they do not, or contradict each other.
 
     ``weights``: a qformat (fp8, int8_sq, ..., full_prec); ``kv_cache``: fp8, int8 or auto; ``model``: llama-3-70b,
@@ -73,11 +71,15 @@ def model_name(text: str) -> str:
 
 
 def facts_of(
-    invocation: Invocation, all_invocations: Sequence[Invocation], others: Iterable[DocumentFacts]
+    invocation: Invocation,
+    all_invocations: Sequence[Invocation],
+    all_stated: Sequence[DocumentFacts],
+    others: Iterable[DocumentFacts],
 ) -> DocumentFacts:
     """What holds for the checkpoint or engine of ``invocation``: what it says itself, and what made its input.
 
-    Where no command writes the folder that it reads, whatever all commands agree on.
+    Where no command writes the folder that it reads, whatever all commands agree on. ``all_stated``: what each of
+    ``all_invocations`` says by itself.
     """
     chain = [invocation]
     while (maker := _maker(chain[-1], all_invocations)) and not any(maker is one for one in chain):
@@ -86,7 +88,7 @@ def facts_of(
     first = chain[-1]
     if first.tool not in QUANTIZES:
         later = QUANTIZES if first.tool == "trtllm-build" else (*QUANTIZES, "trtllm-build")
-        says += [stated(one) for one in all_invocations if one.tool in later]
+        says += [said for one, said in zip(all_invocations, all_stated, strict=True) if one.tool in later]
         says += others
     return agreed(says)
 
@@ -95,12 +97,12 @@ def agreed(facts: Iterable[DocumentFacts]) -> DocumentFacts:
     """What nobody contradicts; images are collected."""
     merged: dict[str, Any] = {}
     facts = list(facts)
-    for field in fields(DocumentFacts):
-        values = [value for one in facts if (value := getattr(one, field.name)) not in ("", None)]
-        if field.name.endswith("images"):
-            merged[field.name] = tuple(dict.fromkeys(image for value in values for image in value))
+    for name, column in zip(DocumentFacts._fields, zip(*facts, strict=True), strict=False):
+        values = [value for value in column if value not in ("", None)]
+        if name.endswith("images"):
+            merged[name] = tuple(dict.fromkeys(image for value in values for image in value))
         elif len(set(values)) == 1:
-            merged[field.name] = values[0]
+            merged[name] = values[0]
     return DocumentFacts(**merged)
 
 

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from playbook.check.document import Document
 from playbook.check.drafts import Swap
@@ -15,8 +15,7 @@ from playbook.releases import Release
 FILL = "fill_template.py"
 
 
-@dataclass(frozen=True)
-class Filling:
+class Filling(NamedTuple):
     """One fill_template.py. ``broken``: variables whose value the tool cuts at a comma or a colon.
 
     ``known`` is False where a part of the substitutions is a shell variable that the text does not set.

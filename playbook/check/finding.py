@@ -1,21 +1,18 @@
 """What the checker says about one place of the text."""
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Severity = Literal["error", "warning", "info"]
 
 
-@dataclass(frozen=True)
-class Fix:
+class Fix(NamedTuple):
     """What to do. A ``command`` is whole, corrected and ready to paste; an ``action`` is a sentence."""
 
     kind: Literal["command", "action"]
     text: str
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing that will not go as written. ``message`` says what will happen, ``why`` the reason.
 
     ``error``: the tool refuses or its result is wrong; ``warning``: silently not what was meant, or not certain;

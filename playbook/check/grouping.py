@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from playbook.check.programs import DOCKER_BUILD_VALUED, HUB_LISTS, PROGRAMS, SWITCHES, Program
 from playbook.check.words import Word
@@ -13,8 +13,7 @@ Takes = Callable[[str], int | None]
 """How many values a flag takes; None: all up to the next flag."""
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(NamedTuple):
     """One flag with its values as written, without ``=``; ``flag`` is empty for a positional argument.
 
     ``word`` is where the flag (or the positional argument) stands. ``-it`` of docker and the like is two flags.
@@ -72,7 +71,7 @@ def _group_program(words: Sequence[Word], program: Program) -> Iterator[Given]:
         if operands == program.operands or not is_option:
             operands += operands != program.operands
             if word.text in ("build", "buildx") and operands == 1 and program.operands == 2:
-                program = replace(program, valued=program.valued | DOCKER_BUILD_VALUED)
+                program = program._replace(valued=program.valued | DOCKER_BUILD_VALUED)
             yield Given("", (word,), word)
             continue
         flag = word.text

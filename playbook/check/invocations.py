@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from playbook.check.grouping import Given, arguments_of, group
 from playbook.check.programs import (
@@ -25,8 +25,7 @@ DEEPEST = 20
 ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
-@dataclass(frozen=True)
-class Invocation:
+class Invocation(NamedTuple):
     """One start of ``tool``: a tool of a release, or docker, mpirun, curl, git, pip, cp, apt-get, hf, python ...
 
     A tool inside another (``docker run IMAGE mpirun -n 8 python3 run.py``) makes an invocation of its own.
@@ -67,8 +66,7 @@ class Invocation:
         return tuple(word for given in self.given if not given.flag for word in given.values)
 
 
-@dataclass(frozen=True)
-class _Surroundings:
+class _Surroundings(NamedTuple):
     """What the words around a command say about it."""
 
     command: ShellCommand
@@ -93,7 +91,7 @@ class _Reader:
     def unwrap(self, words: tuple[Word, ...], around: _Surroundings) -> None:
         if not words or around.depth > DEEPEST:
             return
-        around = replace(around, depth=around.depth + 1)
+        around = around._replace(depth=around.depth + 1)
         path, rest = words[0], words[1:]
         name = PurePosixPath(path.text).name
         name = ALIASES.get(name, name)
@@ -178,7 +176,7 @@ class _Reader:
     def inner(self, word: Word, around: _Surroundings) -> None:
         for command in read_inside(word, around.command.file):
             env = {**around.env, **command.env}
-            self.unwrap(command.words, replace(around, command=command, env=env))
+            self.unwrap(command.words, around._replace(command=command, env=env))
 
     def python(self, words: tuple[Word, ...], around: _Surroundings) -> None:
         end = _options_end(words, lambda flag: 1 if flag in ("-m", "-c", "-W", "-X") else 0, stop=("-m", "-c"))
@@ -217,7 +215,7 @@ class _Reader:
             self.inside = image
         entrypoint = invocation.values("--entrypoint")
         launcher = words[: len(words) - len(command)]
-        inner = replace(_behind(around, launcher, env=env), image=image)
+        inner = _behind(around, launcher, env=env)._replace(image=image)
         self.unwrap((*entrypoint[-1:], *command), inner)
 
     def mpirun(self, words: tuple[Word, ...], around: _Surroundings) -> None:
@@ -266,8 +264,7 @@ def regrouped(invocation: Invocation, tool: Tool) -> tuple[Given, ...]:
 def _behind(
     around: _Surroundings, launcher: tuple[Word, ...], *, env: Mapping[str, str] | None = None, ranks: int | None = None
 ) -> _Surroundings:
-    return replace(
-        around,
+    return around._replace(
         launcher=(*around.launcher, *launcher),
         env=around.env if env is None else env,
         ranks=around.ranks if ranks is None else ranks,

@@ -5,7 +5,7 @@ marks, typographic quotes, ``<placeholders>``. The mask has them replaced by cha
 """
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 SHELLS = frozenset({"", "bash", "sh", "shell", "zsh", "console", "terminal", "shell-session", "shellsession", "text"})
 COMMANDS = (
@@ -34,8 +34,7 @@ SINGLE_QUOTES = re.compile(r"(?<!\w)[‘’‚][^‘’‚]{0,4000}[‘’](?!\w
 BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\r": " ", "\v": " ", "\f": " ", "\ufeff": " ", "\u200b": " "})
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """A fenced block of Markdown: its language and where it begins and ends."""
 
     language: str
@@ -43,8 +42,7 @@ class Block:
     end: int
 
 
-@dataclass(frozen=True)
-class Pasted:
+class Pasted(NamedTuple):
     """``mask`` is as long as the text. ``cuts``: start and end of what a shell would stumble on."""
 
     mask: str

@@ -4,7 +4,7 @@ Options of docker, mpirun (Open MPI), curl, pip and git: their manuals. The tool
 """
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 TOOLS = frozenset(
     {
@@ -45,8 +45,7 @@ MENTIONS = frozenset(
 ONE_OPERAND = frozenset({"timeout"})
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """A program whose options we know: those in ``valued`` take a value, those in ``two_values`` two.
 
     Behind ``operands`` operands there is another command line. ``clusters``: ``-it`` stands for ``-i -t``.

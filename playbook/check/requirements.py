@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from playbook.check.document import Document
 from playbook.check.invocations import Invocation
@@ -12,8 +12,7 @@ REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(?P<extras>\[[^\]]*\])?\
 NEWEST = "9999"
 
 
-@dataclass(frozen=True)
-class Requirement:
+class Requirement(NamedTuple):
     """One requirement, its name in small letters with dashes; without a name it is a file of requirements."""
 
     name: str

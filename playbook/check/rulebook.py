@@ -26,7 +26,7 @@ class RuleText(BaseModel):
     ``form``: the form of what is checked, where a rule says something else of it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     severity: Severity
     form: str = ""

@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from playbook.check.finding import Finding
@@ -73,5 +72,5 @@ def _printable(words: str) -> str:
 
 
 def _data(finding: Finding) -> dict[str, Any]:
-    data = asdict(finding)
+    data = finding._asdict() | {"fix": finding.fix._asdict()}
     return {key: data[key] for key in KEYS}

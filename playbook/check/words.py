@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 Place = tuple[int, int]
 """Line and column, from 1."""
@@ -26,16 +27,14 @@ class Word:
         return Word(self.text[start:end], line, column, places)
 
 
-@dataclass(frozen=True)
-class Redirect:
+class Redirect(NamedTuple):
     """``operator`` is one of > >> < << <<< &> and the like; of << and <<<, ``target`` is the text that goes in."""
 
     operator: str
     target: Word
 
 
-@dataclass(frozen=True)
-class ShellCommand:
+class ShellCommand(NamedTuple):
     """One simple command. ``words`` is empty for a line of assignments only.
 
     ``env``: what is exported before, and the assignments in front. ``assignments``: the latter as words (``X=1``).

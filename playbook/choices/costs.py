@@ -25,7 +25,7 @@ MILLION = 1e6
 class Throughput(BaseModel):
     """A published throughput of one replica, and the instance taken as that many replicas."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     instance: str
     model: str

@@ -17,7 +17,7 @@ class Leftover(BaseModel):
     An empty ``end`` means that nothing ends it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     resource: str
     bills: str

@@ -19,7 +19,7 @@ Flow = Literal["cuda", "openvino"]
 class KernelClass(BaseModel):
     """One row of the tables: its label, and the coarse group that it belongs to."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     label: str
     group: str
@@ -32,7 +32,7 @@ class Pattern(BaseModel):
     ``evidence``: where such a name was read.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     kernel_class: str = Field(alias="class")
     regex: re.Pattern[str]
@@ -44,7 +44,7 @@ class Pattern(BaseModel):
 class Nameless(BaseModel):
     """Generated kernels whose names tell nothing: right before a kernel of class ``before`` they are ``class``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     regex: re.Pattern[str]
     before: str
@@ -54,7 +54,7 @@ class Nameless(BaseModel):
 class Patterns(BaseModel):
     """All patterns, in order; the first match decides."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     classes: dict[str, KernelClass]
     groups: dict[str, str]

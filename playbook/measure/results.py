@@ -15,7 +15,7 @@ NAN = float("nan")
 class Load(BaseModel):
     """How requests were sent: by ``concurrency`` streams that never rest (closed loop), or at ``rate_per_s`` (open)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     mode: Literal["closed", "open"]
     concurrency: NonNegativeInt = 0  # open loop: most requests in flight, 0 = unlimited

@@ -15,7 +15,7 @@ NEVER_STOP = -1
 class WorkItem(BaseModel):
     """One prompt. Both lengths are exact: the server's tokenizer counted one, and no end token cuts the other."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     text: str

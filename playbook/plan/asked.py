@@ -37,7 +37,7 @@ MOST_IN_FLIGHT = 8192
 
 
 class _Count(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     isl: int
     osl: int

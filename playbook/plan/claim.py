@@ -26,7 +26,7 @@ ROUNDING = 1.02  # figures of one claim are rounded: so much may they disagree
 class Published(BaseModel):
     """``data/claims.yml``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     highest_published_share: float
     source: str
@@ -38,7 +38,7 @@ class Finding(BaseModel):
     ``flops`` and ``bytes_read`` are per output token for rates, per step for times; 0 where none enters.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     figure: str
     claimed: float
@@ -61,7 +61,7 @@ class Finding(BaseModel):
 class Verdict(BaseModel):
     """What becomes of a claim: the worst of its findings, with every number that led there."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     word: Word
     share: float

@@ -17,7 +17,7 @@ DATA = Path(__file__).parent / "data"
 class Gpu(BaseModel):
     """What computes: one GPU, or a machine without one that was measured. All per GPU, dense, as specified."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     architecture: str
@@ -42,7 +42,7 @@ class Gpu(BaseModel):
 class Instance(BaseModel):
     """A machine of AWS: which GPUs, how many, and what is around them. Its price is in :mod:`playbook.prices`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     gpu: str

@@ -25,7 +25,7 @@ class Kernel(BaseModel):
     ``row``: what they move, where the kind alone does not say.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     count: int = Field(ge=0)
     law: Literal["bf16", "fp8", "kv"]
@@ -35,7 +35,7 @@ class Kernel(BaseModel):
 class GraphTokens(BaseModel):
     """Sizes of captured steps: powers of two to ``powers_to``, multiples of ``step`` to ``to``, then a list."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     powers_to: int
     step: int = Field(ge=1)
@@ -51,7 +51,7 @@ class GraphTokens(BaseModel):
 class Host(BaseModel):
     """Microseconds of a step on the host: see the head of ``data/step.yml``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     step_us: float = Field(ge=0)
     request_us: float = Field(ge=0)
@@ -61,7 +61,7 @@ class Host(BaseModel):
 
 
 class Sampling(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     latency_us: float = Field(ge=0)
     row_us: float = Field(ge=0)
@@ -70,7 +70,7 @@ class Sampling(BaseModel):
 class Reduction(BaseModel):
     """Whose all-reduce an engine runs, how many a layer has, and how the embedding is put together."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     table: Literal["tensorrt-llm", "vllm", "sglang", "nccl"]
     per_layer: int = Field(ge=0)
@@ -80,7 +80,7 @@ class Reduction(BaseModel):
 class EngineStep(BaseModel):
     """What a step of an engine consists of besides its GEMMs and attention."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     prefill_attention: dict[str, dict[str, str]]  # weights, cache: kind of kernel
     one_attention_call: bool
@@ -100,7 +100,7 @@ class EngineStep(BaseModel):
 class Skew(BaseModel):
     """How much later than the mean the last rank reaches an all-reduce, as a share of the time since the last one."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     decode: float
     prefill: float
@@ -115,7 +115,7 @@ class Skew(BaseModel):
 
 
 class Pipeline(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     latency_us: float
     efficiency: float = Field(gt=0, le=1)

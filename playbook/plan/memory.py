@@ -35,7 +35,7 @@ BF16 = BYTES["bf16"]
 class EngineMemory(BaseModel):
     """One engine of ``data/engines.yml``, where the fields are explained."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     fraction_of: Literal["free", "total", "static"]
     block_tokens: int
@@ -50,7 +50,7 @@ class EngineMemory(BaseModel):
 class Activations(BaseModel):
     """Units of tokens x hidden size x 2 bytes, and the least."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     whole_rows: float
     split_ff: float
@@ -60,7 +60,7 @@ class Activations(BaseModel):
 class Engines(BaseModel):
     """The whole of ``data/engines.yml``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     engines: dict[Engine, EngineMemory]
     nccl_mib: dict[int, float]

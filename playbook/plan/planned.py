@@ -20,7 +20,7 @@ Figure = Annotated[float, AfterValidator(lambda value: float(f"{value:.{DIGITS}g
 class Record(BaseModel):
     """Frozen, without unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Percentiles(Record):

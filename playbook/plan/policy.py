@@ -22,7 +22,7 @@ class Policy(BaseModel):
     page. ``overlap``: a step is decided when the one before it starts. ``mixed``: prompts share steps with decoding.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     admission: Literal["reserve", "on_demand"]
     fits: Literal["chunk", "request"] = "request"
@@ -40,7 +40,7 @@ class Client(BaseModel):
     between two sends of the burst that opens a closed loop.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     send_s: float = Field(default=0.0, ge=0)
     send_s_per_prompt_token: float = Field(default=0.0, ge=0)

@@ -18,7 +18,7 @@ MODELS_FILE = Path(__file__).parent / "data" / "models.yml"
 class Variant(BaseModel):
     """A model by the planner's name. ``positions`` and ``trained`` are tokens of prompt and answer together."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     shape: ModelShape

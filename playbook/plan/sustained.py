@@ -21,7 +21,7 @@ POWER_FILE = Path(__file__).parent / "data" / "power.yml"
 class PowerLimit(BaseModel):
     """What ``data/power.yml`` says of a GPU."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     limit_w: float = Field(gt=0)
     slowdown: float = Field(ge=1, description="time of compute-bound work, sustained over burst")

@@ -19,7 +19,7 @@ Raw = dict[str, Any]
 
 
 class _Facts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Key(_Facts):

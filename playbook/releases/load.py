@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from playbook.errors import NotInRelease, PlaybookError, UsageError
@@ -22,7 +21,7 @@ Confidence = Literal["high", "medium", "low"]
 
 
 class _Facts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Argument(_Facts):
@@ -245,9 +244,10 @@ class Release(_Facts):
         return self.tools[name]
 
 
-def known_releases(folder: Path = DATA_DIR) -> list[str]:
+@cache
+def known_releases(folder: Path = DATA_DIR) -> tuple[str, ...]:
     """Names of the releases that have a data file, oldest first."""
-    return sorted((path.stem for path in folder.glob("*.yml")), key=_version_key)
+    return tuple(sorted((path.stem for path in folder.glob("*.yml")), key=_version_key))
 
 
 @cache
@@ -263,7 +263,7 @@ def load_release(name: str, folder: Path = DATA_DIR) -> Release:
     path = folder / f"{name}.yml"
     try:
         release = Release.model_validate(read_yaml(path))
-    except (ValidationError, yaml.YAMLError) as error:
+    except ValidationError as error:
         raise PlaybookError(f"{path} is not a valid release file", why=str(error), fix="mend what it names") from error
     if release.name != name:
         raise PlaybookError(f"{path} describes release {release.name}", fix=f"rename it to {release.name}.yml")

@@ -17,7 +17,7 @@ Severity = Literal["error", "override", "silent", "advice"]
 
 
 class _Facts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Successor(_Facts):

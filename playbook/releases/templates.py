@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from playbook.errors import NotInRelease, PlaybookError, UsageError
@@ -29,7 +28,7 @@ QUEUES: dict[str, tuple[str, ...]] = {
 
 
 class _Facts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class TensorSpec(_Facts):
@@ -170,7 +169,7 @@ def emptied_variables(folder: Path = DATA_DIR) -> dict[str, Emptied]:
 def _facts(kind: type[Facts], path: Path) -> Facts:
     try:
         facts = kind.model_validate(read_yaml(path))
-    except (ValidationError, yaml.YAMLError) as error:
+    except ValidationError as error:
         raise PlaybookError(f"{path} does not describe templates", why=str(error), fix="mend what it names") from error
     if facts.release != path.stem:
         raise PlaybookError(f"{path} describes release {facts.release}", fix=f"rename it to {facts.release}.yml")

@@ -1,9 +1,8 @@
 """A flag that the release's tool does not know: where it is from, and what to write instead."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from playbook.check.drafts import Drop, Edit, Put, Swap
 from playbook.check.elsewhere import names, with_flag
@@ -21,8 +20,7 @@ NEAR = 0.8
 DEFAULT_LENGTH = 1024  # of max_input_len and max_output_len where both exist: data/0.8.0.yml to 0.10.0.yml
 
 
-@dataclass(frozen=True)
-class Unknown:
+class Unknown(NamedTuple):
     """``source`` is empty where the tool's own facts are the source."""
 
     rule: Rule

@@ -1,9 +1,9 @@
 """What must hold between arguments, checkpoint and GPU: the table in ``pairs.yml``, and the ranks."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,10 +13,10 @@ from playbook.check.grouping import Given
 from playbook.check.invocations import Invocation
 from playbook.check.machines import gpu_of
 from playbook.check.programs import RANKS
-from playbook.check.rulebook import drafts, rule_data
+from playbook.check.rulebook import drafts, is_in_range, rule_data
 from playbook.check.rules.arguments import is_checked, missing
 from playbook.check.words import Word
-from playbook.releases import Release, Tool, known_releases
+from playbook.releases import Release, Tool
 
 FAMILY = "pairs"
 BUILD = "trtllm-build"
@@ -28,7 +28,7 @@ LAUNCHERS = ("mpirun", "mpiexec", "srun")
 class Pair(BaseModel):
     """One entry of the table; the file's head says what its parts mean."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     rule: str
     tool: str
@@ -40,14 +40,11 @@ class Pair(BaseModel):
     drop: tuple[str, ...] = ()
     quantize: dict[str, str] = Field({}, description="edits of the command that made the checkpoint")
 
-    def in_range(self, release: str, names: list[str]) -> bool:
-        since = names.index(self.since) if self.since else 0
-        until = names.index(self.until) if self.until else len(names)
-        return since <= names.index(release) <= until
+    def in_range(self, release: str) -> bool:
+        return is_in_range(release, self.since, self.until)
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """What is known around one command."""
 
     invocation: Invocation
@@ -111,9 +108,8 @@ def check(document: Document, setting: Setting) -> Iterator[Draft]:
 def _table(document: Document, setting: Setting, known: Known) -> Iterator[Draft]:
     found: set[tuple[str, Word]] = set()
     invocation, release = known.invocation, setting.release
-    names = known_releases()
     for pair in _pairs():
-        if pair.tool != invocation.tool or not pair.in_range(release.name, names):
+        if pair.tool != invocation.tool or not pair.in_range(release.name):
             continue
         if not all(known.holds(key, wanted) for key, wanted in pair.when.items()):
             continue
@@ -189,7 +185,7 @@ def _fixed_ranks(document: Document, release: Release, invocation: Invocation) -
     if invocation.tool != BUILD:
         return
     others = tuple(given for given in invocation.given if given.name not in ("--tp_size", "--pp_size"))
-    facts = document.facts_of(replace(invocation, given=others))
+    facts = document.facts_of(invocation._replace(given=others))
     for flag, known in (("--tp_size", facts.tp), ("--pp_size", facts.pp)):
         given = invocation.find(flag)
         value = _number(invocation.value(flag))
@@ -228,8 +224,7 @@ def _ranks(release: Release, known: Known) -> Iterator[Draft]:
     )
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(NamedTuple):
     """The number of ranks as a command says it: by ``flag`` of its own, or of the launcher in front."""
 
     number: int
@@ -241,7 +236,7 @@ class Started:
         if invocation.has(self.flag):
             return invocation
         words = invocation.launcher
-        return replace(invocation, tool=LAUNCHERS[0], path=words[0], arguments=words[1:], given=_launcher(words))
+        return invocation._replace(tool=LAUNCHERS[0], path=words[0], arguments=words[1:], given=_launcher(words))
 
 
 def started_ranks(invocation: Invocation) -> Started | None:

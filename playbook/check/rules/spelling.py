@@ -20,7 +20,7 @@ THOUSANDS = re.compile(r"(\d+)k", re.IGNORECASE)
 class Successor(BaseModel):
     """What a flag is called in another release."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     to: tuple[str, ...]
     all: bool = False
@@ -30,7 +30,7 @@ class Successor(BaseModel):
 class Absent(BaseModel):
     """A tool that releases up to ``until`` are known not to have."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     tool: str
     until: str

@@ -115,7 +115,8 @@ def _holder(image: str) -> str:
     """The first release whose file names ``image``, "" for none. Reading them all as data would take too long."""
     listed = re.compile(rf"(?<![\w./-]){re.escape(image)}(?![\w.-])")
     for name in known_releases():
-        if listed.search((DATA_DIR / f"{name}.yml").read_text(encoding="utf-8")):
+        text = (DATA_DIR / f"{name}.yml").read_text(encoding="utf-8")
+        if image in text and listed.search(text):
             return name
     return ""
 
