@@ -49,7 +49,7 @@ def test_values(tmp_path: Path, text: str, value: Any) -> None:
 def test_what_is_not_one_document_is_refused(tmp_path: Path, text: str, named: str) -> None:
     file = tmp_path / "some.yml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(NotYaml, match="some.yml") as caught:
+    with pytest.raises(NotYaml, match=r"some\.yml") as caught:
         read_yaml(file)
     assert named in str(caught.value)
     assert caught.value.fix
