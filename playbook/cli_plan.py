@@ -137,7 +137,7 @@ def _verify(claim: str, *, as_json: bool) -> None:
 
 
 def _choose(given: dict[str, Any], wished: dict[str, Any], *, as_json: bool) -> None:
-    from playbook.plan.choose import choose
+    from playbook.plan.choosing import choose
     from playbook.plan.show_choice import show_choices
 
     instances = [name for names in given.pop("instance", []) for name in names.split(",") if name]

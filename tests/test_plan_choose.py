@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from playbook.errors import UsageError
 from playbook.plan.case import parse_case
-from playbook.plan.choose import SIMULATED, choose
+from playbook.plan.choosing import SIMULATED, choose
 from playbook.plan.chosen import Choice, Choices, Target
 from playbook.plan.predict import plan
 from playbook.plan.show_choice import show_choices

@@ -6,6 +6,8 @@ import pytest
 from playbook import plots
 from playbook.lanes.embedded.protocol import StepRecord
 from playbook.measure.streams import StreamTimeline, timed_stream
+from playbook.plan.frontier import FrontierPoint
+from playbook.plan.roofline import Roofline, StepPoint
 
 
 @pytest.fixture
@@ -95,3 +97,52 @@ def test_arrivals_share_their_scales_and_mark_the_servers_return(shown: list[tup
     assert left.get_title() == "a: at most 2 at once"
     assert " the server is back" in texts(figure) and len(left.lines) == 1 and not right.lines
     assert "a peaks at 2" in alt and "b peaks at 1" in alt
+
+
+def way(tp: int, concurrency: int, per_user: float, per_gpu: float, *, on_front: bool, weights: str = "fp8") -> Any:
+    return FrontierPoint(
+        tp=tp, pp=1, replicas=8 // tp, weights=weights, kv=weights, concurrency=concurrency, on_front=on_front,
+        tokens_per_s_per_user=per_user, output_tokens_per_s_per_gpu=per_gpu,
+    )  # fmt: skip
+
+
+def test_the_frontier_emphasises_the_front_and_greys_what_never_leads(shown: list[tuple[Any, str]]) -> None:
+    fast = [way(8, 1, 150, 19, on_front=True), way(8, 2, 140, 35, on_front=True)]
+    many = [way(2, 4, 60, 30, on_front=False), way(2, 512, 30, 1900, on_front=True)]
+    slow = [way(8, 1, 90, 11, on_front=False, weights="bf16"), way(4, 2, 80, 20, on_front=False, weights="bf16")]
+    plots.frontier([*fast, *many, *slow], title="Eight GPUs", promise_ms=30)
+    ((figure, alt),) = shown
+    axis = figure.axes[0]
+    front, *others = axis.lines
+    assert list(front.get_xdata()) == [30, 140, 150] and list(front.get_ydata()) == [1900, 35, 19]
+    labels = [line.get_label() for line in others]
+    assert labels[:3] == ["1 x TP 8, fp8", "4 x TP 2, fp8", "other ways, bf16"] and labels[3].startswith("_")
+    assert len({(line.get_color(), line.get_linestyle()) for line in others[:3]}) == 3
+    assert list(others[-1].get_xdata()) == pytest.approx([1000 / 30] * 2)
+    assert {"1", "2", "512", "planned", " 30 ms per token"} <= set(texts(figure)) and "4" not in texts(figure)
+    assert "4 x TP 2, fp8 with 512 in flight" in alt and "1 x TP 8, fp8 with 1 in flight" in alt
+
+
+def test_the_roofline_draws_both_roofs_and_names_every_step(shown: list[tuple[Any, str]]) -> None:
+    steps = (
+        StepPoint(kind="decode", tokens=1, step_ms=6.4, flops_per_byte=2, flops_per_s_per_gpu=2.8e12),
+        StepPoint(kind="prefill", tokens=8192, step_ms=256, flops_per_byte=16000, flops_per_s_per_gpu=5.5e14),
+    )
+    peaks = {"bf16": 1e15, "fp8": 2e15}
+    plots.roofline(Roofline(gpu="g", bandwidth_bytes_per_s=4e12, peaks_flops_per_s=peaks, points=steps), title="Roofs")
+    ((figure, alt),) = shown
+    axis = figure.axes[0]
+    assert axis.get_xscale() == axis.get_yscale() == "log"
+    assert [list(line.get_ydata()) for line in axis.lines[:2]] == [[4, 1000, 1000], [4, 2000, 2000]]
+    assert [line.get_xdata()[1] for line in axis.lines[:2]] == [250, 500]
+    assert {"decode, batch 1: 6.4 ms", "prefill, 8192 tokens: 256 ms", "memory: 4 TB/s", "planned"} <= set(
+        texts(figure)
+    )
+    assert "decode, batch 1 at 2 FLOP/byte and 2.8 TFLOP/s" in alt
+
+
+def test_equal_peaks_are_one_roof(shown: list[tuple[Any, str]]) -> None:
+    step = StepPoint(kind="decode", tokens=1, step_ms=6.4, flops_per_byte=2, flops_per_s_per_gpu=1e10)
+    peaks = {"bf16": 1e11, "fp8": 1e11}
+    plots.roofline(Roofline(gpu="cpu", bandwidth_bytes_per_s=1e10, peaks_flops_per_s=peaks, points=(step,)), title="t")
+    assert sum("BF16 AND FP8 peak" in text for text in texts(shown[0][0])) == 1

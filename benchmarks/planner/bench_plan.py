@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from playbook.plan.batch import answers
 from playbook.plan.case import parse_case
-from playbook.plan.choose import choose
+from playbook.plan.choosing import choose
 from playbook.plan.chosen import Target
 from playbook.plan.predict import plan, steady
 

@@ -7,11 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from playbook.plan.calibrate import overheads as overheads
     from playbook.plan.case import Case as Case
     from playbook.plan.case import parse_case as parse_case
-    from playbook.plan.choose import choose as choose
+    from playbook.plan.choosing import choose as choose
     from playbook.plan.chosen import Target as Target
     from playbook.plan.claim import verify as verify
+    from playbook.plan.frontier import frontier_of as frontier_of
     from playbook.plan.hardware import gpu as gpu
     from playbook.plan.hardware import instance as instance
     from playbook.plan.hardware import local_machine as local_machine
@@ -23,14 +25,16 @@ if TYPE_CHECKING:
     from playbook.plan.planned import formulas as formulas
     from playbook.plan.predict import plan as plan
     from playbook.plan.predict import steady as steady
+    from playbook.plan.roofline import roofline_of as roofline_of
     from playbook.plan.show import show_plan as show_plan
 
 _HOME = {
     "Case": "case",
     "Target": "chosen",
     "case_of": "of_profile",
-    "choose": "choose",
+    "choose": "choosing",
     "formulas": "planned",
+    "frontier_of": "frontier",
     "gpu": "hardware",
     "instance": "hardware",
     "largest_batch": "memory",
@@ -38,8 +42,10 @@ _HOME = {
     "local_machine": "hardware",
     "memory_of": "memory",
     "nearest_that_fits": "memory",
+    "overheads": "calibrate",
     "parse_case": "case",
     "plan": "predict",
+    "roofline_of": "roofline",
     "show_plan": "show",
     "steady": "predict",
     "verify": "claim",

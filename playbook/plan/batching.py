@@ -41,22 +41,21 @@ class Batcher:
 
     def compose(self, batch: MicroBatch, now_s: float) -> Load | None:
         """The next step of ``batch``, launched at ``now_s``; None if it has nothing to compute."""
-        most = self.limits.max_num_tokens
+        most, pages, preempted = self.limits.max_num_tokens, 0, self.preemptions
         if self.policy.mixed:
-            crowded = self._make_room(batch, now_s)
-            admit = not crowded or not batch.size
-            tokens, pairs, ended = self._prompts(batch, most - batch.count, now_s, admit=admit)
+            pages = self.make_room(batch, now_s)
+            admit = self.preemptions == preempted or not batch.size
+            tokens, pairs, ended = self._prompts(batch, most - batch.count, pages, now_s, admit=admit)
         else:
-            tokens, pairs, ended = self._prompts(batch, most, now_s, admit=True)
+            tokens, pairs, ended = self._prompts(batch, most, 0, now_s, admit=True)
             if not tokens:
-                self._make_room(batch, now_s)
+                pages = self.make_room(batch, now_s)
         batch.decoded = batch.count > 0 and (self.policy.mixed or not tokens)
         if not batch.decoded and not tokens:
             return None
         decode = batch.decode_load() if batch.decoded else Load()
         if batch.decoded or self.policy.mixed:
-            if self.on_demand:
-                self.pool.take(batch.growth(batch.tick + 1, 1))
+            self.pool.take(pages)
             batch.advance(1)
         for sequence in ended:
             batch.join(sequence)
@@ -64,13 +63,13 @@ class Batcher:
             return decode
         return Load(decode.decode_sequences, decode.decode_context_tokens, tokens, pairs, len(ended))
 
-    def _make_room(self, batch: MicroBatch, now_s: float) -> bool:
-        """Preempt until the decoding sequences have a page for their next token; whether it came to that."""
-        crowded = False
-        while self.on_demand and batch.growth(batch.tick + 1, 1) > self.pool.free:
+    def make_room(self, batch: MicroBatch, now_s: float) -> int:
+        """Preempt until the decoding sequences have a page for their next token; the pages that they take then."""
+        if not self.on_demand:
+            return 0
+        while (pages := batch.growth(batch.tick + 1, 1)) > self.pool.free:
             self._preempt(batch, now_s)
-            crowded = True
-        return crowded
+        return pages
 
     def _preempt(self, batch: MicroBatch, now_s: float) -> None:
         sequence, lost = batch.preempt_last()
@@ -81,12 +80,14 @@ class Batcher:
         self.recomputed_tokens += lost
 
     def _prompts(
-        self, batch: MicroBatch, budget: int, now_s: float, *, admit: bool
+        self, batch: MicroBatch, budget: int, promised: int, now_s: float, *, admit: bool
     ) -> tuple[int, float, list[Sequence]]:
-        """Prompt tokens of this step, their (query, key) pairs, and the prompts that end in it."""
+        """Prompt tokens of this step, their (query, key) pairs, and the prompts that end in it.
+
+        ``promised``: pages that the decoding sequences take in the same step.
+        """
         tokens, pairs = 0, 0.0
         ended: list[Sequence] = []
-        promised = batch.growth(batch.tick + 1, 1) if self.on_demand and self.policy.mixed else 0
         while batch.partial and tokens < budget:
             sequence = batch.partial[0]
             chunk = min(sequence.goal - sequence.cached, budget - tokens)
@@ -102,25 +103,38 @@ class Batcher:
             if sequence.cached < sequence.goal:
                 return tokens, pairs, ended
             ended.append(batch.partial.popleft())
-        while admit and self.waiting and tokens < budget and self.running < self.most_running:
-            sequence = self.waiting[0]
-            chunk = min(sequence.goal, budget - tokens)
-            if chunk < sequence.goal and not self.limits.chunked:
-                if batch.count or tokens or sequence.goal <= self.limits.max_num_tokens:
-                    break
-                chunk = sequence.goal  # has grown beyond a step since it was preempted: it goes alone
-            now, needed = self._pages(sequence, chunk)
-            if needed > self.pool.free - promised:
-                break
-            self.waiting.popleft()
+        while admit and (chunk := self._next_chunk(batch, budget - tokens, promised, alone=not tokens)):
+            sequence = self.waiting.popleft()
             self.running += 1
-            self._hold(sequence, now)
+            self._hold(sequence, self._pages(sequence, chunk)[0])
             sequence.waited_s += max(0.0, now_s - sequence.queued_s)
             pairs += chunk_pairs(0, chunk)
             tokens += chunk
             sequence.cached = chunk
             (ended if chunk == sequence.goal else batch.partial).append(sequence)
         return tokens, pairs, ended
+
+    def admits(self, batch: MicroBatch) -> bool:
+        """Whether the next step of ``batch`` takes a prompt that waits, if nobody has to make room in it."""
+        most, promised = self.limits.max_num_tokens, 0
+        if self.policy.mixed:
+            most, promised = most - batch.count, batch.growth(batch.tick + 1, 1) if self.on_demand else 0
+        return self._next_chunk(batch, most, promised, alone=True) > 0
+
+    def _next_chunk(self, batch: MicroBatch, room: int, promised: int, *, alone: bool) -> int:
+        """Tokens of the first prompt that waits which a step with room for so many takes; 0 if it has to wait on.
+
+        ``alone``: the step has no other prompt.
+        """
+        if not self.waiting or room <= 0 or self.running >= self.most_running:
+            return 0
+        sequence = self.waiting[0]
+        chunk = min(sequence.goal, room)
+        if chunk < sequence.goal and not self.limits.chunked:
+            if batch.count or not alone or sequence.goal <= self.limits.max_num_tokens:
+                return 0
+            chunk = sequence.goal  # has grown beyond a step since it was preempted: it goes alone
+        return chunk if self._pages(sequence, chunk)[1] <= self.pool.free - promised else 0
 
     def _pages(self, sequence: Sequence, chunk: int) -> tuple[int, int]:
         """Pages that an admission takes now, and those that must be free for it."""

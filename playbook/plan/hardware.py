@@ -32,6 +32,8 @@ class Gpu(BaseModel):
     source: str = Field(min_length=1)
     from_memory: tuple[str, ...] = ()  # fields that no file and no machine was read for
     measured: bool = False  # a machine that was measured, not a GPU from a data sheet
+    step_overhead_us: float = Field(0.0, ge=0, description="of a measured machine, beside the rooflines: per step")
+    token_overhead_us: float = Field(0.0, ge=0, description="the same, for each sequence of a step")
 
     @property
     def fp8(self) -> bool:
@@ -117,12 +119,22 @@ def instance(name: str) -> Instance:
     )
 
 
-def local_machine(bandwidth_bytes_per_s: float, flops: float, memory_bytes: int, name: str = "this machine") -> Gpu:
+def local_machine(
+    bandwidth_bytes_per_s: float,
+    flops: float,
+    memory_bytes: int,
+    name: str = "this machine",
+    *,
+    step_overhead_us: float = 0.0,
+    token_overhead_us: float = 0.0,
+) -> Gpu:
     """A machine as it was measured, to plan on as if it were one GPU; from then on a case may name it.
 
     ``bandwidth_bytes_per_s``: reading memory, all cores. ``flops``: FLOP/s of a large matrix product, all cores; the
-    same for both precisions, as a CPU emulates FP8. ``memory_bytes``: what a process may use. Measuring again under
-    the same name replaces the numbers. :class:`UsageError` for a number that is none, or the name of a known GPU.
+    same for both precisions, as a CPU emulates FP8. ``memory_bytes``: what a process may use. ``step_overhead_us``
+    and ``token_overhead_us``: what engine and server do for each step and each of its tokens on the cores that compute.
+    Measuring again under the same name replaces the numbers. :class:`UsageError` for a number that is none, or the name
+    of a known GPU.
     """
     measured = {"bandwidth_bytes_per_s": bandwidth_bytes_per_s, "flops": flops, "memory_bytes": memory_bytes}
     wrong = [key for key, value in measured.items() if not (math.isfinite(value) and value > 0)]
@@ -143,6 +155,8 @@ def local_machine(bandwidth_bytes_per_s: float, flops: float, memory_bytes: int,
         power_w=0,
         source="measured here",
         measured=True,
+        step_overhead_us=step_overhead_us,
+        token_overhead_us=token_overhead_us,
     )
     _measured[name] = machine
     return machine

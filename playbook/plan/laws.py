@@ -140,6 +140,14 @@ def engine_step(engine: str) -> EngineStep:
     return EngineStep.model_validate(_facts()[engine])
 
 
+def host_of(engine: str, gpu: Gpu) -> Host:
+    """The host's part of a step. A measured machine has no second processor that could hide it."""
+    if gpu.measured:
+        exposed = {"exposed_us": gpu.step_overhead_us, "exposed_request_us": gpu.token_overhead_us}
+        return Host(step_us=0, request_us=0, layer_us=0, **exposed)
+    return engine_step(engine).host
+
+
 @cache
 def skew() -> Skew:
     return Skew.model_validate(_facts()["skew"])

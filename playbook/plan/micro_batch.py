@@ -35,7 +35,8 @@ class Pool:
 
     def take(self, count: int) -> None:
         self.used += count
-        self.peak = max(self.peak, self.used)
+        if self.used > self.peak:
+            self.peak = self.used
 
 
 class Sequence:
@@ -127,8 +128,17 @@ class MicroBatch:
     def growth(self, first: int, ticks: int) -> int:
         """Pages that the decoding sequences take in ``ticks`` launches, the first of them at tick ``first``."""
         size = self.pool.block_tokens
+        if ticks == 1:
+            return self._phases[first % size]
         whole, rest = divmod(ticks, size)
         return whole * self.count + sum(self._phases[(first + step) % size] for step in range(rest))
+
+    def ticks_within(self, pages: int) -> int:
+        """The most launches, from the next on, that take ``pages`` pages or fewer; there must be more sequences."""
+        ticks = 0
+        while (pages := pages - self.growth(self.tick + ticks + 1, 1)) >= 0:
+            ticks += 1
+        return ticks
 
     def preempt_last(self) -> tuple[Sequence, int]:
         """Take out the sequence admitted last; it starts over with what it has produced. Also the tokens lost."""

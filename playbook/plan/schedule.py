@@ -137,8 +137,9 @@ class _Run:
             self._send(received_s)
 
     def _free(self) -> None:
-        self.batcher.free(self.unfreed)
-        self.unfreed.clear()
+        if self.unfreed:
+            self.batcher.free(self.unfreed)
+            self.unfreed.clear()
 
     def _launch_next(self) -> bool:
         """Launch the micro-batch that is next; whether there was one."""
@@ -199,6 +200,8 @@ class _Run:
         self.flying.append((end_s, batch))
         if self.overlap:
             self.decided_s = end_s - last_s
+        if plain and self.pp == 1 and self.batcher.on_demand:
+            self._walk(batch, end_s)
         if self.pp > 1 and self.quiet >= self.pp:
             self._run_round()
 
@@ -214,13 +217,62 @@ class _Run:
             return 1, first_s
         last_s = self.seconds(Load(count, load.decode_context_tokens + (most - 1) * count))
         steps = most
-        if self.coming and not self.batcher.waiting:  # whoever waits now waits for an end, and nobody passes it
+        due_s = self._due_s()
+        if due_s < math.inf:
             slope_s = (last_s - first_s) / (most - 1)
-            steps = _steps_until(self.coming[0][0] - self.now_s, first_s, slope_s) + self.overlap
+            steps = _steps_until(due_s - self.now_s, first_s, slope_s) + self.overlap
             steps = min(max(1, steps), most)
             last_s = first_s + slope_s * (steps - 1)
         self._skip(batch, steps - 1)
         return steps, last_s
+
+    def _walk(self, batch: MicroBatch, end_s: float) -> None:
+        """Add steps, each timed by itself, to the one that ends at ``end_s``, while not every sequence can take a page.
+
+        Preempts when pages run out, and goes on until a sequence ends, a request comes or one is admitted: who waits
+        for pages need not be asked before the next preemption, since there are only ever fewer.
+        """
+        if batch.fresh or batch.partial:
+            return
+        batcher, preempted = self.batcher, False
+        if not self.overlap:
+            self.decided_s = end_s
+        while batch.next_end() > batch.tick and self.decided_s < self._due_s():
+            free = batcher.pool.free
+            short = batch.growth(batch.tick + 1, 1) > free
+            if not short and (free >= batch.count or (preempted and batcher.admits(batch))):
+                break
+            batch.complete(end_s)
+            if short:
+                batcher.make_room(batch, end_s)
+            most = 1 if short else min(batch.next_end() - batch.tick, batch.ticks_within(free))
+            end_s = self._single_steps(batch, end_s, most)
+            preempted = short
+        self.stage_free_s[0] = end_s
+        self.flying[0] = end_s, batch
+
+    def _single_steps(self, batch: MicroBatch, end_s: float, most: int) -> float:
+        """Do ``most`` decode steps from ``end_s`` on, fewer if a request comes meanwhile; the end of the last."""
+        load, context, due_s = batch.decode_load(), batch.context, self._due_s()
+        before_s, longest_s, busy_s, done = end_s, 0.0, 0.0, 0
+        while done < most and self.decided_s < due_s:
+            step_s = self.seconds(Load(batch.count, context))
+            longest_s = max(longest_s, end_s - before_s)
+            before_s, end_s = end_s, end_s + step_s
+            self.decided_s = end_s - step_s if self.overlap else end_s
+            context += batch.count
+            busy_s += step_s
+            done += 1
+        self.log.append((load, done, busy_s))
+        self._skip(batch, done)
+        if done > 1:
+            batch.note_gap(longest_s)
+        self.now_s = batch.last_end_s = before_s
+        return end_s
+
+    def _due_s(self) -> float:
+        """When somebody comes who need not wait: whoever waits now waits for pages or a place, and nobody passes."""
+        return self.coming[0][0] if self.coming and not self.batcher.waiting else math.inf
 
     def _skip(self, batch: MicroBatch, ticks: int) -> None:
         if self.batcher.on_demand:
@@ -248,7 +300,7 @@ class _Run:
             first_s = self.seconds(load)
             last_s = self.seconds(Load(item.count, item.context + (ticks - 1) * item.count)) if ticks > 1 else first_s
             lanes.append(_Lane(item, load, end_s, first_s, (last_s - first_s) / max(1, ticks - 1), ticks))
-        due_s = self.coming[0][0] if self.coming and not self.batcher.waiting else math.inf
+        due_s = self._due_s()
         free_s, launched = self.stage_free_s, 0
         while True:
             lane = lanes[launched % len(lanes)]

@@ -24,6 +24,7 @@ from playbook.plan.laws import (
     engine_step,
     gemm_factor,
     gemm_law,
+    host_of,
     pipeline,
     prefill_law,
     skew,
@@ -105,6 +106,7 @@ class StepModel:
         self.vocabulary = shape.vocab_size
         self.facts: EngineStep = engine_step(engine)
         self.sizes = self.facts.graph_tokens.sizes
+        self._host = host_of(engine, gpu)
         self._weights, self._kv_width = WIDTH[weights], WIDTH[kv]
         flops = gpu.dense_flops
         self._chip = Chip(gpu.bandwidth_bytes_per_s, flops[weights], flops["bf16"], gpu.link_bytes_per_s)
@@ -167,7 +169,7 @@ class StepModel:
         us = self._by_tokens.get((tokens, captured))
         if us is None:
             us = self._by_tokens[tokens, captured] = self._tokens_us(tokens, captured)
-        host = self.facts.host
+        host = self._host
         us += sum(self._head_us(rows if with_prompts else tokens)) + host.exposed_us + host.exposed_request_us * rows
         return us, host.step_us + host.request_us * rows + (0.0 if captured else host.layer_us * self._layers)
 

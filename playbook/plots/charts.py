@@ -1,10 +1,21 @@
-"""Plots of the chapters. Each carries its numbers' origin and returns nothing: it shows one figure.
-
-Colours are the Okabe-Ito palette (readable with colour-blindness); no information is carried by colour alone.
-"""
+"""Plots of numbers, whoever they come from: bars, lines, and what engines and servers did over time."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from playbook.plots.canvas import (
+    BLUE,
+    COLORS,
+    DASHES,
+    GREEN,
+    GREY,
+    HATCHES,
+    MANY_COLORS,
+    MARKERS,
+    ORANGE,
+    empty_figure,
+    show,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,30 +24,7 @@ if TYPE_CHECKING:
     from playbook.measure.latency import Summary
     from playbook.measure.streams import StreamTimeline
 
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
-COLORS = (BLUE, ORANGE, GREEN, GREY)
-MANY_COLORS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", GREY, "#444444", "black")
-HATCHES = ("", "//", "..", "xx")
-DASHES = ("-", "--", ":", "-.")
 MAX_DOTS = 200_000
-
-
-def _figure(columns: int = 1, *, height: float = 3.2, width: float = 8.0) -> tuple[Any, Any]:
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, columns, figsize=(width, height), layout="constrained", squeeze=False)
-    for axis in axes[0]:
-        axis.spines[["top", "right"]].set_visible(False)
-    return figure, axes[0]
-
-
-def _show(figure: Any, origin: str, alt: str) -> None:
-    import matplotlib.pyplot as plt
-    from IPython.display import display
-
-    figure.text(0.995, 0.005, origin, ha="right", va="bottom", fontsize=7, color=GREY)
-    display(figure, metadata={"image/png": {"alt": alt}})  # type: ignore[no-untyped-call]
-    plt.close(figure)
 
 
 def bars(
@@ -50,7 +38,7 @@ def bars(
 ) -> None:
     """Grouped horizontal bars: ``series[legend][group] = value``, each value written at its bar."""
     groups = list(dict.fromkeys(group for values in series.values() for group in values))
-    figure, (axis,) = _figure(height=0.9 + 0.32 * len(groups) * len(series))
+    figure, (axis,) = empty_figure(height=0.9 + 0.32 * len(groups) * len(series))
     thickness = 0.8 / len(series)
     for index, (name, values) in enumerate(series.items()):
         at = [groups.index(group) + (index - (len(series) - 1) / 2) * thickness for group in values]
@@ -63,7 +51,7 @@ def bars(
     axis.set(title=title, xlabel=unit, xscale="log" if log else "linear")
     if len(series) > 1:
         axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    _show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()))
+    show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()))
 
 
 def rounding(title: str, exact: "np.ndarray", rounded: Mapping[str, "np.ndarray"]) -> None:
@@ -73,7 +61,7 @@ def rounding(title: str, exact: "np.ndarray", rounded: Mapping[str, "np.ndarray"
     """
     import numpy as np
 
-    figure, axes = _figure(len(rounded), height=2.8)
+    figure, axes = empty_figure(len(rounded), height=2.8)
     thin = slice(None, None, max(1, exact.size // MAX_DOTS))
     shown = exact.ravel()[thin]
     size = np.abs(shown)
@@ -85,7 +73,7 @@ def rounding(title: str, exact: "np.ndarray", rounded: Mapping[str, "np.ndarray"
         axis.set(xscale="log", ylim=(0, 105), title=f"{title}: {name}", xlabel="size of the weight")
     axes[0].set_ylabel("relative error, %")
     axes[0].text(size.max(), 8, "6.25 %", color=ORANGE, ha="right", fontsize=8)
-    _show(figure, "measured here", f"{title}: relative rounding error against weight size for {', '.join(rounded)}")
+    show(figure, "measured here", f"{title}: relative rounding error against weight size for {', '.join(rounded)}")
 
 
 def lines(
@@ -99,16 +87,16 @@ def lines(
     x_base: int = 0,
 ) -> None:
     """Lines with markers: ``series[name] = (x values, y values)``; ``x_base`` 2 makes a logarithmic x axis."""
-    figure, (axis,) = _figure()
+    figure, (axis,) = empty_figure()
     for index, (name, (at, values)) in enumerate(series.items()):
-        style = {"color": COLORS[index % 4], "marker": "os^D"[index % 4], "linestyle": DASHES[index % 4]}
+        style = {"color": COLORS[index % 4], "marker": MARKERS[index % 4], "linestyle": DASHES[index % 4]}
         axis.plot(at, values, label=name, **style)
     axis.set(title=title, xlabel=x, ylabel=y, yscale="log" if log_y else "linear")
     if x_base:
         axis.set_xscale("log", base=x_base)
     axis.grid(alpha=0.2)
     axis.legend(frameon=False, fontsize=8)
-    _show(figure, origin, f"{title}: {y} against {x} for {', '.join(series)}")
+    show(figure, origin, f"{title}: {y} against {x} for {', '.join(series)}")
 
 
 def batching(records: Mapping[str, Sequence["StepRecord"]]) -> None:
@@ -119,7 +107,7 @@ def batching(records: Mapping[str, Sequence["StepRecord"]]) -> None:
 
     phases = {"context": BLUE, "generation": GREEN, "padding": ORANGE}
     colors = ListedColormap(["white", *phases.values()])
-    figure, axes = _figure(len(records), height=3.4)
+    figure, axes = empty_figure(len(records), height=3.4)
     longest = max(len(steps) for steps in records.values())
     for axis, (name, steps) in zip(axes, records.items(), strict=True):
         order = list(dict.fromkeys(request for step in steps for request in step.phases))
@@ -137,14 +125,14 @@ def batching(records: Mapping[str, Sequence["StepRecord"]]) -> None:
         loc="outside lower left", ncols=3, frameon=False, fontsize=8,
     )  # fmt: skip
     alt = "Requests against engine steps: " + ", ".join(f"{n} takes {len(s)} steps" for n, s in records.items())
-    _show(figure, "measured here", alt)
+    show(figure, "measured here", alt)
 
 
 def requests(timelines: Sequence["StreamTimeline"], *, title: str) -> None:
     """One line per request: waiting for its first token, then receiving the others."""
     from matplotlib.patches import Patch
 
-    figure, (axis,) = _figure(height=4.2)
+    figure, (axis,) = empty_figure(height=4.2)
     start = min(timeline.sent_s for timeline in timelines)
     rows = sorted(timelines, key=lambda timeline: timeline.sent_s)
     for row, timeline in enumerate(rows):
@@ -156,7 +144,7 @@ def requests(timelines: Sequence["StreamTimeline"], *, title: str) -> None:
     phases = {"waits for its first token": GREY, "receives tokens": BLUE}
     handles = [Patch(color=color, label=label) for label, color in phases.items()]
     axis.legend(handles=handles, frameon=False, fontsize=8, loc="lower left")
-    _show(figure, "measured here", f"{title}: time from sending to first and last token of each request")
+    show(figure, "measured here", f"{title}: time from sending to first and last token of each request")
 
 
 def stacked(
@@ -168,7 +156,7 @@ def stacked(
     """
     parts = list(dict.fromkeys(part for values in series.values() for part in values))
     totals = [sum(values.values()) for values in series.values()]
-    figure, (axis,) = _figure(height=1.3 + 0.4 * len(series), width=9.0)
+    figure, (axis,) = empty_figure(height=1.3 + 0.4 * len(series), width=9.0)
     left = [0.0] * len(series)
     for index, part in enumerate(parts):
         widths = [values.get(part, 0.0) for values in series.values()]
@@ -186,7 +174,7 @@ def stacked(
     axis.margins(x=0.12)
     axis.set(title=title, xlabel=unit)
     figure.legend(loc="outside lower left", ncols=3, frameon=False, fontsize=7)
-    _show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()))
+    show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()))
 
 
 def arrivals(
@@ -195,7 +183,7 @@ def arrivals(
     """Requests per slice of time: ``series[name] = seconds``, one panel each; ``back_s``: when the server was back."""
     import numpy as np
 
-    figure, axes = _figure(len(series), height=3.0, width=9.0)
+    figure, axes = empty_figure(len(series), height=3.0, width=9.0)
     edges = np.arange(0.0, max(max(times) for times in series.values()) + 2e-3 * bucket_ms, 1e-3 * bucket_ms)
     counts = {name: np.histogram(times, edges)[0] for name, times in series.items()}
     highest = max(int(count.max()) for count in counts.values())
@@ -207,12 +195,12 @@ def arrivals(
             axis.text(back_s[name], 1.08 * highest, " the server is back", color="black", fontsize=8)
     axes[0].set_ylabel(f"requests per {bucket_ms} ms")
     figure.suptitle(title, fontsize=10)
-    _show(figure, "measured here", f"{title}: " + "; ".join(f"{n} peaks at {c.max()}" for n, c in counts.items()))
+    show(figure, "measured here", f"{title}: " + "; ".join(f"{n} peaks at {c.max()}" for n, c in counts.items()))
 
 
 def throughput_latency(summaries: Sequence["Summary"], *, title: str) -> None:
     """TTFT and TPOT against output throughput, one point per load: p50 as a line, p90 as a dashed one."""
-    figure, axes = _figure(2, height=3.4, width=9.0)
+    figure, axes = empty_figure(2, height=3.4, width=9.0)
     tokens_per_s = [summary.output_tokens_per_s for summary in summaries]
     for axis, name in zip(axes, ("ttft_ms", "tpot_ms"), strict=True):
         percentiles = [getattr(summary, name) for summary in summaries]
@@ -224,12 +212,12 @@ def throughput_latency(summaries: Sequence["Summary"], *, title: str) -> None:
         axis.grid(alpha=0.2)
     axes[0].legend(frameon=False, fontsize=8)
     figure.suptitle(f"{title} (numbers at the points: streams)", fontsize=10)
-    _show(figure, "measured here", f"{title}: TTFT and TPOT against output tokens/s for {len(summaries)} loads")
+    show(figure, "measured here", f"{title}: TTFT and TPOT against output tokens/s for {len(summaries)} loads")
 
 
 def in_flight(runs: Mapping[str, tuple[Sequence[float], Sequence[int]]], *, title: str) -> None:
     """Requests in flight over time: ``runs[name] = (seconds, count from then on)``, one panel each on one scale."""
-    figure, axes = _figure(len(runs), height=2.8, width=9.0)
+    figure, axes = empty_figure(len(runs), height=2.8, width=9.0)
     highest = max(max(counts) for _, counts in runs.values())
     for axis, (name, (seconds, counts)) in zip(axes, runs.items(), strict=True):
         axis.fill_between(seconds, counts, step="post", color=BLUE, alpha=0.25, linewidth=0)
@@ -237,4 +225,4 @@ def in_flight(runs: Mapping[str, tuple[Sequence[float], Sequence[int]]], *, titl
         axis.set(title=name, xlabel="seconds", ylim=(0, 1.08 * highest))
     axes[0].set_ylabel("requests in flight")
     figure.suptitle(title, fontsize=10)
-    _show(figure, "measured here", f"{title}: " + "; ".join(f"{n} at most {max(c)}" for n, (_, c) in runs.items()))
+    show(figure, "measured here", f"{title}: " + "; ".join(f"{n} at most {max(c)}" for n, (_, c) in runs.items()))

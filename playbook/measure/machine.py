@@ -1,0 +1,78 @@
+"""What a machine's cores can do: the roofs that a model on them cannot break, measured as a model would use them.
+
+Matrices are of FP32, in which the embedded engine computes. The measurement runs in a process of its own, since a
+library of linear algebra counts its cores once, when it is loaded.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from playbook.errors import EnvironmentProblem
+from playbook.measure.cores import on_cores
+
+SQUARE = 1024  # rows and columns of the product: 12 MiB in all, 2.1 GFLOP
+COLUMNS = 1024  # of the matrix that a vector is multiplied with
+SECONDS = 0.4  # that each of the two is repeated for; the best counts, as whatever disturbs only adds time
+LONGEST_S = 60.0
+FP32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class MachineRates:
+    """Of ``cores`` cores together: bytes/s that are read, FLOP/s, and the bytes of memory that are free now."""
+
+    cores: int
+    bandwidth_bytes_per_s: float
+    flops: float
+    memory_bytes: int
+
+
+def measure_machine(cores: frozenset[int], *, weight_bytes: int) -> MachineRates:
+    """The rates of ``cores``, for a model of ``weight_bytes``: one of that size is read, cached if it fits.
+
+    Takes two seconds. :class:`EnvironmentProblem` if the measuring process fails.
+    """
+    argv = [sys.executable, "-m", "playbook.measure.machine", str(weight_bytes)]
+    with on_cores(cores):
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise EnvironmentProblem(
+            "the machine could not be measured", why=last[0], fix=f"see what `{' '.join(argv)}` prints"
+        )
+    return MachineRates(cores=len(cores), **json.loads(done.stdout))
+
+
+def _measured(weight_bytes: int) -> dict[str, float]:
+    import numpy as np
+    import psutil
+
+    generator = np.random.default_rng(0)
+    rows = max(1, weight_bytes // (FP32_BYTES * COLUMNS))
+    weights = generator.standard_normal((rows, COLUMNS), dtype=np.float32)
+    vector = generator.standard_normal(COLUMNS, dtype=np.float32)
+    square = generator.standard_normal((SQUARE, SQUARE), dtype=np.float32)
+    return {
+        "bandwidth_bytes_per_s": weights.nbytes / _best_s(lambda: weights @ vector),
+        "flops": 2 * SQUARE**3 / _best_s(lambda: square @ square),
+        "memory_bytes": psutil.virtual_memory().available,
+    }
+
+
+def _best_s(work: Callable[[], object]) -> float:
+    """Seconds of the fastest of many runs."""
+    work()
+    best, end = float("inf"), time.perf_counter() + SECONDS
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measured(int(sys.argv[1]))))
