@@ -216,6 +216,29 @@ def test_every_token_is_where_a_naive_simulation_has_it(
         assert answer.longest_gap_s == pytest.approx(max(gaps, default=0.0), rel=2e-3)
 
 
+def test_preempting_again_and_again_is_what_a_naive_simulation_does() -> None:
+    """Long answers in a cache for a few of them: many preemptions between two ends, arrivals before and among them."""
+    rules = Policy(admission="on_demand", fits="chunk")
+    limits = Limits(3000, max_num_tokens=512)
+    late = tuple(0.7 * place for place in range(60))
+    for workload in (
+        closed_loop(20, 60, 900, ratio=0.3, requests=80),
+        Workload(draw_lengths(60, 60, 900, ratio=0.3), send_s=late),
+    ):
+        together, singly = (simulate(bent, workload, limits, rules, fast_forward=fast) for fast in (True, False))
+        assert together.preemptions == singly.preemptions > 60
+        assert together.recomputed_tokens == singly.recomputed_tokens
+        assert together.peak_kv_tokens == singly.peak_kv_tokens and together.max_queue == singly.max_queue
+        walkers = naive(workload, limits, rules)
+        fast = simulate(seconds, workload, limits, rules)
+        for index, answer in enumerate(fast.answers):
+            token_s = walkers[index].token_s
+            gaps = [after - before for before, after in itertools.pairwise(token_s)]
+            assert answer.send_s + answer.ttft_s == pytest.approx(token_s[0], rel=1e-9)
+            assert answer.end_s == pytest.approx(token_s[-1], rel=1e-9)
+            assert answer.longest_gap_s == pytest.approx(max(gaps), rel=1e-3)
+
+
 # Properties
 
 

@@ -9,10 +9,34 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import count
 
+from playbook.errors import UsageError
+from playbook.plan.arrivals import Workload
 from playbook.plan.limits import Limits
 from playbook.plan.load import Load
 from playbook.plan.micro_batch import MicroBatch, Pool, Sequence, blocks
 from playbook.plan.policy import Policy
+
+
+def refuse_the_impossible(workload: Workload, limits: Limits, policy: Policy) -> None:
+    """:class:`UsageError` for a workload with a request that can never run, or with no or two laws of sending."""
+    if (workload.concurrency is None) == (workload.send_s is None):
+        raise UsageError(
+            "a workload is a closed loop or an open one", why="both or neither were given", fix="give one of them"
+        )
+    pages = limits.kv_capacity_tokens // policy.block_tokens
+    for item in workload.lengths:
+        if blocks(item.prompt + item.output, policy.block_tokens) > pages:
+            raise UsageError(
+                f"a request of {item.prompt} + {item.output} tokens does not fit the KV cache",
+                why=f"it holds {pages} pages of {policy.block_tokens} tokens",
+                fix=f"keep isl + osl at {pages * policy.block_tokens} tokens or fewer, or give the cache more memory",
+            )
+        if not limits.chunked and item.prompt > limits.max_num_tokens:
+            raise UsageError(
+                f"a prompt of {item.prompt} tokens never fits a step of {limits.max_num_tokens}",
+                why="without chunked prefill a prompt is computed in one step",
+                fix=f"set max_num_tokens to {item.prompt} or more, or use chunked prefill",
+            )
 
 
 class Batcher:

@@ -6,6 +6,7 @@ same tick, and nothing is done for each sequence in each step.
 """
 
 import heapq
+import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
@@ -127,18 +128,22 @@ class MicroBatch:
 
     def growth(self, first: int, ticks: int) -> int:
         """Pages that the decoding sequences take in ``ticks`` launches, the first of them at tick ``first``."""
-        size = self.pool.block_tokens
+        size, phases = self.pool.block_tokens, self._phases
+        start = first % size
         if ticks == 1:
-            return self._phases[first % size]
+            return phases[start]
         whole, rest = divmod(ticks, size)
-        return whole * self.count + sum(self._phases[(first + step) % size] for step in range(rest))
+        beyond = max(0, start + rest - size)
+        return whole * self.count + sum(phases[start : start + rest]) + sum(phases[:beyond])
 
     def ticks_within(self, pages: int) -> int:
-        """The most launches, from the next on, that take ``pages`` pages or fewer; there must be more sequences."""
-        ticks = 0
-        while (pages := pages - self.growth(self.tick + ticks + 1, 1)) >= 0:
-            ticks += 1
-        return ticks
+        """The most launches, from the next on, that take ``pages`` pages or fewer; at most a page's tokens."""
+        size, phases = self.pool.block_tokens, self._phases
+        for ticks in range(size):
+            pages -= phases[(self.tick + 1 + ticks) % size]
+            if pages < 0:
+                return ticks
+        return size
 
     def preempt_last(self) -> tuple[Sequence, int]:
         """Take out the sequence admitted last; it starts over with what it has produced. Also the tokens lost."""
@@ -208,3 +213,25 @@ class MicroBatch:
     def decode_load(self) -> Load:
         """The work of the next launch of the decoding sequences alone."""
         return Load(self.count, self.context)
+
+
+class Lane:
+    """A micro-batch while a pipeline only decodes: its step times, and how far it has come."""
+
+    __slots__ = ("batch", "before_s", "busy_s", "done", "end_s", "first_s", "load", "longest_s", "slope_s", "ticks")
+
+    def __init__(self, batch: MicroBatch, load: Load, end_s: float, first_s: float, slope_s: float, ticks: int) -> None:
+        self.batch, self.load, self.end_s, self.ticks = batch, load, end_s, ticks
+        self.first_s, self.slope_s = first_s, slope_s
+        self.before_s = batch.last_end_s
+        self.done = 0
+        self.busy_s = self.longest_s = 0.0
+
+
+def steps_until(seconds: float, first_s: float, slope_s: float) -> int:
+    """The fewest steps that take ``seconds`` or more, when step k takes first + (k - 1) * slope."""
+    if seconds <= 0:
+        return 0
+    middle_s = first_s - slope_s / 2
+    root_s = math.sqrt(max(0.0, middle_s * middle_s + 2 * slope_s * seconds))
+    return math.ceil(2 * seconds / (middle_s + root_s))

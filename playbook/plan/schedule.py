@@ -15,13 +15,12 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from playbook.errors import UsageError
 from playbook.plan.arrivals import Workload
-from playbook.plan.batching import Batcher
+from playbook.plan.batching import Batcher, refuse_the_impossible
 from playbook.plan.cautions import cautions
 from playbook.plan.limits import Limits, saturation_requests_per_s
 from playbook.plan.load import Load
-from playbook.plan.micro_batch import MicroBatch, Sequence, blocks
+from playbook.plan.micro_batch import Lane, MicroBatch, Sequence, steps_until
 from playbook.plan.policy import Client, Policy
 from playbook.plan.served import Answer, Served, steps_by_kind
 
@@ -46,31 +45,10 @@ def simulate(
     token is at the client. All requests count, the start burst included; :attr:`Served.steady` leaves it out.
     ``fast_forward=False`` computes every step by itself. :class:`UsageError` for a request that can never run.
     """
-    _refuse_the_impossible(workload, limits, policy)
+    refuse_the_impossible(workload, limits, policy)
     run = _Run(seconds, workload, limits, policy, client, fast_forward=fast_forward)
     run.to_the_end()
     return _served(run, workload, limits, policy)
-
-
-def _refuse_the_impossible(workload: Workload, limits: Limits, policy: Policy) -> None:
-    if (workload.concurrency is None) == (workload.send_s is None):
-        raise UsageError(
-            "a workload is a closed loop or an open one", why="both or neither were given", fix="give one of them"
-        )
-    pages = limits.kv_capacity_tokens // policy.block_tokens
-    for item in workload.lengths:
-        if blocks(item.prompt + item.output, policy.block_tokens) > pages:
-            raise UsageError(
-                f"a request of {item.prompt} + {item.output} tokens does not fit the KV cache",
-                why=f"it holds {pages} pages of {policy.block_tokens} tokens",
-                fix=f"keep isl + osl at {pages * policy.block_tokens} tokens or fewer, or give the cache more memory",
-            )
-        if not limits.chunked and item.prompt > limits.max_num_tokens:
-            raise UsageError(
-                f"a prompt of {item.prompt} tokens never fits a step of {limits.max_num_tokens}",
-                why="without chunked prefill a prompt is computed in one step",
-                fix=f"set max_num_tokens to {item.prompt} or more, or use chunked prefill",
-            )
 
 
 class _Run:
@@ -152,7 +130,8 @@ class _Run:
         while self.coming and self.coming[0][0] <= self.decided_s:
             self.batcher.waiting.append(heapq.heappop(self.coming)[2])
         self.max_queue = max(self.max_queue, len(self.batcher.waiting))
-        for batch in sorted(self.idle, key=lambda item: not item.size):  # those with work first, in order of return
+        idle = sorted(self.idle, key=lambda item: not item.size) if len(self.idle) > 1 else self.idle
+        for batch in idle:  # those with work first, in order of return
             preempted = self.batcher.preemptions
             load = self.batcher.compose(batch, self.now_s)
             if load is not None:
@@ -220,7 +199,7 @@ class _Run:
         due_s = self._due_s()
         if due_s < math.inf:
             slope_s = (last_s - first_s) / (most - 1)
-            steps = _steps_until(due_s - self.now_s, first_s, slope_s) + self.overlap
+            steps = steps_until(due_s - self.now_s, first_s, slope_s) + self.overlap
             steps = min(max(1, steps), most)
             last_s = first_s + slope_s * (steps - 1)
         self._skip(batch, steps - 1)
@@ -237,33 +216,36 @@ class _Run:
         batcher, preempted = self.batcher, False
         if not self.overlap:
             self.decided_s = end_s
-        while batch.next_end() > batch.tick and self.decided_s < self._due_s():
+        while (most := batch.next_end() - batch.tick) > 0 and self.decided_s < (due_s := self._due_s()):
             free = batcher.pool.free
-            short = batch.growth(batch.tick + 1, 1) > free
-            if not short and (free >= batch.count or (preempted and batcher.admits(batch))):
+            most = min(most, batch.ticks_within(free))
+            if most and (free >= batch.count or (preempted and batcher.admits(batch))):
                 break
             batch.complete(end_s)
-            if short:
+            preempted = not most
+            if preempted:
                 batcher.make_room(batch, end_s)
-            most = 1 if short else min(batch.next_end() - batch.tick, batch.ticks_within(free))
-            end_s = self._single_steps(batch, end_s, most)
-            preempted = short
+            end_s = self._single_steps(batch, end_s, most or 1, due_s)
         self.stage_free_s[0] = end_s
         self.flying[0] = end_s, batch
 
-    def _single_steps(self, batch: MicroBatch, end_s: float, most: int) -> float:
-        """Do ``most`` decode steps from ``end_s`` on, fewer if a request comes meanwhile; the end of the last."""
-        load, context, due_s = batch.decode_load(), batch.context, self._due_s()
-        before_s, longest_s, busy_s, done = end_s, 0.0, 0.0, 0
-        while done < most and self.decided_s < due_s:
-            step_s = self.seconds(Load(batch.count, context))
+    def _single_steps(self, batch: MicroBatch, start_s: float, most: int, due_s: float) -> float:
+        """Do ``most`` decode steps, one at least, fewer if the next is decided at ``due_s`` or later; when they end."""
+        first = load = batch.decode_load()
+        count, seconds, overlap = batch.count, self.seconds, self.overlap
+        before_s = end_s = start_s
+        longest_s = busy_s = 0.0
+        for done in range(1, most + 1):
+            step_s = seconds(load)
             longest_s = max(longest_s, end_s - before_s)
             before_s, end_s = end_s, end_s + step_s
-            self.decided_s = end_s - step_s if self.overlap else end_s
-            context += batch.count
             busy_s += step_s
-            done += 1
-        self.log.append((load, done, busy_s))
+            decided_s = end_s - step_s if overlap else end_s
+            if done == most or decided_s >= due_s:
+                break
+            load = Load(count, load.decode_context_tokens + count)
+        self.decided_s = decided_s
+        self.log.append((first, done, busy_s))
         self._skip(batch, done)
         if done > 1:
             batch.note_gap(longest_s)
@@ -299,7 +281,7 @@ class _Run:
             load = item.decode_load()
             first_s = self.seconds(load)
             last_s = self.seconds(Load(item.count, item.context + (ticks - 1) * item.count)) if ticks > 1 else first_s
-            lanes.append(_Lane(item, load, end_s, first_s, (last_s - first_s) / max(1, ticks - 1), ticks))
+            lanes.append(Lane(item, load, end_s, first_s, (last_s - first_s) / max(1, ticks - 1), ticks))
         due_s = self._due_s()
         free_s, launched = self.stage_free_s, 0
         while True:
@@ -328,19 +310,6 @@ class _Run:
         self.flying = deque((lane.end_s, lane.batch) for lane in [*lanes[turn:], *lanes[:turn]])
 
 
-class _Lane:
-    """A micro-batch while a pipeline only decodes: its step times, and how far it has come."""
-
-    __slots__ = ("batch", "before_s", "busy_s", "done", "end_s", "first_s", "load", "longest_s", "slope_s", "ticks")
-
-    def __init__(self, batch: MicroBatch, load: Load, end_s: float, first_s: float, slope_s: float, ticks: int) -> None:
-        self.batch, self.load, self.end_s, self.ticks = batch, load, end_s, ticks
-        self.first_s, self.slope_s = first_s, slope_s
-        self.before_s = batch.last_end_s
-        self.done = 0
-        self.busy_s = self.longest_s = 0.0
-
-
 def _served(run: _Run, workload: Workload, limits: Limits, policy: Policy) -> Served:
     answers = tuple(run.answers[place] for place in range(len(workload.lengths)))
     pool, rate = run.batcher.pool, workload.rate
@@ -360,12 +329,3 @@ def _served(run: _Run, workload: Workload, limits: Limits, policy: Policy) -> Se
         utilisation=None if rate is None or most is None else rate / most,
     )
     return cautions(served, workload, limits, policy)
-
-
-def _steps_until(seconds: float, first_s: float, slope_s: float) -> int:
-    """The fewest steps that take ``seconds`` or more, when step k takes first + (k - 1) * slope."""
-    if seconds <= 0:
-        return 0
-    middle_s = first_s - slope_s / 2
-    root_s = math.sqrt(max(0.0, middle_s * middle_s + 2 * slope_s * seconds))
-    return math.ceil(2 * seconds / (middle_s + root_s))
