@@ -4,6 +4,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from playbook.check.invocations import Invocation
@@ -64,6 +65,7 @@ class DocumentFacts(NamedTuple):
 NOTHING_KNOWN = DocumentFacts()
 
 
+@lru_cache(maxsize=10_000)
 def model_name(text: str) -> str:
     """``llama-3.1-70b`` for any spelling of it inside ``text``, "" for none."""
     match = MODEL.search(text)
