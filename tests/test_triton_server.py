@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from serving import (
@@ -75,15 +76,25 @@ def test_forty_streams_closed_in_mid_answer_leave_nothing(tmp_path, engine_folde
 
 
 def test_cancelled_requests_free_the_engine(server):
+    def figure(name):
+        return sum(value for key, value in triton.metrics(server.metrics_url).items() if key.startswith(name))
+
+    def active():
+        return figure('nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active"')
+
+    before = figure("nv_llm_output_token_len_sum")
+    asked = {"request_output_len": [[600]], "input_lengths": [[4]], "end_id": [[-1]]}
+    tensors = {name: np.array(value, dtype=np.int32) for name, value in asked.items()}
+    tensors |= {"input_ids": np.array([[5, 6, 7, 8]], dtype=np.int32), "streaming": np.array([[True]])}
     for _ in range(4):
-        pieces = triton.grpc_stream(server.grpc_url, PROMPTS[0], 500, end_id=-1)
+        pieces = triton.grpc_infer(server.grpc_url, "tensorrt_llm", tensors)
         next(pieces)
         pieces.close()
-    deadline = time.monotonic() + 5
-    name = 'nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1"}'
-    while triton.metrics(server.metrics_url)[name] and time.monotonic() < deadline:
+    deadline = time.monotonic() + 60
+    while active() and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert triton.metrics(server.metrics_url)[name] == 0
+    assert active() == 0
+    assert figure("nv_llm_output_token_len_sum") - before < 4 * 300  # not run to their ends, which would be 4 x 600
 
 
 def children(pid):

@@ -108,7 +108,9 @@ class Client:
     def stream(self, request: TextRequest) -> Generator[str, None, TextResult]:
         """The answer's texts as they arrive; the generator's return value is the result.
 
-        Closing the generator early (or leaving it to be collected) cancels the request at the server.
+        Closing the generator early (or leaving it to be collected) frees the caller and the connection at once. A model
+        that is asked itself then stops, if by gRPC. Triton's ensemble looks for a cancellation between its steps only,
+        so the step that generates runs on to ``max_tokens`` (triton-inference-server/core#263, server#6739).
         """
         call = _Call(request, time.monotonic())
         try:

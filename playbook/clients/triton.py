@@ -99,7 +99,10 @@ def grpc_infer(
     request_id: str = "",
     timeout_s: float = TIMEOUT_S,
 ) -> Iterator[dict[str, "np.ndarray"]]:
-    """Responses of one request over a gRPC stream, which works in both modes. Leaving the loop cancels the request."""
+    """Responses of one request over a gRPC stream, which works in both modes. Leaving the loop cancels the request.
+
+    ``model`` notices it, unless it is an ensemble, whose steps run to their end.
+    """
     import tritonclient.grpc as api
 
     arrived: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
