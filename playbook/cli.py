@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from playbook.runner import ChapterResult
 
 CACHES = (".pytest_cache", ".mypy_cache", ".ruff_cache", ".import_linter_cache", "build")
-TWO_AT_A_TIME = ("-n", "2", "--dist", "loadgroup")  # a later "-n 0" takes it back
+TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")  # a later "-n 0" takes it back
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)

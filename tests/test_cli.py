@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from notebook_factory import notebook, write_course
 
+from playbook.cli import TWO_AT_A_TIME
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -122,6 +124,22 @@ def test_the_tests_command_fails_when_one_check_fails(course: Path) -> None:
     assert done.returncode == 1
     assert "ruff check" in done.stderr
     assert "$ " in done.stdout
+
+
+def test_no_two_heavy_test_files_run_at_once() -> None:
+    """Two workers on cheap tests of three heavy files and two others: xdist's own groups fail without a word."""
+    files = [f"tests/test_{name}.py" for name in ("aiperf", "triton_server", "nbval", "load", "prices")]
+    cheap = "all_phases or capped or libpython or most_cells or times_of or price"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *TWO_AT_A_TIME, "-v", *files, "-k", cheap],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    ran = set(re.findall(r"^\[(gw\d)\].*PASSED tests/test_(\w+)\.py", done.stdout, re.MULTILINE))
+    workers = {name: {worker for worker, of in ran if of == name} for _, name in ran}
+    assert len(workers) == 5
+    assert len(workers["aiperf"] | workers["triton_server"] | workers["nbval"]) == 1
+    assert all(len(used) == 1 for used in workers.values())
 
 
 def test_without_a_command_there_is_help(course: Path) -> None:

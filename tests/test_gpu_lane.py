@@ -5,8 +5,10 @@ import os
 import re
 import shutil
 import struct
+import subprocess
 import sys
 import textwrap
+import time
 import traceback
 from pathlib import Path
 from types import SimpleNamespace
@@ -486,6 +488,21 @@ def test_a_server_is_ready_serves_and_ends(native_server: Path, root: Path) -> N
     assert report.seconds < 15
     assert not server.ready()
     assert server.stop().seconds == 0
+
+
+def test_a_server_lives_as_long_as_its_own_ranks(native_server: Path, root: Path) -> None:
+    """Somebody else's mpirun, which is older, comes to its end while the server works."""
+    install_program(native_server, "mpirun", MPIRUN.format(dies=""))
+    profile = load_profile("p5", "0.12.0").model_copy(update={"runner": "native"})
+    other = subprocess.Popen(["mpirun", "0"], start_new_session=True)
+    try:
+        with tensorrt_llm.serve(profile, root, root=root) as server:
+            other.kill()
+            other.wait()
+            time.sleep(2)  # `tail --pid` looks once a second
+            assert server.ready()
+    finally:
+        other.kill()
 
 
 def test_a_server_that_dies_is_explained(native_server: Path, root: Path) -> None:

@@ -339,3 +339,14 @@ def test_every_field_of_the_results_file_is_documented() -> None:
     page = (Path(__file__).parents[1] / "docs" / "benchmark-results.md").read_text()
     rows = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
     assert rows == set(RequestRecord.model_fields)
+
+
+# --- two tools side by side
+
+
+def test_two_tools_with_the_same_figures_do_not_agree_when_requests_failed() -> None:
+    figures = load.summarize([record(0.0)])
+    assert load.Agreement(figures, figures, (record(0.0),)).holds
+    broken = load.Agreement(figures, figures, (record(0.0), record(1.0, **FAILED)))
+    assert broken.errors == {"503"}
+    assert not broken.holds

@@ -18,7 +18,7 @@ SHARE, ABSOLUTE_MS = 0.10, 1.0
 
 @dataclass(frozen=True)
 class Agreement:
-    """The same stretch of time as two tools saw it; they agree within 10 % or 1 ms of TTFT's p50."""
+    """The same stretch of time as two tools saw it; they agree within 10 % or 1 ms of TTFT's p50. Failures disagree."""
 
     aiperf: Summary
     plain: Summary
@@ -33,8 +33,13 @@ class Agreement:
         return max(ABSOLUTE_MS, SHARE * self.plain.ttft_ms.p50)
 
     @property
+    def errors(self) -> frozenset[str]:
+        """What the failed requests of both tools got."""
+        return frozenset(record.error for record in self.records if not record.ok)
+
+    @property
     def holds(self) -> bool:
-        return abs(self.difference_ms) <= self.limit_ms
+        return not self.errors and abs(self.difference_ms) <= self.limit_ms
 
 
 def compare(

@@ -22,9 +22,11 @@ DOCKER_OPTIONS = (
     *("--ulimit", "memlock=-1"),
     *("--ulimit", "stack=67108864"),
 )
-# The launch script starts the ranks and returns; the container must live as long as they do. `wait` is what lets
-# bash act on a signal at once instead of after its child.
-STAY_WITH_RANKS = 'trap "exit 0" INT TERM; "$@" && { tail --pid="$(pgrep -o mpirun)" -f /dev/null & wait $!; }; exit 1'
+# The launch script starts the ranks and returns; the container must live as long as they do. `-s 0` is our session:
+# without a container, others' mpirun can be seen, too. `wait` lets bash act on a signal at once, not after its child.
+STAY_WITH_RANKS = (
+    'trap "exit 0" INT TERM; "$@" && { tail --pid="$(pgrep -s 0 -o mpirun)" -f /dev/null & wait $!; }; exit 1'
+)
 
 
 @dataclass(frozen=True)
