@@ -86,14 +86,24 @@ def lines(
     log_y: bool = False,
     x_base: int = 0,
 ) -> None:
-    """Lines with markers: ``series[name] = (x values, y values)``; ``x_base`` 2 makes a logarithmic x axis."""
+    """Lines with markers: ``series[name] = (x values, y values)``.
+
+    ``x_base`` 2 makes a logarithmic x axis with a tick at every value. Ticks are plain numbers, not powers.
+    """
+    from matplotlib.ticker import LogFormatter
+
     figure, (axis,) = empty_figure()
     for index, (name, (at, values)) in enumerate(series.items()):
         style = {"color": COLORS[index % 4], "marker": MARKERS[index % 4], "linestyle": DASHES[index % 4]}
         axis.plot(at, values, label=name, **style)
     axis.set(title=title, xlabel=x, ylabel=y, yscale="log" if log_y else "linear")
     if x_base:
+        at_all = sorted({value for at, _ in series.values() for value in at})
         axis.set_xscale("log", base=x_base)
+        axis.set_xticks(at_all, [f"{value:g}" for value in at_all])
+    if log_y:
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_minor_formatter(LogFormatter())
     axis.grid(alpha=0.2)
     axis.legend(frameon=False, fontsize=8)
     show(figure, origin, f"{title}: {y} against {x} for {', '.join(series)}")
