@@ -10,30 +10,31 @@ from playbook.lanes.embedded.build import BuildOptions, build_engine
 from playbook.lanes.embedded.quantize import QuantizeOptions, QuantizeReport, quantize_checkpoint
 from playbook.tiny import MODEL_DIR
 
-HEAVY = ("test_aiperf", "test_client_faults", "test_gpu_course", "test_kill", "test_nbval", "test_triton_server")
-"""They want Triton's own ports or a quiet machine; together they are about half of the work."""
+SERVERS = ("test_client_faults", "test_gpu_course", "test_kill", "test_triton_server")
+"""They want Triton's own ports: one worker's work, and so much that it must begin first."""
+MEASURED = ("test_nbval", "test_aiperf")
+"""They measure, so the machine should be theirs: they come last, when the other worker runs out of work."""
 OPTIONS = BuildOptions(max_batch_size=4, max_num_tokens=64, max_input_len=320, max_seq_len=512)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The heavy files come first: the longest piece of work must not be started last."""
-    items.sort(key=lambda item: item.path.stem not in HEAVY)
+    order = {name: place for place, name in enumerate((*SERVERS, "others", *MEASURED))}
+    items.sort(key=lambda item: order.get(item.path.stem, order["others"]))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    """Tests that run at the same time are of two files, and never two of the heavy ones."""
     return TwoFiles(config, log)
 
 
 class TwoFiles(LoadFileScheduling):
-    """A file is one worker's, and so are all heavy files together.
+    """Tests that run at the same time are of two files, never two of ``SERVERS`` nor two of ``MEASURED``.
 
     Marks (``--dist loadgroup``) would do, but xdist 3.8 does not see them under pytest 9.2: pytest-xdist issue 1386.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         name = Path(nodeid.partition("::")[0]).stem
-        return "heavy" if name in HEAVY else name
+        return "servers" if name in SERVERS else "measured" if name in MEASURED else name
 
 
 @pytest.fixture(scope="session")

@@ -126,20 +126,25 @@ def test_the_tests_command_fails_when_one_check_fails(course: Path) -> None:
     assert "$ " in done.stdout
 
 
-def test_no_two_heavy_test_files_run_at_once() -> None:
-    """Two workers on cheap tests of three heavy files and two others: xdist's own groups fail without a word."""
-    files = [f"tests/test_{name}.py" for name in ("aiperf", "triton_server", "nbval", "load", "prices")]
-    cheap = "all_phases or capped or libpython or most_cells or times_of or price"
+def test_two_workers_share_no_file_and_measure_last() -> None:
+    """Cheap tests of two files that measure, two that serve and two others: xdist's own groups fail without a word."""
+    files = [
+        f"tests/test_{name}.py" for name in ("aiperf", "client_faults", "load", "nbval", "prices", "triton_server")
+    ]
+    cheap = "all_phases or capped or libpython or most_cells or times_of or price or every_row_of"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *TWO_AT_A_TIME, "-v", *files, "-k", cheap],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    ran = set(re.findall(r"^\[(gw\d)\].*PASSED tests/test_(\w+)\.py", done.stdout, re.MULTILINE))
+    ran = re.findall(r"^\[(gw\d)\].*PASSED tests/test_(\w+)\.py", done.stdout, re.MULTILINE)
     workers = {name: {worker for worker, of in ran if of == name} for _, name in ran}
-    assert len(workers) == 5
-    assert len(workers["aiperf"] | workers["triton_server"] | workers["nbval"]) == 1
+    assert len(workers) == len(files)
     assert all(len(used) == 1 for used in workers.values())
+    assert workers["client_faults"] == workers["triton_server"]
+    assert workers["nbval"] == workers["aiperf"]
+    own = [name for worker, name in ran if {worker} == workers["aiperf"]]
+    assert own[-3:] == ["nbval", "aiperf", "aiperf"]
 
 
 def test_without_a_command_there_is_help(course: Path) -> None:
