@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -134,8 +134,9 @@ def record_command(
     """
     from playbook.notebook_checks import static_problems
     from playbook.notebooks import chapters, read
+    from playbook.preflight import usable_cores
     from playbook.progress import make_progress
-    from playbook.record import record
+    from playbook.record import record, record_times
     from playbook.runner import new_results, run
     from playbook.selection import choose, make_spec
 
@@ -148,6 +149,10 @@ def record_command(
         results = new_results(spec)
         run(spec, results, make_progress())
         problems = []
+        done = {
+            item.number: result.seconds for item, result in zip(to_run, results, strict=True) if result.status == "ok"
+        }
+        record_times(spec.lane, done, cores=usable_cores(), day=date.today())
         for item, result in zip(to_run, results, strict=True):
             if result.failure:
                 typer.echo(failure_text(result), err=True)
