@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from playbook import articles as articles
     from playbook import choices as choices
     from playbook import clients as clients
     from playbook import engines as engines
@@ -57,6 +58,7 @@ _HOME = {
     "write_repository": "playbook.stages",
 }
 _MODULES = {
+    "articles": "playbook.articles",
     "choices": "playbook.choices",
     "clients": "playbook.clients",
     "engines": "playbook.engines",

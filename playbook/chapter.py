@@ -6,16 +6,19 @@ import platform
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from playbook.artifact import Artifact
-from playbook.errors import CheckFailed
+from playbook.errors import CheckFailed, UsageError
 from playbook.preflight import usable_cores
 from playbook.profile import Profile, load_profile
 from playbook.releases import load_release
 from playbook.stages import Workspace, require
+from playbook.yaml_files import read_yaml
 
+ABILITIES_FILE = Path(__file__).parent / "data" / "abilities.yml"
 RESULT_MIME = "application/vnd.playbook.result+json"
 P5_PROFILE = "p5"  # whose commands a panel shows when the chapter itself runs on the embedded lane
 
@@ -38,6 +41,13 @@ class Lab:
     def embedded(self) -> bool:
         """True when this machine's CPU does the work, not TensorRT-LLM."""
         return self.profile.lane == "embedded"
+
+    def can(self, ability: str) -> bool:
+        """Whether this run's lane can do ``ability``, one of ``data/abilities.yml``; :class:`UsageError` lists them."""
+        known = _abilities()
+        if ability not in known:
+            raise UsageError(f"no ability is called {ability!r}", fix=f"ask for one of {', '.join(sorted(known))}")
+        return self.profile.lane in known[ability]["lanes"]
 
     def card(self) -> None:
         """Print where this chapter runs, in six lines."""
@@ -65,6 +75,13 @@ class Lab:
             )
         self._checks += 1
         print(f"✓ {claim}" + (f" ({detail})" if detail else ""))
+
+    def say(self, sentence: str, **figures: object) -> None:
+        """Show a sentence of Markdown whose figures come from this run: ``{name}`` or ``{name:.1f}`` for each."""
+        from IPython.display import Markdown, display
+
+        text = sentence.format(**figures)
+        display(Markdown(text))  # type: ignore[no-untyped-call]
 
     def result(self, name: str, value: float | int | str, unit: str = "", origin: str = "measured here") -> None:
         """Show a key result and hand it to the runner's report."""
@@ -133,6 +150,12 @@ def _settle_libraries(lane: str) -> None:
         torch.set_num_threads(1)
     else:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@cache
+def _abilities() -> dict[str, dict[str, Any]]:
+    abilities: dict[str, dict[str, Any]] = read_yaml(ABILITIES_FILE)
+    return abilities
 
 
 def default_workspace() -> Path:

@@ -120,3 +120,20 @@ def test_a_notebook_shows_the_fix_and_not_the_stack() -> None:
     shell.run_cell("import playbook\nplaybook.start('00', profile='p6')")
     assert shown[0].startswith("ProfileError: no profile 'p6'")
     assert "fix: use one of" in shown[0] and "Traceback" not in "".join(shown)
+
+
+def test_an_ability_is_asked_for_by_name(lab: Lab, tmp_path: Path) -> None:
+    assert lab.can("stream")
+    assert not playbook.start("02", profile="p5", workspace=str(tmp_path)).can("stream")
+    with pytest.raises(UsageError, match="no ability is called 'strem'") as error:
+        lab.can("strem")
+    assert "stream" in error.value.fix
+
+
+def test_a_sentence_takes_its_figures_from_the_run(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("IPython.display.display", lambda sentence: shown.append(sentence.data))
+    lab.say("It took {steps} steps, **{ratio:.1f}** times fewer.", steps=120, ratio=1.8)
+    assert shown == ["It took 120 steps, **1.8** times fewer."]
+    with pytest.raises(KeyError):
+        lab.say("{forgotten} steps")
