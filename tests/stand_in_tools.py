@@ -7,13 +7,14 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from string import Template
 
 from sparse_models import rank_tensors, write_sparse
 from stand_in_metrics import metrics_server
-from stand_ins import Machine, fail
+from stand_ins import PLACE, Machine, fail
 
 from playbook.errors import ServerError
 from playbook.lanes.embedded.triton.repository import CONDUCT_FILE, MODELS, release_templates
@@ -22,6 +23,7 @@ from playbook.lanes.embedded.triton.templates import render_templates
 from playbook.models import ModelShape, model_shapes
 from playbook.processes import free_port
 from playbook.releases import Release
+from playbook.tiny import MODEL_DIR
 
 SERVED_MODELS = ("preprocessing", "postprocessing", "tensorrt_llm_bls")
 Work = Callable[[Machine, Release, argparse.Namespace], int]
@@ -248,6 +250,22 @@ def start(server: TritonServer, attempts: int = 3) -> None:
         except ServerError:
             if attempt == attempts:
                 raise
+
+
+def reference_run(machine: Machine, words: list[str]) -> int:
+    """The course's own script, really run: only the model is the tiny one on the CPU, for 70B over eight GPUs."""
+    script, job, result = (Path(word) for word in words)
+    machine.note(script.name, words[1:], place=os.environ.get(PLACE, "host"))
+    if machine.failure().get("tool") == script.name:
+        return fail(machine.failure())
+    asked = json.loads(job.read_text(encoding="utf-8"))
+    if asked["device_map"] != "auto" or not (Path(asked["model"]) / "model.safetensors.index.json").is_file():
+        print(f"RuntimeError: {asked['model']} does not fit into one GPU")
+        return 1
+    tiny = machine.folder / "reference-job.json"
+    tiny.write_text(json.dumps(asked | {"model": str(MODEL_DIR), "device_map": None}), encoding="utf-8")
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.call([sys.executable, str(script), str(tiny), str(result)], env=one_thread)
 
 
 WORK: dict[str, Work] = {
