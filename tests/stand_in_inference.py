@@ -1,4 +1,4 @@
-"""Stand-ins for what chapters 03 and 04 run in the container: build log, run.py's streaming, summarize.py, the executor.
+"""Stand-ins for what chapters 03 and 04 run in the container: build log, streaming, summarize.py, the executor.
 
 Formats: trtllm-build's log as in TensorRT-LLM examples/gpt/README.md; summarize.py's as in TensorRT-LLM@010c4b27
 examples/summarize.py; run.py's as in TensorRT-LLM@05316d33 examples/run.py; the executor's Python bindings as in
