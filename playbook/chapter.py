@@ -14,6 +14,7 @@ from playbook.artifact import Artifact
 from playbook.errors import CheckFailed, UsageError
 from playbook.preflight import usable_cores
 from playbook.profile import Profile, load_profile
+from playbook.recorded import recorded_time
 from playbook.releases import load_release
 from playbook.stages import Workspace, require
 from playbook.yaml_files import read_yaml
@@ -50,7 +51,7 @@ class Lab:
         return self.profile.lane in known[ability]["lanes"]
 
     def card(self) -> None:
-        """Print where this chapter runs, in six lines."""
+        """Print where this chapter runs and how long it took when it was recorded, in seven lines."""
         profile = self.profile
         gpu = f"{profile.gpu_count} x {profile.gpu}" if profile.gpu_count else "no GPU"
         print(f"chapter    {self.chapter}")
@@ -60,6 +61,7 @@ class Lab:
         print(f"release    TensorRT-LLM {profile.release}")
         print(f"machine    {platform.system()} {platform.machine()}, {usable_cores()} cores")
         print(f"workspace  {self.workspace.root}")
+        print(f"time       {recorded_time(profile.lane, self.chapter)}")
 
     def require(self, name: str) -> Artifact:
         """Return an earlier chapter's artifact, or raise the error that names that chapter."""

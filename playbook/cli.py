@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,6 +85,9 @@ def run_command(
     finally:
         page = write_report(spec.folder, facts, results)
         typer.echo(f"report: {page}")
+    for result in results:
+        if result.skipped:
+            typer.echo(skip_text(result))
     failed = [result for result in results if result.failure]
     for result in failed:
         typer.echo(failure_text(result), err=True)
@@ -131,8 +134,9 @@ def record_command(
     """
     from playbook.notebook_checks import static_problems
     from playbook.notebooks import chapters, read
+    from playbook.preflight import usable_cores
     from playbook.progress import make_progress
-    from playbook.record import record
+    from playbook.record import record, record_times
     from playbook.runner import new_results, run
     from playbook.selection import choose, make_spec
 
@@ -145,9 +149,15 @@ def record_command(
         results = new_results(spec)
         run(spec, results, make_progress())
         problems = []
+        done = {
+            item.number: result.seconds for item, result in zip(to_run, results, strict=True) if result.status == "ok"
+        }
+        record_times(spec.lane, done, cores=usable_cores(), day=date.today())
         for item, result in zip(to_run, results, strict=True):
             if result.failure:
                 typer.echo(failure_text(result), err=True)
+            elif result.skipped:
+                typer.echo(skip_text(result))
             elif item in wanted and result.status == "ok":
                 record(item.path, spec.folder / result.notebook, workspace=spec.workspace)
                 typer.echo(f"recorded {item.path.name}")
@@ -262,3 +272,12 @@ def failure_text(result: "ChapterResult") -> str:
     where = f" in code cell {failure.cell}" if failure.cell else ""
     what = f"{result.chapter} failed{where} ({failure.kind}): {failure.what}"
     return str(PlaybookError(what, why=failure.why, fix=failure.fix))
+
+
+def skip_text(result: "ChapterResult") -> str:
+    """A chapter that ended early on purpose: what was not done, why, and what would run it."""
+    end = result.skipped
+    assert end is not None
+    lines = [f"{result.chapter} skipped: {end.what}"]
+    lines += [f"  why: {end.why}"] if end.why else []
+    return "\n".join([*lines, f"  to run it: {end.fix}"])

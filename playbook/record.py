@@ -1,13 +1,18 @@
 """Put the outputs of a fresh run into the committed notebooks, and nothing else of that run."""
 
 import re
+from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import nbformat
+import yaml
 from nbformat import NotebookNode
 
 from playbook.errors import CheckFailed
 from playbook.notebooks import read, tags
+from playbook.recorded import RECORDED_FILE, recorded_runs
 
 KERNEL_NOISE = re.compile(r"Kernel is running over TCP without encryption|frozen modules are being used")
 VOLATILE_METADATA = ("papermill", "execution")
@@ -81,3 +86,14 @@ def record(original: Path, executed: Path, *, workspace: Path) -> None:
     aside = original.with_suffix(".ipynb.tmp")
     nbformat.write(clean, aside)  # type: ignore[no-untyped-call]
     aside.replace(original)
+
+
+def record_times(lane: str, seconds: Mapping[str, float], *, cores: int, day: date, path: Path = RECORDED_FILE) -> None:
+    """Write what each chapter took, by number, into the file that a chapter's card reads its time from."""
+    runs: dict[str, dict[str, Any]] = recorded_runs(path)
+    now = {
+        chapter: {"seconds": round(took), "cores": cores, "date": day.isoformat()} for chapter, took in seconds.items()
+    }
+    runs[lane] = dict(sorted((runs.get(lane, {}) | now).items()))
+    head = "# What each chapter took when its stored outputs were recorded, by lane. Written by `playbook record`.\n"
+    path.write_text(head + yaml.safe_dump(runs, sort_keys=True), encoding="utf-8")

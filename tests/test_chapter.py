@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 import playbook
 from playbook.chapter import RESULT_MIME, Lab, default_workspace
 from playbook.errors import CheckFailed, MissingArtifact, ProfileError, UsageError
+from playbook.record import record_times
+from playbook.recorded import recorded_runs, recorded_time
 
 
 @pytest.fixture
@@ -14,10 +17,10 @@ def lab(tmp_path: Path) -> Lab:
     return playbook.start("02", profile="local", workspace=str(tmp_path))
 
 
-def test_card_has_six_lines_and_says_where(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_card_has_seven_lines_and_says_where(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     lab.card()
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 7
     assert "no GPU" in lines[2] and str(lab.workspace.root) in lines[5]
 
 
@@ -137,3 +140,13 @@ def test_a_sentence_takes_its_figures_from_the_run(lab: Lab, monkeypatch: pytest
     assert shown == ["It took 120 steps, **1.8** times fewer."]
     with pytest.raises(KeyError):
         lab.say("{forgotten} steps")
+
+
+def test_the_time_of_a_chapter_is_that_of_its_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "recorded.yml"
+    record_times("embedded", {"02": 41.7}, cores=2, day=date(2026, 11, 22), path=path)
+    record_times("embedded", {"03": 20.1}, cores=4, day=date(2026, 11, 23), path=path)
+    monkeypatch.setattr("playbook.recorded.recorded_runs", lambda: recorded_runs(path))
+    assert recorded_time("embedded", "02") == "42 s when it was recorded (2026-11-22, 2 cores)"
+    assert recorded_time("embedded", "03") == "20 s when it was recorded (2026-11-23, 4 cores)"
+    assert recorded_time("tensorrt_llm", "02") == "not measured yet on this lane"
