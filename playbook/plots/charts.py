@@ -126,6 +126,8 @@ def batching(records: Mapping[str, Sequence["StepRecord"]]) -> None:
             for request, phase in step.phases.items():
                 grid[order.index(request), column] = 1 + list(phases).index(phase)
         axis.imshow(grid, aspect="auto", cmap=colors, vmin=0, vmax=3, interpolation="nearest")
+        rows, columns = np.nonzero(grid == 1)
+        axis.scatter(columns, rows, marker="|", color=BLUE, s=45, linewidths=2)  # one step is a pixel wide at most
         axis.axvline(len(steps) - 0.5, color="black", linewidth=1)
         axis.set(title=f"{name}: {len(steps)} steps", xlabel="engine step")
     axes[0].set_ylabel("request")
