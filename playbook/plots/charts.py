@@ -101,6 +101,8 @@ def lines(
         at_all = sorted({value for at, _ in series.values() for value in at})
         axis.set_xscale("log", base=x_base)
         axis.set_xticks(at_all, [f"{value:g}" for value in at_all])
+    elif all(value == int(value) for at, _ in series.values() for value in at):
+        axis.xaxis.get_major_locator().set_params(integer=True)
     if log_y:
         axis.yaxis.set_major_formatter("{x:g}")
         axis.yaxis.set_minor_formatter(LogFormatter())

@@ -6,7 +6,7 @@ GROUPS: Mapping[str, frozenset[str]] = {
     "matrix product": frozenset({"MatMul", "FullyConnected"}),
     "attention": frozenset({"ScaledDotProductAttention", "PagedAttentionExtension", "PagedAttention"}),
     "norm or rotary": frozenset({"RMS", "RoPE"}),
-    "FP8 rounding": frozenset({"FakeConvert", "FakeQuantize"}),
+    "conversion": frozenset({"FakeConvert", "FakeQuantize", "Convert", "ConvertLike"}),
     "arithmetic": frozenset(
         (
             "Multiply",
@@ -32,9 +32,7 @@ GROUPS: Mapping[str, frozenset[str]] = {
     "moves data": frozenset(
         ("Gather", "Concat", "Concatenation", "Broadcast", "Transpose", "Reorder", "Range", "Assign", "ReadValue")
     ),
-    "shape or type only": frozenset(
-        ("Reshape", "Squeeze", "Unsqueeze", "Slice", "StridedSlice", "ShapeOf", "Convert", "ConvertLike")
-    ),
+    "shape only": frozenset({"Reshape", "Squeeze", "Unsqueeze", "Slice", "StridedSlice", "ShapeOf"}),
 }
 """Most of the last group compute nothing on data: a reshape or a slice is another view of the same bytes."""
 
