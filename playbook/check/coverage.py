@@ -54,7 +54,12 @@ def is_strange(invocation: Invocation) -> bool:
 def is_harmless(command: ShellCommand) -> bool:
     """True for settings of variables, and for what does nothing to a model."""
     name = command.words[0].text.rpartition("/")[2] if command.words else ""
-    return not command.words or name in HARMLESS | MENTIONS or (name in SHELLS | WRAPPERS.keys())
+    return (
+        not command.words
+        or command.words[0].text.startswith("cd..")
+        or name in HARMLESS | MENTIONS
+        or (name in SHELLS | WRAPPERS.keys())
+    )
 
 
 def heredoc_lines(commands: Iterable[ShellCommand]) -> set[int]:

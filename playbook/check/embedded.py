@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 LMI_LINE = re.compile(r"[ \t]*(?:option\.\w+|engine)[ \t]*=[ \t]*\S", re.ASCII)
 PROPERTY = re.compile(r"[ \t]*[A-Za-z][\w.-]*[ \t]*=.*", re.ASCII)
-VARIABLE = re.compile(r"[ \t]*(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)+):(?P<value>[^\s:/][^\s]*(?:[ \t]+\*+)?|/\S*)[ \t]*", re.ASCII)
+VARIABLE = re.compile(
+    r"[ \t]*(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)+):(?P<value>[^\s:/][^\s]*(?:[ \t]+\*+)?|/\S*)[ \t]*", re.ASCII
+)
 POST = re.compile(r"\b(?:requests|httpx|session|client)\.post\(")
 ASSIGNED = re.compile(r"^[ \t]*(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?=[\"'{])", re.MULTILINE)
 BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " "})
