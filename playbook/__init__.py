@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from playbook import plan as plan
     from playbook import plots as plots
     from playbook import recipes as recipes
+    from playbook.baseline import reference as reference
     from playbook.chapter import start as start
     from playbook.chapter import table as table
     from playbook.check import check_commands as check_commands
@@ -52,6 +53,7 @@ _HOME = {
     "prepare": "playbook.stages",
     "preview_quantized": "playbook.stages",
     "quantize": "playbook.stages",
+    "reference": "playbook.baseline",
     "serve": "playbook.stages",
     "start": "playbook.chapter",
     "table": "playbook.chapter",
