@@ -90,9 +90,9 @@ def drop_error_banners(path: Path) -> None:
     import nbformat
     from papermill.execute import ERROR_MARKER_TAG
 
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     notebook.cells = [cell for cell in notebook.cells if ERROR_MARKER_TAG not in cell.metadata.get("tags", [])]
-    nbformat.write(notebook, path)
+    nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
 
 
 def register_engine(note: Callable[[int, int, str], None]) -> None:
