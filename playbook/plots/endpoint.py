@@ -28,7 +28,7 @@ def life(states: States, end: datetime, *, now: datetime, title: str) -> None:
     axis.annotate(" its time is over", (over, -0.5), va="bottom", fontsize=8)
     axis.set_yticks(range(len(rows)), rows)
     axis.invert_yaxis()
-    axis.margins(x=0.15)
+    axis.set_xlim(0, 1.15 * max((now - born).total_seconds(), over))
     axis.set(title=title, xlabel="seconds since its creation")
     told = ", ".join(f"{state} from {(at - born).total_seconds():.1f} s" for at, state in states)
     show(figure, "measured here", f"{title}: {told}; its time was over at {over:.1f} s")

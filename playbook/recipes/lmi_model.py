@@ -38,11 +38,13 @@ def endpoint_model(profile: Profile, image: LmiImage, folder: Path) -> EndpointM
     """
     ahead = folder / ("lmi-engine" if profile.gpu_count else "engine")
     if image.engine_release and ahead.is_dir():
-        why = f"the engine in {ahead.name} was built before, so a start only downloads and loads it"
-        return _model(profile, image, ahead, why, compiled=True)
+        why = "it was built before, so a start only downloads and loads it"
+        return EndpointModel(ahead, True, False, profile, (), why, STARTUP_S)
     quantized = loads_own_checkpoint(profile, load_release(profile.release), image)
     source = folder / ("checkpoint" if quantized else "model")
-    return _model(profile, image, source, _why(image, quantized), quantized=quantized)
+    fit = fitted(profile, image, quantized=quantized)
+    timeout = JIT_STARTUP_S if image.engine_release else STARTUP_S
+    return EndpointModel(source, False, quantized, fit.profile, fit.left_out, _why(image, quantized), timeout)
 
 
 def loads_own_checkpoint(profile: Profile, release: Release, image: LmiImage) -> bool:
@@ -56,12 +58,3 @@ def _why(image: LmiImage, quantized: bool) -> str:
         return f"there is no lmi-engine folder, so {image.tag} quantizes and builds at every start (just in time)"
     what = "loads the quantized checkpoint" if quantized else "loads the checkpoint and quantizes it"
     return f"AWS publishes no image with engines of this release, so the vLLM one {what} at every start"
-
-
-def _model(
-    profile: Profile, image: LmiImage, source: Path, why: str, *, compiled: bool = False, quantized: bool = False
-) -> EndpointModel:
-    fit = fitted(profile, image, quantized=quantized)
-    just_in_time = bool(image.engine_release) and not compiled
-    timeout = JIT_STARTUP_S if just_in_time else STARTUP_S
-    return EndpointModel(source, compiled, quantized, fit.profile, fit.left_out, why, timeout)
