@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from playbook.chapter import table as table
     from playbook.check import check_commands as check_commands
     from playbook.cloud import open_cloud as open_cloud
+    from playbook.cloud import places as places
     from playbook.lanes.embedded import numerics as numerics
     from playbook.lanes.embedded.checkpoint import checkpoint_tensors as checkpoint_tensors
     from playbook.lanes.embedded.protocol import Sampling as Sampling
@@ -55,6 +56,7 @@ _HOME = {
     "load_profile": "playbook.profile",
     "open_cloud": "playbook.cloud",
     "open_engine": "playbook.stages",
+    "places": "playbook.cloud",
     "prepare": "playbook.stages",
     "preview_quantized": "playbook.stages",
     "quantize": "playbook.stages",
