@@ -72,9 +72,12 @@ def _resident_bytes() -> int:
 
 
 class Figures:
-    """Gauges and histograms of one model. ``pb`` is Triton's module, which only the stub has."""
+    """Gauges and histograms of one model. ``pb`` is Triton's module, which only the stub has.
 
-    def __init__(self, pb: Any, model: str, version: str) -> None:
+    ``histograms`` False: without the token counts, as backends before TensorRT-LLM 0.16.
+    """
+
+    def __init__(self, pb: Any, model: str, version: str, *, histograms: bool = True) -> None:
         labels = {"model": model, "version": version}
         self._families: list[Any] = []
         self._gauges: list[tuple[Any, Reading]] = []
@@ -82,11 +85,12 @@ class Figures:
             family = self._family(pb, name, pb.MetricFamily.GAUGE)
             for value, read in readings.items():
                 self._gauges.append((family.Metric(labels={**labels, label: value}), read))
-        self._prompt, self._answer = [
+        self._lengths = [
             self._family(pb, name, pb.MetricFamily.HISTOGRAM).Metric(
                 labels={**labels, label: value}, buckets=list(LENGTH_BUCKETS)
             )
             for name, (label, value) in HISTOGRAMS.items()
+            if histograms
         ]
 
     def _family(self, pb: Any, name: str, kind: Any) -> Any:
@@ -99,11 +103,11 @@ class Figures:
             gauge.set(read(stats, context_tokens))
 
     def count(self, prompt_tokens: int, answer_tokens: int) -> None:
-        self._prompt.observe(prompt_tokens)
-        self._answer.observe(answer_tokens)
+        for histogram, tokens in zip(self._lengths, (prompt_tokens, answer_tokens), strict=False):
+            histogram.observe(tokens)
 
     def drop(self) -> None:
         """Free the metrics before their families; left to Python's exit, Triton's stub crashes at unload."""
         self._gauges.clear()
-        del self._prompt, self._answer
+        self._lengths.clear()
         self._families.clear()
