@@ -217,8 +217,7 @@ def tritonserver(machine: Machine, words: list[str]) -> int:
         (served / name / "config.pbtxt").write_text(text, encoding="utf-8")
         if (MODELS / name).is_dir():
             shutil.copyfile(MODELS / name / "1" / "model.py", served / name / "1" / "model.py")
-    templates = release_templates(machine.release)
-    conduct = {"unasked_outputs": templates.unasked_outputs, "token_histograms": templates.token_histograms}
+    conduct = {"unasked_outputs": release_templates(machine.release).unasked_outputs}
     (served / CONDUCT_FILE).write_text(json.dumps(conduct), encoding="utf-8")
     http, grpc, metrics = (int(word) for word in words[-3:])
     server = TritonServer(served, http_port=http, grpc_port=grpc, metrics_port=metrics)

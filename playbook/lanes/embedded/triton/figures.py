@@ -72,12 +72,9 @@ def _resident_bytes() -> int:
 
 
 class Figures:
-    """Gauges and histograms of one model. ``pb`` is Triton's module, which only the stub has.
+    """Gauges and histograms of one model. ``pb`` is Triton's module, which only the stub has."""
 
-    ``histograms`` False: without the token counts, as backends before TensorRT-LLM 0.16.
-    """
-
-    def __init__(self, pb: Any, model: str, version: str, *, histograms: bool = True) -> None:
+    def __init__(self, pb: Any, model: str, version: str) -> None:
         labels = {"model": model, "version": version}
         self._families: list[Any] = []
         self._gauges: list[tuple[Any, Reading]] = []
@@ -85,12 +82,11 @@ class Figures:
             family = self._family(pb, name, pb.MetricFamily.GAUGE)
             for value, read in readings.items():
                 self._gauges.append((family.Metric(labels={**labels, label: value}), read))
-        self._lengths = [
+        self._prompt, self._answer = [
             self._family(pb, name, pb.MetricFamily.HISTOGRAM).Metric(
                 labels={**labels, label: value}, buckets=list(LENGTH_BUCKETS)
             )
             for name, (label, value) in HISTOGRAMS.items()
-            if histograms
         ]
 
     def _family(self, pb: Any, name: str, kind: Any) -> Any:
@@ -103,11 +99,11 @@ class Figures:
             gauge.set(read(stats, context_tokens))
 
     def count(self, prompt_tokens: int, answer_tokens: int) -> None:
-        for histogram, tokens in zip(self._lengths, (prompt_tokens, answer_tokens), strict=False):
-            histogram.observe(tokens)
+        self._prompt.observe(prompt_tokens)
+        self._answer.observe(answer_tokens)
 
     def drop(self) -> None:
         """Free the metrics before their families; left to Python's exit, Triton's stub crashes at unload."""
         self._gauges.clear()
-        self._lengths.clear()
+        del self._prompt, self._answer
         self._families.clear()

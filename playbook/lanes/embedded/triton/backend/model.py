@@ -89,9 +89,8 @@ class TritonPythonModel:
         self._folder = folder
         self._logits: EngineLogits | None = None
         self._engine = load_engine(folder, parameters)
+        self._figures = Figures(pb_utils, args["model_name"], args["model_version"])
         conduct = json.loads((Path(args["model_repository"]) / args["model_version"] / "embedded.json").read_text())
-        counts = conduct.get("token_histograms", True)
-        self._figures = Figures(pb_utils, args["model_name"], args["model_version"], histograms=counts)
         policy = config.get("dynamic_batching", {}).get("default_queue_policy", {})
         self._batcher = Batcher(
             self._engine,
