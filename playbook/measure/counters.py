@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from playbook.releases.templates import release_templates
+
 TEXT_MODEL = "ensemble"
 REQUESTS = f'nv_inference_request_success{{model="{TEXT_MODEL}"'
 TOKENS = {"isl_tokens": "nv_llm_input_token_len_sum", "osl_tokens": "nv_llm_output_token_len_sum"}
@@ -19,3 +21,8 @@ def server_counts(metrics: Mapping[str, float]) -> dict[str, int]:
         if sums:
             counts[kind] = sum(sums)
     return counts
+
+
+def counted_kinds(release: str) -> set[str]:
+    """The keys that :func:`server_counts` has with the tensorrtllm backend of ``release``."""
+    return {"requests", *(TOKENS if release_templates(release).token_histograms else ())}
