@@ -12,6 +12,7 @@ from pathlib import Path
 from string import Template
 
 from sparse_models import rank_tensors, write_sparse
+from stand_in_metrics import metrics_server
 from stand_ins import Machine, fail
 
 from playbook.errors import ServerError
@@ -19,6 +20,7 @@ from playbook.lanes.embedded.triton.repository import CONDUCT_FILE, MODELS, rele
 from playbook.lanes.embedded.triton.server import TritonServer
 from playbook.lanes.embedded.triton.templates import render_templates
 from playbook.models import ModelShape, model_shapes
+from playbook.processes import free_port
 from playbook.releases import Release
 
 SERVED_MODELS = ("preprocessing", "postprocessing", "tensorrt_llm_bls")
@@ -203,12 +205,14 @@ def read_config(repository: Path, model: str) -> str:
 
 
 def tritonserver(machine: Machine, words: list[str]) -> int:
-    """The embedded lane's server on the filled repository, with the tiny engine in place of the 70B one."""
+    """The embedded lane's server on the filled repository, with the tiny engine in place of the 70B one.
+
+    Of the backend's figures /metrics has those of the release.
+    """
     if machine.failure().get("tool") == "tritonserver":
         return fail(machine.failure())
     source = Path(next(word for word in words if word.startswith("--model-repository=")).partition("=")[2])
-    served = machine.folder / "served"
-    shutil.rmtree(served, ignore_errors=True)
+    served = machine.folder / f"served-{os.getpid()}"
     for path in source.glob("*/config.pbtxt"):
         name = path.parent.name
         text = re.sub(r"count: \d+", "count: 1", path.read_text(encoding="utf-8"))
@@ -220,11 +224,14 @@ def tritonserver(machine: Machine, words: list[str]) -> int:
     conduct = {"unasked_outputs": release_templates(machine.release).unasked_outputs}
     (served / CONDUCT_FILE).write_text(json.dumps(conduct), encoding="utf-8")
     http, grpc, metrics = (int(word) for word in words[-3:])
-    server = TritonServer(served, http_port=http, grpc_port=grpc, metrics_port=metrics)
+    server = TritonServer(
+        served, http_port=http, grpc_port=grpc, metrics_port=free_port(0, taken=(http, grpc, metrics))
+    )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         start(server)
-        signal.pause()
+        with metrics_server(metrics, server.metrics_url.removesuffix("/metrics"), machine.release):
+            signal.pause()
     except KeyboardInterrupt:
         pass
     finally:
