@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ Facts = Mapping[str, Any]
 
 HOST_PROGRAMS = ("docker", "git")
 CONTAINER_PROGRAMS = ("python3", "mpirun", "cp", "trtllm-build", "nvidia-smi", "hf", "huggingface-cli")
+PROFILERS = ("nsys",)  # an image may lack it: delete it from Machine.container
 PLACE = "STAND_IN_MACHINE"
 
 
@@ -55,7 +57,7 @@ class Machine:
         """Write the programs; ``native``: those of the container are on the host, too."""
         for folder, names in (
             (self.programs, HOST_PROGRAMS + (CONTAINER_PROGRAMS if native else ())),
-            (self.container, CONTAINER_PROGRAMS),
+            (self.container, CONTAINER_PROGRAMS + PROFILERS),
         ):
             folder.mkdir(parents=True, exist_ok=True)
             for name in names:
@@ -127,6 +129,10 @@ sys.exit(stand_ins.main({name!r}, stand_ins.Machine(stand_ins.Path({str(machine.
 def main(name: str, machine: Machine, words: list[str]) -> int:
     """Run the stand-in ``name``; its exit status."""
     special = {"docker": docker, "git": git, "python3": python3, "mpirun": mpirun, "cp": cp}
+    if name in PROFILERS:
+        from stand_in_nsys import nsys
+
+        return nsys(machine, words)
     return special[name](machine, words) if name in special else run_tool(machine, name, words)
 
 
@@ -167,6 +173,9 @@ def docker(machine: Machine, words: list[str]) -> int:
         settings[name] = value if sign else os.environ.get(name, "")
     refuse_unmounted(machine, given.command, [volume.split(":")[0] for volume in given.volume])
     env = {"PATH": f"{machine.container}:/usr/bin:/bin", PLACE: given.image, **settings}
+    if shutil.which(given.command[0], path=env["PATH"]) is None:
+        print(f"[FATAL tini (7)] exec {given.command[0]} failed: No such file or directory", file=sys.stderr)
+        return 127
     process = subprocess.Popen(given.command, env=env, start_new_session=True)
 
     def pass_on(number: int, _: object) -> None:

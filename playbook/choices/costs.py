@@ -17,7 +17,7 @@ from playbook.stages import Workspace
 from playbook.yaml_files import read_yaml
 
 THROUGHPUT_FILE = Path(__file__).parents[1] / "data" / "throughput.yml"
-RESULTS = "*/results.jsonl"  # what chapter 08 leaves in the workspace
+RESULTS = "benchmark/*/results.jsonl"  # what chapter 08 leaves in the workspace, a folder for each time (UTC)
 SECONDS_PER_HOUR = 3600
 MILLION = 1e6
 
@@ -62,8 +62,8 @@ def published_throughput(instance: str) -> Throughput:
 
 
 def measured_tokens_per_s(workspace: Workspace) -> float:
-    """Output tokens/s of the best run that chapter 08 left in this workspace; 0 if it left none."""
-    files = sorted(workspace.folder("").glob(RESULTS), key=lambda path: path.stat().st_mtime)
+    """Output tokens/s of the best run that chapter 08 left in this workspace last; 0 if it left none."""
+    files = sorted(workspace.folder("").glob(RESULTS))
     if not files:
         return 0.0
     return max(summarize(records).output_tokens_per_s for records in by_run(read_results(files[-1])).values())
@@ -128,7 +128,7 @@ def update_usd(
 
 
 def time_to_live_usd(usd_per_hour: float, minutes: float) -> float:
-    """The most that a forgotten endpoint costs when it is deleted after ``minutes`` = usd_per_hour x minutes / 60."""
+    """What an endpoint has cost that is deleted after ``minutes`` = usd_per_hour x minutes / 60."""
     _positive(usd_per_hour=usd_per_hour, minutes=minutes)
     return usd_per_hour * minutes / 60
 

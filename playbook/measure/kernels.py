@@ -4,7 +4,7 @@ Columns of a table: step, phase, kernel, class, precision, precision_from, fused
 source, origin.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,7 +16,7 @@ from playbook.measure.hopper import (
     hopper_machine,
     hopper_origin,
 )
-from playbook.measure.kernel_patterns import UNCLASSIFIED, Flow, classify, patterns
+from playbook.measure.kernel_patterns import UNCLASSIFIED, Flow, classify, patterns, reading
 from playbook.measure.kernel_sources import read_capture
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ __all__ = [
     "labelled",
     "patterns",
     "read_capture",
+    "read_ranks",
     "readable",
+    "reading",
     "shorter_all_reduces",
     "unclassified_share",
 ]
@@ -152,6 +154,12 @@ def shorter_all_reduces(events: "pd.DataFrame", peer: "pd.DataFrame") -> "pd.Dat
         )
     shorter = own["duration_us"].clip(upper=other["duration_us"].to_numpy())
     return events.assign(duration_us=events["duration_us"].where(~events.index.isin(own.index), shorter))
+
+
+def read_ranks(files: Sequence[Path]) -> "pd.DataFrame":
+    """One rank's capture; with a second rank's file, the first's launches without their wait in all-reduces."""
+    own, *peers = [read_capture(path) for path in files]
+    return shorter_all_reduces(own, peers[0]) if peers else own
 
 
 def _all_reduces(events: "pd.DataFrame") -> "pd.DataFrame":
