@@ -30,12 +30,15 @@ if TYPE_CHECKING:
     from playbook.preflight import check_machine as check_machine
     from playbook.profile import load_profile as load_profile
     from playbook.stages import build as build
+    from playbook.stages import compare_batching as compare_batching
     from playbook.stages import generate as generate
     from playbook.stages import open_engine as open_engine
     from playbook.stages import prepare as prepare
     from playbook.stages import preview_quantized as preview_quantized
     from playbook.stages import quantize as quantize
     from playbook.stages import serve as serve
+    from playbook.stages import stream as stream
+    from playbook.stages import summarize as summarize
     from playbook.stages import write_repository as write_repository
     from playbook.tiny import data as texts
 
@@ -43,6 +46,7 @@ _HOME = {
     "Sampling": "playbook.lanes.embedded.protocol",
     "build": "playbook.stages",
     "check_commands": "playbook.check",
+    "compare_batching": "playbook.stages",
     "check_machine": "playbook.preflight",
     "checkpoint_tensors": "playbook.lanes.embedded.checkpoint",
     "generate": "playbook.stages",
@@ -54,6 +58,8 @@ _HOME = {
     "quantize": "playbook.stages",
     "serve": "playbook.stages",
     "start": "playbook.chapter",
+    "stream": "playbook.stages",
+    "summarize": "playbook.stages",
     "table": "playbook.chapter",
     "write_repository": "playbook.stages",
 }

@@ -85,6 +85,9 @@ def run_command(
     finally:
         page = write_report(spec.folder, facts, results)
         typer.echo(f"report: {page}")
+    for result in results:
+        if result.skipped:
+            typer.echo(skip_text(result))
     failed = [result for result in results if result.failure]
     for result in failed:
         typer.echo(failure_text(result), err=True)
@@ -153,6 +156,8 @@ def record_command(
         for item, result in zip(to_run, results, strict=True):
             if result.failure:
                 typer.echo(failure_text(result), err=True)
+            elif result.skipped:
+                typer.echo(skip_text(result))
             elif item in wanted and result.status == "ok":
                 record(item.path, spec.folder / result.notebook, workspace=spec.workspace)
                 typer.echo(f"recorded {item.path.name}")
@@ -267,3 +272,12 @@ def failure_text(result: "ChapterResult") -> str:
     where = f" in code cell {failure.cell}" if failure.cell else ""
     what = f"{result.chapter} failed{where} ({failure.kind}): {failure.what}"
     return str(PlaybookError(what, why=failure.why, fix=failure.fix))
+
+
+def skip_text(result: "ChapterResult") -> str:
+    """A chapter that ended early on purpose: what was not done, why, and what would run it."""
+    end = result.skipped
+    assert end is not None
+    lines = [f"{result.chapter} skipped: {end.what}"]
+    lines += [f"  why: {end.why}"] if end.why else []
+    return "\n".join([*lines, f"  to run it: {end.fix}"])

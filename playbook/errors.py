@@ -41,6 +41,16 @@ class EnvironmentProblem(PlaybookError):
     exit_code = 3
 
 
+class Skipped(PlaybookError):
+    """A chapter that ends here because what it needs was not given, such as the consent to a price. No failure.
+
+    Raise it in a cell: ``what`` the rest would have done (with its price), ``why`` it does not, ``fix``: what to give
+    it. The runner notes the chapter as "skipped", goes on with the next one, and its exit status stays 0.
+    """
+
+    exit_code = 0
+
+
 class NotYaml(UsageError):
     """A file that is not one document of YAML."""
 

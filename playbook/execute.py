@@ -69,7 +69,10 @@ def execute(job: Job, on_cell: Callable[[int, int, str], None]) -> Failure | Non
             start_timeout=KERNEL_START_TIMEOUT_S,
         )
     except PapermillExecutionError as error:
-        return classify(error.ename, str(error.evalue), cell=reached)
+        ended = classify(error.ename, str(error.evalue), cell=reached)
+        if ended.on_purpose:
+            drop_error_banners(job.output)
+        return ended
     except CellTimeoutError:
         what = f"code cell {reached} ran longer than {job.cell_timeout_s} s"
         return Failure("timeout", what, "the limit per cell ended it", TIMEOUT_FIX, reached)
@@ -80,6 +83,16 @@ def execute(job: Job, on_cell: Callable[[int, int, str], None]) -> Failure | Non
     except (OSError, RuntimeError) as error:
         return classify(type(error).__name__, str(error), cell=reached or None)
     return unfinished(notebook)
+
+
+def drop_error_banners(path: Path) -> None:
+    """Without papermill's two red notes on an exception: the chapter was skipped, and its cell says why."""
+    import nbformat
+    from papermill.execute import ERROR_MARKER_TAG
+
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    notebook.cells = [cell for cell in notebook.cells if ERROR_MARKER_TAG not in cell.metadata.get("tags", [])]
+    nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
 
 
 def register_engine(note: Callable[[int, int, str], None]) -> None:

@@ -1,4 +1,4 @@
-"""Why a chapter failed, told as a class of failure with what to do next."""
+"""Why a chapter ended before its last cell, told as a class of failure with what to do next."""
 
 import re
 from dataclasses import dataclass
@@ -10,13 +10,20 @@ from playbook import errors
 
 @dataclass(frozen=True)
 class Failure:
-    """One failed chapter: its class (`kind`), what happened, why, what to do, and in which code cell (from 1)."""
+    """One failed chapter: its class (`kind`), what happened, why, what to do, and in which code cell (from 1).
+
+    A chapter that was skipped on purpose (`errors.Skipped`) is told in the same words; it is no failure.
+    """
 
     kind: str
     what: str
     why: str = ""
     fix: str = ""
     cell: int | None = None
+
+    @property
+    def on_purpose(self) -> bool:
+        return self.kind == SKIPPED
 
 
 @dataclass(frozen=True)
@@ -28,10 +35,12 @@ class FailureClass:
 
 DEAD_KERNEL_FIX = "the log beside the notebook holds its last words; if memory ran out, close other programs"
 TIMEOUT_FIX = "give it more time (--cell-timeout, --chapter-timeout), or find out what it waits for in the log"
+SKIPPED = "skipped"
 EARLY_EXIT_FIX = "remove the exit; to end early on purpose raise an error that says why"
 
 # The first signature that is found in "ErrorName: message" decides.
 CLASSES = (
+    FailureClass(SKIPPED, r"^Skipped", "the chapter says which parameter runs the rest"),
     FailureClass(
         "missing artifact",
         r"^(Missing|Stale|Foreign)Artifact",

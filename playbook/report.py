@@ -80,6 +80,7 @@ def write_report(folder: Path, facts: RunFacts, results: Sequence[ChapterResult]
         results=results,
         environment=machine,
         passed=sum(result.status == "ok" for result in results),
+        skipped=sum(result.status == "skipped" for result in results),
         seconds=sum(result.seconds for result in results),
     )
     path = folder / "report.html"

@@ -26,7 +26,8 @@ POLL_S = 0.1
 STOP_GRACE_S = 10.0
 MIN_FREE_BYTES = 200 * 10**6
 
-Status = Literal["ok", "failed", "interrupted", "not run"]
+Status = Literal["ok", "skipped", "failed", "interrupted", "not run"]
+GONE_ON_AFTER = ("ok", "skipped")
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,14 @@ class RunSpec:
 
 @dataclass
 class ChapterResult:
-    """One object of results.json."""
+    """One object of results.json: `failure` says why it failed, `skipped` why it ended early on purpose."""
 
     chapter: str
     title: str
     status: Status = "not run"
     seconds: float = 0.0
     failure: Failure | None = None
+    skipped: Failure | None = None
     key_results: list[dict[str, Any]] = field(default_factory=list)
     notebook: str = ""
     log: str = ""
@@ -100,7 +102,7 @@ def run(spec: RunSpec, results: Sequence[ChapterResult], progress: RunProgress) 
                 run_chapter(chapter, result, spec, env, scratch, progress)
             finally:
                 write_results(spec.folder, results)
-            if result.status != "ok" and not spec.keep_going:
+            if result.status not in GONE_ON_AFTER and not spec.keep_going:
                 break
 
 
@@ -137,8 +139,8 @@ def run_chapter(
             name=chapter.name,
             grace_s=STOP_GRACE_S,
         ) as process:
-            result.failure = follow(process, job, spec.limits.chapter_s, progress)
-        result.status = "failed" if result.failure else "ok"
+            ended = follow(process, job, spec.limits.chapter_s, progress)
+        note_end(result, ended)
     finally:
         result.seconds = round(time.monotonic() - started, 2)
         if output.exists():
@@ -149,6 +151,16 @@ def run_chapter(
         else:
             log_path.unlink(missing_ok=True)
         progress.chapter_ended(result.status, result.seconds)
+
+
+def note_end(result: ChapterResult, ended: Failure | None) -> None:
+    """The status of a chapter that ran to its end (None), or ended before it."""
+    if ended is None:
+        result.status = "ok"
+    elif ended.on_purpose:
+        result.status, result.skipped = "skipped", ended
+    else:
+        result.status, result.failure = "failed", ended
 
 
 def follow(process: GuardedProcess, job: Job, limit_s: float, progress: RunProgress) -> Failure | None:

@@ -26,6 +26,7 @@ from playbook.failures import Failure, classify, split_message, unfinished
         ("ModuleNotFoundError", "No module named 'torch'", "environment"),
         ("ProfileError", "no profile 'p6'", "usage"),
         ("SystemExit", "3", "early exit"),
+        ("Skipped", "it would cost 63 USD/h: out of memory", "skipped"),
         ("ZeroDivisionError", "division by zero", "error"),
     ],
 )

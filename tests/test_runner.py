@@ -196,6 +196,42 @@ def test_after_a_failure_the_rest_is_not_run_unless_told_to_keep_going(tmp_path:
         assert [result.status for result in results] == expected
 
 
+SKIP = (
+    "from playbook.errors import Skipped\n"
+    "raise Skipped('it would cost 63.30 USD/h', why='max_usd_per_hour is 0', fix='-p max_usd_per_hour=64')"
+)
+
+
+def test_a_skipped_chapter_is_no_failure_and_the_course_goes_on(tmp_path: Path) -> None:
+    write_course(tmp_path, c01_a=notebook("x = 1", SKIP, "1 / 0"), c02_b=notebook("x = 1"))
+    done = subprocess.run(
+        [sys.executable, "-m", "playbook", "run", "--out", str(tmp_path / "out")],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PLAYBOOK_WORKSPACE": str(tmp_path / "workspace")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "01-a skipped: it would cost 63.30 USD/h" in done.stdout
+    assert "to run it: -p max_usd_per_hour=64" in done.stdout
+    assert "01-a  skipped after " in done.stdout
+    first, second = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert (first["status"], second["status"]) == ("skipped", "ok")
+    assert first["failure"] is None
+    assert {key: first["skipped"][key] for key in ("what", "why", "cell")} == {
+        "what": "it would cost 63.30 USD/h",
+        "why": "max_usd_per_hour is 0",
+        "cell": 3,
+    }
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "1 of 2 chapters passed, 1 skipped" in page
+    assert "it would cost 63.30 USD/h" in page
+    executed = read(tmp_path / "out" / "01-a.ipynb")
+    assert not any("papermill-error-cell-tag" in cell.metadata.get("tags", []) for cell in executed.cells)
+    assert executed.cells[-1].outputs == []
+
+
 def test_a_full_disk_is_refused_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "MIN_FREE_BYTES", 10**18)
     with pytest.raises(EnvironmentProblem, match=r"the disk of .* is full"):

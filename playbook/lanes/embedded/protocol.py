@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from playbook.errors import EngineError, MissingArtifact
+from playbook.measure.steps import Phase as Phase
+from playbook.measure.steps import StepRecord as StepRecord
 
 Batching = Literal["inflight", "static"]
 FinishReason = Literal["", "end_id", "length", "stop_words", "cancelled", "refused"]
-Phase = Literal["context", "generation", "padding"]
 
 
 @dataclass(frozen=True)
@@ -95,19 +95,6 @@ class Completion:
     token_ids: tuple[int, ...]
     log_probs: tuple[float, ...]
     finish_reason: FinishReason
-
-
-@dataclass(frozen=True)
-class StepRecord:
-    """What one engine step did: the phase of every request that held a slot, and the tokens that it gave.
-
-    A slot in phase ``padding`` belongs to a request of a static batch that has finished before its neighbours.
-    """
-
-    step: int
-    seconds: float
-    phases: Mapping[int, Phase]
-    new_tokens: Mapping[int, int]
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from playbook.errors import CommandFailed
-from playbook.lanes.tensorrt_llm.execute import execute, execute_all
+from playbook.lanes.tensorrt_llm.execute import execute
+from playbook.lanes.tensorrt_llm.session import logs, run, setting
 from playbook.profile import Profile
 from playbook.recipes import Paths, commands
 from playbook.recipes.command import HOST, Command, place
 from playbook.recipes.profile import ITERATIONS
-from playbook.releases import load_release
 
 NOT_FOUND = 127  # of docker run and of shells: the program is not there
 NO_IMAGE = 125  # of docker run: nothing was started
@@ -47,16 +47,15 @@ def record_kernels(profile: Profile, engine: Path, *, root: Path) -> Recording:
 
     Every recording is made anew. Where neither the release's image nor ``<image>-nsys`` has nsys, nothing runs.
     """
-    release = load_release(profile.release)
-    paths = replace(Paths.under(str(root), profile.name), engine=str(engine))
-    logs = root / profile.name / "logs"
-    where = image_with_nsys(place(profile, release), paths, logs)
+    release, paths = setting(profile, root)
+    paths = replace(paths, engine=str(engine))
+    where = image_with_nsys(place(profile, release), paths, logs(profile, root))
     if not where:
         return Recording({}, how_to_install(place(profile, release)))
     folder = root / profile.name / "profiles"
     shutil.rmtree(folder, ignore_errors=True)  # nsys stats would read an older export
     todo = [replace(command, where=where) for command in commands(profile, release, "profile", paths)]
-    execute_all(todo, paths, logs, writes=folder)
+    run(profile, release, todo, paths, writes=folder)
     return Recording({name: recorded(folder, name, ranks=profile.world_size) for name in ITERATIONS})
 
 
@@ -69,18 +68,18 @@ def recorded(folder: Path, phase: str, *, ranks: int) -> Phase:
     return Phase(steps, tuple(folder / f"{phase}_rank{rank}.sqlite" for rank in (0, 1)))
 
 
-def image_with_nsys(where: str, paths: Paths, logs: Path) -> str:
+def image_with_nsys(where: str, paths: Paths, log_folder: Path) -> str:
     """The release's image, or the one of :func:`how_to_install`, if nsys answers there; else an empty string."""
     if where == HOST:
         return HOST if shutil.which("nsys") else ""
-    return next((image for image in (where, f"{where}-nsys") if _has_nsys(image, paths, logs)), "")
+    return next((image for image in (where, f"{where}-nsys") if _has_nsys(image, paths, log_folder)), "")
 
 
-def _has_nsys(image: str, paths: Paths, logs: Path) -> bool:
-    logs.mkdir(parents=True, exist_ok=True)
+def _has_nsys(image: str, paths: Paths, log_folder: Path) -> bool:
+    log_folder.mkdir(parents=True, exist_ok=True)
     probe = Command("profile", "nsys", ("nsys", "--version"), image)
     try:
-        execute(probe, paths, logs / "profile-nsys-version.log", echo=lambda _: None)
+        execute(probe, paths, log_folder / "profile-nsys-version.log", echo=lambda _: None)
     except CommandFailed as error:
         if error.returncode in (NOT_FOUND, NO_IMAGE):
             return False
