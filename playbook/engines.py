@@ -2,30 +2,26 @@
 and the kernels of its steps.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from playbook.lanes.embedded.build import describe_compiled
 from playbook.lanes.embedded.logits import EngineLogits
-from playbook.lanes.embedded.profiling import compare_engines, profile_engine
+from playbook.lanes.embedded.profiling import profile_engine
 from playbook.lanes.tensorrt_llm.anatomy import describe_built
+from playbook.stages import require
 
 if TYPE_CHECKING:
-    from playbook.artifact import Artifact
-    from playbook.lanes.tensorrt_llm.profiling import Recording
+    from playbook.measure.kernels import StepTables
     from playbook.stages import Workspace
 
-__all__ = [
-    "EngineLogits",
-    "compare_engines",
-    "describe_built",
-    "describe_compiled",
-    "profile_engine",
-    "record_kernels",
-]
+__all__ = ["EngineLogits", "describe_built", "describe_compiled", "profile_engine", "step_tables"]
 
 
-def record_kernels(workspace: "Workspace", engine: "Artifact") -> "Recording":
-    """Record a prefill and ten decode steps of ``engine`` under Nsight Systems, in the release's container."""
-    from playbook.lanes.tensorrt_llm import profiling
-
-    return profiling.record_kernels(workspace.profile, engine.path, root=workspace.root)
+def step_tables(workspace: "Workspace") -> "StepTables":
+    """Where the time of the workspace's engines goes, kernel by kernel, measured now as the profile's lane can."""
+    lane = import_module(f"playbook.lanes.{workspace.profile.lane}.profiling")
+    tables: StepTables = lane.step_tables(
+        lambda name: require(workspace, name).path, profile=workspace.profile, root=workspace.root
+    )
+    return tables

@@ -8,7 +8,6 @@ Only a window of iterations that the run reaches gives a report; without mpirun'
 import argparse
 import json
 import os
-import re
 import sqlite3
 import subprocess
 import sys
@@ -30,7 +29,9 @@ ATTENTION = {
     "decode": "kernel_mha",
 }
 NORM = "void tensorrt_llm::kernels::generalRmsNorm<__nv_bfloat16, __nv_fp8_e4m3, false>"
-ALL_REDUCE = "void tensorrt_llm::kernels::oneShotAllReduceKernel<__nv_bfloat16, 8>(tensorrt_llm::kernels::AllReduceParams)"
+ALL_REDUCE = (
+    "void tensorrt_llm::kernels::oneShotAllReduceKernel<__nv_bfloat16, 8>(tensorrt_llm::kernels::AllReduceParams)"
+)
 ROPE = "void tensorrt_llm::kernels::applyBiasRopeUpdateKVCacheV2<__nv_bfloat16, __nv_bfloat16, 256, 128, false>"
 ACTIVATION = "__myl_SiluMul_myl0_4"
 Launch = tuple[str, int, int]

@@ -161,10 +161,19 @@ def test_impossible_inputs_are_refused(arguments: tuple[float, ...]) -> None:
 
 
 def test_published_throughput_is_replicas_times_one() -> None:
-    published = choices.published_throughput("p5.48xlarge")
-    assert published.tokens_per_s == 4 * 4205 and published.source.startswith("https://github.com/NVIDIA/")
-    with pytest.raises(UsageError, match="no published throughput is known for g6"):
-        choices.published_throughput("g6.xlarge")
+    published = choices.published_throughputs()[0]
+    assert (published.instance, published.tokens_per_s) == ("p5.48xlarge", 4 * 4205)
+    assert published.source.startswith("https://github.com/NVIDIA/")
+
+
+def test_the_most_trustworthy_rate_comes_first_and_each_says_what_it_is() -> None:
+    published = {"published, latency not looked at": 16820.0}
+    assert choices.known_rates("p5.48xlarge") == published
+    planned = choices.known_rates("p5.48xlarge", planned=12204.0)
+    assert list(planned.items()) == [("planned, keeps the promise", 12204.0), *published.items()]
+    assert next(iter(choices.known_rates("g6.xlarge", measured=5.0, planned=4.0).items())) == ("measured by you", 5.0)
+    with pytest.raises(UsageError, match="no throughput is known for g6"):
+        choices.known_rates("g6.xlarge")
 
 
 def test_the_newest_results_of_chapter_08_are_found_where_it_writes_them(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from playbook.tiny import MODEL_DIR
 ENGINES = [name for name in known_releases() if load_release(name).builds_engines]
 
 
-@pytest.fixture(params=["0.12.0", "1.2.1"])
+@pytest.fixture
 def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    installed = Machine(tmp_path / "machine", request.param).install()
+    installed = Machine(tmp_path / "machine", getattr(request, "param", "1.2.1")).install()
     monkeypatch.setenv("PATH", f"{installed.programs}{os.pathsep}{os.environ['PATH']}")
     return installed
 
@@ -41,7 +41,7 @@ def engine_of(profile: Profile, root: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["p5", "p5-8b"])
+@pytest.mark.parametrize(("machine", "name"), [("0.12.0", "p5"), ("1.2.1", "p5-8b")], indirect=["machine"])
 def test_a_prefill_and_ten_decode_steps_become_tables(machine: Machine, tmp_path: Path, name: str) -> None:
     profile, root = load_profile(name, machine.release), tmp_path / "workspace"
     recording = profiling.record_kernels(profile, engine_of(profile, root), root=root)
@@ -51,17 +51,13 @@ def test_a_prefill_and_ten_decode_steps_become_tables(machine: Machine, tmp_path
     for phase, entry in recording.phases.items():
         table = kernels.kernel_table(kernels.read_ranks(entry.files), phase=phase, steps=entry.steps)  # type: ignore[arg-type]
         calls = kernels.by_class(table)["calls"] / entry.steps
-        assert (calls["gemm"], calls["lm_head"], calls[f"{phase}_attention"]) == (4 * layers, 1, layers)
+        attention = {"prefill": "context_attention", "decode": "decode_attention"}[phase]
+        assert (calls["gemm"], calls["lm_head"], calls[attention]) == (4 * layers, 1, layers)
         assert ("all_reduce" in calls) is (profile.world_size > 1)
         assert kernels.unclassified_share(table) == 0
-
-
-def test_the_wait_for_the_other_rank_is_left_out(machine: Machine, tmp_path: Path) -> None:
-    profile, root = load_profile("p5", machine.release), tmp_path / "workspace"
-    recording = profiling.record_kernels(profile, engine_of(profile, root), root=root)
-    entry = recording.phases["decode"]
-    waited = kernels.read_ranks(entry.files[:1])["duration_us"].sum() - kernels.read_ranks(entry.files)["duration_us"].sum()
-    assert waited == pytest.approx(500)
+        waited = kernels.read_ranks(entry.files[:1]), kernels.read_ranks(entry.files)
+        times = [frame["duration_us"].sum() for frame in waited if "duration_us" in frame]
+        assert profile.world_size == 1 or times[0] - times[1] == pytest.approx(500), "the wait for the other rank"
 
 
 def test_a_second_recording_reads_no_older_export(machine: Machine, tmp_path: Path) -> None:
@@ -90,6 +86,19 @@ def test_an_image_without_nsys_says_what_to_build_and_the_built_one_is_used(mach
     assert profiling.record_kernels(profile, engine, root=root).phases
     recorded = [call["argv"] for call in machine.calls("docker") if "stats" in call["argv"]]
     assert recorded and all(f"{image}-nsys" in argv for argv in recorded)
+
+
+def test_the_engine_stands_beside_the_recorded_ones(machine: Machine, tmp_path: Path) -> None:
+    profile, root = load_profile("p5-8b", machine.release), tmp_path / "workspace"
+    folder = engine_of(profile, root)
+    found = profiling.step_tables(lambda _: folder, profile=profile, root=root)
+    assert list(found.tables["decode"]) == ["this machine", "H200 BF16", "H200 FP8"]
+    assert not [column for column in found.compare("decode") if not column.endswith(" share")], "other loads"
+    assert kernels.reading(found.names()["decode_attention"])["precision"] == "the name does not tell"
+    (machine.container / "nsys").unlink()
+    without = profiling.step_tables(lambda _: folder, profile=profile, root=root)
+    assert list(without.tables["decode"]) == ["H200 BF16", "H200 FP8"]
+    assert not without.own and "docker build" in without.remark
 
 
 @pytest.mark.parametrize("release", ENGINES)

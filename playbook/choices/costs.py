@@ -44,21 +44,9 @@ class Throughput(BaseModel):
 
 
 @cache
-def published(path: Path = THROUGHPUT_FILE) -> tuple[Throughput, ...]:
+def published_throughputs(path: Path = THROUGHPUT_FILE) -> tuple[Throughput, ...]:
     """Every published throughput that ships."""
     return tuple(Throughput(**entry) for entry in read_yaml(path))
-
-
-def published_throughput(instance: str) -> Throughput:
-    """The published throughput of ``instance``; :class:`UsageError` names the instances that have one."""
-    for entry in published():
-        if entry.instance == instance:
-            return entry
-    raise UsageError(
-        f"no published throughput is known for {instance}",
-        why=f"known: {', '.join(entry.instance for entry in published())}",
-        fix="measure it with chapter 08 on that instance and pass your number",
-    )
 
 
 def measured_tokens_per_s(workspace: Workspace) -> float:
@@ -67,6 +55,26 @@ def measured_tokens_per_s(workspace: Workspace) -> float:
     if not files:
         return 0.0
     return max(summarize(records).output_tokens_per_s for records in by_run(read_results(files[-1])).values())
+
+
+def known_rates(instance: str, *, measured: float = 0.0, planned: float = 0.0) -> dict[str, float]:
+    """What is known of the output tokens/s of ``instance``, by how it is known; the most trustworthy first.
+
+    ``measured`` and ``planned`` are the caller's, 0 for none. :class:`UsageError` when nothing is known.
+    """
+    published = {entry.instance: entry.tokens_per_s for entry in published_throughputs()}
+    rates = {
+        "measured by you": measured,
+        "planned, keeps the promise": planned,
+        "published, latency not looked at": published.get(instance, 0.0),
+    }
+    if found := {name: rate for name, rate in rates.items() if rate}:
+        return found
+    raise UsageError(
+        f"no throughput is known for {instance}",
+        why=f"published: {', '.join(published)}",
+        fix="measure it with chapter 08 on that instance and pass your number",
+    )
 
 
 def usd_per_million_tokens(usd_per_hour: float, tokens_per_s: float, utilisation: float = 1.0) -> float:

@@ -109,7 +109,8 @@ def sources() -> dict[str, Source]:
 def compare(*topics: str) -> list[dict[str, str]]:
     """Rows of Markdown, one per option, with these topics (all by default) as columns.
 
-    Facts carry the number of their source, which links to it; "°" marks judgements. Raises :class:`UsageError` for an unknown topic.
+    Facts carry the number of their source, which links to it; "°" marks judgements. Raises :class:`UsageError` for an
+    unknown topic.
     """
     known = _file().topics
     if unknown := [topic for topic in topics if topic not in known]:

@@ -5,6 +5,7 @@ source, origin.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "StepTables",
     "busy_us",
     "by_class",
     "by_group",
@@ -209,6 +211,46 @@ def compare(tables: "Mapping[str, pd.DataFrame]", *, groups: bool = False) -> "p
         both = (us[baseline] > 0) & (us[name] > 0)
         columns[f"{baseline}/{name}"] = (us[baseline] / us[name]).where(both)
     return pd.DataFrame(columns).rename_axis("class")
+
+
+@dataclass(frozen=True)
+class StepTables:
+    """The kernels of an engine's steps: ``tables[phase][column]``, phases ``prefill`` and ``decode``.
+
+    ``own``: the columns that were measured in this run; ``steps``: engine steps in them, by phase; ``like``: whether
+    the columns are of the same model and load, so that their microseconds may be compared; ``remark``: Markdown, how
+    far to trust them, or what is missing.
+    """
+
+    tables: "Mapping[str, Mapping[str, pd.DataFrame]]"
+    own: tuple[str, ...]
+    steps: Mapping[str, int]
+    like: bool
+    remark: str
+
+    def compare(self, phase: str) -> "pd.DataFrame":
+        """The columns of one phase side by side; only shares where they are of different loads."""
+        table = compare(self.tables[phase])
+        return table if self.like else table.filter(like=" share")
+
+    def shares(self) -> dict[str, dict[str, float]]:
+        """Percent of each group in each phase and column, for a plot."""
+        return {
+            f"{column}, {phase}": {
+                part: 100 * us / table["us_per_step"].sum() for part, us in labelled(table, groups=True).items()
+            }
+            for phase, columns in self.tables.items()
+            for column, table in columns.items()
+        }
+
+    def names(self) -> dict[str, str]:
+        """Class -> the kernel of it that took longest, in the first own column."""
+        frames = [columns[self.own[0]] for columns in self.tables.values()] if self.own else []
+        return {
+            str(name): str(kernel)
+            for frame in frames
+            for name, kernel in frame.groupby("class", sort=False)["kernel"].first().items()
+        }
 
 
 def labelled(table: "pd.DataFrame", *, groups: bool = False) -> dict[str, float]:

@@ -7,21 +7,23 @@ fed by hand.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from playbook.errors import EngineError
 from playbook.lanes.embedded.protocol import EngineConfig
 from playbook.lanes.embedded.runtime import openvino
+from playbook.measure.kernels import StepTables, kernel_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LM_HEAD = "lm_head"
+PHASES: tuple[Literal["prefill"], Literal["decode"]] = ("prefill", "decode")
 
 
 @dataclass(frozen=True)
@@ -113,11 +115,42 @@ def compare_engines(
     return found
 
 
+def step_tables(engine: Callable[[str], Path], **_: object) -> StepTables:
+    """Tables of the engines in BF16 and in FP8, and a remark that says how far the control lets one trust them."""
+    found = compare_engines({"BF16": engine("engine-bf16"), "FP8": engine("engine")})
+    tables = {
+        phase: {
+            name: kernel_table(measured[phase].sums(), flow="openvino", phase=phase)
+            for name, measured in found.profiles.items()
+        }
+        for phase in PHASES
+    }
+    return StepTables(
+        tables, own=tuple(found.profiles), steps=dict.fromkeys(PHASES, 1), like=True, remark=remark(found)
+    )
+
+
+def remark(found: EngineComparison) -> str:
+    """Markdown: what the control says about the comparison."""
+    control = (
+        f"The control: `lm_head` is the same operation in both engines, and its BF16/FP8 is {found.control:.2f} "
+        f"after {found.rounds} rounds."
+    )
+    if found.usable:
+        return f"{control} Read a ratio between {1 - found.limit:.2f} and {1 + found.limit:.2f} as no difference."
+    return (
+        f"{control} That is further from 1 than {found.limit:.2f}: something else used this processor meanwhile. "
+        "**The ratios of this run are not usable**; the shares still say where the time goes. Run the cell again when "
+        "the machine is idle."
+    )
+
+
 def fastest(one: StepProfile, other: StepProfile) -> StepProfile:
     """Two profiles of the same step: of each operation the shorter time."""
     times = {row.name: row.real_time_us for row in other.operations}
     rows = tuple(
-        replace(row, real_time_us=min(row.real_time_us, times.get(row.name, row.real_time_us))) for row in one.operations
+        replace(row, real_time_us=min(row.real_time_us, times.get(row.name, row.real_time_us)))
+        for row in one.operations
     )
     return StepProfile(rows, min(one.step_ms, other.step_ms))
 

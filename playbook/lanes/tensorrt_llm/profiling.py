@@ -1,17 +1,26 @@
 """The kernels of an engine's steps: stage profile under Nsight Systems, in the release's container."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from playbook.errors import CommandFailed
 from playbook.lanes.tensorrt_llm.execute import execute
 from playbook.lanes.tensorrt_llm.session import logs, run, setting
+from playbook.measure.kernels import StepTables, hopper_table, kernel_table, read_ranks
 from playbook.profile import Profile
 from playbook.recipes import Paths, commands
 from playbook.recipes.command import HOST, Command, place
 from playbook.recipes.profile import ITERATIONS
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+OWN = "this machine"
+RECORDED_MODELS = {"llama-3-8b-instruct": "8b"}  # else 70B on two GPUs
+RECORDED_STEPS: dict[Literal["prefill", "decode"], str] = {"prefill": "prefill4096", "decode": "decode32"}
 NOT_FOUND = 127  # of docker run and of shells: the program is not there
 NO_IMAGE = 125  # of docker run: nothing was started
 # NVIDIA's Nsight Systems installation guide, "CLI-only install in a container"
@@ -57,6 +66,32 @@ def record_kernels(profile: Profile, engine: Path, *, root: Path) -> Recording:
     todo = [replace(command, where=where) for command in commands(profile, release, "profile", paths)]
     run(profile, release, todo, paths, writes=folder)
     return Recording({name: recorded(folder, name, ranks=profile.world_size) for name in ITERATIONS})
+
+
+def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) -> StepTables:
+    """Tables of the profile's engine beside the recorded ones of H200; only those where nsys is missing."""
+    recording = record_kernels(profile, engine("engine"), root=root)
+    model = RECORDED_MODELS.get(profile.model, "70b-tp2")
+    tables: dict[str, dict[str, pd.DataFrame]] = {}
+    for phase, step in RECORDED_STEPS.items():
+        tables[phase] = {f"H200 {name}": hopper_table(f"{model}-{name.lower()}", step) for name in ("BF16", "FP8")}
+        if entry := recording.phases.get(phase):
+            capture = read_ranks(entry.files)
+            tables[phase] = {OWN: kernel_table(capture, phase=phase, steps=entry.steps, source="nsys")} | tables[phase]
+    return StepTables(
+        tables,
+        own=(OWN,) if recording.phases else (),
+        steps={phase: entry.steps for phase, entry in recording.phases.items()},
+        like=False,
+        remark=recording.missing or f"{OWN}: one prompt, tensor parallel over {profile.tp}. {hopper_remark(model)}",
+    )
+
+
+def hopper_remark(model: str) -> str:
+    return (
+        f"H200: {model} of vLLM, 4096 tokens of prompt and 32 sequences. The loads differ, so compare which classes "
+        "there are and which kernels serve them, not the times."
+    )
 
 
 def recorded(folder: Path, phase: str, *, ranks: int) -> Phase:
