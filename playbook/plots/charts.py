@@ -85,10 +85,12 @@ def lines(
     origin: str = "measured here",
     log_y: bool = False,
     x_base: int = 0,
+    marks: Mapping[str, float] | None = None,
 ) -> None:
     """Lines with markers: ``series[name] = (x values, y values)``.
 
     ``x_base`` 2 makes a logarithmic x axis with a tick at every value. Ticks are plain numbers, not powers.
+    ``marks``: label -> x of a dotted vertical line.
     """
     from matplotlib.ticker import LogFormatter
 
@@ -106,9 +108,13 @@ def lines(
     if log_y:
         axis.yaxis.set_major_formatter("{x:g}")
         axis.yaxis.set_minor_formatter(LogFormatter())
+    for index, (label, at_x) in enumerate((marks or {}).items()):
+        axis.axvline(at_x, color="black", linestyle=":", linewidth=1)
+        axis.annotate(f" {label}", (at_x, 0.95 - 0.08 * index), xycoords=("data", "axes fraction"), fontsize=8)
     axis.grid(alpha=0.2)
     axis.legend(frameon=False, fontsize=8)
-    show(figure, origin, f"{title}: {y} against {x} for {', '.join(series)}")
+    marked = f"; marked: {', '.join(marks)}" if marks else ""
+    show(figure, origin, f"{title}: {y} against {x} for {', '.join(series)}{marked}")
 
 
 def batching(records: Mapping[str, Sequence["StepRecord"]]) -> None:
