@@ -46,7 +46,6 @@ class Profile(BaseModel):
     model: str = Field(description="tiny, llama-3-8b-instruct or llama-3-70b-instruct")
     instance: str = Field("this machine", description="instance type")
     usd_per_hour: float = Field(0.0, ge=0, description="price of the instance, for cost estimates")
-    price_source: str = Field("", description="where the price comes from, and when")
     gpu: str = Field("none", description="GPU type, see playbook/profiles/gpus.yaml")
     gpu_count: int = Field(0, ge=0, description="GPUs of the machine")
     runner: Literal["docker", "native"] = Field("native", description="run commands in the container or on the host")
