@@ -13,6 +13,7 @@ from pathlib import Path
 from string import Template
 
 from sparse_models import rank_tensors, write_sparse
+from stand_in_inference import answer_of, print_build_total, print_rank_build, print_streamed, summarize
 from stand_in_metrics import metrics_server
 from stand_ins import PLACE, Machine, fail
 
@@ -116,9 +117,18 @@ def build(machine: Machine, release: Release, given: argparse.Namespace) -> int:
     }
     (out / "config.json").write_text(json.dumps(config, indent=4), encoding="utf-8")
     for rank in range(world_size):
-        (out / f"rank{rank}.engine").write_bytes(b"ftrt" + bytes(1000))
-        print(f"[TRT-LLM] [I] Serializing engine to {out}/rank{rank}.engine...")
+        size = (checkpoint / f"rank{rank}.safetensors").stat().st_size  # an engine holds its rank's weights
+        write_engine(out / f"rank{rank}.engine", size)
+        print_rank_build(rank, out, size)
+    print_build_total()
     return 0
+
+
+def write_engine(path: Path, size: int) -> None:
+    """A file of ``size`` bytes with a hole in place of the program."""
+    with path.open("wb") as file:
+        file.write(b"ftrt")
+        file.truncate(size)
 
 
 def ranks_fit(engine: Path, ranks: int) -> bool:
@@ -136,10 +146,12 @@ def run(machine: Machine, release: Release, given: argparse.Namespace) -> int:
     if not (Path(given.tokenizer_dir) / "tokenizer.json").is_file():
         print(f"OSError: Can't load tokenizer for '{given.tokenizer_dir}'")
         return 1
-    answers = machine.answers()
     for number, prompt in enumerate(given.input_text):
+        answer = answer_of(machine, given, prompt)
+        if given.streaming:
+            print_streamed(number, prompt, answer, given.streaming_interval)
+            continue
         print(f'Input [Text {number}]: "{prompt}"')
-        answer = answers.get(prompt, "un, deux,\ntrois")
         print(f'Output [Text {number} Beam 0]: "{answer}<|eot_id|>"')
     return 0
 
@@ -273,6 +285,7 @@ WORK: dict[str, Work] = {
     "convert_checkpoint.py": convert,
     "trtllm-build": build,
     "run.py": run,
+    "summarize.py": summarize,
     "fill_template.py": fill_template,
     "launch_triton_server.py": launch,
 }

@@ -206,6 +206,11 @@ def python3(machine: Machine, words: list[str]) -> int:
     if words[0] == "-c":
         machine.note("python3", words)
         return subprocess.call([sys.executable, "-S", *words], env={**os.environ, "PYTHONPATH": str(packages(machine))})
+    if words[:2] == ["-m", "pip"] or Path(words[0]).name == "executor_steps.py":
+        import stand_in_inference
+
+        machine.note("python3", words)
+        return stand_in_inference.python3(machine, words)
     by_path = {tool["inside"]: name for name, tool in machine.facts()["tools"].items() if tool["inside"]}
     path = Path(words[0])
     if path.name == "reference_run.py":

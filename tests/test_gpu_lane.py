@@ -80,7 +80,7 @@ def checkpoint_folder(root: Path) -> Path:
 def engine_folder(root: Path) -> Path:
     write_70b(folder(root, "model"))
     engine = folder(root, "engine")
-    config = {"pretrained_config": {"mapping": {"world_size": 8}}}
+    config = {"pretrained_config": {"mapping": {"world_size": 8}}, "build_config": {"max_input_len": 2048}}
     (engine / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return engine
 
@@ -294,7 +294,7 @@ def test_a_prompt_that_looks_like_a_flag_is_refused(machine: Machine, profile: P
 def test_a_missing_answer_is_an_error(machine: Machine, profile: Profile, root: Path) -> None:
     install_program(machine.programs, "docker", "print('Output [Text 1 Beam 0]: \"deux\"')")
     with pytest.raises(PlaybookError, match="1 answers to 2 prompts"):
-        tensorrt_llm.generate(profile, root, ["one", "two"], 8, root=root)
+        tensorrt_llm.generate(profile, engine_folder(root), ["one", "two"], 8, root=root)
 
 
 class Hub:
