@@ -10,20 +10,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from playbook.errors import EngineError
 from playbook.lanes.embedded.protocol import EngineConfig
 from playbook.lanes.embedded.runtime import openvino
-from playbook.measure.kernels import StepTables, kernel_table
+from playbook.measure.kernels import Phase, StepTables, kernel_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LM_HEAD = "lm_head"
-PHASES: tuple[Literal["prefill"], Literal["decode"]] = ("prefill", "decode")
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
 
 
 @dataclass(frozen=True)
