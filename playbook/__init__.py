@@ -12,14 +12,17 @@ if TYPE_CHECKING:
     from playbook import choices as choices
     from playbook import clients as clients
     from playbook import engines as engines
+    from playbook import errors as errors
     from playbook import models as models
     from playbook import plan as plan
     from playbook import plots as plots
     from playbook import recipes as recipes
+    from playbook.baseline import reference as reference
     from playbook.chapter import start as start
     from playbook.chapter import table as table
     from playbook.check import check_commands as check_commands
     from playbook.cloud import open_cloud as open_cloud
+    from playbook.cloud import places as places
     from playbook.lanes.embedded import numerics as numerics
     from playbook.lanes.embedded.checkpoint import checkpoint_tensors as checkpoint_tensors
     from playbook.lanes.embedded.protocol import Sampling as Sampling
@@ -53,9 +56,11 @@ _HOME = {
     "load_profile": "playbook.profile",
     "open_cloud": "playbook.cloud",
     "open_engine": "playbook.stages",
+    "places": "playbook.cloud",
     "prepare": "playbook.stages",
     "preview_quantized": "playbook.stages",
     "quantize": "playbook.stages",
+    "reference": "playbook.baseline",
     "serve": "playbook.stages",
     "start": "playbook.chapter",
     "stream": "playbook.stages",
@@ -68,6 +73,7 @@ _MODULES = {
     "choices": "playbook.choices",
     "clients": "playbook.clients",
     "engines": "playbook.engines",
+    "errors": "playbook.errors",
     "kernels": "playbook.measure.kernels",
     "load": "playbook.measure.load",
     "model_repository": "playbook.lanes.embedded.triton.repository",

@@ -16,7 +16,7 @@ from playbook.preflight import usable_cores
 from playbook.profile import Profile, load_profile
 from playbook.recorded import recorded_time
 from playbook.releases import load_release
-from playbook.stages import Workspace, require
+from playbook.stages import Workspace, require, tokenizer_path
 from playbook.yaml_files import read_yaml
 
 ABILITIES_FILE = Path(__file__).parent / "data" / "abilities.yml"
@@ -66,6 +66,10 @@ class Lab:
     def require(self, name: str) -> Artifact:
         """Return an earlier chapter's artifact, or raise the error that names that chapter."""
         return require(self.workspace, name)
+
+    def tokenizer_path(self) -> Path:
+        """The folder of the tokenizer that fits the engine, wherever this lane keeps it."""
+        return tokenizer_path(self.workspace)
 
     def check(self, claim: str, holds: object, detail: str = "") -> None:
         """Confirm ``claim`` or raise :class:`CheckFailed`: a chapter never goes on after a false claim."""

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from playbook.lanes.embedded.build import describe_compiled
 from playbook.lanes.embedded.logits import EngineLogits
+from playbook.lanes.embedded.operation_groups import group_operations
 from playbook.lanes.embedded.profiling import profile_engine
 from playbook.lanes.tensorrt_llm.anatomy import describe_built
 from playbook.stages import require
 
+<<<<<<< HEAD
 if TYPE_CHECKING:
     from playbook.measure.kernels import StepTables
     from playbook.stages import Workspace
@@ -25,3 +27,6 @@ def step_tables(workspace: "Workspace") -> "StepTables":
         lambda name: require(workspace, name).path, profile=workspace.profile, root=workspace.root
     )
     return tables
+=======
+__all__ = ["EngineLogits", "describe_built", "describe_compiled", "group_operations", "profile_engine"]
+>>>>>>> main

@@ -7,20 +7,24 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from string import Template
 
 from sparse_models import rank_tensors, write_sparse
 from stand_in_inference import answer_of, print_build_total, print_rank_build, print_streamed, summarize
-from stand_ins import Machine, fail
+from stand_in_metrics import metrics_server
+from stand_ins import PLACE, Machine, fail
 
 from playbook.errors import ServerError
 from playbook.lanes.embedded.triton.repository import CONDUCT_FILE, MODELS, release_templates
 from playbook.lanes.embedded.triton.server import TritonServer
 from playbook.lanes.embedded.triton.templates import render_templates
 from playbook.models import ModelShape, model_shapes
+from playbook.processes import free_port
 from playbook.releases import Release
+from playbook.tiny import MODEL_DIR
 
 SERVED_MODELS = ("preprocessing", "postprocessing", "tensorrt_llm_bls")
 Work = Callable[[Machine, Release, argparse.Namespace], int]
@@ -215,12 +219,14 @@ def read_config(repository: Path, model: str) -> str:
 
 
 def tritonserver(machine: Machine, words: list[str]) -> int:
-    """The embedded lane's server on the filled repository, with the tiny engine in place of the 70B one."""
+    """The embedded lane's server on the filled repository, with the tiny engine in place of the 70B one.
+
+    Of the backend's figures /metrics has those of the release.
+    """
     if machine.failure().get("tool") == "tritonserver":
         return fail(machine.failure())
     source = Path(next(word for word in words if word.startswith("--model-repository=")).partition("=")[2])
-    served = machine.folder / "served"
-    shutil.rmtree(served, ignore_errors=True)
+    served = machine.folder / f"served-{os.getpid()}"
     for path in source.glob("*/config.pbtxt"):
         name = path.parent.name
         text = re.sub(r"count: \d+", "count: 1", path.read_text(encoding="utf-8"))
@@ -232,11 +238,14 @@ def tritonserver(machine: Machine, words: list[str]) -> int:
     conduct = {"unasked_outputs": release_templates(machine.release).unasked_outputs}
     (served / CONDUCT_FILE).write_text(json.dumps(conduct), encoding="utf-8")
     http, grpc, metrics = (int(word) for word in words[-3:])
-    server = TritonServer(served, http_port=http, grpc_port=grpc, metrics_port=metrics)
+    server = TritonServer(
+        served, http_port=http, grpc_port=grpc, metrics_port=free_port(0, taken=(http, grpc, metrics))
+    )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         start(server)
-        signal.pause()
+        with metrics_server(metrics, server.metrics_url.removesuffix("/metrics"), machine.release):
+            signal.pause()
     except KeyboardInterrupt:
         pass
     finally:
@@ -253,6 +262,22 @@ def start(server: TritonServer, attempts: int = 3) -> None:
         except ServerError:
             if attempt == attempts:
                 raise
+
+
+def reference_run(machine: Machine, words: list[str]) -> int:
+    """The course's own script, really run: only the model is the tiny one on the CPU, for 70B over eight GPUs."""
+    script, job, result = (Path(word) for word in words)
+    machine.note(script.name, words[1:], place=os.environ.get(PLACE, "host"))
+    if machine.failure().get("tool") == script.name:
+        return fail(machine.failure())
+    asked = json.loads(job.read_text(encoding="utf-8"))
+    if asked["device_map"] != "auto" or not (Path(asked["model"]) / "model.safetensors.index.json").is_file():
+        print(f"RuntimeError: {asked['model']} does not fit into one GPU")
+        return 1
+    tiny = machine.folder / "reference-job.json"
+    tiny.write_text(json.dumps(asked | {"model": str(MODEL_DIR), "device_map": None}), encoding="utf-8")
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.call([sys.executable, str(script), str(tiny), str(result)], env=one_thread)
 
 
 WORK: dict[str, Work] = {

@@ -9,7 +9,6 @@ the package inside functions.
 import argparse
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -26,10 +25,14 @@ sys.path[:0] = [str(TESTS.parent)]
 Facts = Mapping[str, Any]
 """What of the release's facts the machine itself needs."""
 
-HOST_PROGRAMS = ("docker", "git")
+HOST_PROGRAMS = ("docker", "git", "nvidia-smi")
 CONTAINER_PROGRAMS = ("python3", "mpirun", "cp", "trtllm-build", "nvidia-smi", "hf", "huggingface-cli")
 PROFILERS = ("nsys",)  # an image may lack it: delete it from Machine.container
 PLACE = "STAND_IN_MACHINE"
+GPU_COUNT, GPU_NAME, DRIVER = 8, "NVIDIA H100 80GB HBM3", "550.163.01"  # of a p5.48xlarge
+
+OTHER_PACKAGES = {"torch": "2.9.1", "accelerate": "1.7.0", "transformers": "4.57.3"}
+"""requirements.txt of TensorRT-LLM asks for all three; the versions are one release's and stand for any."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ def facts_of(release_name: str) -> Facts:
     assert templates is not None
     return {
         "images": [release.image, release.server_image],
+        "packages": {"tensorrt_llm": release.container_version, **OTHER_PACKAGES},
         "checkouts": {name: [at.url, at.tag] for name, at in release.checkouts.items()},
         "tools": {
             name: {"inside": tool.container_path, "repo": tool.repo, "path": tool.repo_path}
@@ -128,74 +132,40 @@ sys.exit(stand_ins.main({name!r}, stand_ins.Machine(stand_ins.Path({str(machine.
 
 def main(name: str, machine: Machine, words: list[str]) -> int:
     """Run the stand-in ``name``; its exit status."""
-    special = {"docker": docker, "git": git, "python3": python3, "mpirun": mpirun, "cp": cp}
     if name in PROFILERS:
         from stand_in_nsys import nsys
 
         return nsys(machine, words)
+    special = {
+        "docker": docker,
+        "git": git,
+        "nvidia-smi": nvidia_smi,
+        "python3": python3,
+        "mpirun": mpirun,
+        "cp": cp,
+    }
     return special[name](machine, words) if name in special else run_tool(machine, name, words)
 
 
 # The host's programs.
 
 
-def docker_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="docker run", allow_abbrev=False)
-    for flag in ("--rm", "--init", "--interactive", "--tty"):
-        parser.add_argument(flag, action="store_true")
-    for flag in ("--gpus", "--network", "--shm-size", "--name", "--workdir", "--ipc"):
-        parser.add_argument(flag)
-    for flag in ("--ulimit", "--volume", "--env"):
-        parser.add_argument(flag, action="append", default=[])
-    parser.add_argument("image")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    return parser
-
-
 def docker(machine: Machine, words: list[str]) -> int:
-    """`docker run`: the program runs on this machine, with the container's PATH and nothing of our environment.
+    import stand_in_docker
 
-    As the real client it passes signals on, and when the first process ends, so does everything in the container.
-    """
-    if words[0] != "run":
-        machine.note("docker", words)
-        return 0
-    given = docker_parser().parse_args(words[1:])
-    machine.note("docker", words, name=given.name)
-    if machine.failure().get("tool") == "docker":
+    return stand_in_docker.docker(machine, words)
+
+
+def nvidia_smi(machine: Machine, words: list[str]) -> int:
+    """`nvidia-smi`: the profile's GPUs as CSV for a query, else the table's first words."""
+    machine.note("nvidia-smi", words)
+    if machine.failure().get("tool") == "nvidia-smi":
         return fail(machine.failure())
-    if given.image not in machine.facts()["images"]:
-        print(f"docker: manifest for {given.image} not found: manifest unknown", file=sys.stderr)
-        return 125
-    settings = {}
-    for item in given.env:
-        name, sign, value = item.partition("=")
-        settings[name] = value if sign else os.environ.get(name, "")
-    refuse_unmounted(machine, given.command, [volume.split(":")[0] for volume in given.volume])
-    env = {"PATH": f"{machine.container}:/usr/bin:/bin", PLACE: given.image, **settings}
-    if shutil.which(given.command[0], path=env["PATH"]) is None:
-        print(f"[FATAL tini (7)] exec {given.command[0]} failed: No such file or directory", file=sys.stderr)
-        return 127
-    process = subprocess.Popen(given.command, env=env, start_new_session=True)
-
-    def pass_on(number: int, _: object) -> None:
-        machine.note("signal", [signal.Signals(number).name], name=given.name)
-        process.send_signal(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, pass_on)
-    status = process.wait()
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    return status if status >= 0 else 128 - status
-
-
-def refuse_unmounted(machine: Machine, command: list[str], mounts: list[str]) -> None:
-    """A container sees of this machine only what is mounted; the playbook mounts its workspace at its own path."""
-    for word in command:
-        for path in re.findall(rf"{re.escape(str(machine.folder.parent))}[\w./-]*", word):
-            if not any(Path(path).is_relative_to(mount) for mount in mounts):
-                sys.exit(f"docker stand-in: {path} is not mounted")
+    query = next((word.partition("=")[2] for word in words if word.startswith("--query-gpu=")), "")
+    for number in range(GPU_COUNT):
+        gpu = {"name": GPU_NAME, "driver_version": DRIVER, "index": str(number), "memory.total": "81559 MiB"}
+        print(", ".join(gpu[field] for field in query.split(",")) if query else f"GPU {number}: {GPU_NAME}")
+    return 0
 
 
 def git(machine: Machine, words: list[str]) -> int:
@@ -234,10 +204,13 @@ def git(machine: Machine, words: list[str]) -> int:
 
 
 def python3(machine: Machine, words: list[str]) -> int:
-    """The container's Python: the release's scripts at their places, in the container or in a mounted clone."""
+    """The container's Python: the release's scripts at their places, in the container or in a mounted clone.
+
+    ``-c`` runs really, with the packages that the container has, as far as their names and versions go.
+    """
     if words[0] == "-c":
         machine.note("python3", words)
-        return 0
+        return subprocess.call([sys.executable, "-S", *words], env={**os.environ, "PYTHONPATH": str(packages(machine))})
     if words[:2] == ["-m", "pip"] or Path(words[0]).name == "executor_steps.py":
         import stand_in_inference
 
@@ -245,11 +218,34 @@ def python3(machine: Machine, words: list[str]) -> int:
         return stand_in_inference.python3(machine, words)
     by_path = {tool["inside"]: name for name, tool in machine.facts()["tools"].items() if tool["inside"]}
     path = Path(words[0])
+    if path.name == "reference_run.py":
+        from stand_in_tools import reference_run
+
+        return reference_run(machine, words)
     name = by_path.get(words[0]) or (path.name if path.is_file() else None)
     if name is None:
         print(f"python3: can't open file '{path}': [Errno 2] No such file or directory", file=sys.stderr)
         return 2
     return run_tool(machine, name, words[1:])
+
+
+def packages(machine: Machine) -> Path:
+    """What `import` and `importlib.metadata` find of the container's packages."""
+    folder = machine.folder / "packages"
+    versions = machine.facts()["packages"]
+    lacking = machine.failure().get("without", [])
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, version in versions.items():
+        if name in lacking:
+            continue
+        (folder / f"{name}-{version}.dist-info").mkdir(parents=True)
+        (folder / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+        (folder / f"{name}.py").write_text(f"__version__ = {version!r}\n")
+    gpus = 0 if "cuda" in lacking else GPU_COUNT
+    with (folder / "torch.py").open("a") as torch:
+        torch.write(f"class cuda:\n    device_count = staticmethod(lambda: {gpus})\n")
+        torch.write(f"    is_available = staticmethod(lambda: {gpus > 0})\n")
+    return folder
 
 
 def mpirun(machine: Machine, words: list[str]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from playbook.articles import quote
 from playbook.clients import sagemaker
 from playbook.clients.aws import AwsSession
 from playbook.clients.errors import BrokenStream, Refused
@@ -84,11 +85,12 @@ def test_an_endpoint_answers_as_the_engine_does_whole_and_streamed(
 
 
 def test_a_failed_endpoint_says_sagemaker_s_reason(cloud: Cloud, tmp_path: Path) -> None:
-    text = lmi.article_properties(model_id=f"s3://{cloud.bucket}/engine/")
+    text = quote("aws-serving-properties").text
     create(cloud, spec_for(cloud, "article", text, tmp_path, image=ASYNC))
     with pytest.raises(PlaybookError, match="endpoint article is Failed") as failed:
         sagemaker.wait_in_service(cloud.session, "article", timeout_s=60, show=lambda state: None)
-    assert "option.rolling_batch" in failed.value.why and "may still bill" in failed.value.fix
+    assert "option.rolling_batch" in failed.value.why and "comment in its value" in failed.value.why
+    assert "may still bill" in failed.value.fix
     assert "endpoint article" in sagemaker.delete(cloud.session, "article")
 
 
@@ -104,17 +106,24 @@ def test_deletion_takes_every_version_with_its_scaling_and_nobody_else_s(cloud: 
     scaling.register_scalable_target(**requests.register_scalable_target(mine, min_instances=1, max_instances=2))
     scaling.put_scaling_policy(**requests.put_scaling_policy(mine, target=4))
     cloud.client("cloudwatch").put_metric_alarm(**requests.put_metric_alarm(mine))
+    for spec in (mine, other):
+        sagemaker.plan_end(cloud.session, requests.create_schedule(spec, cloud.places.scheduler_role_arn))
     gone = sagemaker.delete(cloud.session, "mine")
     assert gone == [
         "scaling of endpoint/mine/variant/AllTraffic",
         "alarm mine-Invocation5XXErrors",
         "endpoint mine",
+        "schedule mine-end",
         "configuration mine-v12",
         "configuration mine-v1",
         "model mine-v12",
         "model mine-v1",
     ]
-    assert sagemaker.delete(cloud.session, "mine-too") == ["endpoint mine-too", *_files("mine-too")]
+    assert sagemaker.delete(cloud.session, "mine-too") == [
+        "endpoint mine-too",
+        "schedule mine-too-end",
+        *_files("mine-too"),
+    ]
 
 
 def _files(name: str) -> list[str]:

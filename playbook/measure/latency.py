@@ -82,8 +82,24 @@ def summarize(records: Sequence[RequestRecord]) -> Summary:
 
 
 def goodput_per_s(records: Sequence[RequestRecord], target: Target) -> float:
-    """Requests per second that met ``target`` (Zhong et al., DistServe, 2024)."""
+    """Requests per second that met ``target``, as AIPerf and vLLM's bench report it.
+
+    DistServe (Zhong et al., 2024), where the word comes from, means another thing: see :func:`highest_good_rate`.
+    """
     return sum(map(target.met_by, records)) / summarize(records).seconds
+
+
+def good_share(records: Sequence[RequestRecord], target: Target) -> float:
+    """The share of the requests that met ``target``, failed ones included in the whole: 0 to 1."""
+    return sum(map(target.met_by, records)) / len(records)
+
+
+def highest_good_rate(runs: Iterable[Sequence[RequestRecord]], target: Target, *, share: float = 0.9) -> float | None:
+    """The highest arrival rate (requests/s, open loop) at which ``share`` of the requests met ``target``.
+
+    It is what DistServe calls goodput, there per GPU. None if no rate does.
+    """
+    return max((run[0].load.rate_per_s for run in runs if good_share(run, target) >= share), default=None)
 
 
 def knee(summaries: Sequence[Summary], share: float = 0.9) -> Summary:

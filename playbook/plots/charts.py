@@ -103,6 +103,8 @@ def lines(
         at_all = sorted({value for at, _ in series.values() for value in at})
         axis.set_xscale("log", base=x_base)
         axis.set_xticks(at_all, [f"{value:g}" for value in at_all])
+    elif all(value == int(value) for at, _ in series.values() for value in at):
+        axis.xaxis.get_major_locator().set_params(integer=True)
     if log_y:
         axis.yaxis.set_major_formatter("{x:g}")
         axis.yaxis.set_minor_formatter(LogFormatter())
@@ -132,6 +134,8 @@ def batching(records: Mapping[str, Sequence["StepRecord"]]) -> None:
             for request, phase in step.phases.items():
                 grid[order.index(request), column] = 1 + list(phases).index(phase)
         axis.imshow(grid, aspect="auto", cmap=colors, vmin=0, vmax=3, interpolation="nearest")
+        rows, columns = np.nonzero(grid == 1)
+        axis.scatter(columns, rows, marker="|", color=BLUE, s=45, linewidths=2)  # one step is a pixel wide at most
         axis.axvline(len(steps) - 0.5, color="black", linewidth=1)
         axis.set(title=f"{name}: {len(steps)} steps", xlabel="engine step")
     axes[0].set_ylabel("request")

@@ -23,12 +23,15 @@ def stream(profile: Profile, release: Release, paths: Paths, prompt: str, *, max
 
 
 def sample(command: Command, release: Release, sampling: Mapping[str, float]) -> Command:
-    """The same question, decoded as ``sampling`` says: ``temperature``, ``top_k``, ``top_p``, ``seed``."""
+    """The same question, decoded as ``sampling`` says: ``temperature``, ``top_k``, ``top_p``, ``seed``.
+
+    Without ``top_p`` all of the ``top_k`` tokens may be drawn; the tool's own default is 0.
+    """
     unknown = sorted(set(sampling) - set(SAMPLING_FLAGS))
     if unknown:
         raise UsageError(f"no sampling parameter is called {unknown[0]!r}", fix=f"use {', '.join(SAMPLING_FLAGS)}")
-    flags: dict[str, FlagValue] = {SAMPLING_FLAGS[name]: value for name, value in sampling.items()}
-    # top_p 0 is this tool's own default and switches top-p off; with top_k 0 and top_p 0 it is greedy
+    given = {"top_p": 1.0, **sampling} if sampling else {}
+    flags: dict[str, FlagValue] = {SAMPLING_FLAGS[name]: value for name, value in given.items()}
     return _with(command, release, flags, stage="run", why=command.why)
 
 

@@ -96,7 +96,8 @@ def _pip(*words: str, why: str) -> Command:
 
 
 def _version(release: Release, where: str) -> Command:
-    check = f'import tensorrt_llm as t; assert t.__version__.startswith("{release.name}"), t.__version__'
+    known = release.name if where == HOST else release.container_version
+    check = f'import tensorrt_llm as t; v = t.__version__; assert v.split("+")[0] == "{known}", v'
     has_it = release.behaviour.container_has_tensorrt_llm
     left_out = (
         f"The container {where} holds the server without tensorrt_llm ({has_it.source}): nothing but the server runs "
@@ -107,6 +108,15 @@ def _version(release: Release, where: str) -> Command:
         "python3",
         ("python3", "-c", check),
         where,
-        why=f"It really is {release.name}; some containers hold a development build of it.",
+        why=_why_version(release, known),
         left_out=() if where == HOST or has_it.value else left_out,
+    )
+
+
+def _why_version(release: Release, known: str) -> str:
+    if known == release.name:
+        return f"It really is {release.name}, and no development build of it."
+    return (
+        f"This container holds {known}, a development build of {release.name}: the parser of that build applies to "
+        f"the programs inside it. Another version fails here, {release.name} itself included."
     )

@@ -111,18 +111,12 @@ class ServerKeys(_Facts):
     source: str
 
 
-class ArticleFile(_Facts):
-    settings: Settings
-    source: str
-
-
 class LmiFacts(_Facts):
     """``images.yml`` and the files of the families beside it."""
 
     accounts: dict[str, tuple[str, ...]]
     dns_suffixes: dict[str, str]
     server_keys: ServerKeys
-    article: ArticleFile
     images: tuple[LmiImage, ...]
     families: dict[str, Family]
 

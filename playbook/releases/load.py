@@ -104,9 +104,13 @@ class Source(_Facts):
 
 
 class Containers(_Facts):
-    """Images, the recommended one first. ``tensorrt_llm``: those without a server, where the tools run instead."""
+    """Images, the recommended one first. ``tensorrt_llm``: those without a server, where the tools run instead.
+
+    ``reports``: what tensorrt_llm in the recommended image says that it is, where that is not the release.
+    """
 
     triton: tuple[str, ...]
+    reports: str = ""
     tensorrt_llm: tuple[str, ...] = ()
     lmi: tuple[str, ...] = ()
     source: str
@@ -219,6 +223,11 @@ class Release(_Facts):
     def image(self) -> str:
         """The container of the tools. It also serves engines: only the TensorRT that built one can run it."""
         return (self.containers.tensorrt_llm + self.containers.triton)[0]
+
+    @property
+    def container_version(self) -> str:
+        """What tensorrt_llm in ``image`` says that it is: some containers hold a development build of the release."""
+        return self.containers.reports or self.name
 
     @property
     def server_image(self) -> str:

@@ -34,9 +34,9 @@ def generate(
     """
     release, paths = setting(profile, root)
     paths = replace(paths, engine=str(engine))
-    refuse_long_prompts(engine, paths, prompts)
     asked = ask(profile, release, paths, prompts=prompts, max_output_len=max_new_tokens)
     todo = checked(release, [recipes.sample(asked, release, sampling)])
+    refuse_long_prompts(engine, paths, prompts)
     execution = run(profile, release, todo, paths, writes=logs(profile, root))[-1]
     answers = printed_answers(execution.output)
     if sorted(answers) != list(range(len(prompts))):
@@ -52,8 +52,8 @@ def stream(profile: Profile, engine: Path, prompt: str, max_new_tokens: int, *, 
     """The answer to ``prompt`` in the pieces in which it came, by run.py --streaming."""
     release, paths = setting(profile, root)
     paths = replace(paths, engine=str(engine))
-    refuse_long_prompts(engine, paths, [prompt])
     todo = checked(release, [recipes.stream(profile, release, paths, prompt, max_output_len=max_new_tokens)])
+    refuse_long_prompts(engine, paths, [prompt])
     execution = run(profile, release, todo, paths, writes=logs(profile, root))[-1]
     return pieces([text for number, text in printed_outputs(execution.output) if number == 0], execution)
 

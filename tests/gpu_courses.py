@@ -1,0 +1,286 @@
+"""The course on a machine with GPUs, made of stand-ins: all chapters headless under one profile and one release.
+
+    python tests/gpu_courses.py [--profile p5] [--release 0.12.0] [--out DIR] [00 01 ...]
+
+runs it and prints a table: chapter, status, code cells that ran, those that stayed silent, seconds. The notebooks, the
+lane, the recipes and Triton are the real ones; docs/stand-ins.md says what is not.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from serving import ENGINE_OPTIONS
+from sparse_models import write_model
+from stand_in_hub import Hub, hub_server
+from stand_ins import Machine
+
+from playbook import artifact, stages
+from playbook.lanes.embedded.build import build_engine
+from playbook.lanes.embedded.generate import generate_text
+from playbook.models import ModelShape, model_shape
+from playbook.notebooks import chapters, parameters, read
+from playbook.profile import load_profile
+from playbook.tiny import MODEL_DIR
+
+ROOT = Path(__file__).resolve().parents[1]
+TOKEN = "hf_verysecrettoken"
+PROFILES = ("p5", "p5-8b")
+RELEASES = ("0.12.0", "1.2.1")
+MODELS = ("llama-3-70b-instruct", "llama-3-8b-instruct")
+WEIGHT = "model.layers.0.mlp.down_proj.weight"
+QUESTIONS = ["How do I count to nine in French?"] + [
+    f"Count to {number} in {language}."
+    for number in ("four", "seven", "ten")
+    for language in ("French", "German", "Italian", "Dutch")
+]
+SHORT = {
+    "concurrency": "[1, 2, 4]",
+    "isl": "[32, 96]",
+    "osl": "[8, 32]",
+    "rate_seconds": "2",
+    "clients": "4",
+    "herd_size": "4",
+}
+"""A run's values for the chapters that put load on the server: two cores serve in place of eight GPUs."""
+NVME = """\
+import shutil
+_usage, _real = type(shutil.disk_usage("/")), shutil.disk_usage
+shutil.disk_usage = lambda path: _usage(28_000_000_000_000, 1_000_000_000, 27_999_000_000_000)
+"""
+"""What a process of the course sees of the disk: a P5's NVMe array, where sparse files stand in for terabytes."""
+
+
+@dataclass(frozen=True)
+class Road:
+    """A workspace on a machine of stand-ins."""
+
+    machine: Machine
+    workspace: Path
+    profile_name: str = "p5"
+    hub: str = ""
+
+    @property
+    def release(self) -> str:
+        return self.machine.release
+
+    @property
+    def folder(self) -> Path:
+        return self.workspace / Path(self.profile_name).stem
+
+    @property
+    def environment(self) -> dict[str, str]:
+        site = self.machine.folder / "site"
+        site.mkdir(parents=True, exist_ok=True)
+        (site / "sitecustomize.py").write_text(NVME, encoding="utf-8")
+        own = {
+            "PATH": f"{self.machine.programs}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
+            "HF_TOKEN": TOKEN,
+            "HF_HOME": str(self.machine.folder / "hf"),
+            "OMP_NUM_THREADS": "1",  # on a busy machine several wait for each other
+        }
+        return os.environ | own | ({"HF_ENDPOINT": self.hub} if self.hub else {})
+
+    def start(self, *names: str, out: Path, options: Sequence[str] = ()) -> "subprocess.Popen[str]":
+        words = ["-p", f"profile={self.profile_name}", "-p", f"release={self.release}", "--out", str(out), *options]
+        return subprocess.Popen(
+            [sys.executable, "-m", "playbook", "run", *names, *words, "--workspace", str(self.workspace)],
+            cwd=ROOT,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+
+    def run(self, *names: str, out: Path, options: Sequence[str] = (), limit_s: float = 500) -> tuple[int, str]:
+        with self.start(*names, out=out, options=options) as process:
+            try:
+                output, _ = process.communicate(timeout=limit_s)
+            except BaseException:
+                process.terminate()
+                raise
+        return process.returncode, output
+
+    def commands(self) -> list[dict[str, Any]]:
+        path = self.folder / "logs" / "commands.jsonl"
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def make_road(folder: Path, release: str, tiny_engine: str = "", *, native: bool = False) -> Road:
+    """A workspace with the 70B model of chapter 01: true headers, sizes and index, and holes in place of weights."""
+    machine = Machine(folder / "machine", release, tiny_engine).install(native=native)
+    profile = load_profile("p5", release)
+    workspace = stages.Workspace(folder / "workspace", profile)
+    origin = workspace.origin("model", "tensorrt_llm.prepare", spec={"model": profile.model}, inputs={})
+    data = shown_weights(profile.shape) if tiny_engine else {}
+    artifact.make(workspace.folder("model"), origin, lambda out: write_model(out, profile.shape, MODEL_DIR, data))
+    name = "p5"
+    if native:
+        name = str(folder / "p5.yml")
+        text = (ROOT / "playbook" / "profiles" / "p5.yml").read_text(encoding="utf-8")
+        Path(name).write_text(text.replace("runner: docker", "runner: native"), encoding="utf-8")
+    return Road(machine, folder / "workspace", name)
+
+
+def shown_weights(shape: ModelShape) -> dict[str, bytes]:
+    """What chapter 02 looks at: 256 rows of one matrix, in bfloat16, the upper half of a float32."""
+    rows = np.random.default_rng(1).normal(0, 0.02, (256, shape.intermediate_size)).astype(np.float32)
+    return {WEIGHT: (rows.view(np.uint32) >> 16).astype(np.uint16).tobytes()}
+
+
+# The whole course.
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all courses use and none changes: the hub's models, the engine that answers, and run.py's answers."""
+
+    folder: Path
+
+    @property
+    def engine(self) -> Path:
+        return self.folder / "engine"
+
+    def hub(self) -> Hub:
+        return Hub({model_shape(name).hf_id: self.folder / name for name in MODELS}, TOKEN)
+
+    def make(self) -> "Shared":
+        for name in MODELS:
+            (self.folder / name).mkdir(parents=True)
+            write_model(self.folder / name, model_shape(name), MODEL_DIR, shown_weights(model_shape(name)))
+        build_engine(MODEL_DIR, self.engine, replace(ENGINE_OPTIONS, max_batch_size=64))
+        (self.folder / "answers.json").write_text(json.dumps(known_answers(self.engine)), encoding="utf-8")
+        return self
+
+
+def known_answers(engine: Path) -> dict[str, str]:
+    """The tiny engine's answers to the course's questions in chat format: what the stand-in of run.py prints."""
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(MODEL_DIR)
+    prompts = [
+        tokenizer.apply_chat_template([{"role": "user", "content": q}], add_generation_prompt=True, tokenize=False)
+        for q in QUESTIONS
+    ]
+    return dict(zip(prompts, generate_text(engine, prompts, 64), strict=True))
+
+
+@dataclass(frozen=True)
+class Course(Road):
+    """A run of the chapters, finished."""
+
+    out: Path = Path()
+    status: int = 0
+    output: str = ""
+
+    def results(self) -> list[dict[str, Any]]:
+        return list(json.loads((self.out / "results.json").read_text(encoding="utf-8")))
+
+
+@contextmanager
+def empty_machine(folder: Path, profile: str, release: str, shared: Shared) -> Iterator[Road]:
+    """A machine of stand-ins with an empty workspace, while its hub answers."""
+    machine = Machine(folder / "machine", release, str(shared.engine)).install()
+    (machine.folder / "hub").symlink_to(shared.folder / load_profile(profile).model)
+    shutil.copyfile(shared.folder / "answers.json", machine.folder / "answers.json")
+    with hub_server(shared.hub()) as address:
+        yield Road(machine, folder / "workspace", profile, address)
+
+
+def run_course(folder: Path, profile: str, release: str, shared: Shared, *names: str, limit_s: float = 1800) -> Course:
+    """All chapters, or the named ones, in order, whatever fails on the way."""
+    with empty_machine(folder, profile, release, shared) as road:
+        out = folder / "out"
+        options = ["--keep-going", *short_values(names)]
+        status, output = road.run(*names, out=out, options=options, limit_s=limit_s)
+    return Course(road.machine, road.workspace, profile, road.hub, out, status, output)
+
+
+def short_values(names: Sequence[str]) -> list[str]:
+    """``SHORT`` as options, as far as one of the chapters knows the parameter; the others would be refused."""
+    chosen = [chapter for chapter in chapters(ROOT / "notebooks") if chapter.number in names or not names]
+    known = {parameter.name for chapter in chosen for parameter in parameters(read(chapter.path))}
+    return [word for name, value in SHORT.items() if name in known for word in ("-p", f"{name}={value}")]
+
+
+# The table.
+
+
+@dataclass(frozen=True)
+class Row:
+    """One chapter of one course. ``silent``: ids of code cells without an output that the embedded lane's have."""
+
+    chapter: str
+    status: str
+    cells: int
+    ran: int
+    silent: Sequence[str] = field(default=())
+    seconds: float = 0.0
+    reason: str = ""
+
+
+def rows_of(results: Iterable[Mapping[str, Any]], out: Path) -> list[Row]:
+    return [row_of(result, out) for result in results]
+
+
+def row_of(result: Mapping[str, Any], out: Path) -> Row:
+    end = result["skipped"] or result["failure"] or {}
+    reason = " ".join(str(end.get("what", "")).split())[:160]
+    stored = {chapter.name: chapter.path for chapter in chapters(ROOT / "notebooks")}
+    shown = {cell.id for cell in code_cells(stored[result["chapter"]]) if cell.outputs}
+    if not result["notebook"]:
+        return Row(result["chapter"], result["status"], len(shown), 0, (), result["seconds"], reason)
+    executed = [
+        cell for cell in code_cells(out / result["notebook"]) if "injected-parameters" not in cell.metadata.tags
+    ]
+    ran = [cell for cell in executed if cell.execution_count]
+    silent = tuple(cell.id for cell in ran if cell.id in shown and not cell.outputs)
+    return Row(result["chapter"], result["status"], len(executed), len(ran), silent, result["seconds"], reason)
+
+
+def code_cells(path: Path) -> list[Any]:
+    found = [cell for cell in read(path).cells if cell.cell_type == "code"]
+    for cell in found:
+        cell.metadata.setdefault("tags", [])
+    return found
+
+
+def markdown(title: str, rows: Iterable[Row]) -> str:
+    lines = [f"### {title}", "", "| chapter | status | cells run | silent | s | |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        silent = f"{len(row.silent)}: {', '.join(row.silent)}" if row.silent else "0"
+        cells = f"{row.ran} of {row.cells}"
+        lines.append(f"| {row.chapter} | {row.status} | {cells} | {silent} | {row.seconds:.0f} | {row.reason} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("chapters", nargs="*")
+    parser.add_argument("--profile", choices=PROFILES, default="p5")
+    parser.add_argument("--release", default="0.12.0")
+    parser.add_argument("--out", type=Path, default=None, help="an empty folder; a new one under /tmp by default")
+    given = parser.parse_args()
+    folder = given.out or Path(tempfile.mkdtemp(prefix="gpu-course-"))
+    shared = Shared(folder / "shared").make()
+    course = run_course(folder / "course", given.profile, given.release, shared, *given.chapters)
+    print(course.output)
+    print(markdown(f"{given.profile}, {given.release}", rows_of(course.results(), course.out)))
+    print(f"executed notebooks: {course.out}")
+
+
+if __name__ == "__main__":
+    main()
