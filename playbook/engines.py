@@ -12,12 +12,18 @@ from playbook.lanes.embedded.profiling import profile_engine
 from playbook.lanes.tensorrt_llm.anatomy import describe_built
 from playbook.stages import require
 
-<<<<<<< HEAD
 if TYPE_CHECKING:
     from playbook.measure.kernels import StepTables
     from playbook.stages import Workspace
 
-__all__ = ["EngineLogits", "describe_built", "describe_compiled", "profile_engine", "step_tables"]
+__all__ = [
+    "EngineLogits",
+    "describe_built",
+    "describe_compiled",
+    "group_operations",
+    "profile_engine",
+    "step_tables",
+]
 
 
 def step_tables(workspace: "Workspace") -> "StepTables":
@@ -27,6 +33,3 @@ def step_tables(workspace: "Workspace") -> "StepTables":
         lambda name: require(workspace, name).path, profile=workspace.profile, root=workspace.root
     )
     return tables
-=======
-__all__ = ["EngineLogits", "describe_built", "describe_compiled", "group_operations", "profile_engine"]
->>>>>>> main

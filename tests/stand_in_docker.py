@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,6 +68,9 @@ def run(machine: Machine, words: list[str]) -> int:
         settings[name] = value if sign else os.environ.get(name, "")
     refuse_unmounted(machine, given.command, [volume.split(":")[0] for volume in given.volume])
     env = {"PATH": f"{machine.container}:/usr/bin:/bin", PLACE: given.image, **settings}
+    if shutil.which(given.command[0], path=env["PATH"]) is None:
+        print(f"[FATAL tini (7)] exec {given.command[0]} failed: No such file or directory", file=sys.stderr)
+        return 127
     process = subprocess.Popen(given.command, env=env, start_new_session=True)
     place = container_file(machine, given.name)
     place.parent.mkdir(exist_ok=True)
