@@ -83,7 +83,15 @@ def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) 
         own=(OWN,) if recording.phases else (),
         steps={phase: entry.steps for phase, entry in recording.phases.items()},
         like=False,
-        remark=recording.missing or f"{OWN}: one prompt, tensor parallel over {profile.tp}. {hopper_remark(model)}",
+        remark=recording.missing or f"{how_recorded(profile)} {hopper_remark(model)}",
+    )
+
+
+def how_recorded(profile: Profile) -> str:
+    """Markdown: what the column :data:`OWN` is."""
+    return (
+        f"`{OWN}`: chapter 04's prompt through `run.py` under nsys, tensor parallel over {profile.tp}. "
+        "Each rank wrote a report, from a chosen engine iteration on, so that loading the weights stays out."
     )
 
 
