@@ -222,13 +222,13 @@ class StepTables:
     far to trust them, or what is missing.
     """
 
-    tables: "Mapping[str, Mapping[str, pd.DataFrame]]"
+    tables: "Mapping[Phase, Mapping[str, pd.DataFrame]]"
     own: tuple[str, ...]
     steps: Mapping[str, int]
     like: bool
     remark: str
 
-    def compare(self, phase: str) -> "pd.DataFrame":
+    def compare(self, phase: Phase) -> "pd.DataFrame":
         """The columns of one phase side by side; only shares where they are of different loads."""
         table = compare(self.tables[phase])
         return table if self.like else table.filter(like=" share")

@@ -4,12 +4,12 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from playbook.errors import CommandFailed
 from playbook.lanes.tensorrt_llm.execute import execute
 from playbook.lanes.tensorrt_llm.session import logs, run, setting
-from playbook.measure.kernels import StepTables, hopper_table, kernel_table, read_ranks
+from playbook.measure.kernels import Phase, StepTables, hopper_table, kernel_table, read_ranks
 from playbook.profile import Profile
 from playbook.recipes import Paths, commands
 from playbook.recipes.command import HOST, Command, place
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 OWN = "this machine"
 RECORDED_MODELS = {"llama-3-8b-instruct": "8b"}  # else 70B on two GPUs
-RECORDED_STEPS: dict[Literal["prefill", "decode"], str] = {"prefill": "prefill4096", "decode": "decode32"}
+RECORDED_STEPS: dict[Phase, str] = {"prefill": "prefill4096", "decode": "decode32"}
 NOT_FOUND = 127  # of docker run and of shells: the program is not there
 NO_IMAGE = 125  # of docker run: nothing was started
 # NVIDIA's Nsight Systems installation guide, "CLI-only install in a container"
@@ -33,7 +33,7 @@ RUN apt-get update && apt-get install --yes --no-install-recommends gnupg ca-cer
 
 
 @dataclass(frozen=True)
-class Phase:
+class Recorded:
     """What was recorded of one phase: ``steps`` engine steps, in the files that a table is read from.
 
     One file, rank 0's kernel sum; with more ranks two, the launches of rank 0 and of rank 1.
@@ -47,7 +47,7 @@ class Phase:
 class Recording:
     """The phases by name, ``prefill`` and ``decode``; or none, and in ``missing`` what to install."""
 
-    phases: dict[str, Phase]
+    phases: dict[str, Recorded]
     missing: str = ""
 
 
@@ -72,7 +72,7 @@ def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) 
     """Tables of the profile's engine beside the recorded ones of H200; only those where nsys is missing."""
     recording = record_kernels(profile, engine("engine"), root=root)
     model = RECORDED_MODELS.get(profile.model, "70b-tp2")
-    tables: dict[str, dict[str, pd.DataFrame]] = {}
+    tables: dict[Phase, dict[str, pd.DataFrame]] = {}
     for phase, step in RECORDED_STEPS.items():
         tables[phase] = {f"H200 {name}": hopper_table(f"{model}-{name.lower()}", step) for name in ("BF16", "FP8")}
         if entry := recording.phases.get(phase):
@@ -83,7 +83,15 @@ def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) 
         own=(OWN,) if recording.phases else (),
         steps={phase: entry.steps for phase, entry in recording.phases.items()},
         like=False,
-        remark=recording.missing or f"{OWN}: one prompt, tensor parallel over {profile.tp}. {hopper_remark(model)}",
+        remark=recording.missing or f"{how_recorded(profile)} {hopper_remark(model)}",
+    )
+
+
+def how_recorded(profile: Profile) -> str:
+    """Markdown: what the column :data:`OWN` is."""
+    return (
+        f"`{OWN}`: chapter 04's prompt through `run.py` under nsys, tensor parallel over {profile.tp}. "
+        "Each rank wrote a report, from a chosen engine iteration on, so that loading the weights stays out."
     )
 
 
@@ -94,13 +102,13 @@ def hopper_remark(model: str) -> str:
     )
 
 
-def recorded(folder: Path, phase: str, *, ranks: int) -> Phase:
+def recorded(folder: Path, phase: str, *, ranks: int) -> Recorded:
     """The files that the recipe leaves for ``phase``."""
     first, _, last = ITERATIONS[phase].partition("-")
     steps = int(last or first) - int(first) + 1
     if ranks == 1:
-        return Phase(steps, (folder / f"{phase}_rank0_cuda_gpu_kern_sum.csv",))
-    return Phase(steps, tuple(folder / f"{phase}_rank{rank}.sqlite" for rank in (0, 1)))
+        return Recorded(steps, (folder / f"{phase}_rank0_cuda_gpu_kern_sum.csv",))
+    return Recorded(steps, tuple(folder / f"{phase}_rank{rank}.sqlite" for rank in (0, 1)))
 
 
 def image_with_nsys(where: str, paths: Paths, log_folder: Path) -> str:
