@@ -16,7 +16,7 @@ from playbook.preflight import usable_cores
 from playbook.profile import Profile, load_profile
 from playbook.recorded import recorded_time
 from playbook.releases import load_release
-from playbook.stages import Workspace, require
+from playbook.stages import Workspace, require, tokenizer_path
 from playbook.yaml_files import read_yaml
 
 ABILITIES_FILE = Path(__file__).parent / "data" / "abilities.yml"
@@ -67,6 +67,10 @@ class Lab:
         """Return an earlier chapter's artifact, or raise the error that names that chapter."""
         return require(self.workspace, name)
 
+    def tokenizer_path(self) -> Path:
+        """The folder of the tokenizer that fits the engine, wherever this lane keeps it."""
+        return tokenizer_path(self.workspace)
+
     def check(self, claim: str, holds: object, detail: str = "") -> None:
         """Confirm ``claim`` or raise :class:`CheckFailed`: a chapter never goes on after a false claim."""
         if not holds:
@@ -94,13 +98,14 @@ class Lab:
         display({RESULT_MIME: result, "text/plain": text}, raw=True)  # type: ignore[no-untyped-call]
 
     def panel(self, *stages: str) -> None:
-        """Show the commands that these stages run on a P5: this profile's, or ``p5``'s on the embedded lane."""
+        """Show these stages' commands: this profile's, those that ran here apart, or ``p5``'s on the embedded lane."""
         from IPython.display import Markdown, display
 
         from playbook.panel import panel_markdown
 
         profile = load_profile(P5_PROFILE, self.profile.release) if self.embedded else self.profile
-        display(Markdown(panel_markdown(profile, stages, runs_here=not self.embedded)))  # type: ignore[no-untyped-call]
+        workspace = None if self.embedded else self.workspace.root
+        display(Markdown(panel_markdown(profile, stages, workspace=workspace)))  # type: ignore[no-untyped-call]
 
     def on_close(self, what: str, close: Callable[[], object]) -> None:
         """Register something to end: it is closed at the clean-up cell, or when the kernel exits."""

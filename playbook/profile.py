@@ -3,9 +3,9 @@
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from playbook.errors import NotYaml, ProfileError
 from playbook.models import ModelShape, model_shape
@@ -15,6 +15,7 @@ PROFILES_DIR = Path(__file__).parent / "profiles"
 Qformat = Literal["fp8", "int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "full_prec"]
 STORED = {"int8_sq": "int8", "int8_wo": "int8", "int4_awq": "int4", "w4a8_awq": "int4", "int4_gptq": "int4"}
 FP8_ARITHMETIC = ("fp8", "w4a8_awq")
+FEWEST_REQUESTS = 16  # of one point of a benchmark
 
 
 class Gpu(BaseModel):
@@ -33,6 +34,35 @@ def gpus() -> dict[str, Gpu]:
     """The GPUs that profiles may name."""
     entries = read_yaml(PROFILES_DIR / "gpus.yaml")
     return {name: Gpu(**entry) for name, entry in entries.items()}
+
+
+class BenchmarkLoad(BaseModel):
+    """The load of chapter 08. Lengths, in tokens, are drawn uniformly between the two that are given."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    concurrency: tuple[PositiveInt, ...] = Field(
+        (1, 4, 16, 64, 128), min_length=1, description="streams of the closed loop, one point each"
+    )
+    requests_per_stream: PositiveInt = Field(12, description="a point's requests, for each stream; 16 at least in all")
+    isl: tuple[PositiveInt, PositiveInt] = Field((256, 1024), description="shortest and longest prompt")
+    osl: tuple[PositiveInt, PositiveInt] = Field((64, 256), description="shortest and longest answer")
+    rate_seconds: float = Field(60.0, gt=0, description="how long requests arrive at each rate of the open loop")
+    ttft_target_ms: float = Field(500.0, gt=0, description="a good request's first token comes within this")
+    tpot_target_ms: float = Field(30.0, gt=0, description="and its others at this pace")
+
+    def requests(self, streams: int) -> int:
+        """Requests of the point with so many streams."""
+        return max(FEWEST_REQUESTS, self.requests_per_stream * streams)
+
+    def changed(self, **settings: object) -> "BenchmarkLoad":
+        """With other settings; empty ones (0, []) are left alone. :class:`ProfileError` for an impossible one."""
+        return changed(self, **settings)
+
+    @property
+    def case(self) -> dict[str, float]:
+        """The lengths as the planner's case has them: the longest, and the shortest prompt as a share of it."""
+        return {"isl": self.isl[1], "osl": self.osl[1], "length_ratio": self.isl[0] / self.isl[1]}
 
 
 class Profile(BaseModel):
@@ -63,6 +93,8 @@ class Profile(BaseModel):
     max_seq_len: int = Field(4096, ge=2, description="tokens of the longest prompt and answer together")
     kv_cache_free_gpu_mem_fraction: float = Field(0.9, gt=0, lt=1, description="share of free memory for the KV cache")
     decoupled: bool = Field(True, description="several answers per request: needed for streaming")
+
+    benchmark: BenchmarkLoad = Field(BenchmarkLoad(), description="the load of chapter 08")
 
     @property
     def world_size(self) -> int:
@@ -155,11 +187,14 @@ def load_profile(name: str, release: str = "") -> Profile:
         raise ProfileError(f"profile {path.name} is refused", why=_reasons(error), fix=f"edit {path}") from error
 
 
-def changed(profile: Profile, **settings: Any) -> Profile:
-    """``profile`` with other settings, checked again; empty ones (0, "") are left alone. :class:`ProfileError`."""
+Settings = TypeVar("Settings", Profile, BenchmarkLoad)
+
+
+def changed(profile: Settings, **settings: Any) -> Settings:
+    """``profile`` with other settings, checked again; empty ones (0, "", []) are left alone. :class:`ProfileError`."""
     given = {key: value for key, value in settings.items() if value}
     try:
-        return Profile(**{**profile.model_dump(), **given}) if given else profile
+        return type(profile)(**{**profile.model_dump(), **given}) if given else profile
     except ValidationError as error:
         asked = ", ".join(f"{key}={value}" for key, value in given.items())
         raise ProfileError(f"{asked} is refused: {_reasons(error)}", fix="choose other values") from error

@@ -73,6 +73,15 @@ def require(workspace: Workspace, name: str) -> Artifact:
     )
 
 
+def tokenizer_path(workspace: Workspace) -> Path:
+    """The folder of the tokenizer: the engine's own where its build writes one, else the model's.
+
+    ``trtllm-build`` writes none, so its engines are used with the tokenizer of the model that they were made from.
+    """
+    own = workspace.folder("engine") / "tokenizer"
+    return own if own.is_dir() else require(workspace, "model").path
+
+
 def prepare(workspace: Workspace) -> Artifact:
     """Get the model: the tiny one from the package, or Llama-3 from Hugging Face with the token in ``$HF_TOKEN``."""
     profile = workspace.profile

@@ -45,7 +45,14 @@ QUESTIONS = ["How do I count to nine in French?"] + [
     for number in ("four", "seven", "ten")
     for language in ("French", "German", "Italian", "Dutch")
 ]
-SHORT = {"concurrency": "[1, 2, 4]", "clients": "4", "herd_size": "4"}
+SHORT = {
+    "concurrency": "[1, 2, 4]",
+    "isl": "[32, 96]",
+    "osl": "[8, 32]",
+    "rate_seconds": "2",
+    "clients": "4",
+    "herd_size": "4",
+}
 """A run's values for the chapters that put load on the server: two cores serve in place of eight GPUs."""
 NVME = """\
 import shutil

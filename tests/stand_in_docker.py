@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,6 +68,9 @@ def run(machine: Machine, words: list[str]) -> int:
         settings[name] = value if sign else os.environ.get(name, "")
     refuse_unmounted(machine, given.command, [volume.split(":")[0] for volume in given.volume])
     env = {"PATH": f"{machine.container}:/usr/bin:/bin", PLACE: given.image, **settings}
+    if shutil.which(given.command[0], path=env["PATH"]) is None:
+        print(f"[FATAL tini (7)] exec {given.command[0]} failed: No such file or directory", file=sys.stderr)
+        return 127
     process = subprocess.Popen(given.command, env=env, start_new_session=True)
     place = container_file(machine, given.name)
     place.parent.mkdir(exist_ok=True)
@@ -162,15 +166,47 @@ def to_family(default: signal.Signals) -> Callable[[Machine, list[str]], int]:
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """To the first process of a container and all that came from it, also those in sessions of their own."""
+    """To the first process of a container, or, for what acts on the container as a whole, to every process in it.
+
+    A namespace's end and a freezer miss nobody, and a container's shared memory ends with it: nor may these stay.
+    """
+    if number in (signal.SIGTERM, signal.SIGINT):
+        send_one(pid, number)
+        return
+    if number == signal.SIGKILL:
+        for member in family_of(pid):  # so that nobody starts or cleans up anything meanwhile
+            send_one(member, signal.SIGSTOP)
+    family = family_of(pid)
+    regions = {region for member in family for region in regions_of(member)} if number == signal.SIGKILL else set()
+    for member in family:
+        send_one(member, number)
+    for region in regions:
+        Path("/dev/shm", region).unlink(missing_ok=True)
+
+
+def send_one(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def family_of(pid: int) -> list[int]:
+    """The processes of the container's session, whose parents may have ended, and all that came from them."""
     import psutil
 
-    with suppress(psutil.NoSuchProcess):
-        first = psutil.Process(pid)
-        family = [first] if number in (signal.SIGTERM, signal.SIGINT) else [first, *first.children(recursive=True)]
-        for process in family:
-            with suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
+    found: set[int] = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getsid(process.pid) == pid:
+                found |= {process.pid, *(child.pid for child in process.children(recursive=True))}
+    return sorted(found)
+
+
+def regions_of(pid: int) -> set[str]:
+    """Triton's /dev/shm regions that the process has mapped."""
+    with suppress(OSError):
+        maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
+        return {line.rsplit("/", 1)[1].split()[0] for line in maps if "/dev/shm/triton_" in line}
+    return set()
 
 
 VERBS: dict[str, Callable[[Machine, list[str]], int]] = {

@@ -27,6 +27,7 @@ Facts = Mapping[str, Any]
 
 HOST_PROGRAMS = ("docker", "git", "nvidia-smi")
 CONTAINER_PROGRAMS = ("python3", "mpirun", "cp", "trtllm-build", "nvidia-smi", "hf", "huggingface-cli")
+PROFILERS = ("nsys",)  # an image may lack it: delete it from Machine.container
 PLACE = "STAND_IN_MACHINE"
 GPU_COUNT, GPU_NAME, DRIVER = 8, "NVIDIA H100 80GB HBM3", "550.163.01"  # of a p5.48xlarge
 
@@ -59,7 +60,7 @@ class Machine:
         """Write the programs; ``native``: those of the container are on the host, too."""
         for folder, names in (
             (self.programs, HOST_PROGRAMS + (CONTAINER_PROGRAMS if native else ())),
-            (self.container, CONTAINER_PROGRAMS),
+            (self.container, CONTAINER_PROGRAMS + PROFILERS),
         ):
             folder.mkdir(parents=True, exist_ok=True)
             for name in names:
@@ -131,6 +132,10 @@ sys.exit(stand_ins.main({name!r}, stand_ins.Machine(stand_ins.Path({str(machine.
 
 def main(name: str, machine: Machine, words: list[str]) -> int:
     """Run the stand-in ``name``; its exit status."""
+    if name in PROFILERS:
+        from stand_in_nsys import nsys
+
+        return nsys(machine, words)
     special = {
         "docker": docker,
         "git": git,
@@ -295,9 +300,9 @@ def run_tool(machine: Machine, name: str, words: list[str]) -> int:
                 Path(folder).mkdir(parents=True, exist_ok=True)
                 (Path(folder) / "half").write_bytes(b"written")
         return fail(failure)
-    print(f"[TensorRT-LLM] TensorRT-LLM version: {release.name}")
     if name in ("hf", "huggingface-cli"):
         return download(machine, words)
+    print(f"[TensorRT-LLM] TensorRT-LLM version: {release.container_version}")
     from stand_in_tools import WORK
 
     return WORK[name](machine, release, given) if name in WORK else 0
@@ -315,6 +320,7 @@ def download(machine: Machine, words: list[str]) -> int:
     for path in (machine.folder / "hub").iterdir():
         if not (given.local_dir / path.name).exists():
             os.link(path, given.local_dir / path.name)
+    print(given.local_dir)
     return 0
 
 

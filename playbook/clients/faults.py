@@ -1,20 +1,13 @@
 """What can happen to a request, what its caller sees, and the means to make it happen to a real server."""
 
-import signal
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 
-from playbook.errors import ServerError
-
-if TYPE_CHECKING:
-    import psutil
-
-SERVER_PROCESS = "tritonserver"
 CHUNK = 4096
 
 
@@ -36,7 +29,7 @@ FAULTS = (
     Fault("restarted", "the server was killed and comes back meanwhile", "TextResult", "yes"),
     Fault("killed in mid-stream", "the server dies after the first pieces", "BrokenStream", "only with restart=True"),
     Fault("truncated stream", "something on the way cuts the connection", "BrokenStream", "only with restart=True"),
-    Fault("hung", "the server accepts and says nothing (SIGSTOP)", "TimedOut", "if idempotent"),
+    Fault("hung", "the server accepts and says nothing: it is paused", "TimedOut", "if idempotent"),
     Fault("hung for long", "it still says nothing when the deadline comes", "DeadlineExceeded", "no"),
     Fault("full queue", "more wait at the server than max_queue_size", "Overloaded", "yes: it was not taken"),
     Fault("bad request", "the prompt is longer than the engine allows", "Refused", "no: it would fail again"),
@@ -48,43 +41,29 @@ FAULTS = (
 """Every row is asserted against the real server by tests/test_client_faults.py."""
 
 
-class Guarded(Protocol):
-    """A server of this machine; ``pid`` is the process above it."""
+class Breakable(Protocol):
+    """A server that can be made to fail: its processes, or the container that it runs in."""
 
-    @property
-    def pid(self) -> int: ...
+    def kill(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
 
 
-def kill(server: Guarded) -> None:
-    """End the server and its model processes with SIGKILL, as when its container is killed, and wait for their end."""
-    import psutil
-
-    process = _server_process(server)
-    family = [process, *process.children(recursive=True)]
-    for member in family:
-        with suppress(psutil.NoSuchProcess):
-            member.kill()
-    psutil.wait_procs(family, timeout=10)
+def kill(server: Breakable) -> None:
+    """End the server as an operating system out of memory does, with SIGKILL, and wait for its end."""
+    server.kill()
 
 
 @contextmanager
-def frozen(server: Guarded) -> Iterator[None]:
-    """The server hangs: its process is stopped, while the kernel still accepts connections for it."""
-    process = _server_process(server)
-    process.send_signal(signal.SIGSTOP)
+def frozen(server: Breakable) -> Iterator[None]:
+    """The server hangs: it does nothing, while the kernel still accepts connections for it."""
+    server.pause()
     try:
         yield
     finally:
-        process.send_signal(signal.SIGCONT)
-
-
-def _server_process(server: Guarded) -> "psutil.Process":
-    import psutil
-
-    for process in psutil.Process(server.pid).children(recursive=True):
-        if process.name() == SERVER_PROCESS:
-            return process
-    raise ServerError("this server has no process on this machine", fix="start it, on the embedded lane")
+        server.resume()
 
 
 class CuttingProxy:

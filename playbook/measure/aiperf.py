@@ -19,7 +19,7 @@ TOOL = "AIPerf"
 TEXT_MODEL = "ensemble"
 ENVIRONMENT = "PLAYBOOK_AIPERF_ENV"
 DEFAULT_ENVIRONMENT = Path(".envs") / "aiperf"
-TIMEOUT_S = 600.0
+TIMEOUT_S = 1800.0  # of one start: a sweep of a large model takes minutes, none takes half an hour
 BODY = (
     '{"text_input": {{ text|tojson }}, "max_tokens": {{ max_tokens }}, "stream": true, "end_id": '
     f"{NEVER_STOP}}}"

@@ -82,8 +82,24 @@ def summarize(records: Sequence[RequestRecord]) -> Summary:
 
 
 def goodput_per_s(records: Sequence[RequestRecord], target: Target) -> float:
-    """Requests per second that met ``target`` (Zhong et al., DistServe, 2024)."""
+    """Requests per second that met ``target``, as AIPerf and vLLM's bench report it.
+
+    DistServe (Zhong et al., 2024), where the word comes from, means another thing: see :func:`highest_good_rate`.
+    """
     return sum(map(target.met_by, records)) / summarize(records).seconds
+
+
+def good_share(records: Sequence[RequestRecord], target: Target) -> float:
+    """The share of the requests that met ``target``, failed ones included in the whole: 0 to 1."""
+    return sum(map(target.met_by, records)) / len(records)
+
+
+def highest_good_rate(runs: Iterable[Sequence[RequestRecord]], target: Target, *, share: float = 0.9) -> float | None:
+    """The highest arrival rate (requests/s, open loop) at which ``share`` of the requests met ``target``.
+
+    It is what DistServe calls goodput, there per GPU. None if no rate does.
+    """
+    return max((run[0].load.rate_per_s for run in runs if good_share(run, target) >= share), default=None)
 
 
 def knee(summaries: Sequence[Summary], share: float = 0.9) -> Summary:
@@ -116,16 +132,22 @@ class LittlesLaw:
     mean_e2e_s: float
 
     @property
+    def implied_in_flight(self) -> float:
+        """X R: to hold against a number that the records do not hold, such as the streams of a closed loop."""
+        return self.completions_per_s * self.mean_e2e_s
+
+    @property
     def error(self) -> float:
-        """(X R - N) / N."""
-        return self.completions_per_s * self.mean_e2e_s / self.in_flight - 1
+        """(X R - N) / N, of the records alone."""
+        return self.implied_in_flight / self.in_flight - 1
 
 
 def littles_law(records: Sequence[RequestRecord]) -> LittlesLaw:
     """Measured over the steady part of a closed loop: from its c-th completion to its last send.
 
-    N is the integral of the requests in flight, X and R come from the requests that end in the window, so the two
-    sides share no sum; they differ by what is cut at the window's edges, about 1 part in the completions per stream.
+    N is the integral of the requests in flight, X and R come from the requests that end in the window. All three are
+    of the same records, so they differ only by what is cut at the window's edges, about 1 part in the completions per
+    stream. Requests that the tool lost, or streams that rested, show when X R is held against the number of streams.
     """
     done = [(record.sent_s, record.last_token_s) for record in records if record.last_token_s is not None]
     ends = sorted(end for _, end in done)

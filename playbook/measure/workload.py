@@ -1,8 +1,9 @@
 """The load of a benchmark: prompts of varied length, each with the number of tokens to generate."""
 
+import itertools
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,18 @@ class WorkItem(BaseModel):
     def body(self) -> dict[str, object]:
         """The JSON body of Triton's generate_stream."""
         return {"text_input": self.text, "max_tokens": self.osl_tokens, "stream": True, "end_id": NEVER_STOP}
+
+
+def distinct_texts(ids: Sequence[int], size: int) -> Iterator[list[int]]:
+    """Pieces of ``size`` token ids, each beginning at another place, for as many prompts as there are ids.
+
+    A prompt that begins like another one would find its beginning in the KV cache. The pieces follow each other; from
+    the second pass over the text on they begin one token later, so that no block of a cache is the same.
+    """
+    ring = [*ids, *ids[:size]]
+    for shift in itertools.islice(itertools.count(), size):
+        for start in range(shift, len(ids), size):
+            yield ring[start : start + size]
 
 
 def make_workload(

@@ -97,6 +97,10 @@ class ReleaseTemplates(_Facts):
     """The five models of one release, and where their names and types were read.
 
     ``unasked_outputs``: what tensorrt_llm sends for log-probabilities and logits that a request did not ask for.
+    ``token_histograms``: whether its metrics count the tokens of prompts and answers (``nv_llm_input_token_len`` and
+    ``nv_llm_output_token_len``). They came with v0.16.0: git grep over the tags of tensorrtllm_backend finds them in
+    ``custom_metrics_reporter.cc`` of v0.16.0 (ad209ced) and later, in none of v0.8.0 to v0.15.0 (8534b1cf); from 0.20
+    on they are in TensorRT-LLM's own copy, ``triton_backend/`` (89fd9b74).
     """
 
     release: str
@@ -104,6 +108,7 @@ class ReleaseTemplates(_Facts):
     confidence: Literal["high", "medium", "low"]
     note: str = ""
     unasked_outputs: Literal["absent", "zeros"] = "absent"
+    token_histograms: bool = False
     models: dict[str, ModelSpec]
 
 

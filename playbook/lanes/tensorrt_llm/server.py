@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 from playbook.errors import CommandFailed, ServerError
+from playbook.lanes.tensorrt_llm.container import act_on, container_name
 from playbook.lanes.tensorrt_llm.execute import (
     KEPT_LINES,
     Account,
@@ -24,6 +25,7 @@ READY_LIMIT_S = 1800.0  # loading 70B onto eight GPUs from a network disk takes 
 POLL_S = 1.0
 GRACE_S = 30.0  # for the ranks to end on their own
 STOP_LIMIT_S = 120.0
+KILL_LIMIT_S = 60.0  # eight GPUs' memory is given back meanwhile
 
 
 class TritonRanks(LoopbackServer):
@@ -32,14 +34,25 @@ class TritonRanks(LoopbackServer):
     def __init__(self, profile: Profile, release: Release, paths: Paths, log_path: Path) -> None:
         self._ports = choose_ports(PORTS)
         (self._command,) = checked(release, launch(profile, release, paths, ports=self._ports))
-        self._executed = as_executed(self._command, paths)
+        self._paths = paths
         self._process: GuardedProcess | None = None
         self.log_path = log_path
         self.ready_s = 0.0
 
+    @property
+    def pid(self) -> int:
+        """Process id of the guard above the server; :class:`ServerError` while none runs."""
+        return self._running().pid
+
     def start(self) -> None:
-        """Start the ranks and wait until every model is ready; a server that ends before that is explained."""
+        """Start the ranks and wait until every model is ready; a server that ends before that is explained.
+
+        Started again, it has the ports that it had, and a container of another name: the old one's may not be gone.
+        """
+        if self._process is not None:
+            raise ServerError("this server runs already", fix="stop() it first")
         require_program(self._command)
+        self._executed = as_executed(self._command, self._paths)
         print(f"$ {shell_line(self._executed.argv, env=self._executed.env)}")
         started = time.monotonic()
         self._account = Account.open(self._command, self._executed, self.log_path)
@@ -74,6 +87,36 @@ class TritonRanks(LoopbackServer):
             return httpx.get(f"{self.http_url}/v2/health/ready", timeout=5.0, trust_env=False).status_code == 200
         except httpx.HTTPError:
             return False
+
+    def kill(self) -> None:
+        """End the container, or natively the ranks, with SIGKILL, and wait for the end. The next call is ``stop``."""
+        process = self._running()
+        if name := container_name(self._executed):
+            act_on("kill", name)
+            process.wait(KILL_LIMIT_S)
+        else:
+            super().kill()
+
+    def pause(self) -> None:
+        """Freeze the container, or natively the ranks: connections are accepted, and nothing is answered."""
+        self._running()
+        if name := container_name(self._executed):
+            act_on("pause", name)
+        else:
+            super().pause()
+
+    def resume(self) -> None:
+        """Let a paused container, or paused ranks, go on."""
+        self._running()
+        if name := container_name(self._executed):
+            act_on("unpause", name)
+        else:
+            super().resume()
+
+    def _running(self) -> GuardedProcess:
+        if self._process is None:
+            raise ServerError("the server does not run", fix="start() it")
+        return self._process
 
     def stop(self) -> StopReport:
         """End the server and all its ranks. Safe to call twice."""

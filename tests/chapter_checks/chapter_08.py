@@ -1,0 +1,129 @@
+"""Chapter 08: values that its checks accept, and values that they refuse."""
+
+from pathlib import Path
+from types import SimpleNamespace as Thing
+from typing import Any
+
+from chapter_cells import Case
+
+from playbook.measure import load as real
+
+GOOD = "env: null"
+LOAD = real.Load(mode="closed", concurrency=1)
+
+
+def records(count: int = 4, *, gap_ms: float = 500.0, late_s: float = 0.0) -> list[real.RequestRecord]:
+    """A closed loop of one stream: each request takes a second and begins ``late_s`` after the one before."""
+    return [
+        real.RequestRecord(
+            run="closed_1", tool="AIPerf", load=LOAD, began_unix_s=1.0, prompt="p", scheduled_s=at, sent_s=at,
+            first_token_s=at + 0.5, last_token_s=at + 1, isl_tokens=5, osl_tokens=2, gaps_ms=(gap_ms,),
+        )
+        for at in (number * (1 + late_s) for number in range(count))
+    ]  # fmt: skip
+
+
+class Load:
+    """The names of ``playbook.load``, some of them changed."""
+
+    def __init__(self, **changed: object) -> None:
+        vars(self).update(changed)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(real, name)
+
+
+def idle(**counts: int) -> dict[str, Any]:
+    stub = Thing(clients=Thing(triton=Thing(metrics=lambda url: {})))
+    return {"playbook": stub, "server": Thing(metrics_url=""), "load": Load(server_counts=lambda metrics: counts)}
+
+
+def swept(failed: int = 0) -> dict[str, Any]:
+    summary = Thing(requests=4, failed=failed)
+    load = Load(profile=lambda *words, **options: {"closed_1": []}, summarize=lambda run: summary)
+    given = {"load": load, "warm": 1, "counts": {1: 4}, "generator": {}, "server": Thing(http_url=""), "items": []}
+    return given | {"out": Path("out")}
+
+
+def counted(**theirs: int) -> dict[str, Any]:
+    """Four requests of 5 and 2 tokens, without a warm-up; ``theirs``: what the server has counted."""
+    before = dict.fromkeys(("requests", "isl_tokens", "osl_tokens"), 0)
+    found = {"requests": 4, "isl_tokens": 20, "osl_tokens": 8} | theirs
+    given = {"items": [], "warm": 0, "runs": {"closed_1": records()}, "before": before, "load": real}
+    return given | {"counted": lambda: {kind: number for kind, number in found.items() if number >= 0}}
+
+
+def faster(measured: float) -> dict[str, Any]:
+    plan = Thing(floor=Thing(output_tokens_per_s=100.0))
+    return {"measured": {1: Thing(output_tokens_per_s=measured)}, "plans": {1: plan}}
+
+
+def law(*, rest_s: float = 0.0) -> dict[str, Any]:
+    """A stream that rests so long before each request."""
+    return {"runs": {"closed_1": records(12, late_s=rest_s)}, "load": real}
+
+
+def arrived(*errors: str) -> dict[str, Any]:
+    answers = [Thing(ok=not error) for error in errors]
+    load = Load(profile=lambda *words, **options: {"poisson_40": answers})
+    given = {"load": load, "summaries": {"closed_1": Thing(requests_per_s=2.0)}, "shares": {"poisson_40": 0.4}}
+    given |= {"wanted": Thing(rate_seconds=1.0), "prompts": lambda count: [], "warm": 1, "warmup": None}
+    return given | {"server": Thing(http_url=""), "out": Path("out"), "generator": {}}
+
+
+def written(loses: int = 0) -> dict[str, Any]:
+    """A results file that loses the last ``loses`` requests of a run."""
+    run = records(4)
+
+    class Folder:
+        def __truediv__(self, name: str) -> Path:
+            return Path(name)
+
+    load = Load(write_results=lambda runs, path: None, read_results=lambda path: run[: len(run) - loses])
+    given = {"load": load, "tries": [], "runs": {"closed_1": run}, "opened": {}, "overload": [], "out": Folder()}
+    return given | {"summaries": {"closed_1": real.summarize(run)}, "knee": Thing(run="closed_1")}
+
+
+def fmbench(*findings: str) -> dict[str, Any]:
+    """FMBench's files, in which the check finds ``findings``."""
+    file = Thing(suffix=".yml", name="config.yml", relative_to=lambda out: "config.yml", read_text=lambda: GOOD)
+    tool = Thing(write=lambda *words, **options: [file] * 3, check=lambda text: list(findings))
+    given = {"playbook": Thing(recipes=Thing(fmbench=tool)), "out": Path("out"), "items": [], "priced": None}
+    return given | {"fmbench": tool, "files": [file] * 3}
+
+
+def in_flight(most: int) -> dict[str, Any]:
+    return {"timelines": {"closed loop, knee": ([0.0], [most])}, "knee": Thing(load=LOAD)}
+
+
+def hidden(intended_ms: float) -> dict[str, Any]:
+    return {"intended": Thing(p99=intended_ms), "from_sending": Thing(p99=10.0)}
+
+
+def ended(stubs: tuple[int, ...] = ()) -> dict[str, Any]:
+    return {"server": Thing(stop=lambda: Thing(stubs=stubs, regions=()))}
+
+
+ZEROS = {"requests": 0, "isl_tokens": 0, "osl_tokens": 0}
+LOST = -1  # a counter that the server does not have
+AGREES, DIFFERS = Thing(holds=True), Thing(holds=False)
+RELEASE = "the server counts what its release counts"
+CASES = [
+    Case("08-09", "a new server has counted nothing", idle(**ZEROS), idle(**ZEROS | {"requests": 3})),
+    Case("08-11", "no request failed", swept(), swept(failed=1)),
+    Case("08-15", RELEASE, counted(), counted(osl_tokens=LOST)),
+    Case("08-15", RELEASE, counted(), counted(isl_tokens=LOST, osl_tokens=LOST), profile="p5", release="1.2.1"),
+    Case("08-15", RELEASE, counted(isl_tokens=LOST, osl_tokens=LOST), counted(), profile="p5", release="0.12.0"),
+    Case("08-15", "the server counted as many osl_tokens", counted(), counted(osl_tokens=7)),
+    Case("08-plan-h", "no load is faster than its ceiling", faster(99.0), faster(101.0)),
+    Case("08-22", "closed_1: X R is its number of streams", law(), law(rest_s=0.5)),
+    Case("08-23", "e2e = TTFT + the sum of the gaps", law(), {"runs": {"closed_1": records(gap_ms=490.0)}}),
+    Case("08-26", "AIPerf's TTFT p50 and the plain client's", {"tries": [DIFFERS, AGREES]}, {"tries": [DIFFERS]}),
+    Case("08-28", "every request was answered", arrived("", ""), arrived("", "refused")),
+    Case("08-33", "the closed loop never has more in flight", in_flight(1), in_flight(2)),
+    Case("08-36", "counted from sending", hidden(100.0), hidden(15.0)),
+    Case("08-38", "read back, the file gives the same figures", written(), written(loses=1)),
+    Case("08-42", "FMBench's loader takes config.yml", fmbench(), fmbench("a literal brace")),
+    Case("08-44", "found: a literal brace", fmbench("a literal brace"), fmbench()),
+    Case("08-48", "the server left nothing behind", ended(), ended(stubs=(7,))),
+]
