@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_churn_changes_no_answer_and_leaks_no_block(folder: Path, options: Sequence[str]) -> None:
-    """In a process of its own: leaked blocks are told when the library is unloaded. Unclosed engines leak none either."""
+    """Alone in a process: the library tells of leaked blocks when it is unloaded; closed or not, there are none."""
     command = [sys.executable, "-m", "benchmarks.churn.run", str(folder), *options]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     report = json.loads(ended.stdout.splitlines()[0])

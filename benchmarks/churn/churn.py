@@ -1,7 +1,7 @@
 """Does every request get its own answer, whoever joins, leaves or waits beside it?
 
-A lane is anything that takes requests and gives answers; :func:`churn` sends it five kinds of prompts at random, cancels
-some in the middle, and compares each answer with what the same request got alone.
+A lane is anything that takes requests and gives answers; :func:`churn` sends it five kinds of prompts at random,
+cancels some in the middle, and compares each answer with what the same request got alone.
 """
 
 import queue
@@ -15,33 +15,10 @@ from typing import Protocol
 
 Tokens = tuple[int, ...]
 Answer = Tokens | str
-WORDS = [
-    "the",
-    "value",
-    "of",
-    "a",
-    "list",
-    "file",
-    "and",
-    "it",
-    "is",
-    "not",
-    "in",
-    "an",
-    "order",
-    "for",
-    "two",
-    "names",
-    "that",
-    "were",
-    "given",
-    "to",
-    "you",
-    "by",
-    "who",
-    "sent",
-    "them",
-]
+WORDS = (
+    *("the", "value", "of", "a", "list", "file", "and", "it", "is", "not", "in", "an"),
+    *("order", "for", "two", "names", "that", "were", "given", "to", "you", "by", "who", "sent", "them"),
+)
 NEW_TOKENS = (1, 4, 12)
 """A request of one token leaves a block that holds a prompt and nothing else."""
 IDLE_S = 0.05
