@@ -114,15 +114,15 @@ def test_two_prompts_that_go_on_from_a_partly_filled_block(folder: Path, penalty
 
 
 def test_a_prompt_dropped_while_it_is_computed_leaves_no_block(folder: Path) -> None:
-    prompt = list(range(300, 400))  # two steps of at most 64 tokens
+    prompt = list(range(300, 400))
     [right] = alone(folder, [prompt], Sampling(8))
     with Engine(folder, threads=1, enable_block_reuse=True) as engine:
+        engine.submit(0, list(range(200, 260)), Sampling(6))
         engine.submit(1, prompt, Sampling(8))
-        engine.step()
+        engine.step()  # of 64 tokens 60 are the first one's: the second one's block of 32 has four
         assert engine.cancel(1)
-        [told] = engine.step()
-        assert told == Output(1, 0, (), (), "cancelled")
-        assert drain(engine) == []
+        assert Output(1, 0, (), (), "cancelled") in engine.step()
+        drain(engine)
         assert engine.generate([prompt], Sampling(8)) == [right]
 
 
