@@ -148,3 +148,13 @@ def test_a_broken_engine_fails_everybody_and_takes_no_more(engine):
         submit(loop, 1)
     assert loop.broken
     loop.close()
+
+
+def test_close_tells_what_runs_and_what_waits(engine):
+    loop = loop_of(engine, max_running=1)
+    clients, numbers = submit(loop, 2)
+    assert clients[0].first.wait(5)
+    loop.close()
+    for client in clients:
+        assert client.events[-1] == Failed("the container is shutting down")
+    assert numbers[0] not in engine.live

@@ -17,10 +17,14 @@ from cloud import most_at_once
 from serving import build_tiny_engine
 from starlette.testclient import TestClient
 
+from benchmarks.churn.churn import churn_server
+from benchmarks.churn.servers import CHURN_OPTIONS, serve_lmi
 from playbook.errors import EngineError
 from playbook.lanes.embedded.aws.container import application
 from playbook.lanes.embedded.aws.service import Service
+from playbook.lanes.embedded.build import build_engine
 from playbook.lanes.embedded.engine import Engine
+from playbook.tiny import MODEL_DIR
 
 SMALL = {"max_new_tokens": 8}
 CHAT = [{"role": "user", "content": "What is the capital of France?"}]
@@ -338,3 +342,12 @@ def test_the_container_stands_without_torch_and_pydantic():
         f"import sys, playbook.lanes.embedded.aws.container; print([m for m in {modules.split()} if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_churn_through_the_container_changes_no_answer_and_leaks_no_block(tmp_path):
+    build_engine(MODEL_DIR, tmp_path / "engine", CHURN_OPTIONS)
+    with serve_lmi(tmp_path, tmp_path / "engine") as (calls, log):
+        reports = {way: churn_server(call, 120) for way, call in calls.items()}
+    assert [wrong for report in reports.values() for wrong in report.wrong] == []
+    assert len(reports) == 2 and all(report.ended == 120 for report in reports.values())
+    assert "leaked" not in log.read_text(errors="replace")

@@ -346,6 +346,22 @@ def test_close_answers_what_still_runs(engine):
     batcher.close()
     assert "shutting down" in reply.error
     assert reply.after_final == []
+    assert engine.cancelled == [0]
+
+
+def test_close_answers_what_had_not_begun(engine):
+    batcher = Batcher(engine, no_logits)
+    engine.hold.clear()
+    first, late = RecordedReply(), RecordedReply()
+    batcher.submit("", read(request_output_len=[10**9]), first)
+    while not engine.left:
+        time.sleep(0.01)
+    closing = threading.Thread(target=batcher.close)
+    closing.start()  # the engine is in a step
+    batcher.submit("", read(), late)
+    engine.hold.set()
+    closing.join(5)
+    assert "shutting down" in first.error and "shutting down" in late.error
 
 
 # ---- text

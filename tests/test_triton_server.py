@@ -22,11 +22,15 @@ from serving import (
     write_tiny_repository,
 )
 
+from benchmarks.churn.churn import churn_server
+from benchmarks.churn.servers import CHURN_OPTIONS, serve_triton
 from playbook.clients import triton
 from playbook.errors import EnvironmentProblem, ServerError
+from playbook.lanes.embedded.build import build_engine
 from playbook.lanes.embedded.triton.installation import find_installation, find_libpython
 from playbook.lanes.embedded.triton.server import TritonServer
 from playbook.processes import free_port
+from playbook.tiny import MODEL_DIR
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
@@ -195,3 +199,14 @@ def test_libpython_is_found_beside_its_interpreter_or_in_the_systems_folder(tmp_
     assert find_libpython(str(tmp_path), "libpython3.11.a", "3.11", shared=False) == system
     (tmp_path / "libpython3.11.so.1.0").touch()
     assert find_libpython(str(tmp_path), "libpython3.11.so.1.0", "3.11", shared=True) == tmp_path
+
+
+@pytest.mark.timeout(300)
+def test_churn_through_triton_changes_no_answer_and_leaks_no_block(tmp_path):
+    """Token ids and text, whole and streamed; the course's own engine loop with prompts computed in chunks."""
+    build_engine(MODEL_DIR, tmp_path / "engine", CHURN_OPTIONS)
+    with serve_triton(tmp_path, tmp_path / "engine") as (calls, log):
+        reports = {way: churn_server(call, 120) for way, call in calls.items()}
+    assert [wrong for report in reports.values() for wrong in report.wrong] == []
+    assert len(reports) == 4 and all(report.ended == 120 for report in reports.values())
+    assert "leaked" not in log.read_text(errors="replace")

@@ -130,11 +130,11 @@ class EngineConfig:
     tokens_per_block: int
     use_paged_kv_cache: bool
     enable_block_reuse: bool
-    tagged_prompts: bool
     vocab_size: int
     num_layers: int
     num_kv_heads: int
     head_size: int
+    tagged_prompts: bool = False
 
     @classmethod
     def read(cls, folder: Path) -> EngineConfig:

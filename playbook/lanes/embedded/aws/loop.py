@@ -101,6 +101,7 @@ class EngineLoop:
         return len(self._running)
 
     def close(self) -> None:
+        """End the thread; what runs or waits is told so."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -113,6 +114,9 @@ class EngineLoop:
                 self._admit()
                 for output in self._engine.step():
                     self._pass_on(output)
+            for number in self._running:
+                self._engine.cancel(number)
+            self._fail_all("the container is shutting down")
         except EngineError as error:
             self._fail_all(str(error))
         except Exception as error:

@@ -123,7 +123,10 @@ class Batcher:
             if self._engine.has_work:
                 self._step()
             self._look_around()
+        while self._inbox:  # who came last wants an answer too
+            self._inbox.popleft()()
         for live in self._live:
+            self._cancel(live)
             live.reply.fail("the server is shutting down", cancelled=True)
 
     def _wait_for_work(self) -> bool:
