@@ -118,7 +118,14 @@ class Lab:
         print(f"checks passed: {self._checks}")
         kept = sorted(path.parent.name for path in self.workspace.folder("").glob("*/manifest.json"))
         print(f"kept in the workspace: {', '.join(kept) if kept else 'nothing yet'}")
-        print("still billing: nothing" if self.embedded else "still billing: the instance itself, until you stop it")
+        print(f"still billing: {self._billing()}")
+
+    def _billing(self) -> str:
+        profile = self.profile
+        if self.embedded:
+            return "nothing"
+        price = f" at {profile.usd_per_hour:g} USD/h" if profile.usd_per_hour else ""
+        return f"this instance, {profile.instance}{price}, until you stop it"
 
     def _close_all(self) -> list[str]:
         ended: list[str] = []
