@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from playbook import choices as choices
     from playbook import clients as clients
     from playbook import engines as engines
-    from playbook import errors as errors
     from playbook import models as models
     from playbook import plan as plan
     from playbook import plots as plots
@@ -73,7 +72,6 @@ _MODULES = {
     "choices": "playbook.choices",
     "clients": "playbook.clients",
     "engines": "playbook.engines",
-    "errors": "playbook.errors",
     "kernels": "playbook.measure.kernels",
     "load": "playbook.measure.load",
     "model_repository": "playbook.lanes.embedded.triton.repository",
