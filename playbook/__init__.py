@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from playbook.stages import build as build
     from playbook.stages import compare_batching as compare_batching
     from playbook.stages import generate as generate
-    from playbook.stages import open_engine as open_engine
     from playbook.stages import prepare as prepare
     from playbook.stages import preview_quantized as preview_quantized
     from playbook.stages import quantize as quantize
@@ -54,7 +53,6 @@ _HOME = {
     "generate": "playbook.stages",
     "load_profile": "playbook.profile",
     "open_cloud": "playbook.cloud",
-    "open_engine": "playbook.stages",
     "places": "playbook.cloud",
     "prepare": "playbook.stages",
     "preview_quantized": "playbook.stages",
