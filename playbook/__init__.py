@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from playbook import choices as choices
     from playbook import clients as clients
     from playbook import engines as engines
-    from playbook import errors as errors
     from playbook import models as models
     from playbook import plan as plan
     from playbook import plots as plots
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from playbook.stages import build as build
     from playbook.stages import compare_batching as compare_batching
     from playbook.stages import generate as generate
-    from playbook.stages import open_engine as open_engine
     from playbook.stages import prepare as prepare
     from playbook.stages import preview_quantized as preview_quantized
     from playbook.stages import quantize as quantize
@@ -55,7 +53,6 @@ _HOME = {
     "generate": "playbook.stages",
     "load_profile": "playbook.profile",
     "open_cloud": "playbook.cloud",
-    "open_engine": "playbook.stages",
     "places": "playbook.cloud",
     "prepare": "playbook.stages",
     "preview_quantized": "playbook.stages",
@@ -73,7 +70,6 @@ _MODULES = {
     "choices": "playbook.choices",
     "clients": "playbook.clients",
     "engines": "playbook.engines",
-    "errors": "playbook.errors",
     "kernels": "playbook.measure.kernels",
     "load": "playbook.measure.load",
     "model_repository": "playbook.lanes.embedded.triton.repository",

@@ -16,7 +16,6 @@ from playbook.errors import UsageError
 from playbook.profile import Profile, changed
 
 if TYPE_CHECKING:
-    from playbook.lanes.embedded.engine import Engine
     from playbook.lanes.embedded.triton.server import TritonServer
     from playbook.lanes.tensorrt_llm import TritonRanks
     from playbook.lanes.tensorrt_llm.scores import Scores
@@ -187,13 +186,6 @@ def build(workspace: Workspace, checkpoint: Artifact, *, name: str = "engine", *
             tensorrt_llm.build(profile, checkpoint.path, out, root=workspace.root)
 
     return make(workspace.folder(name), origin, write)
-
-
-def open_engine(engine: Artifact, *, batching: Literal["inflight", "static"] = "inflight") -> Engine:
-    """Load an engine of the embedded lane into this process and record its steps; close it when done."""
-    from playbook.lanes.embedded.engine import Engine
-
-    return Engine(engine.path, batching=batching, record_steps=True)
 
 
 def generate(

@@ -126,6 +126,47 @@ def test_the_folder_tells_how_the_engine_was_built(gpu: Gpu) -> None:
     assert found.plugins["use_paged_context_fmha"] == "enable"
 
 
+def test_sampling_without_top_p_draws_from_all_of_top_k(gpu: Gpu) -> None:
+    profile, machine, root, engine = gpu
+    tensorrt_llm.generate(profile, engine, [PROMPT], 8, root=root, sampling={"top_k": 50})
+    argv = machine.calls("run.py")[0]["argv"]
+    assert argv[argv.index("--top_p") + 1] == "1.0"
+
+
+def test_an_executor_without_a_limit_of_its_own_gets_no_more_than_the_slots() -> None:
+    """Some release's ExecutorConfig may have no max_batch_size: then the script itself holds requests back."""
+    from types import SimpleNamespace as Thing
+
+    from playbook.lanes.tensorrt_llm import executor_steps
+
+    class Bare:
+        def __init__(self) -> None:
+            self.running: list[int] = []
+            self.groups: list[int] = []
+
+        def enqueue_requests(self, requests: list[object]) -> list[int]:
+            ids = list(range(sum(self.groups), sum(self.groups) + len(requests)))
+            self.groups.append(len(requests))
+            self.running += ids
+            return ids
+
+        def await_responses(self, timeout: object) -> list[Thing]:
+            return [Thing(request_id=self.running.pop(0), has_error=lambda: False, result=Thing(is_final=True))]
+
+        def get_latest_iteration_stats(self) -> list[Thing]:
+            return []
+
+        get_latest_request_stats = get_latest_iteration_stats
+
+    requests = [{"ids": [1], "max_new_tokens": 2}] * 5
+    trtllm = Thing(Request=lambda ids, length: None)
+    assert not executor_steps.limits_batches(Thing())
+    static, inflight = Bare(), Bare()
+    executor_steps.measured(trtllm, static, requests, "static", 2)
+    executor_steps.measured(trtllm, inflight, requests, "inflight", 2)
+    assert (static.groups, inflight.groups) == ([2, 2, 1], [2, 1, 1, 1])
+
+
 # Formats, as published.
 
 CHATGLM = """\

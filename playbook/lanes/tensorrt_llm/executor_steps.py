@@ -4,7 +4,7 @@ The container knows nothing of the playbook, so this file is copied beside the r
 TensorRT-LLM's executor, the runtime that the Triton backend uses, too. Both policies run on one loaded engine:
 
 - static: the next group is handed over when the whole group before has ended;
-- in-flight: all requests are handed over at once, and the executor admits one as soon as a slot is free.
+- in-flight: the executor admits a request as soon as a slot is free.
 
 The file ``--output`` gets, for each policy, a list of steps: number, milliseconds, and per request its number, stage,
 tokens generated and whether it was scheduled.
@@ -25,11 +25,11 @@ def main() -> None:
     given = arguments()
     trtllm: Any = importlib.import_module("tensorrt_llm.bindings.executor")
     requests = json.loads(Path(given.requests).read_text(encoding="utf-8"))
-    with trtllm.Executor(
-        Path(given.engine_dir), trtllm.ModelType.DECODER_ONLY, configured(trtllm, given.slots)
-    ) as executor:
+    config = configured(trtllm, given.slots)
+    at_once = {"static": given.slots, "inflight": len(requests) if limits_batches(config) else given.slots}
+    with trtllm.Executor(Path(given.engine_dir), trtllm.ModelType.DECODER_ONLY, config) as executor:
         if executor.can_enqueue_requests():  # the first rank only; the others work for it
-            result = {policy: measured(trtllm, executor, requests, size) for policy, size in policies(given, requests)}
+            result = {policy: measured(trtllm, executor, requests, policy, n) for policy, n in at_once.items()}
             Path(given.output).write_text(json.dumps(result), encoding="utf-8")
 
 
@@ -42,37 +42,47 @@ def arguments() -> argparse.Namespace:
 
 
 def configured(trtllm: Any, slots: int) -> Any:
-    """At most ``slots`` requests at a time, and statistics of every step."""
-    return trtllm.ExecutorConfig(
-        max_batch_size=slots, iter_stats_max_iterations=KEPT_STEPS, request_stats_max_iterations=KEPT_STEPS
-    )
+    """At most ``slots`` requests at a time, where the release lets one say so, and statistics of every step."""
+    config = trtllm.ExecutorConfig(iter_stats_max_iterations=KEPT_STEPS, request_stats_max_iterations=KEPT_STEPS)
+    if limits_batches(config):
+        config.max_batch_size = slots
+    return config
 
 
-def policies(given: argparse.Namespace, requests: list[dict[str, Any]]) -> list[tuple[str, int]]:
-    """Each policy with how many requests are handed over together."""
-    return [("static", given.slots), ("inflight", len(requests))]
+def limits_batches(config: Any) -> bool:
+    """Whether the executor itself keeps to a number of slots. Where not, no more requests than that are handed over."""
+    return hasattr(config, "max_batch_size")
 
 
-def measured(trtllm: Any, executor: Any, requests: list[dict[str, Any]], size: int) -> list[dict[str, Any]]:
-    """Run the requests in groups of ``size`` and return what the executor says of its steps."""
+def measured(
+    trtllm: Any, executor: Any, requests: list[dict[str, Any]], policy: str, at_once: int
+) -> list[dict[str, Any]]:
+    """Run the requests, ``at_once`` of them handed over at most, and return what the executor says of its steps."""
     numbers: dict[int, int] = {}
-    for start in range(0, len(requests), size):
-        group = range(start, min(start + size, len(requests)))
-        wanted = [trtllm.Request(requests[n]["ids"], requests[n]["max_new_tokens"]) for n in group]
-        ids = executor.enqueue_requests(wanted)
-        numbers.update(zip(ids, group))  # noqa: B905 (Python 3.10)
-        wait_for(executor, set(ids))
+    waiting = list(enumerate(requests))
+    running: set[int] = set()
+    while waiting or running:
+        free = 0 if policy == "static" and running else at_once - len(running)
+        if waiting and free:
+            group, waiting = waiting[:free], waiting[free:]
+            wanted = [trtllm.Request(request["ids"], request["max_new_tokens"]) for _, request in group]
+            ids = executor.enqueue_requests(wanted)
+            numbers.update({one: number for one, (number, _) in zip(ids, group)})  # noqa: B905 (Python 3.10)
+            running |= set(ids)
+        running -= ended(executor)
     latencies = {step.iter: step.iter_latency_ms for step in executor.get_latest_iteration_stats()}
     return [described(step, numbers, latencies) for step in executor.get_latest_request_stats()]
 
 
-def wait_for(executor: Any, ids: set[int]) -> None:
-    while ids:
-        for response in executor.await_responses(WAIT):
-            if response.has_error():
-                raise RuntimeError(response.error_msg)
-            if response.result.is_final:
-                ids.discard(response.request_id)
+def ended(executor: Any) -> set[int]:
+    """Wait for news, and return which requests ended."""
+    done = set()
+    for response in executor.await_responses(WAIT):
+        if response.has_error():
+            raise RuntimeError(response.error_msg)
+        if response.result.is_final:
+            done.add(response.request_id)
+    return done
 
 
 def described(step: Any, numbers: dict[int, int], latencies: dict[int, float]) -> dict[str, Any]:
