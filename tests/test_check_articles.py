@@ -52,7 +52,7 @@ def test_no_argument_of_the_article_is_lost_in_a_fix() -> None:
     fixes = [one.fix.text for one in check_commands(ARTICLES / AWS, "0.9.0") if one.fix.kind == "command"]
     assert any("--calib_size 512" in fix for fix in fixes)
     assert any("--max_num_tokens 8192" in fix and "--use_custom_all_reduce enable" in fix for fix in fixes)
-    assert any(fix.startswith("cp -r ") and "/. " in fix for fix in fixes)
+    assert any(fix.startswith("cp -r ") and '/."' in fix for fix in fixes)
 
 
 @whole

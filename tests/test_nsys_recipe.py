@@ -91,7 +91,8 @@ def test_tables_are_made_from_the_reports_that_are_recorded(profile_name: str, r
 @matrix
 def test_the_folder_is_made_first_and_every_command_says_why(profile_name: str, release_name: str) -> None:
     _, todo = stage(profile_name, release_name)
-    assert todo[0].argv[:2] == ("mkdir", "-p")
-    folder = todo[0].argv[2]
-    assert all(str(PurePosixPath(option(command, "--output")).parent) == folder for command in todo[1:])
+    assert "command -v nsys" in todo[0].argv[-1]
+    assert todo[1].argv[:2] == ("mkdir", "-p")
+    folder = todo[1].argv[2]
+    assert all(str(PurePosixPath(option(command, "--output")).parent) == folder for command in todo[2:])
     assert all(command.why and command.stage == "profile" for command in todo)

@@ -70,11 +70,13 @@ def _two_names(document: Document, release: str) -> Iterator[Draft]:
 
 def _texts(document: Document) -> Iterator[tuple[Word, str]]:
     """Words with variables that the text does not set, and the lists of template variables."""
+    lists = document.variable_lists
+    taken = {(one.file, one.first + number) for one in lists for number in range(len(one.lines))}
     for command in document.commands:
         for word in command.words:
-            if "$" in word.text and len(word.places) == len(word.text):
+            if "$" in word.text and len(word.places) == len(word.text) and (command.file, word.line) not in taken:
                 yield word, command.file
-    for listed in document.variable_lists:
+    for listed in lists:
         for number, line in enumerate(listed.lines, listed.first):
             places = tuple((number, column) for column in range(1, len(line) + 1))
             yield Word(line, number, 1, places), listed.file
