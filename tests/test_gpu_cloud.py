@@ -120,7 +120,7 @@ def with_consent(folder: Path, cloud: LocalCloud, **limits: int) -> Run:
     workspace = prepare(folder, "p5-8b", "0.12.0")
     build_engine(MODEL_DIR, workspace.folder("lmi-engine"), replace(ENGINE_OPTIONS, **limits))
     roles = {"role_arn": cloud.role_arn, "scheduler_role_arn": cloud.scheduler_role_arn}
-    return run(folder, "p5-8b", "0.12.0", cloud.environment, **CONSENT, **roles, region=cloud.region)
+    return run(folder, "p5-8b", "0.12.0", cloud.environment, **CONSENT, **roles)
 
 
 def test_with_consent_the_chapter_creates_asks_and_deletes(

@@ -56,7 +56,6 @@ def agrees(text: str) -> bool:
 TYPO = {"lmi": changed(lmi, serving_properties=with_typo)}
 BASE = {"lmi": lmi, "hosting": hosting, "json": json, "replace": replace, "image": IMAGE, "where": WHERE, "spec": SPEC}
 PACKING = BASE | {
-    "region": "",
     "role_arn": "",
     "bucket": "",
     "scheduler_role_arn": "",
