@@ -12,14 +12,17 @@ if TYPE_CHECKING:
     from playbook import choices as choices
     from playbook import clients as clients
     from playbook import engines as engines
+    from playbook import errors as errors
     from playbook import models as models
     from playbook import plan as plan
     from playbook import plots as plots
     from playbook import recipes as recipes
+    from playbook.baseline import reference as reference
     from playbook.chapter import start as start
     from playbook.chapter import table as table
     from playbook.check import check_commands as check_commands
     from playbook.cloud import open_cloud as open_cloud
+    from playbook.cloud import places as places
     from playbook.lanes.embedded import numerics as numerics
     from playbook.lanes.embedded.checkpoint import checkpoint_tensors as checkpoint_tensors
     from playbook.lanes.embedded.protocol import Sampling as Sampling
@@ -30,12 +33,15 @@ if TYPE_CHECKING:
     from playbook.preflight import check_machine as check_machine
     from playbook.profile import load_profile as load_profile
     from playbook.stages import build as build
+    from playbook.stages import compare_batching as compare_batching
     from playbook.stages import generate as generate
     from playbook.stages import open_engine as open_engine
     from playbook.stages import prepare as prepare
     from playbook.stages import preview_quantized as preview_quantized
     from playbook.stages import quantize as quantize
     from playbook.stages import serve as serve
+    from playbook.stages import stream as stream
+    from playbook.stages import summarize as summarize
     from playbook.stages import write_repository as write_repository
     from playbook.tiny import data as texts
 
@@ -43,17 +49,22 @@ _HOME = {
     "Sampling": "playbook.lanes.embedded.protocol",
     "build": "playbook.stages",
     "check_commands": "playbook.check",
+    "compare_batching": "playbook.stages",
     "check_machine": "playbook.preflight",
     "checkpoint_tensors": "playbook.lanes.embedded.checkpoint",
     "generate": "playbook.stages",
     "load_profile": "playbook.profile",
     "open_cloud": "playbook.cloud",
     "open_engine": "playbook.stages",
+    "places": "playbook.cloud",
     "prepare": "playbook.stages",
     "preview_quantized": "playbook.stages",
     "quantize": "playbook.stages",
+    "reference": "playbook.baseline",
     "serve": "playbook.stages",
     "start": "playbook.chapter",
+    "stream": "playbook.stages",
+    "summarize": "playbook.stages",
     "table": "playbook.chapter",
     "write_repository": "playbook.stages",
 }
@@ -62,6 +73,7 @@ _MODULES = {
     "choices": "playbook.choices",
     "clients": "playbook.clients",
     "engines": "playbook.engines",
+    "errors": "playbook.errors",
     "kernels": "playbook.measure.kernels",
     "load": "playbook.measure.load",
     "model_repository": "playbook.lanes.embedded.triton.repository",

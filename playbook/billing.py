@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from playbook.clients.aws import AwsSession, loopback_session, real_session
+from playbook.clients.endpoint_life import planned_end
 from playbook.clients.security import is_loopback
 from playbook.errors import EnvironmentProblem, UsageError
 from playbook.prices import price
@@ -21,7 +22,8 @@ ADDRESS_FILE = "address"
 class RunningEndpoint:
     """One endpoint. ``usd_per_hour``: of all its instances; None where no price is known.
 
-    ``ours``: it carries the playbook's tag; ``overdue``: its time to live is over.
+    ``ours``: it carries the playbook's tag; ``overdue``: its time to live is over. ``ends_at``: when a schedule
+    deletes it, None without one; ``ends_known`` is False where the schedule may not be read.
     """
 
     name: str
@@ -32,13 +34,21 @@ class RunningEndpoint:
     ours: bool
     expires_at: datetime | None
     overdue: bool
+    ends_at: datetime | None = None
+    ends_known: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "expires_at": self.expires_at.isoformat() if self.expires_at else None}
+        times = {"expires_at": self.expires_at, "ends_at": self.ends_at}
+        return {**asdict(self), **{key: at.isoformat() if at else None for key, at in times.items()}}
+
+    @property
+    def endless(self) -> bool:
+        """True for one of ours that no schedule deletes."""
+        return self.ours and self.ends_known and self.ends_at is None
 
     def row(self) -> dict[str, str]:
         """For a table."""
-        until = f"{self.expires_at:%Y-%m-%d %H:%M} UTC" if self.expires_at else "no limit"
+        until = _minute(self.expires_at) or "no limit"
         return {
             "endpoint": self.name,
             "status": self.status,
@@ -47,7 +57,12 @@ class RunningEndpoint:
             "age": f"{self.age_hours:.1f} h",
             "made by": "playbook" if self.ours else "others",
             "lives until": f"{until}, OVERDUE" if self.overdue else until,
+            "deleted by schedule": _minute(self.ends_at) or ("never" if self.ends_known else "not readable"),
         }
+
+
+def _minute(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC" if at else ""
 
 
 @dataclass(frozen=True)
@@ -71,15 +86,17 @@ class Account:
         if not self.endpoints:
             return "no endpoint is running"
         count = f"{len(self.endpoints)} endpoint{'s'[: len(self.endpoints) > 1]}"
+        endless = sum(item.endless for item in self.endpoints)
+        left = [f"{endless} of the playbook's without a schedule: nothing will delete it"] if endless else []
         if self.local:
-            return f"{count} on this machine, nothing bills"
+            return ", ".join([f"{count} on this machine, nothing bills", *left])
         known = sum(item.usd_per_hour or 0.0 for item in self.endpoints)
         unknown = sum(item.usd_per_hour is None for item in self.endpoints)
         overdue = sum(item.overdue for item in self.endpoints)
         parts = [f"{count} bill {known:.2f} USD per hour"]
         parts += [f"{unknown} of them at a price that is not known"] if unknown else []
         parts += [f"{overdue} overdue: delete them"] if overdue else []
-        return ", ".join(parts)
+        return ", ".join([*parts, *left])
 
 
 def look(endpoint_url: str = "", region: str = "") -> Account:
@@ -122,16 +139,30 @@ def _endpoint(session: AwsSession, client: Any, item: Mapping[str, Any], now: da
     pages = client.get_paginator("list_tags").paginate(ResourceArn=item["EndpointArn"])
     tags = [tag for page in pages for tag in page["Tags"]]
     expires = sagemaker.expires_at(tags)
+    ours = sagemaker.is_ours(tags)
+    ends_at, ends_known = _end(session, item["EndpointName"]) if ours else (None, True)
     return RunningEndpoint(
         name=item["EndpointName"],
         status=endpoint["EndpointStatus"],
         instances=", ".join(f"{count} x {kind}" for kind, count in fleet) or "unknown",
         usd_per_hour=0.0 if session.is_loopback else _usd_per_hour(fleet),
         age_hours=round((now - item["CreationTime"]).total_seconds() / 3600, 2),
-        ours=sagemaker.is_ours(tags),
+        ours=ours,
         expires_at=expires,
         overdue=expires is not None and expires < now,
+        ends_at=ends_at,
+        ends_known=ends_known,
     )
+
+
+def _end(session: AwsSession, name: str) -> tuple[datetime | None, bool]:
+    """When a schedule deletes the endpoint, and whether that could be read: looking at the bill needs no such right."""
+    from botocore.exceptions import ClientError
+
+    try:
+        return planned_end(session, name), True
+    except ClientError:
+        return None, False
 
 
 def _fleet(client: Any, endpoint: Mapping[str, Any]) -> list[tuple[str, int]]:

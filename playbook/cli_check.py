@@ -26,7 +26,8 @@ def check_command(
 ) -> None:
     """Check commands, config.pbtxt, serving.properties or a whole folder against one release; runs nothing.
 
-    Exit status: 1 for an error, 0 without one, 2 for input that cannot be used.
+    Exit status: 1 for an error, 0 without one, 2 for input that cannot be used or understood. Lines that are not
+    understood are named on stderr.
     """
     from playbook.check.show import as_json as json_of
     from playbook.check.show import show
@@ -63,15 +64,24 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "list[Fin
         document = read_document(Path(source))
     else:
         document = read_document(_text(source, LARGEST_TEXT), kind_of_name(source))
-    if not _holds_anything(document):
-        typer.echo(f"{source} has no command, configuration or request that the checker knows", err=True)
-    found = check_commands(document, release, gpu, gpus)
+    found = check_commands(_understood(document, source), release, gpu, gpus)
     return found if folder else [finding._replace(file=_name(source)) for finding in found]
 
 
-def _holds_anything(document: "Document") -> bool:
-    parts = (document.invocations, document.configs, document.properties, document.lmi_environment, document.requests)
-    return any(parts)
+def _understood(document: "Document", source: str) -> "Document":
+    """``document``, if there is anything in it to check; what was not read goes to stderr."""
+    lines = ", ".join(f"{one.file}:{one}" if one.file else str(one) for one in document.unread)
+    problems = [f"the system does not open {', '.join(document.unreadable)}"] if document.unreadable else []
+    if not document.is_understood:
+        raise UsageError(
+            f"nothing in {source} is a command, configuration or request that the checker knows",
+            why="; ".join([*problems, f"not read: lines {lines}"] if lines else problems) or "there is nothing in it",
+            fix="give a shell script, a page with commands, config.pbtxt, serving.properties, .env or a JSON request",
+        )
+    problems += [f"not read: lines {lines}"] if lines else []
+    for problem in problems:
+        typer.echo(f"{source}: {problem}", err=True)
+    return document
 
 
 def _name(source: str) -> str:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from playbook.billing import Account, look_at
+from playbook.billing import LOCAL_REGION, Account, look_at
 from playbook.clients.aws import AwsSession, loopback_session, real_session
-from playbook.errors import UsageError
+from playbook.errors import Skipped, UsageError
 from playbook.prices import price
 
 if TYPE_CHECKING:
@@ -15,6 +15,59 @@ if TYPE_CHECKING:
 
 CLOUD_FOLDER = "cloud"
 BUCKET = "playbook-models"
+EXAMPLE_BUCKET = "your-bucket"
+EXAMPLE_ACCOUNT = "123456789012"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where an endpoint is made, known before anything is opened; ``missing``: what stands for a name of yours."""
+
+    region: str
+    bucket: str
+    role_arn: str
+    scheduler_role_arn: str
+    missing: tuple[str, ...] = ()
+
+    @property
+    def account_id(self) -> str:
+        return self.role_arn.split(":")[4]
+
+    def endpoint_arn(self, name: str) -> str:
+        return f"arn:aws:sagemaker:{self.region}:{self.account_id}:endpoint/{name}"
+
+
+def places(
+    workspace: "Workspace", *, region: str = "", role_arn: str = "", bucket: str = "", scheduler_role_arn: str = ""
+) -> Places:
+    """The places of the profile's cloud; opens nothing. On a real account an example stands for what is not given.
+
+    ``region``: empty means the configured one, without one us-east-1.
+    """
+    if _is_local(workspace):
+        from playbook.lanes.embedded.aws.server import LocalCloud
+
+        return Places(LocalCloud.region, BUCKET, LocalCloud.role_arn, LocalCloud.scheduler_role_arn)
+    given = {"role_arn": role_arn, "bucket": bucket, "scheduler_role_arn": scheduler_role_arn}
+    example = f"arn:aws:iam::{EXAMPLE_ACCOUNT}:role"
+    return Places(
+        region or configured_region(),
+        bucket or EXAMPLE_BUCKET,
+        role_arn or f"{example}/sagemaker-execution",
+        scheduler_role_arn or f"{example}/scheduler-execution",
+        tuple(name for name, value in given.items() if not value),
+    )
+
+
+def _is_local(workspace: "Workspace") -> bool:
+    return workspace.profile.lane == "embedded"
+
+
+def configured_region() -> str:
+    """boto3's own region, from the environment or ``~/.aws``; asks no service."""
+    from botocore.session import Session
+
+    return Session().get_config_variable("region") or LOCAL_REGION
 
 
 @dataclass(frozen=True)
@@ -22,14 +75,21 @@ class Cloud:
     """Where endpoints are made. ``price``: what was confirmed, in words; ``session.boto`` serves other SDKs, too."""
 
     session: AwsSession
-    role_arn: str
-    bucket: str
+    places: Places
     price: str
     stop: Callable[[], object]
 
     @property
     def region(self) -> str:
         return self.session.region
+
+    @property
+    def bucket(self) -> str:
+        return self.places.bucket
+
+    @property
+    def role_arn(self) -> str:
+        return self.places.role_arn
 
     def client(self, service: str, config: Any = None) -> Any:
         """A boto3 client of this cloud."""
@@ -42,40 +102,38 @@ class Cloud:
 
 def open_cloud(
     workspace: "Workspace",
+    where: Places | None = None,
     *,
     instance_type: str = "ml.p5.48xlarge",
     instance_count: int = 1,
-    region: str = "",
-    role_arn: str = "",
-    bucket: str = "",
     max_usd_per_hour: float = 0.0,
     usd_per_hour: float = 0.0,
 ) -> Cloud:
     """The profile's cloud; nothing in it costs anything yet.
 
-    On a real account ``max_usd_per_hour`` must cover the instances, or :class:`UsageError` says what they cost;
-    ``usd_per_hour`` is your own price of one instance, instead of the dated one that ships. ``role_arn`` and
-    ``bucket`` must exist there.
+    On a real account ``max_usd_per_hour`` must cover the instances, or :class:`Skipped` says what they cost;
+    ``usd_per_hour`` is your own price of one instance, instead of the dated one that ships. The roles and the bucket
+    of ``where`` must exist there.
     """
-    if workspace.profile.lane == "embedded":
-        return _local_cloud(workspace)
+    where = where or places(workspace)
+    if _is_local(workspace):
+        return _local_cloud(workspace, where)
     each, note = _instance_price(instance_type, usd_per_hour)
     total = each * instance_count
     bill = f"{instance_count} x {instance_type} = {total:.2f} USD per hour ({note})"
     if total > max_usd_per_hour:
-        raise UsageError(
-            f"this would cost {bill}",
+        raise Skipped(
+            f"an endpoint would cost {bill}",
             why=f"max_usd_per_hour is {max_usd_per_hour:g}: nothing has been created",
             fix=f"set max_usd_per_hour to {total:.2f} or more if you want that, or run profile local for nothing",
         )
-    missing = [name for name, value in (("role_arn", role_arn), ("bucket", bucket)) if not value]
-    if missing:
+    if where.missing:
         raise UsageError(
-            f"a real account needs {' and '.join(missing)}",
-            why="SageMaker reads the model from your bucket, under your role",
-            fix="create them first (the chapter shows the role's policy) and pass their names",
+            f"a real account needs {' and '.join(where.missing)}",
+            why="SageMaker reads the model from your bucket under your role, and a scheduler's role ends the endpoint",
+            fix="create them first (the chapter shows the roles' policies) and pass their names",
         )
-    return Cloud(real_session(region), role_arn, bucket, bill, stop=lambda: None)
+    return Cloud(real_session(where.region), where, bill, stop=lambda: None)
 
 
 def _instance_price(instance_type: str, usd_per_hour: float) -> tuple[float, str]:
@@ -85,15 +143,15 @@ def _instance_price(instance_type: str, usd_per_hour: float) -> tuple[float, str
     return known.usd_per_hour, f"{known.region}, {known.date}, {known.note}"
 
 
-def _local_cloud(workspace: "Workspace") -> Cloud:
+def _local_cloud(workspace: "Workspace", where: Places) -> Cloud:
     from playbook.lanes.embedded.aws.server import LocalCloud
 
     local = LocalCloud(workspace.folder(CLOUD_FOLDER))
     local.start()
     try:
         session = loopback_session(local.endpoint_url, local.region)
-        session.client("s3").create_bucket(Bucket=BUCKET)
+        session.client("s3").create_bucket(Bucket=where.bucket)
     except BaseException:
         local.stop()
         raise
-    return Cloud(session, local.role_arn, BUCKET, "nothing, this cloud is on this machine", stop=local.stop)
+    return Cloud(session, where, "nothing, this cloud is on this machine", stop=local.stop)

@@ -1,7 +1,35 @@
-"""What a chapter may see of an engine of the embedded lane: its compiled graph, its logits, its time by operation."""
+"""What a chapter may see of an engine: the embedded lane's graph, logits and times, TensorRT-LLM's folder and log,
+and the kernels of its steps.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from playbook.lanes.embedded.build import describe_compiled
 from playbook.lanes.embedded.logits import EngineLogits
+from playbook.lanes.embedded.operation_groups import group_operations
 from playbook.lanes.embedded.profiling import profile_engine
+from playbook.lanes.tensorrt_llm.anatomy import describe_built
+from playbook.stages import require
 
-__all__ = ["EngineLogits", "describe_compiled", "profile_engine"]
+if TYPE_CHECKING:
+    from playbook.measure.kernels import StepTables
+    from playbook.stages import Workspace
+
+__all__ = [
+    "EngineLogits",
+    "describe_built",
+    "describe_compiled",
+    "group_operations",
+    "profile_engine",
+    "step_tables",
+]
+
+
+def step_tables(workspace: "Workspace") -> "StepTables":
+    """Where the time of the workspace's engines goes, kernel by kernel, measured now as the profile's lane can."""
+    lane = import_module(f"playbook.lanes.{workspace.profile.lane}.profiling")
+    tables: StepTables = lane.step_tables(
+        lambda name: require(workspace, name).path, profile=workspace.profile, root=workspace.root
+    )
+    return tables

@@ -56,7 +56,7 @@ class LicenceFee(Dated):
 
     item: str
     option: str
-    usd_per_gpu_hour: float = Field(gt=0)
+    usd_per_gpu_year: float = Field(gt=0)
 
 
 class PriceList(BaseModel):
@@ -92,7 +92,7 @@ def price(instance: str, option: str = ON_DEMAND) -> Price:
 
 
 def licence_fee(item: str = "NVIDIA AI Enterprise") -> LicenceFee:
-    """The fee per GPU and hour of ``item``; :class:`UsageError` if unknown."""
+    """The fee per GPU and year of ``item``; :class:`UsageError` if unknown."""
     return _known(
         price_list().licences,
         item,

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from playbook.lanes.embedded.engine import Engine
     from playbook.lanes.embedded.triton.server import TritonServer
     from playbook.lanes.tensorrt_llm import TritonRanks
+    from playbook.lanes.tensorrt_llm.scores import Scores
+    from playbook.measure.steps import StepRecord
 
 MADE_IN = {
     "model": "chapter 01 (playbook run 01)",
@@ -27,6 +29,7 @@ MADE_IN = {
     "repository": "chapter 05 (playbook run 05)",
 }
 
+GREEDY: Mapping[str, float] = {}
 OUTLIER_CHANNELS = (3, 64, 128, 200)
 
 
@@ -193,15 +196,69 @@ def open_engine(engine: Artifact, *, batching: Literal["inflight", "static"] = "
     return Engine(engine.path, batching=batching, record_steps=True)
 
 
-def generate(workspace: Workspace, engine: Artifact, prompts: Sequence[str], *, max_new_tokens: int) -> list[str]:
-    """Answer ``prompts`` (text in chat format, special tokens included) greedily, up to the end token."""
+def generate(
+    workspace: Workspace,
+    engine: Artifact,
+    prompts: Sequence[str],
+    *,
+    max_new_tokens: int,
+    sampling: Mapping[str, float] = GREEDY,
+) -> list[str]:
+    """Answer ``prompts`` (text in chat format, special tokens included), up to the end token.
+
+    ``sampling`` may hold ``temperature``, ``top_k``, ``top_p`` and ``seed``; without it decoding is greedy. A prompt
+    that is longer than the engine takes is refused with an :class:`EngineError`.
+    """
     if workspace.profile.lane == "embedded":
         from playbook.lanes.embedded.generate import generate_text
 
-        return generate_text(engine.path, prompts, max_new_tokens)
+        return generate_text(engine.path, prompts, max_new_tokens, sampling)
     from playbook.lanes import tensorrt_llm
 
-    return tensorrt_llm.generate(workspace.profile, engine.path, prompts, max_new_tokens, root=workspace.root)
+    return tensorrt_llm.generate(
+        workspace.profile, engine.path, prompts, max_new_tokens, root=workspace.root, sampling=sampling
+    )
+
+
+def stream(workspace: Workspace, engine: Artifact, prompt: str, *, max_new_tokens: int) -> list[str]:
+    """Answer one prompt greedily, and return the pieces of text in the order in which they came."""
+    if workspace.profile.lane == "embedded":
+        from playbook.lanes.embedded.generate import stream_text
+
+        return stream_text(engine.path, prompt, max_new_tokens)
+    from playbook.lanes import tensorrt_llm
+
+    return tensorrt_llm.stream(workspace.profile, engine.path, prompt, max_new_tokens, root=workspace.root)
+
+
+def compare_batching(
+    workspace: Workspace, engine: Artifact, prompt: str, lengths: Sequence[int], *, slots: int
+) -> dict[str, list[StepRecord]]:
+    """The engine's steps under "static" and "inflight" batching, with ``slots`` requests at a time.
+
+    One request of ``prompt`` per entry of ``lengths``, each answered with exactly that many tokens.
+    """
+    if workspace.profile.lane == "embedded":
+        from playbook.lanes.embedded.generate import step_records
+
+        narrow = build(workspace, require(workspace, "checkpoint"), name=f"engine-batch{slots}", max_batch_size=slots)
+        return {policy: step_records(narrow.path, prompt, lengths, policy) for policy in ("static", "inflight")}
+    from playbook.lanes import tensorrt_llm
+
+    return tensorrt_llm.step_records(workspace.profile, engine.path, prompt, lengths, slots, root=workspace.root)
+
+
+def summarize(workspace: Workspace, engine: Artifact) -> Scores:
+    """Score the engine's summaries of news articles with ROUGE, by the release's own summarize.py."""
+    if workspace.profile.lane == "embedded":
+        raise UsageError(
+            "the embedded lane has no summarize.py",
+            why="its model is too small to summarize; its logits can be compared instead",
+            fix="use playbook.quality on playbook.engines.EngineLogits",
+        )
+    from playbook.lanes import tensorrt_llm
+
+    return tensorrt_llm.summarize(workspace.profile, engine.path, root=workspace.root)
 
 
 def write_repository(workspace: Workspace, engine: Artifact, *, name: str = "repository", **options: Any) -> Artifact:

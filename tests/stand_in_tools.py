@@ -7,13 +7,15 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from string import Template
 
 from sparse_models import rank_tensors, write_sparse
+from stand_in_inference import answer_of, print_build_total, print_rank_build, print_streamed, summarize
 from stand_in_metrics import metrics_server
-from stand_ins import Machine, fail
+from stand_ins import PLACE, Machine, fail
 
 from playbook.errors import ServerError
 from playbook.lanes.embedded.triton.repository import CONDUCT_FILE, MODELS, release_templates
@@ -22,6 +24,7 @@ from playbook.lanes.embedded.triton.templates import render_templates
 from playbook.models import ModelShape, model_shapes
 from playbook.processes import free_port
 from playbook.releases import Release
+from playbook.tiny import MODEL_DIR
 
 SERVED_MODELS = ("preprocessing", "postprocessing", "tensorrt_llm_bls")
 Work = Callable[[Machine, Release, argparse.Namespace], int]
@@ -114,9 +117,18 @@ def build(machine: Machine, release: Release, given: argparse.Namespace) -> int:
     }
     (out / "config.json").write_text(json.dumps(config, indent=4), encoding="utf-8")
     for rank in range(world_size):
-        (out / f"rank{rank}.engine").write_bytes(b"ftrt" + bytes(1000))
-        print(f"[TRT-LLM] [I] Serializing engine to {out}/rank{rank}.engine...")
+        size = (checkpoint / f"rank{rank}.safetensors").stat().st_size  # an engine holds its rank's weights
+        write_engine(out / f"rank{rank}.engine", size)
+        print_rank_build(rank, out, size)
+    print_build_total()
     return 0
+
+
+def write_engine(path: Path, size: int) -> None:
+    """A file of ``size`` bytes with a hole in place of the program."""
+    with path.open("wb") as file:
+        file.write(b"ftrt")
+        file.truncate(size)
 
 
 def ranks_fit(engine: Path, ranks: int) -> bool:
@@ -134,10 +146,12 @@ def run(machine: Machine, release: Release, given: argparse.Namespace) -> int:
     if not (Path(given.tokenizer_dir) / "tokenizer.json").is_file():
         print(f"OSError: Can't load tokenizer for '{given.tokenizer_dir}'")
         return 1
-    answers = machine.answers()
     for number, prompt in enumerate(given.input_text):
+        answer = answer_of(machine, given, prompt)
+        if given.streaming:
+            print_streamed(number, prompt, answer, given.streaming_interval)
+            continue
         print(f'Input [Text {number}]: "{prompt}"')
-        answer = answers.get(prompt, "un, deux,\ntrois")
         print(f'Output [Text {number} Beam 0]: "{answer}<|eot_id|>"')
     return 0
 
@@ -250,11 +264,28 @@ def start(server: TritonServer, attempts: int = 3) -> None:
                 raise
 
 
+def reference_run(machine: Machine, words: list[str]) -> int:
+    """The course's own script, really run: only the model is the tiny one on the CPU, for 70B over eight GPUs."""
+    script, job, result = (Path(word) for word in words)
+    machine.note(script.name, words[1:], place=os.environ.get(PLACE, "host"))
+    if machine.failure().get("tool") == script.name:
+        return fail(machine.failure())
+    asked = json.loads(job.read_text(encoding="utf-8"))
+    if asked["device_map"] != "auto" or not (Path(asked["model"]) / "model.safetensors.index.json").is_file():
+        print(f"RuntimeError: {asked['model']} does not fit into one GPU")
+        return 1
+    tiny = machine.folder / "reference-job.json"
+    tiny.write_text(json.dumps(asked | {"model": str(MODEL_DIR), "device_map": None}), encoding="utf-8")
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.call([sys.executable, str(script), str(tiny), str(result)], env=one_thread)
+
+
 WORK: dict[str, Work] = {
     "quantize.py": quantize,
     "convert_checkpoint.py": convert,
     "trtllm-build": build,
     "run.py": run,
+    "summarize.py": summarize,
     "fill_template.py": fill_template,
     "launch_triton_server.py": launch,
 }

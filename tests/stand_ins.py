@@ -9,6 +9,7 @@ the package inside functions.
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,8 +27,12 @@ Facts = Mapping[str, Any]
 
 HOST_PROGRAMS = ("docker", "git", "nvidia-smi")
 CONTAINER_PROGRAMS = ("python3", "mpirun", "cp", "trtllm-build", "nvidia-smi", "hf", "huggingface-cli")
+PROFILERS = ("nsys",)  # an image may lack it: delete it from Machine.container
 PLACE = "STAND_IN_MACHINE"
 GPU_COUNT, GPU_NAME, DRIVER = 8, "NVIDIA H100 80GB HBM3", "550.163.01"  # of a p5.48xlarge
+
+OTHER_PACKAGES = {"torch": "2.9.1", "accelerate": "1.7.0", "transformers": "4.57.3"}
+"""requirements.txt of TensorRT-LLM asks for all three; the versions are one release's and stand for any."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Machine:
         """Write the programs; ``native``: those of the container are on the host, too."""
         for folder, names in (
             (self.programs, HOST_PROGRAMS + (CONTAINER_PROGRAMS if native else ())),
-            (self.container, CONTAINER_PROGRAMS),
+            (self.container, CONTAINER_PROGRAMS + PROFILERS),
         ):
             folder.mkdir(parents=True, exist_ok=True)
             for name in names:
@@ -102,6 +107,7 @@ def facts_of(release_name: str) -> Facts:
     assert templates is not None
     return {
         "images": [release.image, release.server_image],
+        "packages": {"tensorrt_llm": release.container_version, **OTHER_PACKAGES},
         "checkouts": {name: [at.url, at.tag] for name, at in release.checkouts.items()},
         "tools": {
             name: {"inside": tool.container_path, "repo": tool.repo, "path": tool.repo_path}
@@ -126,6 +132,10 @@ sys.exit(stand_ins.main({name!r}, stand_ins.Machine(stand_ins.Path({str(machine.
 
 def main(name: str, machine: Machine, words: list[str]) -> int:
     """Run the stand-in ``name``; its exit status."""
+    if name in PROFILERS:
+        from stand_in_nsys import nsys
+
+        return nsys(machine, words)
     special = {
         "docker": docker,
         "git": git,
@@ -194,17 +204,48 @@ def git(machine: Machine, words: list[str]) -> int:
 
 
 def python3(machine: Machine, words: list[str]) -> int:
-    """The container's Python: the release's scripts at their places, in the container or in a mounted clone."""
+    """The container's Python: the release's scripts at their places, in the container or in a mounted clone.
+
+    ``-c`` runs really, with the packages that the container has, as far as their names and versions go.
+    """
     if words[0] == "-c":
         machine.note("python3", words)
-        return 0
+        return subprocess.call([sys.executable, "-S", *words], env={**os.environ, "PYTHONPATH": str(packages(machine))})
+    if words[:2] == ["-m", "pip"] or Path(words[0]).name == "executor_steps.py":
+        import stand_in_inference
+
+        machine.note("python3", words)
+        return stand_in_inference.python3(machine, words)
     by_path = {tool["inside"]: name for name, tool in machine.facts()["tools"].items() if tool["inside"]}
     path = Path(words[0])
+    if path.name == "reference_run.py":
+        from stand_in_tools import reference_run
+
+        return reference_run(machine, words)
     name = by_path.get(words[0]) or (path.name if path.is_file() else None)
     if name is None:
         print(f"python3: can't open file '{path}': [Errno 2] No such file or directory", file=sys.stderr)
         return 2
     return run_tool(machine, name, words[1:])
+
+
+def packages(machine: Machine) -> Path:
+    """What `import` and `importlib.metadata` find of the container's packages."""
+    folder = machine.folder / "packages"
+    versions = machine.facts()["packages"]
+    lacking = machine.failure().get("without", [])
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, version in versions.items():
+        if name in lacking:
+            continue
+        (folder / f"{name}-{version}.dist-info").mkdir(parents=True)
+        (folder / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+        (folder / f"{name}.py").write_text(f"__version__ = {version!r}\n")
+    gpus = 0 if "cuda" in lacking else GPU_COUNT
+    with (folder / "torch.py").open("a") as torch:
+        torch.write(f"class cuda:\n    device_count = staticmethod(lambda: {gpus})\n")
+        torch.write(f"    is_available = staticmethod(lambda: {gpus > 0})\n")
+    return folder
 
 
 def mpirun(machine: Machine, words: list[str]) -> int:
@@ -259,9 +300,9 @@ def run_tool(machine: Machine, name: str, words: list[str]) -> int:
                 Path(folder).mkdir(parents=True, exist_ok=True)
                 (Path(folder) / "half").write_bytes(b"written")
         return fail(failure)
-    print(f"[TensorRT-LLM] TensorRT-LLM version: {release.name}")
     if name in ("hf", "huggingface-cli"):
         return download(machine, words)
+    print(f"[TensorRT-LLM] TensorRT-LLM version: {release.container_version}")
     from stand_in_tools import WORK
 
     return WORK[name](machine, release, given) if name in WORK else 0
@@ -279,6 +320,7 @@ def download(machine: Machine, words: list[str]) -> int:
     for path in (machine.folder / "hub").iterdir():
         if not (given.local_dir / path.name).exists():
             os.link(path, given.local_dir / path.name)
+    print(given.local_dir)
     return 0
 
 

@@ -104,11 +104,15 @@ def test_the_command_s_table_names_the_endpoint_and_its_end(cloud: Cloud) -> Non
     client.create_model(**requests.create_model(spec))
     client.create_endpoint_config(**requests.create_endpoint_config(spec))
     client.create_endpoint(**requests.create_endpoint(spec))
+    assert "1 of the playbook's without a schedule: nothing will delete it" in cloud.bill().summary
+    sagemaker.plan_end(cloud.session, requests.create_schedule(spec, cloud.places.scheduler_role_arn))
     try:
         shown = CliRunner().invoke(app, ["cost", "--endpoint-url", cloud.session.endpoint_url], env={"COLUMNS": "200"})
         assert "1 endpoint on this machine, nothing bills" in shown.output
         for part in ("table", "1 x ml.p5.48xlarge", "playbook", f"{soon:%Y-%m-%d %H:%M} UTC"):
             assert part in shown.output
+        (planned,) = cloud.bill().endpoints
+        assert planned.ends_at == soon.replace(microsecond=0) and not planned.endless
         (late,) = cloud.bill(now=soon + timedelta(seconds=2)).endpoints
         (early,) = cloud.bill(now=soon - timedelta(seconds=2)).endpoints
         assert late.overdue and "OVERDUE" in late.row()["lives until"] and not early.overdue
@@ -171,8 +175,28 @@ def variant(kind: str = "ml.p5.48xlarge", count: int = 1, name: str = "AllTraffi
     return {"VariantName": name, "InstanceType": kind, "InitialInstanceCount": count}
 
 
-def found(endpoints: dict[str, Any], *, local: bool = False) -> list[RunningEndpoint]:
-    boto = SimpleNamespace(client=lambda *_, **__: Service(endpoints))
+class NotFound(ClientError):
+    """As boto3 makes it for one client."""
+
+
+class Scheduler:
+    """A scheduler client that answers get_schedule with this error."""
+
+    exceptions = SimpleNamespace(ResourceNotFoundException=NotFound)
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+
+    def get_schedule(self, Name: str) -> dict[str, Any]:  # noqa: N803
+        kind = NotFound if self._code == "ResourceNotFoundException" else ClientError
+        raise kind({"Error": {"Code": self._code, "Message": Name}}, "GetSchedule")
+
+
+def found(
+    endpoints: dict[str, Any], *, local: bool = False, code: str = "ResourceNotFoundException"
+) -> list[RunningEndpoint]:
+    clients = {"sagemaker": Service(endpoints), "scheduler": Scheduler(code)}
+    boto = SimpleNamespace(client=lambda name, *_, **__: clients[name])
     return running_endpoints(AwsSession(boto, "us-east-1", "http://127.0.0.1:1" if local else ""), now=NOW)
 
 
@@ -217,3 +241,15 @@ def test_an_overdue_endpoint_is_called_so() -> None:
     (one,) = found({"a": ([variant()], tags, {})})
     assert one.ours and one.overdue
     assert "1 overdue" in Account("real account", local=False, endpoints=(one,)).summary
+
+
+@pytest.mark.parametrize(
+    ("code", "shown", "said"),
+    [("ResourceNotFoundException", "never", True), ("AccessDeniedException", "not readable", False)],
+)
+def test_an_endpoint_that_nothing_deletes_is_called_so_and_a_missing_right_is_no_answer(
+    code: str, shown: str, said: bool
+) -> None:
+    (one,) = found({"a": ([variant()], [{"Key": "playbook", "Value": "llama3-fp8"}], {})}, code=code)
+    assert one.row()["deleted by schedule"] == shown and one.ends_known == said
+    assert ("nothing will delete it" in Account("real account", local=False, endpoints=(one,)).summary) == said

@@ -20,7 +20,7 @@ from playbook.choices.leftovers import Leftover
 from playbook.choices.options import OPTIONS_FILE, Cell, OptionsFile, sources
 from playbook.choices.tables import commands, markdown_table
 from playbook.errors import ForeignArtifact, PlaybookError, UsageError
-from playbook.measure.results import Load, RequestRecord, write_results
+from playbook.measure.results import Load, RequestRecord, new_run, write_results
 from playbook.processes import start_guarded
 from playbook.profile import load_profile
 from playbook.stages import Workspace
@@ -68,7 +68,8 @@ def test_compare_shows_the_topics_asked_for() -> None:
     assert len(rows) == len(choices.options()) and list(rows[0]) == ["option", "billing unit", "bills when idle"]
     assert len(choices.compare()[0]) == 11
     assert choices.compare("choose")[0]["choose it when"].endswith("°"), "judgements are marked"
-    assert re.fullmatch(r"\[.+\]\(https://.+\)", rows[0]["billing unit"]), "facts link to their sources"
+    number, url = re.fullmatch(r".+ \[\[(\d+)\]\]\((https://.+)\)", rows[0]["billing unit"]).groups()  # type: ignore[union-attr]
+    assert list(sources().values())[int(number) - 1].url == url, "facts carry the number of their source"
     with pytest.raises(UsageError, match="no topic colour"):
         choices.compare("colour")
 
@@ -160,18 +161,41 @@ def test_impossible_inputs_are_refused(arguments: tuple[float, ...]) -> None:
 
 
 def test_published_throughput_is_replicas_times_one() -> None:
-    published = choices.published_throughput("p5.48xlarge")
-    assert published.tokens_per_s == 4 * 4205 and published.source.startswith("https://github.com/NVIDIA/")
-    with pytest.raises(UsageError, match="no published throughput is known for g6"):
-        choices.published_throughput("g6.xlarge")
+    published = choices.published_throughputs()[0]
+    assert (published.instance, published.tokens_per_s) == ("p5.48xlarge", 4 * 4205)
+    assert published.source.startswith("https://github.com/NVIDIA/")
 
 
-def test_the_best_run_of_chapter_08_is_found(tmp_path: Path) -> None:
+def test_the_most_trustworthy_rate_comes_first_and_each_says_what_it_is() -> None:
+    published = {"published, latency not looked at": 16820.0}
+    assert choices.known_rates("p5.48xlarge") == published
+    planned = choices.known_rates("p5.48xlarge", planned=12204.0)
+    assert list(planned.items()) == [("planned, keeps the promise", 12204.0), *published.items()]
+    assert next(iter(choices.known_rates("g6.xlarge", measured=5.0, planned=4.0).items())) == ("measured by you", 5.0)
+    with pytest.raises(UsageError, match="no throughput is known for g6"):
+        choices.known_rates("g6.xlarge")
+
+
+def test_the_newest_results_of_chapter_08_are_found_where_it_writes_them(tmp_path: Path) -> None:
     space = Workspace(tmp_path, load_profile("local"))
     assert choices.measured_tokens_per_s(space) == 0.0
-    runs = {"c1": [answered("c1", 1, seconds=1.0, tokens=10)], "c2": [answered("c2", 2, seconds=0.5, tokens=10)] * 2}
-    write_results(runs, space.folder("benchmark") / "results.jsonl")
+    for seconds in (0.1, 0.5):  # the second is newer and slower
+        runs = {"c1": [answered("c1", 1, seconds=1.0, tokens=10)]}
+        runs["c2"] = [answered("c2", 2, seconds=seconds, tokens=10)] * 2
+        write_results(runs, new_run(space.folder("benchmark")) / "results.jsonl")
     assert choices.measured_tokens_per_s(space) == pytest.approx(40.0)
+
+
+def test_chapter_08_writes_where_chapter_10_looks() -> None:
+    source = (Path(__file__).parents[1] / "notebooks" / "08-benchmark.ipynb").read_text(encoding="utf-8")
+    assert 'load.new_run(lab.workspace.folder(\\"benchmark\\"))' in source
+    assert 'out / \\"results.jsonl\\"' in source
+
+
+@pytest.mark.parametrize("name", ["bedrock-quotas", "nim-licensing"])
+def test_a_source_is_the_service_s_own_page(name: str) -> None:
+    own = {"bedrock-quotas": "https://docs.aws.amazon.com/bedrock/", "nim-licensing": "https://docs.nvidia.com/"}
+    assert sources()[name].url.startswith(own[name])
 
 
 def answered(run: str, concurrency: int, *, seconds: float, tokens: int) -> RequestRecord:

@@ -156,11 +156,9 @@ def test_retry_after_is_waited_for_and_jitter_comes_on_top(pauses):
 
 def test_a_retry_after_beyond_the_deadline_ends_the_request_at_once(pauses):
     script = Script([Overloaded("busy", retry_after_s=3600.0)])
-    started = time.monotonic()
     with pytest.raises(DeadlineExceeded, match="no time for another attempt") as caught:
-        Client(script).generate(request(deadline_s=5))
+        Client(script).generate(request(deadline_s=60))
     assert "busy" in caught.value.why
-    assert time.monotonic() - started < 1
     assert pauses == []
 
 
@@ -190,9 +188,9 @@ def test_an_attempt_gets_no_more_time_than_the_deadline_leaves():
 
 
 def test_a_stream_that_drips_past_the_deadline_is_ended():
-    script = Script(["a", lambda: time.sleep(0.2), "b", "c"])
+    script = Script(["a", lambda: time.sleep(1.5), "b", "c"])
     with pytest.raises(DeadlineExceeded) as caught:
-        Client(script).generate(request(deadline_s=0.1))
+        Client(script).generate(request(deadline_s=1))
     assert caught.value.pieces == ("a",)
     assert script.closed_early == 1
 
@@ -333,14 +331,12 @@ def test_a_request_on_the_way_is_not_sent_a_second_time():
 
 
 def test_cancel_ends_a_pause():
-    script = Script([Overloaded("busy", retry_after_s=20.0)])
+    script = Script([Overloaded("busy", retry_after_s=3600.0)])
     client = Client(script)
-    asked = request()
+    asked = request(deadline_s=1e6)
     threading.Timer(0.1, client.cancel, [asked.request_id]).start()
-    started = time.monotonic()
     with pytest.raises(Cancelled):
         client.generate(asked)
-    assert time.monotonic() - started < 5
     assert not client.cancel(asked.request_id)
 
 

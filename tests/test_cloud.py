@@ -8,13 +8,17 @@ import pytest
 from playbook import cloud
 from playbook.clients.aws import AwsSession
 from playbook.clients.security import is_loopback
-from playbook.cloud import open_cloud
-from playbook.errors import UsageError
+from playbook.cloud import open_cloud, places
+from playbook.errors import Skipped, UsageError
 from playbook.prices import price
 from playbook.profile import load_profile
 from playbook.stages import Workspace
 
-PLACES = {"role_arn": "arn:aws:iam::123456789012:role/x", "bucket": "models"}
+NAMES = {
+    "role_arn": "arn:aws:iam::210987654321:role/x",
+    "bucket": "models",
+    "scheduler_role_arn": "arn:aws:iam::210987654321:role/y",
+}
 
 
 @pytest.fixture
@@ -47,8 +51,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_nothing_is_opened_below_its_price(
     p5: Workspace, opened: list[str], options: dict[str, Any], total: float
 ) -> None:
-    with pytest.raises(UsageError, match=f"would cost .* = {total:.2f} USD per hour") as refused:
-        open_cloud(p5, **PLACES, **options)
+    with pytest.raises(Skipped, match=f"would cost .* = {total:.2f} USD per hour") as refused:
+        open_cloud(p5, places(p5, **NAMES), **options)
     assert (
         f"set max_usd_per_hour to {total:.2f}" in refused.value.fix and "nothing has been created" in refused.value.why
     )
@@ -56,22 +60,40 @@ def test_nothing_is_opened_below_its_price(
 
 
 def test_a_confirmed_price_opens_the_account(p5: Workspace, opened: list[str]) -> None:
-    found = open_cloud(p5, **PLACES, region="us-west-2", max_usd_per_hour=64.0)
+    found = open_cloud(p5, places(p5, **NAMES, region="us-west-2"), max_usd_per_hour=64.0)
     assert opened == ["us-west-2"] and "63.30 USD per hour" in found.price and "2026" in found.price
-    assert open_cloud(p5, **PLACES, usd_per_hour=1.0, max_usd_per_hour=1.0).price.endswith("(your own price)")
+    assert open_cloud(p5, places(p5, **NAMES), usd_per_hour=1.0, max_usd_per_hour=1.0).price.endswith(
+        "(your own price)"
+    )
 
 
 def test_an_instance_without_a_known_price_needs_yours(p5: Workspace, opened: list[str]) -> None:
     with pytest.raises(UsageError, match=r"no price is known for ml\.g5"):
-        open_cloud(p5, **PLACES, instance_type="ml.g5.xlarge", max_usd_per_hour=1000.0)
-    open_cloud(p5, **PLACES, instance_type="ml.g5.xlarge", usd_per_hour=2.0, max_usd_per_hour=2.0)
+        open_cloud(p5, places(p5, **NAMES), instance_type="ml.g5.xlarge", max_usd_per_hour=1000.0)
+    open_cloud(p5, places(p5, **NAMES), instance_type="ml.g5.xlarge", usd_per_hour=2.0, max_usd_per_hour=2.0)
 
 
-@pytest.mark.parametrize("missing", ["role_arn", "bucket"])
-def test_a_real_account_needs_role_and_bucket(p5: Workspace, opened: list[str], missing: str) -> None:
+@pytest.mark.parametrize("missing", list(NAMES))
+def test_a_real_account_needs_roles_and_bucket(p5: Workspace, opened: list[str], missing: str) -> None:
     with pytest.raises(UsageError, match=f"a real account needs {missing}"):
-        open_cloud(p5, **{**PLACES, missing: ""}, max_usd_per_hour=100.0)
+        open_cloud(p5, places(p5, **{**NAMES, missing: ""}), max_usd_per_hour=100.0)
     assert opened == []
+
+
+def test_requests_can_be_written_before_an_account_is_opened(p5: Workspace, opened: list[str]) -> None:
+    example = places(p5, region="eu-west-1")
+    assert example.missing == tuple(NAMES) and example.bucket == "your-bucket" and opened == []
+    assert example.endpoint_arn("a") == "arn:aws:sagemaker:eu-west-1:123456789012:endpoint/a"
+    assert places(p5, **NAMES).missing == () and places(p5, **NAMES).account_id == "210987654321"
+
+
+def test_the_region_is_the_configured_one(p5: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    assert places(p5).region == "us-east-1"
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "ap-south-1")
+    assert places(p5).region == "ap-south-1"
 
 
 def test_the_embedded_lane_s_cloud_is_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

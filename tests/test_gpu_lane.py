@@ -25,7 +25,7 @@ from playbook.lanes.tensorrt_llm.execute import execute, execute_all
 from playbook.lanes.tensorrt_llm.failures import FINDINGS, diagnose
 from playbook.models import model_shape
 from playbook.profile import Profile, load_profile
-from playbook.recipes import Command, Paths
+from playbook.recipes import Command, Paths, commands
 from playbook.releases import load_release
 from playbook.tiny import MODEL_DIR
 
@@ -80,7 +80,7 @@ def checkpoint_folder(root: Path) -> Path:
 def engine_folder(root: Path) -> Path:
     write_70b(folder(root, "model"))
     engine = folder(root, "engine")
-    config = {"pretrained_config": {"mapping": {"world_size": 8}}}
+    config = {"pretrained_config": {"mapping": {"world_size": 8}}, "build_config": {"max_input_len": 2048}}
     (engine / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return engine
 
@@ -294,7 +294,7 @@ def test_a_prompt_that_looks_like_a_flag_is_refused(machine: Machine, profile: P
 def test_a_missing_answer_is_an_error(machine: Machine, profile: Profile, root: Path) -> None:
     install_program(machine.programs, "docker", "print('Output [Text 1 Beam 0]: \"deux\"')")
     with pytest.raises(PlaybookError, match="1 answers to 2 prompts"):
-        tensorrt_llm.generate(profile, root, ["one", "two"], 8, root=root)
+        tensorrt_llm.generate(profile, engine_folder(root), ["one", "two"], 8, root=root)
 
 
 class Hub:
@@ -510,3 +510,17 @@ def test_a_server_that_dies_is_explained(native_server: Path, root: Path) -> Non
     profile = load_profile("p5", "0.12.0").model_copy(update={"runner": "native"})
     with pytest.raises(CommandFailed, match="world-size"):
         tensorrt_llm.serve(profile, root, root=root)
+
+
+def test_the_check_of_the_version_knows_the_containers_build(machine: Machine, profile: Profile) -> None:
+    """24.08 holds 0.12.0.dev2024080600: that passes, and 0.12.0, whose parser is another one, does not."""
+    release = load_release(machine.release)
+    check = commands(profile, release, "install")[-1]
+    facts = json.loads((machine.folder / "facts.json").read_text(encoding="utf-8"))
+    for version, status in ((release.container_version, 0), (f"{release.name}.dev1", 1), ("0.11.0", 1)):
+        facts["packages"]["tensorrt_llm"] = version
+        (machine.folder / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
+        argv = ("docker", "run", "--rm", "--gpus", "all", release.image, *check.argv)
+        assert subprocess.run(argv, capture_output=True, check=False).returncode == status, version
+    known = {"0.12.0": "0.12.0.dev2024080600", "1.2.1": "1.2.1"}
+    assert release.container_version == known[release.name]

@@ -177,6 +177,7 @@ def test_engine_folder_records_its_limits_and_tokenizer(fp8_engine: Path) -> Non
         "tokens_per_block": 32,
         "use_paged_kv_cache": True,
         "enable_block_reuse": True,
+        "tagged_prompts": True,
     }
     assert config["pretrained_config"]["rotary_base"] == 500000.0
     assert config["pretrained_config"]["quantization"] == {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}

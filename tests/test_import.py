@@ -1,7 +1,6 @@
 import ast
 import subprocess
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 
@@ -13,16 +12,10 @@ def python(code: str) -> str:
 
 
 def test_import_is_light() -> None:
-    heavy = "('torch','openvino','transformers','numpy','pandas','matplotlib','pydantic','boto3','papermill')"
-    assert python(f"import sys, playbook; print([m for m in {heavy} if m in sys.modules])").strip() == "[]"
-    empty, full = (min(_timed(code) for _ in range(3)) for code in ("pass", "import playbook"))
-    assert full - empty < 0.3
-
-
-def _timed(code: str) -> float:
-    started = time.perf_counter()
-    python(code)
-    return time.perf_counter() - started
+    """Itself and typing: what is imported costs the same on every machine, what it takes does not."""
+    found = python("import sys; before = set(sys.modules); import playbook; print(*set(sys.modules) - before)").split()
+    assert {name.split(".")[0] for name in found} <= {"playbook", "typing", "_typing", "collections"}
+    assert len([name for name in found if name.startswith("playbook")]) < 5
 
 
 def test_at_most_thirty_names_and_each_loads() -> None:

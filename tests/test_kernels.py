@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from playbook.articles import table
 from playbook.errors import UsageError
 from playbook.measure import kernels
 from playbook.measure.kernel_patterns import NO_MATCH, PATTERNS_PATH, Patterns, classify, patterns
@@ -47,11 +48,38 @@ FUSED_WITH_NORM = {
 def test_a_real_name_gets_its_class_precision_and_fusion(entry: dict[str, str]) -> None:
     assert "seen" in entry or "symbol" in entry
     found = classify(entry["name"])
-    assert (found.kernel_class, found.precision, found.fused) == (
-        entry["class"],
-        entry["precision"],
-        entry.get("fused", ""),
-    )
+    wanted = (entry["class"], entry["precision"], entry.get("of", "operands"), entry.get("fused", ""))
+    assert (found.kernel_class, found.precision, found.precision_of, found.fused) == wanted
+
+
+ARTICLE = {  # row: what its FP8 column and its BF16 column say by their names alone
+    "gemm": ("gemm", "both", "operands", "nothing"),
+    "mmha": ("decode_attention", "decode", "KV cache", "nothing"),
+    "fmha": ("context_attention", "prefill", "nothing", "nothing"),
+    "fmha compiled": ("context_attention", "prefill", "operands", None),
+}
+
+
+@pytest.mark.parametrize(("row", "wanted"), list(zip(table("aws-kernels").records(), ARTICLE.items(), strict=True)))
+def test_every_name_of_the_article_s_table_is_read(row: dict[str, str], wanted: tuple[str, tuple[str, ...]]) -> None:
+    label, (kernel_class, phase, *in_fp8) = wanted
+    assert row["OP/Kernel"].startswith(label)
+    for column, expected in zip(("TensorRT FP8", "TensorRT BF16"), in_fp8, strict=True):
+        if expected is None:
+            assert row[column] == "/"
+            continue
+        assert row[column] in {entry["name"] for entry in NAMES}
+        found = kernels.reading(row[column])
+        assert (found["class"], found["phase"], found["in FP8"]) == (kernel_class, phase, expected)
+
+
+def test_a_name_that_tells_no_type_says_so() -> None:
+    assert kernels.reading("kernel_mha") == {
+        "class": "decode_attention",
+        "phase": "decode",
+        "precision": "the name does not tell",
+        "in FP8": "?",
+    }
 
 
 def test_the_list_of_names_is_long_and_covers_the_classes() -> None:

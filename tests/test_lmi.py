@@ -10,6 +10,8 @@ from typing import get_args
 
 import pytest
 
+from playbook.articles import quote
+from playbook.check import check_commands
 from playbook.errors import NotInRelease, UsageError
 from playbook.profile import Profile, Qformat, changed, load_profile, profile_names
 from playbook.recipes import Command, Paths, lmi, shell
@@ -180,30 +182,69 @@ def test_a_key_that_nobody_reads_is_found_and_a_near_one_named(image: str) -> No
     assert misspelt.fix == "did you mean option.tensor_parallel_degree?"
 
 
-def test_what_became_of_the_article_s_file() -> None:
-    fates = {image: {fate.key: fate.outcome for fate in lmi.fate(image)} for image in (*TOOLKIT, LLMAPI, VLLM)}
-    assert fates[TOOLKIT[0]] == fates[TOOLKIT[1]]
-    assert {key for key, outcome in fates[TOOLKIT[0]].items() if outcome != "works"} == {
-        "option.use_paged_context_fmha"
-    }
-    assert fates[LLMAPI] == {
-        "engine": "stops the start",
-        "option.model_id": "works",
-        "option.tensor_parallel_degree": "works",
-        "option.rolling_batch": "stops the start",
-        "option.max_num_tokens": "works",
-        "option.quantize": "ignored",
-        "option.use_fp8_context_fmha": "stops the start",
-        "option.use_paged_context_fmha": "stops the start",
-    }
-    assert fates[VLLM]["engine"] == fates[VLLM]["option.rolling_batch"] == "stops the start"
-    oldest = {fate.key: fate.outcome for fate in lmi.fate(IMAGE_0_8)}
-    assert {key for key, outcome in oldest.items() if outcome == "undocumented"} == {
-        "option.quantize",
-        "option.use_fp8_context_fmha",
-        "option.use_paged_context_fmha",
-    }
-    assert all(fate.instead and fate.source for fate in lmi.fate(LLMAPI) if fate.outcome != "works")
+ARTICLE = quote("aws-serving-properties").text
+REPAIRED = ARTICLE.replace(" # AWS S3 URI or HF MODEL_ID", "")
+STOPS_0_33 = {"engine", "option.rolling_batch", "option.use_fp8_context_fmha"}
+
+
+def outcomes(text: str, image: str) -> dict[str, str]:
+    return {fate.key: fate.outcome for fate in lmi.fates(text, image)}
+
+
+def keys_that(outcome: str, found: dict[str, str]) -> set[str]:
+    return {key for key, value in found.items() if value == outcome}
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_the_article_s_file_as_it_is_starts_nowhere_its_comment_is_part_of_the_model_s_name(image: str) -> None:
+    assert merge_settings(ARTICLE, {})["option.model_id"].endswith("# AWS S3 URI or HF MODEL_ID")
+    (comment,) = [finding for finding in lmi.check_properties(ARTICLE, image) if finding.kind == "syntax"]
+    assert (comment.severity, comment.key, comment.line) == ("error", "option.model_id", 2)
+    assert not [finding for finding in lmi.check_properties(REPAIRED, image) if finding.kind == "syntax"]
+
+
+def test_what_became_of_the_seven_lines_of_the_article_s_file() -> None:
+    found = {image: outcomes(REPAIRED, image) for image in IMAGES}
+    assert all(len(keys) == 7 for keys in found.values())
+    assert all(keys_that("works", found[image]) == set(found[image]) for image in TOOLKIT)
+    assert keys_that("stops the start", found[LLMAPI]) == STOPS_0_33
+    assert keys_that("ignored", found[LLMAPI]) == {"option.quantize"}
+    assert keys_that("stops the start", found[VLLM]) == {"engine", "option.rolling_batch"}
+    assert keys_that("undocumented", found[IMAGE_0_8]) == {"option.quantize", "option.use_fp8_context_fmha"}
+    assert all(fate.instead and fate.source for fate in lmi.fates(REPAIRED, LLMAPI) if fate.outcome != "works")
+
+
+def test_the_article_s_lines_are_found_as_variables_too() -> None:
+    variables = "OPTION_QUANTIZE=fp8\nOPTION_ROLLING_BATCH=trtllm"
+    rules = [finding.rule for finding in check_commands(variables, "0.21.0")]
+    assert rules == ["lmi-key-ignored", "lmi-value-refused"]
+
+
+@pytest.mark.parametrize("image", [TOOLKIT[0], LLMAPI, VLLM])
+@pytest.mark.parametrize("name", ["local", "p5", "p5-8b", "p5-tp4pp2"])
+def test_an_endpoint_s_model_is_known_before_anything_is_built_or_paid(name: str, image: str, tmp_path: Path) -> None:
+    profile, chosen = load_profile(name), lmi.lmi_image(image)
+    (tmp_path / "engine").mkdir()
+    model = lmi.endpoint_model(profile, chosen, tmp_path)
+    local = name == "local" and bool(chosen.engine_release)
+    assert (model.source.name, model.compiled) == (("engine", True) if local else ("model", False))
+    assert model.startup_timeout_s == (3600 if chosen.engine_release and not local else 1800)
+    assert lmi.check_properties(file_of(model, image), image) == []
+    (tmp_path / "lmi-engine").mkdir()
+    if chosen.engine_release and not local:
+        ahead = lmi.endpoint_model(profile, chosen, tmp_path)
+        assert (ahead.source.name, ahead.compiled, ahead.startup_timeout_s) == ("lmi-engine", True, 1800)
+        assert "quant" not in file_of(ahead, image)
+
+
+def file_of(model: lmi.EndpointModel, image: str) -> str:
+    options = {"compiled": model.compiled, "quantized": model.quantized}
+    return lmi.serving_properties(model.profile, image, model_id="s3://bucket/model/", **options)
+
+
+def test_vllm_s_image_gets_the_checkpoint_that_the_pytorch_flow_makes(tmp_path: Path) -> None:
+    model = lmi.endpoint_model(load_profile("p5", "1.3.0rc22"), lmi.lmi_image(VLLM), tmp_path)
+    assert (model.source.name, model.quantized) == ("checkpoint", True)
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,7 @@ OPERATIONS = {
     "sts": "get_caller_identity",
     "cloudwatch": "list_metrics",
     "sagemaker": "list_models",
+    "scheduler": "list_schedules",
 }
 SIGNATURES = {
     "unsigned": {"config": Config(signature_version=UNSIGNED)},
@@ -140,16 +141,22 @@ SIGNATURES = {
     "wrong": {"aws_secret_access_key": "guessed"},
 }
 JSON_CODES = {
-    "unsigned": "MissingAuthenticationToken",
+    "unsigned": "MissingAuthenticationTokenException",
     "unknown": "UnrecognizedClientException",
     "wrong": "InvalidSignatureException",
 }
+QUERY_CODES = {
+    "unsigned": "MissingAuthenticationToken",
+    "unknown": "InvalidClientTokenId",
+    "wrong": "SignatureDoesNotMatch",
+}
 CODES = {
     "s3": {"unsigned": "AccessDenied", "unknown": "InvalidAccessKeyId", "wrong": "SignatureDoesNotMatch"},
-    "iam": {**JSON_CODES, "unknown": "InvalidClientTokenId", "wrong": "SignatureDoesNotMatch"},
-    "sts": {**JSON_CODES, "unknown": "InvalidClientTokenId", "wrong": "SignatureDoesNotMatch"},
+    "iam": QUERY_CODES,
+    "sts": QUERY_CODES,
     "cloudwatch": JSON_CODES,
     "sagemaker": JSON_CODES,
+    "scheduler": JSON_CODES,
 }
 
 

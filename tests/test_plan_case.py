@@ -218,11 +218,7 @@ def test_whatever_is_written_is_a_case_or_is_refused(key: str, value: Any) -> No
 
 
 def test_importing_the_planner_costs_nothing() -> None:
-    code = (
-        "import time, pydantic; start = time.perf_counter(); import playbook.plan; "
-        "import sys; print(time.perf_counter() - start, 'yaml' in sys.modules, 'numpy' in sys.modules)"
-    )
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
-    seconds = min(float(run.stdout.split()[0]) for run in runs)
-    assert seconds < 0.02
-    assert runs[0].stdout.split()[1:] == ["False", "False"]
+    """Next to pydantic: itself alone, its parts and libraries when they are used."""
+    code = "import sys, pydantic; before = set(sys.modules); import playbook.plan; print(*set(sys.modules) - before)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) == {"playbook", "playbook.plan"}

@@ -25,7 +25,9 @@ def test_the_profiles_cost_what_the_price_list_says() -> None:
     priced = [profile for name in profile_names() if (profile := load_profile(name)).usd_per_hour]
     assert {profile.name for profile in priced} >= {"p5", "p5-8b"}
     for profile in priced:
-        assert profile.usd_per_hour == price(profile.instance).usd_per_hour, profile.name
+        listed = price(profile.instance)
+        assert profile.usd_per_hour == listed.usd_per_hour, profile.name
+        assert str(listed.date) in profile.price_source, "one price, one date"
 
 
 def test_a_price_says_when_and_how_sure() -> None:
@@ -43,7 +45,7 @@ def test_an_unknown_price_names_the_known_ones() -> None:
         token_price("Llama 9")
     with pytest.raises(UsageError, match="no licence fee"):
         licence_fee("hearsay")
-    assert licence_fee().usd_per_gpu_hour == 1.0
+    assert licence_fee().usd_per_gpu_year == 4500
     assert token_price("Llama 3.3 70B Instruct").usd_per_million_input == 0.72
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from playbook.clients import sagemaker
+from playbook.articles import quote
+from playbook.clients import endpoint_life, sagemaker
 from playbook.clients.aws import AwsSession
 from playbook.clients.errors import BrokenStream, Refused
 from playbook.cloud import Cloud, open_cloud
@@ -84,11 +85,12 @@ def test_an_endpoint_answers_as_the_engine_does_whole_and_streamed(
 
 
 def test_a_failed_endpoint_says_sagemaker_s_reason(cloud: Cloud, tmp_path: Path) -> None:
-    text = lmi.article_properties(model_id=f"s3://{cloud.bucket}/engine/")
+    text = quote("aws-serving-properties").text
     create(cloud, spec_for(cloud, "article", text, tmp_path, image=ASYNC))
     with pytest.raises(PlaybookError, match="endpoint article is Failed") as failed:
         sagemaker.wait_in_service(cloud.session, "article", timeout_s=60, show=lambda state: None)
-    assert "option.rolling_batch" in failed.value.why and "may still bill" in failed.value.fix
+    assert "option.rolling_batch" in failed.value.why and "comment in its value" in failed.value.why
+    assert "may still bill" in failed.value.fix
     assert "endpoint article" in sagemaker.delete(cloud.session, "article")
 
 
@@ -104,17 +106,24 @@ def test_deletion_takes_every_version_with_its_scaling_and_nobody_else_s(cloud: 
     scaling.register_scalable_target(**requests.register_scalable_target(mine, min_instances=1, max_instances=2))
     scaling.put_scaling_policy(**requests.put_scaling_policy(mine, target=4))
     cloud.client("cloudwatch").put_metric_alarm(**requests.put_metric_alarm(mine))
+    for spec in (mine, other):
+        sagemaker.plan_end(cloud.session, requests.create_schedule(spec, cloud.places.scheduler_role_arn))
     gone = sagemaker.delete(cloud.session, "mine")
     assert gone == [
         "scaling of endpoint/mine/variant/AllTraffic",
         "alarm mine-Invocation5XXErrors",
         "endpoint mine",
+        "schedule mine-end",
         "configuration mine-v12",
         "configuration mine-v1",
         "model mine-v12",
         "model mine-v1",
     ]
-    assert sagemaker.delete(cloud.session, "mine-too") == ["endpoint mine-too", *_files("mine-too")]
+    assert sagemaker.delete(cloud.session, "mine-too") == [
+        "endpoint mine-too",
+        "schedule mine-too-end",
+        *_files("mine-too"),
+    ]
 
 
 def _files(name: str) -> list[str]:
@@ -206,7 +215,7 @@ def session_of(*endpoints: Any) -> AwsSession:
 
 
 def test_waiting_shows_each_state_once_and_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sagemaker, "POLL_S", 0.001)
+    monkeypatch.setattr(endpoint_life, "POLL_S", 0.001)
     states: list[str] = []
     sagemaker.wait_in_service(session_of("Creating", "Creating", "InService"), "e", show=states.append)
     assert states == ["Creating", "InService"]
@@ -217,10 +226,18 @@ def test_waiting_shows_each_state_once_and_ends_at_its_limit(monkeypatch: pytest
         sagemaker.wait_in_service(session_of("Creating", "OutOfService"), "e", show=states.append)
 
 
+def test_an_endpoint_that_nothing_ends_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_life, "POLL_S", 0.001)
+    states: list[str] = []
+    with pytest.raises(PlaybookError, match="still InService") as stays:
+        sagemaker.wait_until_gone(session_of("InService"), "e", timeout_s=0.01, show=states.append)
+    assert states == ["InService"] and "its schedule has not ended it" in stays.value.why
+
+
 def test_an_endpoint_that_may_not_be_deleted_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     from botocore.exceptions import ClientError
 
-    monkeypatch.setattr(sagemaker, "POLL_S", 0.001)
+    monkeypatch.setattr(endpoint_life, "POLL_S", 0.001)
     refusals = [ClientError({"Error": {"Code": "ValidationException", "Message": "busy"}}, "DeleteEndpoint")] * 2
     states = iter(["Updating", "RollingBack", "InService", "Deleting"])
 
@@ -242,7 +259,7 @@ def test_an_endpoint_that_may_not_be_deleted_yet_is_asked_again(monkeypatch: pyt
 
 
 def test_an_endpoint_that_stays_is_reported_with_what_it_means(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sagemaker, "POLL_S", 0.001)
+    monkeypatch.setattr(endpoint_life, "POLL_S", 0.001)
     client = SimpleNamespace(describe_endpoint=lambda **_: {"EndpointStatus": "Deleting"})
     session = AwsSession(SimpleNamespace(client=lambda *_, **__: client), "us-east-1", "http://127.0.0.1:1")
     with pytest.raises(PlaybookError, match="still Deleting") as stays:

@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -33,6 +34,8 @@ CLOSED = replace(
 )
 POLICY = json.dumps(sagemaker.invoke_policy("arn:aws:sagemaker:us-east-1:123456789012:endpoint/llama3-fp8"))
 TRUST = json.dumps(sagemaker.trust_policy())
+ENDING_TRUST = json.dumps(sagemaker.ending_trust_policy("123456789012"))
+ENDING_ROLE = "arn:aws:iam::123456789012:role/scheduler-execution"
 Maker = Callable[[EndpointSpec], dict[str, Any]]
 REQUESTS: dict[str, tuple[str, str, Maker]] = {
     "model": ("sagemaker", "create_model", sagemaker.create_model),
@@ -63,6 +66,9 @@ REQUESTS: dict[str, tuple[str, str, Maker]] = {
         lambda s: sagemaker.invoke_endpoint(s, "{}"),
     ),
     "caller": ("iam", "create_policy", lambda _: {"PolicyName": "invoke", "PolicyDocument": POLICY}),
+    "end": ("scheduler", "create_schedule", lambda s: sagemaker.create_schedule(s, ENDING_ROLE)),
+    "moved end": ("scheduler", "update_schedule", lambda s: sagemaker.create_schedule(s, ENDING_ROLE)),
+    "ending role": ("iam", "create_role", lambda _: {"RoleName": "ending", "AssumeRolePolicyDocument": ENDING_TRUST}),
     "role": ("iam", "create_role", lambda _: {"RoleName": "execution", "AssumeRolePolicyDocument": TRUST}),
 }
 each_request = pytest.mark.parametrize("name", list(REQUESTS))
@@ -150,6 +156,30 @@ def test_a_caller_may_invoke_one_endpoint_and_nothing_else() -> None:
     )
     everything = [part for part in policy["Statement"] if part["Resource"] == "*"]
     assert [part["Action"] for part in everything] == [["ecr:GetAuthorizationToken"]]  # IAM knows no narrower resource
+
+
+def test_the_schedule_deletes_this_endpoint_at_the_end_of_its_time_and_then_itself() -> None:
+    request = sagemaker.create_schedule(PLAIN, ENDING_ROLE)
+    assert request["ScheduleExpression"] == "at(2026-11-20T12:00:00)" and request["ScheduleExpressionTimezone"] == "UTC"
+    assert request["ActionAfterCompletion"] == "DELETE" and request["FlexibleTimeWindow"] == {"Mode": "OFF"}
+    target = request["Target"]
+    assert target["Arn"] == "arn:aws:scheduler:::aws-sdk:sagemaker:deleteEndpoint"
+    assert target["RoleArn"] == ENDING_ROLE
+    assert validate("sagemaker", "delete_endpoint", json.loads(target["Input"])) == []
+    berlin = replace(PLAIN, expires_at=datetime(2026, 11, 20, 13, tzinfo=ZoneInfo("Europe/Berlin")))
+    assert sagemaker.create_schedule(berlin, ENDING_ROLE) == request
+
+
+def test_the_scheduler_s_role_may_delete_the_endpoint_and_nothing_else() -> None:
+    arn = "arn:aws:sagemaker:us-east-1:123456789012:endpoint/llama3-fp8"
+    (statement,) = sagemaker.ending_policy(arn)["Statement"]
+    assert (statement["Action"], statement["Resource"]) == (["sagemaker:DeleteEndpoint"], arn)
+    (trust,) = sagemaker.ending_trust_policy("123456789012")["Statement"]
+    assert trust["Principal"] == {"Service": "scheduler.amazonaws.com"}
+    assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": "123456789012"}}
+    schedule = "arn:aws:scheduler:us-east-1:123456789012:schedule/default/llama3-fp8-end"
+    _, passing = sagemaker.scheduling_policy(schedule, ENDING_ROLE)["Statement"]
+    assert (passing["Action"], passing["Resource"]) == (["iam:PassRole"], ENDING_ROLE)
 
 
 def _strings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

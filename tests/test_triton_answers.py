@@ -1,6 +1,5 @@
 """What the real tritonserver answers on an engine of the tiny model, by every road."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -13,6 +12,7 @@ from serving import (
     build_tiny_engine,
     serving,
 )
+from waiting import until
 
 from playbook.clients import triton
 from playbook.errors import RequestRefused
@@ -112,7 +112,8 @@ def test_text_is_the_same_in_one_piece(server, codec, answers, model):
     for prompt in PROMPTS[:4]:
         expected = codec.decode(answers[prompt].token_ids, skip_special_tokens=True)
         assert triton.generate(server.http_url, prompt, NEW_TOKENS, model=model) == expected
-        assert triton.grpc_generate(server.grpc_url, prompt, NEW_TOKENS, model=model) == expected
+        whole = triton.grpc_stream(server.grpc_url, prompt, NEW_TOKENS, model=model, stream=False)
+        assert list(whole) == [expected]
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])
@@ -243,7 +244,8 @@ def test_health_and_metrics(server):
     assert (seen.live, seen.ready, seen.version) == (True, True, "2.51.0")
     assert seen.models == {"ensemble": True, "tensorrt_llm_bls": True, "nope": False}
     triton.generate(server.http_url, PROMPTS[0], 4)
-    time.sleep(0.7)
+    active = 'nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1"}'
+    until(lambda: triton.metrics(server.metrics_url).get(active) == 0, "no request is active")
     figures = triton.metrics(server.metrics_url)
     own = {name: value for name, value in figures.items() if name.startswith("nv_trt_llm")}
     assert all('model="tensorrt_llm",' in name and 'version="1"' in name for name in own)
@@ -275,13 +277,15 @@ def test_each_text_request_counts_once_in_every_model(tmp_path, engine_folder):
     with serving(tmp_path / "repository", engine_folder) as fresh:
         for prompt in PROMPTS[:3]:
             triton.generate(fresh.http_url, prompt, 4)
-        time.sleep(0.7)
-        figures = triton.metrics(fresh.metrics_url)
-    counts = {
-        model: figures[f'nv_inference_count{{model="{model}",version="1"}}']
-        for model in ("ensemble", "preprocessing", "tensorrt_llm", "postprocessing")
-    }
-    assert set(counts.values()) == {3.0}, counts
+        models = ("ensemble", "preprocessing", "tensorrt_llm", "postprocessing")
+        names = [f'nv_inference_count{{model="{model}",version="1"}}' for model in models]
+
+        def counts():
+            figures = triton.metrics(fresh.metrics_url)
+            return [figures.get(name, 0) for name in names]
+
+        until(lambda: min(counts()) >= 3, "every model has counted")
+        assert counts() == [3.0] * 4
 
 
 # ---- errors

@@ -3,10 +3,14 @@
 import json
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import grpc
 import numpy as np
 import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from playbook.clients import triton
 from playbook.errors import RequestRefused, ServerError, UsageError
@@ -29,6 +33,7 @@ class Script:
 
     def __init__(self):
         self.status, self.body, self.received = 200, b"", []
+        self.connections, self.asked = 0, []
 
 
 @pytest.fixture
@@ -39,6 +44,12 @@ def script():
 @pytest.fixture
 def url(script):
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self):
+            super().setup()
+            script.connections += 1
+
         def log_message(self, *args):
             pass
 
@@ -53,6 +64,7 @@ def url(script):
             self.answer(script.status, script.body)
 
         def do_GET(self):
+            script.asked.append(self.path)
             if self.path == "/metrics":
                 self.answer(200, script.body)
             else:
@@ -78,6 +90,100 @@ def test_generate_sends_the_options_and_takes_the_text(url, script):
     script.body = b'{"text_output": "hello"}'
     assert triton.generate(url, "Hi", 3, temperature=0.5, stop_words=["a", "b"]) == "hello"
     assert script.received == [{"text_input": "Hi", "max_tokens": 3, "temperature": 0.5, "stop_words": ["a", "b"]}]
+
+
+def test_a_second_request_asks_nothing_and_opens_nothing(url, script):
+    """What is timed from outside is the request alone."""
+    script.body = b'{"text_output": "hello"}'
+    for _ in range(3):
+        triton.generate(url, "Hi", 3, temperature=0.5)
+    assert (script.connections, script.asked, len(script.received)) == (1, ["/v2/models/ensemble"], 3)
+
+
+def test_a_stream_over_http_is_prepared_when_called_and_sent_when_read(url, script):
+    script.body = b'data: {"text_output": "a"}\n\n'
+    pieces = triton.generate_stream(url, "Hi", 3, temperature=0.5)
+    assert (script.asked, script.received) == (["/v2/models/ensemble"], [])
+    assert list(pieces) == ["a"]
+    assert (len(script.asked), len(script.received)) == (1, 1)
+
+
+class FakeGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """A decoupled text model that notes what it is asked, and over how many connections."""
+
+    def __init__(self):
+        self.calls, self.peers, self.inputs = [], set(), METADATA["inputs"]
+
+    def _note(self, what, context):
+        self.calls.append(what)
+        self.peers.add(context.peer())
+
+    def ServerLive(self, request, context):  # noqa: N802 - gRPC's names
+        self._note("live", context)
+        return service_pb2.ServerLiveResponse(live=True)
+
+    def ModelMetadata(self, request, context):  # noqa: N802
+        self._note("metadata", context)
+        answer = service_pb2.ModelMetadataResponse(name=request.name)
+        for tensor in self.inputs:
+            answer.inputs.add(name=tensor["name"], datatype=tensor["datatype"], shape=tensor["shape"])
+        return answer
+
+    def ModelStreamInfer(self, requests, context):  # noqa: N802
+        for request in requests:
+            self._note("infer", context)
+            for text in (b"a", b"b", b""):
+                answer = service_pb2.ModelInferResponse(model_name=request.model_name, id=request.id)
+                answer.parameters["triton_final_response"].bool_param = not text
+                if text:
+                    answer.outputs.add(name="text_output", datatype="BYTES", shape=[1])
+                    answer.raw_output_contents.append(len(text).to_bytes(4, "little") + text)
+                yield service_pb2.ModelStreamInferResponse(infer_response=answer)
+
+
+@contextmanager
+def served(fake, address="127.0.0.1:0"):
+    server = grpc.server(ThreadPoolExecutor(8))
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(fake, server)
+    port = server.add_insecure_port(address)
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(grace=None).wait()
+
+
+def test_a_stream_over_grpc_is_prepared_when_called_and_only_the_request_when_read():
+    """Chapter 05 times the reading: no question about the model and no channel may be in it."""
+    fake = FakeGrpc()
+    with served(fake) as address:
+        for _ in range(3):
+            pieces = triton.grpc_stream(address, "Hi", 3, temperature=0.5)
+            before = list(fake.calls)
+            assert list(pieces) == ["a", "b"]
+            assert fake.calls == [*before, "infer"]
+    assert fake.calls.count("metadata") == 1
+    assert len(fake.peers) == 1
+
+
+def test_streams_at_once_share_a_connection():
+    fake = FakeGrpc()
+    with served(fake) as address:
+        streams = [triton.grpc_stream(address, "Hi", 3) for _ in range(4)]
+        assert [next(stream) for stream in streams] == ["a"] * 4
+        assert [list(stream) for stream in streams] == [["b"]] * 4
+    assert len(fake.peers) == 1
+
+
+def test_another_server_at_the_same_address_is_asked_for_what_the_first_lacked():
+    old, new = FakeGrpc(), FakeGrpc()
+    new.inputs = [*METADATA["inputs"], {"name": "random_seed", "datatype": "UINT64", "shape": [-1, 1]}]
+    with served(old) as address:
+        assert list(triton.grpc_stream(address, "Hi", 3)) == ["a", "b"]
+        with pytest.raises(UsageError, match="random_seed"):
+            triton.grpc_stream(address, "Hi", 3, random_seed=7)
+    with served(new, address):
+        assert list(triton.grpc_stream(address, "Hi", 3, random_seed=7)) == ["a", "b"]
 
 
 def test_several_texts_give_the_first(url, script):
@@ -150,9 +256,9 @@ def test_values_become_tensors_of_the_declared_types(url):
         lambda port: triton.metrics(f"http://127.0.0.1:{port}/metrics"),
         lambda port: triton.infer(f"127.0.0.1:{port}", "ensemble", {"max_tokens": np.array([[1]], np.int32)}),
         lambda port: list(triton.grpc_infer(f"127.0.0.1:{port}", "m", {"max_tokens": np.array([[1]], np.int32)})),
-        lambda port: triton.grpc_generate(f"127.0.0.1:{port}", "Hi", 3),
+        lambda port: triton.grpc_stream(f"127.0.0.1:{port}", "Hi", 3),
     ],
-    ids=["generate", "generate_stream", "health", "metrics", "infer", "grpc_infer", "grpc_generate"],
+    ids=["generate", "generate_stream", "health", "metrics", "infer", "grpc_infer", "grpc_stream"],
 )
 def test_a_server_that_is_not_there(ask, dead_port):
     with pytest.raises(ServerError, match="does not answer"):

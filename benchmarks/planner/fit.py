@@ -9,23 +9,25 @@ predicted over measured, so short and long operations count alike; a soft loss k
 
 import argparse
 import csv
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
-from itertools import chain
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
+import all_reduce
 import tables as t
 from gemms import SHIPPED_GPUS, gemm_law, mended
 from kernels import STREAMS, stream_samples
-from solve import chip, errors, fit
+from solve import chip, cost, errors, fit
 
-from playbook.plan.operations import AllReduceLaw, DecodeLaw, GemmLaw, PrefillLaw, StreamLaw
+from playbook.plan.operations import DecodeLaw, GemmLaw, PrefillLaw, StreamLaw
 
 OUT = Path(__file__).parents[2] / "playbook" / "plan" / "data"
 KINDS = (("bf16", "bf16"), ("bf16", "fp8"), ("fp8", "fp8"))  # of the products, of the cache
 Errors = dict[str, list[float]]  # relative errors by what was predicted
+Points = list[tuple[float, Callable[[Any], float]]]  # (measured us, law -> predicted us)
 
 
 # Attention
@@ -41,11 +43,15 @@ def decode_points(gpu: str, engine: str, kv: str) -> list[tuple[float, Callable[
 
 
 def decode_law(gpu: str, engine: str, kv: str) -> DecodeLaw | None:
+    """Without a ramp where it brings nothing: its half would be what the optimizer left, another on each processor."""
     points = decode_points(gpu, engine, kv)
     if not points:
         return None
-    high = (30, 10, 5, 60, 100, 1)
-    return fit(DecodeLaw, (8, 0.5, 0.5, 5, 10, 0.9), (0, 0, 0, 0, 0.5, 0.3), high, points)
+    start, low, high = (8, 0.5, 0.5, 5, 10, 0.9), (0, 0, 0, 0, 0.5, 0.3), (30, 10, 10, 60, 100, 1)
+    whole = fit(DecodeLaw, start, low, high, points)
+    no_ramp: dict[str, float] = {"ramp_us": 0.0, "ramp_half_us": 1.0}
+    plain = fit(DecodeLaw, (*start[:3], start[5]), (*low[:3], low[5]), (*high[:3], high[5]), points, **no_ramp)
+    return whole if cost(whole, points) < 0.99 * cost(plain, points) else plain
 
 
 def decode_grid(gpu: str, engine: str, kv: str, group: int, law: DecodeLaw) -> Iterator[list[str]]:
@@ -81,21 +87,7 @@ def prefill_law(gpu: str, engine: str, attention: str, kv: str) -> PrefillLaw | 
     return fit(PrefillLaw, (14, 0.05, 0.6, 64, 5), (0, 0, 0.1, 0, 0), (50, 1, 1.2, 1500, 80), points)
 
 
-# All-reduce and kernels that only read and write
-
-
-def all_reduce_points(gpu: str, engine: str, gpus: int) -> list[tuple[float, Callable[[AllReduceLaw], float]]]:
-    at = chip(gpu)
-    times = t.all_reduce(gpu, engine, gpus)
-    return [(us, lambda law, size=size: law.us(size, at)) for size, us in times.items() if size >= 4096]  # type: ignore[misc]
-
-
-def all_reduce_law(gpu: str, engine: str, gpus: int) -> AllReduceLaw | None:
-    points = all_reduce_points(gpu, engine, gpus)
-    if not points:
-        return None
-    start, high = (3, 0.5, 8, 0.6, 15, 0.8), (80, 1, 120, 1, 120, 1)
-    return fit(AllReduceLaw, start, (1, 0.01, 1, 0.01, 3, 0.01), high, points, gpus=gpus)
+# Kernels that only read and write
 
 
 def stream_points(kind: str, precision: str) -> list[tuple[float, Callable[[StreamLaw], float]]]:
@@ -125,37 +117,48 @@ def stream_law(kind: str, precision: str) -> StreamLaw:
 
 
 def plain(law: Any) -> dict[str, float]:
-    return {field.name: getattr(law, field.name) for field in fields(law)}
+    """Constants by name, without those of a way that is left out."""
+    values = {field.name: getattr(law, field.name) for field in fields(law)}
+    absent = {name.removesuffix("_us") for name, value in values.items() if value == math.inf}
+    return {name: value for name, value in values.items() if name.rpartition("_")[0] not in absent}
 
 
-Found = tuple[tuple[Any, ...], Any, list[float]]  # where in constants.yml, what, errors
+class Found(NamedTuple):
+    """A law, where it stands in constants.yml, and the points that it was fitted to."""
+
+    path: tuple[Any, ...]
+    law: Any
+    points: Points
+    facts: dict[str, Any] | None = None  # what stands beside the law
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        return {"law": plain(self.law), **self.facts} if self.facts else plain(self.law)
 
 
 def gemm_laws(gpu: str, engine: str) -> Iterator[Found]:
     for precision in t.WIDTH:
         if t.gemm(gpu, engine, precision):
-            law, wrong = gemm_law(gpu, engine, precision)
-            yield ("gemm", engine, gpu, precision), plain(law), wrong
+            yield Found(("gemm", engine, gpu, precision), *gemm_law(gpu, engine, precision))
 
 
 def attention_laws(gpu: str, engine: str) -> Iterator[Found]:
     for kv in t.WIDTH:
         decoded = decode_law(gpu, engine, kv)
         if decoded:
-            wrong = errors(decoded, decode_points(gpu, engine, kv))
-            yield ("attention_decode", engine, gpu, kv), plain(decoded), wrong
+            yield Found(("attention_decode", engine, gpu, kv), decoded, decode_points(gpu, engine, kv))
     for attention, kv in KINDS:
         filled = prefill_law(gpu, engine, attention, kv)
         if filled:
-            wrong = errors(filled, prefill_points(gpu, engine, attention, kv))
-            yield ("attention_prefill", engine, gpu, f"{attention}-{kv}"), plain(filled), wrong
+            points = prefill_points(gpu, engine, attention, kv)
+            yield Found(("attention_prefill", engine, gpu, f"{attention}-{kv}"), filled, points)
 
 
 def all_reduce_laws(gpu: str, engine: str) -> Iterator[Found]:
     for ranks in (2, 4, 8):
-        law = all_reduce_law(gpu, engine, ranks)
+        law = all_reduce.all_reduce_law(gpu, engine, ranks)
         if law:
-            yield ("all_reduce", engine, gpu, ranks), plain(law), errors(law, all_reduce_points(gpu, engine, ranks))
+            yield Found(("all_reduce", engine, gpu, ranks), law, all_reduce.points(gpu, engine, ranks))
 
 
 def stream_laws() -> Iterator[Found]:
@@ -163,24 +166,29 @@ def stream_laws() -> Iterator[Found]:
         for precision in stream.precisions:
             law = stream_law(kind, precision)
             moved = {row: values[precision] for row, values in stream.bytes_per_value.items() if values[precision]}
-            entry = {"law": plain(law), "bytes": moved}
-            yield ("stream", kind, precision), entry, errors(law, stream_points(kind, precision))
+            yield Found(("stream", kind, precision), law, stream_points(kind, precision), {"bytes": moved})
 
 
-def fit_all(report: Errors, gpus: Sequence[str] = tuple(t.GPUS), engines: Sequence[str] = t.ENGINES) -> dict[str, Any]:
-    """Every law of these GPUs and engines; ``report`` takes the errors."""
-    jobs: list[Iterator[Found]] = [stream_laws()]
+def laws(gpus: Sequence[str] = tuple(t.GPUS), engines: Sequence[str] = t.ENGINES) -> Iterator[Found]:
+    """Every law of these GPUs and engines."""
+    yield from stream_laws()
     for gpu in gpus:
-        jobs += [all_reduce_laws(gpu, engine) for engine in (*engines, "nccl")]
-        jobs += [job(gpu, engine) for engine in engines for job in (gemm_laws, attention_laws)]
-    found: dict[str, Any] = {}
-    for path, entry, wrong in chain.from_iterable(jobs):
-        place = found
-        for part in path[:-1]:
+        for engine in (*engines, "nccl"):
+            yield from all_reduce_laws(gpu, engine)
+        for engine in engines:
+            yield from gemm_laws(gpu, engine)
+            yield from attention_laws(gpu, engine)
+
+
+def by_section(found: Iterable[Found]) -> dict[str, Any]:
+    """The laws as constants.yml holds them."""
+    sections: dict[str, Any] = {}
+    for law in found:
+        place = sections
+        for part in law.path[:-1]:
             place = place.setdefault(part, {})
-        place[path[-1]] = entry
-        report[" ".join(map(str, path))] = wrong
-    return found
+        place[law.path[-1]] = law.entry
+    return sections
 
 
 def write_csv(name: str, header: list[str], lines: Iterable[list[str]]) -> None:
@@ -230,6 +238,10 @@ HEAD = """\
 # Fitted on operation tables only: aiconfigurator-core 0.12.0 (PyPI, NVIDIA, Apache-2.0), systems/data/<gpu>/
 # {gemm,attention,comm,quantize}, TensorRT-LLM 1.3.0rc20 (A100: 1.0.0), vLLM 0.24.0 (A100: 0.14.0), SGLang 0.5.14; and
 # this project's own times on one and two H200s (2026-11-20). Files and columns: benchmarks/planner/data/README.md.
+# all_reduce: a way that is left out (one_shot, two_shot) is not the fastest at three or more of the measured sizes, or
+# makes the law no better: its constants would be in no prediction, so nothing would determine them. Of the table nccl,
+# which has NCCL's own ways alone, one_shot and two_shot are those of the smaller messages. attention_decode: ramp_us 0
+# with ramp_half_us 1 is a law without that term, where the times do not show it.
 """
 
 
@@ -258,11 +270,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Fit the planner's laws to operation tables.")
     parser.add_argument("--check", action="store_true", help="print the errors, write nothing")
     given = parser.parse_args()
-    report: Errors = {}
-    found = fit_all(report)
+    found = list(laws())
     if not given.check:
-        write(found)
-    show(report)
+        write(by_section(found))
+    show({" ".join(map(str, law.path)): errors(law.law, law.points) for law in found})
 
 
 if __name__ == "__main__":

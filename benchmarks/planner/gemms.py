@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 import tables as t
-from solve import chip, errors, fit
+from solve import chip, fit
 
 from playbook.plan.operations import Chip, Curve, GemmLaw
 
@@ -46,8 +46,8 @@ def grid_law(gpu: str, engine: str, precision: str) -> GemmLaw:
     return gemm_fit(gemm_points(gpu, engine, precision))
 
 
-def gemm_law(gpu: str, engine: str, precision: str) -> tuple[GemmLaw, list[float]]:
-    """The law that ships, and its errors: of the mended times at the shapes of Llama-3 where there are such."""
+def gemm_law(gpu: str, engine: str, precision: str) -> tuple[GemmLaw, list[tuple[float, Callable[[GemmLaw], float]]]]:
+    """The law that ships, and what it is fitted to: the mended times at the shapes of Llama-3 where there are such."""
     if gpu not in SHIPPED_GPUS:
         law, points = grid_law(gpu, engine, precision), gemm_points(gpu, engine, precision)
     else:
@@ -59,7 +59,7 @@ def gemm_law(gpu: str, engine: str, precision: str) -> tuple[GemmLaw, list[float
             if m <= 8192
         ]
         law = gemm_fit(points)
-    return law, errors(law, points)
+    return law, points
 
 
 def on_grid(samples: t.Samples, law: GemmLaw, width: int, at: Chip, shape: t.Shape, m: int) -> float:

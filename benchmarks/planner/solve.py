@@ -9,6 +9,7 @@ import tables as t
 
 from playbook.plan.operations import AllReduceLaw, Chip, DecodeLaw, GemmLaw, PrefillLaw, StreamLaw
 
+SCALE = 0.05  # residuals above it count by their size, no longer by their square
 L = TypeVar("L", GemmLaw, DecodeLaw, PrefillLaw, AllReduceLaw, StreamLaw)
 
 
@@ -29,8 +30,14 @@ def fit(
         tried = law(**fixed, **dict(zip(names, constants, strict=True)))
         return [math.log(predict(tried) / us) for us, predict in points]
 
-    found = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=0.05, max_nfev=60)
+    found = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=SCALE, max_nfev=60)
     return law(**fixed, **{name: round(float(f"{value:.4g}"), 6) for name, value in zip(names, found.x, strict=True)})
+
+
+def cost(law: Any, points: Iterable[tuple[float, Callable[[Any], float]]]) -> float:
+    """What :func:`fit` makes least: twice the sum of its soft absolute residuals, in units of ``SCALE``."""
+    squares = ((math.log(predict(law) / us) / SCALE) ** 2 for us, predict in points)
+    return sum(2 * (math.sqrt(1 + square) - 1) for square in squares)
 
 
 def errors(law: Any, points: Iterable[tuple[float, Callable[[Any], float]]]) -> list[float]:

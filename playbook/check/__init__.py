@@ -12,7 +12,18 @@ if TYPE_CHECKING:
     from playbook.check.finding import Finding
     from playbook.check.fixing import Family
 
-FAMILIES = ("arguments", "pairs", "defaults", "memory", "templates", "requests", "versions", "lmi", "containers")
+FAMILIES = (
+    "arguments",
+    "pairs",
+    "defaults",
+    "memory",
+    "templates",
+    "requests",
+    "versions",
+    "lmi",
+    "containers",
+    "shell",
+)
 
 
 def check_commands(

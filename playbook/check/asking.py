@@ -12,6 +12,7 @@ from playbook.releases.templates import TensorSpec, llmapi_model, release_templa
 
 URL = re.compile(r"^(?:(?P<scheme>\w+)://)?(?P<host>\[[^\]]*\]|[^/:?]*)(?::(?P<port>[^/?]*))?(?P<path>/[^?]*)?")
 MODEL_PATH = re.compile(r"^/v2/models/(?P<model>[^/]+)(?:/versions/[^/]+)?/(?P<verb>generate|generate_stream|infer)/?$")
+PLACEHOLDER = re.compile(r"^(?:<.*>|\{.*\}|\$\{?\w+\}?)$")
 LOCAL = re.compile(r"^(?:localhost|127\.\d+\.\d+\.\d+|0\.0\.0\.0|\[::1?\])$")
 ENSEMBLE, BLS, LLMAPI = "ensemble", "tensorrt_llm_bls", "tensorrt_llm"
 
@@ -36,6 +37,11 @@ class Target(NamedTuple):
     @property
     def is_local(self) -> bool:
         return bool(LOCAL.match(self.host))
+
+    @property
+    def is_open(self) -> bool:
+        """True for a host that the reader fills in."""
+        return bool(PLACEHOLDER.match(self.host))
 
     @property
     def is_triton(self) -> bool:
@@ -89,7 +95,8 @@ def asked(document: Document) -> list[Asked]:
     for request in document.requests:
         curl = next((one for one in document.of("curl") if _sends(one, request.place)), None)
         urls = [*curl.values("--url"), *curl.positional] if curl else []
-        one = Asked(request, Target.of(request.url), curl, urls[0] if urls else request.place)
+        place = urls[0] if urls else request.address or request.place
+        one = Asked(request, Target.of(request.url), curl, place)
         if one.target.is_triton or _is_tritons(one):
             found.append(one)
     return found

@@ -1,13 +1,16 @@
 """One input with everything in it: commands, configurations, requests, and what they say about the model."""
 
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from playbook.check.coverage import Unread, heredoc_lines, is_request, is_strange, unread
+from playbook.check.embedded import Lines, posts, properties_blocks, variable_lists
 from playbook.check.facts import NOTHING_KNOWN, DocumentFacts, agreed, config_facts, facts_of, stated
 from playbook.check.invocations import Invocation, invocations
 from playbook.check.kinds import FENCES, Kind, kind_of_name, kind_of_text
@@ -50,10 +53,19 @@ class PropertiesFile(NamedTuple):
     line: int = 1
 
 
+class VariableList(NamedTuple):
+    """Lines of ``template_variable:value`` on a page; ``first`` is the number of their first line."""
+
+    lines: tuple[str, ...]
+    first: int
+    file: str = ""
+
+
 class Request(NamedTuple):
     """One request to a server. ``fields``: the JSON body, None if there is none or it is no JSON object.
 
     ``place``: the body as written (the URL if there is no body); ``method`` is empty where curl chooses.
+    ``address``: where a program has the URL.
     """
 
     url: str
@@ -61,6 +73,7 @@ class Request(NamedTuple):
     place: Word
     method: str = ""
     file: str = ""
+    address: Word | None = None
 
     def at(self, name: str) -> Word:
         """Where the field ``name`` stands, the whole body if it does not."""
@@ -82,6 +95,7 @@ class Document:
     """``facts`` holds for the whole input, :meth:`facts_of` for one invocation and what it reads.
 
     ``lmi_environment``: settings of an LMI container among environment variables: name -> value, at its place.
+    ``unread``: lines that say nothing to the checker; ``unreadable``: files that the system does not open.
     """
 
     commands: tuple[ShellCommand, ...] = ()
@@ -95,6 +109,20 @@ class Document:
     json_configs: tuple[ConfigFile, ...] = ()
     file_facts: tuple[DocumentFacts, ...] = ()
     facts: DocumentFacts = NOTHING_KNOWN
+    variable_lists: tuple[VariableList, ...] = ()
+    unread: tuple[Unread, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+    @property
+    def is_understood(self) -> bool:
+        """True if there is anything in it that the checker has rules for."""
+        known = (self.configs, self.properties, self.lmi_environment, self.variable_lists)
+        return (
+            any(known)
+            or any(not is_strange(one) for one in self.invocations)
+            or any(one.url or is_request(one.fields) for one in self.requests)
+            or any(config_facts(one.text) != NOTHING_KNOWN for one in self.json_configs)
+        )
 
     def of(self, *tools: str) -> list[Invocation]:
         """The invocations of any of ``tools``, in order."""
@@ -115,19 +143,21 @@ def read_document(source: str | Path, kind: Kind | None = None) -> Document:
     if isinstance(source, str):
         builder.add(source, kind or kind_of_text(source))
     elif source.is_dir():
-        for path, name in _files(source):
-            text = path.read_text(encoding="utf-8", errors="replace")
-            builder.add(text, kind_of_name(name) or "shell", file=name)
+        for path, name in _files(source, builder.unreadable):
+            builder.add_file(path, name)
     else:
         text = source.read_text(encoding="utf-8", errors="replace")
         builder.add(text, kind or kind_of_name(source.name) or kind_of_text(text))
     return builder.document()
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, str]]:
-    """The files of a folder that the checker reads. Of JSON only config.json: others are anything."""
+def _files(folder: Path, unreadable: list[str]) -> Iterator[tuple[Path, str]]:
+    """The files of a folder that the checker reads. Of JSON only config.json: others are anything.
+
+    Folders that cannot be listed go into ``unreadable``.
+    """
     number = 0
-    for path in sorted(folder.rglob("*")):
+    for path in _listed(folder, unreadable):
         name = path.relative_to(folder).as_posix()
         hidden = any(part.startswith(".") and part != ".env" for part in path.relative_to(folder).parts)
         kind = kind_of_name(name)
@@ -139,8 +169,21 @@ def _files(folder: Path) -> Iterator[tuple[Path, str]]:
         yield path, name
 
 
+def _listed(folder: Path, unreadable: list[str]) -> list[Path]:
+    """All files under ``folder``, sorted."""
+
+    def note(error: OSError) -> None:
+        unreadable.append(Path(error.filename).relative_to(folder).as_posix())
+
+    walk = os.walk(folder, onerror=note)
+    return sorted(Path(root) / name for root, _, names in walk for name in names)
+
+
 class _Builder:
     def __init__(self) -> None:
+        self.unreadable: list[str] = []
+        self.variable_lists: list[VariableList] = []
+        self.texts: list[tuple[str, list[ShellCommand], set[int], str]] = []  # with the lines that are read already
         self.commands: list[ShellCommand] = []
         self.configs: list[ConfigFile] = []
         self.properties: list[PropertiesFile] = []
@@ -166,8 +209,18 @@ class _Builder:
         else:
             self.add_shell(text, file)
 
+    def add_file(self, path: Path, name: str) -> None:
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            self.unreadable.append(name)
+        else:
+            self.add(text, kind_of_name(name) or "shell", file=name)
+
     def add_shell(self, text: str, file: str) -> None:
         commands = read_commands(text, file)
+        read = self.add_embedded(text, commands, file)
+        self.texts.append((text, commands, read, file))
         self.commands += commands
         for command in commands:
             self.add_written(command)
@@ -180,7 +233,30 @@ class _Builder:
             kind = FENCES.get(block.language) or (kind_of_text(inside) if block.language in ("", "text") else "shell")
             if kind != "shell":
                 line = text.count("\n", 0, block.start) + 1
+                read |= set(range(line, line + inside.count("\n") + 1))
                 self.add(inside, kind, file=file, word=_whole(inside, line))
+
+    def add_embedded(self, text: str, commands: Sequence[ShellCommand], file: str) -> set[int]:
+        """What is no command and in no fence; the lines of it."""
+        taken = heredoc_lines(commands)
+        for block in fences(text):
+            first = text.count("\n", 0, block.start) + 1
+            taken |= set(range(first, first + text.count("\n", block.start, block.end) + 1))
+        free = [lines for lines in properties_blocks(text) if lines.first not in taken]
+        self.properties += [PropertiesFile(file, lines.text, lines.first) for lines in free]
+        named = [lines for lines in variable_lists(text) if lines.first not in taken]
+        self.variable_lists += [VariableList(tuple(one.text.split("\n")), one.first, file) for one in named]
+        return self.add_posts(text, file) | _numbers([*free, *named])
+
+    def add_posts(self, text: str, file: str) -> set[int]:
+        """Requests of Python code; the lines of them."""
+        lines: set[int] = set()
+        for post in posts(text):
+            whole = _whole(text)
+            body, address = whole.part(*post.body_span), whole.part(post.url_span[0] + 1, post.url_span[1] - 1)
+            self.requests.append(Request(post.url, post.fields, body, "POST", file, address))
+            lines |= {line for line, _ in (*body.places, *address.places)}
+        return lines
 
     def add_written(self, command: ShellCommand) -> None:
         """``cat > serving.properties <<EOF``."""
@@ -241,7 +317,18 @@ class _Builder:
             json_configs=tuple(self.json_configs),
             file_facts=tuple(self.file_facts),
             facts=agreed([*map(stated, found), *self.file_facts]),
+            variable_lists=tuple(self.variable_lists),
+            unread=tuple(
+                lines
+                for text, commands, read, file in self.texts
+                for lines in unread(text, commands, found, read, file)
+            ),
+            unreadable=tuple(self.unreadable),
         )
+
+
+def _numbers(runs: Iterable[Lines]) -> set[int]:
+    return {number for run in runs for number in range(run.first, run.last + 1)}
 
 
 def _whole(text: str, first_line: int = 1) -> Word:

@@ -34,7 +34,7 @@ CONFIG_FIELD = re.compile(
     r"|(?:input|output|parameters|instance_group|ensemble_scheduling|dynamic_batching|model_transaction_policy)\s*:?\s*[\[{])",
     re.MULTILINE,
 )
-SETTING = re.compile(r"^\s*[\w.]+\s*[=:].*$")
+SETTING = re.compile(r"^\s*[\w.-]+\s*(?:=|:(?!\s)).*$", re.ASCII)  # `key: value` is YAML
 LMI_SETTING = re.compile(r"^\s*(?:option\.\w+|engine)\s*[=:]", re.MULTILINE)
 ENVIRONMENT_LINE = re.compile(r"^(?:export\s+|-e\s+)?[A-Z][A-Z0-9_]*=.*$")
 COMMAND = re.compile(rf"^\s*(?:\$ )?(?:[A-Za-z_]\w*=\S* +)*{COMMANDS}", re.MULTILINE)
@@ -57,7 +57,8 @@ def kind_of_text(text: str) -> Kind:
         return "shell"
     if len(CONFIG_FIELD.findall(text)) > 1:
         return "config.pbtxt"
-    if LMI_SETTING.search(text) and 2 * sum(SETTING.match(line) is not None for line in lines) > len(lines):
+    settings = sum(SETTING.match(line) is not None for line in lines)
+    if LMI_SETTING.search(text) and 2 * settings > len(lines) and all(line.isascii() for line in lines):
         return "serving.properties"
     if lines and all(ENVIRONMENT_LINE.match(line) for line in lines):
         return "environment"

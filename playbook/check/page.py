@@ -41,6 +41,7 @@ TITLES = {
     "versions": "One release for everything",
     "lmi": "LMI",
     "containers": "Containers",
+    "shell": "The shell",
 }
 LOGS = """## Logs
 

@@ -16,6 +16,7 @@ FENCE = re.compile(r"[ \t>]*(`{3,}|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
 FOOTNOTE = re.compile(r"\\((?:[ \t]*\\?[*†‡¹²³]+)+[ \t]*|[ \t]+(?:#.*)?)$")
 COMMENT = re.compile(r"(?<=\s)#[^'\"]*$")
 LONE_FOOTNOTE = re.compile(r"(?<=\s)(\\?(?:\*{2,}|[†‡¹²³]+))[ \t]*$|^\s*--\S.*\s(\*)[ \t]*$")
+SECRET = re.compile(r"(?:token|password|secret|key)(?:[ \t]+|=)\*{2,}", re.IGNORECASE)
 FLAG_LINE = re.compile(r"\s*[-–—−]{1,2}[A-Za-z]")
 GOES_ON = re.compile(r"(?:\\|[|&;(]|&&)\s*$")
 PROMPT = re.compile(
@@ -23,6 +24,9 @@ PROMPT = re.compile(
     r"[ \t]?[$#][ \t]+|\s*(?:\([\w.-]+\)[ \t]*)?\$[ \t]+"
 )
 ROOT_PROMPT = re.compile(rf"^[ \t]*#[ \t]+(?={COMMANDS})", re.MULTILINE)
+OUTSIDE_COMMAND = re.compile(rf"^[ \t]*(?:[A-Z_]+=\S+ )*{COMMANDS}.*(?:\s-|/|\\[ \t*]*$|==)", re.MULTILINE)
+OUTSIDE_SETTING = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=\S+[ \t]*")
+PARAGRAPH = re.compile(r"(?:.*\S.*(?:\n|$))+")
 BARE_COMMAND = re.compile(rf"^[ \t]*(?:[A-Z_]+=\S+ )*{COMMANDS}", re.MULTILINE)
 NOTEBOOK_MAGIC = re.compile(r"\s*%%(?:bash|sh|script)\b.*")
 NOTEBOOK_MARK = re.compile(r"\s*[!%](?=[a-z./])")
@@ -53,6 +57,7 @@ def prepare(text: str) -> Pasted:
     """The mask of ``text``: what it means as shell input."""
     mask = _typographic(text.replace("\\\r\n", " \\\n").translate(BLANKS))
     mask = PLACEHOLDER.sub(lambda match: "x" * len(match[0]), mask)
+    mask = SECRET.sub(lambda match: match[0].replace("*", "x"), mask)
     mask = _only_shell(mask, fences(text))
     if not BARE_COMMAND.search(mask):
         mask = ROOT_PROMPT.sub(_blank, mask)
@@ -95,9 +100,20 @@ def _only_shell(mask: str, blocks: list[Block]) -> str:
             inside = "\n".join(line if NOTEBOOK_MARK.match(line) else " " * len(line) for line in inside.split("\n"))
         elif block.language not in SHELLS:
             inside = _blanked(inside)
-        parts += [_blanked(mask[end : block.start]), inside]
+        parts += [_commands_only(mask[end : block.start]), inside]
         end = block.end
-    return "".join(parts) + _blanked(mask[end:])
+    return "".join(parts) + _commands_only(mask[end:])
+
+
+def _commands_only(text: str) -> str:
+    """Of what stands outside of fences: the paragraphs that hold commands, or nothing but settings of variables."""
+    return PARAGRAPH.sub(lambda match: match[0] if _has_commands(match[0]) else _blanked(match[0]), text)
+
+
+def _has_commands(paragraph: str) -> bool:
+    lines = [line for line in paragraph.split("\n") if line.strip() and not FENCE.match(line)]
+    settings = bool(lines) and all(OUTSIDE_SETTING.fullmatch(line) for line in lines)
+    return settings or OUTSIDE_COMMAND.search(paragraph) is not None
 
 
 def _without_prompts(lines: list[str]) -> list[str]:

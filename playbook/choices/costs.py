@@ -17,7 +17,7 @@ from playbook.stages import Workspace
 from playbook.yaml_files import read_yaml
 
 THROUGHPUT_FILE = Path(__file__).parents[1] / "data" / "throughput.yml"
-RESULTS = "*/results.jsonl"  # what chapter 08 leaves in the workspace
+RESULTS = "benchmark/*/results.jsonl"  # what chapter 08 leaves in the workspace, a folder for each time (UTC)
 SECONDS_PER_HOUR = 3600
 MILLION = 1e6
 
@@ -44,29 +44,37 @@ class Throughput(BaseModel):
 
 
 @cache
-def published(path: Path = THROUGHPUT_FILE) -> tuple[Throughput, ...]:
+def published_throughputs(path: Path = THROUGHPUT_FILE) -> tuple[Throughput, ...]:
     """Every published throughput that ships."""
     return tuple(Throughput(**entry) for entry in read_yaml(path))
 
 
-def published_throughput(instance: str) -> Throughput:
-    """The published throughput of ``instance``; :class:`UsageError` names the instances that have one."""
-    for entry in published():
-        if entry.instance == instance:
-            return entry
-    raise UsageError(
-        f"no published throughput is known for {instance}",
-        why=f"known: {', '.join(entry.instance for entry in published())}",
-        fix="measure it with chapter 08 on that instance and pass your number",
-    )
-
-
 def measured_tokens_per_s(workspace: Workspace) -> float:
-    """Output tokens/s of the best run that chapter 08 left in this workspace; 0 if it left none."""
-    files = sorted(workspace.folder("").glob(RESULTS), key=lambda path: path.stat().st_mtime)
+    """Output tokens/s of the best run that chapter 08 left in this workspace last; 0 if it left none."""
+    files = sorted(workspace.folder("").glob(RESULTS))
     if not files:
         return 0.0
     return max(summarize(records).output_tokens_per_s for records in by_run(read_results(files[-1])).values())
+
+
+def known_rates(instance: str, *, measured: float = 0.0, planned: float = 0.0) -> dict[str, float]:
+    """What is known of the output tokens/s of ``instance``, by how it is known; the most trustworthy first.
+
+    ``measured`` and ``planned`` are the caller's, 0 for none. :class:`UsageError` when nothing is known.
+    """
+    published = {entry.instance: entry.tokens_per_s for entry in published_throughputs()}
+    rates = {
+        "measured by you": measured,
+        "planned, keeps the promise": planned,
+        "published, latency not looked at": published.get(instance, 0.0),
+    }
+    if found := {name: rate for name, rate in rates.items() if rate}:
+        return found
+    raise UsageError(
+        f"no throughput is known for {instance}",
+        why=f"published: {', '.join(published)}",
+        fix="measure it with chapter 08 on that instance and pass your number",
+    )
 
 
 def usd_per_million_tokens(usd_per_hour: float, tokens_per_s: float, utilisation: float = 1.0) -> float:
@@ -128,7 +136,7 @@ def update_usd(
 
 
 def time_to_live_usd(usd_per_hour: float, minutes: float) -> float:
-    """The most that a forgotten endpoint costs when it is deleted after ``minutes`` = usd_per_hour x minutes / 60."""
+    """What an endpoint has cost that is deleted after ``minutes`` = usd_per_hour x minutes / 60."""
     _positive(usd_per_hour=usd_per_hour, minutes=minutes)
     return usd_per_hour * minutes / 60
 

@@ -41,8 +41,11 @@ class Cell(_Data):
         return self
 
     def markdown(self) -> str:
-        """A fact links to its source; a judgement carries "°"."""
-        return f"{self.text} °" if self.judgement else f"[{self.text}]({_file().sources[self.source].url})"
+        """A fact with the number of its source, a link; a judgement with "°"."""
+        if self.judgement:
+            return f"{self.text} °"
+        number = list(_file().sources).index(self.source) + 1
+        return f"{self.text} [[{number}]]({_file().sources[self.source].url})"
 
 
 class Option(_Data):
@@ -106,7 +109,8 @@ def sources() -> dict[str, Source]:
 def compare(*topics: str) -> list[dict[str, str]]:
     """Rows of Markdown, one per option, with these topics (all by default) as columns.
 
-    Facts link to their sources, "°" marks judgements. Raises :class:`UsageError` for an unknown topic.
+    Facts carry the number of their source, which links to it; "°" marks judgements. Raises :class:`UsageError` for an
+    unknown topic.
     """
     known = _file().topics
     if unknown := [topic for topic in topics if topic not in known]:

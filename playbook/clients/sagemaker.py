@@ -2,23 +2,24 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from playbook.clients.aws import AwsSession
+from playbook.clients.endpoint_life import BUSY, DELETE_S, drop_end, poll_s
+from playbook.clients.endpoint_life import Life as Life
+from playbook.clients.endpoint_life import plan_end as plan_end
+from playbook.clients.endpoint_life import planned_end as planned_end
+from playbook.clients.endpoint_life import status as status_of
+from playbook.clients.endpoint_life import wait_in_service as wait_in_service
+from playbook.clients.endpoint_life import wait_until_gone as wait_until_gone
 from playbook.clients.errors import BrokenStream, Refused
 from playbook.clients.sagemaker_endpoint import lines, service_failure
 from playbook.errors import PlaybookError, UsageError
 
 Line = dict[str, Any]
-
-BUSY = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
-"""States in which an endpoint changes by itself; in some of them SageMaker refuses to delete it."""
-WAIT_S, DELETE_S, POLL_S = 3600.0, 1800.0, 0.2
-SLOW_POLL_S = 15.0
-"""Between two looks at a real account: its API is throttled, and an endpoint takes minutes."""
 
 
 def split_s3_uri(uri: str) -> tuple[str, str]:
@@ -44,39 +45,6 @@ def upload(session: AwsSession, source: Path, uri: str) -> list[str]:
     for path, name in zip(files, keys, strict=True):
         s3.upload_file(str(path), bucket, name)
     return keys
-
-
-def wait_in_service(
-    session: AwsSession, name: str, *, timeout_s: float = WAIT_S, show: Callable[[str], object] = print
-) -> None:
-    """Describe the endpoint until it is in service, and show each state that it goes through.
-
-    Raises :class:`PlaybookError` with SageMaker's FailureReason if it fails, and when ``timeout_s`` is over.
-    """
-    client = session.client("sagemaker")
-    deadline = time.monotonic() + timeout_s
-    shown = ""
-    while True:
-        endpoint = client.describe_endpoint(EndpointName=name)
-        status = endpoint["EndpointStatus"]
-        if status != shown:
-            show(status)
-            shown = status
-        if status == "InService":
-            return
-        if status not in BUSY:
-            raise PlaybookError(
-                f"endpoint {name} is {status}",
-                why=endpoint.get("FailureReason") or "SageMaker gives no reason",
-                fix="mend what the reason names and delete the endpoint: it is still listed, and may still bill",
-            )
-        if time.monotonic() > deadline:
-            raise PlaybookError(
-                f"endpoint {name} is still {status} after {timeout_s:g} s",
-                why="the image, the model's size or a build at start-up may need longer",
-                fix="look at its log in CloudWatch (/aws/sagemaker/Endpoints); wait longer or delete it: it bills",
-            )
-        time.sleep(_poll_s(session))
 
 
 def invoke(session: AwsSession, request: Mapping[str, Any]) -> Line:
@@ -137,6 +105,7 @@ def delete(session: AwsSession, name: str, *, timeout_s: float = DELETE_S) -> li
     """
     gone = _delete_scaling(session, name)
     gone += _delete_endpoint(session, name, timeout_s)
+    gone += drop_end(session, name)  # after the endpoint: until then it is the last resort
     client = session.client("sagemaker")
     for config in _named(client, "list_endpoint_configs", "EndpointConfigs", "EndpointConfigName", name):
         client.delete_endpoint_config(EndpointConfigName=config)
@@ -180,7 +149,7 @@ def _delete_endpoint(session: AwsSession, name: str, timeout_s: float) -> list[s
     deadline = time.monotonic() + timeout_s
     gone: list[str] = []
     refusal = ""
-    while (status := _status(client, name)) is not None:
+    while (status := status_of(client, name)) is not None:
         gone = [f"endpoint {name}"]
         if status != "Deleting":
             try:
@@ -195,20 +164,8 @@ def _delete_endpoint(session: AwsSession, name: str, timeout_s: float) -> list[s
                 why=refusal or "SageMaker has not finished deleting it",
                 fix=f"it bills: aws sagemaker delete-endpoint --endpoint-name {name}, then `playbook cost`",
             )
-        time.sleep(_poll_s(session))
+        time.sleep(poll_s(session))
     return gone
-
-
-def _status(client: Any, name: str) -> str | None:
-    """The endpoint's state; None if there is no such endpoint."""
-    from botocore.exceptions import ClientError
-
-    try:
-        return str(client.describe_endpoint(EndpointName=name)["EndpointStatus"])
-    except ClientError as error:
-        if error.response["Error"].get("Message", "").startswith("Could not find"):
-            return None
-        raise
 
 
 def _named(client: Any, operation: str, key: str, field: str, name: str) -> list[str]:
@@ -217,7 +174,3 @@ def _named(client: Any, operation: str, key: str, field: str, name: str) -> list
     found = [item[field] for page in pages for item in page[key]]
     versions = [item for item in found if item.startswith(f"{name}-v") and item.removeprefix(f"{name}-v").isdecimal()]
     return sorted(versions, key=lambda item: int(item.rpartition("-v")[2]), reverse=True)
-
-
-def _poll_s(session: AwsSession) -> float:
-    return POLL_S if session.is_loopback else SLOW_POLL_S

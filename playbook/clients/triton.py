@@ -2,6 +2,9 @@
 
 ``url`` is the server's HTTP address ("http://127.0.0.1:8000"), ``grpc_url`` its host and port ("127.0.0.1:8001").
 Options carry the input names of the model asked: temperature, top_k, top_p, stop_words, end_id, ...
+
+Connections stay open between requests (:mod:`playbook.clients.connections`). ``generate_stream`` and ``grpc_stream``
+prepare when called and send when first read, so who times the reading times the request.
 """
 
 import json
@@ -12,6 +15,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from playbook.clients.connections import connections
 from playbook.errors import RequestRefused, ServerError, UsageError
 
 if TYPE_CHECKING:
@@ -36,8 +40,8 @@ def generate(
 ) -> str:
     """The answer in one piece. :class:`RequestRefused` with the server's words if it refuses."""
     body = _body(url, prompt, max_tokens, model, options)
-    with _reaching(url), _http(timeout_s) as client:
-        response = client.post(f"{url}/v2/models/{model}/generate", json=body)
+    with _reaching(url):
+        response = connections().http().post(f"{url}/v2/models/{model}/generate", json=body, timeout=timeout_s)
     answer = _json(response.text)
     _raise_refusal(response.status_code, answer)
     return _first(answer["text_output"])
@@ -48,11 +52,12 @@ def generate_stream(
 ) -> Iterator[str]:
     """The answer piece by piece, as server-sent events bring it. Leaving the loop closes the connection."""
     body = _body(url, prompt, max_tokens, model, {"stream": True, **options})
-    with (
-        _reaching(url),
-        _http(timeout_s) as client,
-        client.stream("POST", f"{url}/v2/models/{model}/generate_stream", json=body) as response,
-    ):
+    return _events(url, f"{url}/v2/models/{model}/generate_stream", body, timeout_s)
+
+
+def _events(url: str, path: str, body: Mapping[str, object], timeout_s: float) -> Iterator[str]:
+    http = connections().http()
+    with _reaching(url), http.stream("POST", path, json=body, timeout=timeout_s) as response:
         if response.is_error:
             _raise_refusal(response.status_code, _json(response.read().decode().removeprefix("data: ")))
         for line in response.iter_lines():
@@ -75,19 +80,33 @@ def infer(
 
     Only for models that are not decoupled; the server refuses others. No ``outputs`` named: all of them.
     """
-    client, api = _connect(url, timeout_s)
+    if url.startswith("http://"):
+        return _http_infer(url, model, tensors, outputs, request_id, timeout_s)
+    import tritonclient.grpc as api
+
+    wanted = [api.InferRequestedOutput(name) for name in outputs] or None
+    with _grpc(url) as client:
+        return _outputs(client.infer(model, _inputs(api, tensors), outputs=wanted, request_id=request_id))
+
+
+def _http_infer(
+    url: str,
+    model: str,
+    tensors: Mapping[str, "np.ndarray"],
+    outputs: Sequence[str],
+    request_id: str,
+    timeout_s: float,
+) -> dict[str, "np.ndarray"]:
+    import tritonclient.http as api
+
+    wanted = [api.InferRequestedOutput(name) for name in outputs] or None
+    client = api.InferenceServerClient(url.removeprefix("http://"), network_timeout=timeout_s)
     try:
-        result = client.infer(
-            model,
-            _inputs(api, tensors),
-            outputs=[api.InferRequestedOutput(name) for name in outputs] or None,
-            request_id=request_id,
-        )
+        return _outputs(client.infer(model, _inputs(api, tensors), outputs=wanted, request_id=request_id))
     except api.InferenceServerException as error:
         raise _refused(error) from error
     finally:
         client.close()
-    return _outputs(result)
 
 
 def grpc_infer(
@@ -105,19 +124,26 @@ def grpc_infer(
     """
     import tritonclient.grpc as api
 
+    request = {
+        "model_name": model,
+        "inputs": _inputs(api, tensors),
+        "outputs": [api.InferRequestedOutput(name) for name in outputs] or None,
+        "request_id": request_id,
+    }
+    return _responses(grpc_url, _connected(grpc_url), request, timeout_s)
+
+
+def _responses(
+    grpc_url: str, client: Any, request: Mapping[str, Any], timeout_s: float
+) -> Iterator[dict[str, "np.ndarray"]]:
+    import tritonclient.grpc as api
+
     arrived: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
-    final = False
-    client = api.InferenceServerClient(grpc_url)
+    final = whole = False
     client.start_stream(callback=lambda result, error: arrived.put((result, error)))
     try:
         try:
-            client.async_stream_infer(
-                model,
-                _inputs(api, tensors),
-                outputs=[api.InferRequestedOutput(name) for name in outputs] or None,
-                request_id=request_id,
-                enable_empty_final_response=True,
-            )
+            client.async_stream_infer(**request, enable_empty_final_response=True)
         except api.InferenceServerException as error:
             # The stream broke before the request was in it; the callback has the reason.
             raise _refused(_next(arrived, timeout_s)[1] or error) from error
@@ -130,9 +156,13 @@ def grpc_infer(
             final = response.parameters["triton_final_response"].bool_param
             if response.outputs:
                 yield _outputs(result)
+        whole = True
     finally:
         client.stop_stream(cancel_requests=not final)
-        client.close()
+        if whole:
+            connections().give_back(grpc_url, client)
+        else:
+            client.close()
 
 
 def grpc_stream(
@@ -147,29 +177,15 @@ def grpc_stream(
     """The answer piece by piece over a gRPC stream."""
     values = {"text_input": prompt, "max_tokens": max_tokens, "stream": True, **options}
     tensors = text_tensors(grpc_url, model, values)
-    for answer in grpc_infer(grpc_url, model, tensors, outputs=["text_output"], timeout_s=timeout_s):
-        yield answer["text_output"][0].decode("utf-8")
-
-
-def grpc_generate(
-    grpc_url: str,
-    prompt: str,
-    max_tokens: int,
-    *,
-    model: str = TEXT_MODEL,
-    timeout_s: float = TIMEOUT_S,
-    **options: object,
-) -> str:
-    """The answer in one piece over gRPC."""
-    return "".join(grpc_stream(grpc_url, prompt, max_tokens, model=model, timeout_s=timeout_s, stream=False, **options))
+    answers = grpc_infer(grpc_url, model, tensors, outputs=["text_output"], timeout_s=timeout_s)
+    return (answer["text_output"][0].decode("utf-8") for answer in answers)
 
 
 def text_tensors(url: str, model: str, values: Mapping[str, object]) -> dict[str, "np.ndarray"]:
     """``values`` as tensors [1, n] of the types that the served model declares. Unknown names raise UsageError."""
     import numpy as np
 
-    types = input_types(url, model)
-    _refuse_unknown(values, types, model)
+    types = _types(url, model, values)
     tensors = {}
     for name, value in values.items():
         elements = list(value) if isinstance(value, list | tuple) else [value]
@@ -180,17 +196,23 @@ def text_tensors(url: str, model: str, values: Mapping[str, object]) -> dict[str
 
 
 def input_types(url: str, model: str) -> dict[str, str]:
-    """Input name -> data type of a served model."""
-    client, api = _connect(url, TIMEOUT_S)
-    try:
+    """Input name -> data type of a served model, as the server says it now."""
+    if url.startswith("http://"):
+        with _reaching(url):
+            response = _get(f"{url}/v2/models/{model}")
+        answer = _json(response.text)
+        _raise_refusal(response.status_code, answer)
+        return {tensor["name"]: tensor["datatype"] for tensor in answer["inputs"]}
+    with _grpc(url) as client:
         metadata = client.get_model_metadata(model)
-    except api.InferenceServerException as error:
-        raise _refused(error) from error
-    finally:
-        client.close()
-    if isinstance(metadata, dict):
-        return {tensor["name"]: tensor["datatype"] for tensor in metadata["inputs"]}
     return {tensor.name: tensor.datatype for tensor in metadata.inputs}
+
+
+def _types(url: str, model: str, values: Mapping[str, object]) -> dict[str, str]:
+    """The model's input types, asked once. :class:`UsageError` for a name in ``values`` that it lacks."""
+    known = connections().types(url, model, set(values), lambda: input_types(url, model))
+    _refuse_unknown(values, known, model)
+    return known
 
 
 @dataclass(frozen=True)
@@ -205,25 +227,23 @@ class Health:
 
 def health(url: str, models: Sequence[str] = (TEXT_MODEL,)) -> Health:
     """Ask for liveness, readiness, version, and whether each of ``models`` is ready."""
-    with _reaching(url), _http(TIMEOUT_S) as client:
-        live, ready = (client.get(f"{url}/v2/health/{word}").is_success for word in ("live", "ready"))
-        version = client.get(f"{url}/v2").json()["version"]
-        states = {name: client.get(f"{url}/v2/models/{name}/ready").is_success for name in models}
+    with _reaching(url):
+        live, ready = (_get(f"{url}/v2/health/{word}").is_success for word in ("live", "ready"))
+        version = _get(f"{url}/v2").json()["version"]
+        states = {name: _get(f"{url}/v2/models/{name}/ready").is_success for name in models}
     return Health(live, ready, version, states)
 
 
 def metrics(metrics_url: str) -> dict[str, float]:
     """Every figure of /metrics: 'nv_inference_count{model="ensemble",version="1"}' -> value."""
-    with _reaching(metrics_url), _http(TIMEOUT_S) as client:
-        text = client.get(metrics_url).text
+    with _reaching(metrics_url):
+        text = _get(metrics_url).text
     samples = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
     return {name: float(value) for name, value in samples}
 
 
-def _http(timeout_s: float) -> Any:
-    import httpx
-
-    return httpx.Client(timeout=timeout_s, trust_env=False)
+def _get(url: str) -> Any:
+    return connections().http().get(url, timeout=TIMEOUT_S)
 
 
 @contextmanager
@@ -237,20 +257,33 @@ def _reaching(url: str) -> Iterator[None]:
         raise ServerError(f"the server at {url} {what}", why=repr(error), fix="look into its log") from error
 
 
-def _connect(url: str, timeout_s: float) -> tuple[Any, Any]:
-    if url.startswith("http://"):
-        import tritonclient.http as http_api
+def _connected(address: str) -> Any:
+    import tritonclient.grpc as api
 
-        return http_api.InferenceServerClient(url.removeprefix("http://"), network_timeout=timeout_s), http_api
-    import tritonclient.grpc as grpc_api
+    try:
+        return connections().take_grpc(address)
+    except api.InferenceServerException as error:
+        raise _refused(error) from error
 
-    return grpc_api.InferenceServerClient(url), grpc_api
+
+@contextmanager
+def _grpc(address: str) -> Iterator[Any]:
+    """A client for one unary call; a refusal as this package's error."""
+    import tritonclient.grpc as api
+
+    client = _connected(address)
+    try:
+        yield client
+    except api.InferenceServerException as error:
+        raise _refused(error) from error
+    finally:
+        connections().give_back(address, client)
 
 
 def _body(url: str, prompt: str, max_tokens: int, model: str, options: Mapping[str, object]) -> dict[str, object]:
     if set(options) - {"stream"}:
         # The server drops a field that it does not know without a word.
-        _refuse_unknown(options, input_types(url, model), model)
+        _types(url, model, options)
     return {"text_input": prompt, "max_tokens": max_tokens, **options}
 
 

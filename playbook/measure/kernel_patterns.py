@@ -17,19 +17,20 @@ Flow = Literal["cuda", "openvino"]
 
 
 class KernelClass(BaseModel):
-    """One row of the tables: its label, and the coarse group that it belongs to."""
+    """One row of the tables: its label, the coarse group that it belongs to, and the only phase that it runs in."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     label: str
     group: str
+    phase: Literal["", "prefill", "decode"] = ""
 
 
 class Pattern(BaseModel):
     """Names that match ``regex`` are kernels of this class.
 
-    ``precision``: the operands' type, only where the name tells it; ``fused``: classes whose work the same kernel does;
-    ``evidence``: where such a name was read.
+    ``precision``: only where the name tells it, and ``precision_of`` what has it; ``fused``: classes whose work the
+    same kernel does; ``evidence``: where such a name was read.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -37,6 +38,7 @@ class Pattern(BaseModel):
     kernel_class: str = Field(alias="class")
     regex: re.Pattern[str]
     precision: Literal["", "fp8", "bf16", "fp16"] = ""
+    precision_of: Literal["operands", "KV cache"] = "operands"
     fused: str = ""
     evidence: str
 
@@ -89,3 +91,15 @@ def classify(kernel: str, flow: Flow = "cuda") -> Pattern:
     if flow not in ordered:
         raise UsageError(f"unknown flow {flow!r}", fix=f"use one of: {', '.join(ordered)}")
     return next((pattern for pattern in ordered[flow] if pattern.regex.search(kernel)), NO_MATCH)
+
+
+def reading(kernel: str) -> dict[str, str]:
+    """What a kernel's name tells, for a table: class, phase, precision and of what, and what is in FP8."""
+    found = classify(kernel)
+    phase = patterns().classes[found.kernel_class].phase
+    return {
+        "class": found.kernel_class,
+        "phase": phase or "both",
+        "precision": f"{found.precision} {found.precision_of}" if found.precision else "the name does not tell",
+        "in FP8": found.precision_of if found.precision == "fp8" else "nothing" if found.precision else "?",
+    }

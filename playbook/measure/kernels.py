@@ -4,7 +4,8 @@ Columns of a table: step, phase, kernel, class, precision, precision_from, fused
 source, origin.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,13 +17,14 @@ from playbook.measure.hopper import (
     hopper_machine,
     hopper_origin,
 )
-from playbook.measure.kernel_patterns import UNCLASSIFIED, Flow, classify, patterns
+from playbook.measure.kernel_patterns import UNCLASSIFIED, Flow, classify, patterns, reading
 from playbook.measure.kernel_sources import read_capture
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "StepTables",
     "busy_us",
     "by_class",
     "by_group",
@@ -38,7 +40,9 @@ __all__ = [
     "labelled",
     "patterns",
     "read_capture",
+    "read_ranks",
     "readable",
+    "reading",
     "shorter_all_reduces",
     "unclassified_share",
 ]
@@ -154,6 +158,12 @@ def shorter_all_reduces(events: "pd.DataFrame", peer: "pd.DataFrame") -> "pd.Dat
     return events.assign(duration_us=events["duration_us"].where(~events.index.isin(own.index), shorter))
 
 
+def read_ranks(files: Sequence[Path]) -> "pd.DataFrame":
+    """One rank's capture; with a second rank's file, the first's launches without their wait in all-reduces."""
+    own, *peers = [read_capture(path) for path in files]
+    return shorter_all_reduces(own, peers[0]) if peers else own
+
+
 def _all_reduces(events: "pd.DataFrame") -> "pd.DataFrame":
     ours = [classify(kernel).kernel_class == "all_reduce" for kernel in events["kernel"]]
     return events[ours].sort_values("start_us")
@@ -201,6 +211,46 @@ def compare(tables: "Mapping[str, pd.DataFrame]", *, groups: bool = False) -> "p
         both = (us[baseline] > 0) & (us[name] > 0)
         columns[f"{baseline}/{name}"] = (us[baseline] / us[name]).where(both)
     return pd.DataFrame(columns).rename_axis("class")
+
+
+@dataclass(frozen=True)
+class StepTables:
+    """The kernels of an engine's steps: ``tables[phase][column]``, phases ``prefill`` and ``decode``.
+
+    ``own``: the columns that were measured in this run; ``steps``: engine steps in them, by phase; ``like``: whether
+    the columns are of the same model and load, so that their microseconds may be compared; ``remark``: Markdown, how
+    far to trust them, or what is missing.
+    """
+
+    tables: "Mapping[Phase, Mapping[str, pd.DataFrame]]"
+    own: tuple[str, ...]
+    steps: Mapping[str, int]
+    like: bool
+    remark: str
+
+    def compare(self, phase: Phase) -> "pd.DataFrame":
+        """The columns of one phase side by side; only shares where they are of different loads."""
+        table = compare(self.tables[phase])
+        return table if self.like else table.filter(like=" share")
+
+    def shares(self) -> dict[str, dict[str, float]]:
+        """Percent of each group in each phase and column, for a plot."""
+        return {
+            f"{column}, {phase}": {
+                part: 100 * us / table["us_per_step"].sum() for part, us in labelled(table, groups=True).items()
+            }
+            for phase, columns in self.tables.items()
+            for column, table in columns.items()
+        }
+
+    def names(self) -> dict[str, str]:
+        """Class -> the kernel of it that took longest, in the first own column."""
+        frames = [columns[self.own[0]] for columns in self.tables.values()] if self.own else []
+        return {
+            str(name): str(kernel)
+            for frame in frames
+            for name, kernel in frame.groupby("class", sort=False)["kernel"].first().items()
+        }
 
 
 def labelled(table: "pd.DataFrame", *, groups: bool = False) -> dict[str, float]:

@@ -143,24 +143,30 @@ class AllReduceLaw:
 
     One-shot: every GPU reads the p - 1 others whole. Two-shot: each sums a share and gathers the rest,
     2 (p - 1) / p of the message. NCCL: the same amount over rings or in the switch, after a longer start.
+    A way without constants starts after an infinite time: no measured size took it.
     """
 
     gpus: int
-    one_shot_us: float
-    one_shot_efficiency: float
-    two_shot_us: float
-    two_shot_efficiency: float
-    nccl_us: float
-    nccl_efficiency: float
+    one_shot_us: float = math.inf
+    one_shot_efficiency: float = 1.0
+    two_shot_us: float = math.inf
+    two_shot_efficiency: float = 1.0
+    nccl_us: float = math.inf
+    nccl_efficiency: float = 1.0
 
     def us(self, message_bytes: float, chip: Chip) -> float:
+        return min(self.ways(message_bytes, chip).values())
+
+    def ways(self, message_bytes: float, chip: Chip) -> dict[str, float]:
+        """Microseconds of each way that has constants."""
         p, pass_us = self.gpus, message_bytes / chip.link * 1e6
         shared = 2 * (p - 1) / p * pass_us
-        return min(
-            self.one_shot_us + (p - 1) * pass_us / self.one_shot_efficiency,
-            self.two_shot_us + shared / self.two_shot_efficiency,
-            self.nccl_us + shared / self.nccl_efficiency,
-        )
+        every = {
+            "one_shot": self.one_shot_us + (p - 1) * pass_us / self.one_shot_efficiency,
+            "two_shot": self.two_shot_us + shared / self.two_shot_efficiency,
+            "nccl": self.nccl_us + shared / self.nccl_efficiency,
+        }
+        return {name: us for name, us in every.items() if us < math.inf}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,5 +9,6 @@ from playbook.plots.charts import requests as requests
 from playbook.plots.charts import rounding as rounding
 from playbook.plots.charts import stacked as stacked
 from playbook.plots.charts import throughput_latency as throughput_latency
+from playbook.plots.endpoint import life as life
 from playbook.plots.planner import frontier as frontier
 from playbook.plots.planner import roofline as roofline

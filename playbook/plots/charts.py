@@ -85,10 +85,12 @@ def lines(
     origin: str = "measured here",
     log_y: bool = False,
     x_base: int = 0,
+    marks: Mapping[str, float] | None = None,
 ) -> None:
     """Lines with markers: ``series[name] = (x values, y values)``.
 
     ``x_base`` 2 makes a logarithmic x axis with a tick at every value. Ticks are plain numbers, not powers.
+    ``marks``: label -> x of a dotted vertical line.
     """
     from matplotlib.ticker import LogFormatter
 
@@ -101,12 +103,18 @@ def lines(
         at_all = sorted({value for at, _ in series.values() for value in at})
         axis.set_xscale("log", base=x_base)
         axis.set_xticks(at_all, [f"{value:g}" for value in at_all])
+    elif all(value == int(value) for at, _ in series.values() for value in at):
+        axis.xaxis.get_major_locator().set_params(integer=True)
     if log_y:
         axis.yaxis.set_major_formatter("{x:g}")
         axis.yaxis.set_minor_formatter(LogFormatter())
+    for index, (label, at_x) in enumerate((marks or {}).items()):
+        axis.axvline(at_x, color="black", linestyle=":", linewidth=1)
+        axis.annotate(f" {label}", (at_x, 0.95 - 0.08 * index), xycoords=("data", "axes fraction"), fontsize=8)
     axis.grid(alpha=0.2)
     axis.legend(frameon=False, fontsize=8)
-    show(figure, origin, f"{title}: {y} against {x} for {', '.join(series)}")
+    marked = f"; marked: {', '.join(marks)}" if marks else ""
+    show(figure, origin, f"{title}: {y} against {x} for {', '.join(series)}{marked}")
 
 
 def batching(records: Mapping[str, Sequence["StepRecord"]]) -> None:
@@ -126,6 +134,8 @@ def batching(records: Mapping[str, Sequence["StepRecord"]]) -> None:
             for request, phase in step.phases.items():
                 grid[order.index(request), column] = 1 + list(phases).index(phase)
         axis.imshow(grid, aspect="auto", cmap=colors, vmin=0, vmax=3, interpolation="nearest")
+        rows, columns = np.nonzero(grid == 1)
+        axis.scatter(columns, rows, marker="|", color=BLUE, s=45, linewidths=2)  # one step is a pixel wide at most
         axis.axvline(len(steps) - 0.5, color="black", linewidth=1)
         axis.set(title=f"{name}: {len(steps)} steps", xlabel="engine step")
     axes[0].set_ylabel("request")
@@ -158,11 +168,18 @@ def requests(timelines: Sequence["StreamTimeline"], *, title: str) -> None:
 
 
 def stacked(
-    series: Mapping[str, Mapping[str, float]], *, title: str, unit: str, origin: str, number: str = "{:,.0f}"
+    series: Mapping[str, Mapping[str, float]],
+    *,
+    title: str,
+    unit: str,
+    origin: str,
+    number: str = "{:,.0f}",
+    limit: tuple[float, str] | None = None,
 ) -> None:
     """One horizontal bar per name, made of its parts: ``series[name][part] = value``; the sum is written at its end.
 
-    A part keeps its colour when parts before it are zero everywhere, so that plots of one chapter agree.
+    A part keeps its colour when parts before it are zero everywhere, so that plots of one chapter agree. ``limit``: a
+    value that no bar can pass, in the plot's unit, and its name: a dashed line.
     """
     parts = list(dict.fromkeys(part for values in series.values() for part in values))
     totals = [sum(values.values()) for values in series.values()]
@@ -179,12 +196,16 @@ def stacked(
         left = [begin + width for begin, width in zip(left, widths, strict=True)]
     for row, total in enumerate(totals):
         axis.text(total, row, f" {number.format(total)}", va="center", fontsize=8)
+    if limit is not None:
+        axis.axvline(limit[0], color="black", linestyle="--", linewidth=1)
+        axis.annotate(limit[1], (limit[0], -0.5), (-4, 2), textcoords="offset points", ha="right", fontsize=8)
     axis.set_yticks(range(len(series)), list(series))
     axis.invert_yaxis()
     axis.margins(x=0.12)
     axis.set(title=title, xlabel=unit)
     figure.legend(loc="outside lower left", ncols=3, frameon=False, fontsize=7)
-    show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()))
+    at_most = f"; {limit[1]} at {number.format(limit[0])} {unit}" if limit else ""
+    show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()) + at_most)
 
 
 def arrivals(

@@ -10,20 +10,22 @@ from playbook.errors import UsageError
 from playbook.profile import Profile
 from playbook.recipes.command import CONTAINER_ROOT, Command, Paths, docker_argv
 from playbook.recipes.lmi_fit import Fit, fitted, missing_formats, one_stage
+from playbook.recipes.lmi_model import EndpointModel, endpoint_model, loads_own_checkpoint
 from playbook.recipes.properties import Fate, Finding, check_properties, fates
 from playbook.releases import Release
 from playbook.releases.lmi import LmiImage, Settings, lmi_facts, lmi_image, lmi_images
 from playbook.serving_properties import parse_properties
 
 __all__ = [
+    "EndpointModel",
     "Fate",
     "Finding",
     "Fit",
-    "article_properties",
     "check_properties",
     "compile_ahead",
+    "endpoint_model",
     "environment",
-    "fate",
+    "fates",
     "fitted",
     "image_uri",
     "lmi_image",
@@ -45,7 +47,6 @@ WHY_AHEAD = (
     "check. The engine serves on the GPU architecture that it was built on (djl-serving@3d6ad832 "
     "trtllm_aot_tutorial.md)."
 )
-MODEL_PLACE = f"{BUCKET}/llama-3-70b/"
 SHORT_DTYPE = {"bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -87,17 +88,6 @@ def _format_settings(profile: Profile, image: LmiImage, quantized: bool) -> Sett
     formats = family.checkpoints if quantized else family.quantization
     cache = family.kv_cache.get(profile.kv_cache_dtype)
     return formats.get(profile.qformat, {}) | (cache.settings if cache else {})
-
-
-def article_properties(*, model_id: str = MODEL_PLACE, max_num_tokens: int = 50000) -> str:
-    """The AWS article's file: its keys and values; ``model_id`` and ``max_num_tokens`` are the reader's."""
-    settings = lmi_facts().article.settings
-    return _text({key: text.format(model_id=model_id, max_num_tokens=max_num_tokens) for key, text in settings.items()})
-
-
-def fate(image: str) -> list[Fate]:
-    """What became of each line of the article's file in ``image``."""
-    return fates(article_properties(), image)
 
 
 def environment(text: str) -> dict[str, str]:
@@ -154,7 +144,7 @@ def compile_ahead(profile: Profile, release: Release, paths: Paths) -> list[Comm
         endpoint = serving_properties(fit.profile, image.tag, model_id=place)
         built = _build(fit, image, folder, Paths.under(CONTAINER_ROOT, profile.name, host_root=paths.host_root))
         return [*built, *_publish(image, endpoint, folder, "lmi-engine", place)]
-    quantized = not release.builds_engines and profile.qformat in lmi_facts().family(image).checkpoints
+    quantized = loads_own_checkpoint(profile, release, image)
     fit = fitted(profile, image, quantized=quantized)
     endpoint = serving_properties(fit.profile, image.tag, model_id=place, quantized=quantized)
     why = f"No LMI image runs TensorRT-LLM {release.name}: the vLLM one serves the checkpoint. "

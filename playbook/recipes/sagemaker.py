@@ -1,11 +1,20 @@
 """The requests that put an LMI container behind a SageMaker endpoint: exactly the dictionaries that boto3 takes."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from playbook.errors import UsageError
+from playbook.recipes.policies import (
+    ending_policy,
+    ending_trust_policy,
+    execution_policy,
+    invoke_policy,
+    scheduling_policy,
+    trust_policy,
+)
 from playbook.recipes.service_model import request_problems
 
 __all__ = [
@@ -13,6 +22,9 @@ __all__ = [
     "create_endpoint",
     "create_endpoint_config",
     "create_model",
+    "create_schedule",
+    "ending_policy",
+    "ending_trust_policy",
     "execution_policy",
     "expires_at",
     "invoke_endpoint",
@@ -21,6 +33,8 @@ __all__ = [
     "put_metric_alarm",
     "put_scaling_policy",
     "register_scalable_target",
+    "schedule_name",
+    "scheduling_policy",
     "tags",
     "trust_policy",
     "update_endpoint",
@@ -28,12 +42,15 @@ __all__ = [
 ]
 
 Request = dict[str, Any]
-Policy = dict[str, Any]
 
 VARIANT = "AllTraffic"
 OWNER_TAG, OWNER = "playbook", "llama3-fp8"
 EXPIRY_TAG = "playbook-expires"
 CANARY_PERCENT = 10
+DELETE_ENDPOINT = "arn:aws:scheduler:::aws-sdk:sagemaker:deleteEndpoint"
+"""EventBridge Scheduler's name for the call (AWS documentation, "Using universal targets")."""
+RETRIES = {"MaximumRetryAttempts": 185, "MaximumEventAgeInSeconds": 86400}
+"""The most that the API allows: an endpoint that is being created or updated may refuse its deletion for a while."""
 Strategy = Literal["canary", "rolling"]
 ScalingMetric = Literal[
     "SageMakerVariantConcurrentRequestsPerModelHighResolution", "SageMakerVariantInvocationsPerInstance"
@@ -95,7 +112,7 @@ def validate(service: str, operation: str, request: Mapping[str, Any]) -> list[s
 
 
 def tags(spec: EndpointSpec) -> list[dict[str, str]]:
-    """Whose it is, and until when it may live. SageMaker itself ends nothing at that time."""
+    """Whose it is, and until when it may live. SageMaker itself ends nothing then: :func:`create_schedule` does."""
     expiry = spec.expires_at.astimezone(UTC).isoformat(timespec="seconds")
     return [{"Key": OWNER_TAG, "Value": OWNER}, {"Key": EXPIRY_TAG, "Value": expiry}]
 
@@ -156,6 +173,35 @@ def create_endpoint_config(spec: EndpointSpec) -> Request:
 def create_endpoint(spec: EndpointSpec) -> Request:
     """From here on it bills, until the endpoint is deleted."""
     return {"EndpointName": spec.name, "EndpointConfigName": spec.model_name, "Tags": tags(spec)}
+
+
+def schedule_name(name: str) -> str:
+    """The schedule that ends endpoint ``name``."""
+    return f"{name}-end"
+
+
+def create_schedule(spec: EndpointSpec, role_arn: str) -> Request:
+    """The end of the time to live: EventBridge Scheduler deletes the endpoint then, under ``role_arn``, once.
+
+    For ``create_schedule`` and ``update_schedule`` of boto3's "scheduler" alike. Send it before ``create_endpoint``:
+    a run that dies in between leaves a schedule without an endpoint, never an endpoint without an end. AWS calls the
+    target within the minute that the time names, and deletes the schedule after the call.
+    """
+    end = spec.expires_at.astimezone(UTC)
+    return {
+        "Name": schedule_name(spec.name),
+        "Description": f"Ends endpoint {spec.name} of the Llama-3 FP8 playbook",
+        "ScheduleExpression": f"at({end:%Y-%m-%dT%H:%M:%S})",
+        "ScheduleExpressionTimezone": "UTC",
+        "FlexibleTimeWindow": {"Mode": "OFF"},
+        "ActionAfterCompletion": "DELETE",
+        "Target": {
+            "Arn": DELETE_ENDPOINT,
+            "RoleArn": role_arn,
+            "Input": json.dumps({"EndpointName": spec.name}),
+            "RetryPolicy": RETRIES,
+        },
+    }
 
 
 def update_endpoint(spec: EndpointSpec, strategy: Strategy, *, alarms: Sequence[str] = ()) -> Request:
@@ -235,33 +281,3 @@ def put_scaling_policy(spec: EndpointSpec, *, target: float, metric: ScalingMetr
 def invoke_endpoint(spec: EndpointSpec, body: str) -> Request:
     """For ``invoke_endpoint`` and ``invoke_endpoint_with_response_stream`` alike."""
     return {"EndpointName": spec.name, "ContentType": "application/json", "Body": body}
-
-
-def invoke_policy(endpoint_arn: str) -> Policy:
-    """What a caller needs, and no more: invoking this one endpoint (streaming is the same action)."""
-    return _policy({"Effect": "Allow", "Action": ["sagemaker:InvokeEndpoint"], "Resource": endpoint_arn})
-
-
-def execution_policy(*, bucket: str, region: str, account_id: str, image_account_id: str) -> Policy:
-    """What the endpoint itself needs: read its model, pull its image, write its log."""
-    log_group = f"arn:aws:logs:{region}:{account_id}:log-group:/aws/sagemaker/Endpoints/*"
-    pull = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
-    write_log = ["logs:CreateLogGroup", "logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"]
-    image = f"arn:aws:ecr:{region}:{image_account_id}:repository/djl-inference"
-    return _policy(
-        {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": f"arn:aws:s3:::{bucket}/*"},
-        {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": f"arn:aws:s3:::{bucket}"},
-        {"Effect": "Allow", "Action": pull, "Resource": image},
-        {"Effect": "Allow", "Action": ["ecr:GetAuthorizationToken"], "Resource": "*"},
-        {"Effect": "Allow", "Action": write_log, "Resource": log_group},
-    )
-
-
-def trust_policy() -> Policy:
-    """Who may take the execution role: SageMaker."""
-    principal = {"Service": "sagemaker.amazonaws.com"}
-    return _policy({"Effect": "Allow", "Principal": principal, "Action": ["sts:AssumeRole"]})
-
-
-def _policy(*statements: Mapping[str, Any]) -> Policy:
-    return {"Version": "2012-10-17", "Statement": [dict(statement) for statement in statements]}

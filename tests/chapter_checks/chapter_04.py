@@ -5,49 +5,56 @@ from types import SimpleNamespace as Thing
 from chapter_cells import Case
 
 WORDS = "un, deux, trois, quatre, cinq, six, sept, huit, neuf"
-STREAM = {
-    "pieces": ["un", ", deux"],
-    "answer": "un, deux",
-    "runner": Thing(records=[Thing(phases={0: "context"})]),
-    "ids": [1, 2],
-}
-LATE = Thing(records=[Thing(phases={0: "generation"})])
+SAMPLED = {"greedy": ["a", "a"], "top_k 50, seed 1": ["b", "b"]}
+LIMIT = 512
 
 
-def refusing(message: str) -> Thing:
-    """An engine whose longest prompt is 4 tokens, which answers a longer one with ``message``."""
-
-    def submit(*given: object) -> None:
-        if message:
-            raise ValueError(message)
-
-    return Thing(config=Thing(max_input_len=4), submit=submit)
+def tokenizer(token: str) -> Thing:
+    return Thing(bos_token=token)
 
 
-LIMIT = {"tokenizer": Thing(bos_token_id=0), "greedy": None, "runner": refusing("longer than max_input_len 4")}
+def steps(static: int, inflight: int, *, tokens: int = 1) -> dict[str, object]:
+    made = {"static": static, "inflight": inflight}
+    step = Thing(new_tokens={0: tokens}, phases={0: "generation"})
+    return {"steps": made, "records": {name: [step] * count for name, count in made.items()}, "lengths": [120]}
 
 
-def seeded(*answers: int) -> dict[str, object]:
-    """A runner that gives ``answers`` one after the other."""
-    runner = Thing(generate=lambda prompts, sampling, rest=list(answers): [Thing(token_ids=[rest.pop(0)])])
-    return {"runner": runner, "drawn": {"top_k 50, seed 1": None}, "opening": [1]}
+def balanced(static: int, inflight: int, phase: str = "generation") -> dict[str, object]:
+    """Both runs made 120 tokens, in as many steps as asked for; ``phase``: what a slot of the in-flight run did."""
+    given = steps(static, inflight)
+    given["records"] = {
+        name: [Thing(new_tokens={0: 120 * (number == 0)}, phases={0: phase}) for number in range(count)]
+        for name, count in (("static", static), ("inflight", inflight))
+    }
+    return given
 
 
-def steps(static: int, inflight: int) -> dict[str, object]:
-    return {"records": {"static": [0] * static, "inflight": [0] * inflight}}
+class Refusing:
+    """The package's ``generate``, which refuses with ``message``, or answers."""
 
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+    def generate(self, *given: object, **named: object) -> list[str]:
+        if self.message:
+            raise ValueError(self.message)
+        return ["answer"]
+
+
+REFUSAL = {"tokenizer": tokenizer("x"), "engine": None, "playbook": Refusing(f"too long for max_input_len {LIMIT}")}
 
 CASES = [
-    Case("04-07", "the FP8 engine counts to nine", {"answer": WORDS}, {"answer": "un, deux"}),
-    Case("04-07", "the FP8 engine counts in French", {"answer": "Un, deux!"}, {"answer": "one, two"}, profile="p5"),
-    Case("04-11", "the streamed pieces join", STREAM, {"pieces": ["un", "un", ", deux"]}),
+    Case("04-07", "the FP8 engine counts in French", {"answer": WORDS}, {"answer": "deux, un"}),
+    Case("04-07", "the FP8 engine counts in French", {"answer": WORDS}, {"answer": "one, two"}),
     Case(
         "04-11",
-        "the first step read the whole prompt",
-        STREAM,
-        {"runner": Thing(records=[Thing(phases={0: "generation"})])},
+        "the streamed pieces join",
+        {"pieces": ["un", ", deux"], "answer": "un, deux"},
+        {"pieces": ["un", "un", ", deux"]},
     ),
-    Case("04-14", "the same seed", seeded(7, 7), seeded(7, 8)),
-    Case("04-16", "an over-long prompt is refused", LIMIT, {"runner": refusing("")}),
-    Case("04-22", "in-flight batching needs fewer steps", steps(216, 120), steps(120, 120)),
+    Case("04-14", "the same seed", {"drawn": SAMPLED}, {"drawn": SAMPLED | {"top_p": ["c", "d"]}}),
+    Case("04-16", "an over-long prompt is refused", REFUSAL, {"playbook": Refusing("")}),
+    Case("04-22", "in-flight batching needs fewer steps", balanced(216, 120), balanced(120, 120)),
+    Case("04-22", "in-flight batching keeps no slot", balanced(216, 120), balanced(216, 120, "padding")),
+    Case("04-22", "both policies made every token", balanced(216, 120), steps(216, 119)),
 ]

@@ -1,5 +1,6 @@
 """Does the release's tool take these arguments, and is the tool where the command looks for it?"""
 
+import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
@@ -12,11 +13,12 @@ from playbook.check.invocations import Invocation
 from playbook.check.rules.names import Unknown, unknown
 from playbook.check.rules.spelling import NO, corrected_value, examples, foreign_folders, is_open
 from playbook.check.rules.tools import tool_drafts
-from playbook.check.words import Word
+from playbook.check.words import ShellCommand, Word
 from playbook.releases import Argument, Release, Tool
 from playbook.releases.history import takes
 
 HELP = ("-h", "--help", "--version")
+PLACEHOLDER = re.compile(r"[A-Z]{1,2}|[A-Z][A-Z_]+|[xX]+|\?+")  # N, XX, MAX_TOKENS
 CLICK = ("trtllm-serve",)  # no abbreviations; its sub-command `serve` is what runs without one
 FIRST_SERVE = "serve"
 
@@ -57,14 +59,26 @@ def _cuts(document: Document) -> Iterator[Draft]:
                 "broken-continuation",
                 "warning",
                 cut,
-                "A shell ends the command here; the lines behind run as a command of their own.",
-                "A line goes on only if the backslash is its very last character."
-                if not cut.text.startswith("#")
-                else "A comment ends the command that it stands in.",
+                _broken(command, cut),
+                _why_broken(command, cut),
                 "POSIX.1-2017, Shell Command Language, 2.2.1",
                 edits=(Swap(cut, ""),),
                 invocation=invocation,
             )
+
+
+def _broken(command: ShellCommand, cut: Word) -> str:
+    if cut.line < command.end_line or not cut.text.strip():
+        return "A shell ends the command here; the lines behind run as a command of their own."
+    return f"A shell takes {cut.text.strip()} for one more argument: here it is a footnote mark."
+
+
+def _why_broken(command: ShellCommand, cut: Word) -> str:
+    if cut.text.startswith("#"):
+        return "A comment ends the command that it stands in."
+    if cut.line < command.end_line or "*" not in cut.text:
+        return "A line goes on only if the backslash is its very last character."
+    return "It becomes the names of all files of the folder, and the tool stops at the first of them."
 
 
 class _Arguments:
@@ -204,19 +218,20 @@ class _Arguments:
 
     def bad_value(self, given: Given, name: str, word: Word, argument: Argument) -> Draft:
         value = corrected_value(word.text, argument)
-        edit: Edit
+        why = f"It takes {takes(argument)}."
+        edits: tuple[Edit, ...] = ()
         if value is not None:
-            edit = Put(given.name, value) if len(given.values) == 1 else Swap(word, value)
-        elif argument.required:
-            edit = Put(given.name, examples().get(name, "1"))
-        else:
-            edit = Drop(given.name)
+            edits = (Put(given.name, value) if len(given.values) == 1 else Swap(word, value),)
+        elif (value := _stand_in(name, word.text, argument)) is not None:
+            edits = (Put(given.name, value),)
+            why += f" {value} stands in the fix for a value of yours."
         return self.draft(
             "bad-value",
             word,
             f"{self.of} stops: argument {name}: invalid value: {word.text!r}",
-            f"It takes {takes(argument)}.",
-            (edit,),
+            why,
+            edits,
+            action=f"write a value of yours: {name} takes {takes(argument)}",
         )
 
     def stray(self, word: Word, before: Given | None) -> Iterator[Draft]:
@@ -276,6 +291,15 @@ class _Arguments:
     ) -> Draft:
         source = source or self.tool.source
         return Draft(rule, "error", place, message, why, source, edits, action, self.invocation)
+
+
+def _stand_in(name: str, text: str, argument: Argument) -> str | None:
+    """A value to start from where none can be told from what is written: an example, or the default."""
+    if name in examples():
+        return examples()[name]
+    placeholder = not argument.choices and PLACEHOLDER.fullmatch(text)
+    is_default = argument.default is not None and not isinstance(argument.default, list)
+    return str(argument.default) if is_default and placeholder else None
 
 
 def _fits(text: str, argument: Argument) -> bool:

@@ -98,7 +98,8 @@ def check(document: Document, setting: Setting) -> Iterator[Draft]:
 
 def _port(mending: _Mending, document: Document) -> None:
     target = mending.asked.target
-    if not (target.is_triton and target.is_local) or target.port is None:
+    here = target.is_local or (target.is_open and serves(document))
+    if not (target.is_triton and here) or target.port is None:
         return
     ports = server_ports(document)
     if target.port in ports or (target.port not in OTHER_PORTS and not serves(document)):

@@ -4,14 +4,16 @@ import posixpath
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from playbook.check.document import Document, Setting
+from playbook.check.document import Document, Setting, VariableList
 from playbook.check.drafts import Draft, Put
-from playbook.check.filling import Filling, fillings, needed_strings
+from playbook.check.filling import Filling, filled_by_default, fillings, needed_strings
 from playbook.check.invocations import Invocation
 from playbook.check.prompts import prompt_drafts
 from playbook.check.rulebook import drafts, rule_data
+from playbook.check.words import Word
 from playbook.releases.templates import ModelSpec, release_templates, template_releases
 
 FAMILY = "templates"
@@ -49,7 +51,30 @@ def check(document: Document, setting: Setting) -> Iterator[Draft]:
         from playbook.check.config_files import config_drafts
 
         yield from config_drafts(document, setting)
+    if document.variable_lists and setting.release.name in template_releases():
+        for listed in document.variable_lists:
+            yield from _listed(listed, setting.release.name)
     yield from prompt_drafts(document, setting, commands)
+
+
+def _listed(listed: VariableList, release: str) -> Iterator[Draft]:
+    """Variables that a page lists with their values, if most of them are some template's."""
+    known = {
+        name for model in release_templates(release).models.values() for name in (*model.variables, *model.uncertain)
+    }
+    pairs = [(number, *line.strip().partition(":")[::2]) for number, line in enumerate(listed.lines, listed.first)]
+    if 2 * sum(name in known for _, name, _ in pairs) <= len(pairs):
+        return
+    for number, name, written in pairs:
+        line = listed.lines[number - listed.first]
+        place = Word(line.strip(), number, len(line) - len(line.lstrip()) + 1)
+        draft = partial(drafts, FAMILY, release, place=place, file=listed.file, variable=name)
+        if name not in known:
+            yield from draft("unknown-variable", model="the repository", instead=f"leave {name} out")
+        value = written.rstrip("* \t")
+        if value != written.strip():
+            mark = written.strip()[len(value) :].strip()
+            yield from draft("footnote-in-value", written=written.strip(), mark=mark, value=value)
 
 
 def _fill_commands(document: Document, setting: Setting, commands: list[Filling]) -> Iterator[Draft]:
@@ -137,8 +162,10 @@ def _unfilled(
     if not all(filling.known for filling in group):
         return
     needed = {entry["variable"]: entry["consequence"] for entry in needed_strings(name, release)}
+    by_default = filled_by_default(release)
     for variable in (*model.typed, *(variable for variable in model.free if variable in needed)):
-        if variable in model.uncertain or variable in named or _edited(document, path, variable):
+        filled = variable in named or variable in by_default
+        if variable in model.uncertain or filled or _edited(document, path, variable):
             continue
         typed = variable in model.typed
         value = mending.changes.get(variable) or _value(document, commands, variable)

@@ -31,7 +31,8 @@ class BuildOptions:
 
     ``max_num_tokens``: tokens of all requests together in one step (longer prompts are split over steps).
     ``max_seq_len``: prompt and answer together. ``kv_cache_dtype`` "auto": as the checkpoint.
-    ``use_paged_context_fmha`` lets a prompt start from cached blocks of an earlier one: what block reuse needs.
+    ``use_paged_context_fmha`` lets a prompt start from cached blocks of an earlier one: what block reuse needs. Reused
+    are whole blocks of prompts only, which the graph makes possible (``tagged_prompts`` in ``config.json``).
     """
 
     max_batch_size: int = 8
@@ -61,7 +62,7 @@ def build_engine(checkpoint: Path, out: Path, options: BuildOptions) -> EngineCo
     weights = read_checkpoint(checkpoint)
     _check(options, weights.shape)
     fp8_kv_cache = _fp8_kv_cache(options, weights.shape)
-    model = build_graph(weights, fp8_kv_cache=fp8_kv_cache)
+    model = build_graph(weights, fp8_kv_cache=fp8_kv_cache, tagged_prompts=options.use_paged_context_fmha)
     out.mkdir(parents=True, exist_ok=True)
     openvino().save_model(model, out / "openvino_model.xml", compress_to_fp16=False)
     config = {
@@ -76,6 +77,7 @@ def build_engine(checkpoint: Path, out: Path, options: BuildOptions) -> EngineCo
             "tokens_per_block": TOKENS_PER_BLOCK,
             "use_paged_kv_cache": options.use_paged_kv_cache,
             "enable_block_reuse": options.use_paged_context_fmha,
+            "tagged_prompts": options.use_paged_context_fmha,
         },
     }
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

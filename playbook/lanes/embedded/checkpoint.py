@@ -19,7 +19,7 @@ from playbook.lanes.embedded.trtllm_checkpoint import from_tensorrt_llm
 
 @dataclass(frozen=True)
 class TensorSummary:
-    """One stored tensor. ``scale`` and ``amax`` (scale * 448) for FP8 weights."""
+    """One stored tensor. ``scale`` and ``amax`` (scale * 448) for FP8 weights; ``value`` of a scale itself."""
 
     file: str
     name: str
@@ -28,6 +28,7 @@ class TensorSummary:
     nbytes: int
     scale: float | None
     amax: float | None
+    value: float | None = None
 
 
 def read_checkpoint(folder: Path) -> LlamaWeights:
@@ -57,6 +58,7 @@ def checkpoint_tensors(folder: Path) -> list[TensorSummary]:
                     array.nbytes,
                     scale,
                     None if scale is None else scale * E4M3_MAX,
+                    float(array.reshape(-1)[0]) if array.size == 1 else None,
                 )
             )
     if not summaries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from playbook.lanes.embedded.protocol import Completion, FinishReason, Output, Phase, Sampling
 
@@ -26,6 +26,8 @@ class Request:
     sampling: Sampling
     answers: list[Answer]
     handle: Any = None  # dropping it cancels the request in the pipeline
+    tag: int = 0  # see admission.py
+    prompt_state: Literal["new", "computing", "computed"] = "new"  # how much of it is in the KV cache
 
     @property
     def slots(self) -> int:

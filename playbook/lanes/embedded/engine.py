@@ -9,14 +9,16 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from playbook.errors import EngineError
+from playbook.lanes.embedded.admission import UNTAGGED, choose_tag, may_join, tag_prompt
 from playbook.lanes.embedded.decoding import (
     Answer,
     Request,
@@ -61,7 +63,11 @@ class Engine:
     ``threads`` 0: as many as the machine offers. ``batching`` "static": requests are taken from the queue until
     ``max_batch_size`` slots are full, and none joins before the whole batch has finished; the slots of those that
     finish early are held and counted, though not computed. ``kv_cache_blocks`` 0: enough for ``max_batch_size``
-    sequences of ``max_seq_len``. ``enable_block_reuse`` None: as built.
+    sequences of ``max_seq_len``; a request waits until there are blocks for all of its tokens.
+    ``enable_block_reuse``: a prompt starts from the whole blocks that it has in common with earlier prompts; never
+    from a partly filled block nor from generated tokens, because OpenVINO GenAI would mix answers up
+    (docs/engine-reuse.md). It makes a request wait while another's prompt is computed in part, and requests with a
+    repetition penalty run one at a time. None: as built, and off in a folder written before prompts were tagged.
     Compute and KV storage are float32; an FP8 KV cache is FP8 in value (rounded in the graph), not in bytes.
     """
 
@@ -82,34 +88,38 @@ class Engine:
             raise EngineError(
                 "the engine was built without a paged KV cache", why="this runtime has no other", fix="build it paged"
             )
-        if enable_block_reuse and not self.config.enable_block_reuse:
+        reusable = self.config.enable_block_reuse and self.config.tagged_prompts
+        if enable_block_reuse and not reusable:
             raise EngineError(
                 "the engine was not built for block reuse",
-                fix="build it with use_paged_context_fmha, or leave reuse off",
+                why="without tagged prompts a request can get another one's answer",
+                fix="build it again with use_paged_context_fmha, or leave reuse off",
             )
         self.batching = batching
         self.records: list[StepRecord] = []
         self._record_steps = record_steps
         per_sequence = -(-self.config.max_seq_len // self.config.tokens_per_block)
         self._blocks = kv_cache_blocks or self.config.max_batch_size * per_sequence
-        reuse = self.config.enable_block_reuse if enable_block_reuse is None else enable_block_reuse
+        self.block_reuse = reusable if enable_block_reuse is None else enable_block_reuse
         self._genai = openvino_genai()
-        self._pipeline = self._load(folder, threads, reuse)
+        self._pipeline = self._load(folder, threads)
         self._lock = threading.Lock()
         self._waiting: deque[Request] = deque()
         self._admitted: dict[int, Request] = {}
+        self._leaving: list[Request] = []  # they have their answers, and blocks still
+        self._empty = weakref.finalize(self, _empty, self._pipeline, self._admitted, self._leaving, self._lock)
         self._pending: list[Output] = []
         self._numbers = itertools.count()
         self._steps = 0
 
-    def _load(self, folder: Path, threads: int, reuse: bool) -> Any:
+    def _load(self, folder: Path, threads: int) -> Any:
         scheduler = self._genai.SchedulerConfig()
         scheduler.cache_size = 0
         scheduler.num_kv_blocks = self._blocks
         scheduler.max_num_batched_tokens = self.config.max_num_tokens
         scheduler.max_num_seqs = self.config.max_batch_size
         scheduler.dynamic_split_fuse = True
-        scheduler.enable_prefix_caching = reuse
+        scheduler.enable_prefix_caching = self.block_reuse
         properties: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
         if threads:
             properties["INFERENCE_NUM_THREADS"] = threads
@@ -132,7 +142,7 @@ class Engine:
             )
         answers = [Answer() for _ in range(sampling.num_return_sequences)]
         with self._lock:
-            if self._find(request_id) is not None:
+            if self._find(request_id) is not None or any(o.request_id == request_id for o in self._pending):
                 raise EngineError(f"request {request_id} is already running", fix="use an id for one request at a time")
             self._waiting.append(Request(request_id, [int(token) for token in prompt_ids], sampling, answers))
 
@@ -169,11 +179,22 @@ class Engine:
             return outputs
 
     def _run_pipeline(self) -> None:
+        for request in self._leaving:
+            if not self._must_be_computed(request):
+                request.handle.cancel()
         try:
             self._pipeline.step()
         except RuntimeError as error:
             raise EngineError("the engine failed in a step", why=str(error), fix="load the engine again") from error
         self._steps += 1
+        self._leaving[:] = [request for request in self._leaving if _is_running(request)]
+        for request in [*self._admitted.values(), *self._leaving]:
+            if request.handle is not None and request.prompt_state != "computed":
+                request.prompt_state = "computed" if request.handle.can_read() else "computing"
+
+    def _must_be_computed(self, request: Request) -> bool:
+        """A prompt dropped in the middle would leave a block that is found as if it were whole."""
+        return self.block_reuse and request.prompt_state == "computing"
 
     def _admit(self) -> None:
         if self.batching == "static":
@@ -181,14 +202,23 @@ class Engine:
                 return
             self._admitted.clear()
         free = self.config.max_batch_size - sum(request.slots for request in self._admitted.values())
-        while self._waiting and self._waiting[0].slots <= free:
+        while self._waiting and self._waiting[0].slots <= free and self._may_join(self._waiting[0]):
             request = self._waiting.popleft()
             free -= request.slots
             request.handle = self._start(request)
             self._admitted[request.request_id] = request
 
+    def _present(self) -> list[Request]:
+        """Requests that hold blocks."""
+        return [request for request in self._admitted.values() if not request.finished] + self._leaving
+
+    def _may_join(self, request: Request) -> bool:
+        return may_join(request, self._present(), self.config, self._blocks, reuse=self.block_reuse)
+
     def _start(self, request: Request) -> Any:
-        ids = openvino().Tensor(np.array([request.prompt_ids], dtype=np.int64))
+        request.tag = choose_tag(request, self._present()) if self.block_reuse else UNTAGGED
+        tagged = tag_prompt(request.prompt_ids, request.tag, self.config)
+        ids = openvino().Tensor(np.array([tagged], dtype=np.int64))
         return self._pipeline.add_request(next(self._numbers), ids, generation_config(self._genai, request.sampling))
 
     def _collect(self, request: Request) -> list[Output]:
@@ -207,9 +237,10 @@ class Engine:
         return outputs
 
     def _release(self, request: Request) -> None:
-        if request.handle is not None and request.handle.get_status().name == "RUNNING":
-            request.handle.cancel()
-        request.handle = None
+        if _is_running(request):
+            self._leaving.append(request)
+        elif request.handle is not None:
+            request.handle = None
         if self.batching == "inflight":
             self._admitted.pop(request.request_id, None)
 
@@ -288,18 +319,31 @@ class Engine:
         with self._lock:
             if self._pipeline is None:
                 return
-            for request in self._admitted.values():
-                if request.handle is not None:
-                    request.handle.cancel()
-            while self._pipeline.has_non_finished_requests():
-                self._pipeline.step()
             self._waiting.clear()
-            self._admitted.clear()
             self._pending.clear()
             self._pipeline = None
+        self._empty()
 
     def __enter__(self) -> Engine:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _is_running(request: Request) -> bool:
+    """Whether the pipeline would go on with it."""
+    return request.handle is not None and request.handle.get_status().name == "RUNNING"
+
+
+def _empty(pipeline: Any, admitted: dict[int, Request], leaving: MutableSequence[Request], lock: Any) -> None:
+    """Cancel what is left and step until the pipeline holds no block: when closed, dropped, or when Python ends."""
+    with lock:
+        for request in [*admitted.values(), *leaving]:
+            if request.handle is not None:
+                request.handle.cancel()
+                request.handle = None
+        admitted.clear()
+        leaving.clear()
+        while pipeline.has_non_finished_requests():
+            pipeline.step()

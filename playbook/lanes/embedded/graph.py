@@ -20,9 +20,13 @@ from playbook.lanes.embedded.safetensors_file import dtype_name
 MASKED = -65504.0  # lowest finite float16: far below any score, and safe in every precision
 
 
-def build_graph(weights: LlamaWeights, *, fp8_kv_cache: bool) -> Any:
-    """Return the ``openvino.Model``: input_ids, attention_mask, position_ids (batch, length) -> logits float32."""
-    return _LlamaGraph(weights, fp8_kv_cache=fp8_kv_cache).model()
+def build_graph(weights: LlamaWeights, *, fp8_kv_cache: bool, tagged_prompts: bool = False) -> Any:
+    """Return the ``openvino.Model``: input_ids, attention_mask, position_ids (batch, length) -> logits float32.
+
+    ``tagged_prompts``: token ids may carry a tag, ``id + tag * vocabulary``, which changes nothing in the logits. The
+    runtime finds cached blocks by token ids, so the tag says who may find them: see :mod:`.admission`.
+    """
+    return _LlamaGraph(weights, fp8_kv_cache=fp8_kv_cache, tagged_prompts=tagged_prompts).model()
 
 
 def inverse_frequencies(shape: LlamaShape) -> np.ndarray:
@@ -51,12 +55,13 @@ def inverse_frequencies(shape: LlamaShape) -> np.ndarray:
 class _LlamaGraph:
     """One graph under construction: the nodes that every layer shares, and a method for each block."""
 
-    def __init__(self, weights: LlamaWeights, *, fp8_kv_cache: bool) -> None:
+    def __init__(self, weights: LlamaWeights, *, fp8_kv_cache: bool, tagged_prompts: bool) -> None:
         self.ov = openvino()
         self.op = self.ov.opset13
         self.weights = weights
         self.shape = weights.shape
         self.fp8_kv_cache = fp8_kv_cache
+        self.tagged_prompts = tagged_prompts
         self.sinks: list[Any] = []
         i64, i32 = self.ov.Type.i64, self.ov.Type.i32
         self.input_ids = self._parameter("input_ids", i64, [-1, -1])
@@ -69,7 +74,7 @@ class _LlamaGraph:
 
     def model(self) -> Any:
         op = self.op
-        x = op.gather(self._weight(self.weights.embedding), self.input_ids, op.constant(np.int32(0)))
+        x = op.gather(self._weight(self.weights.embedding), self._token_ids(), op.constant(np.int32(0)))
         for number, layer in enumerate(self.weights.layers):
             x = op.add(x, self._attention(self._rms_norm(x, layer.input_norm), layer, number))
             x = op.add(x, self._mlp(self._rms_norm(x, layer.post_norm), layer))
@@ -77,6 +82,12 @@ class _LlamaGraph:
         logits.output(0).get_tensor().set_names({"logits"})
         inputs = [self.input_ids, self.attention_mask, self.position_ids, self.beam_idx]
         return self.ov.Model([logits], self.sinks, inputs, "llama")
+
+    def _token_ids(self) -> Any:
+        if not self.tagged_prompts:
+            return self.input_ids
+        vocab_size = self.op.constant(np.int64(self.shape.vocab_size))
+        return self.op.floor_mod(self.input_ids, vocab_size)
 
     def _attention(self, x: Any, layer: Layer, number: int) -> Any:
         op, shape = self.op, self.shape

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from playbook.errors import EngineError, MissingArtifact
+from playbook.measure.steps import Phase as Phase
+from playbook.measure.steps import StepRecord as StepRecord
 
 Batching = Literal["inflight", "static"]
 FinishReason = Literal["", "end_id", "length", "stop_words", "cancelled", "refused"]
-Phase = Literal["context", "generation", "padding"]
 
 
 @dataclass(frozen=True)
@@ -98,19 +98,6 @@ class Completion:
 
 
 @dataclass(frozen=True)
-class StepRecord:
-    """What one engine step did: the phase of every request that held a slot, and the tokens that it gave.
-
-    A slot in phase ``padding`` belongs to a request of a static batch that has finished before its neighbours.
-    """
-
-    step: int
-    seconds: float
-    phases: Mapping[int, Phase]
-    new_tokens: Mapping[int, int]
-
-
-@dataclass(frozen=True)
 class EngineStats:
     """Where the engine stands. Blocks are KV cache blocks of ``tokens_per_block`` tokens."""
 
@@ -129,7 +116,11 @@ class EngineStats:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """The part of an engine folder's ``config.json`` that the engine enforces."""
+    """The part of an engine folder's ``config.json`` that the engine enforces.
+
+    ``enable_block_reuse``: a prompt may start from whole blocks of earlier prompts. It is safe only where the graph
+    takes tagged token ids (``tagged_prompts``; False in folders written before there were tags): docs/engine-reuse.md.
+    """
 
     max_batch_size: int
     max_num_tokens: int
@@ -139,6 +130,7 @@ class EngineConfig:
     tokens_per_block: int
     use_paged_kv_cache: bool
     enable_block_reuse: bool
+    tagged_prompts: bool
     vocab_size: int
     num_layers: int
     num_kv_heads: int
@@ -157,6 +149,7 @@ class EngineConfig:
             build, pretrained = written["build_config"], written["pretrained_config"]
             return cls(
                 **{name: build[name] for name in _BUILD_KEYS},
+                tagged_prompts=build.get("tagged_prompts", False),
                 vocab_size=pretrained["vocab_size"],
                 num_layers=pretrained["num_hidden_layers"],
                 num_kv_heads=pretrained["num_key_value_heads"],
@@ -167,10 +160,15 @@ class EngineConfig:
                 f"{path} is not an engine's config.json", why=repr(error), fix="build the engine again"
             ) from error
 
+    def blocks_of(self, prompt_tokens: int, sampling: Sampling) -> int:
+        """KV cache blocks that a request fills when every sequence gets all of its tokens, none of them shared."""
+        per_sequence = -(-(prompt_tokens + sampling.max_new_tokens) // self.tokens_per_block)
+        return sampling.num_return_sequences * per_sequence
+
     def check_fits(self, prompt_tokens: int, sampling: Sampling, kv_blocks: int) -> None:
         """Raise :class:`EngineError` when a request can never run in this engine with ``kv_blocks`` cache blocks."""
         new, sequences = sampling.max_new_tokens, sampling.num_return_sequences
-        blocks = sequences * -(-(prompt_tokens + new) // self.tokens_per_block)
+        blocks = self.blocks_of(prompt_tokens, sampling)
         limits = [
             (prompt_tokens < 1, "the prompt is empty", "send at least one token"),
             (

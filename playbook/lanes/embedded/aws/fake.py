@@ -2,7 +2,8 @@
 
 ``python -m playbook.lanes.embedded.aws.fake --root DIR`` serves until SIGINT and writes its address to DIR/address.
 Every request must be signed with the dummy credentials. SageMaker's hosting operations and its runtime are our own;
-S3, IAM, STS, Application Auto Scaling and CloudWatch are moto's. Anything else is refused by name.
+S3, IAM, STS, Application Auto Scaling and CloudWatch are moto's. EventBridge Scheduler's lists are moto's, too; what
+they ask for is done by our own clockwork. Anything else is refused by name.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ from playbook.lanes.embedded.aws.hosting import Hosting
 from playbook.lanes.embedded.aws.loopback import HOST, confine_process, require_loopback
 from playbook.lanes.embedded.aws.registry import Registry
 from playbook.lanes.embedded.aws.runtime import Runtime
-from playbook.lanes.embedded.aws.server import ACCOUNT_ID, ADDRESS_FILE, REGION, ROLE_NAME, SECRET
+from playbook.lanes.embedded.aws.scheduler import Scheduler
+from playbook.lanes.embedded.aws.server import (
+    ACCOUNT_ID,
+    ADDRESS_FILE,
+    REGION,
+    ROLE_NAME,
+    SCHEDULER_ROLE_NAME,
+    SECRET,
+)
 from playbook.lanes.embedded.aws.sigv4 import Identity, SignatureRefused, SignedRequest, verify
 from playbook.lanes.embedded.aws.storage import ObjectStore
 
@@ -38,9 +47,11 @@ MOTO_SERVICES = {
     "sts": "sts",
     "application-autoscaling": "applicationautoscaling",
     "monitoring": "cloudwatch",
+    "scheduler": "scheduler",
 }
 """Signing name -> moto's name."""
 SAGEMAKER_TARGET = "SageMaker."
+WRITES_SCHEDULE = ("POST", "PUT")
 INVOCATION = re.compile(r"/endpoints/(?P<endpoint>[^/]+)/(?P<operation>invocations(?:-response-stream)?)")
 JSON = {"Content-Type": "application/x-amz-json-1.1"}
 
@@ -52,9 +63,10 @@ Wsgi = Callable[[Environ, StartResponse], Iterable[bytes]]
 class Front:
     """The WSGI application: verifies the signature, then answers or passes on to moto."""
 
-    def __init__(self, hosting: Hosting, runtime: Runtime, moto: Wsgi) -> None:
+    def __init__(self, hosting: Hosting, runtime: Runtime, scheduler: Scheduler, moto: Wsgi) -> None:
         self._hosting = hosting
         self._runtime = runtime
+        self._scheduler = scheduler
         self._moto = moto
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -83,6 +95,8 @@ class Front:
             raise not_here(f"the service {identity.service!r}")
         if identity.service == "iam" and iam.is_simulation(request.body):
             return send(iam.simulate_principal_policy(request.body, ACCOUNT_ID), start_response)
+        if identity.service == "scheduler" and request.method in WRITES_SCHEDULE:
+            self._scheduler.check(read_parameters(request.body))
         return self._moto(environ, start_response)
 
     def _sagemaker(self, request: SignedRequest, start_response: StartResponse) -> Iterable[bytes]:
@@ -163,16 +177,20 @@ def listen(application: Wsgi, port: int, host: str = HOST) -> BaseWSGIServer:
     return make_server(host, port, application, threaded=True, request_handler=Handler)
 
 
-def create_role(client: Any) -> None:
-    """The execution role that examples use, allowed to read S3."""
-    trust = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+def create_roles(client: Any) -> None:
+    """The execution role that examples use, allowed to read S3, and the scheduler's, allowed to end endpoints."""
+    from playbook.recipes import policies
+
     allow = {"Effect": "Allow", "Action": ["s3:GetObject", "s3:ListBucket"], "Resource": "*"}
-    client.create_role(RoleName=ROLE_NAME, AssumeRolePolicyDocument=policy(trust))
-    client.put_role_policy(RoleName=ROLE_NAME, PolicyName="read-models", PolicyDocument=policy(allow))
+    reading = {"Version": "2012-10-17", "Statement": [allow]}
+    ending = policies.ending_policy(f"arn:aws:sagemaker:{REGION}:{ACCOUNT_ID}:endpoint/*")
+    create_role(client, ROLE_NAME, policies.trust_policy(), reading)
+    create_role(client, SCHEDULER_ROLE_NAME, policies.ending_trust_policy(ACCOUNT_ID), ending)
 
 
-def policy(statement: Mapping[str, Any]) -> str:
-    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+def create_role(client: Any, name: str, trust: Mapping[str, Any], policy: Mapping[str, Any]) -> None:
+    client.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
+    client.put_role_policy(RoleName=name, PolicyName=name, PolicyDocument=json.dumps(policy))
 
 
 def own_client(service: str, url: str) -> Any:
@@ -199,15 +217,18 @@ def main(argv: list[str] | None = None) -> None:
     url = ""
     store = ObjectStore(lambda: own_client("s3", url))
     endpoints = Endpoints(registry, ContainerLauncher(root / "endpoints", store))
-    front = Front(Hosting(registry, endpoints), Runtime(endpoints, REGION, ACCOUNT_ID), moto_application())
+    scheduler = Scheduler(ACCOUNT_ID, REGION, endpoints.delete)
+    runtime = Runtime(endpoints, REGION, ACCOUNT_ID)
+    front = Front(Hosting(registry, endpoints), runtime, scheduler, moto_application())
     server = listen(front, options.port)
     url = f"http://{HOST}:{server.port}"
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stopped.set())
     threading.Thread(target=server.serve_forever, args=(0.1,), name="server", daemon=True).start()
+    threading.Thread(target=scheduler.watch, args=(stopped,), name="scheduler", daemon=True).start()
     try:
-        create_role(own_client("iam", url))
+        create_roles(own_client("iam", url))
         (root / "address.new").write_text(url, encoding="utf-8")
         (root / "address.new").rename(root / ADDRESS_FILE)
         stopped.wait()

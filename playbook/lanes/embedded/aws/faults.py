@@ -12,11 +12,17 @@ from playbook.lanes.embedded.aws.sigv4 import Refusal
 
 Protocol = Literal["json", "rest-json", "query", "s3"]
 
-PROTOCOLS: Mapping[str, Protocol] = {"s3": "s3", "iam": "query", "sts": "query"}
+PROTOCOLS: Mapping[str, Protocol] = {"s3": "s3", "iam": "query", "sts": "query", "scheduler": "rest-json"}
 """By signing name; the others speak JSON."""
+REST_JSON_PATHS = ("/endpoints/", "/schedules")
+"""Of the runtime and of EventBridge Scheduler: a request that is not signed names no service."""
 
 SIGNATURE_CODES: Mapping[Refusal, Mapping[str, str]] = {
-    "missing": {"s3": "AccessDenied", "": "MissingAuthenticationToken"},
+    "missing": {
+        "s3": "AccessDenied",
+        "query": "MissingAuthenticationToken",
+        "": "MissingAuthenticationTokenException",  # in the header of amazon-sagemaker-examples#290
+    },
     "unknown key": {"s3": "InvalidAccessKeyId", "query": "InvalidClientTokenId", "": "UnrecognizedClientException"},
     "wrong signature": {
         "s3": "SignatureDoesNotMatch",
@@ -67,7 +73,7 @@ def refused_signature(reason: Refusal, message: str, protocol: Protocol) -> AwsF
 
 def protocol_of(service: str, target: str, headers: Mapping[str, str]) -> Protocol:
     """How the caller of this request reads errors."""
-    if target.startswith("/endpoints/"):
+    if target.startswith(REST_JSON_PATHS):
         return "rest-json"
     if "x-amz-target" in headers:
         return "json"

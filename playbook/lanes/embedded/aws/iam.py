@@ -1,5 +1,6 @@
-"""IAM SimulatePrincipalPolicy, which moto lacks: the policies of a role or user, read from moto, decide."""
+"""What moto's IAM lacks: SimulatePrincipalPolicy, and who may take a role; the policies, read from moto, decide."""
 
+import json
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
@@ -19,7 +20,7 @@ def is_simulation(body: bytes) -> bool:
 def simulate_principal_policy(body: bytes, account: str) -> Response:
     """Decide each action on each resource; conditions are not looked at."""
     asked = {key: values[0] for key, values in parse_qs(body.decode()).items()}
-    policies = list(_policies(asked.get("PolicySourceArn", ""), account))
+    policies = list(policies_of(asked.get("PolicySourceArn", ""), account))
     resources = _members(asked, "ResourceArns") or ["*"]
     results = "".join(
         f"<member><EvalActionName>{escape(action)}</EvalActionName><EvalResourceName>{escape(resource)}"
@@ -46,7 +47,34 @@ def decide(policies: Iterable[str], action: str, resource: str) -> str:
     return "allowed" if PermissionResult.PERMITTED in verdicts else "implicitDeny"
 
 
-def _policies(arn: str, account: str) -> Iterable[str]:
+def policies_of(arn: str, account: str) -> list[str]:
+    """The policies of a role or user, as JSON. Raises :class:`AwsFault` if there is no such principal."""
+    holder = _holder(arn, account)
+    inline = holder.policies
+    own = inline.values() if isinstance(inline, dict) else [policy["policy_document"] for policy in inline]
+    return [*own, *(policy.document for policy in holder.managed_policies.values())]
+
+
+def may_assume(service: str, role_arn: str, account: str) -> bool:
+    """Whether the role's trust policy lets ``service`` take it, for a resource of ``account``."""
+    try:
+        document = _holder(role_arn, account).assume_role_policy_document
+    except AwsFault:
+        return False
+    return any(_trusts(statement, service, account) for statement in json.loads(document)["Statement"])
+
+
+def _trusts(statement: dict[str, Any], service: str, account: str) -> bool:
+    services = statement.get("Principal", {}).get("Service", [])
+    accounts = statement.get("Condition", {}).get("StringEquals", {}).get("aws:SourceAccount", account)
+    return (
+        statement["Effect"] == "Allow"
+        and service in ([services] if isinstance(services, str) else services)
+        and account in ([accounts] if isinstance(accounts, str) else accounts)
+    )
+
+
+def _holder(arn: str, account: str) -> Any:
     from moto.iam.models import iam_backends
 
     backend: Any = iam_backends[account]["aws"]
@@ -55,10 +83,7 @@ def _policies(arn: str, account: str) -> Iterable[str]:
     holder = next((holder for holder in holders if holder.arn == arn), None)
     if holder is None:
         raise AwsFault(HTTPStatus.NOT_FOUND, "NoSuchEntity", f"The principal {name or arn} cannot be found.")
-    inline = holder.policies
-    yield from inline.values() if isinstance(inline, dict) else (policy["policy_document"] for policy in inline)
-    for policy in holder.managed_policies.values():
-        yield policy.document
+    return holder
 
 
 def _members(asked: dict[str, str], name: str) -> list[str]:

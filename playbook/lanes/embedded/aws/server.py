@@ -13,6 +13,7 @@ ACCOUNT_ID = "123456789012"
 """moto's own."""
 REGION = "us-east-1"
 ROLE_NAME = "sagemaker-execution"
+SCHEDULER_ROLE_NAME = "scheduler-execution"
 ADDRESS_FILE = "address"
 SECRET = "testing"
 """Access key id and secret of the dummy credentials, the only ones that the local cloud takes."""
@@ -44,6 +45,7 @@ class LocalCloud:
     region = REGION
     account_id = ACCOUNT_ID
     role_arn = f"arn:aws:iam::{ACCOUNT_ID}:role/{ROLE_NAME}"
+    scheduler_role_arn = f"arn:aws:iam::{ACCOUNT_ID}:role/{SCHEDULER_ROLE_NAME}"
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)

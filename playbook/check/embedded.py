@@ -1,0 +1,114 @@
+"""What stands on a page between commands without a fence: serving.properties, template variables, Python requests."""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+LMI_LINE = re.compile(r"[ \t]*(?:option\.\w+|engine)[ \t]*=[ \t]*\S", re.ASCII)
+PROPERTY = re.compile(r"[ \t]*[A-Za-z][\w.-]*[ \t]*=.*", re.ASCII)
+VARIABLE = re.compile(
+    r"[ \t]*(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)+):(?P<value>[^\s:/][^\s]*(?:[ \t]+\*+)?|/\S*)[ \t]*", re.ASCII
+)
+POST = re.compile(r"\b(?:requests|httpx|session|client)\.post\(")
+ASSIGNED = re.compile(r"^[ \t]*(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?=[\"'{])", re.MULTILINE)
+BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " "})
+LONGEST = 20_000
+
+
+class Lines(NamedTuple):
+    """Lines ``first`` to ``last`` of a text, counted from 1, that belong together."""
+
+    first: int
+    last: int
+    text: str
+
+
+class Post(NamedTuple):
+    """One ``requests.post``: URL and JSON body where the text says them, and where each of them begins and ends."""
+
+    url: str
+    url_span: tuple[int, int]
+    fields: Mapping[str, Any]
+    body_span: tuple[int, int]
+
+
+def properties_blocks(text: str) -> list[Lines]:
+    """Runs of ``key=value`` lines, comments among them, with two of LMI's keys or more."""
+    return [run for run in _runs(text, _is_property) if _lmi_lines(run) > 1]
+
+
+def variable_lists(text: str) -> list[Lines]:
+    """Runs of ``template_variable:value`` lines, as pages list what to fill in."""
+    return [run for run in _runs(text, lambda line: VARIABLE.fullmatch(line) is not None) if run.last > run.first]
+
+
+def posts(text: str) -> Iterator[Post]:
+    """The requests of Python code whose URL and body are literals, or names of literals."""
+    text = text.translate(BLANKS)
+    if not POST.search(text):
+        return
+    values = {match["name"]: found for match in ASSIGNED.finditer(text) if (found := _literal(text, match.end()))}
+    for match in POST.finditer(text):
+        call = text[match.end() : _closing(text, match.end() - 1)]
+        url = _argument(re.match(r"\s*(?:url\s*=\s*)?", call), call, match.end(), text, values)
+        body = _argument(re.search(r"\bjson\s*=\s*", call), call, match.end(), text, values)
+        if url and body and isinstance(url[0], str) and isinstance(body[0], dict):
+            yield Post(url[0], url[1], body[0], body[1])
+
+
+Found = tuple[Any, tuple[int, int]]
+"""A value, and the start and end of its literal."""
+
+
+def _argument(
+    match: re.Match[str] | None, call: str, begin: int, text: str, values: Mapping[str, Found]
+) -> Found | None:
+    """The value of one argument of a call, given there or by its name."""
+    if match is None:
+        return None
+    name = re.match(r"[A-Za-z_]\w*", call[match.end() :])
+    return values.get(name[0]) if name else _literal(text, begin + match.end())
+
+
+def _literal(text: str, begin: int) -> Found | None:
+    """The string or dictionary that begins at ``begin``."""
+    if text[begin : begin + 1] == "{":
+        end = _closing(text, begin) + 1
+    else:
+        quoted = re.match(r"\"[^\"\n]*\"|'[^'\n]*'", text[begin:])
+        end = begin + (quoted.end() if quoted else 0)
+    try:
+        return ast.literal_eval(text[begin:end]), (begin, end)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _closing(text: str, begin: int) -> int:
+    """Where the bracket at ``begin`` is closed; strings may hold others."""
+    depth = 0
+    for match in re.finditer(r"\"[^\"\n]*\"|'[^'\n]*'|[(\[{]|[)\]}]", text[begin : begin + LONGEST]):
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(match[0], 0)
+        if depth == 0:
+            return begin + match.start()
+    return begin
+
+
+def _is_property(line: str) -> bool:
+    return PROPERTY.fullmatch(line) is not None or line.lstrip().startswith("#")
+
+
+def _lmi_lines(run: Lines) -> int:
+    return sum(LMI_LINE.match(line) is not None for line in run.text.split("\n"))
+
+
+def _runs(text: str, belongs: Any) -> Iterator[Lines]:
+    """Lines one after the other that ``belongs`` takes."""
+    lines = text.split("\n")
+    start = 0
+    for number in range(len(lines) + 1):
+        if number < len(lines) and belongs(lines[number].rstrip("\r")):
+            continue
+        if number > start:
+            yield Lines(start + 1, number, "\n".join(lines[start:number]))
+        start = number + 1

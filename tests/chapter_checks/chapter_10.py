@@ -1,0 +1,44 @@
+"""Chapter 10: values that its checks accept, and values that they refuse."""
+
+from types import SimpleNamespace as Thing
+from typing import Any
+
+from chapter_cells import Case
+
+
+def choices(**names: Any) -> dict[str, Any]:
+    return {"choices": Thing(show=list, **names)}
+
+
+WAY = {"simulated": True, "ttft_ms": 190.0, "tpot_ms": 29.0, "output_tokens_per_s": 12000.0}
+WAY |= {"cost_usd_per_million_output_tokens": 1.25, "instance": "p5.48xlarge"}
+ARTIFACT = Thing(name="engine", removable=True, megabytes=5.0)
+
+
+def chosen(*ways: dict[str, Any]) -> dict[str, Any]:
+    ranked = [Thing(**way) for way in ways]
+    return choices() | {"columns": {"instance [planned]": "instance"}, "chosen": Thing(ranked=ranked, rejected=())}
+
+
+def left(*rows: Thing) -> dict[str, Any]:
+    """The workspace after the removal of its one artifact."""
+    removing = choices(remove=lambda workspace, names: [ARTIFACT], artifacts=lambda workspace: list(rows))
+    return removing | {"rows": [ARTIFACT], "remove_artifacts": True}
+
+
+CASES = [
+    Case("10-plan-c", "some way keeps the promise", chosen(WAY), chosen({**WAY, "simulated": False})),
+    Case(
+        "10-20",
+        "what chapter 08 measured is found, if it ran",
+        choices(measured_tokens_per_s=lambda workspace: 0.0),
+        choices(measured_tokens_per_s=lambda workspace: 40.0),
+    ),
+    Case(
+        "10-36",
+        "no process of this workspace is left",
+        choices(running=lambda workspace: []),
+        choices(running=lambda workspace: ["tritonserver (pid 7)"]),
+    ),
+    Case("10-39", "none of them is left", left(), left(ARTIFACT)),
+]

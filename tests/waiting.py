@@ -1,0 +1,17 @@
+"""Waiting for what happens, not for a time to pass: a busy machine takes longer, and a test must not notice."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+LIMIT_S = 120.0
+
+
+def until(condition: Callable[[], T], what: str, limit_s: float = LIMIT_S) -> T:
+    """What ``condition`` returns as soon as it is true; the test fails if it never is."""
+    end_s = time.monotonic() + limit_s
+    while not (found := condition()):
+        assert time.monotonic() < end_s, f"not within {limit_s:g} s: {what}"
+        time.sleep(0.02)
+    return found
