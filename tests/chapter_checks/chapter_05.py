@@ -86,7 +86,7 @@ def replies(refuses: bool = True, answers: bool = True) -> dict[str, Any]:
 
     proposal = shlex.join(["curl", "-d", json.dumps({"text_input": "What?", "max_tokens": 9})])
     return {
-        "refusals": [Thing(severity="error", fix=Thing(text=proposal))],
+        "proposal": proposal,
         "sent": {"payload": {"inputs": "What?"}},
         "server": Thing(http_url=""),
         "httpx": Thing(post=post),
