@@ -63,7 +63,9 @@ def _two_names(document: Document, release: str) -> Iterator[Draft]:
         if len(places) == 1 and earlier:
             word, file = places[0]
             other = f"${earlier[0]}"
-            yield from drafts(FAMILY, release, "two-names-for-a-variable", word, file=file, name=f"${name}", other=other)
+            yield from drafts(
+                FAMILY, release, "two-names-for-a-variable", word, file=file, name=f"${name}", other=other
+            )
 
 
 def _texts(document: Document) -> Iterator[tuple[Word, str]]:
