@@ -42,14 +42,18 @@ class BenchmarkLoad(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     concurrency: tuple[PositiveInt, ...] = Field(
-        (1, 4, 16, 64, 128), min_length=1, description="streams of the closed loop, one point each"
+        default=(1, 4, 16, 64, 128), min_length=1, description="streams of the closed loop, one point each"
     )
-    requests_per_stream: PositiveInt = Field(12, description="a point's requests, for each stream; 16 at least in all")
-    isl: tuple[PositiveInt, PositiveInt] = Field((256, 1024), description="shortest and longest prompt")
-    osl: tuple[PositiveInt, PositiveInt] = Field((64, 256), description="shortest and longest answer")
-    rate_seconds: float = Field(60.0, gt=0, description="how long requests arrive at each rate of the open loop")
-    ttft_target_ms: float = Field(500.0, gt=0, description="a good request's first token comes within this")
-    tpot_target_ms: float = Field(30.0, gt=0, description="and its others at this pace")
+    requests_per_stream: PositiveInt = Field(
+        default=12, description="a point's requests, for each stream; 16 at least in all"
+    )
+    isl: tuple[PositiveInt, PositiveInt] = Field(default=(256, 1024), description="shortest and longest prompt")
+    osl: tuple[PositiveInt, PositiveInt] = Field(default=(64, 256), description="shortest and longest answer")
+    rate_seconds: float = Field(
+        default=60.0, gt=0, description="how long requests arrive at each rate of the open loop"
+    )
+    ttft_target_ms: float = Field(default=500.0, gt=0, description="a good request's first token comes within this")
+    tpot_target_ms: float = Field(default=30.0, gt=0, description="and its others at this pace")
 
     def requests(self, streams: int) -> int:
         """Requests of the point with so many streams."""
@@ -94,7 +98,7 @@ class Profile(BaseModel):
     kv_cache_free_gpu_mem_fraction: float = Field(0.9, gt=0, lt=1, description="share of free memory for the KV cache")
     decoupled: bool = Field(True, description="several answers per request: needed for streaming")
 
-    benchmark: BenchmarkLoad = Field(BenchmarkLoad(), description="the load of chapter 08")
+    benchmark: BenchmarkLoad = Field(default=BenchmarkLoad(), description="the load of chapter 08")
 
     @property
     def world_size(self) -> int:

@@ -371,6 +371,12 @@ def test_a_server_counts_requests_and_where_it_can_tokens() -> None:
     assert load.server_counts(METRICS | HISTOGRAMS) == {"requests": 7, "isl_tokens": 70, "osl_tokens": 35}
 
 
+def test_a_count_that_comes_late_is_waited_for_and_one_that_never_comes_is_shown() -> None:
+    readings = iter([{"requests": 1}, {"requests": 3}, {"requests": 4}])
+    assert load.counted_when(lambda: next(readings), 4) == {"requests": 4}
+    assert load.counted_when(lambda: {"requests": 3}, 4, limit_s=0.3) == {"requests": 3}
+
+
 @pytest.mark.parametrize(
     ("release", "tokens"), [("0.8.0", False), ("0.12.0", False), ("0.15.0", False), ("0.16.0", True), ("1.2.1", True)]
 )

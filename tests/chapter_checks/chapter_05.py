@@ -62,9 +62,15 @@ def counted(requests: int = 9, active: float = 0.0, used: float = 0.0) -> dict[s
         'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used"}': used,
         'nv_trt_llm_request_metrics{request_type="active"}': active,
     }
-    load = Thing(server_counts=lambda metrics: {"requests": requests})
+    load = Thing(counted_when=lambda read, expected: {"requests": requests})
     stub = Thing(clients=Thing(triton=Thing(metrics=lambda url: figures)), load=load)
-    return {"server": Thing(metrics_url=""), "before": {"requests": 5}, "order": [0] * 4, "playbook": stub}
+    return {
+        "server": Thing(metrics_url=""),
+        "counted": None,
+        "before": {"requests": 5},
+        "order": [0] * 4,
+        "playbook": stub,
+    }
 
 
 def proposals(*left: Thing) -> dict[str, Any]:
@@ -86,7 +92,7 @@ def replies(refuses: bool = True, answers: bool = True) -> dict[str, Any]:
 
     proposal = shlex.join(["curl", "-d", json.dumps({"text_input": "What?", "max_tokens": 9})])
     return {
-        "refusals": [Thing(severity="error", fix=Thing(text=proposal))],
+        "proposal": proposal,
         "sent": {"payload": {"inputs": "What?"}},
         "server": Thing(http_url=""),
         "httpx": Thing(post=post),
