@@ -15,8 +15,8 @@ setup:   ## Make .venv, .envs/triton and .envs/aiperf; every target below does i
 course: setup  ## Run the course: [PROFILE=p5] [RELEASE=0.12.0] [WORKSPACE=dir] [ARGS="05 --keep-going"]
 	@$(PLAYBOOK) run $(OPTIONS) $(ARGS)
 
-test: setup    ## Run everything that CI checks: [ARGS="-k triton"] goes to pytest
-	@$(PLAYBOOK) test $(ARGS)
+test: setup    ## Run everything that CI checks: [ARGS="-k triton"] goes to pytest; [PROCESSOR=avx2] as on an older one
+	@$(if $(PROCESSOR),env $$(python3 tests/processor_settings.py $(PROCESSOR))) $(PLAYBOOK) test $(ARGS)
 
 lab: setup     ## Open JupyterLab on the course
 	@$(PLAYBOOK) lab $(ARGS)

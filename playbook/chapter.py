@@ -98,13 +98,14 @@ class Lab:
         display({RESULT_MIME: result, "text/plain": text}, raw=True)  # type: ignore[no-untyped-call]
 
     def panel(self, *stages: str) -> None:
-        """Show the commands that these stages run on a P5: this profile's, or ``p5``'s on the embedded lane."""
+        """Show these stages' commands: this profile's, those that ran here apart, or ``p5``'s on the embedded lane."""
         from IPython.display import Markdown, display
 
         from playbook.panel import panel_markdown
 
         profile = load_profile(P5_PROFILE, self.profile.release) if self.embedded else self.profile
-        display(Markdown(panel_markdown(profile, stages, runs_here=not self.embedded)))  # type: ignore[no-untyped-call]
+        workspace = None if self.embedded else self.workspace.root
+        display(Markdown(panel_markdown(profile, stages, workspace=workspace)))  # type: ignore[no-untyped-call]
 
     def on_close(self, what: str, close: Callable[[], object]) -> None:
         """Register something to end: it is closed at the clean-up cell, or when the kernel exits."""

@@ -66,8 +66,11 @@ class ModelShape(BaseModel):
 
     def weight_bytes(self, qformat: str) -> int:
         """Bytes of the checkpoint's weights: linear layers in ``qformat``, the rest in BF16 (scales neglected)."""
-        element = BYTES_PER_ELEMENT["bfloat16" if qformat == "full_prec" else qformat]
-        return int(self.linear_parameters * element) + 2 * (self.embedding_parameters + self.norm_parameters)
+        return self.weight_bytes_at(BYTES_PER_ELEMENT["bfloat16" if qformat == "full_prec" else qformat])
+
+    def weight_bytes_at(self, element_bytes: float) -> int:
+        """The same, with ``element_bytes`` for each weight of a linear layer."""
+        return int(self.linear_parameters * element_bytes) + 2 * (self.embedding_parameters + self.norm_parameters)
 
     def kv_bytes_per_token(self, dtype: str) -> int:
         """Bytes of keys and values that one token adds: layers x 2 x KV heads x head size x element size."""

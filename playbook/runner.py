@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,7 +71,7 @@ class ChapterResult:
 
 def new_run_folder(parent: Path) -> Path:
     """A fresh folder named after the time, in UTC."""
-    stamp = datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
+    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
     for suffix in ("", *(f"-{number}" for number in range(2, 100))):
         folder = parent / f"{stamp}{suffix}"
         try:

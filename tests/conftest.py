@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xdist.scheduler import LoadFileScheduling
 
 from playbook.lanes.embedded.build import BuildOptions, build_engine
 from playbook.lanes.embedded.quantize import QuantizeOptions, QuantizeReport, quantize_checkpoint
@@ -22,19 +21,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: order.get(item.path.stem, order["others"]))
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    return TwoFiles(config, log)
-
-
-class TwoFiles(LoadFileScheduling):
+@pytest.hookimpl(optionalhook=True)  # xdist's own, and the tests run without xdist too
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Tests that run at the same time are of two files, never two of ``SERVERS`` nor two of ``MEASURED``.
 
     Marks (``--dist loadgroup``) would do, but xdist 3.8 does not see them under pytest 9.2: pytest-xdist issue 1386.
     """
+    from xdist.scheduler import LoadFileScheduling
 
-    def _split_scope(self, nodeid: str) -> str:
-        name = Path(nodeid.partition("::")[0]).stem
-        return "servers" if name in SERVERS else "measured" if name in MEASURED else name
+    class TwoFiles(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            name = Path(nodeid.partition("::")[0]).stem
+            return "servers" if name in SERVERS else "measured" if name in MEASURED else name
+
+    return TwoFiles(config, log)
 
 
 @pytest.fixture(scope="session")

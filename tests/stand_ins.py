@@ -300,9 +300,9 @@ def run_tool(machine: Machine, name: str, words: list[str]) -> int:
                 Path(folder).mkdir(parents=True, exist_ok=True)
                 (Path(folder) / "half").write_bytes(b"written")
         return fail(failure)
-    print(f"[TensorRT-LLM] TensorRT-LLM version: {release.name}")
     if name in ("hf", "huggingface-cli"):
         return download(machine, words)
+    print(f"[TensorRT-LLM] TensorRT-LLM version: {release.container_version}")
     from stand_in_tools import WORK
 
     return WORK[name](machine, release, given) if name in WORK else 0
@@ -320,6 +320,7 @@ def download(machine: Machine, words: list[str]) -> int:
     for path in (machine.folder / "hub").iterdir():
         if not (given.local_dir / path.name).exists():
             os.link(path, given.local_dir / path.name)
+    print(given.local_dir)
     return 0
 
 

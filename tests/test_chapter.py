@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from datetime import date
@@ -10,6 +11,7 @@ from playbook.chapter import RESULT_MIME, Lab, default_workspace
 from playbook.errors import CheckFailed, MissingArtifact, ProfileError, UsageError
 from playbook.record import record_times
 from playbook.recorded import recorded_runs, recorded_time
+from playbook.releases import load_release
 
 
 @pytest.fixture
@@ -112,6 +114,27 @@ def test_panel_shows_the_p5_commands_of_the_release(lab: Lab) -> None:
     new = panel_markdown(playbook.load_profile("p5", "1.2.1"), ["build"])
     assert "--use_fused_mlp \\" in old and "--use_fused_mlp enable" in new
     assert "not run here" in old and "docker run" in old
+
+
+def test_a_panel_on_the_machine_itself_tells_what_ran_from_what_is_left_to_do(tmp_path: Path) -> None:
+    from playbook.panel import ALREADY, NOT_HERE, YOURS, panel_markdown
+    from playbook.recipes import Paths, commands, on_host
+
+    profile = playbook.load_profile("p5", "0.12.0")
+    untouched = panel_markdown(profile, ["build", "run"], workspace=tmp_path)
+    assert (ALREADY in untouched, YOURS in untouched, NOT_HERE in untouched) == (False, True, False)
+    paths = Paths.under(str(tmp_path), "p5")
+    (build,) = commands(profile, load_release("0.12.0"), "build", paths)
+    argv = [word.replace("/p5/engine", "/p5/.making/engine") for word in on_host(build, paths).argv]
+    record = tmp_path / "p5" / "logs" / "commands.jsonl"
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps({"argv": argv, "exit_code": 0}) + "\n")
+    ran, left = panel_markdown(profile, ["build", "run"], workspace=tmp_path).split(f"**{YOURS}**")
+    assert ran.startswith(f"**{ALREADY}**")
+    assert "trtllm-build" in ran and "run.py" not in ran
+    assert "run.py" in left and "trtllm-build" not in left
+    record.write_text(json.dumps({"argv": [w.replace("8192", "4096") for w in argv], "exit_code": 0}) + "\n")
+    assert ALREADY not in panel_markdown(profile, ["build"], workspace=tmp_path)  # other limits: another command
 
 
 def test_a_notebook_shows_the_fix_and_not_the_stack() -> None:

@@ -201,11 +201,54 @@ def test_a_file_that_is_no_text_of_ours_has_status_2(name: str, data: bytes, tmp
     assert name in err and "fix: " in err
 
 
-def test_who_gives_nothing_to_check_is_told(tmp_path: Path) -> None:
-    for source, text in (("-", "echo hello\n"), (tmp_path, "")):
-        code, out, err = invoke("--release", "0.12.0", source, text=text)
-        assert (code, out) == (0, "nothing found for TensorRT-LLM 0.12.0\n")
-        assert "no command" in err
+NOT_UNDERSTOOD = {
+    "empty.sh": "",
+    "harmless.sh": "echo hello\n",
+    "client.py": "import json\n\nprint(json.dumps({}))\n",
+    "chart.yml": "replicas: 2\nimage: registry/own:1\n",
+    "broken.json": '{"text_input": ',
+    "other.json": '{"name": "chart"}',
+    "deep.json": "[" * 100_000,
+    "config.json": '{"a": 1}',
+    "prose.md": "Nothing here but words.\n",
+}
+
+
+@pytest.mark.parametrize("name", NOT_UNDERSTOOD)
+def test_what_is_not_understood_has_status_2(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(NOT_UNDERSTOOD[name])
+    code, out, err = invoke("--release", "0.12.0", tmp_path / name)
+    assert (code, out) == (2, "")
+    assert "that the checker knows" in err and "why: " in err
+
+
+def test_a_folder_with_nothing_to_check_has_status_2(tmp_path: Path) -> None:
+    assert invoke("--release", "0.12.0", tmp_path)[:2] == (2, "")
+
+
+def test_a_folder_that_is_not_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the system says it to a user without permission; root may read everything."""
+    (tmp_path / "closed.sh").write_text(BROKEN)
+
+    def refuse(path: Path, *_: Any, **__: Any) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    code, out, err = invoke("--release", "0.12.0", tmp_path)
+    assert (code, out) == (2, "")
+    assert "closed.sh" in err
+
+
+def test_lines_that_were_not_read_are_named() -> None:
+    code, out, err = invoke("--release", "0.12.0", "-", text=f"A page with words.\n\n{BROKEN}\nmore words\n")
+    assert code == 1 and "flag-removed" in out
+    assert "not read: lines 1, 6\n" in err
+    assert invoke("--release", "0.12.0", "-", text=GOOD)[2] == ""
+
+
+def test_a_stray_fence_hides_nothing() -> None:
+    page = f"Build it:\n\n{BROKEN}\nA template:\n\n```\n{{context}}\n```\n"
+    assert [one["rule"] for one in findings("--release", "0.12.0", "-", text=page)] == ["flag-removed"]
 
 
 def test_text_that_is_not_utf_8_is_read(tmp_path: Path) -> None:

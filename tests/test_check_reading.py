@@ -207,7 +207,6 @@ def test_a_document() -> None:
     bf16, fp8 = document.of("trtllm-build")
     known = document.facts_of(fp8)
     assert (known.weights, known.kv_cache, known.tp, known.model) == ("fp8", "fp8", 8, "llama-3-70b")
-    assert known.paged_fmha is True and known.engine_images == ("nvcr.io/nvidia/tritonserver:24.08-trtllm-python-py3",)
     assert document.facts_of(bf16).weights == "full_prec"
     assert document.facts.weights == "" and document.facts.tp == 8
     (run,) = document.of("run.py")
@@ -279,7 +278,7 @@ def test_a_folder(tmp_path: Path) -> None:
     (build,) = document.invocations
     known = document.facts_of(build)
     assert build.command.file == "build.sh"
-    assert (known.weights, known.kv_cache, known.tp, known.paged_fmha) == ("fp8", "auto", 4, True)
+    assert (known.weights, known.kv_cache, known.tp) == ("fp8", "auto", 4)
     assert read_document(tmp_path / "lmi/serving.properties").properties
 
 

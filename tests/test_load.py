@@ -350,3 +350,68 @@ def test_two_tools_with_the_same_figures_do_not_agree_when_requests_failed() -> 
     broken = load.Agreement(figures, figures, (record(0.0), record(1.0, **FAILED)))
     assert broken.errors == {"503"}
     assert not broken.holds
+
+
+# --- what the other side counted, and what was promised
+
+METRICS = {
+    'nv_inference_request_success{model="ensemble",version="1"}': 7.0,
+    'nv_inference_request_success{model="postprocessing",version="1"}': 90.0,
+    'nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1"}': 3.0,
+}
+HISTOGRAMS = {
+    'nv_llm_input_token_len_sum{model="tensorrt_llm",response_metric_type="total_input_tokens",version="1"}': 70.0,
+    'nv_llm_output_token_len_sum{model="tensorrt_llm",response_metric_type="total_output_tokens",version="1"}': 35.0,
+    'nv_llm_output_token_len_count{model="tensorrt_llm",response_metric_type="total_output_tokens",version="1"}': 7.0,
+}
+
+
+def test_a_server_counts_requests_and_where_it_can_tokens() -> None:
+    assert load.server_counts(METRICS) == {"requests": 7}
+    assert load.server_counts(METRICS | HISTOGRAMS) == {"requests": 7, "isl_tokens": 70, "osl_tokens": 35}
+
+
+@pytest.mark.parametrize(
+    ("release", "tokens"), [("0.8.0", False), ("0.12.0", False), ("0.15.0", False), ("0.16.0", True), ("1.2.1", True)]
+)
+def test_the_backend_counts_tokens_from_0_16_on(release: str, tokens: bool) -> None:
+    assert load.counted_kinds(release) == {"requests"} | ({"isl_tokens", "osl_tokens"} if tokens else set())
+
+
+def test_no_two_prompts_begin_alike() -> None:
+    ids = list(range(1000))
+    found = [next_text for next_text, _ in zip(load.distinct_texts(ids, 100), range(950), strict=False)]
+    assert {len(text) for text in found} == {100}
+    assert len({tuple(text[:64]) for text in found}) == len(found)
+
+
+def test_lost_requests_and_resting_streams_show_against_the_number_of_streams() -> None:
+    whole = [record(0.5 * number) for number in range(20)]  # two streams that never rest
+    law = load.littles_law(whole)
+    assert law.implied_in_flight == pytest.approx(2, rel=0.15)
+    lost = load.littles_law(whole[::2])
+    assert lost.implied_in_flight < 1.7
+    assert abs(lost.error) < 0.15  # the records alone do not tell
+
+
+def open_runs(*shares: float) -> list[list[RequestRecord]]:
+    """Runs at 1, 2, ... requests/s, of which these shares meet a target of 500 ms to the first token."""
+    return [
+        [
+            record(float(n), 1.0 if n < share * 20 else 5.0, load=Load(mode="open", rate_per_s=float(rate)))
+            for n in range(20)
+        ]
+        for rate, share in enumerate(shares, start=1)
+    ]
+
+
+def test_the_highest_good_rate_is_the_highest_at_which_nine_in_ten_are_good() -> None:
+    target = Target(ttft_ms=500, tpot_ms=500)
+    assert [load.good_share(run, target) for run in open_runs(1.0, 0.9, 0.5)] == [1.0, 0.9, 0.5]
+    assert load.highest_good_rate(open_runs(1.0, 0.9, 0.5), target) == 2.0
+    assert load.highest_good_rate(open_runs(0.5), target) is None
+
+
+def test_failed_requests_are_not_good() -> None:
+    run = [record(0.0), record(1.0, **FAILED)]
+    assert load.good_share(run, Target(ttft_ms=500, tpot_ms=500)) == 0.5

@@ -3,8 +3,14 @@ from pathlib import Path
 
 import pytest
 
+from playbook.check.document import Setting, read_document
+from playbook.check.fixing import findings
+from playbook.check.rules import memory
 from playbook.errors import UsageError
 from playbook.models import model_shape, model_shapes, model_weight
+from playbook.plan.case import parse_case
+from playbook.plan.memory import weights_bytes
+from playbook.releases import load_release
 from playbook.tiny import MODEL_DIR
 
 
@@ -52,3 +58,32 @@ def test_model_weight_finds_its_file(tmp_path: Path) -> None:
     assert model_weight(MODEL_DIR, "model.norm.weight").shape == (256,)
     with pytest.raises(UsageError, match="no tensor 'b'"):
         model_weight(MODEL_DIR, "b")
+
+
+@pytest.mark.parametrize("size", ["8b", "70b"])
+@pytest.mark.parametrize(("qformat", "weights"), [("fp8", "fp8"), ("full_prec", "bf16")])
+def test_shape_planner_and_checker_count_the_same_bytes(size: str, qformat: str, weights: str) -> None:
+    """8B in FP8: 9.08 GB. With embedding and lm_head at one byte too it were 8.03."""
+    ours = model_shape(f"llama-3-{size}-instruct").weight_bytes(qformat)
+    gpus = {"gpu": "h200", "gpus": 1, "tp": 1}
+    case = parse_case({"model": f"llama3-{size}", "isl": 1, "osl": 1, "weights": weights, **gpus})
+    assert weights_bytes(case) == ours
+    assert memory.weight_bytes(f"llama-3-{size}", qformat) == ours
+    if (size, qformat) == ("8b", "fp8"):
+        assert round(ours / 1e9, 2) == 9.08
+
+
+def test_the_checker_says_the_size_that_is_stored() -> None:
+    """70B in FP8 on an L4: 72.7 GB, not the 70.6 of a byte for each parameter."""
+    text = (
+        "python3 quantize.py --model_dir /m/Meta-Llama-3-70B --qformat fp8 --output_dir c\n"
+        "trtllm-build --checkpoint_dir c --output_dir e\n"
+    )
+    found = findings(read_document(text, "shell"), Setting(load_release("0.12.0"), "l4", 8), [memory.check])
+    said = [one.message for one in found if one.rule == "weights-do-not-fit"]
+    assert len(said) == 1 and "73 GB per rank" in said[0]
+
+
+def test_the_largest_llama_has_the_published_size() -> None:
+    assert memory.weight_bytes("llama-3.1-405b", "full_prec") == 2 * 405_853_388_800
+    assert memory.weight_bytes("llama-3.1-123b", "fp8") is None

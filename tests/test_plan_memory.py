@@ -13,8 +13,6 @@ from playbook.plan.memory import (
     activations_bytes,
     engines,
     kv_bytes_per_token,
-    largest_batch,
-    largest_context,
     memory,
     memory_of,
     nearest_that_fits,
@@ -164,12 +162,6 @@ def test_sequences_take_whole_blocks() -> None:
     assert memory(case(isl=1, osl=63)).sequences == room.kv_capacity_tokens // 64
     vllm = memory(case(isl=1, osl=64, tp=2, engine="vllm"))
     assert vllm.sequences == vllm.kv_capacity_tokens // 80
-
-
-def test_largest_context_and_batch() -> None:
-    assert largest_context(case(tp=8)) == 131_072  # the model's limit
-    assert largest_context(case()) == memory(case()).kv_capacity_tokens < 131_072  # the cache's
-    assert largest_batch(case()) * 1280 <= memory(case()).kv_capacity_tokens < (largest_batch(case()) + 1) * 1280
 
 
 def test_a_machine_without_gpu_has_no_cuda_to_pay() -> None:

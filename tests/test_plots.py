@@ -88,6 +88,15 @@ def test_stacked_writes_sums_and_keeps_a_parts_colour(shown: list[tuple[Any, str
     assert "FP8" in alt
 
 
+def test_stacked_draws_the_limit_that_no_bar_passes(shown: list[tuple[Any, str]]) -> None:
+    plots.stacked({"FP8": {"weights": 8.0, "left": 72.0}}, title="t", unit="GiB", origin="o", limit=(80.0, "the card"))
+    ((figure, alt),) = shown
+    (line,) = figure.axes[0].lines
+    assert set(line.get_xdata()) == {80.0}
+    assert "the card" in texts(figure)
+    assert alt.endswith("; the card at 80 GiB")
+
+
 def test_arrivals_share_their_scales_and_mark_the_servers_return(shown: list[tuple[Any, str]]) -> None:
     plots.arrivals({"a": [0.01, 0.02, 0.9], "b": [0.01, 0.2, 0.4]}, {"a": 0.5}, title="Retries")
     ((figure, alt),) = shown

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 import yaml
 
+from playbook import plan
 from playbook.errors import ProfileError, UsageError
 from playbook.profile import PROFILES_DIR, load_profile, profile_names
 
@@ -71,3 +72,37 @@ def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, text: str) -> None
     path.write_text(text)
     with pytest.raises(ProfileError):
         load_profile(str(path))
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_the_benchmark_passes_the_engines_slots_and_fits_its_limits(name: str) -> None:
+    """Only a sweep with more streams than slots can show where more load buys nothing."""
+    profile = load_profile(name)
+    wanted = profile.benchmark
+    assert list(wanted.concurrency) == sorted(set(wanted.concurrency))
+    assert max(wanted.concurrency) >= 2 * profile.max_batch_size
+    assert wanted.isl[1] <= profile.max_input_len
+    assert wanted.isl[1] + wanted.osl[1] <= profile.max_seq_len
+
+
+@pytest.mark.parametrize("name", ["p5", "p5-8b"])
+def test_a_p5_gets_a_load_worth_its_price(name: str) -> None:
+    """Minutes, not seconds, and no more than a cheap lunch."""
+    profile = load_profile(name)
+    wanted = profile.benchmark
+    seconds = 0.0
+    for streams in wanted.concurrency:
+        point = {"concurrency": streams, "requests": wanted.requests(streams)}
+        seconds += wanted.requests(streams) / plan.plan(plan.case_of(profile, **wanted.case, **point)).requests_per_s
+    assert 60 < seconds < 900
+    assert wanted.rate_seconds >= 60
+
+
+def test_a_benchmarks_settings_are_overridden_one_by_one() -> None:
+    wanted = load_profile("p5").benchmark
+    assert wanted.changed(concurrency=[], isl=[], rate_seconds=0.0) == wanted
+    changed = wanted.changed(concurrency=[1, 2], isl=[8, 16])
+    assert (changed.concurrency, changed.isl, changed.osl) == ((1, 2), (8, 16), wanted.osl)
+    assert (changed.requests(1), changed.requests(100)) == (16, 100 * wanted.requests_per_stream)
+    with pytest.raises(ProfileError, match="concurrency"):
+        wanted.changed(concurrency=[0])

@@ -385,7 +385,7 @@ def test_serve_gives_what_the_release_serves(release_name: str) -> None:
     assert sizes == [str(profile.tp), str(profile.pp)]
     if release.builds_engines:
         assert server.argv[1] == paths.engine and case.parsed.tokenizer == paths.model
-        assert case.parsed.backend in ("tensorrt", None)
+        assert case.parsed.backend in ("tensorrt", "trt", None)
         assert not case.has("--max_batch_size")
     else:
         assert server.argv[1] == paths.checkpoint and case.parsed.backend == "pytorch"
@@ -483,7 +483,8 @@ def test_only_what_the_container_lacks_is_cloned() -> None:
 def test_install_pulls_the_container_or_the_packages(release_name: str) -> None:
     release = load_release(release_name)
     with_docker = stage("install", "p5", release_name)
-    assert with_docker[0].argv == ("docker", "pull", release.image)
+    pulled = release.server_image if release.containers.built else release.image
+    assert with_docker[0].argv == ("docker", "pull", pulled)
     assert release.name in with_docker[-1].argv[-1] and with_docker[-1].where == release.image
     natively = stage("install", "p5", release_name, runner="native")
     assert {command.where for command in natively} == {"host"}
@@ -504,10 +505,60 @@ def test_settings_that_a_release_needs_are_in_the_environment() -> None:
     assert "NCCL_P2P_LEVEL=SYS" in stage("run", "p5", "0.16.0")[0].why
 
 
-def test_a_container_without_tensorrt_llm_is_named() -> None:
-    assert "runner: native" in " ".join(stage("install", "p5", "0.8.0")[-1].left_out)
-    assert stage("install", "p5", "0.8.0", runner="native")[-1].left_out == ()
-    assert stage("install", "p5", "0.9.0")[-1].left_out == ()
+def test_a_release_whose_containers_lack_tensorrt_llm_gets_an_image_with_the_wheel() -> None:
+    built = load_release("0.8.0").containers.built
+    assert built is not None
+    build = next(command for command in stage("install", "p5", "0.8.0") if "docker build" in " ".join(command.argv))
+    lines = build.argv[3:]
+    assert lines[0] == built.tag and f"FROM {built.base}" in lines
+    assert any("tensorrt_llm==0.8.0" in line for line in lines)
+    assert sum(line.startswith("COPY TensorRT-LLM-0.8.0/examples/") for line in lines) == 2
+    for name in ("quantize", "build", "run"):
+        assert {command.where for command in stage(name, "p5", "0.8.0")} == {built.tag}
+    assert "tritonserver:24.02" in stage("launch", "p5", "0.8.0")[0].where
+    assert not any("docker build" in " ".join(command.argv) for command in stage("install", "p5", "0.9.0"))
+
+
+def test_a_container_with_a_development_build_has_the_parser_of_that_build() -> None:
+    """24.08 holds 0.12.0.dev2024080600: no --fast_build, and still --tp_size."""
+    release = load_release("0.12.0")
+    held = release.in_container.tool("trtllm-build")
+    assert release.tool("trtllm-build").has("--fast_build") and not held.has("--fast_build")
+    assert held.has("--tp_size") and not release.tool("trtllm-build").has("--tp_size")
+    assert load_release("0.16.0").in_container is load_release("0.16.0")
+    assert "0.12.0.dev2024080600" in stage("install", "p5", "0.12.0")[-1].argv[-1]
+
+
+def test_what_is_asked_fails_on_an_error_of_the_server() -> None:
+    for release_name in known_releases():
+        assert all("--fail" in command.argv for command in stage("request", "p5", release_name))
+
+
+def test_links_into_a_cache_that_ends_with_the_container_are_not_made() -> None:
+    for release_name in known_releases():
+        (command,) = stage("fetch", "p5", release_name)
+        old = release_name in ("0.8.0", "0.9.0")
+        assert ("--local-dir-use-symlinks" in command.argv) is old
+
+
+def test_triton_is_not_launched_where_none_is() -> None:
+    for name in ("launch", "request"):
+        with pytest.raises(NotInRelease, match="natively"):
+            stage(name, "p5", "0.12.0", runner="native")
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [("v0.12.0", "0.12.0"), ("0.12", "0.12.0"), ("0.17.0.post1", "0.17.0"), ("0.18.1", "0.18.2"), ("1.0.3", "1.0.0")],
+)
+def test_other_spellings_of_a_release(written: str, name: str) -> None:
+    assert load_release(written).name == name
+
+
+@pytest.mark.parametrize("written", ["0.7.1", "1", "v", "0.12.0rc1", "2.0"])
+def test_a_release_without_facts_is_refused(written: str) -> None:
+    with pytest.raises(UsageError):
+        load_release(written)
 
 
 def test_an_older_vocabulary_gets_the_older_flags(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,18 @@ def test_a_long_cell_gives_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_two_runs_of_one_second_get_two_folders(tmp_path: Path) -> None:
     assert new_run_folder(tmp_path) != new_run_folder(tmp_path)
+
+
+def test_a_runs_folder_is_named_after_the_time_in_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine hours east, where the local clock would name another hour."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        named = datetime.strptime(new_run_folder(tmp_path).name, "%Y-%m-%dT%H-%M-%S").replace(tzinfo=UTC)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert abs(datetime.now(UTC) - named) < timedelta(hours=1)
 
 
 class LivingRun:

@@ -109,3 +109,13 @@ def test_a_moved_workspace_needs_another_repository(workspace: Workspace, engine
 def test_the_gpu_lane_refuses_the_unified_layout(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no unified Hugging Face checkpoint"):
         stages.quantize(Workspace(tmp_path, load_profile("p5")), layout="hf")
+
+
+def test_the_tokenizer_is_the_engines_own_or_else_the_models(workspace: Workspace, engine: Artifact) -> None:
+    """trtllm-build writes none beside its engine."""
+    assert stages.tokenizer_path(workspace) == engine.path / "tokenizer"
+    bare = Workspace(workspace.root, workspace.profile.model_copy(update={"name": "bare"}))
+    prepared = stages.prepare(bare)
+    bare.folder("engine").mkdir(parents=True)
+    assert stages.tokenizer_path(bare) == prepared.path
+    assert (prepared.path / "tokenizer.json").is_file()

@@ -112,7 +112,8 @@ def test_text_is_the_same_in_one_piece(server, codec, answers, model):
     for prompt in PROMPTS[:4]:
         expected = codec.decode(answers[prompt].token_ids, skip_special_tokens=True)
         assert triton.generate(server.http_url, prompt, NEW_TOKENS, model=model) == expected
-        assert triton.grpc_generate(server.grpc_url, prompt, NEW_TOKENS, model=model) == expected
+        whole = triton.grpc_stream(server.grpc_url, prompt, NEW_TOKENS, model=model, stream=False)
+        assert list(whole) == [expected]
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])

@@ -179,11 +179,11 @@ def test_another_server_at_the_same_address_is_asked_for_what_the_first_lacked()
     old, new = FakeGrpc(), FakeGrpc()
     new.inputs = [*METADATA["inputs"], {"name": "random_seed", "datatype": "UINT64", "shape": [-1, 1]}]
     with served(old) as address:
-        assert triton.grpc_generate(address, "Hi", 3) == "ab"
+        assert list(triton.grpc_stream(address, "Hi", 3)) == ["a", "b"]
         with pytest.raises(UsageError, match="random_seed"):
-            triton.grpc_generate(address, "Hi", 3, random_seed=7)
+            triton.grpc_stream(address, "Hi", 3, random_seed=7)
     with served(new, address):
-        assert triton.grpc_generate(address, "Hi", 3, random_seed=7) == "ab"
+        assert list(triton.grpc_stream(address, "Hi", 3, random_seed=7)) == ["a", "b"]
 
 
 def test_several_texts_give_the_first(url, script):
@@ -256,9 +256,9 @@ def test_values_become_tensors_of_the_declared_types(url):
         lambda port: triton.metrics(f"http://127.0.0.1:{port}/metrics"),
         lambda port: triton.infer(f"127.0.0.1:{port}", "ensemble", {"max_tokens": np.array([[1]], np.int32)}),
         lambda port: list(triton.grpc_infer(f"127.0.0.1:{port}", "m", {"max_tokens": np.array([[1]], np.int32)})),
-        lambda port: triton.grpc_generate(f"127.0.0.1:{port}", "Hi", 3),
+        lambda port: triton.grpc_stream(f"127.0.0.1:{port}", "Hi", 3),
     ],
-    ids=["generate", "generate_stream", "health", "metrics", "infer", "grpc_infer", "grpc_generate"],
+    ids=["generate", "generate_stream", "health", "metrics", "infer", "grpc_infer", "grpc_stream"],
 )
 def test_a_server_that_is_not_there(ask, dead_port):
     with pytest.raises(ServerError, match="does not answer"):

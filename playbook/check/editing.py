@@ -14,8 +14,8 @@ from playbook.releases import Release
 LINE_WIDTH = 110
 # What a shell reads as one word without quotes; a pattern or a home folder has to stay without.
 PLAIN = re.compile(r"[\w@%+=:,./~*?^-]+", re.ASCII)
-EXPANDED = re.compile(r"\$[{(]")
-KEPT = re.compile(r"(\$\{[^}]*\}|\$\(.*\))", re.DOTALL)
+EXPANDED = re.compile(r"\$[{(]|`[^`]+`")
+KEPT = re.compile(r"(\$\{[^}]*\}|\$\(.*\)|`[^`]+`)", re.DOTALL)
 
 
 class _Line:

@@ -11,7 +11,6 @@ from playbook.check.invocations import Invocation
 
 QUANTIZES = ("quantize.py", "convert_checkpoint.py", "hf_ptq.py")
 STARTS = ("run.py", "summarize.py", "launch_triton_server.py")
-SERVES = ("launch_triton_server.py", "tritonserver", "trtllm-serve")
 # Where a tool writes to (and its default, the same in every release), and what it reads.
 OUTPUT = {
     "quantize.py": ("--output_dir", "exported_model"),
@@ -46,8 +45,7 @@ class DocumentFacts(NamedTuple):
     """What the commands and files say; "" or None where they do not, or contradict each other.
 
     ``weights``: a qformat (fp8, int8_sq, ..., full_prec); ``kv_cache``: fp8, int8 or auto; ``model``: llama-3-70b,
-    llama-3.1-8b ...; ``world``: the ranks that something is started on; ``paged_fmha``, ``fp8_fmha``: where
-    trtllm-build is told, None where it takes its default.
+    llama-3.1-8b ...; ``world``: the ranks that something is started on.
     """
 
     weights: str = ""
@@ -56,10 +54,6 @@ class DocumentFacts(NamedTuple):
     pp: int | None = None
     world: int | None = None
     model: str = ""
-    paged_fmha: bool | None = None
-    fp8_fmha: bool | None = None
-    engine_images: tuple[str, ...] = ()
-    server_images: tuple[str, ...] = ()
 
 
 NOTHING_KNOWN = DocumentFacts()
@@ -96,14 +90,12 @@ def facts_of(
 
 
 def agreed(facts: Iterable[DocumentFacts]) -> DocumentFacts:
-    """What nobody contradicts; images are collected."""
+    """What nobody contradicts."""
     merged: dict[str, Any] = {}
     facts = list(facts)
     for name, column in zip(DocumentFacts._fields, zip(*facts, strict=True), strict=False):
         values = [value for value in column if value not in ("", None)]
-        if name.endswith("images"):
-            merged[name] = tuple(dict.fromkeys(image for value in values for image in value))
-        elif len(set(values)) == 1:
+        if len(set(values)) == 1:
             merged[name] = values[0]
     return DocumentFacts(**merged)
 
@@ -119,15 +111,10 @@ def stated(invocation: Invocation) -> DocumentFacts:
     elif tool == "trtllm-build":
         says["tp"] = _number(invocation, None, "--tp_size")
         says["pp"] = _number(invocation, None, "--pp_size")
-        says["paged_fmha"] = _switch(invocation, "--use_paged_context_fmha")
-        says["fp8_fmha"] = _switch(invocation, "--use_fp8_context_fmha")
-        says["engine_images"] = (invocation.image,) if invocation.image else ()
     if tool == "launch_triton_server.py":
         says["world"] = _number(invocation, 1, "--world_size")
     elif tool in STARTS:
         says["world"] = invocation.ranks or 1
-    if tool in SERVES:
-        says["server_images"] = (invocation.image,) if invocation.image else ()
     return DocumentFacts(**says)
 
 
@@ -138,8 +125,6 @@ def config_facts(text: str) -> DocumentFacts:
     except (ValueError, RecursionError):
         return DocumentFacts()
     config = _mapping(config)
-    build = _mapping(config.get("build_config"))
-    plugins = _mapping(build.get("plugin_config"))
     checkpoint = _mapping(config.get("pretrained_config")) or config
     mapping = _mapping(checkpoint.get("mapping"))
     quantization = _mapping(checkpoint.get("quantization"))
@@ -149,8 +134,6 @@ def config_facts(text: str) -> DocumentFacts:
         says["weights"] = ALGORITHMS.get(str(algorithm), "") if algorithm else "full_prec"
         says["kv_cache"] = str(cache).lower() if cache else "auto"
     says["tp"], says["pp"] = (_count(mapping.get(key)) for key in ("tp_size", "pp_size"))
-    says["paged_fmha"] = _truth(plugins.get("use_paged_context_fmha"))
-    says["fp8_fmha"] = _truth(plugins.get("use_fp8_context_fmha"))
     says["model"] = model_name(str(config.get("_name_or_path", "")))
     return DocumentFacts(**says)
 
@@ -232,18 +215,9 @@ def _number(invocation: Invocation, default: int | None, *flags: str) -> int | N
     )
 
 
-def _switch(invocation: Invocation, flag: str) -> bool | None:
-    value = invocation.value(flag)
-    return None if value is None else {"enable": True, "disable": False}.get(value)
-
-
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
 def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _truth(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None

@@ -66,6 +66,12 @@ def needed_strings(model: str, release: str) -> list[dict[str, str]]:
     ]
 
 
+def filled_by_default(release: str) -> frozenset[str]:
+    """The variables that fill_template.py of ``release`` fills where nobody names them."""
+    entries = rule_data("templates")["filled_by_default"]
+    return frozenset(entry["variable"] for entry in entries if is_in_range(release, entry.get("since", "")))
+
+
 def _values(text: str, escapes: bool) -> tuple[dict[str, str], tuple[str, ...], bool]:
     values: dict[str, str] = {}
     broken: list[str] = []

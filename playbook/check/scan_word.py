@@ -1,7 +1,9 @@
 """Reads one word of shell text, with the place of each of its characters."""
 
+import ast
+import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from playbook.check.pasted import COMMANDS
 from playbook.check.words import Place, Word
@@ -15,7 +17,18 @@ EXPANSION = re.compile(
 QUOTED = {"'": re.compile(r"[^']*"), '"': re.compile(r'(?:[^"\\]|\\.?)*', re.DOTALL)}
 PARENTHESIS = re.compile(r"[()]")
 LONGEST_SUBSTITUTION = 1_000
+SUBSTITUTED = re.compile(r"`|\$\(")  # what a command prints is not known, so neither are its words
+ARITHMETIC = re.compile(r"\$\(\(([^()`]*(?:\([^()`]*\)[^()`]*)*)\)\)")
+WHOLE = re.compile(r"[\d\s+*/%()-]+")
 SCRIPT_FOLLOWS = re.compile(r"-\w*c\s+\$?$")
+LONGEST_SUM = 100
+OPERATIONS: dict[type[ast.AST], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 COMMAND_LINE = re.compile(rf"\n(?:{COMMANDS}|cat |echo |ls |wget |aws )")
 
 
@@ -146,10 +159,23 @@ class WordReader:
                 end = QUOTED['"'].match(self.text, self.position).end()  # type: ignore[union-attr]
         return end
 
+    def _arithmetic(self) -> bool:
+        """Evaluate ``$((TP * PP))`` of whole numbers; True if it was taken over, evaluated or as written."""
+        match = ARITHMETIC.match(self.mask, self.position)
+        if match is None:
+            return False
+        begin, self.position = self.position, match.end()
+        value = _sum(match[1], self.variables)
+        self._add(self.text[begin : match.end()] if value is None else str(value), self.places[begin])
+        self.quoted = True
+        return True
+
     def _dollar(self, *, quoted: bool) -> None:
         begin = self.position
         if not quoted and self.mask.startswith(("$'", '$"'), begin):
             self.position += 1  # read as plain quotes
+        elif self.mask.startswith("$((", begin) and self._arithmetic():
+            return
         elif self.mask.startswith("$(", begin):
             self._substitution(self._closing_parenthesis(begin + 1), 2)
         elif match := EXPANSION.match(self.mask, begin):
@@ -162,7 +188,7 @@ class WordReader:
     def _expand(self, values: Sequence[str], place: Place, *, quoted: bool) -> None:
         if not self.split:
             values = [" ".join(values)]
-        elif not quoted:
+        elif not quoted and not any(SUBSTITUTED.search(value) for value in values):
             values = " ".join(values).split()
         for number, value in enumerate(values):
             if number:
@@ -194,3 +220,24 @@ class WordReader:
                 return [match["default"].strip("\"'")]
             return [f"${{{name}}}"]
         return value if match["all"] else value[:1]
+
+
+def _sum(expression: str, variables: Mapping[str, Sequence[str]]) -> int | None:
+    """The value of an arithmetic expression of whole numbers and known variables; None for any other."""
+    text = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda match: "".join(variables.get(match[1], ["?"])[:1]), expression)
+    if not WHOLE.fullmatch(text) or "**" in text or len(text) > LONGEST_SUM:
+        return None
+    try:
+        return int(_value(ast.parse(text.replace("//", "?").replace("/", "//").strip(), mode="eval").body))
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
+        return None
+
+
+def _value(node: ast.AST) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in OPERATIONS:
+        return OPERATIONS[type(node.op)](_value(node.left), _value(node.right))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand)
+    raise ValueError("no arithmetic of whole numbers")

@@ -181,19 +181,6 @@ def grpc_stream(
     return (answer["text_output"][0].decode("utf-8") for answer in answers)
 
 
-def grpc_generate(
-    grpc_url: str,
-    prompt: str,
-    max_tokens: int,
-    *,
-    model: str = TEXT_MODEL,
-    timeout_s: float = TIMEOUT_S,
-    **options: object,
-) -> str:
-    """The answer in one piece over gRPC."""
-    return "".join(grpc_stream(grpc_url, prompt, max_tokens, model=model, timeout_s=timeout_s, stream=False, **options))
-
-
 def text_tensors(url: str, model: str, values: Mapping[str, object]) -> dict[str, "np.ndarray"]:
     """``values`` as tensors [1, n] of the types that the served model declares. Unknown names raise UsageError."""
     import numpy as np

@@ -8,7 +8,6 @@ from playbook.clients.errors import ClientError, Overloaded, Refused, TimedOut, 
 from playbook.clients.requests import TextRequest
 
 TEXT_MODEL = "ensemble"
-ALWAYS = frozenset({"text_input", "max_tokens", "stream"})
 FIELDS: dict[str, tuple[str, ...]] = {
     "temperature": ("temperature",),
     "top_k": ("top_k",),

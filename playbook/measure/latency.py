@@ -132,16 +132,22 @@ class LittlesLaw:
     mean_e2e_s: float
 
     @property
+    def implied_in_flight(self) -> float:
+        """X R: to hold against a number that the records do not hold, such as the streams of a closed loop."""
+        return self.completions_per_s * self.mean_e2e_s
+
+    @property
     def error(self) -> float:
-        """(X R - N) / N."""
-        return self.completions_per_s * self.mean_e2e_s / self.in_flight - 1
+        """(X R - N) / N, of the records alone."""
+        return self.implied_in_flight / self.in_flight - 1
 
 
 def littles_law(records: Sequence[RequestRecord]) -> LittlesLaw:
     """Measured over the steady part of a closed loop: from its c-th completion to its last send.
 
-    N is the integral of the requests in flight, X and R come from the requests that end in the window, so the two
-    sides share no sum; they differ by what is cut at the window's edges, about 1 part in the completions per stream.
+    N is the integral of the requests in flight, X and R come from the requests that end in the window. All three are
+    of the same records, so they differ only by what is cut at the window's edges, about 1 part in the completions per
+    stream. Requests that the tool lost, or streams that rested, show when X R is held against the number of streams.
     """
     done = [(record.sent_s, record.last_token_s) for record in records if record.last_token_s is not None]
     ends = sorted(end for _, end in done)

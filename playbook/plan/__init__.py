@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from playbook.plan.hardware import gpu as gpu
     from playbook.plan.hardware import instance as instance
     from playbook.plan.hardware import local_machine as local_machine
-    from playbook.plan.memory import largest_batch as largest_batch
-    from playbook.plan.memory import largest_context as largest_context
     from playbook.plan.memory import memory_of as memory_of
     from playbook.plan.memory import nearest_that_fits as nearest_that_fits
     from playbook.plan.of_profile import case_of as case_of
@@ -37,8 +35,6 @@ _HOME = {
     "frontier_of": "frontier",
     "gpu": "hardware",
     "instance": "hardware",
-    "largest_batch": "memory",
-    "largest_context": "memory",
     "local_machine": "hardware",
     "memory_of": "memory",
     "nearest_that_fits": "memory",

@@ -198,16 +198,6 @@ def _nccl_bytes(tp: int) -> int:
     return int(table[max(size for size in table if size <= tp)] * MIB)
 
 
-def largest_context(case: Case) -> int:
-    """Tokens of the longest single request (prompt and answer) that fits the cache and the model's positions."""
-    return min(memory_of(case).kv_capacity_tokens, case.variant.positions)
-
-
-def largest_batch(case: Case) -> int:
-    """Requests of isl + osl that one replica holds at once: what max_batch_size may usefully be."""
-    return memory_of(case).sequences
-
-
 def nearest_that_fits(case: Case) -> Case | None:
     """``case`` with as few changes as possible so that one request fits; None if nothing the planner knows does.
 

@@ -127,9 +127,3 @@ def formulas() -> dict[str, str]:
     """The formula of each key of a :class:`Plan`, in one line each."""
     content: dict[str, str] = read_yaml(FORMULAS_FILE)
     return content
-
-
-def __getattr__(name: str) -> dict[str, str]:
-    if name == "FORMULAS":
-        return formulas()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

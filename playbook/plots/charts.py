@@ -168,11 +168,18 @@ def requests(timelines: Sequence["StreamTimeline"], *, title: str) -> None:
 
 
 def stacked(
-    series: Mapping[str, Mapping[str, float]], *, title: str, unit: str, origin: str, number: str = "{:,.0f}"
+    series: Mapping[str, Mapping[str, float]],
+    *,
+    title: str,
+    unit: str,
+    origin: str,
+    number: str = "{:,.0f}",
+    limit: tuple[float, str] | None = None,
 ) -> None:
     """One horizontal bar per name, made of its parts: ``series[name][part] = value``; the sum is written at its end.
 
-    A part keeps its colour when parts before it are zero everywhere, so that plots of one chapter agree.
+    A part keeps its colour when parts before it are zero everywhere, so that plots of one chapter agree. ``limit``: a
+    value that no bar can pass, in the plot's unit, and its name: a dashed line.
     """
     parts = list(dict.fromkeys(part for values in series.values() for part in values))
     totals = [sum(values.values()) for values in series.values()]
@@ -189,12 +196,16 @@ def stacked(
         left = [begin + width for begin, width in zip(left, widths, strict=True)]
     for row, total in enumerate(totals):
         axis.text(total, row, f" {number.format(total)}", va="center", fontsize=8)
+    if limit is not None:
+        axis.axvline(limit[0], color="black", linestyle="--", linewidth=1)
+        axis.annotate(limit[1], (limit[0], -0.5), (-4, 2), textcoords="offset points", ha="right", fontsize=8)
     axis.set_yticks(range(len(series)), list(series))
     axis.invert_yaxis()
     axis.margins(x=0.12)
     axis.set(title=title, xlabel=unit)
     figure.legend(loc="outside lower left", ncols=3, frameon=False, fontsize=7)
-    show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()))
+    at_most = f"; {limit[1]} at {number.format(limit[0])} {unit}" if limit else ""
+    show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()) + at_most)
 
 
 def arrivals(

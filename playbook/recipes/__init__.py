@@ -94,7 +94,8 @@ def commands(profile: Profile, release: Release, stage: str, paths: Paths | None
             why=f"its lane is {profile.lane}",
             fix="use p5, p5-8b or a profile of yours with lane: tensorrt_llm",
         )
-    return checked(release, STAGES[stage](profile, release, paths or Paths.default(profile)))
+    held = release.in_container if profile.runner == "docker" else release
+    return checked(held, STAGES[stage](profile, held, paths or Paths.default(profile)))
 
 
 def road(profile: Profile, release: Release, stage: str = "", paths: Paths | None = None) -> Road:

@@ -35,7 +35,8 @@ class Command:
 
     ``where`` is ``"host"`` or the container image; ``secrets`` names environment variables that are passed on and
     never shown; ``background``: the tool starts a server and returns; ``left_out``: what this release cannot do;
-    ``ready_url``, of a server only, answers 200 when it is ready.
+    ``ready_url``, of a server only, answers 200 when it is ready; ``creates``: a folder that the command makes, and
+    without which it cannot be repeated.
     """
 
     stage: str
@@ -49,6 +50,7 @@ class Command:
     background: bool = False
     left_out: tuple[str, ...] = ()
     ready_url: str = ""
+    creates: str = ""
 
     @property
     def reason(self) -> str:

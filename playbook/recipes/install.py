@@ -7,6 +7,7 @@ from playbook.profile import Profile
 from playbook.recipes.command import HOST, Command, Paths, needed_clones, place
 from playbook.releases import Release, Templates, Tool
 
+BUILD = 'context=$1; shift; printf "%s\\n" "$@" | docker build --tag "$0" --file - "$context"'
 NO_LFS = {"GIT_LFS_SKIP_SMUDGE": "1"}
 
 
@@ -14,7 +15,9 @@ def install(profile: Profile, release: Release, paths: Paths) -> list[Command]:
     """Pull the container, or install the packages; check GPUs and version; clone the scripts that are missing."""
     where = place(profile, release)
     clones = clone(profile, release, paths)
-    commands = [_pull(release), *clones] if where != HOST else _packages(release, paths, clones)
+    commands = (
+        [_pull(release), *clones, *_image(release, paths)] if where != HOST else _packages(release, paths, clones)
+    )
     gpus = Command("install", "nvidia-smi", ("nvidia-smi",), where, why="All GPUs and a new enough driver show up.")
     return [*commands, gpus, _version(release, where)]
 
@@ -57,7 +60,30 @@ def _pull(release: Release) -> Command:
     why = "Quantize, build and serve in this one container: TensorRT refuses an engine of another version"
     if not release.builds_engines:
         why = "The container of this release, with its own PyTorch"
-    return Command("install", "docker", ("docker", "pull", release.image), why=f"{why} ({release.containers.source}).")
+    if release.containers.built:
+        why = "The container with the server; tensorrt_llm is not in it"
+    image = release.server_image if release.containers.built else release.image
+    return Command("install", "docker", ("docker", "pull", image), why=f"{why} ({release.containers.source}).")
+
+
+def _image(release: Release, paths: Paths) -> list[Command]:
+    """The image of the tools where no published one has them: the release's wheel, and what its scripts import."""
+    built, native = release.containers.built, release.native
+    if built is None or native is None:
+        return []
+    names = [name.replace("/", "-") for name in native.requirements]
+    files = [f"COPY {name} /tmp/{copy}" for name, copy in zip(native.requirements, names, strict=True)]
+    needed = " ".join(f"--requirement /tmp/{name}" for name in names)
+    lines = [
+        f"FROM {built.base}",
+        f"RUN apt-get update && apt-get install --yes --no-install-recommends {' '.join(native.system_packages)}",
+        f"RUN python3 -m pip install {' '.join(native.pip)}",
+        *files,
+        f"RUN python3 -m pip install {needed}",
+    ]
+    argv = ("bash", "-c", BUILD, built.tag, f"{paths.host_root}/sources", *lines)
+    why = f"No published container of {release.name} has tensorrt_llm ({built.source}): the wheel goes into an image."
+    return [Command("install", "bash", argv, why=why)]
 
 
 def _clone(release: Release, name: str, paths: Paths) -> Command:
@@ -68,7 +94,7 @@ def _clone(release: Release, name: str, paths: Paths) -> Command:
         f"Scripts and templates must be of the release's own version: {checkout.tag} ({checkout.source}). "
         "Large files, which only building the library needs, are left out."
     )
-    return Command("install", "git", argv, env=NO_LFS, why=why)
+    return Command("install", "git", argv, env=NO_LFS, why=why, creates=folder)
 
 
 def _packages(release: Release, paths: Paths, clones: list[Command]) -> list[Command]:
@@ -109,7 +135,7 @@ def _version(release: Release, where: str) -> Command:
         ("python3", "-c", check),
         where,
         why=_why_version(release, known),
-        left_out=() if where == HOST or has_it.value else left_out,
+        left_out=() if where == HOST or has_it.value or release.containers.built else left_out,
     )
 
 

@@ -21,6 +21,9 @@ RECORD = (
     "--capture-range-end=stop",
     "--force-overwrite=true",
 )
+HAS_NSYS = (
+    "command -v nsys || { echo 'no nsys here: add the package nsight-systems-cli of NVIDIA to the image' >&2; exit 1; }"
+)
 WHY = {
     "prefill": "The variables name the iterations to record (TensorRT-LLM@1aa45ba6 perf-analysis.md); loading stays "
     "out. Without --cuda-graph-trace=node the kernels of a graph show as one launch. Bring prompts of your own length "
@@ -33,7 +36,10 @@ def nsys(profile: Profile, release: Release, paths: Paths) -> list[Command]:
     """Record prefill and decode, one report per rank; then kernel sums (CSV) and launches (SQLite)."""
     folder = f"{paths.root}/{profile.name}/profiles"
     where = place(profile, release)
-    commands = [Command("profile", "mkdir", ("mkdir", "-p", folder), where, why="nsys makes no folder for a report.")]
+    commands = [
+        Command("profile", "bash", ("bash", "-c", HAS_NSYS), where, why="The recordings need Nsight Systems."),
+        Command("profile", "mkdir", ("mkdir", "-p", folder), where, why="nsys makes no folder for a report."),
+    ]
     for phase, iterations in ITERATIONS.items():
         report = f"{folder}/{phase}_rank{RANK if profile.world_size > 1 else 0}"
         command = ask(profile, release, paths, profiler=(*RECORD, f"--output={report}"))

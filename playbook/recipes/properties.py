@@ -120,7 +120,8 @@ def _check(image: LmiImage, key: str, value: str, line: int) -> Iterator[Finding
         why, fix = rule.why, f"did you mean {near[0]}?" if near else rule.fix
     else:
         accepted = " or ".join([*rule.values, *([KINDS[rule.kind]] if rule.kind else [])])
-        why, fix = rule.why or f"it takes {accepted}", rule.fix or f"set it to {accepted}"
+        why = rule.replaced.get(value) or rule.why or f"it takes {accepted}"
+        fix = rule.fix or f"set it to {accepted}"
     refused = f"{image.tag} does not take {key}={value}"
     message = refused if reading == "refused" else f"{key}={value} is {reading} by {image.tag}"
     yield Finding(SEVERITY[reading], key, message, why, fix, source, reading, line)
@@ -129,6 +130,8 @@ def _check(image: LmiImage, key: str, value: str, line: int) -> Iterator[Finding
 def _reading(rule: Key, value: str) -> Reading:
     if rule.reading != "read" or _takes(rule, value):
         return rule.reading
+    if value in rule.replaced:
+        return "ignored"
     return rule.otherwise
 
 
@@ -138,6 +141,8 @@ def _rule(image: LmiImage, key: str) -> Key:
     family = facts.family(image)
     if key in family.keys:
         return family.keys[key]
+    if family.passed_on and key.removeprefix("option.") in family.passed_on.names:
+        return Key(source=family.passed_on.source)
     if key in facts.server_keys.names:
         return Key(source=facts.server_keys.source)
     return Key(**family.unknown.model_dump())

@@ -13,6 +13,7 @@ from playbook.releases import Release, Tool
 
 HF_PTQ = "hf_ptq.py"
 SERVE = "trtllm-serve"
+ENGINE_BACKENDS = ("tensorrt", "trt")  # the second is the older name
 ADDRESS = "http://localhost:8000"
 # Names in Model-Optimizer@43fd41a5 examples/hf_ptq/hf_ptq.py. PyTorch's flow has no INT8 kernels for Llama:
 # TensorRT-LLM 1.3.0rc3 docs/source/features/quantization.md lists FP4, FP8, AWQ and GPTQ.
@@ -141,9 +142,9 @@ def _served(profile: Profile, release: Release, paths: Paths) -> str:
 
 
 def _backend(tool: Tool, *, engine: bool) -> str | None:
-    """The backend's name; None where leaving the flag out means engines."""
-    name = "tensorrt" if engine else "pytorch"
-    return name if tool.accepts("--backend", name) else None
+    """The backend's name, one that is sure; None where leaving the flag out means engines."""
+    names = ENGINE_BACKENDS if engine else ("pytorch",)
+    return next((name for name in names if tool.certain("--backend", name)), None)
 
 
 def _served_cache(profile: Profile) -> str | None:

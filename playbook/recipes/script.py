@@ -1,5 +1,7 @@
 """The whole road as one bash script, which needs docker (or an installed TensorRT-LLM) and not the playbook."""
 
+import math
+import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -7,9 +9,17 @@ from dataclasses import replace
 
 from playbook.profile import Profile
 from playbook.recipes.command import DOCKER_OPTIONS, HOST, Command, Paths, foreground, shell
+from playbook.recipes.memory import weights_gb
 from playbook.releases import Release
 
 WIDTH = 106
+BUCKET = re.compile(r"""[^\s'"]*s3://your-bucket[^\s'"]*""")
+# Stages that the road does not need: a baseline in 16 bits, a profile, an endpoint's files.
+ON_REQUEST = {
+    "convert": "the checkpoint in 16 bits, as large as the model",
+    "profile": "needs nsys in the image",
+    "lmi": "uploads to your bucket: export S3_BUCKET",
+}
 ASKS = "request"  # the stage whose commands go to the server that was started before
 
 HEAD = """\
@@ -18,8 +28,10 @@ HEAD = """\
 # Written by: playbook commands --profile {name} --release {release} --sh
 # Every argument was accepted by a parser built from that release's own. None of it was run on a GPU here.
 #
-#   bash THIS_FILE                 all stages: {stages}
-#   bash THIS_FILE quantize build  only these
+#   bash THIS_FILE                 the road: {stages}
+#   bash THIS_FILE quantize build  only these{asked_for}
+#
+# What it writes lies under {folder}: run it on a large disk (on a P5, /opt/dlami/nvme). Files belong to root.
 # shellcheck disable=SC2016,SC2317,SC2329  # single quotes are for inner shells; stages are called by name
 set -euo pipefail
 mkdir -p {folder}
@@ -44,18 +56,35 @@ server_log() { echo "the server ended; its output is above" >&2; }
 WAIT = """
 trap stop_server EXIT
 wait_until_ready() {
+  local end=$((SECONDS + ${READY_SECONDS:-3600}))
   until curl --silent --fail --output /dev/null "$1"; do
     server_runs || { server_log; exit 1; }
+    if [ "$SECONDS" -gt "$end" ]; then
+      server_log
+      echo "the server was not ready in ${READY_SECONDS:-3600} s; READY_SECONDS sets another limit" >&2
+      exit 1
+    fi
     sleep 5
   done
 }
+"""
+DISK = """
+has_room() {{
+  local free
+  free=$(df --output=avail --block-size=1000000000 {folder} | tail -n 1 | tr -dc '0-9')
+  [ "$free" -ge "${{DISK_GB:-{needed}}}" ] || {{
+    echo "$free GB are free here, model, checkpoint and engine need {needed}: go to a larger disk, or set DISK_GB" >&2
+    exit 1
+  }}
+}}
 """
 MAIN = """
 stages=({stages})
 if [ $# -gt 0 ]; then stages=("$@"); fi
 for stage in "${{stages[@]}}"; do
-  declare -F "stage_$stage" >/dev/null || {{ echo "no stage $stage; there are: {stages}" >&2; exit 2; }}
+  declare -F "stage_$stage" >/dev/null || {{ echo "no stage $stage; there are: {all_stages}" >&2; exit 2; }}
 done
+if [[ " ${{stages[*]}} " == *" fetch "* ]]; then has_room; fi
 for stage in "${{stages[@]}}"; do
   printf '\\n== %s  %s\\n' "$(date +%H:%M:%S)" "$stage"
   "stage_$stage"
@@ -69,12 +98,13 @@ def script(profile: Profile, release: Release, todo: Sequence[Command], left_out
     A server is started in the background, waited for, asked, and stopped before the next stage.
     """
     paths = Paths.default(profile)
-    stages = list(dict.fromkeys(_function(command) for command in todo))
+    every = list(dict.fromkeys(_function(command) for command in todo))
+    stages = [stage for stage in every if stage not in ON_REQUEST or (stage == "convert" and "quantize" not in every)]
+    asked_for = [f"\n#   bash THIS_FILE {stage:<15} {ON_REQUEST[stage]}" for stage in every if stage not in stages]
+    folder = f"{paths.host_root}/{profile.name}"
+    names = {"stages": " ".join(stages or every), "all_stages": " ".join(every), "folder": folder}
     head = HEAD.format(
-        **profile.model_dump(exclude={"release"}),
-        release=release.name,
-        stages=" ".join(stages),
-        folder=f"{paths.host_root}/{profile.name}",
+        **profile.model_dump(exclude={"release"}), release=release.name, asked_for="".join(asked_for), **names
     )
     parts = [head, *(_comment(f"Left out: {sentence}") for sentence in left_out)]
     if profile.runner == "docker":
@@ -82,10 +112,15 @@ def script(profile: Profile, release: Release, todo: Sequence[Command], left_out
         parts.append(CONTAINER.format(options=options, host=paths.host_root, inside=paths.root))
     else:
         parts.append(NATIVE)
-    parts.append(WAIT)
-    parts += [_stage(stage, [command for command in todo if _function(command) == stage]) for stage in stages]
-    parts.append(MAIN.format(stages=" ".join(stages)))
+    parts += [WAIT, DISK.format(needed=disk_gb(profile), **names)]
+    parts += [_stage(stage, [command for command in todo if _function(command) == stage]) for stage in every]
+    parts.append(MAIN.format(**names))
     return "".join(parts)
+
+
+def disk_gb(profile: Profile) -> int:
+    """GB (1e9 bytes) of the road: the model as downloaded, its checkpoint and its engine."""
+    return math.ceil(weights_gb(profile) + 2 * profile.shape.weight_bytes(profile.qformat) / 1e9)
 
 
 def _function(command: Command) -> str:
@@ -98,12 +133,27 @@ def _stage(name: str, todo: Sequence[Command]) -> str:
     for command in todo:
         lines.append(_comment(command.reason, indent="  ") if command.reason else "")
         lines += [f'  : "${{{secret}:?export {secret} first}}"\n' for secret in command.secrets]
-        lines.append(f"  {_call(command)}\n")
+        lines += ['  : "${S3_BUCKET:?export S3_BUCKET first, the name of your bucket}"\n'] if _uploads(command) else []
+        lines.append(f"  {BUCKET.sub(_in_bucket, _guarded(command))}\n")
         if command.ready_url:
             lines.append(f"  wait_until_ready {command.ready_url}\n")
     if any(command.ready_url for command in todo):
         lines.append("  stop_server\n")
     return "".join([*lines, "}\n"])
+
+
+def _uploads(command: Command) -> bool:
+    return any(BUCKET.search(word) for word in command.argv)
+
+
+def _in_bucket(match: re.Match[str]) -> str:
+    """The place in the reader's bucket, for the shell to fill in."""
+    return '"' + match[0].replace("s3://your-bucket", "s3://$S3_BUCKET") + '"'
+
+
+def _guarded(command: Command) -> str:
+    """The call, left out where what it makes is there already."""
+    return f"[ -d {shlex.quote(command.creates)} ] || {_call(command)}" if command.creates else _call(command)
 
 
 def _call(command: Command) -> str:

@@ -56,7 +56,7 @@ def ask(
     :class:`PlaybookError` for a field that is none of ``inputs``: the server would ignore it silently.
     """
     url = f"http://localhost:{port}/v2/models/{model}"
-    post = ("--silent", "--show-error", "--request", "POST")
+    post = ("--silent", "--show-error", "--fail", "--request", "POST")
     whole = ("curl", f"{url}/generate", *post, "--data", _checked(model, inputs, body))
     commands = [Command("request", "curl", whole, why=why)]
     if stream:

@@ -5,11 +5,11 @@ A release without engines gets Triton's LLM-API model instead (:mod:`playbook.re
 
 from collections.abc import Mapping
 
-from playbook.errors import PlaybookError, UsageError
+from playbook.errors import NotInRelease, PlaybookError, UsageError
 from playbook.profile import Profile
 from playbook.recipes import triton_llmapi
 from playbook.recipes.build import paged_context_fmha
-from playbook.recipes.command import Command, Paths, server_place, templates_path, tool_path
+from playbook.recipes.command import HOST, Command, Paths, server_place, templates_path, tool_path
 from playbook.recipes.flags import FlagValue
 from playbook.recipes.run import END_ID, MAX_OUTPUT_LEN, QUESTION, chat_prompt
 from playbook.recipes.server import ask, start
@@ -101,6 +101,7 @@ def fill(
 
 def launch(profile: Profile, release: Release, paths: Paths, *, ports: tuple[int, int, int] = PORTS) -> list[Command]:
     """Start one server process per rank. ``ports``: HTTP, gRPC, metrics."""
+    _needs_container(profile, release)
     names = ("--http_port", "--grpc_port", "--metrics_port")
     flags: dict[str, FlagValue] = {} if ports == PORTS else dict(zip(names, ports, strict=True))
     if not release.builds_engines:
@@ -110,6 +111,7 @@ def launch(profile: Profile, release: Release, paths: Paths, *, ports: tuple[int
 
 def request(profile: Profile, release: Release, _paths: Paths) -> list[Command]:
     """Ask the model once for a whole answer and, in decoupled mode, once for a stream."""
+    _needs_container(profile, release)
     prompt = chat_prompt(QUESTION)
     if not release.builds_engines:
         return triton_llmapi.request(profile, release, prompt, MAX_OUTPUT_LEN, PORTS[0])
@@ -122,6 +124,15 @@ def request(profile: Profile, release: Release, _paths: Paths) -> list[Command]:
     )
     stream = {"stream": True} if profile.decoupled else None
     return ask("ensemble", ensemble.inputs, body, PORTS[0], why=why, stream=stream)
+
+
+def _needs_container(profile: Profile, release: Release) -> None:
+    if server_place(profile, release) == HOST:
+        raise NotInRelease(
+            "Triton does not run natively",
+            why="wheels bring TensorRT-LLM without a server; Triton and its backend come in a container only",
+            fix=f"launch with runner: docker ({release.server_image}), which loads the engine that was built here",
+        )
 
 
 def _finish(templates: ReleaseTemplates, values: Mapping[str, str], paths: Paths, where: str) -> Command:

@@ -26,7 +26,7 @@ class Key(_Facts):
     """What an image does with one key of ``serving.properties``.
 
     ``kind`` and ``values`` say what it takes (one of them suffices); without both, anything. ``otherwise``: what it
-    does with any other value.
+    does with any other value; ``replaced``: values in whose place it takes another, and which.
     """
 
     reading: Reading = "read"
@@ -34,9 +34,17 @@ class Key(_Facts):
     values: tuple[str, ...] = ()
     otherwise: Reading = "refused"
     why: str = ""
+    replaced: dict[str, str] = {}
     fix: str = ""
     source: str = ""
     note: str = ""
+
+
+class PassedOn(_Facts):
+    """Names of the engine's own arguments, which an image hands on."""
+
+    names: tuple[str, ...]
+    source: str
 
 
 class UnknownKey(_Facts):
@@ -78,6 +86,7 @@ class Family(_Facts):
     loads: str
     loads_source: str
     partition: Partition | None = None
+    passed_on: PassedOn | None = None
     unknown: UnknownKey
     settings: Settings
     build_settings: Settings

@@ -103,14 +103,33 @@ class Source(_Facts):
     backend_commit: str = ""
 
 
+class Difference(_Facts):
+    """How a program of the container differs from the release's own, where the container holds another build."""
+
+    without: tuple[str, ...] = ()
+    added: dict[str, Argument] = {}
+    source: str
+
+
+class Built(_Facts):
+    """An image that is built here, because no published one has tensorrt_llm. ``base`` is what it is built from."""
+
+    tag: str
+    base: str
+    source: str
+
+
 class Containers(_Facts):
     """Images, the recommended one first. ``tensorrt_llm``: those without a server, where the tools run instead.
 
-    ``reports``: what tensorrt_llm in the recommended image says that it is, where that is not the release.
+    ``reports``: what tensorrt_llm in the recommended image says that it is, where that is not the release;
+    ``differs``: programs of that build, by name; ``built``: where the tools run if no published image has them.
     """
 
     triton: tuple[str, ...]
     reports: str = ""
+    differs: dict[str, Difference] = {}
+    built: Built | None = None
     tensorrt_llm: tuple[str, ...] = ()
     lmi: tuple[str, ...] = ()
     source: str
@@ -222,7 +241,18 @@ class Release(_Facts):
     @property
     def image(self) -> str:
         """The container of the tools. It also serves engines: only the TensorRT that built one can run it."""
-        return (self.containers.tensorrt_llm + self.containers.triton)[0]
+        built = (self.containers.built.tag,) if self.containers.built else ()
+        return (built + self.containers.tensorrt_llm + self.containers.triton)[0]
+
+    @property
+    def in_container(self) -> "Release":
+        """This release with the parsers of the programs that its container really holds."""
+        tools = dict(self.tools)
+        for name, difference in self.containers.differs.items():
+            kept = {flag: one for flag, one in tools[name].arguments.items() if flag not in difference.without}
+            update = {"arguments": {**kept, **difference.added}, "source": difference.source}
+            tools[name] = tools[name].model_copy(update=update)
+        return self.model_copy(update={"tools": tools}) if self.containers.differs else self
 
     @property
     def container_version(self) -> str:
@@ -261,8 +291,12 @@ def known_releases(folder: Path = DATA_DIR) -> tuple[str, ...]:
 
 @cache
 def load_release(name: str, folder: Path = DATA_DIR) -> Release:
-    """Read and check the facts of release ``name``; :class:`UsageError` for one that has no data file."""
+    """Read and check the facts of release ``name``; :class:`UsageError` for one that has no data file.
+
+    Other spellings of a name (``v0.12.0``, ``0.12``) and builds with the same tools (``0.18.1``) are taken too.
+    """
     names = known_releases(folder)
+    name = release_name(name, folder)
     if name not in names:
         raise UsageError(
             f"no facts on TensorRT-LLM release {name!r}",
@@ -277,6 +311,19 @@ def load_release(name: str, folder: Path = DATA_DIR) -> Release:
     if release.name != name:
         raise PlaybookError(f"{path} describes release {release.name}", fix=f"rename it to {release.name}.yml")
     return release
+
+
+@cache
+def release_name(written: str, folder: Path = DATA_DIR) -> str:
+    """The release that ``written`` means: itself, without its v, the only one that begins so, or an alias."""
+    names, name = known_releases(folder), written.removeprefix("v")
+    if name in names or not name:
+        return name
+    aliases = read_yaml(folder / "aliases" / "releases.yml") if (folder / "aliases").is_dir() else {}
+    if name in aliases:
+        return str(aliases[name]["same_as"])
+    begins = [one for one in names if one.startswith(f"{name}.")] if re.fullmatch(r"\d+\.\d+", name) else []
+    return begins[-1] if begins else name
 
 
 def _holds(profile: object, field: str, wanted: tuple[Value, ...] | float) -> bool:

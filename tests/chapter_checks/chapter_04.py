@@ -15,15 +15,17 @@ def tokenizer(token: str) -> Thing:
 
 def steps(static: int, inflight: int, *, tokens: int = 1) -> dict[str, object]:
     made = {"static": static, "inflight": inflight}
-    step = Thing(new_tokens={0: tokens})
+    step = Thing(new_tokens={0: tokens}, phases={0: "generation"})
     return {"steps": made, "records": {name: [step] * count for name, count in made.items()}, "lengths": [120]}
 
 
-def balanced(static: int, inflight: int) -> dict[str, object]:
-    """Both runs made 120 tokens, in as many steps as asked for."""
+def balanced(static: int, inflight: int, phase: str = "generation") -> dict[str, object]:
+    """Both runs made 120 tokens, in as many steps as asked for; ``phase``: what a slot of the in-flight run did."""
     given = steps(static, inflight)
-    for name, count in (("static", static), ("inflight", inflight)):
-        given["records"][name] = [Thing(new_tokens={0: 120})] + [Thing(new_tokens={})] * (count - 1)  # type: ignore[index]
+    given["records"] = {
+        name: [Thing(new_tokens={0: 120 * (number == 0)}, phases={0: phase}) for number in range(count)]
+        for name, count in (("static", static), ("inflight", inflight))
+    }
     return given
 
 
@@ -53,5 +55,6 @@ CASES = [
     Case("04-14", "the same seed", {"drawn": SAMPLED}, {"drawn": SAMPLED | {"top_p": ["c", "d"]}}),
     Case("04-16", "an over-long prompt is refused", REFUSAL, {"playbook": Refusing("")}),
     Case("04-22", "in-flight batching needs fewer steps", balanced(216, 120), balanced(120, 120)),
+    Case("04-22", "in-flight batching keeps no slot", balanced(216, 120), balanced(216, 120, "padding")),
     Case("04-22", "both policies made every token", balanced(216, 120), steps(216, 119)),
 ]

@@ -12,6 +12,7 @@ from playbook.check.machines import gpu_of, machine_gb
 from playbook.check.rulebook import drafts, rule_data
 from playbook.check.rules.arguments import is_checked
 from playbook.check.rules.pairs import engine_world, orchestrated
+from playbook.models import ModelShape, model_shape
 
 FAMILY = "memory"
 LAUNCH = "launch_triton_server.py"
@@ -36,11 +37,11 @@ def _calibration(document: Document, setting: Setting, quantize: Invocation) -> 
     """quantize-70b-memory."""
     have, gpu = machine_gb(setting), gpu_of(setting)
     model, qformat = document.facts_of(quantize).model, quantize.value("--qformat") or "full_prec"
-    parameters = _parameters(model)
+    weights = weight_bytes(model, "full_prec")
     on_cpu = "cpu" in (quantize.value("--device"), quantize.value("--device_map"))
-    if have is None or gpu is None or not parameters or on_cpu:
+    if have is None or gpu is None or not weights or on_cpu:
         return
-    need = parameters * 2 / 1e9 * CALIBRATION_FACTOR
+    need = weights / 1e9 * CALIBRATION_FACTOR
     if qformat in rule_data(FAMILY)["without_calibration"] or need <= have:
         return
     tool = setting.release.tools["quantize.py"]
@@ -65,11 +66,11 @@ def _calibration(document: Document, setting: Setting, quantize: Invocation) -> 
 def _weights(document: Document, setting: Setting, build: Invocation) -> Iterator[Draft]:
     """weights-do-not-fit."""
     gpu, facts = gpu_of(setting), document.facts_of(build)
-    parameters, size = _parameters(facts.model), rule_data(FAMILY)["bytes"].get(facts.weights)
+    weights = weight_bytes(facts.model, facts.weights)
     world = engine_world(facts, setting.release)
-    if gpu is None or not gpu.memory_gib or not parameters or not size or not world or build.has("--weight_streaming"):
+    if gpu is None or not gpu.memory_gib or not weights or not world or build.has("--weight_streaming"):
         return
-    need, have = parameters * size / 1e9 / world, gpu.memory_gib * 2**30 / 1e9
+    need, have = weights / 1e9 / world, gpu.memory_gib * 2**30 / 1e9
     if need <= have:
         return
     least = 2 ** math.ceil(math.log2(need * world / have))
@@ -137,7 +138,11 @@ def _leaves_room(filling: Filling) -> bool:
     return small or bool(filling.values.get(TOKENS))
 
 
-def _parameters(model: str) -> float | None:
-    """Of a Llama; others of the same size are alike."""
-    found = rule_data(FAMILY)["parameters"].get(model.rpartition("-")[2])
-    return None if found is None else float(found)
+def weight_bytes(model: str, qformat: str) -> int | None:
+    """Of a Llama's checkpoint, others of the same size are alike; None for a size or format that is not known."""
+    found = rule_data(FAMILY)["shapes"].get(model.rpartition("-")[2])
+    element_bytes = rule_data(FAMILY)["bytes"].get(qformat)
+    if not found or not element_bytes:
+        return None
+    shape = ModelShape(**found) if isinstance(found, dict) else model_shape(found)
+    return shape.weight_bytes_at(element_bytes)

@@ -27,8 +27,8 @@ def check(document: Document, setting: Setting) -> Iterator[Draft]:
     for command in document.commands:
         match = GLUED_CD.fullmatch(command.words[0].text) if command.words else None
         if match:
-            known = {"name": match[0], "folder": match["folder"]}
-            yield from drafts(FAMILY, release, "no-such-command", command.words[0], file=command.file, **known)
+            word, folder = command.words[0], match["folder"]
+            yield from drafts(FAMILY, release, "no-such-command", word, file=command.file, name=match[0], folder=folder)
     yield from _two_names(document, release)
 
 
@@ -47,8 +47,8 @@ def _copied_folder(cp: Invocation, folders: set[str], release: str) -> Iterator[
             edits: tuple[Edit, ...] = (Insert(cp.arguments[0], ("-r",)),)
             if cp.positional[-1].text.endswith("/"):  # what is in the folder, not the folder itself
                 edits = (*edits, Swap(word, f"{word.text.rstrip('/')}/."))
-            known = {"source_name": _written(word.text)}
-            yield from drafts(FAMILY, release, "cp-without-r", word, edits=edits, invocation=cp, **known)
+            name = _written(word.text)
+            yield from drafts(FAMILY, release, "cp-without-r", word, edits=edits, invocation=cp, source_name=name)
 
 
 def _two_names(document: Document, release: str) -> Iterator[Draft]:
@@ -62,8 +62,8 @@ def _two_names(document: Document, release: str) -> Iterator[Draft]:
         earlier = [other for other in others if _place(uses[other]) < _place(places)]
         if len(places) == 1 and earlier:
             word, file = places[0]
-            known = {"name": f"${name}", "other": f"${earlier[0]}"}
-            yield from drafts(FAMILY, release, "two-names-for-a-variable", word, file=file, **known)
+            other = f"${earlier[0]}"
+            yield from drafts(FAMILY, release, "two-names-for-a-variable", word, file=file, name=f"${name}", other=other)
 
 
 def _texts(document: Document) -> Iterator[tuple[Word, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from playbook.check.document import Document, Setting, VariableList
 from playbook.check.drafts import Draft, Put
-from playbook.check.filling import Filling, fillings, needed_strings
+from playbook.check.filling import Filling, filled_by_default, fillings, needed_strings
 from playbook.check.invocations import Invocation
 from playbook.check.prompts import prompt_drafts
 from playbook.check.rulebook import drafts, rule_data
@@ -162,8 +162,10 @@ def _unfilled(
     if not all(filling.known for filling in group):
         return
     needed = {entry["variable"]: entry["consequence"] for entry in needed_strings(name, release)}
+    by_default = filled_by_default(release)
     for variable in (*model.typed, *(variable for variable in model.free if variable in needed)):
-        if variable in model.uncertain or variable in named or _edited(document, path, variable):
+        filled = variable in named or variable in by_default
+        if variable in model.uncertain or filled or _edited(document, path, variable):
             continue
         typed = variable in model.typed
         value = mending.changes.get(variable) or _value(document, commands, variable)

@@ -11,6 +11,7 @@ from playbook.releases import Release, Tool, known_releases
 from playbook.releases.history import ranges
 
 CONTAINER = "/app/"
+CLONE_IN_IMAGE = "/app/tensorrt_llm/"  # of nvcr.io/nvidia/tensorrt-llm/release: TensorRT-LLM docker/Dockerfile.multi
 
 
 def tool_drafts(invocation: Invocation, release: Release) -> Iterator[Draft]:
@@ -49,6 +50,7 @@ def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Dra
         path = path[3:]
     if path == tool.container_path or is_open(path):
         return
+    path = path.removeprefix(CLONE_IN_IMAGE)
     if not path.startswith(CONTAINER) and (_ends(path, tool.repo_path) or _ends(tool.repo_path, path)):
         return
     for name in reversed(known_releases()):
@@ -71,7 +73,7 @@ def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Dra
 
 
 def _new_path(written: str, old: str, release: Release, tool: Tool) -> str:
-    if written.startswith(CONTAINER):
+    if written.startswith(CONTAINER) and not written.startswith(CLONE_IN_IMAGE):
         return tool.container_path or f"{release.checkouts[tool.repo].folder}/{tool.repo_path}"
     before = written.removesuffix(old)
     return f"{before}{tool.repo_path}" if before != written else tool.repo_path

@@ -20,8 +20,10 @@ from playbook.releases.templates import template_releases
 FAMILY = "versions"
 ENGINE_TOOLS = ("quantize.py", "convert_checkpoint.py", "trtllm-build", "run.py")
 TRITON_IMAGE = re.compile(r"(?:^|/)tritonserver:[\w.-]*trtllm[\w.-]*$")
+MIRROR = re.compile(r"^\S*?(?:nvidia/)?tritonserver:")
 TRTLLM_IMAGE = re.compile(r"(?:^|/)tensorrt-llm/release:(?P<release>[\w.-]+)$")
 LMI_IMAGE = re.compile(r"(?:^|/)djl-inference:[\w.-]*tensorrtllm(?P<release>\d+(?:\.\d+)+)[\w.-]*$")
+NVIDIAS = "nvcr.io/nvidia/"
 MODEL_FLAGS = ("--model_dir", "--meta_ckpt_dir", "--pyt_ckpt_path", "--hf_model_dir", "--tokenizer_dir")
 NEW_ROPE = re.compile(r"llama-3\.[1-9]")
 OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc|\+)\d*.*$")
@@ -66,7 +68,9 @@ def _images(document: Document, release: Release) -> Iterator[Draft]:
         holds = plain["release"] if plain else _holder(word.text) if TRITON_IMAGE.search(word.text) else None
         if holds is None or word.text in own or holds == release.name:
             continue
-        right = release.image if plain else release.server_image
+        if not holds and not word.text.startswith(NVIDIAS):
+            continue  # an image of one's own: what is in it is not known
+        right = release.image if plain and not release.containers.built else release.server_image
         known = {
             "image": word.text,
             "right": right,
@@ -113,6 +117,7 @@ def _lmi(docker: Invocation, word: Word, holds: str, release: Release) -> Iterat
 
 def _holder(image: str) -> str:
     """The first release whose file names ``image``, "" for none. Reading them all as data would take too long."""
+    image = MIRROR.sub("nvcr.io/nvidia/tritonserver:", image)
     listed = re.compile(rf"(?<![\w./-]){re.escape(image)}(?![\w.-])")
     for name in known_releases():
         text = (DATA_DIR / f"{name}.yml").read_text(encoding="utf-8")
