@@ -24,10 +24,8 @@ GEMM = {
     "fp8": "sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize64x64x128_warpgroupsize1x1x1_execute_segment_k_off_kernel",
     "bf16": LM_HEAD,
 }
-ATTENTION = {
-    "prefill": "fmha_v2_flash_attention_bf16_64_128_S_qkv_128_causal_tma_ws_sm90_kernel",
-    "decode": "kernel_mha",
-}
+FMHA = "fmha_v2_flash_attention_{}_64_128_S_q_paged_kv_128_causal_tma_ws_sm90_kernel"
+XQA = "kernel_mha"
 NORM = "void tensorrt_llm::kernels::generalRmsNorm<__nv_bfloat16, __nv_fp8_e4m3, false>"
 ALL_REDUCE = (
     "void tensorrt_llm::kernels::oneShotAllReduceKernel<__nv_bfloat16, 8>(tensorrt_llm::kernels::AllReduceParams)"
@@ -97,7 +95,7 @@ def profile(given: argparse.Namespace) -> int:
             print(f"Failed to create '{report}': File exists.")
             return 1
         steps = range(int(first), int(last or first) + 1)
-        rows = list(launches(engine["pretrained_config"], steps, rank, ranks, given.cuda_graph_trace))
+        rows = list(launches(engine, steps, rank, ranks, given.cuda_graph_trace))
         report.write_text(json.dumps({"device": rank, "launches": rows}), encoding="utf-8")
         print(f"Generated:\n    {report}")
     return 0
@@ -107,14 +105,16 @@ def option(words: list[str], name: str) -> str:
     return words[words.index(name) + 1]
 
 
-def launches(config: dict, steps: range, rank: int, ranks: int, graphs: str) -> Iterator[Launch]:  # type: ignore[type-arg]
+def launches(engine: dict, steps: range, rank: int, ranks: int, graphs: str) -> Iterator[Launch]:  # type: ignore[type-arg]
     """Every kernel of ``steps``; rank 0 waits long in the first all-reduce. A graph that is not opened is no kernel."""
     if graphs == "graph" and 0 not in steps:
         return
+    config, plugins = engine["pretrained_config"], engine.get("build_config", {}).get("plugin_config", {})
+    fmha = FMHA.format("e4m3" if plugins.get("use_fp8_context_fmha") in (True, "enable") else "bf16")
     gemm = GEMM["fp8" if config["quantization"]["quant_algo"] == "FP8" else "bf16"]
     at, waited = 0, False
     for step in steps:
-        attention = ATTENTION["decode" if step else "prefill"]
+        attention = XQA if step else fmha
         scale = 1 if step else 20
         layer = [(NORM, 4), (gemm, 20), (ROPE, 3), (attention, 15), (gemm, 15)]
         layer += [(NORM, 4), (gemm, 40), (ACTIVATION, 4), (gemm, 25)]

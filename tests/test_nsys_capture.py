@@ -27,14 +27,16 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return installed
 
 
-def engine_of(profile: Profile, root: Path) -> Path:
+def engine_of(profile: Profile, root: Path, *, fp8_fmha: str = "disable") -> Path:
     """What of an engine's folder and of a model nsys's stand-in and run.py's read."""
     folder = root / profile.name / "engine"
     folder.mkdir(parents=True)
     mapping = {"world_size": profile.world_size, "tp_size": profile.tp, "pp_size": profile.pp}
-    layers = profile.shape.num_hidden_layers
+    layers, build = profile.shape.num_hidden_layers, {"plugin_config": {"use_fp8_context_fmha": fp8_fmha}}
     config = {"mapping": mapping, "num_hidden_layers": layers, "quantization": {"quant_algo": "FP8"}}
-    (folder / "config.json").write_text(json.dumps({"pretrained_config": config}), encoding="utf-8")
+    (folder / "config.json").write_text(
+        json.dumps({"pretrained_config": config, "build_config": build}), encoding="utf-8"
+    )
     model = root / profile.name / "model"
     model.mkdir()
     write_model(model, model_shape("llama-3-8b-instruct"), MODEL_DIR, {})
@@ -90,11 +92,12 @@ def test_an_image_without_nsys_says_what_to_build_and_the_built_one_is_used(mach
 
 def test_the_engine_stands_beside_the_recorded_ones(machine: Machine, tmp_path: Path) -> None:
     profile, root = load_profile("p5-8b", machine.release), tmp_path / "workspace"
-    folder = engine_of(profile, root)
+    folder = engine_of(profile, root, fp8_fmha="enable")
     found = profiling.step_tables(lambda _: folder, profile=profile, root=root)
     assert list(found.tables["decode"]) == ["this machine", "H200 BF16", "H200 FP8"]
     assert not [column for column in found.compare("decode") if not column.endswith(" share")], "other loads"
     assert kernels.reading(found.names()["decode_attention"])["precision"] == "the name does not tell"
+    assert kernels.reading(found.names()["context_attention"])["in FP8"] == "operands", "the flag's kernel"
     (machine.container / "nsys").unlink()
     without = profiling.step_tables(lambda _: folder, profile=profile, root=root)
     assert list(without.tables["decode"]) == ["H200 BF16", "H200 FP8"]
