@@ -239,6 +239,8 @@ class _Builder:
     def add_embedded(self, text: str, commands: Sequence[ShellCommand], file: str) -> set[int]:
         """What is no command and in no fence; the lines of it."""
         taken = heredoc_lines(commands)
+        for command in commands:  # arguments on lines of their own may look like settings
+            taken |= set(range(command.line, command.end_line + 1)) if command.end_line > command.line else set()
         for block in fences(text):
             first = text.count("\n", 0, block.start) + 1
             taken |= set(range(first, first + text.count("\n", block.start, block.end) + 1))

@@ -95,7 +95,7 @@ def _closing(text: str, begin: int) -> int:
 
 
 def _is_property(line: str) -> bool:
-    return PROPERTY.fullmatch(line) is not None or line.lstrip().startswith("#")
+    return (PROPERTY.fullmatch(line) is not None and not line.rstrip().endswith("\\")) or line.lstrip().startswith("#")
 
 
 def _lmi_lines(run: Lines) -> int:
