@@ -30,6 +30,6 @@ __all__ = [
     "StreamTimeline", "Summary", "Target", "WorkItem", "at_the_same_time", "by_run", "closed_loop", "command_line",
     "compare", "configuration", "counted_kinds", "counted_when", "distinct_texts", "good_share", "goodput_per_s",
     "highest_good_rate", "in_flight", "knee", "largest_gap", "littles_law", "make_workload", "measure_machine",
-    "new_run", "on_cores", "open_loop", "profile", "read_results", "server_counts", "split_cores", "summarize", "timed_stream",
-    "unexplained_ms", "write_dataset", "write_results",
+    "new_run", "on_cores", "open_loop", "profile", "read_results", "server_counts", "split_cores", "summarize",
+    "timed_stream", "unexplained_ms", "write_dataset", "write_results",
 ]  # fmt: skip
