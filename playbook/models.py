@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     import torch
 
 BYTES_PER_ELEMENT: dict[str, float] = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
+WEIGHTS: dict[str, str] = {
+    "full_prec": "bfloat16",
+    **dict.fromkeys(("fp8_rowwise", "fp8_pc_pt"), "fp8"),
+    **dict.fromkeys(("int8_sq", "int8_wo"), "int8"),
+    **dict.fromkeys(("int4_awq", "int4_wo", "int4_gptq", "w4a8_awq", "nvfp4"), "int4"),
+}
+"""Quantization formats whose name is not that of the elements that they store."""
 
 
 class ModelShape(BaseModel):
@@ -66,10 +73,7 @@ class ModelShape(BaseModel):
 
     def weight_bytes(self, qformat: str) -> int:
         """Bytes of the checkpoint's weights: linear layers in ``qformat``, the rest in BF16 (scales neglected)."""
-        return self.weight_bytes_at(BYTES_PER_ELEMENT["bfloat16" if qformat == "full_prec" else qformat])
-
-    def weight_bytes_at(self, element_bytes: float) -> int:
-        """The same, with ``element_bytes`` for each weight of a linear layer."""
+        element_bytes = BYTES_PER_ELEMENT[WEIGHTS.get(qformat, qformat)]
         return int(self.linear_parameters * element_bytes) + 2 * (self.embedding_parameters + self.norm_parameters)
 
     def kv_bytes_per_token(self, dtype: str) -> int:

@@ -13,7 +13,6 @@ from playbook.yaml_files import read_yaml
 
 PROFILES_DIR = Path(__file__).parent / "profiles"
 Qformat = Literal["fp8", "int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "full_prec"]
-STORED = {"int8_sq": "int8", "int8_wo": "int8", "int4_awq": "int4", "w4a8_awq": "int4", "int4_gptq": "int4"}
 FP8_ARITHMETIC = ("fp8", "w4a8_awq")
 FEWEST_REQUESTS = 16  # of one point of a benchmark
 
@@ -151,7 +150,7 @@ class Profile(BaseModel):
             raise ValueError(
                 f"{self.gpu} ({gpu.architecture}) has no FP8 units; use qformat int8_sq, or an H100, H200 or L4"
             )
-        per_gpu_gib = self.shape.weight_bytes(STORED.get(self.qformat, self.qformat)) / self.world_size / 2**30
+        per_gpu_gib = self.shape.weight_bytes(self.qformat) / self.world_size / 2**30
         if per_gpu_gib > gpu.memory_gib:
             raise ValueError(
                 f"{self.model} in {self.qformat} is {per_gpu_gib:.0f} GiB per GPU and {self.gpu} has "

@@ -12,7 +12,7 @@ from playbook.check.machines import gpu_of, machine_gb
 from playbook.check.rulebook import drafts, rule_data
 from playbook.check.rules.arguments import is_checked
 from playbook.check.rules.pairs import engine_world, orchestrated
-from playbook.models import ModelShape, model_shape
+from playbook.models import BYTES_PER_ELEMENT, WEIGHTS, ModelShape, model_shape
 
 FAMILY = "memory"
 LAUNCH = "launch_triton_server.py"
@@ -141,8 +141,7 @@ def _leaves_room(filling: Filling) -> bool:
 def weight_bytes(model: str, qformat: str) -> int | None:
     """Of a Llama's checkpoint, others of the same size are alike; None for a size or format that is not known."""
     found = rule_data(FAMILY)["shapes"].get(model.rpartition("-")[2])
-    element_bytes = rule_data(FAMILY)["bytes"].get(qformat)
-    if not found or not element_bytes:
+    if not found or WEIGHTS.get(qformat, qformat) not in BYTES_PER_ELEMENT:
         return None
     shape = ModelShape(**found) if isinstance(found, dict) else model_shape(found)
-    return shape.weight_bytes_at(element_bytes)
+    return shape.weight_bytes(qformat)
