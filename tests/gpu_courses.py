@@ -24,6 +24,7 @@ import numpy as np
 from serving import ENGINE_OPTIONS
 from sparse_models import write_model
 from stand_in_hub import Hub, hub_server
+from stand_in_tools import SHOWN, SHOWN_ROWS
 from stand_ins import Machine
 
 from playbook import artifact, stages
@@ -39,7 +40,6 @@ TOKEN = "hf_verysecrettoken"
 PROFILES = ("p5", "p5-8b")
 RELEASES = ("0.12.0", "1.2.1")
 MODELS = ("llama-3-70b-instruct", "llama-3-8b-instruct")
-WEIGHT = "model.layers.0.mlp.down_proj.weight"
 QUESTIONS = ["How do I count to nine in French?"] + [
     f"Count to {number} in {language}."
     for number in ("four", "seven", "ten")
@@ -136,9 +136,9 @@ def make_road(folder: Path, release: str, tiny_engine: str = "", *, native: bool
 
 
 def shown_weights(shape: ModelShape) -> dict[str, bytes]:
-    """What chapter 02 looks at: 256 rows of one matrix, in bfloat16, the upper half of a float32."""
-    rows = np.random.default_rng(1).normal(0, 0.02, (256, shape.intermediate_size)).astype(np.float32)
-    return {WEIGHT: (rows.view(np.uint32) >> 16).astype(np.uint16).tobytes()}
+    """What chapter 02 looks at: some rows of one matrix, in bfloat16, the upper half of a float32."""
+    rows = np.random.default_rng(1).normal(0, 0.02, (SHOWN_ROWS, shape.intermediate_size)).astype(np.float32)
+    return {SHOWN: (rows.view(np.uint32) >> 16).astype(np.uint16).tobytes()}
 
 
 # The whole course.

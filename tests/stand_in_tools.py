@@ -6,12 +6,14 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from string import Template
 
+import numpy as np
 from sparse_models import rank_tensors, write_sparse
 from stand_in_inference import answer_of, print_build_total, print_rank_build, print_streamed, summarize
 from stand_in_metrics import metrics_server
@@ -26,6 +28,8 @@ from playbook.processes import free_port
 from playbook.releases import Release
 from playbook.tiny import MODEL_DIR
 
+SHOWN, SHOWN_ROWS = "model.layers.0.mlp.down_proj.weight", 256
+"""The weights of a sparse model that are there: what chapter 02 looks at."""
 SERVED_MODELS = ("preprocessing", "postprocessing", "tensorrt_llm_bls")
 Work = Callable[[Machine, Release, argparse.Namespace], int]
 
@@ -81,10 +85,25 @@ def write_checkpoint(given: argparse.Namespace, algorithm: str | None, kv: str |
         "producer": {"name": "modelopt", "version": "0.15.0"},
     }
     (out / "config.json").write_text(json.dumps(config, indent=4), encoding="utf-8")
+    scales = known_scales(Path(given.model_dir)) if algorithm == "FP8" else {}
     for rank in range(given.tp_size * given.pp_size):
         tensors = rank_tensors(shape, rank, given.tp_size, given.pp_size, algorithm, kv)
-        write_sparse(out / f"rank{rank}.safetensors", tensors)
+        write_sparse(out / f"rank{rank}.safetensors", tensors, scales)
     return 0
+
+
+def known_scales(model: Path) -> dict[str, bytes]:
+    """The scale of the one matrix that the sparse model has values of: its largest one over FP8's, 448."""
+    if not (model / "model.safetensors.index.json").is_file():
+        return {}
+    index = json.loads((model / "model.safetensors.index.json").read_text(encoding="utf-8"))
+    with (model / index["weight_map"][SHOWN]).open("rb") as file:
+        (header_bytes,) = struct.unpack("<Q", file.read(8))
+        entry = json.loads(file.read(header_bytes))[SHOWN]
+        file.seek(8 + header_bytes + entry["data_offsets"][0])
+        upper = np.frombuffer(file.read(2 * SHOWN_ROWS * entry["shape"][1]), dtype="<u2")
+    largest = np.abs((upper.astype(np.uint32) << 16).view(np.float32)).max()
+    return {"transformer.layers.0.mlp.proj.weights_scaling_factor": struct.pack("<f", largest / 448)} if largest else {}
 
 
 def build(machine: Machine, release: Release, given: argparse.Namespace) -> int:
