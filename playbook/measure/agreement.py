@@ -50,7 +50,7 @@ def compare(
     tokenizer: Path,
     out: Path,
     cores: frozenset[int],
-    tries: int = 5,
+    tries: int = 3,
 ) -> list[Agreement]:
     """One stream of AIPerf and one of the plain client at once, prompts of equal length; every try, the last one holds.
 
