@@ -50,7 +50,7 @@ SHORT = {
     "isl": "[32, 96]",
     "osl": "[8, 32]",
     "rate_seconds": "2",
-    "tries": "1",
+    "comparisons": "1",
     "clients": "4",
     "herd_size": "4",
 }
