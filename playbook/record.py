@@ -1,5 +1,6 @@
 """Put the outputs of a fresh run into the committed notebooks, and nothing else of that run."""
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import date
@@ -7,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import yaml
 from nbformat import NotebookNode
 
 from playbook.errors import CheckFailed
@@ -96,4 +96,6 @@ def record_times(lane: str, seconds: Mapping[str, float], *, cores: int, day: da
     }
     runs[lane] = dict(sorted((runs.get(lane, {}) | now).items()))
     head = "# What each chapter took when its stored outputs were recorded, by lane. Written by `playbook record`.\n"
-    path.write_text(head + yaml.safe_dump(runs, sort_keys=True), encoding="utf-8")
+    path.write_text(
+        head + json.dumps(runs, indent=2, sort_keys=True) + "\n", encoding="utf-8"
+    )  # YAML, every key quoted

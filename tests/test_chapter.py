@@ -168,8 +168,8 @@ def test_a_sentence_takes_its_figures_from_the_run(lab: Lab, monkeypatch: pytest
 def test_the_time_of_a_chapter_is_that_of_its_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "recorded.yml"
     record_times("embedded", {"02": 41.7}, cores=2, day=date(2026, 11, 22), path=path)
-    record_times("embedded", {"03": 20.1}, cores=4, day=date(2026, 11, 23), path=path)
+    record_times("embedded", {"09": 20.1}, cores=4, day=date(2026, 11, 23), path=path)
     monkeypatch.setattr("playbook.recorded.recorded_runs", lambda: recorded_runs(path))
     assert recorded_time("embedded", "02") == "42 s when it was recorded (2026-11-22, 2 cores)"
-    assert recorded_time("embedded", "03") == "20 s when it was recorded (2026-11-23, 4 cores)"
+    assert recorded_time("embedded", "09") == "20 s when it was recorded (2026-11-23, 4 cores)"
     assert recorded_time("tensorrt_llm", "02") == "not measured yet on this lane"
