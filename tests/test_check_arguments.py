@@ -111,9 +111,9 @@ CASES = [
     ("bad-value", "0.12.0", f"{BUILD} --context_fmha enabled", "enabled", f"{BUILD} --context_fmha enable"),
     ("bad-value", "0.12.0", f"{BUILD} --context_fmha False", "False", f"{BUILD} --context_fmha disable"),
     ("bad-value", "0.10.0", f"{BUILD} --gpt_attention_plugin auto", "auto", f"{BUILD} --gpt_attention_plugin bfloat16"),
-    ("bad-value", "0.9.0", f"{BUILD} --gemm_plugin fp8", "fp8", BUILD),
+    ("bad-value", "0.9.0", f"{BUILD} --gemm_plugin fp8", "fp8", ""),
     ("bad-value", "0.12.0", f"{BUILD} --max_num_tokens 8k", "8k", f"{BUILD} --max_num_tokens 8192"),
-    ("bad-value", "0.12.0", f"{BUILD} --max_num_tokens lots", "lots", BUILD),
+    ("bad-value", "0.12.0", f"{BUILD} --max_num_tokens lots", "lots", f"{BUILD} --max_num_tokens 8192"),
     ("bad-value", "0.12.0", f"{QUANTIZE} --qformat FP8", "FP8", f"{QUANTIZE} --qformat fp8"),
     ("needs-value", "0.13.0", f"{BUILD} --use_fused_mlp", "--use_fused_mlp", f"{BUILD} --use_fused_mlp enable"),
     ("needs-value", "0.13.0", f"{RUN} --multi_block_mode", "--multi_block_mode", f"{RUN} --multi_block_mode true"),
@@ -172,6 +172,12 @@ def test_finding_place_and_fix(rule: str, release: str, text: str, word: str, fi
         assert check(fix, release) == []
 
 
+def test_where_no_value_can_be_told_the_values_are_named_and_no_command_is_made_up() -> None:
+    (found,) = check(f"{BUILD} --gemm_plugin fp8", "0.9.0")
+    assert found.rule == "bad-value"
+    assert found.fix.text == "write a value of yours: --gemm_plugin takes float16 | float32 | bfloat16 | disable"
+
+
 CLEAN = [
     ("0.11.0", f"{BUILD} --max_input_len 8 --max_output_len 8 --use_custom_all_reduce enable --use_fused_mlp"),
     ("0.13.0", f"{BUILD} --use_fused_mlp=enable --max_seq_len 8 --kv_cache_type paged"),
@@ -220,6 +226,13 @@ def test_the_release_files_as_text_and_as_data_say_the_same() -> None:
             )
 
 
+def own_value(tool: str, flag: str, order: list[str]) -> str:
+    """A value that the flag takes where it lives: a renamed one hands it on, and a bad one stays bad."""
+    homes = [release for release in map(load_release, order) if tool in release.tools and release.tools[tool].has(flag)]
+    argument = homes[0].tools[tool].argument(flag)
+    return str(argument.choices[0]) if argument and argument.choices else "1"
+
+
 @pytest.mark.parametrize("tool", all_tools())
 def test_a_flag_outside_its_life(tool: str) -> None:
     """Every flag in the last release before and the first one after its life: named as such, and mended."""
@@ -232,7 +245,8 @@ def test_a_flag_outside_its_life(tool: str) -> None:
         for release, rule in [*((name, "flag-too-new") for name in earlier[-1:]), (found.gone_since, "flag-removed")]:
             if not release or load_release(release).tools[tool].has(flag):
                 continue
-            text = f"{tool} {flag} 1" if tool.startswith("trtllm") else f"python3 {tool} {flag} 1"
+            value = own_value(tool, flag, order)
+            text = f"{tool} {flag} {value}" if tool.startswith("trtllm") else f"python3 {tool} {flag} {value}"
             findings_ = [one for one in check(text, release) if flag in one.message and one.rule != "missing-flag"]
             assert [one.rule for one in findings_] == [rule], (flag, release)
             again = check(findings_[0].fix.text, release)
