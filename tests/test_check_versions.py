@@ -204,7 +204,8 @@ def test_the_holder_of_every_known_image():
         for image in load_release(name).containers.triton:
             holders.setdefault(image, name)
     assert holders and {image: _holder(image) for image in holders} == holders
-    assert _holder(TRITON.format("24.03")) == ""
+    assert _holder(TRITON.format("24.02")) == _holder(TRITON.format("24.03")) == "0.8.0"
+    assert _holder(TRITON.format("23.10")) == ""
 
 
 @pytest.mark.parametrize(
