@@ -184,7 +184,10 @@ if os.environ.get("FAIL_AT", "never") in words:
 
 @pytest.fixture(params=["0.12.0", "1.2.1"])
 def stand_ins(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    """The environment of a machine whose docker, git, curl and aws write down how they were called."""
+    """The environment of a machine whose docker, git, curl and aws write down how they were called.
+
+    Nothing is downloaded: whatever room this machine has is enough.
+    """
     programs = tmp_path / "bin"
     programs.mkdir()
     source = STAND_IN.format(
@@ -195,7 +198,7 @@ def stand_ins(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
         program.write_text(source, encoding="utf-8")
         program.chmod(0o755)
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "HF_TOKEN": "hf_secret", "RELEASE": request.param}
+    return {**os.environ, "PATH": path, "HF_TOKEN": "hf_secret", "RELEASE": request.param, "DISK_GB": "0"}
 
 
 def run_script(folder: Path, environment: dict[str, str], *stages: str) -> "subprocess.CompletedProcess[str]":
@@ -240,6 +243,21 @@ def test_the_script_runs_one_stage_and_refuses_one_that_it_does_not_have(
     done = run_script(tmp_path, stand_ins, "build", "bild")
     assert done.returncode == 2
     assert "no stage bild; there are: install" in done.stderr
+
+
+def test_a_disk_too_small_is_refused_before_anything_is_fetched(tmp_path: Path, stand_ins: dict[str, str]) -> None:
+    df = tmp_path / "bin" / "df"
+    df.write_text("#!/bin/sh\nprintf 'Avail\\n  100\\n'\n", encoding="utf-8")
+    df.chmod(0o755)
+    del stand_ins["DISK_GB"]
+    done = run_script(tmp_path, stand_ins)
+    assert done.returncode == 1
+    assert "100 GB are free here, model, checkpoint and engine need 287: go to a larger disk" in done.stderr
+    calls = tmp_path / "calls"
+    assert calls.read_text(encoding="utf-8") == "docker rm --force playbook-server\n"
+    done = run_script(tmp_path, {**stand_ins, "DISK_GB": "100"}, "fetch")
+    assert done.returncode == 0, done.stderr
+    assert " download " in calls.read_text(encoding="utf-8")
 
 
 def test_the_token_is_asked_for_before_the_download(tmp_path: Path, stand_ins: dict[str, str]) -> None:
