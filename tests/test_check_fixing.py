@@ -181,7 +181,7 @@ def test_any_flags_and_values(line: tuple[str, str], gpu: str) -> None:
 def test_every_fix_of_the_corpus_passes_the_checker(path: Path) -> None:
     """With all families; what is left needs another command, and was said before."""
     snippet = yaml.safe_load(path.read_text(encoding="utf-8"))
-    machine = {"gpu": snippet["gpu"], "gpus": snippet["gpus"]}
+    machine = {"gpu": snippet.get("gpu") or "", "gpus": snippet.get("gpus")}
     if snippet["kind"] != "shell":
         return
     found = playbook.check.check_commands(snippet["text"], snippet["release"], **machine)
