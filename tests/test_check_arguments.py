@@ -226,7 +226,7 @@ def test_the_release_files_as_text_and_as_data_say_the_same() -> None:
             )
 
 
-def own_value(tool: str, flag: str, order: list[str]) -> str:
+def own_value(tool: str, flag: str, order: tuple[str, ...]) -> str:
     """A value that the flag takes where it lives: a renamed one hands it on, and a bad one stays bad."""
     homes = [release for release in map(load_release, order) if tool in release.tools and release.tools[tool].has(flag)]
     argument = homes[0].tools[tool].argument(flag)

@@ -216,10 +216,12 @@ def read(path: Path) -> bytes:
 
 
 def test_a_second_run_makes_nothing_again(course: Course, tmp_path: Path) -> None:
+    """Scores are no artifact: they are measured again."""
     before = len(course.machine.calls())
     status, output = course.run("02", "03", out=tmp_path / "out")
     assert status == 0, output
-    assert len(course.machine.calls()) == before
+    again = {call["program"] for call in course.machine.calls()[before:]}
+    assert again <= {"docker", "mpirun", "python3", "summarize.py"}
     assert "engine: up to date" in (tmp_path / "out" / "03-engine-build.ipynb").read_text(encoding="utf-8")
 
 

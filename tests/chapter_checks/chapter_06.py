@@ -137,12 +137,6 @@ def herds(lost: int = 0) -> dict[str, Any]:
     }
 
 
-def knocks(spread: float) -> dict[str, Any]:
-    """Four retries at once without jitter, and four ``spread`` seconds apart with it."""
-    arrivals = {"without jitter": [1.0] * 4, "with full jitter": [1.0 + spread * number for number in range(4)]}
-    return {"arrivals": arrivals, "Counter": Counter}
-
-
 def ended(stubs: tuple[int, ...] = (), regions: tuple[str, ...] = ()) -> dict[str, Any]:
     return {"server": Thing(stop=lambda: Thing(stubs=stubs, regions=regions))}
 
@@ -159,6 +153,5 @@ CASES = [
     Case("06-27", "at least 6 are answered", burst(6), burst(2)),
     Case("06-30", "the full queue refuses some", crowd(30), crowd(100)),
     Case("06-32", "every client is answered in the end", herds(), herds(lost=1)),
-    Case("06-35", "jitter lowers the peak", knocks(0.1), knocks(0.0)),
     Case("06-47", "the server left nothing behind", ended(), ended(regions=("triton_python_backend_shm_region_1",))),
 ]
