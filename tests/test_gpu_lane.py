@@ -18,7 +18,7 @@ from sparse_models import write_model
 from stand_ins import Machine
 
 from playbook import stages
-from playbook.errors import CommandFailed, EnvironmentProblem, PlaybookError, UsageError
+from playbook.errors import CommandFailed, EnvironmentProblem, NotInRelease, PlaybookError, UsageError
 from playbook.lanes import tensorrt_llm
 from playbook.lanes.tensorrt_llm import hub
 from playbook.lanes.tensorrt_llm.execute import execute, execute_all
@@ -456,11 +456,28 @@ class Ready(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Ready).serve_forever()
 """
+DOCKER = """
+import os, signal, subprocess, sys
+words = sys.argv[1:]
+if words[0] == "run":  # a session of processes; when the first ends, so do the others
+    image = next(i for i, word in enumerate(words) if "tritonserver:" in word)
+    first = subprocess.Popen(words[image + 1:], start_new_session=True)
+    signal.signal(signal.SIGTERM, lambda number, _: first.send_signal(number))
+    status = first.wait()
+    try:
+        os.killpg(first.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    sys.exit(status)
+"""
 
 
 @pytest.fixture
-def native_server(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A launch script that starts its ranks and returns at once, as the real one does; gives the folder of mpirun."""
+def server_programs(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A launch script that starts its ranks and returns at once, as the real one does; gives the folder of mpirun.
+
+    The container is a session of this machine's processes: from it others' mpirun can be seen, too.
+    """
     sources = root / "sources"
     for clone in ("tensorrtllm_backend-0.12.0", "TensorRT-LLM-0.12.0"):
         (sources / clone / ".git").mkdir(parents=True)
@@ -470,16 +487,17 @@ def native_server(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -
     (scripts / "launch_triton_server.py").write_text(LAUNCH, encoding="utf-8")
     programs = tmp_path / "bin"
     programs.mkdir()
+    install_program(programs, "docker", DOCKER)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr("playbook.recipes.triton.PORTS", (0, 0, 0))  # so that the script is always told its ports
     return programs
 
 
-def test_a_server_is_ready_serves_and_ends(native_server: Path, root: Path) -> None:
+def test_a_server_is_ready_serves_and_ends(server_programs: Path, root: Path) -> None:
     import httpx
 
-    install_program(native_server, "mpirun", MPIRUN.format(dies=""))
-    profile = load_profile("p5", "0.12.0").model_copy(update={"runner": "native"})
+    install_program(server_programs, "mpirun", MPIRUN.format(dies=""))
+    profile = load_profile("p5", "0.12.0")
     with tensorrt_llm.serve(profile, root, root=root) as server:
         assert server.ready()
         assert httpx.get(f"{server.http_url}/v2/health/ready").status_code == 200
@@ -490,10 +508,10 @@ def test_a_server_is_ready_serves_and_ends(native_server: Path, root: Path) -> N
     assert server.stop().seconds == 0
 
 
-def test_a_server_lives_as_long_as_its_own_ranks(native_server: Path, root: Path) -> None:
+def test_a_server_lives_as_long_as_its_own_ranks(server_programs: Path, root: Path) -> None:
     """Somebody else's mpirun, which is older, comes to its end while the server works."""
-    install_program(native_server, "mpirun", MPIRUN.format(dies=""))
-    profile = load_profile("p5", "0.12.0").model_copy(update={"runner": "native"})
+    install_program(server_programs, "mpirun", MPIRUN.format(dies=""))
+    profile = load_profile("p5", "0.12.0")
     other = subprocess.Popen(["mpirun", "0"], start_new_session=True)
     try:
         with tensorrt_llm.serve(profile, root, root=root) as server:
@@ -505,11 +523,21 @@ def test_a_server_lives_as_long_as_its_own_ranks(native_server: Path, root: Path
         other.kill()
 
 
-def test_a_server_that_dies_is_explained(native_server: Path, root: Path) -> None:
-    install_program(native_server, "mpirun", MPIRUN.format(dies="Assertion failed: mpiSize == tp * pp"))
-    profile = load_profile("p5", "0.12.0").model_copy(update={"runner": "native"})
+def test_a_server_that_dies_is_explained(server_programs: Path, root: Path) -> None:
+    install_program(server_programs, "mpirun", MPIRUN.format(dies="Assertion failed: mpiSize == tp * pp"))
+    profile = load_profile("p5", "0.12.0")
     with pytest.raises(CommandFailed, match="world-size"):
         tensorrt_llm.serve(profile, root, root=root)
+
+
+def test_a_server_is_refused_natively_before_anything_starts(server_programs: Path, root: Path) -> None:
+    """No wheel brings one; the image is named that loads the engine."""
+    install_program(server_programs, "mpirun", MPIRUN.format(dies=""))
+    profile = load_profile("p5", "0.12.0").model_copy(update={"runner": "native"})
+    with pytest.raises(NotInRelease, match="natively") as caught:
+        tensorrt_llm.serve(profile, root, root=root)
+    assert load_release("0.12.0").server_image in caught.value.fix
+    assert not list(root.rglob("launch.log"))
 
 
 def test_the_check_of_the_version_knows_the_containers_build(machine: Machine, profile: Profile) -> None:
