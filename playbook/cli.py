@@ -137,6 +137,7 @@ def record_command(
     from playbook.preflight import usable_cores
     from playbook.progress import make_progress
     from playbook.record import record, record_times
+    from playbook.recorded import recorded_time
     from playbook.runner import new_results, run
     from playbook.selection import choose, make_spec
 
@@ -159,7 +160,8 @@ def record_command(
             elif result.skipped:
                 typer.echo(skip_text(result))
             elif item in wanted and result.status == "ok":
-                record(item.path, spec.folder / result.notebook, workspace=spec.workspace)
+                took = recorded_time(spec.lane, item.number)
+                record(item.path, spec.folder / result.notebook, workspace=spec.workspace, took=took)
                 typer.echo(f"recorded {item.path.name}")
                 problems += [f"{item.path.name}: {problem}" for problem in static_problems(read(item.path))]
     for problem in problems:

@@ -15,6 +15,7 @@ from playbook.notebooks import read, tags
 from playbook.recorded import RECORDED_FILE, recorded_runs
 
 KERNEL_NOISE = re.compile(r"Kernel is running over TCP without encryption|frozen modules are being used")
+CARD_TIME = re.compile(r"^(time {7})\S.*$", re.MULTILINE)
 VOLATILE_METADATA = ("papermill", "execution")
 
 
@@ -80,12 +81,21 @@ def shorten(text: str, workspace: Path) -> str:
     return text.replace(str(workspace), "workspace")
 
 
-def record(original: Path, executed: Path, *, workspace: Path) -> None:
-    """Write the outputs of `executed` back into `original`, in one step."""
+def record(original: Path, executed: Path, *, workspace: Path, took: str = "") -> None:
+    """Write the outputs of `executed` back into `original`, in one step; the card's time becomes `took`, this run's."""
     clean = recorded(read(original), read(executed), workspace=workspace)
+    if took:
+        write_time(clean, took)
     aside = original.with_suffix(".ipynb.tmp")
     nbformat.write(clean, aside)  # type: ignore[no-untyped-call]
     aside.replace(original)
+
+
+def write_time(notebook: NotebookNode, took: str) -> None:
+    """The card was printed before the chapter's time was known."""
+    streams = (output for cell in notebook.cells for output in cell.get("outputs", []) if "text" in output)
+    for output in streams:
+        output.text = CARD_TIME.sub(lambda match: match[1] + took, output.text)
 
 
 def record_times(lane: str, seconds: Mapping[str, float], *, cores: int, day: date, path: Path = RECORDED_FILE) -> None:

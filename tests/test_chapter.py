@@ -5,11 +5,12 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 import playbook
 from playbook.chapter import RESULT_MIME, Lab, default_workspace
 from playbook.errors import CheckFailed, MissingArtifact, ProfileError, UsageError
-from playbook.record import record_times
+from playbook.record import record_times, write_time
 from playbook.recorded import recorded_runs, recorded_time
 from playbook.releases import load_release
 
@@ -173,3 +174,11 @@ def test_the_time_of_a_chapter_is_that_of_its_recording(tmp_path: Path, monkeypa
     assert recorded_time("embedded", "02") == "42 s when it was recorded (2026-11-22, 2 cores)"
     assert recorded_time("embedded", "09") == "20 s when it was recorded (2026-11-23, 4 cores)"
     assert recorded_time("tensorrt_llm", "02") == "not measured yet on this lane"
+
+
+def test_a_recorded_card_shows_the_time_of_its_own_run() -> None:
+    card = "workspace  workspace\ntime       not measured yet on this lane\n"
+    cell = new_code_cell("lab.card()", outputs=[new_output("stream", text=card)])  # type: ignore[no-untyped-call]
+    notebook = new_notebook(cells=[cell])  # type: ignore[no-untyped-call]
+    write_time(notebook, "42 s when it was recorded")
+    assert notebook.cells[0].outputs[0].text == "workspace  workspace\ntime       42 s when it was recorded\n"
