@@ -163,7 +163,7 @@ def require_program(command: Command) -> None:
         raise EnvironmentProblem(
             "docker is not on this machine",
             why=f"{command.tool} runs in {command.where}",
-            fix="install docker and nvidia-container-toolkit, or set runner: native inside the container",
+            fix="install docker and nvidia-container-toolkit; runner: native does without for all but Triton",
         )
     if command.where == HOST and shutil.which(command.argv[0]) is None:
         raise EnvironmentProblem(

@@ -1,4 +1,4 @@
-"""The Triton Inference Server over the ranks of one engine, in the release's container or natively."""
+"""The Triton Inference Server over the ranks of one engine, in the release's container."""
 
 import time
 from pathlib import Path
