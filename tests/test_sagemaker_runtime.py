@@ -64,6 +64,7 @@ def caller(serve: Callable[[socket.socket, bytes], None]) -> Iterator:
         front = Front(
             Hosting(Registry("123456789012", "us-east-1"), endpoints),
             runtime.Runtime(endpoints, "us-east-1", "123456789012"),
+            scheduler=None,
             moto=None,
         )
         server = listen(front, 0)
