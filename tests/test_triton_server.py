@@ -76,6 +76,7 @@ def test_forty_streams_closed_in_mid_answer_leave_nothing(tmp_path, engine_folde
     assert (report.stubs, report.regions) == ((), ())
     assert leftovers(pids, regions) == ([], [])
     with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the client's kept connection is in TIME_WAIT
         probe.bind(("127.0.0.1", port))
 
 
