@@ -133,11 +133,11 @@ def record_command(
     Without a workspace the chapters before those named run too, in a fresh one.
     """
     from playbook.notebook_checks import static_problems
-    from playbook.notebooks import chapters, read
+    from playbook.notebooks import chapters, project_root, read
     from playbook.preflight import usable_cores
     from playbook.progress import make_progress
     from playbook.record import record, record_times
-    from playbook.recorded import recorded_time
+    from playbook.recorded import RECORDED_FILE, recorded_time
     from playbook.runner import new_results, run
     from playbook.selection import choose, make_spec
 
@@ -153,14 +153,16 @@ def record_command(
         done = {
             item.number: result.seconds for item, result in zip(to_run, results, strict=True) if result.status == "ok"
         }
-        record_times(spec.lane, done, cores=usable_cores(), day=date.today())
+        own = RECORDED_FILE.is_relative_to(project_root())  # another course's times are not this package's
+        if own:
+            record_times(spec.lane, done, cores=usable_cores(), day=date.today())
         for item, result in zip(to_run, results, strict=True):
             if result.failure:
                 typer.echo(failure_text(result), err=True)
             elif result.skipped:
                 typer.echo(skip_text(result))
             elif item in wanted and result.status == "ok":
-                took = recorded_time(spec.lane, item.number)
+                took = recorded_time(spec.lane, item.number) if own else ""
                 record(item.path, spec.folder / result.notebook, workspace=spec.workspace, took=took)
                 typer.echo(f"recorded {item.path.name}")
                 problems += [f"{item.path.name}: {problem}" for problem in static_problems(read(item.path))]

@@ -14,6 +14,7 @@ from notebook_factory import notebook, write_course
 from playbook.errors import CheckFailed
 from playbook.notebooks import read
 from playbook.record import merged, record, recorded
+from playbook.recorded import RECORDED_FILE
 
 ROOT = Path(__file__).resolve().parents[1]
 FIXTURES = Path(__file__).parent / "fixtures" / "notebooks"
@@ -76,6 +77,7 @@ def test_the_command_records_what_ran_and_keeps_what_failed(tmp_path: Path) -> N
     path_cell = "import os\nprint(os.environ['PLAYBOOK_WORKSPACE'] + '/x')"
     write_course(tmp_path, c01_good=notebook(path_cell), c02_bad=notebook("1 / 0"))
     before = (tmp_path / "notebooks" / "02-bad.ipynb").read_bytes()
+    times = RECORDED_FILE.read_bytes()
     done = subprocess.run(
         [sys.executable, "-m", "playbook", "record"],
         cwd=tmp_path,
@@ -92,3 +94,4 @@ def test_the_command_records_what_ran_and_keeps_what_failed(tmp_path: Path) -> N
     assert good.cells[2].outputs[0].text == "workspace/x\n"
     assert "papermill" not in good.metadata
     assert (tmp_path / "notebooks" / "02-bad.ipynb").read_bytes() == before
+    assert RECORDED_FILE.read_bytes() == times  # another course's chapters have other times
