@@ -26,6 +26,8 @@ PR_SET_CHILD_SUBREAPER = 36
 TICK_S = 0.5
 TERM_GRACE_S = 3.0
 KILL_LIMIT_S = 10.0
+SECOND_LOOK_S = 1.0
+"""Between making a region and mapping it a server needs microseconds, unless the machine is very busy."""
 SHM = Path("/dev/shm")
 TRITON_REGION = re.compile(r"triton_\w+_backend_shm_region_[\w-]+")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -84,6 +86,11 @@ def mapped_regions(pids: Sequence[int] | set[int]) -> set[str]:
     return names
 
 
+def _unmapped(names: set[str]) -> set[str]:
+    """Those of these names in /dev/shm that no process has mapped."""
+    return names - mapped_regions({pid for pid, _ in _parents()}) if names else set()
+
+
 class SharedMemory:
     """Which regions of /dev/shm belong to the guarded tree, and their removal once nobody maps them."""
 
@@ -99,11 +106,13 @@ class SharedMemory:
         """Remove the tree's regions. Regions that somebody still maps, or that are not ours, stay."""
         left = self._names() - self._before
         # A Triton stub's region may have been made after the last look; by its name it is told from others' files.
-        candidates = {name for name in left if name in self._ours or TRITON_REGION.fullmatch(name)}
-        if not candidates:
-            return
-        everyone = {pid for pid, _ in _parents()}
-        for name in candidates - mapped_regions(everyone):
+        named = {name for name in left - self._ours if TRITON_REGION.fullmatch(name)}
+        orphans = _unmapped((left & self._ours) | named)
+        if orphans & named:
+            # Another server of this machine may just have made it, and maps it next.
+            time.sleep(SECOND_LOOK_S)
+            orphans = _unmapped(orphans)
+        for name in orphans:
             region = SHM / name
             with suppress(FileNotFoundError):
                 if region.stat().st_uid == os.getuid():

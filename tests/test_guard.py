@@ -1,5 +1,6 @@
 """Whatever of parent, guard and child is killed, nothing of the guarded tree is left."""
 
+import mmap
 import os
 import signal
 import socket
@@ -8,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -180,8 +182,6 @@ def test_regions_of_others_stay(tmp_path: Path) -> None:
 
 
 def test_a_triton_region_left_by_a_killed_stub_is_removed_and_a_living_one_is_not(tmp_path: Path) -> None:
-    import mmap
-
     dead = Path("/dev/shm", f"triton_tensorrtllm_backend_shm_region_{uuid.uuid4()}")
     alive = Path("/dev/shm", f"triton_python_backend_shm_region_{uuid.uuid4()}")
     process = start_guarded([sys.executable, "-c", "import time; time.sleep(600)"], log_path=tmp_path / "log")
@@ -196,6 +196,23 @@ def test_a_triton_region_left_by_a_killed_stub_is_removed_and_a_living_one_is_no
     finally:
         dead.unlink(missing_ok=True)
         alive.unlink(missing_ok=True)
+
+
+def test_a_region_that_another_server_maps_a_moment_after_it_made_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two servers of a machine: one ends just when the other has made its region and not mapped it yet."""
+    region = Path("/dev/shm", f"triton_python_backend_shm_region_{uuid.uuid4()}")
+    memory = guard.SharedMemory()
+    with ExitStack() as other_server:
+
+        def meanwhile(seconds: float) -> None:
+            file = other_server.enter_context(region.open("r+b"))
+            other_server.enter_context(mmap.mmap(file.fileno(), 4096))
+
+        monkeypatch.setattr(guard.time, "sleep", meanwhile)
+        other_server.callback(region.unlink)
+        region.write_bytes(b"x" * 4096)
+        memory.sweep()
+        assert region.exists()
 
 
 def test_descendants_are_found_below_names_with_brackets(tmp_path: Path) -> None:

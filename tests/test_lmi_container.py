@@ -27,6 +27,8 @@ from playbook.lanes.embedded.engine import Engine
 from playbook.tiny import MODEL_DIR
 
 SMALL = {"max_new_tokens": 8}
+READY_LIMIT_S = 120
+"""For what must happen and has no time of its own: far above what a busy machine needs."""
 CHAT = [{"role": "user", "content": "What is the capital of France?"}]
 
 
@@ -83,7 +85,7 @@ def running(folder: Path, engine: Path, *, tag: str = "0.32.0-tensorrtllm0.12.0-
         text=True,
     )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + READY_LIMIT_S
         while not address.exists():
             assert process.poll() is None and time.monotonic() < deadline, process.communicate()[1]
             time.sleep(0.02)
@@ -94,7 +96,7 @@ def running(folder: Path, engine: Path, *, tag: str = "0.32.0-tensorrtllm0.12.0-
 
 
 def wait_until_healthy(container: Container) -> Container:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + READY_LIMIT_S
     while container.ping() != 200:
         assert container.process.poll() is None, container.process.communicate()[1]
         assert time.monotonic() < deadline
@@ -117,9 +119,7 @@ def test_ping_says_when_the_engine_is_loaded(engine, tmp_path):
     with running(tmp_path / "model", engine) as container:
         assert container.ping() == 503
         assert container.post({"inputs": "x"})[0] == 503
-        started = time.monotonic()
         wait_until_healthy(container)
-        assert time.monotonic() - started < 20
 
 
 def test_one_answer(rolling):

@@ -1,8 +1,6 @@
 """The local cloud through boto3 and sagemaker-core: what a chapter does with SageMaker, and what goes wrong."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -393,8 +391,9 @@ def test_a_dead_container_is_unavailable(cloud):
     before = set(containers(cloud.pid))
     deploy(cloud, "dying")
     (pid,) = set(containers(cloud.pid)) - before
-    os.kill(pid, signal.SIGKILL)
-    time.sleep(0.3)
+    container = psutil.Process(pid)
+    container.kill()
+    container.wait(20)
     for call in (invoke, stream):
         assert refusal(lambda call=call: call(cloud, "dying", ASK))[:2] == (503, "ServiceUnavailable")
     client(cloud, "sagemaker").delete_endpoint(EndpointName="dying")

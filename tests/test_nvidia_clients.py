@@ -188,10 +188,8 @@ def test_a_cancelled_stream_ends_early(decoupled, prompt_ids):
 
 def test_an_error_ends_the_stream_too(decoupled, prompt_ids):
     _, url = decoupled
-    started = time.monotonic()
     (error,) = answers(url, "tensorrt_llm", model_values(prompt_ids, 0, streaming=True), request_id="79")
     assert "request '79' refused: request_output_len is 0" in error.message()
-    assert time.monotonic() - started < 10
 
 
 # ---- one answer

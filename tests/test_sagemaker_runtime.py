@@ -1,5 +1,6 @@
 """The fake runtime in front of containers that misbehave: what boto3's caller sees."""
 
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -36,6 +37,14 @@ class OneContainer:
     create = find = all = update = update_weights = delete = None
 
 
+def read_request(connection: socket.socket) -> bytes:
+    """All of it: to close a connection with bytes unread resets it, and what was answered is lost on the way."""
+    with connection.makefile("rb") as reader:
+        head = b"".join(iter(reader.readline, b"\r\n"))
+        length = re.search(rb"(?i)^content-length: *(\d+)", head, re.MULTILINE)
+        return head + b"\r\n" + reader.read(int(length[1]) if length else 0)
+
+
 @contextmanager
 def container(serve: Callable[[socket.socket, bytes], None]) -> Iterator[str]:
     """A container that reads a request and then does ``serve``."""
@@ -48,8 +57,7 @@ def container(serve: Callable[[socket.socket, bytes], None]) -> Iterator[str]:
                 except OSError:
                     return
                 with connection:
-                    request = connection.recv(65536)
-                    serve(connection, request)
+                    serve(connection, read_request(connection))
 
         threading.Thread(target=run, daemon=True).start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
