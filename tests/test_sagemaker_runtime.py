@@ -40,7 +40,9 @@ class OneContainer:
 def read_request(connection: socket.socket) -> bytes:
     """All of it: to close a connection with bytes unread resets it, and what was answered is lost on the way."""
     with connection.makefile("rb") as reader:
-        head = b"".join(iter(reader.readline, b"\r\n"))
+        head = b""
+        while (line := reader.readline()) not in (b"\r\n", b""):
+            head += line
         length = re.search(rb"(?i)^content-length: *(\d+)", head, re.MULTILINE)
         return head + b"\r\n" + reader.read(int(length[1]) if length else 0)
 
