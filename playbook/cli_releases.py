@@ -21,7 +21,7 @@ def commands_command(
     stage: Annotated[str, typer.Option(help="Such as quantize, build, launch; all of them by default.")] = "",
     qformat: Annotated[str, typer.Option(help="Another quantization: fp8, int8_sq, int8_wo, int4_awq ...")] = "",
     kv_cache_dtype: Annotated[str, typer.Option(help="Another KV cache: fp8, int8 or auto.")] = "",
-    native: Annotated[bool, typer.Option("--native", help="On this machine instead of in the container.")] = False,
+    runner: Annotated[str, typer.Option(help="docker; inside: in the container already; native: installed.")] = "",
     as_json: Switch = False,
     as_script: Annotated[bool, typer.Option("--sh", help="One bash script that runs without the playbook.")] = False,
 ) -> None:
@@ -37,7 +37,7 @@ def commands_command(
     if as_json and as_script:
         raise UsageError("--json and --sh exclude each other", fix="give one of them")
     chosen = _other_precision(load_profile(profile, release), qformat, kv_cache_dtype)
-    chosen = changed(chosen, runner="native") if native else chosen
+    chosen = changed(chosen, runner=runner) if runner else chosen
     facts = load_release(chosen.release)
     way = road(chosen, facts, stage)
     for sentence in way.left_out:

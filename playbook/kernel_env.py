@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+from playbook.processes import kept_for_the_user
+
 SAGEMAKER_CONFIG = """\
 SchemaVersion: '1.0'
 SageMaker:
@@ -19,7 +21,7 @@ KERNEL_CONFIG = "c.IPKernelApp.log_level = 'ERROR'\n"
 def interactive_environment() -> dict[str, str]:
     """Additions to the environment for kernels that a person drives in JupyterLab."""
     package_parent = str(Path(__file__).resolve().parents[1])
-    return {
+    return kept_for_the_user() | {
         # The kernel imports the package that runs it, and finds the tools of the same environment first.
         "PYTHONPATH": os.pathsep.join([package_parent, *_entries("PYTHONPATH")]),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), *_entries("PATH")]),

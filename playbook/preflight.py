@@ -18,6 +18,7 @@ from typing import Literal
 import psutil
 
 from playbook.errors import EnvironmentProblem
+from playbook.processes import users_environment
 from playbook.profile import Profile, gpus
 from playbook.releases import Release, load_release
 
@@ -218,7 +219,7 @@ def _tools(profile: Profile, python: tuple[str, ...]) -> Iterator[Check]:
     status, output = _asked([*python, "-c", PROBE], PROBE_S)
     found = json.loads(_last(output)) if status == 0 else {}
     release = load_release(profile.release)
-    place = "in the container" if profile.runner == "docker" else "in python3"
+    place = "in python3" if profile.runner == "native" else "in the container"
     if not found:
         yield Check(
             f"tools {place}", _last(output), "an answer", "missing", f"find out why: {shlex.join(python)} -c ..."
@@ -268,7 +269,9 @@ def _quota(profile: Profile) -> Check:
 def _asked(argv: Sequence[str], limit_s: float) -> tuple[int, str]:
     """Exit status and output of a program that only reads; one that hangs or is not there has failed."""
     try:
-        done = subprocess.run(argv, stdout=PIPE, stderr=STDOUT, text=True, timeout=limit_s, check=False)
+        done = subprocess.run(
+            argv, stdout=PIPE, stderr=STDOUT, text=True, timeout=limit_s, check=False, env=users_environment()
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return 1, str(error)
     return done.returncode, done.stdout

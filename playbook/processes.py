@@ -24,6 +24,10 @@ from playbook.errors import CommandFailed, EnvironmentProblem
 TAIL_LINES = 20
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|ACCESS_KEY")
 
+KEPT = "PLAYBOOK_USERS_"
+"""Before the name of a variable: what the user had there, in a kernel of the course, which changes it."""
+CHANGED = ("PATH", "PYTHONPATH", "PYTHONNOUSERSITE")
+
 Environment = Mapping[str, str | None]
 """Additions to this process's environment; None removes a variable."""
 
@@ -114,6 +118,7 @@ def start_guarded(
     argv: Sequence[str],
     *,
     env: Environment | None = None,
+    base: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     log_path: Path | None = None,
     name: str = "",
@@ -121,12 +126,13 @@ def start_guarded(
 ) -> GuardedProcess:
     """Start a command that cannot outlive this process, not even if this process is killed with SIGKILL.
 
-    `env` is added to our environment (None removes a name). Output goes to `log_path`, or to `.stdout` without
-    one. On stop the command gets SIGINT and `grace_s` seconds. Raises EnvironmentProblem if it does not exist.
+    `env` is added to `base`, by default our environment (None removes a name). Output goes to `log_path`, or to
+    `.stdout` without one. On stop the command gets SIGINT and `grace_s` seconds. Raises EnvironmentProblem if it does
+    not exist.
     """
     if not sys.platform.startswith("linux"):
         raise EnvironmentProblem("guarded processes need Linux", fix="run the playbook on Linux or in WSL 2")
-    full_env = merged_environment(env)
+    full_env = merged_environment(env, base)
     program = shutil.which(argv[0], path=full_env.get("PATH"))
     if program is None:
         raise EnvironmentProblem(
@@ -158,9 +164,29 @@ def start_guarded(
     return GuardedProcess(name or Path(program).name, argv, process, write_end, log_path)
 
 
-def merged_environment(env: Environment | None) -> dict[str, str]:
-    """This process's environment with `env` laid over it."""
-    merged = dict(os.environ)
+def kept_for_the_user() -> dict[str, str]:
+    """What a kernel of the course must remember of the environment it changes: see :func:`users_environment`."""
+    if KEPT in os.environ:  # a kernel below a kernel
+        return {name: value for name, value in os.environ.items() if name.startswith(KEPT)}
+    return {KEPT: "1"} | {KEPT + name: os.environ[name] for name in CHANGED if name in os.environ}
+
+
+def users_environment() -> dict[str, str]:
+    """The environment without what the course changed for its own Python, for programs that are the machine's.
+
+    ``python3`` is then the one that the user calls by this name, which may have tensorrt_llm; the course's has not.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.startswith(KEPT)}
+    if KEPT in os.environ:
+        kept = {name: os.environ.get(KEPT + name) for name in CHANGED}
+        env = {name: value for name, value in env.items() if name not in kept}
+        env |= {name: value for name, value in kept.items() if value is not None}
+    return env
+
+
+def merged_environment(env: Environment | None, base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """`base`, by default this process's environment, with `env` laid over it."""
+    merged = dict(os.environ if base is None else base)
     for key, value in (env or {}).items():
         if value is None:
             merged.pop(key, None)
@@ -195,6 +221,7 @@ def stream_command(
     argv: Sequence[str],
     *,
     env: Environment | None = None,
+    base: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     log_path: Path | None = None,
     timeout_s: float | None = None,
@@ -202,12 +229,13 @@ def stream_command(
 ) -> CommandResult:
     """Show a command, run it under a guard, and pass its lines to `echo` as they come, and to `log_path`.
 
+    Shown is what differs from the user's own shell: the command and `env`, not `base`.
     Raises CommandFailed, with the last lines, if it exits with another status than 0 or runs past `timeout_s`.
     """
     echo(f"$ {shell_line(argv, env=env, cwd=cwd)}")
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     started = time.monotonic()
-    process = start_guarded(argv, env=env, cwd=cwd)
+    process = start_guarded(argv, env=env, base=base, cwd=cwd)
     timer = threading.Timer(threading.TIMEOUT_MAX if timeout_s is None else timeout_s, process.stop)
     timer.daemon = True
     timer.start()

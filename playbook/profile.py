@@ -82,7 +82,9 @@ class Profile(BaseModel):
     price_source: str = Field("", description="where the price comes from, and when")
     gpu: str = Field("none", description="GPU type, see playbook/profiles/gpus.yaml")
     gpu_count: int = Field(0, ge=0, description="GPUs of the machine")
-    runner: Literal["docker", "native"] = Field("native", description="run commands in the container or on the host")
+    runner: Literal["docker", "inside", "native"] = Field(
+        "native", description="docker: in the release's container; inside: we are in it; native: installed packages"
+    )
     dtype: Literal["bfloat16", "float16"] = Field("bfloat16", description="compute type of what is not quantized")
     qformat: Qformat = Field("fp8", description="quantization of the linear layers")
     kv_cache_dtype: Literal["fp8", "int8", "auto"] = Field("fp8", description="KV cache precision; auto: as dtype")

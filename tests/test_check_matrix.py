@@ -24,7 +24,7 @@ PROFILES = [name for name in profile_names() if load_profile(name).lane == "tens
 OTHER_FORMATS = ("int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "full_prec")
 each_release = pytest.mark.parametrize("release", known_releases())
 each_profile = pytest.mark.parametrize("profile", PROFILES)
-each_runner = pytest.mark.parametrize("runner", ["docker", "native"])
+each_runner = pytest.mark.parametrize("runner", ["docker", "inside", "native"])
 
 
 @cache

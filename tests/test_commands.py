@@ -42,7 +42,7 @@ def test_the_matrix_is_whole() -> None:
 
 
 @matrix
-@pytest.mark.parametrize("runner", ["docker", "native"])
+@pytest.mark.parametrize("runner", ["docker", "inside", "native"])
 def test_every_command_is_accepted_by_a_parser_built_from_the_facts(profile: str, release: str, runner: str) -> None:
     facts = load_release(release) if runner == "native" else load_release(release).in_container
     commands = whole_road(profile, release, runner)[1].commands
@@ -78,7 +78,7 @@ def test_the_script_is_clean_under_shellcheck(profile: str, release: str, tmp_pa
     if checker is None:
         pytest.skip("shellcheck is not on this machine (apt-get install shellcheck)")
     files = []
-    for runner in ("docker", "native"):
+    for runner in ("docker", "inside", "native"):
         chosen, way = whole_road(profile, release, runner)
         files.append(tmp_path / f"{runner}.sh")
         files[-1].write_text(script(chosen, load_release(release), way.commands, way.left_out), encoding="utf-8")

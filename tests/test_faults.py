@@ -104,8 +104,20 @@ def test_a_command_on_the_host_has_no_container() -> None:
     assert container_name(Command("launch", "python3", ("python3", "launch_triton_server.py"))) == ""
 
 
+def test_inside_the_container_its_server_is_killed_and_frozen_without_docker(docker: Path, two_ranks: "Ranks") -> None:
+    server: Any = ranks(docker.parent, runner="inside")
+    server._process = two_ranks.shell
+    server._executed = Command("launch", "mpirun", ("mpirun", "python3", "launch_triton_server.py"))
+    processes = server_processes(two_ranks.pid)
+    with faults.frozen(server):
+        assert until(lambda: all(process.status() == psutil.STATUS_STOPPED for process in processes))
+    faults.kill(server)
+    assert count(two_ranks) == 0
+    assert not docker.exists()
+
+
 class Ranks(LoopbackServer):
-    """Two processes called as the server's, below a shell, as mpirun's are natively."""
+    """Two processes called as the server's, below a shell, as mpirun's are inside a container."""
 
     def __init__(self, folder: Path) -> None:
         program = folder / SERVER_PROCESS

@@ -12,7 +12,17 @@ import psutil
 import pytest
 
 from playbook.errors import CommandFailed, EnvironmentProblem
-from playbook.processes import free_port, merged_environment, shell_line, start_guarded, stream_command
+from playbook.kernel_env import interactive_environment
+from playbook.processes import (
+    CHANGED,
+    KEPT,
+    free_port,
+    merged_environment,
+    shell_line,
+    start_guarded,
+    stream_command,
+    users_environment,
+)
 
 
 def python(code: str, *args: str) -> list[str]:
@@ -114,3 +124,20 @@ def test_environment_none_removes_a_name(monkeypatch: pytest.MonkeyPatch) -> Non
     merged = merged_environment({"PLAYBOOK_TEST_GONE": None, "PLAYBOOK_TEST_NEW": "2"})
     assert "PLAYBOOK_TEST_GONE" not in merged
     assert merged["PLAYBOOK_TEST_NEW"] == "2"
+
+
+def test_the_machines_tools_get_their_users_environment_in_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`python3` is then the user's own, with tensorrt_llm, and not the course's, also in a kernel below a kernel."""
+    monkeypatch.delenv("PYTHONNOUSERSITE", raising=False)
+    monkeypatch.setenv("PYTHONPATH", "/opt/mine")
+    mine = dict(os.environ)
+    assert users_environment() == mine
+    for _ in range(2):
+        for name, value in interactive_environment().items():
+            monkeypatch.setenv(name, value)
+        assert os.environ["PATH"] != mine["PATH"] and os.environ["PYTHONNOUSERSITE"] == "1"
+        found = users_environment()
+        assert {name: found.get(name) for name in CHANGED} == {name: mine.get(name) for name in CHANGED}
+        assert not any(name.startswith(KEPT) for name in found)

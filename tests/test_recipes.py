@@ -27,7 +27,7 @@ PROFILES = ("p5", "p5-8b", "p5-tp4pp2", "p5en", "g6")
 FORMATS = ("fp8", "int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "full_prec")
 AWQ = ("int4_awq", "w4a8_awq")
 CACHES = ("fp8", "int8", "auto")
-RUNNERS = ("docker", "native")
+RUNNERS = ("docker", "inside", "native")
 MINE = ("install", "fetch", "quantize", "convert", "build", "run", "summarize", "profile", "serve")
 FORMAT_STAGES = ("quantize", "convert", "build", "serve")  # those that a format or a cache changes
 MATRIX = list(product(PROFILES, known_releases()))
@@ -488,6 +488,24 @@ def test_install_pulls_the_container_or_the_packages(release_name: str) -> None:
     pip = [word for command in natively if "pip" in command.argv for word in command.argv]
     assert any(re.fullmatch(rf"tensorrt[-_]llm=={re.escape(release.name)}", word) for word in pip)
     assert "git" in {command.tool for command in natively}
+
+
+@pytest.mark.parametrize("release_name", ENGINE_RELEASES)
+def test_inside_the_container_its_own_tools_run_where_we_are(release_name: str) -> None:
+    """As in docker: paths, clones, version and parser of the container; nothing is pulled, installed or started."""
+
+    def words(name: str, runner: str) -> list[tuple[str, ...]]:
+        return [command.argv for command in stage(name, "p5", release_name, runner=runner)]
+
+    installed = stage("install", "p5", release_name, runner="inside")
+    assert {command.where for command in installed} == {"host"}
+    assert not {"docker", "apt-get", "pip"} & {word for command in installed for word in command.argv}
+    assert installed[-1].argv == stage("install", "p5", release_name)[-1].argv
+    cloned = [command.argv for command in stage("install", "p5", release_name) if command.tool == "git"]
+    assert [command.argv for command in installed if command.tool == "git"] == cloned
+    for name in ("quantize", "build", "launch"):
+        there = [tuple(word.replace("/workspace/", "workspace/") for word in argv) for argv in words(name, "docker")]
+        assert words(name, "inside") == there
 
 
 def test_settings_that_a_release_needs_are_in_the_environment() -> None:

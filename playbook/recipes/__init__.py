@@ -94,7 +94,7 @@ def commands(profile: Profile, release: Release, stage: str, paths: Paths | None
             why=f"its lane is {profile.lane}",
             fix="use p5, p5-8b or a profile of yours with lane: tensorrt_llm",
         )
-    held = release.in_container if profile.runner == "docker" else release
+    held = release if profile.runner == "native" else release.in_container
     return checked(held, STAGES[stage](profile, held, paths or Paths.default(profile)))
 
 

@@ -104,7 +104,7 @@ class Paths:
 
 
 def place(profile: Profile, release: Release) -> str:
-    """Where the tools run: the release's container, or the host when the profile says native."""
+    """Where the tools run: a container that is started for them, or the host, which may be a container itself."""
     return release.image if profile.runner == "docker" else HOST
 
 
@@ -152,7 +152,7 @@ def _path(profile: Profile, release: Release, part: Tool | Templates, paths: Pat
 
 
 def _in_container(profile: Profile, part: Tool | Templates) -> bool:
-    return profile.runner == "docker" and bool(part.container_path)
+    return profile.runner != "native" and bool(part.container_path)
 
 
 def tool_arguments(command: Command) -> list[str]:

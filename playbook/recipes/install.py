@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from playbook.errors import NotInRelease, UsageError
 from playbook.profile import Profile
-from playbook.recipes.command import HOST, Command, Paths, needed_clones, place
+from playbook.recipes.command import Command, Paths, needed_clones, place
 from playbook.releases import Release, Templates, Tool
 
 BUILD = 'context=$1; shift; printf "%s\\n" "$@" | docker build --tag "$0" --file - "$context"'
@@ -15,11 +15,13 @@ def install(profile: Profile, release: Release, paths: Paths) -> list[Command]:
     """Pull the container, or install the packages; check GPUs and version; clone the scripts that are missing."""
     where = place(profile, release)
     clones = clone(profile, release, paths)
-    commands = (
-        [_pull(release), *clones, *_image(release, paths)] if where != HOST else _packages(release, paths, clones)
-    )
+    commands = {
+        "docker": lambda: [_pull(release), *clones, *_image(release, paths)],
+        "inside": lambda: clones,
+        "native": lambda: _packages(release, paths, clones),
+    }[profile.runner]()
     gpus = Command("install", "nvidia-smi", ("nvidia-smi",), where, why="All GPUs and a new enough driver show up.")
-    return [*commands, gpus, _version(release, where)]
+    return [*commands, gpus, _version(profile, release, where)]
 
 
 def clone(profile: Profile, release: Release, paths: Paths) -> list[Command]:
@@ -121,12 +123,12 @@ def _pip(*words: str, why: str) -> Command:
     return Command("install", "python3", ("python3", "-m", "pip", "install", *words), why=why)
 
 
-def _version(release: Release, where: str) -> Command:
-    known = release.name if where == HOST else release.container_version
+def _version(profile: Profile, release: Release, where: str) -> Command:
+    known = release.name if profile.runner == "native" else release.container_version
     check = f'import tensorrt_llm as t; v = t.__version__; assert v.split("+")[0] == "{known}", v'
     has_it = release.behaviour.container_has_tensorrt_llm
     left_out = (
-        f"The container {where} holds the server without tensorrt_llm ({has_it.source}): nothing but the server runs "
+        f"The container {release.image} holds the server without tensorrt_llm ({has_it.source}): nothing but it runs "
         "in it. Set runner: native, in an environment with the release's wheel.",
     )
     return Command(
@@ -135,7 +137,7 @@ def _version(release: Release, where: str) -> Command:
         ("python3", "-c", check),
         where,
         why=_why_version(release, known),
-        left_out=() if where == HOST or has_it.value or release.containers.built else left_out,
+        left_out=() if profile.runner == "native" or has_it.value or release.containers.built else left_out,
     )
 
 

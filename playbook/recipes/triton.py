@@ -9,7 +9,7 @@ from playbook.errors import NotInRelease, PlaybookError, UsageError
 from playbook.profile import Profile
 from playbook.recipes import triton_llmapi
 from playbook.recipes.build import paged_context_fmha
-from playbook.recipes.command import HOST, Command, Paths, server_place, templates_path, tool_path
+from playbook.recipes.command import Command, Paths, server_place, templates_path, tool_path
 from playbook.recipes.flags import FlagValue
 from playbook.recipes.run import END_ID, MAX_OUTPUT_LEN, QUESTION, chat_prompt
 from playbook.recipes.server import ask, start
@@ -127,11 +127,12 @@ def request(profile: Profile, release: Release, _paths: Paths) -> list[Command]:
 
 
 def _needs_container(profile: Profile, release: Release) -> None:
-    if server_place(profile, release) == HOST:
+    if profile.runner == "native":
         raise NotInRelease(
             "Triton does not run natively",
             why="wheels bring TensorRT-LLM without a server; Triton and its backend come in a container only",
-            fix=f"launch with runner: docker ({release.server_image}), which loads the engine that was built here",
+            fix=f"launch with runner: docker ({release.server_image}), which loads the engine that was built here; "
+            "where the course itself runs in that container: runner: inside",
         )
 
 

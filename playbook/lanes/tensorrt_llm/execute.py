@@ -20,7 +20,7 @@ from typing import TextIO
 from playbook.errors import CommandFailed, EnvironmentProblem
 from playbook.lanes.tensorrt_llm.failures import diagnose
 from playbook.lanes.tensorrt_llm.hub import TOKEN
-from playbook.processes import stream_command
+from playbook.processes import stream_command, users_environment
 from playbook.recipes.command import HOST, Command, Paths, on_host
 
 KEPT_LINES = 5000  # the answers to a dozen prompts fit, and the tracebacks of eight ranks
@@ -57,7 +57,7 @@ def execute(command: Command, paths: Paths, log_path: Path, *, echo: Callable[[s
         with log_path.open("a", encoding="utf-8") as log:
             take = _taker(command, lines, log, echo)
             cwd = Path(executed.cwd) if executed.cwd else None
-            stream_command(executed.argv, env=dict(executed.env), cwd=cwd, echo=take)
+            stream_command(executed.argv, env=dict(executed.env), base=users_environment(), cwd=cwd, echo=take)
         returncode = 0
     except CommandFailed as error:
         returncode = error.returncode
@@ -165,7 +165,7 @@ def require_program(command: Command) -> None:
             why=f"{command.tool} runs in {command.where}",
             fix="install docker and nvidia-container-toolkit; runner: native does without for all but Triton",
         )
-    if command.where == HOST and shutil.which(command.argv[0]) is None:
+    if command.where == HOST and shutil.which(command.argv[0], path=users_environment().get("PATH")) is None:
         raise EnvironmentProblem(
             f"{command.argv[0]} is not on this machine",
             why=f"stage {command.stage} runs {command.tool} on the host",

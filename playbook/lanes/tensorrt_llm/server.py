@@ -13,7 +13,7 @@ from playbook.lanes.tensorrt_llm.execute import (
     remove_container,
     require_program,
 )
-from playbook.processes import GuardedProcess, shell_line, start_guarded
+from playbook.processes import GuardedProcess, shell_line, start_guarded, users_environment
 from playbook.profile import Profile
 from playbook.recipes import checked
 from playbook.recipes.command import Paths
@@ -59,6 +59,7 @@ class TritonRanks(LoopbackServer):
         self._process = start_guarded(
             self._executed.argv,
             env=dict(self._executed.env),
+            base=users_environment(),
             log_path=self.log_path,
             name="tritonserver",
             grace_s=GRACE_S,
@@ -89,7 +90,7 @@ class TritonRanks(LoopbackServer):
             return False
 
     def kill(self) -> None:
-        """End the container, or natively the ranks, with SIGKILL, and wait for the end. The next call is ``stop``."""
+        """End the container, or inside one the ranks, with SIGKILL, and wait for the end. The next call is ``stop``."""
         process = self._running()
         if name := container_name(self._executed):
             act_on("kill", name)
@@ -98,7 +99,7 @@ class TritonRanks(LoopbackServer):
             super().kill()
 
     def pause(self) -> None:
-        """Freeze the container, or natively the ranks: connections are accepted, and nothing is answered."""
+        """Freeze the container, or inside one the ranks: connections are accepted, and nothing is answered."""
         self._running()
         if name := container_name(self._executed):
             act_on("pause", name)
