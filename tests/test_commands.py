@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -95,6 +96,16 @@ def test_the_script_asks_for_a_bucket_and_for_room_and_waits_no_longer_than_it_s
     (road,) = [line for line in out.split("\n") if line.startswith("stages=(")]
     assert not {"convert", "profile", "lmi"} & set(road.removeprefix("stages=(").rstrip(")").split())
     assert out.count("[ -d workspace/sources/") == out.count("git clone") == 2
+
+
+def test_the_script_says_beside_a_stage_what_that_stage_does_not_take_from_its_head() -> None:
+    """0.8.0's own endpoint serves 16 bits, under a head that says fp8; that of 0.12.0 serves what its head says."""
+    texts = {}
+    for release in ("0.8.0", "0.12.0"):
+        chosen, way = whole_road("p5", release)
+        texts[release] = script(chosen, load_release(release), way.commands, way.left_out).partition("set -euo")[0]
+    assert re.search(r"THIS_FILE lmi .*\n# +but .* has no option for fp8: the model stays in bfloat16", texts["0.8.0"])
+    assert re.search(r"THIS_FILE lmi ", texts["0.12.0"]) and " but " not in texts["0.12.0"]
 
 
 def test_a_16_bit_profile_converts_without_being_asked() -> None:

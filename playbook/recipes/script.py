@@ -100,7 +100,7 @@ def script(profile: Profile, release: Release, todo: Sequence[Command], left_out
     paths = Paths.default(profile)
     every = list(dict.fromkeys(_function(command) for command in todo))
     stages = [stage for stage in every if stage not in ON_REQUEST or (stage == "convert" and "quantize" not in every)]
-    asked_for = [f"\n#   bash THIS_FILE {stage:<15} {ON_REQUEST[stage]}" for stage in every if stage not in stages]
+    asked_for = [_asked_for(stage, todo) for stage in every if stage not in stages]
     folder = f"{paths.host_root}/{profile.name}"
     names = {"stages": " ".join(stages or every), "all_stages": " ".join(every), "folder": folder}
     head = HEAD.format(
@@ -121,6 +121,15 @@ def script(profile: Profile, release: Release, todo: Sequence[Command], left_out
 def disk_gb(profile: Profile) -> int:
     """GB (1e9 bytes) of the road: the model as downloaded, its checkpoint and its engine."""
     return math.ceil(weights_gb(profile) + 2 * profile.shape.weight_bytes(profile.qformat) / 1e9)
+
+
+def _asked_for(stage: str, todo: Sequence[Command]) -> str:
+    """The head's line on a stage, with what this stage does not take from the head: 0.8.0's endpoint has no FP8."""
+    exceptions = dict.fromkeys(
+        sentence for command in todo if _function(command) == stage for sentence in command.left_out
+    )
+    lines = [f"bash THIS_FILE {stage:<15} {ON_REQUEST[stage]}", *(f"{'':<30} but {one}" for one in exceptions)]
+    return "".join(f"\n#   {line}" for line in lines)
 
 
 def _function(command: Command) -> str:
