@@ -8,45 +8,28 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from playbook.check.drafts import Draft, Edit
 from playbook.check.finding import Severity
 from playbook.check.invocations import Invocation
 from playbook.check.words import Word
-from playbook.releases import known_releases
+from playbook.releases.ranges import Ranged
 from playbook.yaml_files import read_yaml
 
 RULES_DIR = Path(__file__).parent / "rules"
 
 
-class RuleText(BaseModel):
+class RuleText(Ranged):
     """What a rule says in the releases ``since`` to ``until``. ``{...}`` stand for what the rule's function knows.
 
     ``form``: the form of what is checked, where a rule says something else of it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
     severity: Severity
     form: str = ""
-    since: str = ""
-    until: str = ""
     message: str
     why: str
     fix: str
     source: str
-
-    def in_range(self, release: str) -> bool:
-        return is_in_range(release, self.since, self.until)
-
-
-def is_in_range(release: str, since: str = "", until: str = "") -> bool:
-    """True if the release lies between ``since`` and ``until``, both included, an empty one open."""
-    names = known_releases()
-    position = names.index(release)
-    after_start = not since or names.index(since) <= position
-    return after_start and (not until or position <= names.index(until))
 
 
 @cache

@@ -7,13 +7,14 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from playbook.errors import PlaybookError
-from playbook.releases.load import DATA_DIR, Release, known_releases
+from playbook.releases.load import DATA_DIR, Release
+from playbook.releases.ranges import Ranged
 from playbook.yaml_files import read_yaml
 
 LORE_DIR = DATA_DIR / "lore"
 TEMPLATES = "config.pbtxt"  # stands for a tool where a variable of Triton's templates is meant
 
-Severity = Literal["error", "override", "silent", "advice"]
+Severity = Literal["error", "warning", "info"]
 
 
 class _Facts(BaseModel):
@@ -48,28 +49,7 @@ class FlagLore(_Facts):
     source: tuple[str, ...]
 
 
-class _Ranged(_Facts):
-    since: str = ""
-    until: str = ""
-
-    def in_range(self, release: str) -> bool:
-        """True if the release lies between ``since`` and ``until``, both included, an empty one open."""
-        names = known_releases()
-        position = names.index(release)
-        after_start = not self.since or names.index(self.since) <= position
-        return after_start and (not self.until or position <= names.index(self.until))
-
-    @property
-    def releases(self) -> str:
-        """The range in words."""
-        if self.since and self.until:
-            return self.since if self.since == self.until else f"{self.since} to {self.until}"
-        if self.since:
-            return f"from {self.since}"
-        return f"to {self.until}" if self.until else "all"
-
-
-class Rule(_Ranged):
+class Rule(Ranged):
     """What must hold between flags, variables, model and machine. ``severity``: what happens if it does not."""
 
     id: str
@@ -103,7 +83,7 @@ class Step(_Facts):
     source: str
 
 
-class Way(_Ranged):
+class Way(Ranged):
     """One way to run an engine."""
 
     name: str
@@ -159,7 +139,7 @@ def _sources(entry: dict[str, Any], named: dict[str, str]) -> list[str]:
     return [named.get(name, name) for name in entry.get("source", [])]
 
 
-M = TypeVar("M", bound=_Facts)
+M = TypeVar("M", bound=BaseModel)
 
 
 def _model(kind: type[M], entry: dict[str, Any]) -> M:

@@ -55,8 +55,8 @@ time, oldest first; "-" means none. *In italics*: when to use it. **Instead**: w
 
 RULES = """## Compatibility rules
 
-What must hold between flags, model and machine. **error**: the tool refuses; **override**: the tool changes it, with a
-log line or without; **silent**: a wrong result without a message; **advice**: quality or speed.
+What must hold between flags, model and machine. **error**: the tool refuses, or its result is wrong; **warning**: the
+tool changes it, or it is silently not what was meant; **info**: quality, speed, good to know.
 """
 
 WAYS = """## Ways to run an engine

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from playbook.check.document import Document, DocumentFacts, Setting
 from playbook.check.drafts import Draft, Drop, Edit, Put
@@ -13,10 +13,11 @@ from playbook.check.grouping import Given
 from playbook.check.invocations import Invocation
 from playbook.check.machines import gpu_of
 from playbook.check.programs import RANKS
-from playbook.check.rulebook import drafts, is_in_range, rule_data
+from playbook.check.rulebook import drafts, rule_data
 from playbook.check.rules.arguments import is_checked, missing
 from playbook.check.words import Word
 from playbook.releases import Release, Tool
+from playbook.releases.ranges import Ranged
 
 FAMILY = "pairs"
 BUILD = "trtllm-build"
@@ -25,23 +26,16 @@ SWITCH_ON = "switch on"
 LAUNCHERS = ("mpirun", "mpiexec", "srun")
 
 
-class Pair(BaseModel):
+class Pair(Ranged):
     """One entry of the table; the file's head says what its parts mean."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     rule: str
     tool: str
-    since: str = ""
-    until: str = ""
     at: str = ""
     when: dict[str, tuple[str | int, ...] | int]
-    put: dict[str, str] = {}
+    put: dict[str, str] = Field({}, description="edits of the command")
     drop: tuple[str, ...] = ()
     quantize: dict[str, str] = Field({}, description="edits of the command that made the checkpoint")
-
-    def in_range(self, release: str) -> bool:
-        return is_in_range(release, self.since, self.until)
 
 
 class Known(NamedTuple):
