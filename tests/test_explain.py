@@ -3,6 +3,7 @@
 import re
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -15,7 +16,7 @@ from playbook.releases import known_releases, load_release
 from playbook.releases.history import all_flags, all_releases, default, life, lives, ranges, takes
 from playbook.releases.lore import TEMPLATES, FlagLore, flag_lore, lore_of, migration, ways
 from playbook.releases.templates import release_templates, template_releases
-from playbook.rules import TOPICS, all_rules, rule, topic
+from playbook.rules import TOPICS, Severity, all_rules, rule, topic
 from playbook.rules.wording import sentences
 
 ROOT = Path(__file__).parents[1]
@@ -239,6 +240,7 @@ def test_every_flag_that_a_recipe_prints_is_explained() -> None:
 
 def test_rules_have_their_own_ids_and_releases_that_exist() -> None:
     assert len({rule.id for rule in all_rules()}) == len(all_rules()) > 100
+    assert {entry.severity for rule in all_rules() for entry in rule.says} == set(get_args(Severity))
     named = {name for ranged in (*RANGED, *ways()) for name in (ranged.since, ranged.until)}
     assert named - {""} <= set(known_releases())
 

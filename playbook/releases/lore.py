@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from playbook.errors import PlaybookError
 from playbook.releases.load import DATA_DIR
-from playbook.releases.ranges import Ranged
+from playbook.releases.ranges import range_in_words
 from playbook.yaml_files import read_yaml
 
 LORE_DIR = DATA_DIR / "lore"
@@ -59,13 +59,19 @@ class Step(_Facts):
     source: str
 
 
-class Way(Ranged):
-    """One way to run an engine."""
+class Way(_Facts):
+    """One way to run an engine, in the releases ``since`` to ``until``."""
 
+    since: str = ""
+    until: str = ""
     name: str
     how: str
     note: str
     source: str
+
+    @property
+    def releases(self) -> str:
+        return range_in_words(self.since, self.until)
 
 
 @cache
@@ -109,7 +115,7 @@ def _sources(entry: dict[str, Any], named: dict[str, str]) -> list[str]:
     return [named.get(name, name) for name in entry.get("source", [])]
 
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=_Facts)
 
 
 def _model(kind: type[M], entry: dict[str, Any]) -> M:

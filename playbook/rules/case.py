@@ -8,13 +8,14 @@ A key of a condition's ``when``, and what it compares:
 - ``<fact> not``: any known value but these; ``<fact> above``: more than that
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from playbook.releases import Tool
+from playbook.releases.ranges import in_range
 from playbook.rules.table import Condition, Rule
 
-Wanted = tuple[str | int, ...] | int
+Wanted = Sequence[str | int] | int
 
 
 class Case(NamedTuple):
@@ -28,9 +29,13 @@ class Case(NamedTuple):
     def meets(self, condition: Condition, release: str) -> bool:
         return (
             condition.tool == self.tool_name
-            and condition.in_range(release)
+            and in_range(release, condition.since, condition.until)
             and all(self.holds(key, wanted) for key, wanted in condition.when.items())
         )
+
+    def known(self, condition: Condition) -> dict[str, Any]:
+        """What the texts of the condition's rule may name."""
+        return {**self.facts, "flag": condition.at, "value": self.value(condition.at)}
 
     def holds(self, key: str, wanted: Wanted) -> bool:
         name, _, how = key.partition(" ")
@@ -71,5 +76,16 @@ def met(rules: Iterable[Rule], case: Case, release: str) -> Iterator[tuple[Rule,
                 yield rule, condition
 
 
+def objections(rules: Iterable[Rule], case: Case, release: str) -> list[str]:
+    """Why ``case`` should not be written: what the rules that are more than advice say of it, with their sources."""
+    found = ((rule.entry(release), case.known(condition)) for rule, condition in met(rules, case, release))
+    texts = (
+        f"{entry.message}: {entry.why} ({entry.source})".format(**known)
+        for entry, known in found
+        if entry and entry.severity != "info"
+    )
+    return list(dict.fromkeys(texts))
+
+
 def _texts(wanted: Wanted) -> set[str]:
-    return {str(one) for one in wanted} if isinstance(wanted, tuple) else {str(wanted)}
+    return {str(wanted)} if isinstance(wanted, int) else {str(one) for one in wanted}

@@ -1,13 +1,13 @@
 """Reads the table: one file per topic, each a mapping of rule ids. A topic is read when it is first needed."""
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from playbook.releases import Release
-from playbook.releases.ranges import Ranged
+from playbook.releases.ranges import in_range, range_in_words
 from playbook.yaml_files import read_yaml
 
 RULES_DIR = Path(__file__).parent
@@ -29,8 +29,8 @@ TOPICS = {
 Severity = Literal["error", "warning", "info"]
 
 
-class Entry(Ranged):
-    """What a rule says in its range of releases.
+class Entry(NamedTuple):
+    """What a rule says in the releases ``since`` to ``until``.
 
     ``severity``: error (the tool refuses, or its result is wrong), warning (silently not what was meant, or not
     certain) or info (good to know). ``message``: what happens. ``{...}`` stand for what is known of one command.
@@ -38,28 +38,38 @@ class Entry(Ranged):
     """
 
     severity: Severity
-    form: str = ""
     message: str
+    form: str = ""
+    since: str = ""
+    until: str = ""
     why: str = ""
     fix: str = ""
     source: str = ""
 
+    @property
+    def releases(self) -> str:
+        return range_in_words(self.since, self.until)
 
-class Condition(Ranged):
+
+class Condition(NamedTuple):
     """When a rule speaks of a command of ``tool``: all of ``when`` has to hold, see :mod:`playbook.rules.case`.
 
-    ``at``: the flag that a finding stands at, else it stands at the tool's own word.
+    ``at``: the flag that a finding stands at, else it stands at the tool's own word. ``put``, ``drop``: flags that
+    mend the command, ``switch on`` as the release writes it; ``quantize``: flags of the command that made the
+    checkpoint, if that is known, instead.
     """
 
     tool: str
+    when: Mapping[str, Sequence[str | int] | int]
     at: str = ""
-    when: dict[str, tuple[str | int, ...] | int]
-    put: dict[str, str] = Field({}, description="flags that mend the command; `switch on`: as the release writes it")
-    drop: tuple[str, ...] = Field((), description="flags that are taken out of the command")
-    quantize: dict[str, str] = Field({}, description="put into the command that made the checkpoint, if it is known")
+    since: str = ""
+    until: str = ""
+    put: Mapping[str, str] = MappingProxyType({})
+    drop: Sequence[str] = ()
+    quantize: Mapping[str, str] = MappingProxyType({})
 
 
-class Rule(BaseModel):
+class Rule(NamedTuple):
     """One rule. Of ``says`` the first entry in a release's range counts.
 
     ``about``: flags, and names of variables or options without dashes; :func:`playbook.explain.explain` finds it by
@@ -67,14 +77,12 @@ class Rule(BaseModel):
     With neither it is advice that nothing checks. ``note``: what else is known.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
     id: str
     topic: str
+    says: tuple[Entry, ...]
     about: tuple[str, ...] = ()
     checked_by: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
-    says: tuple[Entry, ...]
     note: str = ""
 
     @property
@@ -83,7 +91,8 @@ class Rule(BaseModel):
 
     def entry(self, release: str, form: str = "") -> Entry | None:
         """What the rule says in ``release``; None where it does not hold."""
-        return next((entry for entry in self.says if entry.form == form and entry.in_range(release)), None)
+        fitting = (one for one in self.says if one.form == form and in_range(release, one.since, one.until))
+        return next(fitting, None)
 
     def entries(self, release: Release) -> tuple[Entry, ...]:
         """What the rule says in ``release``, of every form; nothing if it is about flags that no tool there has."""
@@ -98,7 +107,7 @@ class Rule(BaseModel):
 @cache
 def topic(name: str) -> tuple[Rule, ...]:
     """The rules of a topic, in their order."""
-    return tuple(Rule.model_validate({"id": id_, "topic": name, **content}) for id_, content in _content(name).items())
+    return tuple(_rule(id_, name, **content) for id_, content in _content(name).items())
 
 
 def all_rules() -> tuple[Rule, ...]:
@@ -114,6 +123,22 @@ def rule(id_: str) -> Rule:
     if found is None:
         raise KeyError(id_)
     return found
+
+
+def _rule(
+    id_: str,
+    topic: str,
+    *,
+    says: list[dict[str, Any]],
+    about: Sequence[str] = (),
+    checked_by: Sequence[str] = (),
+    conditions: Sequence[dict[str, Any]] = (),
+    note: str = "",
+) -> Rule:
+    entries = tuple(Entry(**one) for one in says)
+    return Rule(
+        id_, topic, entries, tuple(about), tuple(checked_by), tuple(Condition(**one) for one in conditions), note
+    )
 
 
 @cache

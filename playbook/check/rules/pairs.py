@@ -41,7 +41,7 @@ def _table(
 ) -> Iterator[Draft]:
     found: set[tuple[str, Word]] = set()
     release = setting.release.name
-    case = _case(setting.release, invocation, facts, arch)
+    case = command_case(setting, invocation, facts, arch)
     for rule, condition in met(all_rules(), case, release):
         given = invocation.find(condition.at)
         place = given.word if given else invocation.path
@@ -58,24 +58,21 @@ def _table(
             place,
             edits=edits,
             invocation=edited,
-            flag=condition.at,
-            value=invocation.value(condition.at),
-            weights=facts.weights,
-            kv_cache=facts.kv_cache,
-            arch=arch,
-            gpu=setting.gpu,
+            **case.known(condition),
         )
 
 
-def _case(release: Release, invocation: Invocation, facts: DocumentFacts, arch: str) -> Case:
+def command_case(setting: Setting, invocation: Invocation, facts: DocumentFacts, arch: str) -> Case:
+    """A command of the text as the rulebook sees it."""
     known = {
         "weights": facts.weights,
         "kv_cache": facts.kv_cache,
         "tp": facts.tp,
         "arch": arch,
+        "gpu": setting.gpu,
         "max_batch_size": _number(invocation.value("--max_batch_size")),
     }
-    return Case(invocation.tool, release.tools[invocation.tool], invocation.value, known)
+    return Case(invocation.tool, setting.release.tools[invocation.tool], invocation.value, known)
 
 
 def checkpoint_maker(document: Document, build: Invocation) -> Invocation | None:

@@ -13,9 +13,11 @@ from playbook.check.filling import Filling, filled_by_default, fillings, needed_
 from playbook.check.invocations import Invocation
 from playbook.check.prompts import prompt_drafts
 from playbook.check.rulebook import drafts, rule_data
+from playbook.check.rules.pairs import command_case
 from playbook.check.words import Word
 from playbook.releases.templates import ModelSpec, release_templates, template_releases
-from playbook.rules import rule
+from playbook.rules import rule, topic
+from playbook.rules.case import met
 
 FAMILY = "templates"
 ENGINE_MODEL = "tensorrt_llm"
@@ -232,9 +234,8 @@ def _needs_paged(document: Document, setting: Setting, mending: _Mending) -> Ite
     build = _build(document, filling)
     if build is None or _is_paged(build, setting):
         return
-    can = facts.kv_cache != "int8" and (
-        facts.kv_cache != "fp8" or setting.release.behaviour.paged_context_fmha_with_fp8_kv.value
-    )
+    enabled = command_case(setting, build, facts, "")._replace(value={PAGED: "enable"}.get)
+    can = not any(met(topic("attention"), enabled, setting.release.name))
     rules = {
         "enable_kv_cache_reuse": "kv-reuse-needs-paged-fmha",
         "enable_chunked_context": "chunked-context-needs-paged-fmha",
