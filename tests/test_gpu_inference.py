@@ -14,9 +14,9 @@ from sparse_models import write_model
 from stand_ins import Machine
 
 from playbook.errors import EngineError, PlaybookError, UsageError
-from playbook.lanes import tensorrt_llm
 from playbook.lanes.embedded.build import build_engine
 from playbook.lanes.embedded.generate import stream_text
+from playbook.lanes.tensorrt_llm import lane as tensorrt_llm
 from playbook.lanes.tensorrt_llm.anatomy import BuildLog, describe_built, read_build_log
 from playbook.lanes.tensorrt_llm.scores import printed_scores
 from playbook.lanes.tensorrt_llm.steps import records
