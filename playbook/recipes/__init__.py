@@ -88,11 +88,11 @@ def commands(profile: Profile, release: Release, stage: str, paths: Paths | None
     """
     if stage not in STAGES:
         raise UsageError(f"there is no stage {stage!r}", fix=f"use one of: {', '.join(STAGES)}")
-    if profile.lane != "tensorrt_llm":
+    if not profile.on_gpus:
         raise UsageError(
             f"profile {profile.name} runs no TensorRT-LLM commands",
-            why=f"its lane is {profile.lane}",
-            fix="use p5, p5-8b or a profile of yours with lane: tensorrt_llm",
+            why="its machine has no GPU",
+            fix="use p5, p5-8b or a profile of yours that names a gpu",
         )
     held = release if profile.runner == "native" else release.in_container
     return checked(held, STAGES[stage](profile, held, paths or Paths.default(profile)))
