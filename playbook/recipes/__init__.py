@@ -15,7 +15,7 @@ from playbook.recipes.profile import nsys
 from playbook.recipes.quantize import convert, quantize
 from playbook.recipes.run import chat_prompt, run
 from playbook.recipes.summarize import summarize
-from playbook.releases import Release, check_arguments
+from playbook.releases import Release, build_parser
 
 if TYPE_CHECKING:
     from playbook.recipes import fmbench, lmi, sagemaker
@@ -119,7 +119,9 @@ def road(profile: Profile, release: Release, stage: str = "", paths: Paths | Non
 def checked(release: Release, todo: Iterable[Command]) -> list[Command]:
     """The commands, after the parsers built from the release's facts took the arguments of its tools."""
     checked_commands = list(todo)
+    used = {command.tool for command in checked_commands}
+    parsers = {tool: build_parser(release, tool) for tool in release.tools if tool in used}
     for command in checked_commands:
-        if command.tool in release.tools:
-            check_arguments(release, command.tool, tool_arguments(command))
+        if command.tool in parsers:
+            parsers[command.tool].parse_args(list(tool_arguments(command)))
     return checked_commands
