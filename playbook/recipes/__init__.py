@@ -86,6 +86,16 @@ def commands(profile: Profile, release: Release, stage: str, paths: Paths | None
     profile that does not use TensorRT-LLM, and for a command that the release's own parser would refuse, and
     :class:`NotInRelease` for a stage that the release does not have.
     """
+    held = _held(profile, release)
+    return checked(held, _made(profile, held, stage, paths))
+
+
+def _held(profile: Profile, release: Release) -> Release:
+    """The release as the runner of the profile finds it."""
+    return release if profile.runner == "native" else release.in_container
+
+
+def _made(profile: Profile, held: Release, stage: str, paths: Paths | None) -> list[Command]:
     if stage not in STAGES:
         raise UsageError(f"there is no stage {stage!r}", fix=f"use one of: {', '.join(STAGES)}")
     if profile.lane != "tensorrt_llm":
@@ -94,8 +104,7 @@ def commands(profile: Profile, release: Release, stage: str, paths: Paths | None
             why=f"its lane is {profile.lane}",
             fix="use p5, p5-8b or a profile of yours with lane: tensorrt_llm",
         )
-    held = release if profile.runner == "native" else release.in_container
-    return checked(held, STAGES[stage](profile, held, paths or Paths.default(profile)))
+    return list(STAGES[stage](profile, held, paths or Paths.default(profile)))
 
 
 def road(profile: Profile, release: Release, stage: str = "", paths: Paths | None = None) -> Road:
@@ -103,17 +112,18 @@ def road(profile: Profile, release: Release, stage: str = "", paths: Paths | Non
 
     :class:`NotInRelease` if it is the one stage that was asked for.
     """
+    held = _held(profile, release)
     todo: list[Command] = []
     left_out: list[str] = []
     for name in [stage] if stage else STAGES:
         try:
-            todo += commands(profile, release, name, paths)
+            todo += _made(profile, held, name, paths)
         except NotInRelease as error:
             if stage:
                 raise
             left_out.append(f"{name}: {error.what}" + (f": {error.why}" if error.why else ""))
     left_out += [f"{command.stage}: {sentence}" for command in todo for sentence in command.left_out]
-    return Road(tuple(todo), tuple(dict.fromkeys(left_out)))
+    return Road(tuple(checked(held, todo)), tuple(dict.fromkeys(left_out)))
 
 
 def checked(release: Release, todo: Iterable[Command]) -> list[Command]:
