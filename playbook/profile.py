@@ -14,6 +14,7 @@ from playbook.yaml_files import read_yaml
 PROFILES_DIR = Path(__file__).parent / "profiles"
 Qformat = Literal["fp8", "int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "full_prec"]
 FP8_ARITHMETIC = ("fp8", "w4a8_awq")
+THIS_MACHINE = "this machine"
 FEWEST_REQUESTS = 16  # of one point of a benchmark
 
 
@@ -74,10 +75,10 @@ class Profile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str = Field(description="name of the profile: also its folder in the workspace")
-    lane: Literal["embedded", "tensorrt_llm"] = Field(description="what does the work: this CPU, or TensorRT-LLM")
+    lane: str = Field(description="what does the work: embedded (this CPU), tensorrt_llm, or a module of yours")
     release: str = Field("0.12.0", description="TensorRT-LLM release whose commands and templates are used")
     model: str = Field(description="tiny, llama-3-8b-instruct or llama-3-70b-instruct")
-    instance: str = Field("this machine", description="instance type")
+    instance: str = Field(THIS_MACHINE, description="instance type")
     usd_per_hour: float = Field(0.0, ge=0, description="price of the instance, for cost estimates")
     price_source: str = Field("", description="where the price comes from, and when")
     gpu: str = Field("none", description="GPU type, see playbook/profiles/gpus.yaml")
@@ -111,6 +112,11 @@ class Profile(BaseModel):
         return model_shape(self.model)
 
     @property
+    def on_gpus(self) -> bool:
+        """Whether the profile's machine computes on GPUs."""
+        return self.gpu != "none"
+
+    @property
     def gpu_arch(self) -> str:
         """What an engine of this profile is compiled for."""
         return gpus()[self.gpu].architecture
@@ -137,7 +143,7 @@ class Profile(BaseModel):
                 f"max_seq_len {self.max_seq_len} is above the {shape.max_position_embeddings} positions "
                 f"that {self.model} was trained on"
             )
-        if self.lane == "tensorrt_llm":
+        if self.on_gpus:
             self._refuse_impossible_gpus()
         return self
 

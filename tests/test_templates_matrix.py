@@ -274,7 +274,6 @@ def test_paths_with_separators_are_escaped_or_refused(tmp_path: Path, release_na
 
 
 @pytest.mark.server
-@pytest.mark.timeout(120)
 def test_an_old_and_a_late_release_are_served(tmp_path: Path) -> None:
     engine = build_tiny_engine(tmp_path / "engine")
     for release in ("0.8.0", "1.0.0"):

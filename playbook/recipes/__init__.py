@@ -98,11 +98,11 @@ def _held(profile: Profile, release: Release) -> Release:
 def _made(profile: Profile, held: Release, stage: str, paths: Paths | None) -> list[Command]:
     if stage not in STAGES:
         raise UsageError(f"there is no stage {stage!r}", fix=f"use one of: {', '.join(STAGES)}")
-    if profile.lane != "tensorrt_llm":
+    if not profile.on_gpus:
         raise UsageError(
             f"profile {profile.name} runs no TensorRT-LLM commands",
-            why=f"its lane is {profile.lane}",
-            fix="use p5, p5-8b or a profile of yours with lane: tensorrt_llm",
+            why="its machine has no GPU",
+            fix="use p5, p5-8b or a profile of yours that names a gpu",
         )
     return list(STAGES[stage](profile, held, paths or Paths.default(profile)))
 
