@@ -47,7 +47,6 @@ def _calibration(document: Document, setting: Setting, quantize: Invocation) -> 
     tool = setting.release.tools["quantize.py"]
     edits: tuple[Edit, ...] = (Put("--device", "cpu"),) if tool.accepts("--device", "cpu") else ()
     yield from drafts(
-        FAMILY,
         setting.release.name,
         "quantize-70b-memory",
         quantize.path,
@@ -75,7 +74,6 @@ def _weights(document: Document, setting: Setting, build: Invocation) -> Iterato
         return
     least = 2 ** math.ceil(math.log2(need * world / have))
     yield from drafts(
-        FAMILY,
         setting.release.name,
         "weights-do-not-fit",
         build.path,
@@ -104,7 +102,6 @@ def _two_servers(document: Document, setting: Setting) -> Iterator[Draft]:
         last = fills[1]
         if last is not None:
             yield from drafts(
-                FAMILY,
                 setting.release.name,
                 "two-instances-one-gpu",
                 second.path,
