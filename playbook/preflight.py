@@ -19,7 +19,7 @@ import psutil
 
 from playbook.errors import EnvironmentProblem
 from playbook.processes import users_environment
-from playbook.profile import Profile, gpus
+from playbook.profile import Profile
 from playbook.releases import Release, load_release
 
 Verdict = Literal["ok", "missing", "note"]
@@ -140,11 +140,10 @@ def _triton_server() -> Check:
 
 def _gpu_host(profile: Profile, workspace: Path) -> Iterator[Check]:
     names, driver = _nvidia_smi()
-    gpu = gpus()[profile.gpu]
     yield Check(
         "GPUs",
         f"{len(names)} x {names[0]}" if names else "none",
-        f"{profile.gpu_count} x {profile.gpu} ({gpu.architecture})",
+        f"{profile.gpu_count} x {profile.gpu} ({profile.gpu_arch})",
         _verdict(len(names) >= profile.world_size),
         f"start a {profile.instance}, or choose the profile of the machine that you have",
     )

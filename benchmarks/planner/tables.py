@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 DATA = Path(__file__).parent / "data"
-# bytes/s, FLOP/s, bytes/s of a link in one direction: playbook/plan/data/gpus.yml; l2: bytes of the last-level cache
+# bytes/s, FLOP/s, bytes/s of a link in one direction: playbook/facts/gpus.yml; l2: bytes of the last-level cache
 GPUS: dict[str, dict[str, float]] = {
     "h200": {"bandwidth": 4.8e12, "bf16": 989e12, "fp8": 1978e12, "link": 450e9, "l2": 60e6},
     "h100-sxm": {"bandwidth": 3.35e12, "bf16": 989e12, "fp8": 1978e12, "link": 450e9, "l2": 50e6},

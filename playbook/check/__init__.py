@@ -31,8 +31,8 @@ def check_commands(
 ) -> "list[Finding]":
     """The findings in a text, a file or a folder, by file and place.
 
-    ``release``: TensorRT-LLM's; the containers follow from it. ``gpu``: h100, h200, l4, l40s, a100 or a name of
-    profiles/gpus.yaml. What is not given is unknown, and the rules that need it are silent.
+    ``release``: TensorRT-LLM's; the containers follow from it. ``gpu``: h100, h200, l4, l40s, a100 or another name
+    of facts/gpus.yml. What is not given is unknown, and the rules that need it are silent.
     """
     from playbook.check.document import Setting, read_document
     from playbook.check.fixing import findings
