@@ -39,11 +39,6 @@ class Gpu(BaseModel):
         return self.visible_bytes / GIB
 
     @property
-    def visible_gb(self) -> float:
-        """``visible_bytes`` in GB (1e9 bytes)."""
-        return self.visible_bytes / 1e9
-
-    @property
     def fp8(self) -> bool:
         """Whether it computes in FP8."""
         return "fp8" in self.dense_flops

@@ -24,8 +24,6 @@ WEIGHTS: dict[str, str] = {
     **dict.fromkeys(("int4_awq", "int4_wo", "int4_gptq", "w4a8_awq", "nvfp4"), "int4"),
 }
 """Formats whose name is not that of the elements that they store."""
-
-
 FORMATS = {*BYTES_PER_ELEMENT, *WEIGHTS}
 
 

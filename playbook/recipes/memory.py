@@ -1,14 +1,10 @@
 """What fits into the GPUs of a profile's machine, in GB (1e9 bytes)."""
 
+from playbook.errors import UsageError
 from playbook.facts import fit
 from playbook.facts.fit import CALIBRATION_SOURCE, Fit
 from playbook.facts.gpus import Gpu
 from playbook.profile import Profile
-
-
-def machine_gb(profile: Profile) -> float:
-    """Memory of all GPUs together."""
-    return _gpu(profile).visible_gb * profile.gpu_count
 
 
 def reference_fit(profile: Profile) -> Fit:
@@ -36,7 +32,7 @@ def too_small(profile: Profile) -> str:
 
 
 def _gpu(profile: Profile) -> Gpu:
-    """Of a profile with GPUs, as all that run TensorRT-LLM are."""
+    """Every profile of the lane tensorrt_llm has one; :class:`UsageError` for another."""
     if profile.hardware is None:
-        raise ValueError(f"profile {profile.name} has no GPU")
+        raise UsageError(f"profile {profile.name} has no GPU", fix="use a profile with lane: tensorrt_llm")
     return profile.hardware
