@@ -93,7 +93,7 @@ class Artifact:
         return f"{self.path.name}: {state} · {len(self.manifest.files)} files · {size}"
 
 
-def make(folder: Path, origin: Origin, write: Callable[[Path], None]) -> Artifact:
+def make(folder: Path, origin: Origin, write: Callable[[Path], object]) -> Artifact:
     """Return the artifact in ``folder``; if there is none, let ``write`` fill an empty folder and move it there.
 
     Raises :class:`StaleArtifact` or :class:`ForeignArtifact` when the folder holds something else, and

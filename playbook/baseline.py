@@ -5,10 +5,10 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from playbook.artifact import Artifact, make
+from playbook.lanes.base import lane_of
 from playbook.stages import Workspace
 
 
@@ -50,17 +50,9 @@ def reference(
         spec={"asked": hashlib.sha256(json.dumps(asked).encode()).hexdigest(), "max_new_tokens": max_new_tokens},
         inputs={"model": model},
     )
-
-    def write(out: Path) -> None:
-        if profile.lane == "embedded":
-            from playbook.measure.reference_run import run
-
-            (out / "result.json").write_text(json.dumps(run(job | {"device_map": None})), encoding="utf-8")
-        else:
-            from playbook.lanes.tensorrt_llm.reference import reference as in_container
-
-            in_container(profile, job, out, root=workspace.root)
-
-    made = make(workspace.folder("reference"), origin, write)
+    lane = lane_of(profile.lane)
+    made = make(
+        workspace.folder("reference"), origin, lambda out: lane.reference(profile, job, out, root=workspace.root)
+    )
     found = json.loads((made.path / "result.json").read_text(encoding="utf-8"))
     return Reference(found["answers"], found["mean_nll"], found["tokens"], found["device"], made)

@@ -12,8 +12,9 @@ from typing import Any
 
 from playbook.artifact import Artifact
 from playbook.errors import CheckFailed, UsageError
-from playbook.preflight import usable_cores
-from playbook.profile import Profile, load_profile
+from playbook.lanes.base import lane_of
+from playbook.lanes.machine import usable_cores
+from playbook.profile import THIS_MACHINE, Profile, load_profile
 from playbook.recorded import recorded_time
 from playbook.releases import load_release
 from playbook.stages import Workspace, require, tokenizer_path
@@ -21,7 +22,7 @@ from playbook.yaml_files import read_yaml
 
 ABILITIES_FILE = Path(__file__).parent / "data" / "abilities.yml"
 RESULT_MIME = "application/vnd.playbook.result+json"
-P5_PROFILE = "p5"  # whose commands a panel shows when the chapter itself runs on the embedded lane
+P5_PROFILE = "p5"  # whose commands a panel shows when the chapter itself runs none
 
 
 class Lab:
@@ -38,17 +39,12 @@ class Lab:
     def profile(self) -> Profile:
         return self.workspace.profile
 
-    @property
-    def embedded(self) -> bool:
-        """True when this machine's CPU does the work, not TensorRT-LLM."""
-        return self.profile.lane == "embedded"
-
     def can(self, ability: str) -> bool:
         """Whether this run's lane can do ``ability``, one of ``data/abilities.yml``; :class:`UsageError` lists them."""
         known = _abilities()
         if ability not in known:
             raise UsageError(f"no ability is called {ability!r}", fix=f"ask for one of {', '.join(sorted(known))}")
-        return self.profile.lane in known[ability]["lanes"]
+        return ability in lane_of(self.profile.lane).CAN
 
     def card(self) -> None:
         """Print where this chapter runs and how long it took when it was recorded, in seven lines."""
@@ -98,13 +94,14 @@ class Lab:
         display({RESULT_MIME: result, "text/plain": text}, raw=True)  # type: ignore[no-untyped-call]
 
     def panel(self, *stages: str) -> None:
-        """Show these stages' commands: this profile's, those that ran here apart, or ``p5``'s on the embedded lane."""
+        """Show these stages' commands: this profile's, those that ran here apart, or ``p5``'s where none are run."""
         from IPython.display import Markdown, display
 
         from playbook.panel import panel_markdown
 
-        profile = load_profile(P5_PROFILE, self.profile.release) if self.embedded else self.profile
-        workspace = None if self.embedded else self.workspace.root
+        own = self.can("print_commands")
+        profile = self.profile if own else load_profile(P5_PROFILE, self.profile.release)
+        workspace = self.workspace.root if own else None
         display(Markdown(panel_markdown(profile, stages, workspace=workspace)))  # type: ignore[no-untyped-call]
 
     def on_close(self, what: str, close: Callable[[], object]) -> None:
@@ -122,7 +119,7 @@ class Lab:
 
     def _billing(self) -> str:
         profile = self.profile
-        if self.embedded:
+        if profile.instance == THIS_MACHINE:
             return "nothing"
         price = f" at {profile.usd_per_hour:g} USD/h" if profile.usd_per_hour else ""
         return f"this instance, {profile.instance}{price}, until you stop it"
@@ -145,25 +142,18 @@ def start(chapter: str, *, profile: str, workspace: str = "", release: str = "")
     """
     chosen = load_profile(profile, release)
     load_release(chosen.release)  # an unknown release is refused here, not in the middle of a chapter
-    _settle_libraries(chosen.lane)
+    _quiet_libraries()
+    lane_of(chosen.lane).settle()
     root = workspace or os.environ.get("PLAYBOOK_WORKSPACE", "") or default_workspace()
     return Lab(chapter, Workspace(Path(root).expanduser().resolve(), chosen))
 
 
-def _settle_libraries(lane: str) -> None:
-    """Progress bars clutter stored outputs; and a tiny model on two busy threads waits more than it computes."""
+def _quiet_libraries() -> None:
+    """Progress bars clutter stored outputs."""
     if "transformers" in sys.modules:
         from transformers.utils import logging
 
         logging.disable_progress_bar()
-    if lane != "embedded":
-        return
-    if "torch" in sys.modules:
-        import torch
-
-        torch.set_num_threads(1)
-    else:
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @cache

@@ -132,9 +132,9 @@ def record_command(
 
     Without a workspace the chapters before those named run too, in a fresh one.
     """
+    from playbook.lanes.machine import usable_cores
     from playbook.notebook_checks import static_problems
     from playbook.notebooks import chapters, project_root, read
-    from playbook.preflight import usable_cores
     from playbook.progress import make_progress
     from playbook.record import record, record_times
     from playbook.recorded import RECORDED_FILE, recorded_time

@@ -9,6 +9,7 @@ from playbook.billing import LOCAL_REGION, Account, look_at
 from playbook.clients.aws import AwsSession, loopback_session, real_session
 from playbook.errors import Skipped, UsageError
 from playbook.facts.prices import price
+from playbook.lanes.base import LocalCloud, lane_of
 
 if TYPE_CHECKING:
     from playbook.stages import Workspace
@@ -44,10 +45,8 @@ def places(
 
     ``region``: empty means the configured one, without one us-east-1.
     """
-    if _is_local(workspace):
-        from playbook.lanes.embedded.aws.server import LocalCloud
-
-        return Places(LocalCloud.region, BUCKET, LocalCloud.role_arn, LocalCloud.scheduler_role_arn)
+    if local := _local_cloud(workspace):
+        return Places(local.region, BUCKET, local.role_arn, local.scheduler_role_arn)
     given = {"role_arn": role_arn, "bucket": bucket, "scheduler_role_arn": scheduler_role_arn}
     example = f"arn:aws:iam::{EXAMPLE_ACCOUNT}:role"
     return Places(
@@ -59,8 +58,8 @@ def places(
     )
 
 
-def _is_local(workspace: "Workspace") -> bool:
-    return workspace.profile.lane == "embedded"
+def _local_cloud(workspace: "Workspace") -> LocalCloud | None:
+    return lane_of(workspace.profile.lane).local_cloud(workspace.folder(CLOUD_FOLDER))
 
 
 def configured_region() -> str:
@@ -116,8 +115,8 @@ def open_cloud(
     of ``where`` must exist there.
     """
     where = where or places(workspace)
-    if _is_local(workspace):
-        return _local_cloud(workspace, where)
+    if local := _local_cloud(workspace):
+        return _opened(local, where)
     each, note = _instance_price(instance_type, usd_per_hour)
     total = each * instance_count
     bill = f"{instance_count} x {instance_type} = {total:.2f} USD per hour ({note})"
@@ -143,10 +142,7 @@ def _instance_price(instance_type: str, usd_per_hour: float) -> tuple[float, str
     return known.usd_per_hour, f"{known.region}, {known.date}, {known.note}"
 
 
-def _local_cloud(workspace: "Workspace", where: Places) -> Cloud:
-    from playbook.lanes.embedded.aws.server import LocalCloud
-
-    local = LocalCloud(workspace.folder(CLOUD_FOLDER))
+def _opened(local: LocalCloud, where: Places) -> Cloud:
     local.start()
     try:
         session = loopback_session(local.endpoint_url, local.region)

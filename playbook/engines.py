@@ -2,9 +2,9 @@
 and the kernels of its steps.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from playbook.lanes.base import lane_of
 from playbook.lanes.embedded.build import describe_compiled
 from playbook.lanes.embedded.logits import EngineLogits
 from playbook.lanes.embedded.operation_groups import group_operations
@@ -28,8 +28,6 @@ __all__ = [
 
 def step_tables(workspace: "Workspace") -> "StepTables":
     """Where the time of the workspace's engines goes, kernel by kernel, measured now as the profile's lane can."""
-    lane = import_module(f"playbook.lanes.{workspace.profile.lane}.profiling")
-    tables: StepTables = lane.step_tables(
+    return lane_of(workspace.profile.lane).step_tables(
         lambda name: require(workspace, name).path, profile=workspace.profile, root=workspace.root
     )
-    return tables

@@ -34,14 +34,14 @@ def interactive_environment() -> dict[str, str]:
     }
 
 
-def kernel_environment(*, lane: str, workspace: Path, scratch: Path) -> dict[str, str]:
+def kernel_environment(*, workspace: Path, scratch: Path) -> dict[str, str]:
     """Additions to the environment for headless kernels. `scratch` holds their configuration and runtime files."""
     sagemaker = scratch / "sagemaker.yml"
     sagemaker.write_text(SAGEMAKER_CONFIG, encoding="utf-8")
     kernel_config = scratch / "ipython" / "profile_default" / "ipython_kernel_config.py"
     kernel_config.parent.mkdir(parents=True)
     kernel_config.write_text(KERNEL_CONFIG, encoding="utf-8")
-    env = interactive_environment() | {
+    return interactive_environment() | {
         "PLAYBOOK_HEADLESS": "1",
         "PLAYBOOK_WORKSPACE": str(workspace),
         # No start-up file of the user's may change what a chapter computes.
@@ -50,10 +50,6 @@ def kernel_environment(*, lane: str, workspace: Path, scratch: Path) -> dict[str
         "IPYTHONDIR": str(scratch / "ipython"),
         "SAGEMAKER_USER_CONFIG_OVERRIDE": str(sagemaker),
     }
-    if lane == "embedded":
-        # One thread: a tiny model on two busy ones spends its time waiting for them to meet.
-        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    return env
 
 
 def _entries(name: str) -> list[str]:

@@ -17,6 +17,7 @@ PROFILES_DIR = Path(__file__).parent / "profiles"
 Qformat = Literal["fp8", "int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "full_prec"]
 FP8_ARITHMETIC = ("fp8", "w4a8_awq")
 NO_GPU = "none"
+THIS_MACHINE = "this machine"
 FEWEST_REQUESTS = 16  # of one point of a benchmark
 
 
@@ -59,10 +60,10 @@ class Profile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, populate_by_name=True)
 
     name: str = Field(description="name of the profile: also its folder in the workspace")
-    lane: Literal["embedded", "tensorrt_llm"] = Field(description="what does the work: this CPU, or TensorRT-LLM")
+    lane: str = Field(description="what does the work: embedded (this CPU), tensorrt_llm, or a module of yours")
     release: str = Field("0.12.0", description="TensorRT-LLM release whose commands and templates are used")
     model: str = Field(description="tiny, llama-3-8b-instruct or llama-3-70b-instruct")
-    instance: str = Field("this machine", description="instance type")
+    instance: str = Field(THIS_MACHINE, description="instance type")
     own_usd_per_hour: float = Field(
         0.0, ge=0, alias="usd_per_hour", description="what you pay for the instance; 0: the dated price that ships"
     )
@@ -102,6 +103,11 @@ class Profile(BaseModel):
         return find_gpu(self.gpu)
 
     @property
+    def on_gpus(self) -> bool:
+        """Whether the profile's machine computes on GPUs."""
+        return self.gpu != NO_GPU
+
+    @property
     def gpu_arch(self) -> str:
         """What an engine of this profile is compiled for."""
         return self.hardware.architecture if self.hardware else "cpu"
@@ -114,7 +120,7 @@ class Profile(BaseModel):
     @model_validator(mode="after")
     def refuse_the_impossible(self) -> "Profile":
         shape = self.shape
-        if self.gpu != NO_GPU and self.hardware is None:
+        if self.on_gpus and self.hardware is None:
             raise ValueError(f"gpu {self.gpu!r} is unknown; known: {', '.join((NO_GPU, *gpus()))}")
         if shape.num_attention_heads % self.tp:
             raise ValueError(
@@ -133,19 +139,16 @@ class Profile(BaseModel):
                 f"max_seq_len {self.max_seq_len} is above the {shape.max_position_embeddings} positions "
                 f"that {self.model} was trained on"
             )
-        if self.lane == "tensorrt_llm":
-            self._refuse_impossible_gpus()
+        if self.hardware:
+            self._refuse_impossible_gpus(self.hardware)
         return self
 
-    def _refuse_impossible_gpus(self) -> None:
+    def _refuse_impossible_gpus(self, gpu: Gpu) -> None:
         if self.world_size > self.gpu_count:
             raise ValueError(
                 f"tp {self.tp} x pp {self.pp} needs {self.world_size} GPUs and the machine has {self.gpu_count}; "
                 "lower tp or pp, or take a larger instance"
             )
-        gpu = self.hardware
-        if gpu is None:
-            raise ValueError(f"gpu {NO_GPU} has {self.gpu_count} GPUs; name their type")
         if not gpu.fp8 and (self.qformat in FP8_ARITHMETIC or self.kv_cache_dtype == "fp8"):
             raise ValueError(
                 f"{self.gpu} ({gpu.architecture}) has no FP8 units; use qformat int8_sq, or an H100, H200 or L4"

@@ -17,6 +17,7 @@ from playbook.errors import EnvironmentProblem
 from playbook.execute import Job
 from playbook.failures import DEAD_KERNEL_FIX, TIMEOUT_FIX, Failure
 from playbook.kernel_env import kernel_environment
+from playbook.lanes.base import lane_of
 from playbook.notebooks import Chapter, read
 from playbook.processes import GuardedProcess, start_guarded
 from playbook.progress import RunProgress
@@ -36,9 +37,6 @@ class Limits:
 
     cell_s: int
     chapter_s: int
-
-
-LIMITS = {"embedded": Limits(cell_s=600, chapter_s=1800), "tensorrt_llm": Limits(cell_s=4 * 3600, chapter_s=8 * 3600)}
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,8 @@ def run(spec: RunSpec, results: Sequence[ChapterResult], progress: RunProgress) 
     refuse_full_disk(spec.folder, spec.workspace)
     write_results(spec.folder, results)
     with progress, scratch_folder(spec.folder) as scratch:
-        env = kernel_environment(lane=spec.lane, workspace=spec.workspace, scratch=scratch)
+        lane = lane_of(spec.lane)
+        env = {**kernel_environment(workspace=spec.workspace, scratch=scratch), **lane.KERNEL_ENVIRONMENT}
         for chapter, result in zip(spec.chapters, results, strict=True):
             try:
                 run_chapter(chapter, result, spec, env, scratch, progress)

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from playbook.errors import UsageError
+from playbook.lanes.base import lane_of
 from playbook.notebooks import Chapter, chapter, chapters, parse_assignments, project_root, values_per_chapter
 from playbook.profile import Profile, load_profile
 from playbook.releases import load_release
-from playbook.runner import LIMITS, Limits, RunSpec
+from playbook.runner import Limits, RunSpec
 
 
 def choose(names: Sequence[str], start: str = "") -> list[Chapter]:
@@ -77,14 +78,14 @@ def make_spec(
         chapter_values.pop("workspace", None)
     profile = load_profile(given.get("profile", "local"), given.get("release", ""))
     load_release(profile.release)
-    limits = LIMITS[profile.lane]
+    lane = lane_of(profile.lane)
     spec = RunSpec(
         chapters=chosen,
         parameters=values,
         lane=profile.lane,
         workspace=workspace_folder(given.get("workspace", "")),
         folder=folder.absolute(),
-        limits=Limits(cell_timeout_s or limits.cell_s, chapter_timeout_s or limits.chapter_s),
+        limits=Limits(cell_timeout_s or lane.CELL_LIMIT_S, chapter_timeout_s or lane.CHAPTER_LIMIT_S),
         keep_going=keep_going,
     )
     return spec, profile

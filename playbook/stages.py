@@ -1,4 +1,4 @@
-"""The stages: each picks the profile's lane, does its job there, and returns an artifact.
+"""The stages: each lets the profile's lane do the job, and returns the artifact.
 
 ``prepare -> quantize -> build -> generate -> serve``. Every stage returns at once when its artifact is up to date.
 """
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from playbook.artifact import Artifact, Origin, input_digests, make
 from playbook.artifact import require as require_artifact
 from playbook.errors import UsageError
+from playbook.lanes.base import GREEDY, ability, lane_of
 from playbook.profile import Profile, changed
 
 if TYPE_CHECKING:
-    from playbook.lanes.embedded.triton.server import TritonServer
-    from playbook.lanes.tensorrt_llm import TritonRanks
     from playbook.lanes.tensorrt_llm.scores import Scores
     from playbook.measure.steps import StepRecord
+    from playbook.serving import LoopbackServer
 
 MADE_IN = {
     "model": "chapter 01 (playbook run 01)",
@@ -27,9 +27,6 @@ MADE_IN = {
     "engine": "chapter 03 (playbook run 03)",
     "repository": "chapter 05 (playbook run 05)",
 }
-
-GREEDY: Mapping[str, float] = {}
-OUTLIER_CHANNELS = (3, 64, 128, 200)
 
 
 @dataclass(frozen=True)
@@ -83,15 +80,9 @@ def tokenizer_path(workspace: Workspace) -> Path:
 
 def prepare(workspace: Workspace) -> Artifact:
     """Get the model: the tiny one from the package, or Llama-3 from Hugging Face with the token in ``$HF_TOKEN``."""
-    profile = workspace.profile
+    profile, lane = workspace.profile, lane_of(workspace.profile.lane)
     origin = workspace.origin("model", _lane_name(profile, "prepare"), spec={"model": profile.model}, inputs={})
-    if profile.lane == "embedded":
-        from playbook.lanes.embedded.model import copy_tiny_model
-
-        return make(workspace.folder("model"), origin, copy_tiny_model)
-    from playbook.lanes import tensorrt_llm
-
-    return make(workspace.folder("model"), origin, lambda out: tensorrt_llm.prepare(profile, out, root=workspace.root))
+    return make(workspace.folder("model"), origin, lambda out: lane.prepare(profile, out, root=workspace.root))
 
 
 def quantize(
@@ -105,13 +96,14 @@ def quantize(
 ) -> Artifact:
     """Write a quantized checkpoint; empty settings are the profile's. ``qformat="full_prec"`` keeps BF16.
 
-    ``layout`` "hf": a unified Hugging Face checkpoint, on the embedded lane only.
+    ``layout`` "hf": a unified Hugging Face checkpoint, where the lane can (``lab.can("unified")``).
     """
     profile = changed(workspace.profile, qformat=qformat, kv_cache_dtype=kv_cache_dtype, tp=tp)
-    if layout == "hf" and profile.lane != "embedded":
+    lane = lane_of(profile.lane)
+    if layout == "hf" and "unified" not in lane.CAN:
         raise UsageError(
             f"the {profile.lane} lane writes no unified Hugging Face checkpoint",
-            why="quantize.py of TensorRT-LLM writes its own layout",
+            why="its tool writes TensorRT-LLM's own layout",
             fix="use layout='tensorrt_llm', or NVIDIA Model-Optimizer's hf_ptq.py by hand",
         )
     model = require(workspace, "model")
@@ -126,18 +118,11 @@ def quantize(
         inputs={"model": model},
         world_size=profile.world_size,
     )
-
-    def write(out: Path) -> None:
-        if profile.lane == "embedded":
-            from playbook.lanes.embedded.quantize import QuantizeOptions, quantize_checkpoint
-
-            quantize_checkpoint(model.path, out, QuantizeOptions.from_profile(profile), layout=layout)
-        else:
-            from playbook.lanes import tensorrt_llm
-
-            tensorrt_llm.quantize(profile, model.path, out, root=workspace.root)
-
-    return make(workspace.folder(name), origin, write)
+    return make(
+        workspace.folder(name),
+        origin,
+        lambda out: lane.quantize(profile, model.path, out, layout=layout, root=workspace.root),
+    )
 
 
 def preview_quantized(
@@ -151,20 +136,22 @@ def preview_quantized(
     """The model as torch computes it after quantization, to measure what a format costs before anything is exported.
 
     ``outlier_factor``, a power of two, first gives four channels of every RMSNorm outliers of that size and divides
-    the weights behind them: the unquantized function stays the same. Embedded lane only.
+    the weights behind them: the unquantized function stays the same. Where ``lab.can("preview")``.
     """
-    from playbook.lanes.embedded.numerics import add_outliers
-    from playbook.lanes.embedded.quantize import QuantizeOptions, apply_quantization, calibration_texts, load_model
-
-    options = QuantizeOptions(qformat=qformat, kv_cache_dtype=kv_cache_dtype, calib_samples=calib_samples)
-    torch_model = load_model(model.path)
-    add_outliers(torch_model, outlier_factor, OUTLIER_CHANNELS)
-    return apply_quantization(torch_model, options, calibration_texts(model.path, options))
+    made_on = model.manifest.origin.made_by.rpartition(".")[0]
+    return ability(made_on, "preview")(
+        model.path,
+        qformat=qformat,
+        kv_cache_dtype=kv_cache_dtype,
+        calib_samples=calib_samples,
+        outlier_factor=outlier_factor,
+    )
 
 
 def build(workspace: Workspace, checkpoint: Artifact, *, name: str = "engine", **limits: int) -> Artifact:
     """Compile ``checkpoint`` into an engine; ``limits`` override the profile's (``max_batch_size=4`` and so on)."""
     profile = changed(workspace.profile, **limits)
+    lane = lane_of(profile.lane)
     keys = ("max_batch_size", "max_num_tokens", "max_input_len", "max_seq_len")
     spec = {key: getattr(profile, key) for key in keys} | {"kv_cache_dtype": checkpoint.spec["kv_cache_dtype"]}
     origin = workspace.origin(
@@ -172,20 +159,11 @@ def build(workspace: Workspace, checkpoint: Artifact, *, name: str = "engine", *
         _lane_name(profile, "build"),
         spec=spec,
         inputs={"checkpoint": checkpoint},
-        world_size=checkpoint.manifest.origin.world_size if profile.lane == "tensorrt_llm" else 1,
+        world_size=lane.engine_ranks(checkpoint.manifest.origin.world_size),
     )
-
-    def write(out: Path) -> None:
-        if profile.lane == "embedded":
-            from playbook.lanes.embedded.build import BuildOptions, build_engine
-
-            build_engine(checkpoint.path, out, BuildOptions.from_profile(profile))
-        else:
-            from playbook.lanes import tensorrt_llm
-
-            tensorrt_llm.build(profile, checkpoint.path, out, root=workspace.root)
-
-    return make(workspace.folder(name), origin, write)
+    return make(
+        workspace.folder(name), origin, lambda out: lane.build(profile, checkpoint.path, out, root=workspace.root)
+    )
 
 
 def generate(
@@ -201,26 +179,16 @@ def generate(
     ``sampling`` may hold ``temperature``, ``top_k``, ``top_p`` and ``seed``; without it decoding is greedy. A prompt
     that is longer than the engine takes is refused with an :class:`EngineError`.
     """
-    if workspace.profile.lane == "embedded":
-        from playbook.lanes.embedded.generate import generate_text
-
-        return generate_text(engine.path, prompts, max_new_tokens, sampling)
-    from playbook.lanes import tensorrt_llm
-
-    return tensorrt_llm.generate(
-        workspace.profile, engine.path, prompts, max_new_tokens, root=workspace.root, sampling=sampling
+    profile = workspace.profile
+    return lane_of(profile.lane).generate(
+        profile, engine.path, prompts, max_new_tokens, root=workspace.root, sampling=sampling
     )
 
 
 def stream(workspace: Workspace, engine: Artifact, prompt: str, *, max_new_tokens: int) -> list[str]:
     """Answer one prompt greedily, and return the pieces of text in the order in which they came."""
-    if workspace.profile.lane == "embedded":
-        from playbook.lanes.embedded.generate import stream_text
-
-        return stream_text(engine.path, prompt, max_new_tokens)
-    from playbook.lanes import tensorrt_llm
-
-    return tensorrt_llm.stream(workspace.profile, engine.path, prompt, max_new_tokens, root=workspace.root)
+    profile = workspace.profile
+    return lane_of(profile.lane).stream(profile, engine.path, prompt, max_new_tokens, root=workspace.root)
 
 
 def compare_batching(
@@ -230,32 +198,28 @@ def compare_batching(
 
     One request of ``prompt`` per entry of ``lengths``, each answered with exactly that many tokens.
     """
-    if workspace.profile.lane == "embedded":
-        from playbook.lanes.embedded.generate import step_records
 
-        narrow = build(workspace, require(workspace, "checkpoint"), name=f"engine-batch{slots}", max_batch_size=slots)
-        return {policy: step_records(narrow.path, prompt, lengths, policy) for policy in ("static", "inflight")}
-    from playbook.lanes import tensorrt_llm
+    def narrow() -> Path:
+        checkpoint = require(workspace, "checkpoint")
+        return build(workspace, checkpoint, name=f"engine-batch{slots}", max_batch_size=slots).path
 
-    return tensorrt_llm.step_records(workspace.profile, engine.path, prompt, lengths, slots, root=workspace.root)
+    profile = workspace.profile
+    return lane_of(profile.lane).step_records(
+        profile, engine.path, prompt, lengths, slots, root=workspace.root, narrow=narrow
+    )
 
 
 def summarize(workspace: Workspace, engine: Artifact) -> Scores:
     """Score the engine's summaries of news articles with ROUGE, by the release's own summarize.py."""
-    if workspace.profile.lane == "embedded":
-        raise UsageError(
-            "the embedded lane has no summarize.py",
-            why="its model is too small to summarize; its logits can be compared instead",
-            fix="use playbook.quality on playbook.engines.EngineLogits",
-        )
-    from playbook.lanes import tensorrt_llm
-
-    return tensorrt_llm.summarize(workspace.profile, engine.path, root=workspace.root)
+    fix = "its logits can be compared instead: playbook.quality on playbook.engines.EngineLogits"
+    profile = workspace.profile
+    scores: Scores = ability(profile.lane, "summarize", fix=fix)(profile, engine.path, root=workspace.root)
+    return scores
 
 
 def write_repository(workspace: Workspace, engine: Artifact, *, name: str = "repository", **options: Any) -> Artifact:
     """Fill the release's Triton templates for ``engine`` and check them; ``options`` as in ``ServingOptions``."""
-    profile = workspace.profile
+    profile, lane = workspace.profile, lane_of(workspace.profile.lane)
     # the filled files name the engine's folder: a workspace that was moved needs another repository
     written = {
         "engine_dir": str(engine.path),
@@ -268,39 +232,17 @@ def write_repository(workspace: Workspace, engine: Artifact, *, name: str = "rep
         spec={**written, **options},
         inputs={"engine": engine},
     )
-
-    def write(out: Path) -> None:
-        if profile.lane == "embedded":
-            from playbook.lanes.embedded.triton.repository import ServingOptions
-            from playbook.lanes.embedded.triton.repository import write_repository as write_models
-
-            serving = ServingOptions(
-                engine_dir=engine.path,
-                tokenizer_dir=engine.path / "tokenizer",
-                max_batch_size=profile.max_batch_size,
-                decoupled=profile.decoupled,
-                **options,
-            )
-            write_models(out, profile.release, serving.values())
-        else:
-            from playbook.lanes import tensorrt_llm
-
-            tensorrt_llm.fill(profile, engine.path, out, root=workspace.root, variables=options)
-
-    return make(workspace.folder(name), origin, write)
+    return make(
+        workspace.folder(name),
+        origin,
+        lambda out: lane.write_repository(profile, engine.path, out, root=workspace.root, variables=options),
+    )
 
 
-def serve(workspace: Workspace, repository: Artifact) -> TritonServer | TritonRanks:
+def serve(workspace: Workspace, repository: Artifact) -> LoopbackServer:
     """Start the Triton Inference Server on a filled model repository and wait until it is ready."""
-    if workspace.profile.lane == "embedded":
-        from playbook.lanes.embedded.triton.server import TritonServer
-
-        server = TritonServer(repository.path)
-        server.start()
-        return server
-    from playbook.lanes import tensorrt_llm
-
-    return tensorrt_llm.serve(workspace.profile, repository.path, root=workspace.root)
+    profile = workspace.profile
+    return lane_of(profile.lane).serve(profile, repository.path, root=workspace.root)
 
 
 def _lane_name(profile: Profile, stage: str) -> str:

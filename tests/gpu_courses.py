@@ -106,7 +106,7 @@ class Road:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
-    def run(self, *names: str, out: Path, options: Sequence[str] = (), limit_s: float = 500) -> tuple[int, str]:
+    def run(self, *names: str, out: Path, options: Sequence[str] = (), limit_s: float = 1100) -> tuple[int, str]:
         with self.start(*names, out=out, options=options) as process:
             try:
                 output, _ = process.communicate(timeout=limit_s)

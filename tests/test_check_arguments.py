@@ -2,7 +2,6 @@
 
 import pytest
 
-from playbook.check import elsewhere
 from playbook.check.document import Setting, read_document
 from playbook.check.finding import Finding
 from playbook.check.fixing import findings
@@ -210,20 +209,13 @@ def test_each_rule_occurs() -> None:
     assert {case[0] for case in CASES} == {*wanted.split(), *others.split()}
 
 
-def test_the_release_files_as_text_and_as_data_say_the_same() -> None:
+def test_a_tool_knows_every_way_to_write_its_arguments() -> None:
     for release in all_releases():
-        assert set(elsewhere.tools(release.name)) == set(release.tools)
-        for name, tool in release.tools.items():
-            flags = {one for flag, argument in tool.arguments.items() for one in (flag, *argument.aliases)}
-            no = {
-                f"--no-{f[2:]}" for f, argument in tool.arguments.items() if argument.action == "BooleanOptionalAction"
-            }
-            assert elsewhere.names(release.name, name) == flags | no
-            paths = elsewhere.paths(release.name, name)
-            assert (paths.get("container_path", ""), paths.get("repo_path", "")) == (
-                tool.container_path,
-                tool.repo_path,
-            )
+        for tool in release.tools.values():
+            assert {*tool.arguments} <= tool.names
+            assert all(tool.has(name) for name in tool.names)
+    served = load_release("1.3.0rc22").tool("trtllm-serve").names
+    assert {"--telemetry", "--no-telemetry", "--tp_size", "--tensor_parallel_size"} <= served
 
 
 def own_value(tool: str, flag: str, order: tuple[str, ...]) -> str:

@@ -27,7 +27,7 @@ from playbook.clients import (
 from playbook.clients.faults import CuttingProxy, frozen, kill
 from playbook.lanes.embedded.triton.server import TritonServer
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.server]
 
 NEVER_ENDS = SamplingOptions(end_id=-1)
 LONG = 300

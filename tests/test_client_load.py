@@ -12,7 +12,7 @@ from serving import PROMPTS, build_tiny_engine, serving
 from playbook.clients import Client, RetryPolicy, SamplingOptions, TextRequest, Timeouts, TritonGrpc, TritonHttp
 from playbook.clients.faults import kill
 
-pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 REQUESTS = 1000
 THREADS = 16

@@ -150,7 +150,7 @@ def test_a_stage_that_the_release_does_not_have_is_refused_when_asked_for() -> N
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--profile", "local"], "lane is embedded"),
+        (["--profile", "local"], "has no GPU"),
         (["--release", "0.7.1"], "0.8.0"),
         (["--stage", "bild"], "no stage 'bild'"),
         (["--qformat", "fp7"], "qformat"),

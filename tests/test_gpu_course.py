@@ -26,7 +26,9 @@ from playbook.panel import ALREADY, NOT_HERE, YOURS
 from playbook.profile import load_profile
 from playbook.releases import build_parser, load_release
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+LIMIT_S = 3600
+"""Of one course of eleven chapters: six minutes on a quiet machine."""
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(LIMIT_S + 60)]
 ROAD = ("quantize.py", "trtllm-build", "run.py", "fill_template.py", "launch_triton_server.py")
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 MOST_SILENT = 8
@@ -49,7 +51,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
 def course(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, shared: Shared) -> Course:
     """One course after the other: ranks are waited for by name, and imitated containers see each other's."""
     profile, release = request.param
-    done = run_course(tmp_path_factory.mktemp("course"), profile, release, shared, limit_s=3600)
+    done = run_course(tmp_path_factory.mktemp("course"), profile, release, shared, limit_s=LIMIT_S)
     print(markdown(f"{profile}, {release}", rows_of(done.results(), done.out)))
     return done
 
@@ -299,7 +301,7 @@ def test_an_interrupted_chapter_ends_the_tool_and_its_container(
         time.sleep(0.1)
     (call,) = road.machine.calls("trtllm-build")
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=180)
     assert process.returncode == 130, output
     assert not Path("/proc", str(call["pid"])).exists()
     (name,) = option(road.machine.calls("docker")[1]["argv"], "--name")

@@ -14,9 +14,10 @@ from sparse_models import write_model
 from stand_ins import Machine
 
 from playbook.errors import EngineError, PlaybookError, UsageError
-from playbook.lanes import tensorrt_llm
 from playbook.lanes.embedded.build import build_engine
 from playbook.lanes.embedded.generate import stream_text
+from playbook.lanes.tensorrt_llm import inference
+from playbook.lanes.tensorrt_llm import lane as tensorrt_llm
 from playbook.lanes.tensorrt_llm.anatomy import BuildLog, describe_built, read_build_log
 from playbook.lanes.tensorrt_llm.scores import printed_scores
 from playbook.lanes.tensorrt_llm.steps import records
@@ -204,9 +205,9 @@ def test_a_stream_that_does_not_continue_is_an_error(tmp_path: Path) -> None:
     from types import SimpleNamespace as Thing
 
     execution = Thing(log_path=tmp_path / "x.log")
-    assert tensorrt_llm.inference.pieces(["a", "ab\ufffd", "abé"], execution) == ["a", "b", "é"]
+    assert inference.pieces(["a", "ab\ufffd", "abé"], execution) == ["a", "b", "é"]
     with pytest.raises(PlaybookError, match="does not continue"):
-        tensorrt_llm.inference.pieces(["ab", "ba"], execution)
+        inference.pieces(["ab", "ba"], execution)
 
 
 def test_steps_without_work_and_slots_of_a_finished_group_are_told_apart() -> None:

@@ -20,10 +20,11 @@ from stand_ins import Machine
 from playbook import stages
 from playbook.errors import CommandFailed, EnvironmentProblem, NotInRelease, PlaybookError, UsageError
 from playbook.facts.models import model_shape
-from playbook.lanes import tensorrt_llm
 from playbook.lanes.tensorrt_llm import hub
+from playbook.lanes.tensorrt_llm import lane as tensorrt_llm
 from playbook.lanes.tensorrt_llm.execute import execute, execute_all
 from playbook.lanes.tensorrt_llm.failures import FINDINGS, diagnose
+from playbook.lanes.tensorrt_llm.inference import printed_answers
 from playbook.profile import Profile, load_profile
 from playbook.recipes import Command, Paths, commands
 from playbook.releases import load_release
@@ -94,7 +95,7 @@ def test_the_road_from_checkpoint_to_filled_repository(
     tensorrt_llm.build(profile, checkpoint, engine, root=root)
     assert len(list(engine.glob("rank*.engine"))) == 8
     assert tensorrt_llm.generate(profile, engine, ["count", "again"], 17, root=root) == ["un, deux,\ntrois"] * 2
-    tensorrt_llm.fill(profile, engine, repository, root=root)
+    tensorrt_llm.write_repository(profile, engine, repository, root=root)
     config = (repository / "tensorrt_llm" / "config.pbtxt").read_text(encoding="utf-8")
     assert f'string_value: "{engine}"' in config
     assert "decoupled: true" in config
@@ -255,7 +256,7 @@ def test_native_commands_run_without_docker(machine: Machine, profile: Profile, 
     engine = folder(root, "engine")
     tensorrt_llm.build(native, checkpoint_folder(root), engine, root=root)
     assert (engine / "rank7.engine").is_file()
-    tensorrt_llm.fill(native, engine, folder(root, "repository"), root=root)
+    tensorrt_llm.write_repository(native, engine, folder(root, "repository"), root=root)
     assert "${" not in (root / "p5" / "repository" / "ensemble" / "config.pbtxt").read_text(encoding="utf-8")
     assert machine.calls("docker") == []
     assert machine.calls("git")
@@ -264,7 +265,7 @@ def test_native_commands_run_without_docker(machine: Machine, profile: Profile, 
 @pytest.mark.parametrize("answer", ["neuf", "neuf<|eot_id|>", "neuf<|end_of_text|><|eot_id|>"])
 def test_special_tokens_end_no_answer(answer: str) -> None:
     printed = f'Input [Text 0]: "a\n\nb<|eot_id|>"\nOutput [Text 0 Beam 0]: "huit,\n"{answer}"\n'
-    assert tensorrt_llm.printed_answers(printed) == {0: 'huit,\n"neuf'}
+    assert printed_answers(printed) == {0: 'huit,\n"neuf'}
 
 
 def test_missing_docker_is_named_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +283,7 @@ def test_missing_docker_is_named_before_anything_starts(tmp_path: Path, monkeypa
 def test_a_template_that_stays_unfilled_is_an_error(machine: Machine, profile: Profile, root: Path) -> None:
     machine.fail("fills nothing")
     with pytest.raises(PlaybookError, match="triton_max_batch_size"):
-        tensorrt_llm.fill(profile, root, folder(root, "repository"), root=root)
+        tensorrt_llm.write_repository(profile, root, folder(root, "repository"), root=root)
 
 
 def test_a_prompt_that_looks_like_a_flag_is_refused(machine: Machine, profile: Profile, root: Path) -> None:

@@ -19,7 +19,7 @@ from playbook import guard
 from playbook.processes import start_guarded
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT_S = 20.0
+LIMIT_S = 120.0
 
 # A stubborn family: a server that ignores SIGINT, a child in a session of its own, a daemon, a mapped region.
 FAMILY = """

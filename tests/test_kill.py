@@ -17,7 +17,7 @@ from serving import build_tiny_engine, write_tiny_repository
 from playbook.guard import mapped_regions
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 SERVE = """\
 import json

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -344,10 +345,11 @@ def test_the_container_stands_without_torch_and_pydantic():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_churn_through_the_container_changes_no_answer_and_leaks_no_block(tmp_path):
-    build_engine(MODEL_DIR, tmp_path / "engine", CHURN_OPTIONS)
+@pytest.mark.parametrize(("reuse", "requests"), [(True, 90), (False, 30)])
+def test_churn_through_the_container_changes_no_answer_and_leaks_no_block(tmp_path, reuse, requests):
+    build_engine(MODEL_DIR, tmp_path / "engine", replace(CHURN_OPTIONS, use_paged_context_fmha=reuse))
     with serve_lmi(tmp_path, tmp_path / "engine") as (calls, log):
-        reports = {way: churn_server(call, 120) for way, call in calls.items()}
+        reports = {way: churn_server(call, requests) for way, call in calls.items()}
     assert [wrong for report in reports.values() for wrong in report.wrong] == []
-    assert len(reports) == 2 and all(report.ended == 120 for report in reports.values())
+    assert len(reports) == 2 and all(report.ended == requests for report in reports.values())
     assert "leaked" not in log.read_text(errors="replace")

@@ -20,7 +20,7 @@ SANITIZE = Path(__file__).parent / "nbval_sanitize.cfg"
 COURSE = chapters(ROOT / "notebooks")
 IGNORED = {"nbval-ignore-output", "nbval-skip"}
 FAR_AWAY = ("--nbval-sanitize-with", str(SANITIZE), "--nbval-current-env")  # outside the project, without conftest.py
-LIMIT_S = 1200
+LIMIT_S = 2400
 
 
 def nbval(path: Path, *more: str, prefix: tuple[str, ...] = ()) -> "subprocess.CompletedProcess[str]":

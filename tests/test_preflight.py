@@ -7,6 +7,7 @@ from stand_in_docker import keep_image
 from stand_ins import Machine
 
 from playbook import preflight
+from playbook.lanes.tensorrt_llm import preflight as gpu_machine
 from playbook.profile import load_profile
 from playbook.releases import load_release
 
@@ -22,7 +23,7 @@ def test_local_profile_needs_no_gpu_and_no_token(tmp_path: Path) -> None:
 
 
 def test_p5_on_a_laptop_is_missing_what_a_laptop_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "_nvidia_smi", lambda: ([], ""))
+    monkeypatch.setattr(gpu_machine, "_nvidia_smi", lambda: ([], ""))
     monkeypatch.delenv("HF_TOKEN", raising=False)
     checks = by_name(preflight.check_machine(load_profile("p5"), tmp_path))
     assert (checks["GPUs"].verdict, checks["HF_TOKEN"].verdict) == ("missing", "missing")
@@ -31,7 +32,7 @@ def test_p5_on_a_laptop_is_missing_what_a_laptop_lacks(tmp_path: Path, monkeypat
 
 
 def test_p5_with_eight_gpus_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "_nvidia_smi", lambda: (["NVIDIA H100 80GB HBM3"] * 8, "550.54.15"))
+    monkeypatch.setattr(gpu_machine, "_nvidia_smi", lambda: (["NVIDIA H100 80GB HBM3"] * 8, "550.54.15"))
     monkeypatch.setenv("HF_TOKEN", "hf_secret_planted")
     checks = by_name(preflight.check_machine(load_profile("p5"), tmp_path))
     assert (checks["GPUs"].verdict, checks["HF_TOKEN"].found) == ("ok", "set")
@@ -40,7 +41,7 @@ def test_p5_with_eight_gpus_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(("gpus", "verdict"), [(7, "missing"), (8, "ok")])
 def test_world_size_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, verdict: str) -> None:
-    monkeypatch.setattr(preflight, "_nvidia_smi", lambda: (["H100"] * gpus, "550"))
+    monkeypatch.setattr(gpu_machine, "_nvidia_smi", lambda: (["H100"] * gpus, "550"))
     assert by_name(preflight.check_machine(load_profile("p5"), tmp_path))["GPUs"].verdict == verdict
 
 
@@ -142,7 +143,7 @@ def test_a_container_that_was_not_pulled_is_a_note(machine: Machine) -> None:
 def test_a_workspace_beside_the_nvme_disks_is_a_note(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     nvme = machine.folder / "nvme"
     nvme.mkdir()
-    monkeypatch.setattr(preflight, "NVME", nvme)
+    monkeypatch.setattr(gpu_machine, "NVME", nvme)
     assert look(machine)["NVMe"].verdict == "note"
     on_it = by_name(preflight.check_machine(load_profile("p5"), nvme / "workspace"))
     assert on_it["NVMe"].verdict == "ok"

@@ -14,14 +14,13 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
-import yaml
+from release_data import facts_of, write_release
 
 from playbook.errors import NotInRelease, UsageError
 from playbook.profile import Profile, load_profile
 from playbook.recipes import STAGES, Command, Paths, commands, docker_argv, on_host, shell, tool_arguments
 from playbook.recipes.flags import optional
 from playbook.releases import Release, build_parser, known_releases, load_release
-from playbook.releases.load import DATA_DIR
 
 PROFILES = ("p5", "p5-8b", "p5-tp4pp2", "p5en", "g6")
 FORMATS = ("fp8", "int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "full_prec")
@@ -578,13 +577,13 @@ def test_a_release_without_facts_is_refused(written: str) -> None:
 
 def test_an_older_vocabulary_gets_the_older_flags(tmp_path: Path) -> None:
     """A release that still has the classic flags gets them from the same recipe."""
-    facts = yaml.safe_load((DATA_DIR / "0.12.0.yml").read_text(encoding="utf-8"))
+    facts = facts_of("0.12.0")
     arguments = facts["tools"]["trtllm-build"]["arguments"]
     del arguments["--max_seq_len"]
     arguments["--max_output_len"] = {"type": "int", "default": 1024}
     arguments["--use_custom_all_reduce"] = {"default": "enable", "choices": ["enable", "disable"]}
     arguments["--gpt_attention_plugin"] = {"default": "float16", "choices": ["float16", "bfloat16"]}
-    (tmp_path / "0.10.9.yml").write_text(yaml.safe_dump({**facts, "release": "0.10.9"}), encoding="utf-8")
+    write_release(tmp_path, "0.10.9", facts)
     release = load_release("0.10.9", tmp_path)
     (command,) = commands(load_profile("p5"), release, "build")
     built = build_parser(release, "trtllm-build").parse_args(tool_arguments(command))
@@ -593,18 +592,18 @@ def test_an_older_vocabulary_gets_the_older_flags(tmp_path: Path) -> None:
 
 
 def test_a_flag_that_the_road_needs_and_a_release_lacks_is_named(tmp_path: Path) -> None:
-    facts = yaml.safe_load((DATA_DIR / "0.12.0.yml").read_text(encoding="utf-8"))
+    facts = facts_of("0.12.0")
     del facts["tools"]["quantize.py"]["arguments"]["--kv_cache_dtype"]
-    (tmp_path / "0.1.0.yml").write_text(yaml.safe_dump({**facts, "release": "0.1.0"}), encoding="utf-8")
+    write_release(tmp_path, "0.1.0", facts)
     with pytest.raises(NotInRelease, match="--kv_cache_dtype"):
         commands(load_profile("p5"), load_release("0.1.0", tmp_path), "quantize")
 
 
 def test_nothing_is_given_that_the_release_would_refuse(tmp_path: Path) -> None:
     """The recipe follows facts that contradict themselves: the parser made from them notices."""
-    facts = yaml.safe_load((DATA_DIR / "0.12.0.yml").read_text(encoding="utf-8"))
+    facts = facts_of("0.12.0")
     facts["tools"]["quantize.py"]["arguments"]["--dtype"]["choices"] = ["float16"]
-    (tmp_path / "0.1.1.yml").write_text(yaml.safe_dump({**facts, "release": "0.1.1"}), encoding="utf-8")
+    write_release(tmp_path, "0.1.1", facts)
     with pytest.raises(UsageError, match=r"quantize\.py") as caught:
         commands(load_profile("p5"), load_release("0.1.1", tmp_path), "quantize")
     assert "invalid choice: 'bfloat16'" in caught.value.why

@@ -11,13 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
+from release_data import facts_of, write_release
 
 from playbook.errors import PlaybookError, UsageError
 from playbook.profile import load_profile
 from playbook.recipes import commands
-from playbook.releases import build_parser, check_arguments, known_releases, load_release
-from playbook.releases.load import DATA_DIR
+from playbook.releases import build_parser, check_arguments, known_releases, load, load_release, spans
 
 PYTORCH = "1.3.0rc22"
 SHIPPED = (
@@ -40,12 +39,6 @@ LOAD_SECONDS = 0.06
 BUILD = ["--checkpoint_dir", "checkpoint", "--output_dir", "engine"]
 # The build line of 2024's articles; its flags parse on 0.8 to 0.11 only.
 CLASSIC = [*BUILD, "--use_custom_all_reduce", "enable", "--enable_xqa", "enable", "--max_output_len", "512"]
-
-
-def facts_of(name: str) -> dict[str, Any]:
-    facts = yaml.load((DATA_DIR / f"{name}.yml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    assert isinstance(facts, dict)
-    return facts
 
 
 def sources(facts: Any) -> Iterator[Any]:
@@ -170,9 +163,9 @@ def test_what_may_be_missing_parses_but_is_not_certain() -> None:
 
 
 def test_an_unconfirmed_choice_parses_but_is_not_certain(tmp_path: Path) -> None:
-    facts = facts_of("1.2.1") | {"release": "9.0.0"}
+    facts = facts_of("1.2.1")
     facts["tools"]["quantize.py"]["arguments"]["--qformat"] |= {"unconfirmed": ["fp8"]}
-    write(tmp_path / "9.0.0.yml", facts)
+    write_release(tmp_path, "9.0.0", facts)
     tool = load_release("9.0.0", tmp_path).tool("quantize.py")
     assert tool.accepts("--qformat", "fp8")
     assert not tool.certain("--qformat", "fp8")
@@ -259,17 +252,13 @@ def test_a_parser_can_be_made_of_every_tool(name: str) -> None:
         build_parser(release, tool)
 
 
-def write(path: Path, facts: dict[str, Any]) -> None:
-    path.write_text(yaml.safe_dump(facts), encoding="utf-8")
-
-
-def test_a_new_release_is_a_new_file(tmp_path: Path) -> None:
-    facts = facts_of("1.2.1") | {"release": "9.0.0"}
+def test_the_road_follows_the_facts_of_a_new_release(tmp_path: Path) -> None:
+    facts = facts_of("1.2.1")
     facts["tools"]["trtllm-build"]["arguments"]["--warp_speed"] = {"type": "int", "default": 9, "choices": [8, 9]}
     facts["tools"]["run.py"]["container_path"] = "/app/samples/run.py"
     facts["containers"]["triton"] = ["nvcr.io/nvidia/tritonserver:99.01-trtllm-python-py3"]
     del facts["tools"]["trtllm-build"]["arguments"]["--reduce_fusion"]
-    write(tmp_path / "9.0.0.yml", facts)
+    write_release(tmp_path, "9.0.0", facts)
     assert known_releases(tmp_path) == ("9.0.0",)
     release = load_release("9.0.0", tmp_path)
     assert check_arguments(release, "trtllm-build", [*BUILD, "--warp_speed", "8"]).warp_speed == 8
@@ -291,23 +280,31 @@ def test_a_new_release_is_a_new_file(tmp_path: Path) -> None:
     [
         ({"containres": {}}, "containres"),
         ({"date": "soon"}, "date"),
+        ({"source": {}}, "commit"),
         ({"tools": {"trtllm-build": {"confidence": "sure", "source": "s", "arguments": {}}}}, "confidence"),
-        ({"release": "9.0.1"}, "9.0.1"),
+        ({"tools": {"run.py": {"confidence": "high", "source": "s", "launcher": "{commit"}}}, "arguments"),
     ],
 )
-def test_a_wrong_release_file_is_refused(tmp_path: Path, mistake: dict[str, object], named: str) -> None:
-    write(tmp_path / "9.0.0.yml", facts_of("1.2.1") | {"release": "9.0.0"} | mistake)
+def test_wrong_facts_are_refused(tmp_path: Path, mistake: dict[str, object], named: str) -> None:
+    write_release(tmp_path, "9.0.0", facts_of("1.2.1") | mistake)
     with pytest.raises(PlaybookError, match=named):
         load_release("9.0.0", tmp_path)
 
 
 def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "9.0.0.yml").write_text("tools: {", encoding="utf-8")
-    with pytest.raises(PlaybookError, match=r"9\.0\.0\.yml"):
+    write_release(tmp_path, "9.0.0", facts_of("1.2.1"))
+    (tmp_path / "tools" / "run.py.yml").write_text("arguments: {", encoding="utf-8")
+    with pytest.raises(PlaybookError, match=r"run\.py\.yml"):
         load_release("9.0.0", tmp_path)
 
 
-def test_loading_one_release_reads_its_file_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def forget() -> None:
+    """As in a new process: nothing is read yet."""
+    for cached in (load.load_release, load.load_tool, load.known_releases, load.view, load._listed, spans._content):
+        cached.cache_clear()
+
+
+def test_asking_for_one_tool_reads_its_file_only(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
     def recording(file: Any, *arguments: Any, **options: Any) -> Any:
@@ -317,16 +314,15 @@ def test_loading_one_release_reads_its_file_only(monkeypatch: pytest.MonkeyPatch
     real_open = io.open
     monkeypatch.setattr(builtins, "open", recording)
     monkeypatch.setattr(io, "open", recording)
-    load_release.cache_clear()
-    load_release("0.19.0")
-    assert [Path(name).name for name in read if name.endswith(".yml")] == ["0.19.0.yml"]
+    forget()
+    assert [load.load_tool("run.py", name) for name in ALL]
+    assert [Path(name).name for name in read] == ["releases.yml", "run.py.yml"]
 
 
 def test_a_release_loads_in_no_time() -> None:
-    load_release.cache_clear()
     seconds = []
     for _ in range(5):
-        load_release.cache_clear()
+        forget()
         start = time.process_time()
         load_release("1.2.1")
         seconds.append(time.process_time() - start)

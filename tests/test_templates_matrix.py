@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 from itertools import product
 from pathlib import Path
@@ -19,18 +20,19 @@ from playbook.profile import Profile, load_profile, profile_names
 from playbook.recipes import tool_arguments, triton, triton_llmapi
 from playbook.recipes.command import Command, Paths, llmapi_path, templates_path
 from playbook.releases import Release, check_arguments, load_release
+from playbook.releases.load import DATA_DIR
+from playbook.releases.spans import _content
 from playbook.releases.templates import (
-    DATA_DIR,
-    VARIABLES,
     emptied_variables,
     llmapi_model,
+    llmapi_releases,
     release_templates,
     template_releases,
 )
 
 PROFILES = [name for name in profile_names() if load_profile(name).lane == "tensorrt_llm"]
 RELEASES = template_releases()
-LLM_API_RELEASES = sorted(path.stem for path in (DATA_DIR / "llmapi").glob("*.yml"))
+LLM_API_RELEASES = llmapi_releases()
 MATRIX = list(product(PROFILES, RELEASES))
 
 # Besides substituting, fill_template.py does this: tensorrtllm_backend tools/fill_template.py at each tag,
@@ -193,20 +195,33 @@ def test_an_unknown_typed_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -
         triton.fill(*setting("p5", "1.2.1"), Paths.under("/workspace", "p5"))
 
 
-def test_a_further_release_is_a_further_file(tmp_path: Path) -> None:
-    facts = yaml.safe_load((DATA_DIR / "1.2.1.yml").read_text())
-    facts["release"] = "9.0.0"
-    facts["models"]["tensorrt_llm"]["parameters"]["new_one"] = "${new_one}"
-    (tmp_path / "9.0.0.yml").write_text(yaml.safe_dump(facts))
-    (tmp_path / VARIABLES).write_text((DATA_DIR / VARIABLES).read_text())
-    assert template_releases(tmp_path) == ["9.0.0"]
-    assert "new_one" in release_templates("9.0.0", tmp_path).models["tensorrt_llm"].free
-    (tmp_path / "9.0.0.yml").rename(tmp_path / "9.1.0.yml")
-    with pytest.raises(PlaybookError, match=r"describes release 9\.0\.0"):
-        release_templates("9.1.0", tmp_path)
-    (tmp_path / "9.1.0.yml").write_text(yaml.safe_dump({**facts, "release": "9.1.0", "color": "red"}))
-    with pytest.raises(PlaybookError, match="color"):
-        release_templates("9.1.0", tmp_path)
+def test_the_templates_of_a_further_release(tmp_path: Path) -> None:
+    """They are known once the place is named where they were read, and differ by the lines that say so."""
+    shutil.copytree(DATA_DIR, tmp_path, dirs_exist_ok=True)
+    releases, templates = tmp_path / "releases.yml", tmp_path / "triton" / "templates.yml"
+    add(releases, "releases:", "  9.0.0: {source: {commit: abc}}", last=True)
+    model = tmp_path / "triton" / "models" / "tensorrt_llm.yml"
+    add(model, "parameters:", '  new_one: {since: 9.0.0, is: "${new_one}"}')
+    assert "9.0.0" not in template_releases(tmp_path)
+    with pytest.raises(UsageError, match=r"9\.0\.0"):
+        release_templates("9.0.0", tmp_path)
+    template_releases.cache_clear()
+    _content.cache_clear()
+    add(templates, "read:", "  - {until: 9.0.0, confidence: high, source: 'TensorRT-LLM@{commit}'}", last=True)
+    assert template_releases(tmp_path)[-1] == "9.0.0"
+    found, before = release_templates("9.0.0", tmp_path), release_templates("1.2.1", tmp_path)
+    assert (found.source, found.token_histograms) == ("TensorRT-LLM@abc", True)
+    assert set(found.models["tensorrt_llm"].free) - set(before.models["tensorrt_llm"].free) == {"new_one"}
+    assert found.models["ensemble"] == before.models["ensemble"]
+
+
+def add(path: Path, section: str, line: str, *, last: bool = False) -> None:
+    """Put ``line`` into a section of the file, as its first line or its last one."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    place = lines.index(section) + 1
+    while last and place < len(lines) and lines[place].startswith(" "):
+        place += 1
+    path.write_text("\n".join([*lines[:place], line, *lines[place:], ""]), encoding="utf-8")
 
 
 @pytest.mark.parametrize(("profile_name", "release_name"), MATRIX)
@@ -259,7 +274,6 @@ def test_paths_with_separators_are_escaped_or_refused(tmp_path: Path, release_na
 
 
 @pytest.mark.server
-@pytest.mark.timeout(120)
 def test_an_old_and_a_late_release_are_served(tmp_path: Path) -> None:
     engine = build_tiny_engine(tmp_path / "engine")
     for release in ("0.8.0", "1.0.0"):

@@ -20,7 +20,7 @@ from playbook.lanes.embedded.engine import Engine, Sampling
 from playbook.lanes.embedded.triton.text import TextCodec
 from playbook.tiny import MODEL_DIR
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.server]
 
 STREAMS = 16
 NEW_TOKENS = 12

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ from playbook.lanes.embedded.triton.server import TritonServer
 from playbook.processes import free_port
 from playbook.tiny import MODEL_DIR
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.server]
 
 
 @pytest.fixture(scope="module")
@@ -202,12 +203,12 @@ def test_libpython_is_found_beside_its_interpreter_or_in_the_systems_folder(tmp_
     assert find_libpython(str(tmp_path), "libpython3.11.so.1.0", "3.11", shared=True) == tmp_path
 
 
-@pytest.mark.timeout(300)
-def test_churn_through_triton_changes_no_answer_and_leaks_no_block(tmp_path):
+@pytest.mark.parametrize(("reuse", "requests"), [(True, 90), (False, 30)])
+def test_churn_through_triton_changes_no_answer_and_leaks_no_block(tmp_path, reuse, requests):
     """Token ids and text, whole and streamed; the course's own engine loop with prompts computed in chunks."""
-    build_engine(MODEL_DIR, tmp_path / "engine", CHURN_OPTIONS)
+    build_engine(MODEL_DIR, tmp_path / "engine", replace(CHURN_OPTIONS, use_paged_context_fmha=reuse))
     with serve_triton(tmp_path, tmp_path / "engine") as (calls, log):
-        reports = {way: churn_server(call, 120) for way, call in calls.items()}
+        reports = {way: churn_server(call, requests) for way, call in calls.items()}
     assert [wrong for report in reports.values() for wrong in report.wrong] == []
-    assert len(reports) == 4 and all(report.ended == 120 for report in reports.values())
+    assert len(reports) == 4 and all(report.ended == requests for report in reports.values())
     assert "leaked" not in log.read_text(errors="replace")

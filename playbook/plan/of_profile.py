@@ -33,10 +33,9 @@ def case_of(profile: Profile, *, isl: int, osl: int, **settings: Any) -> Case:
             why=f"it is built for prompts of {profile.max_input_len} tokens and {profile.max_seq_len} with the answer",
             fix="shorten them, or raise max_input_len and max_seq_len",
         )
-    on_gpus = profile.lane == "tensorrt_llm"
     from_profile: dict[str, Any] = {
         "model": profile.model,
-        "gpu": profile.gpu if on_gpus else None,
+        "gpu": profile.gpu if profile.on_gpus else None,
         "gpus": profile.world_size,
         "tp": profile.tp,
         "pp": profile.pp,
@@ -46,6 +45,6 @@ def case_of(profile: Profile, *, isl: int, osl: int, **settings: Any) -> Case:
         "max_batch_size": profile.max_batch_size,
         "kv_fraction": profile.kv_cache_free_gpu_mem_fraction,
         "usd_per_hour": profile.own_usd_per_hour or None,
-        "instance": profile.instance if on_gpus else None,
+        "instance": profile.instance if profile.on_gpus else None,
     }
     return parse_case({**from_profile, "isl": isl, "osl": osl, **settings})

@@ -15,7 +15,7 @@ from playbook.recipes.profile import nsys
 from playbook.recipes.quantize import convert, quantize
 from playbook.recipes.run import chat_prompt, run
 from playbook.recipes.summarize import summarize
-from playbook.releases import Release, check_arguments
+from playbook.releases import Release, build_parser
 
 if TYPE_CHECKING:
     from playbook.recipes import fmbench, lmi, sagemaker
@@ -86,16 +86,25 @@ def commands(profile: Profile, release: Release, stage: str, paths: Paths | None
     profile that does not use TensorRT-LLM, and for a command that the release's own parser would refuse, and
     :class:`NotInRelease` for a stage that the release does not have.
     """
+    held = _held(profile, release)
+    return checked(held, _made(profile, held, stage, paths))
+
+
+def _held(profile: Profile, release: Release) -> Release:
+    """The release as the runner of the profile finds it."""
+    return release if profile.runner == "native" else release.in_container
+
+
+def _made(profile: Profile, held: Release, stage: str, paths: Paths | None) -> list[Command]:
     if stage not in STAGES:
         raise UsageError(f"there is no stage {stage!r}", fix=f"use one of: {', '.join(STAGES)}")
-    if profile.lane != "tensorrt_llm":
+    if not profile.on_gpus:
         raise UsageError(
             f"profile {profile.name} runs no TensorRT-LLM commands",
-            why=f"its lane is {profile.lane}",
-            fix="use p5, p5-8b or a profile of yours with lane: tensorrt_llm",
+            why="its machine has no GPU",
+            fix="use p5, p5-8b or a profile of yours that names a gpu",
         )
-    held = release if profile.runner == "native" else release.in_container
-    return checked(held, STAGES[stage](profile, held, paths or Paths.default(profile)))
+    return list(STAGES[stage](profile, held, paths or Paths.default(profile)))
 
 
 def road(profile: Profile, release: Release, stage: str = "", paths: Paths | None = None) -> Road:
@@ -103,23 +112,26 @@ def road(profile: Profile, release: Release, stage: str = "", paths: Paths | Non
 
     :class:`NotInRelease` if it is the one stage that was asked for.
     """
+    held = _held(profile, release)
     todo: list[Command] = []
     left_out: list[str] = []
     for name in [stage] if stage else STAGES:
         try:
-            todo += commands(profile, release, name, paths)
+            todo += _made(profile, held, name, paths)
         except NotInRelease as error:
             if stage:
                 raise
             left_out.append(f"{name}: {error.what}" + (f": {error.why}" if error.why else ""))
     left_out += [f"{command.stage}: {sentence}" for command in todo for sentence in command.left_out]
-    return Road(tuple(todo), tuple(dict.fromkeys(left_out)))
+    return Road(tuple(checked(held, todo)), tuple(dict.fromkeys(left_out)))
 
 
 def checked(release: Release, todo: Iterable[Command]) -> list[Command]:
     """The commands, after the parsers built from the release's facts took the arguments of its tools."""
     checked_commands = list(todo)
+    used = {command.tool for command in checked_commands}
+    parsers = {tool: build_parser(release, tool) for tool in release.tools if tool in used}
     for command in checked_commands:
-        if command.tool in release.tools:
-            check_arguments(release, command.tool, tool_arguments(command))
+        if command.tool in parsers:
+            parsers[command.tool].parse_args(list(tool_arguments(command)))
     return checked_commands

@@ -32,7 +32,7 @@ def too_small(profile: Profile) -> str:
 
 
 def _gpu(profile: Profile) -> Gpu:
-    """Every profile of the lane tensorrt_llm has one; :class:`UsageError` for another."""
+    """One of the GPUs of the profile; :class:`UsageError` if it names none."""
     if profile.hardware is None:
-        raise UsageError(f"profile {profile.name} has no GPU", fix="use a profile with lane: tensorrt_llm")
+        raise UsageError(f"profile {profile.name} has no GPU", fix="name its gpu and gpu_count")
     return profile.hardware

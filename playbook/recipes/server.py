@@ -73,6 +73,6 @@ def _checked(model: str, inputs: tuple[TensorSpec, ...], body: Mapping[str, obje
         raise PlaybookError(
             f"a request with {', '.join(body)} does not fit {model}",
             why=f"it needs {', '.join(sorted(required_names))} and takes {', '.join(sorted(names))}",
-            fix="mend the request, or the release's file in playbook/releases/data/triton",
+            fix="mend the request, or the templates' files in playbook/releases/data/triton",
         )
     return json.dumps(dict(body))

@@ -1,7 +1,8 @@
 """What differs between TensorRT-LLM releases, as data with a source for each fact."""
 
-from playbook.releases.load import Argument, Release, Templates, Tool, known_releases, load_release
+from playbook.releases.load import known_releases, load_release
 from playbook.releases.parser import build_parser, check_arguments
+from playbook.releases.release import Argument, Release, Templates, Tool
 
 __all__ = [
     "Argument",

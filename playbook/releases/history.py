@@ -1,4 +1,4 @@
-"""The life of a flag: in which releases each tool takes it, and how, read from all release files."""
+"""The life of a flag: in which releases each tool takes it, and how."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from functools import cache
 from itertools import groupby
 from typing import Literal
 
-from playbook.releases.load import Argument, Release, Tool, known_releases, load_release
+from playbook.releases.load import known_releases, load_release, load_tool
+from playbook.releases.release import Argument, Release, Tool
 
 _NUMBERS = {"int": "a whole number", "float": "a number", "bool": "yes or no", "str": "a text"}
 
@@ -46,7 +47,7 @@ class Life:
 
 @cache
 def all_releases() -> tuple[Release, ...]:
-    """Every release, oldest first. Reads all files once; ask for it only when a history is wanted."""
+    """Every release, oldest first. Checking them all takes time: ask for one tool where that suffices."""
     return tuple(load_release(name) for name in known_releases())
 
 
@@ -79,9 +80,21 @@ def bare(name: str) -> str:
     return name.lstrip("-").replace("-", "_")
 
 
+@cache
+def tool_history(tool_name: str) -> tuple[tuple[str, Tool | None], ...]:
+    """Each release and its tool of this name, None where there are no facts on it."""
+    return tuple((release, load_tool(tool_name, release)) for release in known_releases())
+
+
+@cache
+def with_flag(tool_name: str, flag: str) -> tuple[str, ...]:
+    """The releases whose tool takes ``flag``, oldest first."""
+    return tuple(release for release, tool in tool_history(tool_name) if tool and tool.has(flag))
+
+
 def life(tool_name: str, flag: str) -> Life | None:
     """The flag's life in one tool, under this name or as an alias; None if no release's tool has it."""
-    tools = [(release.name, release.tools.get(tool_name)) for release in all_releases()]
+    tools = tool_history(tool_name)
     spans = tuple(_spans((name, tool.argument(flag) if tool else "unknown") for name, tool in tools))
     if not spans:
         return None

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from playbook.errors import UsageError
-from playbook.releases.load import Confidence
+from playbook.releases.release import Confidence
 from playbook.yaml_files import read_yaml
 
 DATA_DIR = Path(__file__).parent / "data" / "lmi"

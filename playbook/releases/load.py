@@ -1,297 +1,35 @@
-"""Reads ``data/<release>.yml``: the tools, flags, template variables and containers of one TensorRT-LLM release.
+"""Reads the releases: each is a view of the data.
 
-Code asks a release what it has (``release.tool("trtllm-build").has("--use_fused_mlp")``), never which one it is,
-so a further release is a further file.
+``data/releases.yml`` lists them, oldest first, with what is their own; ``data/tools`` (a file a tool) and
+``data/topics`` hold what they share, in spans (:mod:`playbook.releases.spans`). A further release is an entry of the
+list, the place where each tool was read in it, and a line for each fact that differs from the release before it.
 """
 
-import datetime
 import re
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
-from playbook.errors import NotInRelease, PlaybookError, UsageError
+from playbook.errors import PlaybookError, UsageError
+from playbook.releases.release import Release, Tool
+from playbook.releases.spans import View
 from playbook.yaml_files import read_yaml
 
 DATA_DIR = Path(__file__).parent / "data"
-Value = str | int | float | bool
-Confidence = Literal["high", "medium", "low"]
-
-
-class _Facts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class Argument(_Facts):
-    """One argument of a tool, in argparse's terms. Without ``choices`` every value of ``type`` is taken.
-
-    ``unconfirmed``: choices that may be missing in this release; ``confidence``: set where the argument itself may be.
-    """
-
-    type: Literal["str", "int", "float", "bool"] = "str"
-    action: Literal["store", "store_true", "store_false", "append", "BooleanOptionalAction"] = "store"
-    default: Value | list[Value] | None = None
-    choices: tuple[Value, ...] = ()
-    unconfirmed: tuple[Value, ...] = ()
-    nargs: Literal["+", "*", "?"] | int | None = None
-    const: Value | None = None
-    required: bool = False
-    aliases: tuple[str, ...] = ()
-    dest: str = ""
-    confidence: Confidence | None = None
-    note: str = ""
-
-    @property
-    def is_switch(self) -> bool:
-        """True for a flag that takes no value."""
-        return self.action in ("store_true", "store_false", "BooleanOptionalAction")
-
-
-class Tool(_Facts):
-    """One command line tool: where it is, and what it takes.
-
-    ``container_path`` is empty where the release's container lacks it; then, and outside a container, it is
-    ``repo_path`` of the clone ``repo`` (a key of ``Release.checkouts``). Without ``repo`` it is a program on PATH.
-    ``needs``: pip requirements that the container does not meet.
-    """
-
-    container_path: str = ""
-    repo: str = ""
-    repo_path: str = ""
-    launcher: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    confidence: Confidence
-    source: str
-    note: str = ""
-    arguments: dict[str, Argument]
-
-    def has(self, flag: str) -> bool:
-        """True if the tool takes ``flag``, under this name or as an alias."""
-        return self.argument(flag) is not None
-
-    def argument(self, flag: str) -> Argument | None:
-        if flag in self.arguments:
-            return self.arguments[flag]
-        opposite = self.arguments.get(f"--{flag.removeprefix('--no-')}")
-        if opposite is not None and opposite.action == "BooleanOptionalAction":
-            return opposite
-        return next((argument for argument in self.arguments.values() if flag in argument.aliases), None)
-
-    def accepts(self, flag: str, value: Value) -> bool:
-        """True if the tool takes ``flag`` with ``value``."""
-        argument = self.argument(flag)
-        if argument is None or argument.is_switch:
-            return False
-        return not argument.choices or value in argument.choices
-
-    def certain(self, flag: str, value: Value | None = None) -> bool:
-        """True if the facts are sure that the tool takes ``flag``, and ``value`` of its choices."""
-        argument = self.argument(flag)
-        if argument is None or argument.confidence in ("medium", "low") or value in argument.unconfirmed:
-            return False
-        return value is None or self.accepts(flag, value)
-
-
-class Source(_Facts):
-    """The commits that the facts were read at."""
-
-    repo: str
-    commit: str
-    backend_repo: str = ""
-    backend_commit: str = ""
-
-
-class Difference(_Facts):
-    """How a program of the container differs from the release's own, where the container holds another build."""
-
-    without: tuple[str, ...] = ()
-    added: dict[str, Argument] = {}
-    source: str
-
-
-class Built(_Facts):
-    """An image that is built here, because no published one has tensorrt_llm. ``base`` is what it is built from."""
-
-    tag: str
-    base: str
-    source: str
-
-
-class Containers(_Facts):
-    """Images, the recommended one first. ``tensorrt_llm``: those without a server, where the tools run instead.
-
-    ``reports``: what tensorrt_llm in the recommended image says that it is, where that is not the release;
-    ``differs``: programs of that build, by name; ``built``: where the tools run if no published image has them.
-    """
-
-    triton: tuple[str, ...]
-    reports: str = ""
-    differs: dict[str, Difference] = {}
-    built: Built | None = None
-    tensorrt_llm: tuple[str, ...] = ()
-    lmi: tuple[str, ...] = ()
-    source: str
-
-
-class Support(_Facts):
-    supported: bool
-    note: str = ""
-    source: str
-
-
-class Checkout(_Facts):
-    """A clone of what a container lacks, at the release's own tag."""
-
-    url: str
-    tag: str
-    folder: str
-    source: str
-
-
-class Native(_Facts):
-    """What an installation without the container needs: Debian packages, pip requirements, files of requirements."""
-
-    system_packages: tuple[str, ...] = ()
-    pip: tuple[str, ...] = ()
-    requirements: tuple[str, ...] = ()
-    note: str = ""
-    source: str
-
-
-class Download(_Facts):
-    """The hub's command line client in the container."""
-
-    argv: tuple[str, ...]
-    source: str
-
-
-class Setting(_Facts):
-    """An environment variable that the release needs for some profiles.
-
-    ``when`` names fields of a profile, all of which have to hold: a list of values that are meant, or, for
-    ``<field>_above``, a number that has to be exceeded. Without ``when`` every profile needs it.
-    """
-
-    name: str
-    value: str
-    when: dict[str, tuple[Value, ...] | float] = {}
-    why: str
-    source: str
-
-    def applies_to(self, profile: object) -> bool:
-        """True if all of ``when`` holds for the attributes of ``profile``."""
-        return all(_holds(profile, field, wanted) for field, wanted in self.when.items())
-
-
-class Fact(_Facts):
-    value: bool
-    source: str
-
-
-class Behaviour(_Facts):
-    """How the tools behave where their arguments do not tell."""
-
-    paged_context_fmha_with_fp8_kv: Fact
-    fp8_kv_scales_used: Fact
-    fp8_kv_block_reuse: Fact
-    fp8_context_fmha_on_ada: Fact
-    fp8_context_fmha_right: Fact
-    container_has_tensorrt_llm: Fact
-    fill_template_escapes: Fact
-    launch_returns_at_once: Fact
-
-
-class Templates(_Facts):
-    """Where the model repository's templates are; what is in them: :mod:`playbook.releases.templates`."""
-
-    container_path: str = ""
-    repo: str = ""
-    repo_path: str
-    source: str
-
-
-class Note(_Facts):
-    text: str
-    source: str
-
-
-class Release(_Facts):
-    """One TensorRT-LLM release."""
-
-    name: str = Field(alias="release")
-    date: datetime.date
-    branch: str = ""
-    source: Source
-    containers: Containers
-    python: str
-    pins: dict[str, str] = {}
-    models: dict[str, Support] = {}
-    checkouts: dict[str, Checkout] = {}
-    native: Native | None = None
-    download: Download
-    environment: tuple[Setting, ...] = ()
-    behaviour: Behaviour
-    notes: tuple[Note, ...] = ()
-    tools: dict[str, Tool]
-    templates: Templates | None = None
-    llmapi: Templates | None = None
-
-    @property
-    def image(self) -> str:
-        """The container of the tools. It also serves engines: only the TensorRT that built one can run it."""
-        built = (self.containers.built.tag,) if self.containers.built else ()
-        return (built + self.containers.tensorrt_llm + self.containers.triton)[0]
-
-    @property
-    def in_container(self) -> "Release":
-        """This release with the parsers of the programs that its container really holds."""
-        tools = dict(self.tools)
-        for name, difference in self.containers.differs.items():
-            kept = {flag: one for flag, one in tools[name].arguments.items() if flag not in difference.without}
-            update = {"arguments": {**kept, **difference.added}, "source": difference.source}
-            tools[name] = tools[name].model_copy(update=update)
-        return self.model_copy(update={"tools": tools}) if self.containers.differs else self
-
-    @property
-    def container_version(self) -> str:
-        """What tensorrt_llm in ``image`` says that it is: some containers hold a development build of the release."""
-        return self.containers.reports or self.name
-
-    @property
-    def server_image(self) -> str:
-        """The container with the Triton server."""
-        return self.containers.triton[0]
-
-    @property
-    def builds_engines(self) -> bool:
-        """False for the releases that have PyTorch's flow only."""
-        return "trtllm-build" in self.tools
-
-    def environment_of(self, profile: object) -> dict[str, str]:
-        """Environment variables that this release needs for ``profile``."""
-        return {setting.name: setting.value for setting in self.environment if setting.applies_to(profile)}
-
-    def tool(self, name: str) -> Tool:
-        if name not in self.tools:
-            raise NotInRelease(
-                f"TensorRT-LLM {self.name} has no facts on a tool {name!r}",
-                why="" if self.builds_engines else "it builds no engines: it has PyTorch's flow only",
-                fix=f"use one of: {', '.join(self.tools)}",
-            )
-        return self.tools[name]
+Raw = dict[str, Any]
 
 
 @cache
 def known_releases(folder: Path = DATA_DIR) -> tuple[str, ...]:
-    """Names of the releases that have a data file, oldest first."""
-    return tuple(sorted((path.stem for path in folder.glob("*.yml")), key=_version_key))
+    """Names of the releases that the data has facts on, oldest first."""
+    return tuple(_listed(folder)["releases"])
 
 
 @cache
 def load_release(name: str, folder: Path = DATA_DIR) -> Release:
-    """Read and check the facts of release ``name``; :class:`UsageError` for one that has no data file.
+    """The facts on release ``name``, checked; :class:`UsageError` for one without.
 
     Other spellings of a name (``v0.12.0``, ``0.12``) and builds with the same tools (``0.18.1``) are taken too.
     """
@@ -300,17 +38,49 @@ def load_release(name: str, folder: Path = DATA_DIR) -> Release:
     if name not in names:
         raise UsageError(
             f"no facts on TensorRT-LLM release {name!r}",
-            why=f"there is no {name}.yml among the release data",
+            why="it is not in the list of releases",
             fix=f"use one of: {', '.join(names)}",
         )
-    path = folder / f"{name}.yml"
+    tools = {tool: facts for tool in _listed(folder)["tools"] if (facts := _tool_facts(tool, name, folder))}
+    facts = {**_facts(name, folder), "release": name, "tools": tools}
+    return checked(Release, facts, f"release {name}", folder)
+
+
+@cache
+def load_tool(tool: str, release: str, folder: Path = DATA_DIR) -> Tool | None:
+    """The facts on ``tool`` in ``release``; None where its file says of no place that it was read at."""
+    facts = _tool_facts(tool, release, folder)
+    return checked(Tool, facts, f"{tool} in release {release}", folder / "tools") if facts else None
+
+
+def container_release(image: str, folder: Path = DATA_DIR) -> str:
+    """The first release with this Triton container, "" for none."""
+    entries: dict[str, Raw] = _listed(folder)["releases"]
+    return next((name for name, entry in entries.items() if image in entry["containers"]["triton"]), "")
+
+
+@cache
+def view(release: str, folder: Path = DATA_DIR) -> View:
+    """What spans of releases say of ``release``."""
+    entry = _listed(folder)["releases"][release]
+    source = entry.get("source", {})
+    commit, backend = source.get("commit", ""), source.get("backend_commit", "")
+    words = {"release": release, "commit": commit[:8], "backend": backend[:8], "backend_commit": backend}
+    said = {word: text for word, text in words.items() if text}
+    return View(release, known_releases(folder), {**said, **entry.get("words", {})})
+
+
+Checked = TypeVar("Checked", bound=BaseModel)
+
+
+def checked(kind: type[Checked], facts: Raw, what: str, where: Path) -> Checked:
+    """``facts`` as a ``kind``. :class:`PlaybookError` where they are not complete or not known."""
     try:
-        release = Release.model_validate(read_yaml(path))
+        return kind.model_validate(facts)
     except ValidationError as error:
-        raise PlaybookError(f"{path} is not a valid release file", why=str(error), fix="mend what it names") from error
-    if release.name != name:
-        raise PlaybookError(f"{path} describes release {release.name}", fix=f"rename it to {release.name}.yml")
-    return release
+        raise PlaybookError(
+            f"the facts on {what} are not valid", why=str(error), fix=f"mend what it names in {where}"
+        ) from error
 
 
 @cache
@@ -319,18 +89,40 @@ def release_name(written: str, folder: Path = DATA_DIR) -> str:
     names, name = known_releases(folder), written.removeprefix("v")
     if name in names or not name:
         return name
-    aliases = read_yaml(folder / "aliases" / "releases.yml") if (folder / "aliases").is_dir() else {}
+    aliases = read_yaml(folder / "aliases.yml") if (folder / "aliases.yml").is_file() else {}
     if name in aliases:
         return str(aliases[name]["same_as"])
     begins = [one for one in names if one.startswith(f"{name}.")] if re.fullmatch(r"\d+\.\d+", name) else []
     return begins[-1] if begins else name
 
 
-def _holds(profile: object, field: str, wanted: tuple[Value, ...] | float) -> bool:
-    if isinstance(wanted, tuple):
-        return getattr(profile, field) in wanted
-    return bool(getattr(profile, field.removesuffix("_above")) > wanted)
+def _tool_facts(tool: str, release: str, folder: Path) -> Raw:
+    """What the tool's file says of the release; nothing where it says of no place that it was read at."""
+    path = folder / "tools" / f"{tool}.yml"
+    facts = view(release, folder).of_file(path) if path.is_file() else {}
+    read: Raw = facts.pop("read", {})
+    return {**facts, **read} if read else {}
 
 
-def _version_key(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|[a-z]+", name)]
+def _facts(name: str, folder: Path) -> Raw:
+    """What the topics say of the release, and its own entry."""
+    seen = view(name, folder)
+    facts = {key: value for key, value in _listed(folder)["releases"][name].items() if key != "words"}
+    for path in sorted((folder / "topics").glob("*.yml")):
+        facts = _joined(seen.of_file(path), facts)
+    return facts
+
+
+def _joined(shared: Raw, own: Raw) -> Raw:
+    """Both; of a table in both its lines, of anything else what is ``own``."""
+    tables = {
+        key: _joined(shared[key], value) for key, value in own.items() if isinstance(value, dict) and key in shared
+    }
+    return {**shared, **own, **tables}
+
+
+@cache
+def _listed(folder: Path) -> Raw:
+    """``releases.yml``: the names of the tools, in the order of the road, and the releases' own facts."""
+    content: Raw = read_yaml(folder / "releases.yml")
+    return content

@@ -7,7 +7,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from playbook.errors import PlaybookError
-from playbook.releases.load import DATA_DIR, Release, known_releases
+from playbook.releases.load import DATA_DIR, known_releases
+from playbook.releases.release import Release
 from playbook.yaml_files import read_yaml
 
 LORE_DIR = DATA_DIR / "lore"

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from playbook.releases.history import Life, all_releases, all_tools, default, life, ranges
-from playbook.releases.load import Release
 from playbook.releases.lore import (
     TEMPLATES,
     FlagLore,
@@ -17,6 +16,7 @@ from playbook.releases.lore import (
     rules,
     ways,
 )
+from playbook.releases.release import Release
 from playbook.releases.templates import release_templates, template_releases
 
 NO_BREAK_HYPHEN = "\u2011"
@@ -228,7 +228,7 @@ def _variables() -> str:
             having = [name for name, spec in release_templates(release).models.items() if lore.flag in spec.variables]
             models |= dict.fromkeys(having)
             names += [release] if having else []
-        everywhere = names == template_releases()
+        everywhere = tuple(names) == template_releases()
         rows.append((f"`{lore.flag}`", "all" if everywhere else ranges(names), ", ".join(models), _told(lore)))
     return _table(("Variable", "Releases", "Models", "What it does"), rows)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from playbook.errors import UsageError
-from playbook.releases.load import Argument, Release
+from playbook.releases.release import Argument, Release
 
 
 class _RaisingParser(argparse.ArgumentParser):

@@ -1,21 +1,21 @@
-"""Reads ``data/triton/<release>.yml``: names, types and wiring of a release's Triton templates, without their text.
+"""Names, types and wiring of a release's Triton templates, without their text, as a view of ``data/triton``.
 
-``data/triton/variables.yml`` says which variables may be emptied, because the backend takes "" for unset. A further
-release is a further file.
+``templates.yml`` says where they were read, ``models`` has a file a model, ``llmapi.yml`` is the LLM-API model; all in
+spans (:mod:`playbook.releases.spans`). ``variables.yml`` says which variables may be emptied, because the backend takes
+"" for unset.
 """
 
 import re
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from playbook.errors import NotInRelease, PlaybookError, UsageError
+from playbook.errors import NotInRelease, UsageError
+from playbook.releases.load import DATA_DIR, Raw, checked, known_releases, view
 from playbook.yaml_files import read_yaml
 
-DATA_DIR = Path(__file__).parent / "data" / "triton"
-VARIABLES = "variables.yml"
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 # What the typed fields of each kind of queue hold; triton_max_batch_size is in every model.
@@ -123,9 +123,6 @@ class LlmApiModel(_Facts):
     outputs: tuple[TensorSpec, ...]
 
 
-Facts = TypeVar("Facts", ReleaseTemplates, LlmApiModel)
-
-
 class Emptied(_Facts):
     """A variable that may be filled with nothing: what the backend does then, and where that was read."""
 
@@ -133,52 +130,61 @@ class Emptied(_Facts):
     source: str
 
 
-def template_releases(folder: Path = DATA_DIR) -> list[str]:
+@cache
+def template_releases(folder: Path = DATA_DIR) -> tuple[str, ...]:
     """Releases whose templates are known, oldest first."""
-    names = [path.stem for path in folder.glob("*.yml") if path.name != VARIABLES]
-    return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
+    return _read_in("templates.yml", folder)
+
+
+@cache
+def llmapi_releases(folder: Path = DATA_DIR) -> tuple[str, ...]:
+    """Releases whose LLM-API model is known, oldest first."""
+    return _read_in("llmapi.yml", folder)
 
 
 @cache
 def release_templates(release: str, folder: Path = DATA_DIR) -> ReleaseTemplates:
     """Templates of ``release`` as data. Raises :class:`UsageError` for a release without."""
-    path = folder / f"{release}.yml"
-    if not path.is_file():
+    if release not in template_releases(folder):
         raise UsageError(
             f"no Triton templates for TensorRT-LLM {release}",
             why="their names and types differ between releases, so another release's are not taken instead",
             fix=f"use one of {', '.join(template_releases(folder))}",
         )
-    return _facts(ReleaseTemplates, path)
+    facts, seen = _seen("templates.yml", release, folder), view(release, folder)
+    models = {model: seen.of_file(folder / "triton" / "models" / f"{model}.yml") for model in facts["models"]}
+    return checked(ReleaseTemplates, {**facts, "models": models}, f"templates of release {release}", folder / "triton")
 
 
 @cache
 def llmapi_model(release: str, folder: Path = DATA_DIR) -> LlmApiModel:
     """Triton's LLM-API model of ``release`` as data. Raises :class:`NotInRelease` for a release without."""
-    path = folder / "llmapi" / f"{release}.yml"
-    if not path.is_file():
-        known = sorted(path.stem for path in path.parent.glob("*.yml"))
+    if release not in llmapi_releases(folder):
         raise NotInRelease(
             f"there are no facts on Triton's LLM-API model of TensorRT-LLM {release}",
-            fix=f"use one of {', '.join(known)}",
+            fix=f"use one of {', '.join(llmapi_releases(folder))}",
         )
-    return _facts(LlmApiModel, path)
+    facts = _seen("llmapi.yml", release, folder)
+    return checked(LlmApiModel, facts, f"the LLM-API model of release {release}", folder / "triton" / "llmapi.yml")
 
 
 @cache
 def emptied_variables(folder: Path = DATA_DIR) -> dict[str, Emptied]:
     """Variables that every release's backend takes for unset when they are empty."""
-    return {name: Emptied.model_validate(facts) for name, facts in read_yaml(folder / VARIABLES).items()}
+    facts = read_yaml(folder / "triton" / "variables.yml")
+    return {name: Emptied.model_validate(emptied) for name, emptied in facts.items()}
 
 
-def _facts(kind: type[Facts], path: Path) -> Facts:
-    try:
-        facts = kind.model_validate(read_yaml(path))
-    except ValidationError as error:
-        raise PlaybookError(f"{path} does not describe templates", why=str(error), fix="mend what it names") from error
-    if facts.release != path.stem:
-        raise PlaybookError(f"{path} describes release {facts.release}", fix=f"rename it to {facts.release}.yml")
-    return facts
+def _read_in(file: str, folder: Path) -> tuple[str, ...]:
+    """The releases that ``file`` was read in."""
+    return tuple(release for release in known_releases(folder) if "source" in _seen(file, release, folder))
+
+
+def _seen(file: str, release: str, folder: Path) -> Raw:
+    """What ``file`` says of ``release``, and where that was read."""
+    facts = view(release, folder).of_file(folder / "triton" / file)
+    read = facts.pop("read", {})
+    return {**facts, **read, "release": release}
 
 
 def _variables(*texts: str) -> list[str]:

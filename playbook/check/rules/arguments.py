@@ -7,7 +7,6 @@ from pathlib import PurePosixPath
 from playbook.check.document import Document, Setting
 from playbook.check.drafts import Draft, Drop, Edit, Put, Swap
 from playbook.check.editing import arguments
-from playbook.check.elsewhere import with_flag
 from playbook.check.grouping import Given
 from playbook.check.invocations import Invocation
 from playbook.check.rules.names import Unknown, unknown
@@ -15,7 +14,7 @@ from playbook.check.rules.spelling import NO, corrected_value, examples, foreign
 from playbook.check.rules.tools import tool_drafts
 from playbook.check.words import ShellCommand, Word
 from playbook.releases import Argument, Release, Tool
-from playbook.releases.history import takes
+from playbook.releases.history import takes, with_flag
 
 HELP = ("-h", "--help", "--version")
 PLACEHOLDER = re.compile(r"[A-Z]{1,2}|[A-Z][A-Z_]+|[xX]+|\?+")  # N, XX, MAX_TOKENS

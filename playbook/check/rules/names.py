@@ -5,19 +5,18 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from playbook.check.drafts import Drop, Edit, Put, Swap
-from playbook.check.elsewhere import names, with_flag
 from playbook.check.grouping import Given
 from playbook.check.invocations import Invocation
 from playbook.check.rules.spelling import is_open, successor
 from playbook.releases import Release, known_releases
-from playbook.releases.history import bare, ranges
+from playbook.releases.history import bare, ranges, with_flag
 
 if TYPE_CHECKING:
     from playbook.releases.lore import FlagLore
 
 Rule = Literal["unknown-flag", "flag-removed", "flag-too-new"]
 NEAR = 0.8
-DEFAULT_LENGTH = 1024  # of max_input_len and max_output_len where both exist: data/0.8.0.yml to 0.10.0.yml
+DEFAULT_LENGTH = 1024  # of max_input_len and max_output_len where both exist: tools/trtllm-build.yml to 0.10.0
 
 
 class Unknown(NamedTuple):
@@ -116,7 +115,7 @@ def _number(given: Given | None) -> int | None:
 def _nowhere(tool: str, release: Release, given: Given) -> Unknown:
     """A flag of no release: another tool's, or a misspelt one."""
     flag = given.name
-    own = sorted(name for name in names(release.name, tool) if name.startswith("-"))
+    own = sorted(name for name in release.tools[tool].names if name.startswith("-"))
     same = [name for name in own if bare(name) == bare(flag)]
     if not same:
         others = [name for name, other in release.tools.items() if name != tool and other.has(flag)]

@@ -3,12 +3,11 @@
 import posixpath
 from collections.abc import Iterator
 
-from playbook.check import elsewhere
 from playbook.check.drafts import Draft, Swap
 from playbook.check.invocations import Invocation
 from playbook.check.rules.spelling import absent_tools, is_open
 from playbook.releases import Release, Tool, known_releases
-from playbook.releases.history import ranges
+from playbook.releases.history import ranges, tool_history
 
 CONTAINER = "/app/"
 CLONE_IN_IMAGE = "/app/tensorrt_llm/"  # of nvcr.io/nvidia/tensorrt-llm/release: TensorRT-LLM docker/Dockerfile.multi
@@ -53,12 +52,12 @@ def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Dra
     path = path.removeprefix(CLONE_IN_IMAGE)
     if not path.startswith(CONTAINER) and (_ends(path, tool.repo_path) or _ends(tool.repo_path, path)):
         return
-    for name in reversed(known_releases()):
-        other = elsewhere.paths(name, invocation.tool)
-        old = other.get("container_path", "")
-        if not (old and path == old) and not _ends(path, old := other.get("repo_path", "")):
+    others = [(name, other) for name, other in tool_history(invocation.tool) if other]
+    for _, other in reversed(others):
+        old = other.container_path
+        if not (old and path == old) and not _ends(path, old := other.repo_path):
             continue
-        where = [one for one in known_releases() if old in elsewhere.paths(one, invocation.tool).values()]
+        where = [name for name, one in others if old in (one.container_path, one.repo_path)]
         yield Draft(
             "moved-script",
             "error",

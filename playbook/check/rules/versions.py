@@ -13,8 +13,8 @@ from playbook.check.invocations import Invocation
 from playbook.check.requirements import Requirement, requirements
 from playbook.check.rulebook import drafts, rule_data
 from playbook.check.words import Word
-from playbook.releases import Release, known_releases
-from playbook.releases.load import DATA_DIR
+from playbook.releases import Release
+from playbook.releases.load import container_release
 from playbook.releases.templates import template_releases
 
 FAMILY = "versions"
@@ -116,14 +116,8 @@ def _lmi(docker: Invocation, word: Word, holds: str, release: Release) -> Iterat
 
 
 def _holder(image: str) -> str:
-    """The first release whose file names ``image``, "" for none. Reading them all as data would take too long."""
-    image = MIRROR.sub("nvcr.io/nvidia/tritonserver:", image)
-    listed = re.compile(rf"(?<![\w./-]){re.escape(image)}(?![\w.-])")
-    for name in known_releases():
-        text = (DATA_DIR / f"{name}.yml").read_text(encoding="utf-8")
-        if image in text and listed.search(text):
-            return name
-    return ""
+    """The first release with the Triton container ``image``, from wherever it is pulled; "" for none."""
+    return container_release(MIRROR.sub("nvcr.io/nvidia/tritonserver:", image))
 
 
 def _engines(document: Document, release: Release) -> Iterator[Draft]:

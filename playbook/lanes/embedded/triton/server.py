@@ -48,7 +48,7 @@ class TritonServer(LoopbackServer):
         metrics_port: int = 8002,
         log_path: Path | None = None,
         environment: Path | None = None,
-        ready_timeout_s: float = 90.0,
+        ready_timeout_s: float = 180.0,
         options: Iterable[str] = (),
     ) -> None:
         self.repository = Path(repository)

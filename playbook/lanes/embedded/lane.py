@@ -1,0 +1,172 @@
+"""The embedded lane: every stage really happens, on this machine's processor, with the tiny model."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from playbook.profile import Profile
+
+if TYPE_CHECKING:
+    from playbook.lanes.base import Lane, Layout
+    from playbook.lanes.embedded.aws.server import LocalCloud
+    from playbook.lanes.embedded.triton.server import TritonServer
+    from playbook.lanes.machine import Check
+    from playbook.measure.kernels import StepTables
+    from playbook.measure.steps import StepRecord
+
+CAN = frozenset(
+    (
+        *("stream", "repeat", "repeat_exactly", "report_idle", "count_tokens"),
+        *("preview", "unified", "merge", "graph", "logits", "measure_machine"),
+        *("free_endpoints", "same_build"),
+    )
+)
+CELL_LIMIT_S = 600
+CHAPTER_LIMIT_S = 1800
+# One thread: a tiny model on two busy ones spends its time waiting for them to meet.
+KERNEL_ENVIRONMENT: Mapping[str, str] = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+GREEDY: Mapping[str, float] = {}
+OUTLIER_CHANNELS = (3, 64, 128, 200)
+
+
+def settle() -> None:
+    """One thread of torch, for the reason above."""
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(1)
+    else:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def preflight(profile: Profile, workspace: Path) -> "Iterator[Check]":
+    from playbook.lanes.embedded.preflight import checks
+
+    return checks(workspace)
+
+
+def prepare(profile: Profile, out: Path, *, root: Path) -> None:
+    """Copy the tiny model of the package, as a download from Hugging Face would leave it."""
+    import shutil
+
+    from playbook.tiny import MODEL_DIR
+
+    for path in sorted(MODEL_DIR.iterdir()):
+        if path.is_file():
+            shutil.copyfile(path, out / path.name)
+
+
+def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -> None:
+    """By transformers in this environment's CPU PyTorch."""
+    import json
+
+    from playbook.measure.reference_run import run
+
+    (out / "result.json").write_text(json.dumps(run(job | {"device_map": None})), encoding="utf-8")
+
+
+def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root: Path) -> None:
+    """By nvidia-modelopt, on the processor."""
+    from playbook.lanes.embedded.quantize import QuantizeOptions, quantize_checkpoint
+
+    quantize_checkpoint(model, out, QuantizeOptions.from_profile(profile), layout=layout)
+
+
+def preview(model: Path, *, qformat: str, kv_cache_dtype: str, calib_samples: int, outlier_factor: int) -> Any:
+    """The quantized model as torch computes it; see :func:`playbook.stages.preview_quantized`."""
+    from playbook.lanes.embedded.numerics import add_outliers
+    from playbook.lanes.embedded.quantize import QuantizeOptions, apply_quantization, calibration_texts, load_model
+
+    options = QuantizeOptions(qformat=qformat, kv_cache_dtype=kv_cache_dtype, calib_samples=calib_samples)
+    torch_model = load_model(model)
+    add_outliers(torch_model, outlier_factor, OUTLIER_CHANNELS)
+    return apply_quantization(torch_model, options, calibration_texts(model, options))
+
+
+def build(profile: Profile, checkpoint: Path, out: Path, *, root: Path) -> None:
+    """Merge the ranks into one graph, and compile it."""
+    from playbook.lanes.embedded.build import BuildOptions, build_engine
+
+    build_engine(checkpoint, out, BuildOptions.from_profile(profile))
+
+
+def engine_ranks(checkpoint_ranks: int) -> int:
+    return 1
+
+
+def generate(
+    profile: Profile,
+    engine: Path,
+    prompts: Sequence[str],
+    max_new_tokens: int,
+    *,
+    root: Path,
+    sampling: Mapping[str, float] = GREEDY,
+) -> list[str]:
+    from playbook.lanes.embedded.generate import generate_text
+
+    return generate_text(engine, prompts, max_new_tokens, sampling)
+
+
+def stream(profile: Profile, engine: Path, prompt: str, max_new_tokens: int, *, root: Path) -> list[str]:
+    from playbook.lanes.embedded.generate import stream_text
+
+    return stream_text(engine, prompt, max_new_tokens)
+
+
+def step_records(
+    profile: Profile,
+    engine: Path,
+    prompt: str,
+    lengths: Sequence[int],
+    slots: int,
+    *,
+    root: Path,
+    narrow: Callable[[], Path],
+) -> "dict[str, list[StepRecord]]":
+    from playbook.lanes.embedded.generate import step_records as recorded
+
+    folder = narrow()
+    return {policy: recorded(folder, prompt, lengths, policy) for policy in ("static", "inflight")}
+
+
+def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) -> "StepTables":
+    from playbook.lanes.embedded.profiling import step_tables as measured
+
+    return measured(engine)
+
+
+def write_repository(profile: Profile, engine: Path, out: Path, *, root: Path, variables: Mapping[str, Any]) -> None:
+    from playbook.lanes.embedded.triton.repository import ServingOptions
+    from playbook.lanes.embedded.triton.repository import write_repository as write_models
+
+    serving = ServingOptions(
+        engine_dir=engine,
+        tokenizer_dir=engine / "tokenizer",
+        max_batch_size=profile.max_batch_size,
+        decoupled=profile.decoupled,
+        **variables,
+    )
+    write_models(out, profile.release, serving.values())
+
+
+def serve(profile: Profile, repository: Path, *, root: Path) -> "TritonServer":
+    from playbook.lanes.embedded.triton.server import TritonServer
+
+    server = TritonServer(repository)
+    server.start()
+    return server
+
+
+def local_cloud(folder: Path) -> "LocalCloud":
+    from playbook.lanes.embedded.aws.server import LocalCloud
+
+    return LocalCloud(folder)
+
+
+if TYPE_CHECKING:
+    import playbook.lanes.embedded.lane as this
+
+    _is_a_lane: Lane = this

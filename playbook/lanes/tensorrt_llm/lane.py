@@ -1,0 +1,167 @@
+"""The lane of machines with NVIDIA GPUs: each stage executes the recipes' commands for the profile's release.
+
+What the tools need is asked for before anything heavy starts, and nothing is imitated: without docker, GPU or
+token a stage says so and ends.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from playbook.errors import PlaybookError
+from playbook.lanes.tensorrt_llm.anatomy import BUILD_LOG
+from playbook.lanes.tensorrt_llm.execute import Execution, execute_all
+from playbook.lanes.tensorrt_llm.hub import file_sizes, require_space, verify
+from playbook.lanes.tensorrt_llm.inference import generate as generate
+from playbook.lanes.tensorrt_llm.inference import stream as stream
+from playbook.lanes.tensorrt_llm.scores import summarize as summarize
+from playbook.lanes.tensorrt_llm.server import TritonRanks
+from playbook.lanes.tensorrt_llm.session import logs, make_available, run, setting
+from playbook.profile import Profile
+from playbook.recipes import checked, commands
+from playbook.recipes.triton import NOTHING, template_values
+from playbook.recipes.triton import fill as fill_templates
+from playbook.releases.templates import release_templates
+
+if TYPE_CHECKING:
+    from playbook.lanes.base import Lane, Layout
+    from playbook.lanes.machine import Check
+    from playbook.measure.kernels import StepTables
+    from playbook.measure.steps import StepRecord
+
+CAN = frozenset(("summarize", "print_commands"))
+CELL_LIMIT_S = 4 * 3600
+CHAPTER_LIMIT_S = 8 * 3600
+KERNEL_ENVIRONMENT: Mapping[str, str] = {}
+
+
+def settle() -> None:
+    """Nothing: the tools run in processes of their own."""
+
+
+def preflight(profile: Profile, workspace: Path) -> "Iterator[Check]":
+    from playbook.lanes.tensorrt_llm.preflight import checks
+
+    return checks(profile, workspace)
+
+
+def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -> None:
+    """By transformers in the release's container, over all GPUs."""
+    from playbook.lanes.tensorrt_llm.reference import reference as in_container
+
+    in_container(profile, job, out, root=root)
+
+
+def prepare(profile: Profile, out: Path, *, root: Path) -> None:
+    """Download the model and put its files into ``out``.
+
+    Token, access and disk are checked before the first byte, every file's size after the last. The download stays
+    under ``<root>/downloads``, so an interrupted one goes on where it stopped, and profiles share it.
+    """
+    sizes = file_sizes(profile.shape.hf_id)
+    downloads = root / "downloads" / profile.model
+    downloads.mkdir(parents=True, exist_ok=True)
+    require_space(sizes, downloads)
+    release, paths = setting(profile, root)
+    paths = replace(paths, model=str(downloads))
+    execute_all(commands(profile, release, "fetch", paths), paths, logs(profile, root), writes=downloads)
+    verify(downloads, sizes)
+    shutil.copytree(downloads, out, copy_function=os.link, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".cache"))
+
+
+def quantize(
+    profile: Profile, model: Path, out: Path, *, layout: "Layout" = "tensorrt_llm", root: Path
+) -> list[Execution]:
+    """Write a checkpoint of tp x pp ranks: quantized, or in 16 bits for ``qformat: full_prec``.
+
+    quantize.py of TensorRT-LLM writes its own layout only.
+    """
+    release, paths = setting(profile, root)
+    paths = replace(paths, model=str(model), checkpoint=str(out))
+    stage = "convert" if profile.qformat == "full_prec" else "quantize"
+    return run(profile, release, commands(profile, release, stage, paths), paths, writes=out)
+
+
+def build(profile: Profile, checkpoint: Path, out: Path, *, root: Path) -> list[Execution]:
+    """Compile the checkpoint into one engine per rank; what the compiler printed stays beside them."""
+    release, paths = setting(profile, root)
+    paths = replace(paths, checkpoint=str(checkpoint), engine=str(out))
+    executions = run(profile, release, commands(profile, release, "build", paths), paths, writes=out)
+    (out / BUILD_LOG).write_text(executions[-1].output + "\n", encoding="utf-8")
+    return executions
+
+
+def engine_ranks(checkpoint_ranks: int) -> int:
+    """One engine for each rank of the checkpoint."""
+    return checkpoint_ranks
+
+
+def step_records(
+    profile: Profile,
+    engine: Path,
+    prompt: str,
+    lengths: Sequence[int],
+    slots: int,
+    *,
+    root: Path,
+    narrow: Callable[[], Path] | None = None,
+) -> "dict[str, list[StepRecord]]":
+    """By the release's executor bindings in its container, which take ``slots`` of the engine's requests."""
+    from playbook.lanes.tensorrt_llm.steps import step_records as recorded
+
+    return recorded(profile, engine, prompt, lengths, slots, root=root)
+
+
+def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) -> "StepTables":
+    """By Nsight Systems in the container, beside what was recorded on H200s."""
+    from playbook.lanes.tensorrt_llm.profiling import step_tables as measured
+
+    return measured(engine, profile=profile, root=root)
+
+
+def write_repository(
+    profile: Profile, engine: Path, out: Path, *, root: Path, variables: Mapping[str, object] = NOTHING
+) -> list[Execution]:
+    """Copy the release's templates into ``out`` and fill them; a variable that stays unfilled is an error.
+
+    ``variables`` override the profile's and the course's values.
+    """
+    release, paths = setting(profile, root)
+    paths = replace(paths, engine=str(engine), repository=str(out))
+    *filling, emptying = checked(release, fill_templates(profile, release, paths, variables=variables))
+    executions = run(profile, release, filling, paths, writes=out)
+    models = release_templates(release.name).models
+    for name, values in template_values(profile, release, paths, variables).items():
+        config = (out / name / "config.pbtxt").read_text(encoding="utf-8")
+        filled = [variable for variable, value in values.items() if value and variable not in models[name].uncertain]
+        left = [variable for variable in filled if f"${{{variable}}}" in config]
+        if left:
+            raise PlaybookError(
+                f"{name}/config.pbtxt still has {', '.join(left)} unfilled",
+                why="fill_template.py did not do its work; emptied, a number would stop the server's parser",
+                fix=f"read the logs in {logs(profile, root)}",
+            )
+    return executions + run(profile, release, [emptying], paths, writes=out)
+
+
+def serve(profile: Profile, repository: Path, *, root: Path) -> TritonRanks:
+    """Start one server process per rank and wait until they are ready. The caller stops them."""
+    release, paths = setting(profile, root)
+    paths = replace(paths, repository=str(repository))
+    make_available(profile, release, paths)
+    server = TritonRanks(profile, release, paths, logs(profile, root) / "launch.log")
+    server.start()
+    return server
+
+
+def local_cloud(folder: Path) -> None:
+    """None: endpoints on GPUs are made in a real account."""
+
+
+if TYPE_CHECKING:
+    import playbook.lanes.tensorrt_llm.lane as this
+
+    _is_a_lane: Lane = this
