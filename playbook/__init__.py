@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from playbook import choices as choices
     from playbook import clients as clients
     from playbook import engines as engines
-    from playbook import models as models
     from playbook import plan as plan
     from playbook import plots as plots
     from playbook import recipes as recipes
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from playbook.check import check_commands as check_commands
     from playbook.cloud import open_cloud as open_cloud
     from playbook.cloud import places as places
+    from playbook.facts import models as models
     from playbook.lanes.embedded import numerics as numerics
     from playbook.lanes.embedded.checkpoint import checkpoint_tensors as checkpoint_tensors
     from playbook.lanes.embedded.protocol import Sampling as Sampling
@@ -73,7 +73,7 @@ _MODULES = {
     "kernels": "playbook.measure.kernels",
     "load": "playbook.measure.load",
     "model_repository": "playbook.lanes.embedded.triton.repository",
-    "models": "playbook.models",
+    "models": "playbook.facts.models",
     "numerics": "playbook.lanes.embedded.numerics",
     "plan": "playbook.plan",
     "plots": "playbook.plots",

@@ -11,7 +11,7 @@ from playbook.clients.aws import AwsSession, loopback_session, real_session
 from playbook.clients.endpoint_life import planned_end
 from playbook.clients.security import is_loopback
 from playbook.errors import EnvironmentProblem, UsageError
-from playbook.prices import price
+from playbook.facts.prices import price
 from playbook.recipes import sagemaker
 
 LOCAL_REGION = "us-east-1"

@@ -1,39 +1,24 @@
 """Profiles: one YAML file says which machine, model, precision, parallelism and limits a run has."""
 
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from playbook.errors import NotYaml, ProfileError
-from playbook.models import ModelShape, model_shape
+from playbook.facts.fit import fits
+from playbook.facts.gpus import GIB, Gpu, find_gpu, gpus
+from playbook.facts.models import ModelShape, model_shape
+from playbook.facts.prices import known_usd_per_hour
 from playbook.yaml_files import read_yaml
 
 PROFILES_DIR = Path(__file__).parent / "profiles"
 Qformat = Literal["fp8", "int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "full_prec"]
 FP8_ARITHMETIC = ("fp8", "w4a8_awq")
+NO_GPU = "none"
 THIS_MACHINE = "this machine"
 FEWEST_REQUESTS = 16  # of one point of a benchmark
-
-
-class Gpu(BaseModel):
-    """What a profile needs to know of a GPU."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    architecture: str
-    memory_gib: float
-    fp8: bool
-    source: str
-
-
-@cache
-def gpus() -> dict[str, Gpu]:
-    """The GPUs that profiles may name."""
-    entries = read_yaml(PROFILES_DIR / "gpus.yaml")
-    return {name: Gpu(**entry) for name, entry in entries.items()}
 
 
 class BenchmarkLoad(BaseModel):
@@ -72,16 +57,17 @@ class BenchmarkLoad(BaseModel):
 class Profile(BaseModel):
     """One machine and one way to serve one model on it. Fields carry the names of the tools' flags."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, populate_by_name=True)
 
     name: str = Field(description="name of the profile: also its folder in the workspace")
     lane: str = Field(description="what does the work: embedded (this CPU), tensorrt_llm, or a module of yours")
     release: str = Field("0.12.0", description="TensorRT-LLM release whose commands and templates are used")
     model: str = Field(description="tiny, llama-3-8b-instruct or llama-3-70b-instruct")
     instance: str = Field(THIS_MACHINE, description="instance type")
-    usd_per_hour: float = Field(0.0, ge=0, description="price of the instance, for cost estimates")
-    price_source: str = Field("", description="where the price comes from, and when")
-    gpu: str = Field("none", description="GPU type, see playbook/profiles/gpus.yaml")
+    own_usd_per_hour: float = Field(
+        0.0, ge=0, alias="usd_per_hour", description="what you pay for the instance; 0: the dated price that ships"
+    )
+    gpu: str = Field(NO_GPU, description="GPU type, a name or an alias of playbook/facts/gpus.yml")
     gpu_count: int = Field(0, ge=0, description="GPUs of the machine")
     runner: Literal["docker", "inside", "native"] = Field(
         "native", description="docker: in the release's container; inside: we are in it; native: installed packages"
@@ -112,20 +98,30 @@ class Profile(BaseModel):
         return model_shape(self.model)
 
     @property
+    def hardware(self) -> Gpu | None:
+        """The facts on one GPU of the machine; None without one."""
+        return find_gpu(self.gpu)
+
+    @property
     def on_gpus(self) -> bool:
         """Whether the profile's machine computes on GPUs."""
-        return self.gpu != "none"
+        return self.gpu != NO_GPU
 
     @property
     def gpu_arch(self) -> str:
         """What an engine of this profile is compiled for."""
-        return gpus()[self.gpu].architecture
+        return self.hardware.architecture if self.hardware else "cpu"
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Price of the instance: your own, else the dated one on demand; 0 where neither is known."""
+        return self.own_usd_per_hour or known_usd_per_hour(self.instance)
 
     @model_validator(mode="after")
     def refuse_the_impossible(self) -> "Profile":
         shape = self.shape
-        if self.gpu not in gpus():
-            raise ValueError(f"gpu {self.gpu!r} is unknown; known: {', '.join(gpus())}")
+        if self.on_gpus and self.hardware is None:
+            raise ValueError(f"gpu {self.gpu!r} is unknown; known: {', '.join((NO_GPU, *gpus()))}")
         if shape.num_attention_heads % self.tp:
             raise ValueError(
                 f"tp {self.tp} does not divide the {shape.num_attention_heads} attention heads of {self.model}; "
@@ -143,12 +139,11 @@ class Profile(BaseModel):
                 f"max_seq_len {self.max_seq_len} is above the {shape.max_position_embeddings} positions "
                 f"that {self.model} was trained on"
             )
-        if self.on_gpus:
-            self._refuse_impossible_gpus()
+        if self.hardware:
+            self._refuse_impossible_gpus(self.hardware)
         return self
 
-    def _refuse_impossible_gpus(self) -> None:
-        gpu = gpus()[self.gpu]
+    def _refuse_impossible_gpus(self, gpu: Gpu) -> None:
         if self.world_size > self.gpu_count:
             raise ValueError(
                 f"tp {self.tp} x pp {self.pp} needs {self.world_size} GPUs and the machine has {self.gpu_count}; "
@@ -158,11 +153,11 @@ class Profile(BaseModel):
             raise ValueError(
                 f"{self.gpu} ({gpu.architecture}) has no FP8 units; use qformat int8_sq, or an H100, H200 or L4"
             )
-        per_gpu_gib = self.shape.weight_bytes(self.qformat) / self.world_size / 2**30
-        if per_gpu_gib > gpu.memory_gib:
+        weights = fits(self.shape, gpu, self.qformat, tp=self.tp, pp=self.pp)
+        if not weights:
             raise ValueError(
-                f"{self.model} in {self.qformat} is {per_gpu_gib:.0f} GiB per GPU and {self.gpu} has "
-                f"{gpu.memory_gib:.0f} GiB; raise tp or pp"
+                f"{self.model} in {self.qformat} is {weights.needed / GIB:.0f} GiB per GPU and {self.gpu} has "
+                f"{gpu.visible_gib:.0f} GiB; raise tp or pp"
             )
 
 
@@ -218,7 +213,7 @@ def _reasons(error: ValidationError) -> str:
         message = problem["msg"].removeprefix("Value error, ")
         reason = f"{key}: {message}" if key else message
         if problem["type"] == "extra_forbidden":
-            near = get_close_matches(key, Profile.model_fields, n=1)
+            near = get_close_matches(key, (field.alias or name for name, field in Profile.model_fields.items()), n=1)
             reason = f"unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else "")
         reasons.append(reason)
     return "; ".join(reasons)

@@ -28,9 +28,9 @@ from stand_in_tools import SHOWN, SHOWN_ROWS
 from stand_ins import Machine
 
 from playbook import artifact, stages
+from playbook.facts.models import ModelShape, model_shape
 from playbook.lanes.embedded.build import build_engine
 from playbook.lanes.embedded.generate import generate_text
-from playbook.models import ModelShape, model_shape
 from playbook.notebooks import chapters, parameters, read
 from playbook.profile import load_profile
 from playbook.tiny import MODEL_DIR

@@ -20,10 +20,10 @@ from stand_in_metrics import metrics_server
 from stand_ins import PLACE, Machine, fail
 
 from playbook.errors import ServerError
+from playbook.facts.models import ModelShape, model_shapes
 from playbook.lanes.embedded.triton.repository import CONDUCT_FILE, MODELS, release_templates
 from playbook.lanes.embedded.triton.server import TritonServer
 from playbook.lanes.embedded.triton.templates import render_templates
-from playbook.models import ModelShape, model_shapes
 from playbook.processes import free_port
 from playbook.releases import Release
 from playbook.tiny import MODEL_DIR

@@ -21,7 +21,7 @@ from playbook.clients import sagemaker
 from playbook.clients.aws import AwsSession
 from playbook.cloud import Cloud, open_cloud
 from playbook.errors import UsageError
-from playbook.prices import price
+from playbook.facts.prices import price
 from playbook.profile import load_profile
 from playbook.recipes import sagemaker as requests
 from playbook.stages import Workspace

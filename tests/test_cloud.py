@@ -10,7 +10,7 @@ from playbook.clients.aws import AwsSession
 from playbook.clients.security import is_loopback
 from playbook.cloud import open_cloud, places
 from playbook.errors import Skipped, UsageError
-from playbook.prices import price
+from playbook.facts.prices import price
 from playbook.profile import load_profile
 from playbook.stages import Workspace
 

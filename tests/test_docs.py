@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from aws_commands import problems
 
-from playbook.prices import prices
+from playbook.facts.prices import prices
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

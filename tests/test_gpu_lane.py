@@ -19,12 +19,12 @@ from stand_ins import Machine
 
 from playbook import stages
 from playbook.errors import CommandFailed, EnvironmentProblem, NotInRelease, PlaybookError, UsageError
+from playbook.facts.models import model_shape
 from playbook.lanes.tensorrt_llm import hub
 from playbook.lanes.tensorrt_llm import lane as tensorrt_llm
 from playbook.lanes.tensorrt_llm.execute import execute, execute_all
 from playbook.lanes.tensorrt_llm.failures import FINDINGS, diagnose
 from playbook.lanes.tensorrt_llm.inference import printed_answers
-from playbook.models import model_shape
 from playbook.profile import Profile, load_profile
 from playbook.recipes import Command, Paths, commands
 from playbook.releases import load_release

@@ -7,9 +7,9 @@ from playbook.check.document import Setting, read_document
 from playbook.check.fixing import findings
 from playbook.check.rules import memory
 from playbook.errors import UsageError
-from playbook.models import model_shape, model_shapes, model_weight
-from playbook.plan.case import parse_case
-from playbook.plan.memory import weights_bytes
+from playbook.facts.fit import calibration_fits, fits, weights_per_gpu
+from playbook.facts.gpus import find_gpu
+from playbook.facts.models import known_shape, model_shape, model_shapes, model_weight, models_file, shape_of_size
 from playbook.releases import load_release
 from playbook.tiny import MODEL_DIR
 
@@ -60,17 +60,41 @@ def test_model_weight_finds_its_file(tmp_path: Path) -> None:
         model_weight(MODEL_DIR, "b")
 
 
-@pytest.mark.parametrize("size", ["8b", "70b"])
-@pytest.mark.parametrize(("qformat", "weights"), [("fp8", "fp8"), ("full_prec", "bf16")])
-def test_shape_planner_and_checker_count_the_same_bytes(size: str, qformat: str, weights: str) -> None:
+@pytest.mark.parametrize("name", models_file()["shapes"])
+@pytest.mark.parametrize("qformat", ["fp8", "bf16", "full_prec", "int4_awq"])
+def test_one_gpu_holds_the_whole_checkpoint(name: str, qformat: str) -> None:
+    shape = known_shape(name)
+    assert weights_per_gpu(shape, qformat, 1, 1) == shape.weight_bytes(qformat)
+
+
+def test_embeddings_stay_in_16_bits() -> None:
     """8B in FP8: 9.08 GB. With embedding and lm_head at one byte too it were 8.03."""
-    ours = model_shape(f"llama-3-{size}-instruct").weight_bytes(qformat)
-    gpus = {"gpu": "h200", "gpus": 1, "tp": 1}
-    case = parse_case({"model": f"llama3-{size}", "isl": 1, "osl": 1, "weights": weights, **gpus})
-    assert weights_bytes(case) == ours
-    assert memory.weight_bytes(f"llama-3-{size}", qformat) == ours
-    if (size, qformat) == ("8b", "fp8"):
-        assert round(ours / 1e9, 2) == 9.08
+    assert round(model_shape("llama-3-8b-instruct").weight_bytes("fp8") / 1e9, 2) == 9.08
+
+
+@pytest.mark.parametrize(
+    ("tp", "pp", "qformat", "gpu", "there"),
+    [
+        (1, 1, "full_prec", "h200", True),
+        (1, 1, "full_prec", "h100", False),
+        (2, 1, "full_prec", "h100", True),
+        (1, 2, "full_prec", "h100", True),
+        (1, 1, "fp8", "h100", True),
+        (2, 1, "fp8", "l4", False),
+        (2, 2, "fp8", "l4", True),
+    ],
+)
+def test_70b_fits_where_people_serve_it(tp: int, pp: int, qformat: str, gpu: str, there: bool) -> None:
+    card = find_gpu(gpu)
+    assert card and bool(fits(model_shape("llama-3-70b-instruct"), card, qformat, tp=tp, pp=pp)) is there
+
+
+@pytest.mark.parametrize(("gpu", "count"), [("h100", 3), ("h200", 2), ("l40s", 5)])
+def test_the_machine_that_calibrates_70b(gpu: str, count: int) -> None:
+    """212 GB: "more than 210GB" of TensorRT-LLM's README."""
+    card, shape = find_gpu(gpu), model_shape("llama-3-70b-instruct")
+    assert card and calibration_fits(shape, card, count) and not calibration_fits(shape, card, count - 1)
+    assert round(calibration_fits(shape, card, count).needed_gb) == 212
 
 
 def test_the_checker_says_the_size_that_is_stored() -> None:
@@ -85,5 +109,12 @@ def test_the_checker_says_the_size_that_is_stored() -> None:
 
 
 def test_the_largest_llama_has_the_published_size() -> None:
-    assert memory.weight_bytes("llama-3.1-405b", "full_prec") == 2 * 405_853_388_800
-    assert memory.weight_bytes("llama-3.1-123b", "fp8") is None
+    largest = shape_of_size("llama-3.1-405b")
+    assert largest and largest.weight_bytes("full_prec") == 2 * 405_853_388_800
+    assert shape_of_size("llama-3.1-123b") is None
+
+
+def test_a_profile_names_no_model_that_the_course_cannot_run() -> None:
+    assert set(model_shapes()) == {"tiny", "llama-3-8b-instruct", "llama-3-70b-instruct"}
+    with pytest.raises(UsageError, match="unknown model"):
+        model_shape("llama-3.1-405b-instruct")

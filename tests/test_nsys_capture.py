@@ -9,9 +9,9 @@ from sparse_models import write_model
 from stand_in_nsys import parser
 from stand_ins import Machine
 
+from playbook.facts.models import model_shape
 from playbook.lanes.tensorrt_llm import profiling
 from playbook.measure import kernels
-from playbook.models import model_shape
 from playbook.profile import Profile, load_profile
 from playbook.recipes import Paths, commands
 from playbook.releases import known_releases, load_release

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from playbook.errors import UsageError
-from playbook.models import model_shape
+from playbook.facts.models import model_shape
+from playbook.facts.variants import model_name, variant, variants
 from playbook.plan.case import Case, changed, parse_case
 from playbook.plan.hardware import local_machine
 from playbook.plan.of_profile import case_of
-from playbook.plan.shapes import model_name, variant, variants
 from playbook.profile import load_profile, profile_names
 
 BASE = {"model": "llama3-70b", "gpu": "h100-sxm", "isl": 1024, "osl": 256}

@@ -7,11 +7,11 @@ import pytest
 
 import playbook
 from playbook.errors import UsageError
+from playbook.facts.variants import variant
 from playbook.plan.bound import Machine, decode_throughput, first_token_time, request_flops, throughput, token_time
 from playbook.plan.claim import Verdict, published, verify
 from playbook.plan.claim_text import Claim, parse_claim
 from playbook.plan.hardware import gpu
-from playbook.plan.shapes import variant
 from playbook.yaml_files import read_yaml
 
 

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import yaml
 
-from playbook import plan
+from playbook import facts, plan
 from playbook.errors import UsageError
-from playbook.plan.hardware import DATA, gpu, gpu_name, gpus, instance, instances, local_machine
-from playbook.profile import gpus as profile_gpus
+from playbook.facts.gpus import gpu_names
+from playbook.facts.instances import instance, instances
+from playbook.plan.hardware import gpu, gpu_name, gpus, local_machine
 
 GIB = 2**30
+FACTS = Path(facts.__file__).parent
 
 
 def described() -> dict[str, Any]:
@@ -46,15 +48,6 @@ def test_instances_are_what_aws_describes() -> None:
 def test_no_size_of_the_families_is_missing() -> None:
     families = {"p4d", "p4de", "p5", "p5e", "p5en", "g6", "g6e"}
     assert {name for name in described() if name.split(".")[0] in families} <= set(instances())
-
-
-def test_gpus_are_those_of_the_profiles_and_no_smaller() -> None:
-    for name, known in profile_gpus().items():
-        if name != "none":
-            planned = gpu(name)
-            assert planned.architecture == known.architecture
-            assert planned.fp8 == known.fp8
-            assert int(planned.memory_bytes / GIB) in (known.memory_gib, known.memory_gib + 1)
 
 
 def test_every_number_has_a_source_and_the_unread_are_marked() -> None:
@@ -94,9 +87,10 @@ def test_gpu_names(text: str, name: str) -> None:
 
 
 def test_aliases_name_no_other_gpu() -> None:
-    entries = yaml.safe_load((DATA / "gpus.yml").read_text())
+    entries = yaml.safe_load((FACTS / "gpus.yml").read_text())
     names = [alias for entry in entries.values() for alias in entry["aliases"]] + list(entries)
     assert len(names) == len(set(names))
+    assert set(names) == set(gpu_names())
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:

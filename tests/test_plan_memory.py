@@ -16,12 +16,15 @@ from playbook.plan.memory import (
     memory,
     memory_of,
     nearest_that_fits,
-    weights_bytes,
 )
 
 
 def case(**keys: Any) -> Case:
     return parse_case({"model": "llama3-70b", "gpu": "h100-sxm", "isl": 1024, "osl": 256, **keys})
+
+
+def weights_bytes(case: Case) -> int:
+    return memory_of(case).weights_bytes
 
 
 # Weights and KV bytes: the exact sizes of the published checkpoints.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from playbook.errors import UsageError
+from playbook.facts.prices import price
 from playbook.plan import asked as asked_module
 from playbook.plan.asked import MOST_IN_FLIGHT, ask, saturation_requests
 from playbook.plan.case import parse_case
@@ -18,7 +19,6 @@ from playbook.plan.planned import Plan, formulas
 from playbook.plan.predict import plan, steady
 from playbook.plan.schedule import simulate
 from playbook.plan.served import percentile
-from playbook.prices import price
 
 BASE: dict[str, Any] = {"model": "llama3-70b", "gpu": "h100-sxm", "tp": 4, "isl": 1024, "osl": 256}
 KEYS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from playbook.models import model_shape
+from playbook.facts.models import model_shape
 from playbook.plan import laws, step
 from playbook.plan.case import parse_case
 from playbook.plan.hardware import gpu, gpus, local_machine

@@ -6,8 +6,8 @@ import yaml
 from pydantic import ValidationError
 
 from playbook.errors import UsageError
-from playbook.prices import PRICES_FILE, Price, licence_fee, price, price_list, prices, token_price
-from playbook.profile import load_profile, profile_names
+from playbook.facts.prices import PRICES_FILE, Price, licence_fee, price, price_list, prices, token_price
+from playbook.profile import PROFILES_DIR, changed, load_profile
 
 
 def test_every_price_has_a_past_date_and_a_source() -> None:
@@ -21,13 +21,14 @@ def test_an_instance_and_its_option_stand_once() -> None:
     assert len(names) == len(set(names))
 
 
-def test_the_profiles_cost_what_the_price_list_says() -> None:
-    priced = [profile for name in profile_names() if (profile := load_profile(name)).usd_per_hour]
-    assert {profile.name for profile in priced} >= {"p5", "p5-8b"}
-    for profile in priced:
-        listed = price(profile.instance)
-        assert profile.usd_per_hour == listed.usd_per_hour, profile.name
-        assert str(listed.date) in profile.price_source, "one price, one date"
+def test_a_profile_costs_what_its_instance_does_unless_it_says_otherwise(tmp_path: Path) -> None:
+    p5 = load_profile("p5")
+    assert (p5.usd_per_hour, load_profile("local").usd_per_hour) == (price(p5.instance).usd_per_hour, 0)
+    mine = tmp_path / "mine.yml"
+    mine.write_text((PROFILES_DIR / "p5.yml").read_text() + "usd_per_hour: 41.5\n")
+    assert (load_profile(str(mine)).usd_per_hour, changed(load_profile(str(mine)), tp=4).usd_per_hour) == (41.5, 41.5)
+    mine.write_text((PROFILES_DIR / "p5.yml").read_text().replace("p5.48xlarge", "my-own-rack"))
+    assert load_profile(str(mine)).usd_per_hour == 0
 
 
 def test_a_price_says_when_and_how_sure() -> None:

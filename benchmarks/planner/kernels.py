@@ -5,12 +5,10 @@ from dataclasses import dataclass
 
 from tables import rows
 
+from playbook.facts.models import known_shape
+
 TOKENS = re.compile(r"\.(?:decode|prefill)(\d+)$")
-LAYERS = {"8b": 32, "70b": 80}
-HIDDEN = {"8b": 4096, "70b": 8192}
-FF = {"8b": 14336, "70b": 28672}
-HEADS = {"8b": 32, "70b": 64}
-KV_HEADS = 8
+SHAPES = {"8b": known_shape("llama-3-8b-instruct"), "70b": known_shape("llama-3-70b-instruct")}
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,10 @@ def stream_samples(kind: str, precision: str) -> list[tuple[float, int, int, flo
             continue
         match = TOKENS.search(step)
         assert match, step
-        rows_on_rank = (HIDDEN[model], FF[model] // tp, 128 * HEADS[model] // tp, 128 * KV_HEADS // tp)
-        per_layer = us / LAYERS[model] / stream.per_layer
+        shape = SHAPES[model]
+        heads = (shape.num_attention_heads, shape.num_key_value_heads)
+        rows_on_rank = (shape.hidden_size, shape.intermediate_size // tp, *(shape.head_dim * n // tp for n in heads))
+        per_layer = us / shape.num_hidden_layers / stream.per_layer
         moved = moved_bytes(stream, precision, *rows_on_rank) * int(match.group(1))
-        found.append((per_layer, HIDDEN[model], int(match.group(1)), moved))
+        found.append((per_layer, shape.hidden_size, int(match.group(1)), moved))
     return found

@@ -10,14 +10,20 @@ from functools import cache
 from pathlib import Path
 from statistics import median
 
+from playbook.facts.gpus import known_gpu
+
 DATA = Path(__file__).parent / "data"
-# bytes/s, FLOP/s, bytes/s of a link in one direction: playbook/plan/data/gpus.yml; l2: bytes of the last-level cache
-GPUS: dict[str, dict[str, float]] = {
-    "h200": {"bandwidth": 4.8e12, "bf16": 989e12, "fp8": 1978e12, "link": 450e9, "l2": 60e6},
-    "h100-sxm": {"bandwidth": 3.35e12, "bf16": 989e12, "fp8": 1978e12, "link": 450e9, "l2": 50e6},
-    "l40s": {"bandwidth": 0.864e12, "bf16": 362.05e12, "fp8": 733e12, "link": 32e9, "l2": 96e6},
-    "a100-sxm": {"bandwidth": 2.039e12, "bf16": 312e12, "fp8": 312e12, "link": 300e9, "l2": 40e6},
-}
+L2_BYTES = {"h200": 60e6, "h100-sxm": 50e6, "l40s": 96e6, "a100-sxm": 40e6}  # last-level cache
+
+
+def _rates(name: str) -> dict[str, float]:
+    """bytes/s, FLOP/s and bytes/s of a link in one direction; FP8 at BF16's peak where a GPU has none of its own."""
+    gpu = known_gpu(name)
+    peaks = {"bf16": gpu.dense_flops["bf16"], "fp8": gpu.dense_flops.get("fp8", gpu.dense_flops["bf16"])}
+    return {"bandwidth": gpu.bandwidth_bytes_per_s, "link": gpu.link_bytes_per_s, "l2": L2_BYTES[name], **peaks}
+
+
+GPUS = {name: _rates(name) for name in L2_BYTES}
 ENGINES = ("tensorrt-llm", "vllm", "sglang")
 WIDTH = {"bf16": 2, "fp8": 1}
 COPIES = 5  # weights that the wheel's benchmark goes round: with fewer bytes than the cache they are read from it

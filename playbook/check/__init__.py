@@ -31,18 +31,19 @@ def check_commands(
 ) -> "list[Finding]":
     """The findings in a text, a file or a folder, by file and place.
 
-    ``release``: TensorRT-LLM's; the containers follow from it. ``gpu``: h100, h200, l4, l40s, a100 or a name of
-    profiles/gpus.yaml. What is not given is unknown, and the rules that need it are silent.
+    ``release``: TensorRT-LLM's; the containers follow from it. ``gpu``: h100, h200, l4, l40s, a100 or another name
+    of facts/gpus.yml. What is not given is unknown, and the rules that need it are silent.
     """
     from playbook.check.document import Setting, read_document
     from playbook.check.fixing import findings
     from playbook.check.machines import gpu_of
     from playbook.errors import UsageError
+    from playbook.facts.gpus import gpus as known_gpus
     from playbook.releases import load_release
 
     setting = Setting(load_release(release), gpu, gpus)
     if gpu and gpu_of(setting) is None:
-        raise UsageError(f"no facts on a GPU {gpu!r}", fix="use one of: h100, h200, l4, l40s, a100")
+        raise UsageError(f"no facts on a GPU {gpu!r}", fix=f"use one of: {', '.join(known_gpus())}")
     document = read_document(source) if isinstance(source, str | Path) else source
     return findings(document, setting, families())
 

@@ -29,7 +29,7 @@ MODEL_NAME = re.compile(r"^\s*name\s*:\s*\"([^\"]+)\"", re.MULTILINE)
 
 
 class Setting(NamedTuple):
-    """What the text is checked for. ``gpu``: a name of profiles/gpus.yaml, or h100, h200, l4, l40s, a100."""
+    """What the text is checked for. ``gpu``: h100, h200, l4, l40s, a100 or another name of facts/gpus.yml."""
 
     release: Release
     gpu: str = ""

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from playbook.errors import UsageError
+from playbook.facts.instances import instance as known_instance
 from playbook.measure.latency import summarize
 from playbook.measure.results import by_run, read_results
 from playbook.stages import Workspace
@@ -33,14 +34,13 @@ class Throughput(BaseModel):
     output_tokens: int
     tokens_per_s_per_replica: float = Field(gt=0)
     gpus_per_replica: int = Field(ge=1)
-    gpus: int = Field(ge=1)
     source: str
     note: str
 
     @property
     def tokens_per_s(self) -> float:
         """Output tokens/s of the instance: replicas x tokens/s of one. Upper limit, they share host and network."""
-        return self.gpus // self.gpus_per_replica * self.tokens_per_s_per_replica
+        return known_instance(self.instance).gpus // self.gpus_per_replica * self.tokens_per_s_per_replica
 
 
 @cache

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from playbook.errors import UsageError
+from playbook.facts.gpus import known_gpu
 from playbook.yaml_files import read_yaml
 
 HOPPER_DIR = Path(__file__).parents[1] / "data" / "hopper"
@@ -34,7 +35,8 @@ def hopper_kernel_sum() -> Path:
 
 def hopper_machine(run: str) -> dict[str, str]:
     """The machine and software that a run was measured with."""
-    return dict(_machines()["tp2" if "-tp2-" in run else "tp1"])
+    card = _machines()["tp2" if "-tp2-" in run else "tp1"]
+    return {"gpu": card["gpu"], "memory_gib": f"{known_gpu('h200').visible_gib:.1f}", **card}
 
 
 @cache

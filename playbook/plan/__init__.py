@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from playbook.plan.claim import verify as verify
     from playbook.plan.frontier import frontier_of as frontier_of
     from playbook.plan.hardware import gpu as gpu
-    from playbook.plan.hardware import instance as instance
     from playbook.plan.hardware import local_machine as local_machine
     from playbook.plan.memory import memory_of as memory_of
     from playbook.plan.memory import nearest_that_fits as nearest_that_fits
@@ -34,7 +33,6 @@ _HOME = {
     "formulas": "planned",
     "frontier_of": "frontier",
     "gpu": "hardware",
-    "instance": "hardware",
     "local_machine": "hardware",
     "memory_of": "memory",
     "nearest_that_fits": "memory",

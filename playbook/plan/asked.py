@@ -9,9 +9,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from playbook.errors import UsageError
+from playbook.facts.instances import instance
 from playbook.plan.arrivals import Workload, closed_loop, open_loop, open_loop_count
 from playbook.plan.case import Case, changed
-from playbook.plan.hardware import instance
 from playbook.plan.limits import Limits
 from playbook.plan.load import Load
 from playbook.plan.memory import Memory, memory

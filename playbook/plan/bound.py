@@ -17,12 +17,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from playbook.models import ModelShape
+from playbook.facts.gpus import Gpu
+from playbook.facts.models import ModelShape
 from playbook.plan.case import BYTES, Precision
-from playbook.plan.hardware import Gpu
 
 Limit = Literal["compute", "bandwidth"]
-_PLAYBOOK_NAME: dict[Precision, str] = {"bf16": "bfloat16", "fp8": "fp8"}  # in playbook.models
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Machine:
     @property
     def resident_bytes(self) -> int:
         """The weights, once."""
-        return self.shape.weight_bytes(_PLAYBOOK_NAME[self.weights])
+        return self.shape.weight_bytes(self.weights)
 
     @property
     def read_bytes(self) -> float:
@@ -53,7 +52,7 @@ class Machine:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        return self.shape.kv_bytes_per_token(_PLAYBOOK_NAME[self.kv])
+        return self.shape.kv_bytes_per_token(self.kv)
 
     def most_requests(self, tokens: float) -> float:
         """Requests of ``tokens`` on average that the memory holds, with nothing but the weights beside them."""

@@ -6,14 +6,16 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from playbook.errors import UsageError
-from playbook.models import ModelShape
-from playbook.plan.hardware import Gpu, gpu, gpu_name, gpus, instance
-from playbook.plan.names import nearest
-from playbook.plan.shapes import Variant, model_name, variant, variants
+from playbook.facts.gpus import Gpu
+from playbook.facts.instances import instance
+from playbook.facts.models import ModelShape, element_bytes
+from playbook.facts.names import nearest
+from playbook.facts.variants import Variant, model_name, variant, variants
+from playbook.plan.hardware import gpu, gpu_name, gpus
 
 Precision = Literal["bf16", "fp8"]
 Engine = Literal["tensorrt-llm", "vllm", "sglang"]
-BYTES: dict[Precision, int] = {"bf16": 2, "fp8": 1}
+BYTES: dict[Precision, int] = {precision: int(element_bytes(precision)) for precision in get_args(Precision)}
 
 # Other ways to write a precision or an engine. FP16 has BF16's bytes and peak, so it is planned as BF16.
 SAME_PRECISION = {"bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "e4m3": "fp8", "fp8-e4m3": "fp8"}
@@ -52,7 +54,7 @@ class Case(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    model: str = Field(description="llama3-8b, llama3-70b, llama3.1-8b, llama3.3-70b ... (data/models.yml)")
+    model: str = Field(description="llama3-8b, llama3-70b, llama3.1-8b, llama3.3-70b ... (facts/models.yml)")
     gpu: str = Field(description="h100-sxm, h200, l40s, l4, a100-sxm, or a measured local machine")
     gpus: int | None = Field(None, ge=1, description="GPUs in all; not given: tp x pp")
     tp: int = Field(1, ge=1, description="tensor parallelism")
@@ -78,7 +80,7 @@ class Case(BaseModel):
     requests: int | None = Field(None, ge=1, description="requests of the simulation")
     seed: int = Field(0, ge=0, description="of the drawn lengths and arrivals")
     usd_per_hour: float | None = Field(None, gt=0, description="of the whole machine")
-    instance: str | None = Field(None, description="p5.48xlarge ... (data/instances.yml)")
+    instance: str | None = Field(None, description="p5.48xlarge ... (facts/instances.yml)")
 
     @property
     def shape(self) -> ModelShape:

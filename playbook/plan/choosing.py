@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from playbook.errors import UsageError
+from playbook.facts.instances import Instance, instance
+from playbook.facts.variants import variant
 from playbook.plan.arrivals import open_loop
 from playbook.plan.asked import Asked, Share, ask
 from playbook.plan.case import Case, changed, parse_case
 from playbook.plan.chosen import Choices, Rejected, Target
 from playbook.plan.cost import price_of
-from playbook.plan.hardware import Instance, instance
 from playbook.plan.schedule import simulate
 from playbook.plan.served import Served
-from playbook.plan.shapes import variant
 from playbook.plan.steady_state import Point
 from playbook.plan.ways import Way, latencies_ms
 

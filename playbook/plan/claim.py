@@ -11,11 +11,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from playbook.facts.variants import variant
 from playbook.plan.bound import Bound, Machine, decode_throughput, first_token_time, throughput, token_time
 from playbook.plan.case import Precision
 from playbook.plan.claim_text import Claim, parse_claim
 from playbook.plan.hardware import gpu
-from playbook.plan.shapes import variant
 from playbook.yaml_files import read_yaml
 
 Word = Literal["possible", "suspect", "impossible"]

@@ -7,9 +7,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from playbook.errors import UsageError
+from playbook.facts.instances import instance
+from playbook.facts.variants import model_name, variants
 from playbook.plan.case import Precision
-from playbook.plan.hardware import gpu_name, gpus, instance
-from playbook.plan.shapes import model_name, variants
+from playbook.plan.hardware import gpu_name, gpus
 
 EXAMPLE = "70B fp8 h100x1 isl=1024 osl=256 tok/s=2100 concurrency=50"
 

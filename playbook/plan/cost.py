@@ -1,9 +1,9 @@
 """What tokens cost in money and energy. Prices are dated inputs; energy is an upper bound."""
 
 from playbook.errors import UsageError
+from playbook.facts.prices import price
 from playbook.plan.case import Case
 from playbook.plan.planned import PriceUsed
-from playbook.prices import price
 
 MILLION = 1_000_000
 SECONDS_PER_HOUR = 3600

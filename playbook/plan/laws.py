@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from playbook.plan.hardware import Gpu
+from playbook.facts.gpus import Gpu
 from playbook.plan.operations import AllReduceLaw, Curve, DecodeLaw, DecodeTable, GemmLaw, Line, PrefillLaw, StreamLaw
 from playbook.yaml_files import read_yaml
 

@@ -1,12 +1,8 @@
 """What a case needs of a GPU's memory, what is left for the KV cache, and what would fit if it does not.
 
-Bytes are per GPU of the fullest rank; tokens and sequences are per replica. Formulas (d hidden, ff MLP width, L layers,
-h query and g KV heads of size hd, V words, all divided by TP where a rank holds a share):
+Bytes are per GPU of the fullest rank; tokens and sequences are per replica. Formulas (L layers, g KV heads of size hd):
 
-- weights: the linear layers of L/PP blocks in the case's precision (1 or 2 bytes); embedding, ``lm_head``, norms stay
-  in BF16 (ModelOpt's default). Embedding and ``lm_head`` are split by words over TP: so do vLLM and SGLang, and
-  ModelOpt's exporter writes ``use_parallel_embedding``. With PP the first stage has the embedding, the last has
-  ``lm_head`` and the final norm, which makes the last the fullest.
+- weights: :mod:`playbook.facts.fit`, in the case's precision.
 - KV cache: 2 x L/PP x max(g/TP, 1) x hd x bytes per token and GPU: above TP = g the heads are copied, not split.
 - activations: a pass over ``max_num_tokens`` or the sampling of ``max_batch_size`` rows, whichever is larger.
 - runtime: what the driver keeps, CUDA context, NCCL, buffers (``data/engines.yml``, with what is assumed there).
@@ -23,9 +19,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from playbook.errors import UsageError
-from playbook.models import ModelShape
+from playbook.facts.fit import weights_per_gpu
+from playbook.facts.instances import instance
 from playbook.plan.case import BYTES, Case, Engine, changed
-from playbook.plan.hardware import gpus, instance
+from playbook.plan.hardware import gpus
 from playbook.yaml_files import read_yaml
 
 MIB, GIB = 2**20, 2**30
@@ -119,7 +116,8 @@ def memory(case: Case) -> Memory:
 def memory_of(case: Case) -> Memory:
     """As :func:`memory`, but a case that does not fit is answered too: with no sequences."""
     gpu, engine = case.hardware, engines().engines[case.engine]
-    weights, activations = weights_bytes(case), activations_bytes(case)
+    weights = weights_per_gpu(case.shape, case.weights, case.tp, case.pp)
+    activations = activations_bytes(case)
     nccl = 0 if gpu.measured else _nccl_bytes(case.tp)
     context = 0 if gpu.measured else int(engine.context_mib * MIB)
     buffers = 0 if gpu.measured else int(engine.buffers_mib * MIB)
@@ -155,24 +153,6 @@ def _cut_short(case: Case, budget: float, free: float) -> tuple[str, ...]:
         f"kv_fraction {case.kv_fraction} asks {case.engine} for {budget / GIB:.1f} GiB of KV cache and only "
         f"{free / GIB:.1f} GiB are free beside activations and runtime; the engine may stop at start or run out later",
     )
-
-
-def weights_bytes(case: Case) -> int:
-    """Weights of the fullest rank, see the formulas above; the scales of FP8 are neglected (4 bytes a tensor)."""
-    shape, tp = case.shape, case.tp
-    layers = shape.num_hidden_layers // case.pp
-    words = -(-shape.vocab_size // tp) * shape.hidden_size
-    # With PP > 1 the last stage is the fullest: lm_head as large as the embedding, and the final norm.
-    tables = words if case.pp > 1 or shape.tie_word_embeddings else 2 * words
-    norms = (2 * layers + 1) * shape.hidden_size
-    return int(layers * _layer_parameters(shape, tp) * BYTES[case.weights]) + BF16 * (tables + norms)
-
-
-def _layer_parameters(shape: ModelShape, tp: int) -> float:
-    """Weights of one block's linear layers on one rank of ``tp``; K and V are copied where TP exceeds the KV heads."""
-    queries = 2 * shape.hidden_size * shape.num_attention_heads * shape.head_dim / tp
-    keys = 2 * shape.hidden_size * max(shape.num_key_value_heads / tp, 1) * shape.head_dim
-    return queries + keys + 3 * shape.hidden_size * shape.intermediate_size / tp
 
 
 def kv_bytes_per_token(case: Case) -> int:

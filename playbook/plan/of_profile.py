@@ -44,7 +44,7 @@ def case_of(profile: Profile, *, isl: int, osl: int, **settings: Any) -> Case:
         "max_num_tokens": profile.max_num_tokens,
         "max_batch_size": profile.max_batch_size,
         "kv_fraction": profile.kv_cache_free_gpu_mem_fraction,
-        "usd_per_hour": profile.usd_per_hour or None,
+        "usd_per_hour": profile.own_usd_per_hour or None,
         "instance": profile.instance if profile.on_gpus else None,
     }
     return parse_case({**from_profile, "isl": isl, "osl": osl, **settings})

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from playbook.models import ModelShape
+from playbook.facts.gpus import Gpu
+from playbook.facts.models import ModelShape
 from playbook.plan.case import Case
-from playbook.plan.hardware import Gpu
 from playbook.plan.laws import (
     EngineStep,
     all_reduce_law,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from playbook.plan.hardware import Gpu
+from playbook.facts.gpus import Gpu
 from playbook.yaml_files import read_yaml
 
 POWER_FILE = Path(__file__).parent / "data" / "power.yml"

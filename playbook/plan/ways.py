@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
+from playbook.facts.instances import Instance
 from playbook.plan.asked import Asked
 from playbook.plan.chosen import Choice, Target
 from playbook.plan.cost import usd_per_million
-from playbook.plan.hardware import Instance
 from playbook.plan.planned import PriceUsed
 from playbook.plan.served import Served, percentile
 from playbook.plan.steady_state import Point

@@ -1,20 +1,15 @@
 """What fits into the GPUs of a profile's machine, in GB (1e9 bytes)."""
 
-from playbook.profile import Profile, gpus
-
-# "more than 210GB" for the 140 GB of a 70B model: TensorRT-LLM@42a7b092 examples/llama/README.md:670-672
-CALIBRATION_FACTOR = 1.5
-CALIBRATION_SOURCE = "TensorRT-LLM@42a7b092 examples/llama/README.md:670-672"
-
-
-def gpu_gb(profile: Profile) -> float:
-    """Memory of one GPU."""
-    return gpus()[profile.gpu].memory_gib * 2**30 / 1e9
+from playbook.errors import UsageError
+from playbook.facts import fit
+from playbook.facts.fit import CALIBRATION_SOURCE, Fit
+from playbook.facts.gpus import Gpu
+from playbook.profile import Profile
 
 
-def machine_gb(profile: Profile) -> float:
-    """Memory of all GPUs together."""
-    return gpu_gb(profile) * profile.gpu_count
+def reference_fit(profile: Profile) -> Fit:
+    """The model's weights in 16 bits against one GPU."""
+    return fit.fits(profile.shape, _gpu(profile), "full_prec")
 
 
 def weights_gb(profile: Profile) -> float:
@@ -22,18 +17,22 @@ def weights_gb(profile: Profile) -> float:
     return profile.shape.weight_bytes("full_prec") / 1e9
 
 
-def calibration_gb(profile: Profile) -> float:
-    """What quantizing needs at its peak."""
-    return weights_gb(profile) * CALIBRATION_FACTOR
-
-
-def calibration_fits(profile: Profile) -> bool:
-    return calibration_gb(profile) <= machine_gb(profile)
+def calibration_fits(profile: Profile) -> Fit:
+    """What quantizing needs at its peak against all GPUs together."""
+    return fit.calibration_fits(profile.shape, _gpu(profile), profile.gpu_count)
 
 
 def too_small(profile: Profile) -> str:
     """The sentence on a machine whose GPUs are too small to quantize on."""
+    room = calibration_fits(profile)
     return (
-        f"Quantizing {profile.model} needs about {calibration_gb(profile):.0f} GB ({CALIBRATION_SOURCE}: 1.5 times the "
-        f"16-bit weights) and {profile.gpu_count} x {profile.gpu} have {machine_gb(profile):.1f} GB."
+        f"Quantizing {profile.model} needs about {room.needed_gb:.0f} GB ({CALIBRATION_SOURCE}: 1.5 times the "
+        f"16-bit weights) and {profile.gpu_count} x {profile.gpu} have {room.there_gb:.1f} GB."
     )
+
+
+def _gpu(profile: Profile) -> Gpu:
+    """One of the GPUs of the profile; :class:`UsageError` if it names none."""
+    if profile.hardware is None:
+        raise UsageError(f"profile {profile.name} has no GPU", fix="name its gpu and gpu_count")
+    return profile.hardware

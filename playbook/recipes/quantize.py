@@ -7,7 +7,7 @@ from playbook.profile import Profile
 from playbook.recipes import pytorch
 from playbook.recipes.command import HOST, Command, Paths, place, tool_path
 from playbook.recipes.flags import FlagValue, first_of, optional, required
-from playbook.recipes.memory import calibration_fits, machine_gb, too_small, weights_gb
+from playbook.recipes.memory import calibration_fits, reference_fit, too_small
 from playbook.releases import Release, Tool
 
 QUANTIZE = "quantize.py"
@@ -203,7 +203,7 @@ def _convert(
     left_out: list[str],
 ) -> Command:
     tool = release.tool(CONVERT)
-    in_host_memory = weights_gb(profile) * COPIES_WHILE_CONVERTING > machine_gb(profile)
+    in_host_memory = reference_fit(profile).times * COPIES_WHILE_CONVERTING > profile.gpu_count
     arguments = required(
         release,
         CONVERT,

@@ -4,7 +4,7 @@ from playbook.profile import Profile
 from playbook.recipes.command import HOST, Command, Paths, place, tool_path
 from playbook.recipes.flags import optional, required
 from playbook.recipes.install import beside
-from playbook.recipes.memory import gpu_gb, machine_gb, weights_gb
+from playbook.recipes.memory import reference_fit, weights_gb
 from playbook.recipes.run import END_ID, on_all_ranks, settings_reason
 from playbook.releases import Release, Tool
 
@@ -80,10 +80,10 @@ def _packages(paths: Paths) -> str:
 
 def _reference(profile: Profile, tool: Tool) -> tuple[str, ...]:
     """Flags that let the 16-bit model answer, too; it is loaded on the first rank after the engine is freed."""
-    needed = weights_gb(profile)
-    if needed <= gpu_gb(profile) * ROOM_FOR_ACTIVATIONS:
+    times = reference_fit(profile).times
+    if times <= ROOM_FOR_ACTIVATIONS:
         return ("--test_hf",)
-    if tool.has("--hf_device_map_auto") and needed <= machine_gb(profile) * ROOM_FOR_ACTIVATIONS:
+    if tool.has("--hf_device_map_auto") and times <= profile.gpu_count * ROOM_FOR_ACTIVATIONS:
         return ("--test_hf", "--hf_device_map_auto")
     return ()
 

@@ -46,7 +46,7 @@ class Folder:
 
 
 def formula() -> int:
-    from playbook.models import model_shape
+    from playbook.facts.models import model_shape
 
     return model_shape("tiny").weight_bytes("fp8")
 

@@ -8,15 +8,15 @@ from playbook.check.document import Document, Setting
 from playbook.check.drafts import Draft, Edit, Put
 from playbook.check.filling import Filling, fillings
 from playbook.check.invocations import Invocation
-from playbook.check.machines import gpu_of, machine_gb
+from playbook.check.machines import gpu_of
 from playbook.check.rulebook import drafts, rule_data
 from playbook.check.rules.arguments import is_checked
 from playbook.check.rules.pairs import engine_world, orchestrated
-from playbook.models import BYTES_PER_ELEMENT, WEIGHTS, ModelShape, model_shape
+from playbook.facts.fit import calibration_fits, fits
+from playbook.facts.models import FORMATS, shape_of_size
 
 FAMILY = "memory"
 LAUNCH = "launch_triton_server.py"
-CALIBRATION_FACTOR = 1.5
 SMALLER = "0.45"
 MOST_FRACTION = 0.5
 FRACTION, TOKENS = "kv_cache_free_gpu_mem_fraction", "max_tokens_in_paged_kv_cache"
@@ -35,14 +35,13 @@ def check(document: Document, setting: Setting) -> Iterator[Draft]:
 
 def _calibration(document: Document, setting: Setting, quantize: Invocation) -> Iterator[Draft]:
     """quantize-70b-memory."""
-    have, gpu = machine_gb(setting), gpu_of(setting)
-    model, qformat = document.facts_of(quantize).model, quantize.value("--qformat") or "full_prec"
-    weights = weight_bytes(model, "full_prec")
+    gpu, model = gpu_of(setting), document.facts_of(quantize).model
+    shape, qformat = shape_of_size(model), quantize.value("--qformat") or "full_prec"
     on_cpu = "cpu" in (quantize.value("--device"), quantize.value("--device_map"))
-    if have is None or gpu is None or not weights or on_cpu:
+    if gpu is None or setting.gpus is None or shape is None or on_cpu:
         return
-    need = weights / 1e9 * CALIBRATION_FACTOR
-    if qformat in rule_data(FAMILY)["without_calibration"] or need <= have:
+    room = calibration_fits(shape, gpu, setting.gpus)
+    if room or qformat in rule_data(FAMILY)["without_calibration"]:
         return
     tool = setting.release.tools["quantize.py"]
     edits: tuple[Edit, ...] = (Put("--device", "cpu"),) if tool.accepts("--device", "cpu") else ()
@@ -54,25 +53,24 @@ def _calibration(document: Document, setting: Setting, quantize: Invocation) -> 
         invocation=quantize,
         tool=quantize.tool,
         model=model,
-        need=need,
-        have=have,
+        need=room.needed_gb,
+        have=room.there_gb,
         gpu=setting.gpu,
         gpus=setting.gpus,
-        least=math.ceil(need / (gpu.memory_gib * 2**30 / 1e9)),
+        least=math.ceil(room.times * setting.gpus),
     )
 
 
 def _weights(document: Document, setting: Setting, build: Invocation) -> Iterator[Draft]:
     """weights-do-not-fit."""
     gpu, facts = gpu_of(setting), document.facts_of(build)
-    weights = weight_bytes(facts.model, facts.weights)
-    world = engine_world(facts, setting.release)
-    if gpu is None or not gpu.memory_gib or not weights or not world or build.has("--weight_streaming"):
+    shape, world = shape_of_size(facts.model), engine_world(facts, setting.release)
+    if gpu is None or shape is None or facts.weights not in FORMATS or not world or build.has("--weight_streaming"):
         return
-    need, have = weights / 1e9 / world, gpu.memory_gib * 2**30 / 1e9
-    if need <= have:
+    room = fits(shape, gpu, facts.weights, tp=facts.tp or 1, pp=facts.pp or 1)
+    if room:
         return
-    least = 2 ** math.ceil(math.log2(need * world / have))
+    least = 2 ** math.ceil(math.log2(room.times * world))
     yield from drafts(
         setting.release.name,
         "weights-do-not-fit",
@@ -80,8 +78,8 @@ def _weights(document: Document, setting: Setting, build: Invocation) -> Iterato
         invocation=build,
         model=facts.model,
         weights="16 bit" if facts.weights == "full_prec" else facts.weights,
-        need=need,
-        have=have,
+        need=room.needed_gb,
+        have=room.there_gb,
         gpu=setting.gpu,
         world=world,
         least=least,
@@ -133,12 +131,3 @@ def _leaves_room(filling: Filling) -> bool:
     except ValueError:
         small = True
     return small or bool(filling.values.get(TOKENS))
-
-
-def weight_bytes(model: str, qformat: str) -> int | None:
-    """Of a Llama's checkpoint, others of the same size are alike; None for a size or format that is not known."""
-    found = rule_data(FAMILY)["shapes"].get(model.rpartition("-")[2])
-    if not found or WEIGHTS.get(qformat, qformat) not in BYTES_PER_ELEMENT:
-        return None
-    shape = ModelShape(**found) if isinstance(found, dict) else model_shape(found)
-    return shape.weight_bytes(qformat)

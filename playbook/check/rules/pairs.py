@@ -13,13 +13,13 @@ from playbook.check.programs import RANKS
 from playbook.check.rulebook import drafts
 from playbook.check.rules.arguments import is_checked, missing
 from playbook.check.words import Word
+from playbook.facts.models import shape_of_size
 from playbook.releases import Release, Tool
 from playbook.rules import Condition, all_rules
 from playbook.rules.case import Case, met
 
 FAMILY = "pairs"
 BUILD = "trtllm-build"
-HEADS = {"8b": 32, "70b": 64, "405b": 128}  # attention heads, config.json of the models
 SWITCH_ON = "switch on"
 LAUNCHERS = ("mpirun", "mpiexec", "srun")
 
@@ -95,10 +95,11 @@ def _edits(tool: Tool, condition: Condition) -> tuple[Edit, ...]:
 def _heads(release: Release, invocation: Invocation, model: str) -> Iterator[Draft]:
     """heads-not-divided."""
     given = invocation.find("--tp_size", "--inference_tensor_parallel", "--tensor_parallel_size")
-    heads = HEADS.get(model.rpartition("-")[2]) if model.startswith("llama-3") else None
+    shape = shape_of_size(model) if model.startswith("llama-3") else None
     tp = _number(given.values[0].text if given and given.values else None)
-    if given is None or not heads or not tp or heads % tp == 0:
+    if given is None or not shape or not tp or shape.num_attention_heads % tp == 0:
         return
+    heads = shape.num_attention_heads
     divisors = [number for number in range(1, tp) if heads % number == 0]
     yield from drafts(
         release.name,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from playbook.lanes.machine import Check, asked, existing, last_line, verdict
-from playbook.profile import Profile, gpus
+from playbook.profile import Profile
 from playbook.releases import Release, load_release
 
 CHECKPOINT_COPIES = 3  # the download, the FP8 checkpoint and the engine: at most three times the BF16 weights
@@ -31,11 +31,10 @@ print(json.dumps(found | {"torch": torch.__version__, "gpus": torch.cuda.device_
 
 def checks(profile: Profile, workspace: Path) -> Iterator[Check]:
     names, driver = _nvidia_smi()
-    gpu = gpus()[profile.gpu]
     yield Check(
         "GPUs",
         f"{len(names)} x {names[0]}" if names else "none",
-        f"{profile.gpu_count} x {profile.gpu} ({gpu.architecture})",
+        f"{profile.gpu_count} x {profile.gpu} ({profile.gpu_arch})",
         verdict(len(names) >= profile.world_size),
         f"start a {profile.instance}, or choose the profile of the machine that you have",
     )

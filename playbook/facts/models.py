@@ -1,4 +1,4 @@
-"""The shapes of the models that the course knows, and what follows from them by arithmetic.
+"""The shapes of the models, and what follows from them by arithmetic.
 
 Shapes are data with a source (``models.yml``); every number in chapter 01 is computed from them.
 """
@@ -6,7 +6,7 @@ Shapes are data with a source (``models.yml``); every number in chapter 01 is co
 import json
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,12 +18,18 @@ if TYPE_CHECKING:
 
 BYTES_PER_ELEMENT: dict[str, float] = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
 WEIGHTS: dict[str, str] = {
-    "full_prec": "bfloat16",
+    **dict.fromkeys(("full_prec", "bf16"), "bfloat16"),
     **dict.fromkeys(("fp8_rowwise", "fp8_pc_pt"), "fp8"),
     **dict.fromkeys(("int8_sq", "int8_wo"), "int8"),
     **dict.fromkeys(("int4_awq", "int4_wo", "int4_gptq", "w4a8_awq", "nvfp4"), "int4"),
 }
-"""Quantization formats whose name is not that of the elements that they store."""
+"""Formats whose name is not that of the elements that they store."""
+FORMATS = {*BYTES_PER_ELEMENT, *WEIGHTS}
+
+
+def element_bytes(name: str) -> float:
+    """Bytes of one value in the type or format ``name``; :class:`KeyError` for one that is not known."""
+    return BYTES_PER_ELEMENT[WEIGHTS.get(name, name)]
 
 
 class ModelShape(BaseModel):
@@ -73,28 +79,44 @@ class ModelShape(BaseModel):
 
     def weight_bytes(self, qformat: str) -> int:
         """Bytes of the checkpoint's weights: linear layers in ``qformat``, the rest in BF16 (scales neglected)."""
-        element_bytes = BYTES_PER_ELEMENT[WEIGHTS.get(qformat, qformat)]
-        return int(self.linear_parameters * element_bytes) + 2 * (self.embedding_parameters + self.norm_parameters)
+        in_16_bits = self.embedding_parameters + self.norm_parameters
+        return int(self.linear_parameters * element_bytes(qformat)) + 2 * in_16_bits
 
     def kv_bytes_per_token(self, dtype: str) -> int:
         """Bytes of keys and values that one token adds: layers x 2 x KV heads x head size x element size."""
-        per_layer = 2 * self.num_key_value_heads * self.head_dim * BYTES_PER_ELEMENT[dtype]
+        per_layer = 2 * self.num_key_value_heads * self.head_dim * element_bytes(dtype)
         return int(self.num_hidden_layers * per_layer)
 
 
 @cache
+def models_file() -> dict[str, Any]:
+    """The content of ``models.yml``."""
+    content: dict[str, Any] = read_yaml(Path(__file__).with_name("models.yml"))
+    return content
+
+
+@cache
+def known_shape(name: str) -> ModelShape:
+    """The shape called ``name`` in ``models.yml``, whoever may use it."""
+    return ModelShape(name=name, **models_file()["shapes"][name])
+
+
 def model_shapes() -> dict[str, ModelShape]:
-    """Every known model, by name."""
-    entries = read_yaml(Path(__file__).with_name("models.yml"))
-    return {name: ModelShape(name=name, **entry) for name, entry in entries.items()}
+    """Every model that the course can run, by name."""
+    return {name: known_shape(name) for name in models_file()["course"]}
 
 
 def model_shape(name: str) -> ModelShape:
-    """The shape of model ``name``; :class:`UsageError` for one that the course does not know."""
-    shapes = model_shapes()
-    if name not in shapes:
-        raise UsageError(f"unknown model {name!r}", fix=f"use one of: {', '.join(shapes)}")
-    return shapes[name]
+    """The shape of model ``name``; :class:`UsageError` for one that the course cannot run."""
+    if name not in models_file()["course"]:
+        raise UsageError(f"unknown model {name!r}", fix=f"use one of: {', '.join(models_file()['course'])}")
+    return known_shape(name)
+
+
+def shape_of_size(model: str) -> ModelShape | None:
+    """The shape of a Llama-3 by the size that its name ends in (``llama-3.1-70b``); None for a size not known."""
+    name = models_file()["sizes"].get(model.rpartition("-")[2])
+    return known_shape(name) if name else None
 
 
 def model_weight(folder: Path, name: str, *, rows: int = 0) -> "torch.Tensor":

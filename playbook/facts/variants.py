@@ -2,17 +2,12 @@
 
 import re
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from playbook.errors import UsageError
-from playbook.models import ModelShape, model_shapes
-from playbook.plan.names import nearest
-from playbook.yaml_files import read_yaml
-
-MODELS_FILE = Path(__file__).parent / "data" / "models.yml"
+from playbook.facts.models import ModelShape, known_shape, models_file
+from playbook.facts.names import nearest
 
 
 class Variant(BaseModel):
@@ -29,14 +24,9 @@ class Variant(BaseModel):
 
 @cache
 def variants() -> dict[str, Variant]:
-    """Every model that the planner knows, by name (``data/models.yml``)."""
-    content: dict[str, Any] = read_yaml(MODELS_FILE)
-    own = {name: ModelShape(name=name, **entry) for name, entry in content["shapes"].items()}
-    shapes = {**model_shapes(), **own}
-    return {
-        name: Variant(name=name, shape=shapes[entry.pop("shape")], **entry)
-        for name, entry in ((name, dict(entry)) for name, entry in content["models"].items())
-    }
+    """Every model that the planner knows, by name (``models.yml``)."""
+    entries = models_file()["variants"].items()
+    return {name: Variant(**{**entry, "name": name, "shape": known_shape(entry["shape"])}) for name, entry in entries}
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Prices as dated data with a source each (``data/prices.yml``); the only place of the playbook that holds one."""
+"""Prices as dated data with a source each (``prices.yml``); the only place of the playbook that holds one."""
 
 from collections.abc import Callable, Sequence
 from datetime import date
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from playbook.errors import UsageError
 from playbook.yaml_files import read_yaml
 
-PRICES_FILE = Path(__file__).parent / "data" / "prices.yml"
+PRICES_FILE = Path(__file__).with_name("prices.yml")
 ON_DEMAND = "on demand"
 
 
@@ -60,7 +60,7 @@ class LicenceFee(Dated):
 
 
 class PriceList(BaseModel):
-    """The whole of ``data/prices.yml``."""
+    """The whole of ``prices.yml``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -89,6 +89,11 @@ def price(instance: str, option: str = ON_DEMAND) -> Price:
         missing=f"no price is known for {instance} ({option})",
         fix="look the price up in your account and pass it yourself, or add it to that file with its date and source",
     )
+
+
+def known_usd_per_hour(instance: str) -> float:
+    """What ``instance`` costs an hour on demand; 0 where no price is known."""
+    return next((one.usd_per_hour for one in prices() if (one.instance, one.option) == (instance, ON_DEMAND)), 0.0)
 
 
 def licence_fee(item: str = "NVIDIA AI Enterprise") -> LicenceFee:
