@@ -8,9 +8,9 @@ from playbook.check.document import Setting, read_document
 from playbook.check.finding import Finding
 from playbook.check.fixing import findings
 from playbook.check.machines import gpu_of
-from playbook.check.rulebook import rule_texts
 from playbook.check.rules import defaults, memory, pairs
 from playbook.releases import known_releases, load_release
+from playbook.rules import all_rules
 
 QUANTIZE = "python3 quantize.py --model_dir /m/Meta-Llama-3-70B --qformat {} --output_dir c"
 FP8_KV = QUANTIZE.format("fp8 --kv_cache_dtype fp8") + "\n"
@@ -20,6 +20,8 @@ AWQ_FP8_KV = QUANTIZE.format("int4_awq --kv_cache_dtype fp8") + "\n"
 INT8_KV = "python3 convert_checkpoint.py --model_dir m --int8_kv_cache --output_dir c\n"
 BUILD = "trtllm-build --checkpoint_dir c --output_dir e --max_batch_size 4"
 RUN = "python3 run.py --engine_dir e --tokenizer_dir t --max_output_len 9 --max_input_length 99"
+BOTH_ON = " --use_paged_context_fmha enable --use_fp8_context_fmha enable"
+FP8_OFF = " --use_paged_context_fmha enable --use_fp8_context_fmha disable"
 LAUNCH = "python3 scripts/launch_triton_server.py --model_repo r"
 FILL = "python3 tools/fill_template.py -i {}/tensorrt_llm/config.pbtxt engine_dir:e{}\n"
 SERVE = "python3 scripts/launch_triton_server.py --world_size 1 --model_repo {}"
@@ -39,6 +41,17 @@ class Case:
 
 
 CASES = [
+    Case("fp8-fmha-wrong-answers", "error", "0.9.0", FP8_KV + BUILD + " --use_fp8_context_fmha enable"),
+    Case("fp8-fmha-wrong-answers", "error", "0.10.0", FP8_KV + BUILD + BOTH_ON),
+    Case("fp8-fmha-wrong-answers", "", "0.11.0", FP8_KV + BUILD + BOTH_ON),
+    Case("fp8-fmha-wrong-answers", "", "0.10.0", BUILD + BOTH_ON),
+    Case("paged-fmha-turns-fp8-fmha-on", "warning", "0.10.0", FP8_KV + BUILD + FP8_OFF),
+    Case("paged-fmha-turns-fp8-fmha-on", "warning", "0.11.0", FP8_KV + BUILD + FP8_OFF),
+    Case("paged-fmha-turns-fp8-fmha-on", "warning", "0.11.0", FP8_KV + BUILD + FP8_OFF, "l4", 8),
+    Case("paged-fmha-turns-fp8-fmha-on", "warning", "1.2.1", FP8_KV + BUILD + " --use_fp8_context_fmha disable"),
+    Case("paged-fmha-turns-fp8-fmha-on", "", "0.9.0", FP8_KV + BUILD + FP8_OFF),
+    Case("paged-fmha-turns-fp8-fmha-on", "", "1.2.1", FP8 + BUILD + FP8_OFF),
+    Case("paged-fmha-needs-fp8-weights", "warning", "1.2.1", AWQ_FP8_KV + BUILD + BOTH_ON),
     Case("fp8-fmha-without-fp8-kv", "error", "0.18.2", FP8 + BUILD + " --use_fp8_context_fmha enable"),
     Case("fp8-fmha-without-fp8-kv", "warning", "0.19.0", FP8 + BUILD + " --use_fp8_context_fmha enable"),
     Case("fp8-fmha-without-fp8-kv", "", "0.18.2", FP8_KV + BUILD + " --use_fp8_context_fmha enable"),
@@ -54,7 +67,7 @@ CASES = [
     Case("paged-fmha-with-quantized-kv", "warning", "0.19.0", INT8_KV + BUILD),
     Case("paged-fmha-with-quantized-kv", "", "0.19.0", INT8_KV + BUILD + " --use_paged_context_fmha disable"),
     Case("paged-fmha-needs-fp8-weights", "error", "0.10.0", AWQ_FP8_KV + BUILD + " --use_paged_context_fmha enable"),
-    Case("paged-fmha-needs-fp8-weights", "", "0.19.0", AWQ_FP8_KV + BUILD + " --use_paged_context_fmha enable"),
+    Case("paged-fmha-needs-fp8-weights", "warning", "0.19.0", AWQ_FP8_KV + BUILD + " --use_paged_context_fmha enable"),
     Case("paged-fmha-needs-fp8-weights", "", "0.10.0", FP8_KV + BUILD + " --use_paged_context_fmha enable"),
     Case("fp8-fmha-needs-hopper-or-ada", "error", "0.18.2", BUILD + " --use_fp8_context_fmha enable", "a100"),
     Case("fp8-fmha-needs-hopper-or-ada", "warning", "1.2.1", BUILD + " --use_fp8_context_fmha enable", "a100"),
@@ -200,15 +213,22 @@ def test_case(case: Case) -> None:
 
 @pytest.mark.parametrize("family", ["pairs", "defaults", "memory"])
 def test_every_rule_fires_here_and_is_silent_here(family: str) -> None:
-    for rule in rule_texts(family):
+    decided = [rule.id for rule in all_rules() if family in rule.checked_by or (family == "pairs" and rule.conditions)]
+    assert decided
+    for rule in decided:
         said = {bool(case.severity) for case in CASES if case.rule == rule}
         assert said == {True, False}, rule
+
+
+CONDITIONS = [condition for rule in all_rules() for condition in rule.conditions]
 
 
 @pytest.mark.parametrize("release", known_releases())
 def test_no_pair_names_what_no_release_knows(release: str) -> None:
     """A flag of the table that this release lacks is one that another has."""
-    flags = {flag for pair in pairs._pairs() for key in pair.when for flag in key.split() if flag.startswith("--")}
+    flags = {
+        flag for condition in CONDITIONS for key in condition.when for flag in key.split() if flag.startswith("--")
+    }
     known = {flag for name in known_releases() for tool in load_release(name).tools.values() for flag in tool.arguments}
     assert flags <= known
     assert load_release(release).name == release

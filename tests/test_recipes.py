@@ -7,6 +7,7 @@ import argparse
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,6 +20,7 @@ from release_data import facts_of, write_release
 from playbook.errors import NotInRelease, UsageError
 from playbook.profile import Profile, load_profile
 from playbook.recipes import STAGES, Command, Paths, commands, docker_argv, on_host, shell, tool_arguments
+from playbook.recipes.build import Attention, attention
 from playbook.recipes.flags import optional
 from playbook.releases import Release, build_parser, known_releases, load_release
 
@@ -433,13 +435,21 @@ def test_a_flag_or_choice_that_may_be_missing_is_not_taken() -> None:
         assert optional(sure, flags) == [word for pair in flags.items() for word in pair]
 
 
+def test_the_recipe_asks_the_table_that_the_checker_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty rulebook has nothing against FP8 attention in the release whose answers were broken."""
+    profile, release = load_profile("p5"), load_release("0.10.0")
+    assert not attention(profile, release).paged
+    monkeypatch.setattr(sys.modules["playbook.recipes.build"], "topic", lambda name: ())
+    assert attention(profile, release) == Attention(paged=True, fp8=True)
+
+
 def test_what_a_release_cannot_do_is_said() -> None:
     def left_out(name: str, profile_name: str, release_name: str) -> str:
         return " ".join(one(name, profile_name, release_name).command.left_out)
 
-    assert "prompts attend in 16 bits" in left_out("build", "p5", "0.8.0")
+    assert "reads a 16-bit KV cache only" in left_out("build", "p5", "0.8.0")
     assert "reuse of prefixes" in left_out("build", "p5", "0.9.0")
-    assert "Hopper only" in left_out("build", "g6", "0.11.0")
+    assert "for Hopper, from 0.12 also for Ada" in left_out("build", "g6", "0.11.0")
     assert "TensorRT-LLM#1539" in left_out("build", "p5", "0.10.0")
     assert not left_out("build", "g6", "0.12.0") and not left_out("build", "p5", "0.11.0")
     assert "not among the models that 0.9.0 lists" in left_out("quantize", "p5", "0.9.0")
@@ -583,8 +593,8 @@ def test_an_older_vocabulary_gets_the_older_flags(tmp_path: Path) -> None:
     arguments["--max_output_len"] = {"type": "int", "default": 1024}
     arguments["--use_custom_all_reduce"] = {"default": "enable", "choices": ["enable", "disable"]}
     arguments["--gpt_attention_plugin"] = {"default": "float16", "choices": ["float16", "bfloat16"]}
-    write_release(tmp_path, "0.10.9", facts)
-    release = load_release("0.10.9", tmp_path)
+    write_release(tmp_path, "0.10.0", facts)
+    release = load_release("0.10.0", tmp_path)
     (command,) = commands(load_profile("p5"), release, "build")
     built = build_parser(release, "trtllm-build").parse_args(tool_arguments(command))
     assert (built.max_input_len, built.max_output_len) == (2048, 2048)

@@ -137,7 +137,7 @@ def _repository(config: ConfigFile) -> str:
 
 
 def _draft(rule: str, config: ConfigFile, setting: Setting, place: Scalar, **known: Any) -> Iterator[Draft]:
-    return drafts(FAMILY, setting.release.name, rule, _word(config, place), file=config.path, **known)
+    return drafts(setting.release.name, rule, _word(config, place), file=config.path, **known)
 
 
 def _word(config: ConfigFile, place: Scalar) -> Word:

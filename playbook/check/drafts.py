@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from playbook.check.finding import Severity
 from playbook.check.invocations import Invocation
 from playbook.check.words import Word
+from playbook.rules import Severity
 
 
 class Drop(NamedTuple):

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from playbook.check.document import Document
 from playbook.check.drafts import Swap
 from playbook.check.invocations import Invocation
-from playbook.check.rulebook import is_in_range, rule_data
+from playbook.check.rulebook import rule_data
 from playbook.check.words import Word
 from playbook.releases import Release
+from playbook.releases.ranges import in_range
 
 FILL = "fill_template.py"
 
@@ -62,14 +63,14 @@ def needed_strings(model: str, release: str) -> list[dict[str, str]]:
     return [
         entry
         for entry in rule_data("templates")["needed"]
-        if entry["model"] == model and is_in_range(release, entry.get("since", ""), entry.get("until", ""))
+        if entry["model"] == model and in_range(release, entry.get("since", ""), entry.get("until", ""))
     ]
 
 
 def filled_by_default(release: str) -> frozenset[str]:
     """The variables that fill_template.py of ``release`` fills where nobody names them."""
     entries = rule_data("templates")["filled_by_default"]
-    return frozenset(entry["variable"] for entry in entries if is_in_range(release, entry.get("since", "")))
+    return frozenset(entry["variable"] for entry in entries if in_range(release, entry.get("since", "")))
 
 
 def _values(text: str, escapes: bool) -> tuple[dict[str, str], tuple[str, ...], bool]:

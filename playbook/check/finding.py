@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-Severity = Literal["error", "warning", "info"]
+from playbook.rules import Severity
 
 
 class Fix(NamedTuple):

@@ -2,17 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
-from playbook.check import FAMILIES
 from playbook.check.examples import Snippet, snippets
 from playbook.check.finding import Finding
 from playbook.check.logs import signs
-from playbook.check.rulebook import RuleText, rule_texts
-from playbook.yaml_files import read_yaml
+from playbook.rules import TOPICS, Entry, Rule, topic
+from playbook.rules.wording import worded
 
-IN_CODE = Path(__file__).with_suffix(".yml")  # the rules whose texts are no data
 MOST_LINES = 16
 AROUND = 4
 PAIN = re.compile(r" \(pains? [\d, and]+\)")  # a row of the list that the corpus was written from
@@ -31,18 +27,6 @@ without one, 2 for input that cannot be used.
 This page is made from the rules and from `tests/corpus` by `python -m playbook.check.page > docs/checks.md`; a test
 keeps them equal.
 """
-TITLES = {
-    "arguments": "Arguments",
-    "pairs": "Flags, checkpoint and GPU that must fit together",
-    "defaults": "Defaults that bite",
-    "memory": "Memory",
-    "templates": "Triton's model repository",
-    "requests": "Requests",
-    "versions": "One release for everything",
-    "lmi": "LMI",
-    "containers": "Containers",
-    "shell": "The shell",
-}
 LOGS = """## Logs
 
 What `playbook check --log` knows, the more specific first; the first that matches counts.
@@ -52,70 +36,44 @@ What `playbook check --log` knows, the more specific first; the first that match
 """
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One rule as the page tells it. ``severity`` has the releases where they differ."""
-
-    id: str
-    severity: str
-    what: tuple[str, ...]
-    why: tuple[str, ...]
-    source: tuple[str, ...] = ()
-
-
 def page() -> str:
-    known = {family: _rules(family) for family in FAMILIES}
-    contents = [f"- [{TITLES[family]}](#{_anchor(TITLES[family])})" for family in FAMILIES]
+    known = {title: found for name, title in TOPICS.items() if (found := _checked(name))}
+    contents = [f"- [{title}](#{_anchor(title)})" for title in known]
     parts = [HEAD, "\n".join([*contents, "- [Logs](#logs)"])]
-    for family, rules in known.items():
-        parts += [f"## {TITLES[family]}", *map(_entry, rules)]
+    for title, rules in known.items():
+        parts += [f"## {title}", *map(_entry, rules)]
     rows = [f"| `{one.rule}` | {_cell(one.cause)} | {_cell(one.fix)} | {_cell(one.source)} |" for one in signs()]
     return "\n\n".join(parts) + "\n\n" + LOGS + "\n".join(rows) + "\n"
 
 
 def rule_ids() -> list[str]:
-    """The ids of all rules."""
-    return [rule.id for family in FAMILIES for rule in _rules(family)]
+    """The ids of all rules that the checker decides."""
+    return [rule.id for name in TOPICS for rule in _checked(name)]
 
 
-def _rules(family: str) -> list[Rule]:
-    in_code = read_yaml(IN_CODE).get(family)
-    if in_code:
-        return [Rule(id_, one["severity"], (one["what"],), (one["why"],)) for id_, one in in_code.items()]
-    texts: dict[str, list[RuleText]] = {}
-    for name, entries in rule_texts(family).items():  # what a rule says of one form is named "rule form"
-        texts.setdefault(name.partition(" ")[0], []).extend(entries)
-    return [_of_texts(id_, entries) for id_, entries in texts.items()]
+def _checked(name: str) -> list[Rule]:
+    return [rule for rule in topic(name) if rule.is_checked]
 
 
-def _of_texts(id_: str, texts: list[RuleText]) -> Rule:
-    severities = {f"{text.severity}{_range(text)}" for text in texts}
-    return Rule(
-        id_,
-        ", ".join(sorted(severities)),
-        _unique(_template(text.message) for text in texts),
-        _unique(_template(text.why) for text in texts),
-        _unique(text.source for text in texts),
-    )
-
-
-def _range(text: RuleText) -> str:
+def _range(text: Entry) -> str:
     if text.since and text.until:
-        return f" in {text.since} to {text.until}"
+        return f" in {text.since}" + (f" to {text.until}" if text.until != text.since else "")
     return f" from {text.since} on" if text.since else f" up to {text.until}" if text.until else ""
 
 
 def _entry(rule: Rule) -> str:
     example, finding = _example(rule.id)
-    source = "; ".join(rule.source) or finding.source
-    what = "\n".join(f"- {_sentence(text)}" for text in rule.what) if len(rule.what) > 1 else _sentence(rule.what[0])
-    why = f"Why: {_sentence('; or '.join(text.rstrip('.') for text in rule.why))}"
+    source = "; ".join(_unique(entry.source for entry in rule.says if entry.source)) or finding.source
+    messages = _unique(_template(entry.message) for entry in rule.says)
+    what = "\n".join(f"- {_sentence(text)}" for text in messages) if len(messages) > 1 else _sentence(messages[0])
+    why = "; or ".join(text.rstrip(".") for text in _unique(_template(entry.why) for entry in rule.says))
     return "\n\n".join(
         [
             f"### `{rule.id}`",
-            f"**{rule.severity}**",
+            f"**{', '.join(sorted({f'{entry.severity}{_range(entry)}' for entry in rule.says}))}**",
             what,
-            why,
+            f"Why: {_sentence(why)}",
+            *([_escaped(_sentence(rule.note))] if rule.note else []),
             *_shown(example, finding),
             f"Source: {_escaped(source)}",
         ]
@@ -159,8 +117,7 @@ def _block(text: str) -> str:
 
 
 def _template(text: str) -> str:
-    parts = re.split(r"\{(\w+)\}", text.replace("{{", "{").replace("}}", "}"))
-    return "".join(f"*{part.replace('_', ' ')}*" if number % 2 else _escaped(part) for number, part in enumerate(parts))
+    return worded(_escaped(text), "*{}*")
 
 
 def _escaped(text: str) -> str:

@@ -25,7 +25,6 @@ def prompt_drafts(document: Document, setting: Setting, commands: Sequence[Filli
         texts = [word for word in run.values("--input_text") if word.text.startswith(BEGIN_OF_TEXT)]
         if texts and not run.has(NO_SPECIAL_TOKENS):
             yield from drafts(
-                FAMILY,
                 setting.release.name,
                 "bos-twice",
                 texts[0],
@@ -46,7 +45,6 @@ def _streams(document: Document, setting: Setting, commands: Sequence[Filling]) 
             continue
         edits = (filling.with_values({"decoupled_mode": "true"}),) if filling and refused else ()
         yield from drafts(
-            FAMILY,
             setting.release.name,
             "decoupled-needed",
             request.at("stream"),
@@ -80,7 +78,6 @@ def _begin_of_text(document: Document, setting: Setting, commands: Sequence[Fill
         prompt = (request.fields or {}).get("text_input")
         if isinstance(prompt, str) and prompt.startswith(BEGIN_OF_TEXT):
             yield from drafts(
-                FAMILY,
                 setting.release.name,
                 "bos-twice",
                 request.at("text_input"),

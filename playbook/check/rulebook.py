@@ -1,71 +1,22 @@
-"""The texts of the rules: ``rules/<family>.yml``, read when the first of them is needed.
-
-A rule is a list of entries, each for a range of releases; of those in range the first counts.
-"""
+"""Drafts of findings from the rulebook, and the data of the families: ``rules/<family>.yml``."""
 
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from playbook.check.drafts import Draft, Edit
-from playbook.check.finding import Severity
 from playbook.check.invocations import Invocation
 from playbook.check.words import Word
-from playbook.releases import known_releases
+from playbook.rules import rule
 from playbook.yaml_files import read_yaml
 
-RULES_DIR = Path(__file__).parent / "rules"
-
-
-class RuleText(BaseModel):
-    """What a rule says in the releases ``since`` to ``until``. ``{...}`` stand for what the rule's function knows.
-
-    ``form``: the form of what is checked, where a rule says something else of it.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    severity: Severity
-    form: str = ""
-    since: str = ""
-    until: str = ""
-    message: str
-    why: str
-    fix: str
-    source: str
-
-    def in_range(self, release: str) -> bool:
-        return is_in_range(release, self.since, self.until)
-
-
-def is_in_range(release: str, since: str = "", until: str = "") -> bool:
-    """True if the release lies between ``since`` and ``until``, both included, an empty one open."""
-    names = known_releases()
-    position = names.index(release)
-    after_start = not since or names.index(since) <= position
-    return after_start and (not until or position <= names.index(until))
-
-
-@cache
-def rule_texts(family: str) -> dict[str, tuple[RuleText, ...]]:
-    """Rule id -> its entries."""
-    content = _read(family)["rules"]
-    return {rule: tuple(RuleText.model_validate(entry) for entry in entries) for rule, entries in content.items()}
-
-
-@cache
-def rule_data(family: str) -> dict[str, Any]:
-    """What else the family's file holds for its functions."""
-    return {key: value for key, value in _read(family).items() if key != "rules"}
+DATA_DIR = Path(__file__).parent / "rules"
 
 
 def drafts(
-    family: str,
     release: str,
-    rule: str,
+    id_: str,
     place: Word,
     *,
     form: str = "",
@@ -75,26 +26,26 @@ def drafts(
     **known: Any,
 ) -> Iterator[Draft]:
     """The rule's draft at ``place``, with ``known`` put into its texts; none where it does not apply to the release."""
-    texts = (text for text in rule_texts(family)[rule] if text.form == form and text.in_range(release))
-    text = next(texts, None)
-    if text is None:
+    entry = rule(id_).entry(release, form)
+    if entry is None:
         return
     known = {"release": release, **known}
     yield Draft(
-        rule,
-        text.severity,
+        id_,
+        entry.severity,
         place,
-        message=text.message.format(**known),
-        why=text.why.format(**known),
-        source=text.source,
+        message=entry.message.format(**known),
+        why=entry.why.format(**known),
+        source=entry.source,
         edits=edits,
-        action=text.fix.format(**known),
+        action=entry.fix.format(**known),
         invocation=invocation,
         file=file,
     )
 
 
 @cache
-def _read(family: str) -> dict[str, Any]:
-    content: dict[str, Any] = read_yaml(RULES_DIR / f"{family}.yml")
+def rule_data(family: str) -> dict[str, Any]:
+    """What the functions of a family know as data."""
+    content: dict[str, Any] = read_yaml(DATA_DIR / f"{family}.yml")
     return content

@@ -6,9 +6,11 @@ from playbook.profile import Profile
 from playbook.recipes.command import Command, Paths, place, tool_path
 from playbook.recipes.flags import FlagValue, optional, required, switch
 from playbook.releases import Release, Tool
+from playbook.rules import topic
+from playbook.rules.case import Case, objections
 
 BUILD = "trtllm-build"
-ADA = "sm89"
+PAGED, FP8 = "--use_paged_context_fmha", "--use_fp8_context_fmha"
 CAN_FUSE_MLP = ("fp8", "full_prec")
 
 
@@ -46,42 +48,37 @@ def paged_context_fmha(profile: Profile, release: Release) -> bool:
 
 
 def attention(profile: Profile, release: Release) -> Attention:
-    """Paged and FP8 context FMHA as far as GPU, formats and release allow.
+    """Paged and FP8 context FMHA as far as the rulebook has nothing against them for this GPU and these formats.
 
-    TensorRT-LLM@42a7b092 tensorrt_llm/builder.py:1101-1115: paged with an FP8 cache only with FP8 weights and FP8
-    context FMHA, never with an INT8 cache.
+    FP8 context FMHA is for FP8 weights over an FP8 KV cache.
     """
-    behaviour = release.behaviour
-    if profile.kv_cache_dtype == "auto":
-        return Attention(paged=True)
-    if profile.kv_cache_dtype == "int8":
-        return _not_paged("Paged context FMHA does not read an INT8 KV cache (TensorRT-LLM#2166)")
-    if profile.qformat != "fp8":
-        return _not_paged(
-            "Paged context FMHA reads an FP8 KV cache only together with FP8 weights "
-            "(TensorRT-LLM@42a7b092 builder.py:1101-1106)"
-        )
-    if not release.tool(BUILD).has("--use_fp8_context_fmha"):
-        return _not_paged(
-            f"{release.name} has no FP8 context FMHA: prompts attend in 16 bits. Its paged context FMHA does not read "
-            f"an FP8 KV cache ({behaviour.paged_context_fmha_with_fp8_kv.source})"
-        )
-    right, paged = behaviour.fp8_context_fmha_right, behaviour.paged_context_fmha_with_fp8_kv
-    if not right.value or not paged.value:
-        return _not_paged(
-            f"FP8 context FMHA stays off in {release.name} ({right.source}). Paged context FMHA of an FP8 KV cache "
-            f"needs it or is an error ({paged.source})"
-        )
-    if profile.gpu_arch == ADA and not behaviour.fp8_context_fmha_on_ada.value:
-        return _not_paged(
-            f"FP8 context FMHA of {release.name} is for Hopper only ({behaviour.fp8_context_fmha_on_ada.source}), and "
-            "paged context FMHA with an FP8 KV cache needs it"
-        )
-    return Attention(paged=True, fp8=True)
+    wants_fp8 = profile.qformat == profile.kv_cache_dtype == "fp8" and release.tool(BUILD).has(FP8)
+    reasons: list[str] = []
+    for fp8 in (True, False) if wants_fp8 else (False,):
+        against = objections(topic("attention"), _case(profile, release, fp8=fp8), release.name)
+        if not against:
+            return Attention(paged=True, fp8=fp8)
+        reasons += against
+    return Attention(
+        paged=False,
+        left_out="Paged context FMHA is off, so there is neither reuse of prefixes nor chunking of prompts. With it "
+        + "; and ".join(dict.fromkeys(reasons))
+        + ".",
+    )
 
 
-def _not_paged(reason: str) -> Attention:
-    return Attention(paged=False, left_out=f"{reason}, so there is neither reuse of prefixes nor chunking of prompts.")
+def _case(profile: Profile, release: Release, *, fp8: bool) -> Case:
+    """The build with paged context FMHA, as the rulebook sees it."""
+    flags = {PAGED: "enable", FP8: "enable" if fp8 else "disable"}
+    facts = {
+        "weights": profile.qformat,
+        "kv_cache": profile.kv_cache_dtype,
+        "tp": profile.tp,
+        "arch": profile.gpu_arch,
+        "gpu": profile.gpu,
+        "max_batch_size": profile.max_batch_size,
+    }
+    return Case(BUILD, release.tool(BUILD), flags.get, facts)
 
 
 def _length(profile: Profile, tool: Tool) -> dict[str, FlagValue]:
@@ -106,8 +103,8 @@ def _plugins(profile: Profile, tool: Tool) -> dict[str, FlagValue]:
 def _attention(profile: Profile, release: Release) -> dict[str, FlagValue]:
     chosen = attention(profile, release)
     return {
-        "--use_paged_context_fmha": "enable" if chosen.paged else "disable",
-        "--use_fp8_context_fmha": "enable" if chosen.fp8 else "disable",
+        PAGED: "enable" if chosen.paged else "disable",
+        FP8: "enable" if chosen.fp8 else "disable",
         "--multiple_profiles": "enable",
     }
 
@@ -124,8 +121,8 @@ def _parallel(profile: Profile, tool: Tool) -> dict[str, FlagValue]:
 
 
 def _reasons(arguments: list[str]) -> list[str]:
-    fp8_attention = ("--use_fp8_context_fmha", "enable")
-    paged = ("--use_paged_context_fmha", "enable")
+    fp8_attention = (FP8, "enable")
+    paged = (PAGED, "enable")
     reasons = {
         ("--max_seq_len",): "max_seq_len counts prompt and answer (TensorRT-LLM@42a7b092 builder.py:867-945).",
         ("--max_output_len",): "A request is at most max_input_len + max_output_len tokens long; without "

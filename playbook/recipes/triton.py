@@ -15,6 +15,7 @@ from playbook.recipes.run import END_ID, MAX_OUTPUT_LEN, QUESTION, chat_prompt
 from playbook.recipes.server import ask, start
 from playbook.releases import Release
 from playbook.releases.templates import ReleaseTemplates, emptied_variables, release_templates
+from playbook.rules import rule
 
 FILL = "fill_template.py"
 PORTS = (8000, 8001, 8002)  # HTTP, gRPC, metrics: the launch script's own defaults
@@ -167,7 +168,7 @@ def _values(profile: Profile, release: Release, paths: Paths, variables: Mapping
 def _course_values(profile: Profile, release: Release, paths: Paths) -> dict[str, str]:
     reuse = paged_context_fmha(profile, release)
     fp8_kv = profile.kv_cache_dtype == "fp8"
-    reuse_is_right = release.behaviour.fp8_kv_block_reuse.value or not fp8_kv
+    reuse_is_right = not (fp8_kv and rule("kv-reuse-wrong-answers").entry(release.name, "template"))
     tokenizers = min(TOKENIZING_INSTANCES, profile.max_batch_size)
     return {
         "triton_max_batch_size": str(profile.max_batch_size),

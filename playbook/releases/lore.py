@@ -1,20 +1,18 @@
-"""Reads ``data/lore/*.yml``: what flags do, the compatibility rules, the way to the PyTorch flow, ways to run."""
+"""Reads ``data/lore/*.yml``: what flags do, the way to the PyTorch flow, ways to run."""
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from playbook.errors import PlaybookError
-from playbook.releases.load import DATA_DIR, known_releases
-from playbook.releases.release import Release
+from playbook.releases.load import DATA_DIR
+from playbook.releases.ranges import range_in_words
 from playbook.yaml_files import read_yaml
 
 LORE_DIR = DATA_DIR / "lore"
 TEMPLATES = "config.pbtxt"  # stands for a tool where a variable of Triton's templates is meant
-
-Severity = Literal["error", "override", "silent", "advice"]
 
 
 class _Facts(BaseModel):
@@ -49,49 +47,6 @@ class FlagLore(_Facts):
     source: tuple[str, ...]
 
 
-class _Ranged(_Facts):
-    since: str = ""
-    until: str = ""
-
-    def in_range(self, release: str) -> bool:
-        """True if the release lies between ``since`` and ``until``, both included, an empty one open."""
-        names = known_releases()
-        position = names.index(release)
-        after_start = not self.since or names.index(self.since) <= position
-        return after_start and (not self.until or position <= names.index(self.until))
-
-    @property
-    def releases(self) -> str:
-        """The range in words."""
-        if self.since and self.until:
-            return self.since if self.since == self.until else f"{self.since} to {self.until}"
-        if self.since:
-            return f"from {self.since}"
-        return f"to {self.until}" if self.until else "all"
-
-
-class Rule(_Ranged):
-    """What must hold between flags, variables, model and machine. ``severity``: what happens if it does not."""
-
-    id: str
-    severity: Severity
-    concerns: tuple[str, ...]
-    text: str
-    fix: str
-    source: str
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        return tuple(name for name in self.concerns if name.startswith("-"))
-
-    def applies_to(self, release: Release) -> bool:
-        """True if the release is in range and has a flag that the rule is about, if the rule is about flags."""
-        if not self.in_range(release.name):
-            return False
-        only_flags = len(self.flags) == len(self.concerns)
-        return not only_flags or any(tool.has(flag) for tool in release.tools.values() for flag in self.flags)
-
-
 class Step(_Facts):
     """One step from the engine flow to the PyTorch flow; without ``flags`` it is about the whole tool."""
 
@@ -104,13 +59,19 @@ class Step(_Facts):
     source: str
 
 
-class Way(_Ranged):
-    """One way to run an engine."""
+class Way(_Facts):
+    """One way to run an engine, in the releases ``since`` to ``until``."""
 
+    since: str = ""
+    until: str = ""
     name: str
     how: str
     note: str
     source: str
+
+    @property
+    def releases(self) -> str:
+        return range_in_words(self.since, self.until)
 
 
 @cache
@@ -131,12 +92,6 @@ def lore_of(tool: str, names: Iterable[str]) -> FlagLore | None:
     tools = [tool, _flags_file()["shared"].get(tool, tool)]
     known = flag_lore()
     return next((known[owner, name] for owner in tools for name in names if (owner, name) in known), None)
-
-
-@cache
-def rules() -> tuple[Rule, ...]:
-    """All compatibility rules, in the order of their sections."""
-    return tuple(_model(Rule, entry) for entry in read_yaml(LORE_DIR / "rules.yml")["rules"])
 
 
 @cache

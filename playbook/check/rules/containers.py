@@ -56,7 +56,7 @@ def _gpus(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator
     given = docker.has("--gpus", "--device") or docker.value("--runtime") == "nvidia" or "nvidia" in docker.path.text
     works = [one for one in inner if one.tool not in rule_data(FAMILY)["without_gpu"]]
     if not given and (works or _is_shell(docker)):
-        yield from drafts(FAMILY, release, "no-gpus", docker.path, edits=(Put("--gpus", "all"),), invocation=docker)
+        yield from drafts(release, "no-gpus", docker.path, edits=(Put("--gpus", "all"),), invocation=docker)
 
 
 def _shared_memory(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
@@ -65,7 +65,7 @@ def _shared_memory(release: str, docker: Invocation, inner: list[Invocation]) ->
     if docker.has("--shm-size", "--ipc") or not (_is_shell(docker) or any(one.tool in SERVERS for one in inner)):
         return
     edits = (Put("--shm-size", "20g"),)
-    yield from drafts(FAMILY, release, "small-shared-memory", docker.path, edits=edits, invocation=docker)
+    yield from drafts(release, "small-shared-memory", docker.path, edits=edits, invocation=docker)
 
 
 def _mounts(document: Document, setting: Setting, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
@@ -131,7 +131,6 @@ def _hidden(
 ) -> Iterator[Draft]:
     name = setting.release.name
     yield from drafts(
-        FAMILY,
         name,
         "path-not-mounted",
         place,
@@ -210,7 +209,6 @@ def _ports(document: Document, release: str) -> Iterator[Draft]:
         flag = next((flag for flag in ("-p", "--publish") if not docker.has(flag)), "")
         edits = (Put(flag, f"{port}:{inside}"),) if flag and inside is not None else ()
         yield from drafts(
-            FAMILY,
             release,
             "server-port-not-published",
             docker.path,
@@ -252,9 +250,7 @@ def _visible(document: Document, release: str) -> Iterator[Draft]:
         visible = len([device for device in devices.split(",") if device.strip()])
         if visible < ranks:
             word = one.launcher[0] if one.launcher else one.path
-            yield from drafts(
-                FAMILY, release, "limited-visible-devices", word, invocation=one, ranks=ranks, visible=visible
-            )
+            yield from drafts(release, "limited-visible-devices", word, invocation=one, ranks=ranks, visible=visible)
 
 
 def _world(invocation: Invocation) -> int | None:

@@ -18,7 +18,6 @@ from playbook.check.rules.spelling import is_open
 from playbook.check.words import Word
 from playbook.releases import Release, Tool
 
-FAMILY = "defaults"
 CALIBRATION_TEXTS = 512
 AWQ_TEXTS = 32
 CUT = 923
@@ -62,7 +61,6 @@ class _Case:
         self, rule: str, place: Word | None = None, edits: tuple[Edit, ...] = (), form: str = "", **known: object
     ) -> Iterator[Draft]:
         return rulebook.drafts(
-            FAMILY,
             self.release.name,
             rule,
             place or self.invocation.path,
@@ -105,7 +103,7 @@ def _quantize(case: _Case) -> Iterator[Draft]:
         yield from case.drafts("awq-calib-capped", case.place("--calib_size"), edits, size=size, qformat=qformat)
     dataset = case.value("--calib_dataset") if case.tool.has("--calib_dataset") else ""
     yield from _dataset(case, dataset)
-    if cache == "fp8" and not case.release.behaviour.fp8_kv_scales_used.value:
+    if cache == "fp8":
         flag = "--calib_size" if size is not None and size > CALIBRATION_TEXTS else ""
         if dataset and "cnn_dailymail" not in dataset and not is_open(dataset):
             flag = "--calib_dataset"
@@ -159,8 +157,7 @@ def _run(case: _Case) -> Iterator[Draft]:
     if length is not None and length.default == CUT and case.leaves_out("--max_input_length") and _may_be_long(case):
         yield from case.drafts("prompt-cut-at-923", edits=(Put("--max_input_length", _longest_prompt(case)),))
     reuse = "--kv_cache_enable_block_reuse"
-    wrong = not case.release.behaviour.fp8_kv_block_reuse.value
-    if wrong and case.invocation.has(reuse) and case.facts.kv_cache == "fp8":
+    if case.invocation.has(reuse) and case.facts.kv_cache == "fp8":
         yield from case.drafts("kv-reuse-wrong-answers", case.place(reuse), (Drop(reuse),), flag=reuse)
 
 

@@ -46,7 +46,6 @@ def _calibration(document: Document, setting: Setting, quantize: Invocation) -> 
     tool = setting.release.tools["quantize.py"]
     edits: tuple[Edit, ...] = (Put("--device", "cpu"),) if tool.accepts("--device", "cpu") else ()
     yield from drafts(
-        FAMILY,
         setting.release.name,
         "quantize-70b-memory",
         quantize.path,
@@ -73,7 +72,6 @@ def _weights(document: Document, setting: Setting, build: Invocation) -> Iterato
         return
     least = 2 ** math.ceil(math.log2(room.times * world))
     yield from drafts(
-        FAMILY,
         setting.release.name,
         "weights-do-not-fit",
         build.path,
@@ -102,7 +100,6 @@ def _two_servers(document: Document, setting: Setting) -> Iterator[Draft]:
         last = fills[1]
         if last is not None:
             yield from drafts(
-                FAMILY,
                 setting.release.name,
                 "two-instances-one-gpu",
                 second.path,

@@ -1,11 +1,8 @@
-"""What must hold between arguments, checkpoint and GPU: the table in ``pairs.yml``, and the ranks."""
+"""What must hold between arguments, checkpoint and GPU: the conditions of the rulebook, and the ranks."""
 
 from collections.abc import Iterator
-from functools import cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from playbook.check.document import Document, DocumentFacts, Setting
 from playbook.check.drafts import Draft, Drop, Edit, Put
@@ -13,11 +10,13 @@ from playbook.check.grouping import Given
 from playbook.check.invocations import Invocation
 from playbook.check.machines import gpu_of
 from playbook.check.programs import RANKS
-from playbook.check.rulebook import drafts, is_in_range, rule_data
+from playbook.check.rulebook import drafts
 from playbook.check.rules.arguments import is_checked, missing
 from playbook.check.words import Word
 from playbook.facts.models import shape_of_size
 from playbook.releases import Release, Tool
+from playbook.rules import Condition, all_rules
+from playbook.rules.case import Case, met
 
 FAMILY = "pairs"
 BUILD = "trtllm-build"
@@ -25,117 +24,55 @@ SWITCH_ON = "switch on"
 LAUNCHERS = ("mpirun", "mpiexec", "srun")
 
 
-class Pair(BaseModel):
-    """One entry of the table; the file's head says what its parts mean."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    rule: str
-    tool: str
-    since: str = ""
-    until: str = ""
-    at: str = ""
-    when: dict[str, tuple[str | int, ...] | int]
-    put: dict[str, str] = {}
-    drop: tuple[str, ...] = ()
-    quantize: dict[str, str] = Field({}, description="edits of the command that made the checkpoint")
-
-    def in_range(self, release: str) -> bool:
-        return is_in_range(release, self.since, self.until)
-
-
-class Known(NamedTuple):
-    """What is known around one command."""
-
-    invocation: Invocation
-    tool: Tool
-    facts: DocumentFacts
-    arch: str
-
-    def holds(self, key: str, wanted: tuple[str | int, ...] | int) -> bool:
-        name, _, how = key.partition(" ")
-        if name == "effective":
-            return self.effective(how) in _texts(wanted)
-        if name.startswith("-"):
-            return self.written(name) & _texts(wanted) != set()
-        value = self.fact(name)
-        if value in ("", None):
-            return False
-        if how == "above":
-            return isinstance(value, int) and isinstance(wanted, int) and value > wanted
-        return (str(value) in _texts(wanted)) != (how == "not")
-
-    def fact(self, name: str) -> str | int | None:
-        if name == "arch":
-            return self.arch
-        if name == "max_batch_size":
-            return _number(self.invocation.value("--max_batch_size"))
-        value: str | int | None = getattr(self.facts, name)
-        return value
-
-    def written(self, flag: str) -> set[str]:
-        """What may stand in the table for how ``flag`` is written."""
-        argument, value = self.tool.argument(flag), self.invocation.value(flag)
-        if value is None:
-            return {"absent"}
-        if argument is None:
-            return set()
-        if argument.is_switch:
-            return {"switch", "given"}
-        if not value or not self.tool.accepts(flag, value):
-            return set()
-        return {value} if value == "disable" else {value, "given"}
-
-    def effective(self, flag: str) -> str:
-        argument, value = self.tool.argument(flag), self.invocation.value(flag)
-        return "" if argument is None else str(argument.default) if value is None else value
-
-
 def check(document: Document, setting: Setting) -> Iterator[Draft]:
-    """All pairs of the table, the divided heads and the number of ranks."""
+    """All conditions of the table, the divided heads and the number of ranks."""
     gpu = gpu_of(setting)
     for invocation in document.invocations:
         if is_checked(invocation, setting.release) and not missing(invocation, setting.release):
             facts = document.facts_of(invocation)
-            tool = setting.release.tools[invocation.tool]
-            known = Known(invocation, tool, facts, gpu.architecture if gpu else "")
-            yield from _table(document, setting, known)
-            yield from _heads(setting.release, known)
+            yield from _table(document, setting, invocation, facts, gpu.architecture if gpu else "")
+            yield from _heads(setting.release, invocation, facts.model)
             yield from _fixed_ranks(document, setting.release, invocation)
-            yield from _ranks(setting.release, known)
+            yield from _ranks(setting.release, invocation, facts)
 
 
-def _table(document: Document, setting: Setting, known: Known) -> Iterator[Draft]:
+def _table(
+    document: Document, setting: Setting, invocation: Invocation, facts: DocumentFacts, arch: str
+) -> Iterator[Draft]:
     found: set[tuple[str, Word]] = set()
-    invocation, release = known.invocation, setting.release
-    for pair in _pairs():
-        if pair.tool != invocation.tool or not pair.in_range(release.name):
-            continue
-        if not all(known.holds(key, wanted) for key, wanted in pair.when.items()):
-            continue
-        given = invocation.find(pair.at)
+    release = setting.release.name
+    case = command_case(setting, invocation, facts, arch)
+    for rule, condition in met(all_rules(), case, release):
+        given = invocation.find(condition.at)
         place = given.word if given else invocation.path
-        if (pair.rule, place) in found:
+        if (rule.id, place) in found:
             continue
-        found.add((pair.rule, place))
-        edited, edits = invocation, _edits(known.tool, pair)
+        found.add((rule.id, place))
+        edited, edits = invocation, _edits(case.tool, condition)
         maker = checkpoint_maker(document, invocation)
-        if pair.quantize and maker:
-            edited, edits = maker, tuple(Put(flag, value) for flag, value in pair.quantize.items())
+        if condition.quantize and maker:
+            edited, edits = maker, tuple(Put(flag, value) for flag, value in condition.quantize.items())
         yield from drafts(
-            FAMILY,
-            release.name,
-            pair.rule,
+            release,
+            rule.id,
             place,
             edits=edits,
             invocation=edited,
-            flag=pair.at,
-            value=invocation.value(pair.at),
-            weights=known.facts.weights,
-            kv_cache=known.facts.kv_cache,
-            arch=known.arch,
-            gpu=setting.gpu,
+            **case.known(condition),
         )
+
+
+def command_case(setting: Setting, invocation: Invocation, facts: DocumentFacts, arch: str) -> Case:
+    """A command of the text as the rulebook sees it."""
+    known = {
+        "weights": facts.weights,
+        "kv_cache": facts.kv_cache,
+        "tp": facts.tp,
+        "arch": arch,
+        "gpu": setting.gpu,
+        "max_batch_size": _number(invocation.value("--max_batch_size")),
+    }
+    return Case(invocation.tool, setting.release.tools[invocation.tool], invocation.value, known)
 
 
 def checkpoint_maker(document: Document, build: Invocation) -> Invocation | None:
@@ -146,18 +83,17 @@ def checkpoint_maker(document: Document, build: Invocation) -> Invocation | None
     return everything[-1] if build.tool == BUILD and everything else None
 
 
-def _edits(tool: Tool, pair: Pair) -> tuple[Edit, ...]:
-    edits: list[Edit] = [Drop(flag) for flag in pair.drop]
-    for flag, value in pair.put.items():
+def _edits(tool: Tool, condition: Condition) -> tuple[Edit, ...]:
+    edits: list[Edit] = [Drop(flag) for flag in condition.drop]
+    for flag, value in condition.put.items():
         argument = tool.argument(flag)
         switch = argument is not None and argument.is_switch
         edits.append(Put(flag, None if switch else "enable" if value == SWITCH_ON else value))
     return tuple(edits)
 
 
-def _heads(release: Release, known: Known) -> Iterator[Draft]:
+def _heads(release: Release, invocation: Invocation, model: str) -> Iterator[Draft]:
     """heads-not-divided."""
-    invocation, model = known.invocation, known.facts.model
     given = invocation.find("--tp_size", "--inference_tensor_parallel", "--tensor_parallel_size")
     shape = shape_of_size(model) if model.startswith("llama-3") else None
     tp = _number(given.values[0].text if given and given.values else None)
@@ -166,7 +102,6 @@ def _heads(release: Release, known: Known) -> Iterator[Draft]:
     heads = shape.num_attention_heads
     divisors = [number for number in range(1, tp) if heads % number == 0]
     yield from drafts(
-        FAMILY,
         release.name,
         "heads-not-divided",
         given.word,
@@ -192,7 +127,6 @@ def _fixed_ranks(document: Document, release: Release, invocation: Invocation) -
         value = _number(invocation.value(flag))
         if given and known and value and known != value and release.tools[BUILD].has(flag):
             yield from drafts(
-                FAMILY,
                 release.name,
                 "ranks-fixed-by-checkpoint",
                 given.word,
@@ -204,14 +138,13 @@ def _fixed_ranks(document: Document, release: Release, invocation: Invocation) -
             )
 
 
-def _ranks(release: Release, known: Known) -> Iterator[Draft]:
+def _ranks(release: Release, invocation: Invocation, facts: DocumentFacts) -> Iterator[Draft]:
     """ranks-not-tp-pp."""
-    invocation, world = known.invocation, engine_world(known.facts, release)
+    world = engine_world(facts, release)
     started = started_ranks(invocation)
     if world is None or started is None or started.number == world:
         return
     yield from drafts(
-        FAMILY,
         release.name,
         "ranks-not-tp-pp",
         started.place,
@@ -220,8 +153,8 @@ def _ranks(release: Release, known: Known) -> Iterator[Draft]:
         tool=invocation.tool,
         ranks=started.number,
         world=world,
-        tp=known.facts.tp,
-        pp=known.facts.pp,
+        tp=facts.tp,
+        pp=facts.pp,
     )
 
 
@@ -276,15 +209,6 @@ def _launcher(words: tuple[Word, ...]) -> tuple[Given, ...]:
         elif flag in RANKS:
             found.append(Given(flag, words[number + 1 : number + 2], word))
     return tuple(found)
-
-
-@cache
-def _pairs() -> tuple[Pair, ...]:
-    return tuple(Pair.model_validate(entry) for entry in rule_data(FAMILY)["pairs"])
-
-
-def _texts(wanted: tuple[str | int, ...] | int) -> set[str]:
-    return {str(one) for one in wanted} if isinstance(wanted, tuple) else {str(wanted)}
 
 
 def _number(text: str | None) -> int | None:

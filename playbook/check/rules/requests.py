@@ -56,7 +56,6 @@ class _Mending:
         edits = tuple(self._edits())
         for rule, place, known in self.found:
             yield from drafts(
-                FAMILY,
                 release,
                 rule,
                 place,

@@ -11,7 +11,6 @@ from playbook.check.invocations import Invocation
 from playbook.check.rulebook import drafts
 from playbook.check.words import Word
 
-FAMILY = "shell"
 RECURSIVE = re.compile(r"-[a-zA-Z]*[rRa][a-zA-Z]*|--recursive|--archive")
 GLUED_CD = re.compile(r"cd(?P<folder>\.\.[\w./-]*|/[\w./-]*)")
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}?")
@@ -28,7 +27,7 @@ def check(document: Document, setting: Setting) -> Iterator[Draft]:
         match = GLUED_CD.fullmatch(command.words[0].text) if command.words else None
         if match:
             word, folder = command.words[0], match["folder"]
-            yield from drafts(FAMILY, release, "no-such-command", word, file=command.file, name=match[0], folder=folder)
+            yield from drafts(release, "no-such-command", word, file=command.file, name=match[0], folder=folder)
     yield from _two_names(document, release)
 
 
@@ -48,7 +47,7 @@ def _copied_folder(cp: Invocation, folders: set[str], release: str) -> Iterator[
             if cp.positional[-1].text.endswith("/"):  # what is in the folder, not the folder itself
                 edits = (*edits, Swap(word, f"{word.text.rstrip('/')}/."))
             name = _written(word.text)
-            yield from drafts(FAMILY, release, "cp-without-r", word, edits=edits, invocation=cp, source_name=name)
+            yield from drafts(release, "cp-without-r", word, edits=edits, invocation=cp, source_name=name)
 
 
 def _two_names(document: Document, release: str) -> Iterator[Draft]:
@@ -63,9 +62,7 @@ def _two_names(document: Document, release: str) -> Iterator[Draft]:
         if len(places) == 1 and earlier:
             word, file = places[0]
             other = f"${earlier[0]}"
-            yield from drafts(
-                FAMILY, release, "two-names-for-a-variable", word, file=file, name=f"${name}", other=other
-            )
+            yield from drafts(release, "two-names-for-a-variable", word, file=file, name=f"${name}", other=other)
 
 
 def _texts(document: Document) -> Iterator[tuple[Word, str]]:

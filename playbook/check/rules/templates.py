@@ -13,8 +13,11 @@ from playbook.check.filling import Filling, filled_by_default, fillings, needed_
 from playbook.check.invocations import Invocation
 from playbook.check.prompts import prompt_drafts
 from playbook.check.rulebook import drafts, rule_data
+from playbook.check.rules.pairs import command_case
 from playbook.check.words import Word
 from playbook.releases.templates import ModelSpec, release_templates, template_releases
+from playbook.rules import rule, topic
+from playbook.rules.case import met
 
 FAMILY = "templates"
 ENGINE_MODEL = "tensorrt_llm"
@@ -68,7 +71,7 @@ def _listed(listed: VariableList, release: str) -> Iterator[Draft]:
     for number, name, written in pairs:
         line = listed.lines[number - listed.first]
         place = Word(line.strip(), number, len(line) - len(line.lstrip()) + 1)
-        draft = partial(drafts, FAMILY, release, place=place, file=listed.file, variable=name)
+        draft = partial(drafts, release, place=place, file=listed.file, variable=name)
         if name not in known:
             yield from draft("unknown-variable", model="the repository", instead=f"leave {name} out")
         value = written.rstrip("* \t")
@@ -99,11 +102,10 @@ def _fill_commands(document: Document, setting: Setting, commands: list[Filling]
     for mending in mendings.values():
         filling = mending.filling
         edits = (filling.with_values(mending.changes),)
-        for rule, known in mending.found:
+        for id_, known in mending.found:
             yield from drafts(
-                FAMILY,
                 setting.release.name,
-                rule,
+                id_,
                 filling.word,
                 edits=edits,
                 invocation=filling.invocation,
@@ -120,7 +122,6 @@ def _cut(setting: Setting, filling: Filling) -> Iterator[Draft]:
             escape = f"this release cannot escape them: write {variable} into {filling.path} by hand"
             instead = f"leave {variable} out here"
         yield from drafts(
-            FAMILY,
             setting.release.name,
             "unescaped-separator",
             filling.word,
@@ -228,28 +229,26 @@ def _needs_paged(document: Document, setting: Setting, mending: _Mending) -> Ite
         return
     facts = document.facts_of(filling.invocation)
     reuses_fp8 = facts.kv_cache == "fp8" and filling.values.get("enable_kv_cache_reuse") in TRUE
-    if reuses_fp8 and not setting.release.behaviour.fp8_kv_block_reuse.value:
-        mending.add("kv-reuse-wrong-answers", "enable_kv_cache_reuse", "false")
+    if reuses_fp8 and rule("kv-reuse-wrong-answers").entry(setting.release.name, "template"):
+        mending.add("kv-reuse-wrong-answers", "enable_kv_cache_reuse", "false", form="template")
     build = _build(document, filling)
     if build is None or _is_paged(build, setting):
         return
-    can = facts.kv_cache != "int8" and (
-        facts.kv_cache != "fp8" or setting.release.behaviour.paged_context_fmha_with_fp8_kv.value
-    )
+    enabled = command_case(setting, build, facts, "")._replace(value={PAGED: "enable"}.get)
+    can = not any(met(topic("attention"), enabled, setting.release.name))
     rules = {
         "enable_kv_cache_reuse": "kv-reuse-needs-paged-fmha",
         "enable_chunked_context": "chunked-context-needs-paged-fmha",
     }
-    for variable, rule in rules.items():
+    for variable, id_ in rules.items():
         if filling.values.get(variable) not in TRUE or mending.changes.get(variable):
             continue
         if not can:
-            mending.add(rule, variable, "false", instead=f"{variable}:false: this KV cache goes without {PAGED}")
+            mending.add(id_, variable, "false", instead=f"{variable}:false: this KV cache goes without {PAGED}")
             continue
         yield from drafts(
-            FAMILY,
             setting.release.name,
-            rule,
+            id_,
             filling.word,
             edits=(Put(PAGED, "enable"),),
             invocation=build,

@@ -49,9 +49,7 @@ def _removed(document: Document, release: Release) -> Iterator[Draft]:
     last = template_releases()[-1]
     for one in document.of(*ENGINE_TOOLS):
         instead = f"{rule_data(FAMILY)['pytorch_flow'][one.tool]}; or use {last}, the last release with engines"
-        yield from drafts(
-            FAMILY, release.name, "engine-flow-removed", one.path, invocation=one, tool=one.tool, instead=instead
-        )
+        yield from drafts(release.name, "engine-flow-removed", one.path, invocation=one, tool=one.tool, instead=instead)
 
 
 def _images(document: Document, release: Release) -> Iterator[Draft]:
@@ -81,7 +79,7 @@ def _images(document: Document, release: Release) -> Iterator[Draft]:
         if build is not None:
             known["built"] = build.image or f"TensorRT-LLM {release.name}"
         edits = (Swap(word, right),)
-        yield from drafts(FAMILY, release.name, rule, word, edits=edits, invocation=docker, **known)
+        yield from drafts(release.name, rule, word, edits=edits, invocation=docker, **known)
 
 
 def _earlier_build(document: Document, docker: Invocation) -> Invocation | None:
@@ -102,7 +100,6 @@ def _lmi(docker: Invocation, word: Word, holds: str, release: Release) -> Iterat
     available = f"{release.name} has {', '.join(images)}" if images else f"{release.name} has none"
     instead = f"use {images[0]}" if images else "build with a release that has an LMI image, or use LMI's vLLM image"
     yield from drafts(
-        FAMILY,
         release.name,
         "lmi-image-of-another-release",
         word,
@@ -134,7 +131,6 @@ def _engines(document: Document, release: Release) -> Iterator[Draft]:
         number = next((i for i, line in enumerate(lines) if re.search(r'"version"\s*:', line)), 0)
         column = lines[number].find('"version"') + 1
         yield from drafts(
-            FAMILY,
             release.name,
             "engine-of-another-release",
             Word(version, config.line + number, max(column, 1)),
@@ -156,7 +152,7 @@ def _clone(clone: Clone, release: Release) -> Iterator[Draft]:
     if not key:
         return
     checkout = release.checkouts.get(key)
-    draft = partial(drafts, FAMILY, release.name, name=clone.name, tag=checkout.tag if checkout else "")
+    draft = partial(drafts, release.name, name=clone.name, tag=checkout.tag if checkout else "")
     if clone.reference in rule_data(FAMILY)["default_branches"]:
         if checkout is not None:
             edits: tuple[Edit, ...] = (Put(clone.flag or "--branch", checkout.tag),)
@@ -219,7 +215,6 @@ def _modelopt(requirement: Requirement, release: Release) -> Iterator[Draft]:
 def _replaced(rule: str, requirement: Requirement, release: Release, right: str) -> Iterator[Draft]:
     """The draft that writes ``right`` in the requirement's place."""
     yield from drafts(
-        FAMILY,
         release.name,
         rule,
         requirement.word,
@@ -240,12 +235,11 @@ def _model(document: Document, wanted: list[Requirement], release: Release) -> I
         support = release.models.get("llama-3.1")
         if support is not None and not support.supported:
             why = support.note or "Llama-3.1 is supported from 0.12 on"
-            yield from drafts(FAMILY, release.name, "model-too-new", word, invocation=one, model=word.text, why=why)
+            yield from drafts(release.name, "model-too-new", word, invocation=one, model=word.text, why=why)
             return
         installed = _old_transformers(wanted, release)
         if installed:
             yield from drafts(
-                FAMILY,
                 release.name,
                 "transformers-too-old",
                 word,

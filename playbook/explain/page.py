@@ -8,25 +8,26 @@ from playbook.releases.history import Life, all_releases, all_tools, default, li
 from playbook.releases.lore import (
     TEMPLATES,
     FlagLore,
-    Rule,
     Step,
     Successor,
     flag_lore,
     migration,
-    rules,
     ways,
 )
 from playbook.releases.release import Release
 from playbook.releases.templates import release_templates, template_releases
+from playbook.rules import TOPICS, Entry, Rule, topic
+from playbook.rules.wording import sentence, sentences
 
 NO_BREAK_HYPHEN = "\u2011"
 NO_BREAK_SPACE = "\u00a0"
 
 HEAD = """# TensorRT-LLM releases
 
-Made from the data in `playbook/releases/data` by `python -m playbook.explain > docs/releases.md`; a test keeps the two
-equal. Each fact's source stands in the data. `playbook explain FLAG --release R` answers for one flag and one release,
-sources included; `playbook commands` prints the commands of a profile in a release's own flags.
+Made from the data in `playbook/releases/data` and `playbook/rules` by
+`python -m playbook.explain.page > docs/releases.md`; a test keeps the two equal. Each fact's source stands in the data.
+`playbook explain FLAG --release R` answers for one flag and one release, sources included; `playbook commands` prints
+the commands of a profile in a release's own flags.
 
 - [Releases](#releases)
 - [Flags](#flags)
@@ -55,8 +56,9 @@ time, oldest first; "-" means none. *In italics*: when to use it. **Instead**: w
 
 RULES = """## Compatibility rules
 
-What must hold between flags, model and machine. **error**: the tool refuses; **override**: the tool changes it, with a
-log line or without; **silent**: a wrong result without a message; **advice**: quality or speed.
+What must hold between flags, model and machine. **error**: the tool refuses, or its result is wrong; **warning**: the
+tool changes it, or it is silently not what was meant; **info**: quality, speed, good to know. *Words in italics* stand
+for what a command says. `playbook check` finds most of them in commands: [checks.md](checks.md) has the examples.
 """
 
 WAYS = """## Ways to run an engine
@@ -68,17 +70,6 @@ The engine flow ends with 1.3.0rc20 (June 2026); 1.2.1 is the newest stable rele
 checkpoint is served as it is. "YAML" keys belong in the file of `trtllm-serve --config`, or in `model.yaml` of Triton's
 LLM-API model.
 """
-
-SECTIONS = {
-    "A": "FP8 attention and KV cache",
-    "B": "GEMM, MLP and all-reduce",
-    "C": "Parallelism",
-    "D": "Sizes",
-    "E": "Memory of one GPU",
-    "F": "Quantization",
-    "G": "Triton templates",
-    "H": "LMI",
-}
 
 
 def releases_page() -> str:
@@ -235,15 +226,25 @@ def _variables() -> str:
 
 def _rules() -> list[str]:
     parts = []
-    for letter, title in SECTIONS.items():
-        rows = [_rule_row(rule) for rule in rules() if rule.id[0] == letter]
-        parts.append(f"### {letter}. {title}\n")
-        parts.append(_table(("Rule", "Releases", "Severity", "What holds, and what to do"), rows))
+    for name, title in TOPICS.items():
+        rows = [row for rule in topic(name) if rule.about for row in _rule_rows(rule)]
+        if rows:
+            parts.append(f"### {title}\n")
+            parts.append(_table(("Rule", "Releases", "Severity", "What holds, and what to do"), rows))
     return parts
 
 
-def _rule_row(rule: Rule) -> tuple[str, ...]:
-    return (rule.id, rule.releases, rule.severity, f"{_code(rule.text)} **Do:** {_code(rule.fix)}.")
+def _rule_rows(rule: Rule) -> list[tuple[str, ...]]:
+    """One row for each of its entries; the last has the note."""
+    told = [_entry(rule, entry) for entry in rule.says]
+    if rule.note:
+        told[-1] += f" {_code(sentence(rule.note))}"
+    return [(f"`{rule.id}`", entry.releases, entry.severity, text) for entry, text in zip(rule.says, told, strict=True)]
+
+
+def _entry(rule: Rule, entry: Entry) -> str:
+    what, *rest = (_code(text) for text in sentences(rule, entry, "*{}*"))
+    return " ".join([what, *(re.sub(r"^Do:", "**Do:**", text) for text in rest)])
 
 
 def _ways() -> str:
@@ -267,3 +268,7 @@ def _code(text: str) -> str:
     if "`" in text:
         return text
     return re.sub(r"(?<![\w-])(--[\w-]+( (enable|disable|fp8|bfloat16|abisee/cnn_dailymail)\b)?)", r"`\1`", text)
+
+
+if __name__ == "__main__":
+    print(releases_page(), end="")

@@ -1,6 +1,6 @@
 """`playbook explain FLAG`: what a flag does, in which releases it lives, and what to write instead.
 
-``python -m playbook.explain`` prints the whole of it as the page docs/releases.md.
+:mod:`playbook.explain.page` makes the whole of it the page docs/releases.md.
 """
 
 import textwrap
@@ -10,8 +10,10 @@ from playbook.errors import UsageError
 from playbook.releases import Release, load_release
 from playbook.releases.history import Life, all_names, bare, default, lives, ranges, takes
 from playbook.releases.lmi import LmiImage, lmi_facts
-from playbook.releases.lore import TEMPLATES, FlagLore, Rule, Successor, flag_lore, lore_of, migration, rules
+from playbook.releases.lore import TEMPLATES, FlagLore, Successor, flag_lore, lore_of, migration
 from playbook.releases.templates import release_templates, template_releases
+from playbook.rules import Entry, Rule, all_rules
+from playbook.rules.wording import sentence, sentences
 
 WIDTH = 100
 OPTION = "option."  # of LMI's serving.properties
@@ -37,7 +39,7 @@ def explain(flag: str, release: str = "") -> str:
             names.add(option)
     if not parts:
         raise _unknown(flag)
-    concerned = [rule for rule in rules() if names & set(rule.concerns)]
+    concerned = [rule for rule in all_rules() if names & set(rule.about)]
     return "\n\n".join(parts + _about_rules(concerned, chosen))
 
 
@@ -172,16 +174,20 @@ def _option(name: str, image: LmiImage) -> str:
 
 
 def _about_rules(concerned: list[Rule], release: Release | None) -> list[str]:
-    applying = [rule for rule in concerned if release is None or rule.applies_to(release)]
-    if not applying:
-        return []
-    rows = [(rule.id, _rule(rule, with_range=release is None)) for rule in applying]
-    return [_part(f"Rules in {release.name}" if release else "Rules", rows)]
+    told = [(rule, rule.says if release is None else rule.entries(release)) for rule in concerned]
+    lines = [line for rule, entries in told if entries for line in _rule(rule, entries, with_range=release is None)]
+    return ["\n".join([f"Rules in {release.name}" if release else "Rules", *lines])] if lines else []
 
 
-def _rule(rule: Rule, *, with_range: bool) -> str:
-    head = f"{rule.severity}, {rule.releases}" if with_range else rule.severity
-    return f"{head}: {rule.text} Fix: {rule.fix}. [{rule.source}]"
+def _rule(rule: Rule, entries: tuple[Entry, ...], *, with_range: bool) -> list[str]:
+    """Its id, then what it says, entry by entry, and its note."""
+    texts = []
+    for entry in entries:
+        head = f"{entry.severity}, {entry.releases}" if with_range else entry.severity
+        source = f" [{entry.source}]" if entry.source else ""
+        texts.append(f"{head}: {' '.join(sentences(rule, entry))}{source}")
+    texts += [sentence(rule.note)] if rule.note else []
+    return [f"  {rule.id}", *(line for text in texts for line in _wrapped(text, "    ", "    "))]
 
 
 def _part(title: str, rows: Rows) -> str:
@@ -189,16 +195,15 @@ def _part(title: str, rows: Rows) -> str:
     column = 4 + max(len(label) for label, _ in rows)
     lines, label_before = [title], ""
     for label, text in rows:
-        lines += textwrap.wrap(
-            text,
-            WIDTH,
-            initial_indent=("" if label == label_before else f"  {label}").ljust(column),
-            subsequent_indent=" " * column,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        lines += _wrapped(text, ("" if label == label_before else f"  {label}").ljust(column), " " * column)
         label_before = label
     return "\n".join(lines)
+
+
+def _wrapped(text: str, first: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _unknown(flag: str) -> UsageError:
@@ -216,9 +221,3 @@ def _unknown(flag: str) -> UsageError:
         why="no tool takes it, no template has it as a variable, and no LMI image's facts name it",
         fix=f"did you mean {', '.join(names[name] for name in near)}?" if near else "docs/releases.md lists the flags",
     )
-
-
-if __name__ == "__main__":
-    from playbook.releases.page import releases_page
-
-    print(releases_page(), end="")
