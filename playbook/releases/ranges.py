@@ -1,14 +1,12 @@
 """Ranges of releases as rules state them: ``since`` and ``until``, both included, an empty one open."""
 
-from playbook.releases.load import known_releases
+FINAL = 1_000_000  # later than every release candidate
 
 
 def in_range(release: str, since: str = "", until: str = "") -> bool:
-    """True if the release lies between ``since`` and ``until``."""
-    names = known_releases()
-    position = names.index(release)
-    after_start = not since or names.index(since) <= position
-    return after_start and (not until or position <= names.index(until))
+    """True if the release lies between ``since`` and ``until``; it need not be one that the data has facts on."""
+    position = _position(release)
+    return (not since or _position(since) <= position) and (not until or position <= _position(until))
 
 
 def range_in_words(since: str, until: str) -> str:
@@ -18,3 +16,9 @@ def range_in_words(since: str, until: str) -> str:
     if since:
         return f"from {since}"
     return f"to {until}" if until else "all"
+
+
+def _position(release: str) -> tuple[int, ...]:
+    """Where 1.3.0rc22 or 1.3.0 stands among the releases."""
+    numbers, _, candidate = release.partition("rc")
+    return (*(int(number) for number in numbers.split(".")), int(candidate) if candidate else FINAL)

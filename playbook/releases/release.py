@@ -197,11 +197,7 @@ class Fact(_Facts):
 class Behaviour(_Facts):
     """How the tools behave where their arguments do not tell."""
 
-    paged_context_fmha_with_fp8_kv: Fact
     fp8_kv_scales_used: Fact
-    fp8_kv_block_reuse: Fact
-    fp8_context_fmha_on_ada: Fact
-    fp8_context_fmha_right: Fact
     container_has_tensorrt_llm: Fact
     fill_template_escapes: Fact
     launch_returns_at_once: Fact
