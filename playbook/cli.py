@@ -193,7 +193,7 @@ def test_command(context: typer.Context) -> None:
     steps = [
         [sys.executable, "-m", "ruff", "check"],
         [sys.executable, "-m", "ruff", "format", "--check"],
-        [sys.executable, "-m", "mypy", "playbook"],
+        [sys.executable, "-m", "mypy"],
         [str(tools / "lint-imports")],
         [sys.executable, "-m", "pytest", *TWO_AT_A_TIME, *context.args],
     ]
