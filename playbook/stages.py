@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from playbook.artifact import Artifact, Origin, input_digests, make
 from playbook.artifact import require as require_artifact
 from playbook.errors import UsageError
-from playbook.lanes.base import GREEDY, ability, lane_of
+from playbook.lanes.base import ability, lane_of
 from playbook.profile import Profile, changed
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ MADE_IN = {
     "engine": "chapter 03 (playbook run 03)",
     "repository": "chapter 05 (playbook run 05)",
 }
+
+
+GREEDY: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 SHIPPED = {name: f"playbook.lanes.{name}.lane" for name in ("embedded", "tensorrt_llm")}
 Layout = Literal["tensorrt_llm", "hf"]
-GREEDY: Mapping[str, float] = {}
 
 
 class LocalCloud(Protocol):
@@ -79,9 +78,9 @@ class Lane(Protocol):
         max_new_tokens: int,
         *,
         root: Path,
-        sampling: Mapping[str, float] = GREEDY,
+        sampling: Mapping[str, float],
     ) -> list[str]:
-        """The answers to prompts in chat format, up to the end token."""
+        """The answers to prompts in chat format, up to the end token; an empty ``sampling`` is greedy."""
 
     def stream(self, profile: Profile, engine: Path, prompt: str, max_new_tokens: int, *, root: Path) -> list[str]:
         """The greedy answer in the pieces in which it came."""

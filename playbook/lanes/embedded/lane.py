@@ -27,7 +27,6 @@ CELL_LIMIT_S = 600
 CHAPTER_LIMIT_S = 1800
 # One thread: a tiny model on two busy ones spends its time waiting for them to meet.
 KERNEL_ENVIRONMENT: Mapping[str, str] = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-GREEDY: Mapping[str, float] = {}
 OUTLIER_CHANNELS = (3, 64, 128, 200)
 
 
@@ -103,7 +102,7 @@ def generate(
     max_new_tokens: int,
     *,
     root: Path,
-    sampling: Mapping[str, float] = GREEDY,
+    sampling: Mapping[str, float],
 ) -> list[str]:
     from playbook.lanes.embedded.generate import generate_text
 
