@@ -24,12 +24,13 @@ ALWAYS: Found = {
 }
 ONE_AT_A_TIME, OTHER_CONTAINER = (58, "batch-of-one"), (120, "engine-of-another-release")
 NO_VALUE, REMOVED = (63, "needs-value"), (63, "flag-removed")
+WRONG_ANSWERS = (66, "fp8-fmha-wrong-answers")  # --use_fp8_context_fmha was repaired in 0.11
 NO_LMI_IMAGE: Found = {  # AWS has none for 0.10: its vLLM image reads the file
     *((174, "lmi-value-refused"), (177, "lmi-value-refused"), (179, "lmi-key-ignored"), (181, "lmi-key-ignored")),
 }
 BY_RELEASE: dict[str, Found] = {
-    "0.9.0": {ONE_AT_A_TIME, NO_VALUE},
-    "0.10.0": {ONE_AT_A_TIME, NO_VALUE, OTHER_CONTAINER, *NO_LMI_IMAGE},
+    "0.9.0": {ONE_AT_A_TIME, NO_VALUE, WRONG_ANSWERS},
+    "0.10.0": {ONE_AT_A_TIME, NO_VALUE, WRONG_ANSWERS, OTHER_CONTAINER, *NO_LMI_IMAGE},
     "0.11.0": {NO_VALUE, OTHER_CONTAINER},
     "0.12.0": {REMOVED, OTHER_CONTAINER},
 }
