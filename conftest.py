@@ -17,7 +17,7 @@ def pytest_configure(config: pytest.Config) -> None:
     option = config.option
     if not (getattr(option, "nbval", False) or getattr(option, "nbval_lax", False)):
         return
-    from playbook.kernel_env import kernel_environment
+    from playbook.course.kernel_env import kernel_environment
     from playbook.lanes.base import lane_of
 
     folder = Path(tempfile.mkdtemp(prefix="playbook-nbval-"))

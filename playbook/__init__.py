@@ -8,27 +8,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cpu_serving import numerics as numerics
+    from cpu_serving.checkpoint import checkpoint_tensors as checkpoint_tensors
+    from cpu_serving.protocol import Sampling as Sampling
+    from cpu_serving.triton import repository as model_repository
     from playbook import articles as articles
     from playbook import choices as choices
     from playbook import clients as clients
     from playbook import engines as engines
-    from playbook import plan as plan
+    from playbook import planning as plan
     from playbook import plots as plots
-    from playbook import recipes as recipes
     from playbook.baseline import reference as reference
     from playbook.chapter import start as start
     from playbook.chapter import table as table
-    from playbook.check import check_commands as check_commands
     from playbook.cloud import open_cloud as open_cloud
     from playbook.cloud import places as places
-    from playbook.facts import models as models
-    from playbook.lanes.embedded import numerics as numerics
-    from playbook.lanes.embedded.checkpoint import checkpoint_tensors as checkpoint_tensors
-    from playbook.lanes.embedded.protocol import Sampling as Sampling
-    from playbook.lanes.embedded.triton import repository as model_repository
     from playbook.measure import kernels as kernels
     from playbook.measure import load as load
-    from playbook.measure import quality as quality
     from playbook.preflight import check_machine as check_machine
     from playbook.profile import load_profile as load_profile
     from playbook.stages import build as build
@@ -41,15 +37,19 @@ if TYPE_CHECKING:
     from playbook.stages import stream as stream
     from playbook.stages import summarize as summarize
     from playbook.stages import write_repository as write_repository
-    from playbook.tiny import data as texts
+    from serving_base import quality as quality
+    from serving_base.facts import models as models
+    from tiny_llama import data as texts
+    from trtllm_check import recipes as recipes
+    from trtllm_check.lint import check_commands as check_commands
 
 _HOME = {
-    "Sampling": "playbook.lanes.embedded.protocol",
+    "Sampling": "cpu_serving.protocol",
     "build": "playbook.stages",
-    "check_commands": "playbook.check",
+    "check_commands": "trtllm_check.lint",
     "compare_batching": "playbook.stages",
     "check_machine": "playbook.preflight",
-    "checkpoint_tensors": "playbook.lanes.embedded.checkpoint",
+    "checkpoint_tensors": "cpu_serving.checkpoint",
     "generate": "playbook.stages",
     "load_profile": "playbook.profile",
     "open_cloud": "playbook.cloud",
@@ -72,14 +72,14 @@ _MODULES = {
     "engines": "playbook.engines",
     "kernels": "playbook.measure.kernels",
     "load": "playbook.measure.load",
-    "model_repository": "playbook.lanes.embedded.triton.repository",
-    "models": "playbook.facts.models",
-    "numerics": "playbook.lanes.embedded.numerics",
-    "plan": "playbook.plan",
+    "model_repository": "cpu_serving.triton.repository",
+    "models": "serving_base.facts.models",
+    "numerics": "cpu_serving.numerics",
+    "plan": "playbook.planning",
     "plots": "playbook.plots",
-    "quality": "playbook.measure.quality",
-    "recipes": "playbook.recipes",
-    "texts": "playbook.tiny.data",
+    "quality": "serving_base.quality",
+    "recipes": "trtllm_check.recipes",
+    "texts": "tiny_llama.data",
 }
 __all__ = sorted([*_HOME, *_MODULES])
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from playbook.errors import UsageError
-from playbook.yaml_files import read_yaml
+from serving_base.errors import UsageError
+from serving_base.yaml_files import read_yaml
 
 ARTICLES_FILE = Path(__file__).parent / "data" / "articles.yml"
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from playbook.errors import EnvironmentProblem, ForeignArtifact, MissingArtifact, PlaybookError, StaleArtifact
+from serving_base.errors import EnvironmentProblem, ForeignArtifact, MissingArtifact, PlaybookError, StaleArtifact
 
 MANIFEST = "manifest.json"
 ASIDE = ".making"

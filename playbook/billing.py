@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 from playbook.clients.aws import AwsSession, loopback_session, real_session
 from playbook.clients.endpoint_life import planned_end
 from playbook.clients.security import is_loopback
-from playbook.errors import EnvironmentProblem, UsageError
-from playbook.facts.prices import price
-from playbook.recipes import sagemaker
+from serving_base.errors import EnvironmentProblem, UsageError
+from serving_base.facts.prices import price
+from trtllm_check.recipes import sagemaker
 
 LOCAL_REGION = "us-east-1"
 ADDRESS_FILE = "address"

@@ -85,8 +85,8 @@ def read_lock(name: str, folder: Path, proof: str) -> Environment:
 
 
 def environments() -> dict[str, Environment]:
-    course = read_lock("course", ROOT / ".venv", "import torch, openvino_genai, playbook")
-    triton = read_lock("triton", ROOT / ".envs" / "triton", "import openvino_genai, tokenizers, playbook")
+    course = read_lock("course", ROOT / ".venv", "import torch, openvino_genai, playbook, trtllm_check")
+    triton = read_lock("triton", ROOT / ".envs" / "triton", "import openvino_genai, tokenizers, cpu_serving")
     aiperf = read_lock("aiperf", ROOT / ".envs" / "aiperf", AIPERF_PROOF)
     return {"course": course, "triton": triton, "aiperf": aiperf}
 
@@ -172,7 +172,8 @@ def made_from(environment: Environment) -> str:
     """The stamp's text: all that an environment depends on."""
     import tomllib  # since Python 3.11
 
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = [settings["project"], settings["tool"]["setuptools"]]
     facts = {
         "lock_sha256": environment.lock_sha256,
         "project_sha256": hashlib.sha256(json.dumps(project, sort_keys=True).encode()).hexdigest(),
@@ -307,7 +308,7 @@ def install(environment: Environment, yes: bool) -> None:
         project = ["--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
         pip_install(environment, project, "The project could not be installed into its environment.")
     elif environment.name == "triton":
-        (environment.site / "playbook.pth").write_text(f"{ROOT}\n")
+        (environment.site / "playbook.pth").write_text(f"{ROOT}\n{ROOT / 'packages'}\n")
         check_server(environment.site / "pytriton" / "tritonserver")
     proof = subprocess.run([str(environment.python), "-I", "-c", environment.proof], capture_output=True, text=True)
     if proof.returncode:

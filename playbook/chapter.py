@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from playbook.artifact import Artifact
-from playbook.errors import CheckFailed, UsageError
 from playbook.lanes.base import lane_of
 from playbook.lanes.machine import usable_cores
-from playbook.profile import THIS_MACHINE, Profile, load_profile
+from playbook.profile import Profile, load_profile
 from playbook.recorded import recorded_time
-from playbook.releases import load_release
 from playbook.stages import Workspace, require, tokenizer_path
-from playbook.yaml_files import read_yaml
+from serving_base.errors import CheckFailed, UsageError
+from serving_base.yaml_files import read_yaml
+from trtllm_check.deployment import THIS_MACHINE
+from trtllm_check.releases import load_release
 
 ABILITIES_FILE = Path(__file__).parent / "data" / "abilities.yml"
 RESULT_MIME = "application/vnd.playbook.result+json"

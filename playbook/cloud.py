@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from playbook.billing import LOCAL_REGION, Account, look_at
 from playbook.clients.aws import AwsSession, loopback_session, real_session
-from playbook.errors import Skipped, UsageError
-from playbook.facts.prices import price
 from playbook.lanes.base import LocalCloud, lane_of
+from serving_base.errors import Skipped, UsageError
+from serving_base.facts.prices import price
 
 if TYPE_CHECKING:
     from playbook.stages import Workspace

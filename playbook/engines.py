@@ -4,9 +4,9 @@ and the kernels of its steps.
 
 from typing import TYPE_CHECKING
 
+from cpu_serving.build import describe_compiled
+from cpu_serving.logits import EngineLogits
 from playbook.lanes.base import lane_of
-from playbook.lanes.embedded.build import describe_compiled
-from playbook.lanes.embedded.logits import EngineLogits
 from playbook.lanes.embedded.operation_groups import group_operations
 from playbook.lanes.embedded.profiling import profile_engine
 from playbook.lanes.tensorrt_llm.anatomy import describe_built

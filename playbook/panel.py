@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from playbook.errors import NotInRelease
 from playbook.lanes.tensorrt_llm.execute import RECORD
 from playbook.profile import Profile
-from playbook.recipes import Command, Paths, commands, docker_argv, shell
-from playbook.recipes.command import HOST, foreground
-from playbook.releases import load_release
+from serving_base.errors import NotInRelease
+from trtllm_check.recipes import Command, Paths, commands, docker_argv, shell
+from trtllm_check.recipes.command import HOST, foreground
+from trtllm_check.releases import load_release
 
 NOT_HERE = "On a P5 you would run"
 ALREADY = "Already run in this workspace"

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from playbook.yaml_files import read_yaml
+from serving_base.yaml_files import read_yaml
 
 RECORDED_FILE = Path(__file__).parent / "data" / "recorded.yml"
 

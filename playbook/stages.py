@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from playbook.artifact import Artifact, Origin, input_digests, make
 from playbook.artifact import require as require_artifact
-from playbook.errors import UsageError
 from playbook.lanes.base import ability, lane_of
-from playbook.profile import Profile, changed
+from playbook.profile import Profile
+from serving_base.errors import UsageError
+from trtllm_check.deployment import changed
 
 if TYPE_CHECKING:
     from playbook.lanes.tensorrt_llm.scores import Scores
-    from playbook.measure.steps import StepRecord
-    from playbook.serving import LoopbackServer
+    from serving_base.servers import LoopbackServer
+    from serving_base.steps import StepRecord
 
 MADE_IN = {
     "model": "chapter 01 (playbook run 01)",

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from playbook.check.examples import snippets
+from trtllm_check.lint.examples import snippets
 
 LINES = 100
 RUNS = 15

@@ -14,10 +14,10 @@ from typing import Any
 
 import playbook
 from playbook.chapter import Lab
-from playbook.errors import CheckFailed
-from playbook.notebooks import chapter, chapters, read
+from playbook.course.notebooks import chapter, chapters, read
 from playbook.profile import load_profile
 from playbook.stages import Workspace
+from serving_base.errors import CheckFailed
 
 ROOT = Path(__file__).parents[1]
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from playbook.check.document import Document, Setting, read_document
-from playbook.check.drafts import Draft
-from playbook.check.finding import Finding
-from playbook.check.fixing import findings
-from playbook.releases import load_release
+from trtllm_check.lint.documents.document import Document, Setting, read_document
+from trtllm_check.lint.report.drafts import Draft
+from trtllm_check.lint.report.finding import Finding
+from trtllm_check.lint.report.fixing import findings
+from trtllm_check.releases import load_release
 
 Family = Callable[[Document, Setting], Iterable[Draft]]
 

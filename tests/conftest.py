@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from playbook.lanes.embedded.build import BuildOptions, build_engine
-from playbook.lanes.embedded.quantize import QuantizeOptions, QuantizeReport, quantize_checkpoint
-from playbook.tiny import MODEL_DIR
+from cpu_serving.build import BuildOptions, build_engine
+from cpu_serving.quantize import QuantizeOptions, QuantizeReport, quantize_checkpoint
+from tiny_llama import MODEL_DIR
 
 SERVERS = ("test_client_faults", "test_gpu_course", "test_kill", "test_triton_server")
 """They want Triton's own ports: one worker's work, and so much that it must begin first."""

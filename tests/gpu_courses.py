@@ -21,19 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from cpu_serving.build import build_engine
+from cpu_serving.generate import generate_text
+from playbook import artifact, stages
+from playbook.course.notebooks import chapters, parameters, read
+from playbook.profile import load_profile
 from serving import ENGINE_OPTIONS
+from serving_base.facts.models import ModelShape, model_shape
 from sparse_models import write_model
 from stand_in_hub import Hub, hub_server
 from stand_in_tools import SHOWN, SHOWN_ROWS
 from stand_ins import Machine
-
-from playbook import artifact, stages
-from playbook.facts.models import ModelShape, model_shape
-from playbook.lanes.embedded.build import build_engine
-from playbook.lanes.embedded.generate import generate_text
-from playbook.notebooks import chapters, parameters, read
-from playbook.profile import load_profile
-from playbook.tiny import MODEL_DIR
+from tiny_llama import MODEL_DIR
 
 ROOT = Path(__file__).resolve().parents[1]
 TOKEN = "hf_verysecrettoken"

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 
 import numpy as np
 import tritonclient.grpc as grpcclient
-from serving import END_ID
 from tritonclient.utils import np_to_triton_dtype
+
+from serving import END_ID
 
 NEW_TOKENS = 12
 PAD_ID = 2044

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from playbook.releases import load_release
+from trtllm_check.releases import load_release
 
 READ = ("confidence", "source", "note")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import psutil
 
-from playbook.lanes.embedded.build import BuildOptions, build_engine
-from playbook.lanes.embedded.triton.repository import ServingOptions, write_repository
-from playbook.lanes.embedded.triton.server import TritonServer
-from playbook.serving import choose_ports
-from playbook.tiny import MODEL_DIR
+from cpu_serving.build import BuildOptions, build_engine
+from cpu_serving.triton.repository import ServingOptions, write_repository
+from cpu_serving.triton.server import TritonServer
+from serving_base.servers import choose_ports
+from tiny_llama import MODEL_DIR
 
 ENGINE_OPTIONS = BuildOptions(max_batch_size=16, max_num_tokens=1024, max_input_len=256, max_seq_len=768)
 END_ID = 2047

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from playbook.facts.models import ModelShape
+from serving_base.facts.models import ModelShape
 
 BYTES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1}
 SHARD_BYTES = 4_980_000_000

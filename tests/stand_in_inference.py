@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stand_ins import Machine
-
-from playbook.releases import Release
+from trtllm_check.releases import Release
 
 STAMP = "[08/29/2024-09:39:37]"
 SCORES = {"TensorRT-LLM": (26.3521, 9.5078, 18.1719, 21.1041), "HF": (26.9114, 9.8120, 18.4033, 21.3467)}
@@ -51,7 +50,7 @@ def answer_of(machine: Machine, given: argparse.Namespace, prompt: str) -> str:
         return known[prompt]
     if not machine.tiny_engine:
         return "un, deux,\ntrois"
-    from playbook.lanes.embedded.generate import generate_text
+    from cpu_serving.generate import generate_text
 
     sampling = {"top_k": given.top_k, "top_p": given.top_p, "seed": given.random_seed}
     return generate_text(Path(machine.tiny_engine), [prompt], given.max_output_len, sampling)[0]
@@ -141,7 +140,7 @@ class Request:
 
 def make_executor(tiny_engine: str) -> type:
     """The executor's interface over the embedded lane's engine, which batches in flight for real."""
-    from playbook.lanes.embedded.engine import Engine, Sampling
+    from cpu_serving.engine import Engine, Sampling
 
     class Executor:
         def __init__(self, model_path: Path, model_type: str, executor_config: ExecutorConfig) -> None:

@@ -14,19 +14,19 @@ from pathlib import Path
 from string import Template
 
 import numpy as np
+
+from cpu_serving.triton.repository import CONDUCT_FILE, MODELS, release_templates
+from cpu_serving.triton.server import TritonServer
+from cpu_serving.triton.templates import render_templates
+from serving_base.errors import ServerError
+from serving_base.facts.models import ModelShape, model_shapes
+from serving_base.processes import free_port
 from sparse_models import rank_tensors, write_sparse
 from stand_in_inference import answer_of, print_build_total, print_rank_build, print_streamed, summarize
 from stand_in_metrics import metrics_server
 from stand_ins import PLACE, Machine, fail
-
-from playbook.errors import ServerError
-from playbook.facts.models import ModelShape, model_shapes
-from playbook.lanes.embedded.triton.repository import CONDUCT_FILE, MODELS, release_templates
-from playbook.lanes.embedded.triton.server import TritonServer
-from playbook.lanes.embedded.triton.templates import render_templates
-from playbook.processes import free_port
-from playbook.releases import Release
-from playbook.tiny import MODEL_DIR
+from tiny_llama import MODEL_DIR
+from trtllm_check.releases import Release
 
 SHOWN, SHOWN_ROWS = "model.layers.0.mlp.down_proj.weight", 256
 """The weights of a sparse model that are there: what chapter 02 looks at."""

@@ -100,7 +100,7 @@ class Machine:
 
 
 def facts_of(release_name: str) -> Facts:
-    from playbook.releases import load_release
+    from trtllm_check.releases import load_release
 
     release = load_release(release_name)
     templates = release.templates
@@ -281,8 +281,8 @@ def cp(machine: Machine, words: list[str]) -> int:
 
 def run_tool(machine: Machine, name: str, words: list[str]) -> int:
     """One of the release's tools: refuses what its parser refuses, and else does its work."""
-    from playbook.errors import UsageError
-    from playbook.releases import build_parser, load_release
+    from serving_base.errors import UsageError
+    from trtllm_check.releases import build_parser, load_release
 
     release = load_release(machine.release)
     given = argparse.Namespace()

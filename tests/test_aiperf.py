@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import yaml
-from serving import build_tiny_engine, write_tiny_repository
 
-from playbook.errors import CommandFailed, EnvironmentProblem, UsageError
-from playbook.lanes.embedded.triton.server import TritonServer
+from cpu_serving.triton.server import TritonServer
 from playbook.measure import aiperf, load
 from playbook.measure.load import Load, Phase, WorkItem
+from serving import build_tiny_engine, write_tiny_repository
+from serving_base.errors import CommandFailed, EnvironmentProblem, UsageError
 
 ITEMS = [WorkItem(name=f"p000{number}", text=f"text {number}", isl_tokens=9, osl_tokens=5) for number in range(3)]
 CLOSED, OPEN = Load(mode="closed", concurrency=4), Load(mode="open", rate_per_s=2.5)
@@ -170,8 +170,8 @@ def test_aiperf_and_the_plain_client_are_answered_and_the_server_counted_every_t
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from playbook.clients import triton
-    from playbook.measure.quality import windows
-    from playbook.tiny.data import document_ids
+    from serving_base.quality import windows
+    from tiny_llama.data import document_ids
 
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.setenv(name, "1")  # as in a chapter

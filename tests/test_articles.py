@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from playbook import articles
-from playbook.errors import UsageError
+from serving_base.errors import UsageError
 
 COPIES = Path(__file__).parents[2] / "shared" / "articles"  # beside the checkout, where there is one
 have_copies = pytest.mark.skipif(not COPIES.is_dir(), reason="the articles are not beside this checkout")

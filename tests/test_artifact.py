@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from playbook.artifact import ASIDE, MANIFEST, Artifact, Origin, _records, make, require
-from playbook.errors import EnvironmentProblem, ForeignArtifact, MissingArtifact, PlaybookError, StaleArtifact
+from serving_base.errors import EnvironmentProblem, ForeignArtifact, MissingArtifact, PlaybookError, StaleArtifact
 
 
 def origin(**changes: Any) -> Origin:

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sparse_models import write_model
-from stand_ins import Machine
 
+from cpu_serving.quantize import load_model
 from playbook import artifact, stages
 from playbook.baseline import reference
-from playbook.errors import CommandFailed, StaleArtifact
-from playbook.lanes.embedded.quantize import load_model
-from playbook.measure.quality import perplexity, torch_logits
 from playbook.profile import load_profile
-from playbook.tiny import MODEL_DIR
-from playbook.tiny.data import evaluation_texts, prompt_ids
+from serving_base.errors import CommandFailed, StaleArtifact
+from serving_base.quality import perplexity, torch_logits
+from sparse_models import write_model
+from stand_ins import Machine
+from tiny_llama import MODEL_DIR
+from tiny_llama.data import evaluation_texts, prompt_ids
 
 QUESTION = "How do I count to nine in French?"
 

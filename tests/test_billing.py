@@ -16,15 +16,15 @@ from typer.testing import CliRunner
 
 from playbook import billing
 from playbook.billing import Account, RunningEndpoint, running_endpoints
-from playbook.cli import app
+from playbook.cli.app import app
 from playbook.clients import sagemaker
 from playbook.clients.aws import AwsSession
 from playbook.cloud import Cloud, open_cloud
-from playbook.errors import UsageError
-from playbook.facts.prices import price
 from playbook.profile import load_profile
-from playbook.recipes import sagemaker as requests
 from playbook.stages import Workspace
+from serving_base.errors import UsageError
+from serving_base.facts.prices import price
+from trtllm_check.recipes import sagemaker as requests
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 P5 = price("ml.p5.48xlarge").usd_per_hour
@@ -36,7 +36,7 @@ DEPLOYMENT = textwrap.dedent(
     import os, signal, sys
     from datetime import UTC, datetime, timedelta
     from playbook.clients.aws import loopback_session
-    from playbook.recipes import sagemaker as requests
+    from trtllm_check.recipes import sagemaker as requests
 
     url, role, die_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
     session = loopback_session(url, "us-east-1")

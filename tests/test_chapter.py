@@ -9,10 +9,10 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 import playbook
 from playbook.chapter import RESULT_MIME, Lab, default_workspace
-from playbook.errors import CheckFailed, MissingArtifact, ProfileError, UsageError
-from playbook.record import record_times, write_time
+from playbook.course.record import record_times, write_time
 from playbook.recorded import recorded_runs, recorded_time
-from playbook.releases import load_release
+from serving_base.errors import CheckFailed, MissingArtifact, ProfileError, UsageError
+from trtllm_check.releases import load_release
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_panel_shows_the_p5_commands_of_the_release(lab: Lab) -> None:
 
 def test_a_panel_on_the_machine_itself_tells_what_ran_from_what_is_left_to_do(tmp_path: Path) -> None:
     from playbook.panel import ALREADY, NOT_HERE, YOURS, panel_markdown
-    from playbook.recipes import Paths, commands, on_host
+    from trtllm_check.recipes import Paths, commands, on_host
 
     profile = playbook.load_profile("p5", "0.12.0")
     untouched = panel_markdown(profile, ["build", "run"], workspace=tmp_path)

@@ -7,6 +7,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+
 from chapter_cells import Case, checks_of, run_cell
 
 DATA = Path(__file__).parent / "chapter_checks"

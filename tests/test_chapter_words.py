@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from playbook.articles import quote
-from playbook.notebooks import chapter, chapters, read
+from playbook.course.notebooks import chapter, chapters, read
 from playbook.panel import panel_markdown
 from playbook.profile import load_profile
-from playbook.releases import load_release
+from trtllm_check.releases import load_release
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = ("02", "03", "04")

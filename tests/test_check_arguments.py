@@ -2,12 +2,12 @@
 
 import pytest
 
-from playbook.check.document import Setting, read_document
-from playbook.check.finding import Finding
-from playbook.check.fixing import findings
-from playbook.check.rules import arguments
-from playbook.releases import known_releases, load_release
-from playbook.releases.history import all_flags, all_releases, all_tools, life
+from trtllm_check.lint.documents.document import Setting, read_document
+from trtllm_check.lint.report.finding import Finding
+from trtllm_check.lint.report.fixing import findings
+from trtllm_check.lint.rules import arguments
+from trtllm_check.releases import known_releases, load_release
+from trtllm_check.releases.history import all_flags, all_releases, all_tools, life
 
 BUILD = "trtllm-build --checkpoint_dir c"
 RUN = "python3 examples/run.py --engine_dir e --tokenizer_dir t --max_output_len 9"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from playbook.articles import entries, quote
-from playbook.check import check_commands
+from trtllm_check.lint import check_commands
 
 ARTICLES = Path(__file__).parents[2] / "shared" / "articles"
 AWS, NVIDIA = "000_aed1bc8a0401c1f6.txt", "001_054ceb936d0c082d.txt"

@@ -10,12 +10,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from playbook.check import check_commands
-from playbook.check.examples import Snippet, snippets
-from playbook.check.show import show
-from playbook.cli_check import check_command
-from playbook.cli_support import reporting
-from playbook.errors import UsageError
+from serving_base.command_line import reporting
+from serving_base.errors import UsageError
+from trtllm_check.cli import check_command
+from trtllm_check.lint import check_commands
+from trtllm_check.lint.examples import Snippet, snippets
+from trtllm_check.lint.report.show import show
 
 app = typer.Typer()
 app.command()(reporting(check_command))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from playbook.check.examples import CORPUS, Snippet, snippets
-from playbook.check.finding import Finding
-from playbook.check.page import page, rule_ids
+from trtllm_check.lint.examples import CORPUS, Snippet, snippets
+from trtllm_check.lint.page import page, rule_ids
+from trtllm_check.lint.report.finding import Finding
 
 Where = tuple[str, int, str, str]
 each = pytest.mark.parametrize("snippet", snippets(), ids=lambda snippet: snippet.name)
@@ -81,7 +81,7 @@ def test_every_rule_is_found_somewhere_and_not_everywhere() -> None:
 
 
 def test_the_page_of_the_rules_is_up_to_date() -> None:
-    """python -m playbook.check.page > docs/checks.md"""
+    """python -m trtllm_check.lint.page > docs/checks.md"""
     assert (CORPUS.parents[1] / "docs" / "checks.md").read_text(encoding="utf-8") == page()
 
 

@@ -8,17 +8,18 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import playbook.check
-from playbook.check.document import Setting, read_document
-from playbook.check.drafts import Drop, Edit, Insert, Put, Swap
-from playbook.check.editing import quoted, rewritten
-from playbook.check.finding import Finding
-from playbook.check.fixing import findings
-from playbook.check.reading import read_commands
-from playbook.check.rules import arguments, defaults, memory, pairs
-from playbook.releases import Argument, known_releases, load_release
+import trtllm_check.lint
+from trtllm_check.lint import examples
+from trtllm_check.lint.documents.document import Setting, read_document
+from trtllm_check.lint.report.drafts import Drop, Edit, Insert, Put, Swap
+from trtllm_check.lint.report.editing import quoted, rewritten
+from trtllm_check.lint.report.finding import Finding
+from trtllm_check.lint.report.fixing import findings
+from trtllm_check.lint.rules import arguments, defaults, memory, pairs
+from trtllm_check.lint.shell.reading import read_commands
+from trtllm_check.releases import Argument, known_releases, load_release
 
-CORPUS = sorted(Path(__file__).with_name("corpus").glob("*.yml"))
+CORPUS = sorted(examples.CORPUS.glob("*.yml"))
 FAMILIES = (arguments.check, pairs.check, defaults.check, memory.check)
 TOOLS = (
     *("quantize.py", "convert_checkpoint.py", "trtllm-build", "run.py", "summarize.py", "launch_triton_server.py"),
@@ -184,9 +185,9 @@ def test_every_fix_of_the_corpus_passes_the_checker(path: Path) -> None:
     machine = {"gpu": snippet.get("gpu") or "", "gpus": snippet.get("gpus")}
     if snippet["kind"] != "shell":
         return
-    found = playbook.check.check_commands(snippet["text"], snippet["release"], **machine)
+    found = trtllm_check.lint.check_commands(snippet["text"], snippet["release"], **machine)
     for fix in {finding.fix.text for finding in found if finding.fix.kind == "command"}:
-        again = playbook.check.check_commands(fix, snippet["release"], **machine)
+        again = trtllm_check.lint.check_commands(fix, snippet["release"], **machine)
         assert not [finding for finding in again if finding.fix.kind == "command"]
         errors = {finding.rule for finding in again if finding.severity == "error"}
         assert errors <= {finding.rule for finding in found if finding.fix.kind == "action"}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from playbook.check.examples import CORPUS
-from playbook.check.logs import known, read_log, signs
 from playbook.lanes.tensorrt_llm.failures import diagnose
+from trtllm_check.lint.examples import CORPUS
+from trtllm_check.lint.logs import known, read_log, signs
 
 LOGS = sorted((CORPUS / "logs").glob("*.yml"))
 

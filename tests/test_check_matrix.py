@@ -6,19 +6,20 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from test_templates_matrix import RELEASES as TEMPLATE_RELEASES
-from test_templates_matrix import filled, setting
 from typer.testing import CliRunner
 
-from playbook.check import check_commands
-from playbook.check.document import read_document
-from playbook.check.finding import Finding
-from playbook.cli import app
-from playbook.profile import Profile, changed, load_profile, profile_names
-from playbook.recipes import Road, road
-from playbook.recipes.lmi import recommended_image
-from playbook.recipes.script import script
-from playbook.releases import known_releases, load_release
+from playbook.cli.app import app
+from playbook.profile import Profile, load_profile, profile_names
+from test_templates_matrix import RELEASES as TEMPLATE_RELEASES
+from test_templates_matrix import filled, setting
+from trtllm_check.deployment import changed
+from trtllm_check.lint import check_commands
+from trtllm_check.lint.documents.document import read_document
+from trtllm_check.lint.report.finding import Finding
+from trtllm_check.recipes import Road, road
+from trtllm_check.recipes.lmi import recommended_image
+from trtllm_check.recipes.script import script
+from trtllm_check.releases import known_releases, load_release
 
 PROFILES = [name for name in profile_names() if load_profile(name).lane == "tensorrt_llm"]
 OTHER_FORMATS = ("int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "full_prec")

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from playbook.check.document import Setting, read_document
-from playbook.check.finding import Finding
-from playbook.check.fixing import findings
-from playbook.check.machines import gpu_of
-from playbook.check.rules import defaults, memory, pairs
-from playbook.releases import known_releases, load_release
-from playbook.rules import all_rules
+from trtllm_check.lint.commands.machines import gpu_of
+from trtllm_check.lint.documents.document import Setting, read_document
+from trtllm_check.lint.report.finding import Finding
+from trtllm_check.lint.report.fixing import findings
+from trtllm_check.lint.rules import defaults, memory, pairs
+from trtllm_check.releases import known_releases, load_release
+from trtllm_check.rules import all_rules
 
 QUANTIZE = "python3 quantize.py --model_dir /m/Meta-Llama-3-70B --qformat {} --output_dir c"
 FP8_KV = QUANTIZE.format("fp8 --kv_cache_dtype fp8") + "\n"

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from playbook.check import check_commands
-from playbook.check.document import read_document
-from playbook.check.examples import snippets
-from playbook.check.finding import Finding
-from playbook.check.kinds import Kind
-from playbook.check.logs import read_log
-from playbook.releases import known_releases
+from trtllm_check.lint import check_commands
+from trtllm_check.lint.documents.document import read_document
+from trtllm_check.lint.documents.kinds import Kind
+from trtllm_check.lint.examples import snippets
+from trtllm_check.lint.logs import read_log
+from trtllm_check.lint.report.finding import Finding
+from trtllm_check.releases import known_releases
 
 KINDS: list[Kind] = ["shell", "config.pbtxt", "serving.properties", "environment", "request"]
 TEXTS = [text for snippet in snippets() for text in (snippet.text, *dict(snippet.files).values()) if text]

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from playbook.check.document import Document, read_document
-from playbook.check.facts import model_name
-from playbook.check.invocations import Invocation, invocations, regrouped
-from playbook.check.reading import ShellCommand, Word, read_commands
 from playbook.profile import load_profile
-from playbook.recipes import road
-from playbook.recipes.command import docker_argv, shell
-from playbook.releases import known_releases, load_release
+from trtllm_check.lint.commands.facts import model_name
+from trtllm_check.lint.commands.invocations import Invocation, invocations, regrouped
+from trtllm_check.lint.documents.document import Document, read_document
+from trtllm_check.lint.shell.reading import ShellCommand, Word, read_commands
+from trtllm_check.recipes import road
+from trtllm_check.recipes.command import docker_argv, shell
+from trtllm_check.releases import known_releases, load_release
 
 SCRIPT = Path(__file__).with_name("check_script.sh").read_text(encoding="utf-8")
 """A road in many spellings: what the property tests cut to pieces."""

@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from check_cases import fixed, found, write_models
 
-from playbook.check.asking import Target
-from playbook.check.document import read_document
-from playbook.check.rules.requests import check
-from playbook.releases.templates import release_templates, template_releases
+from check_cases import fixed, found, write_models
+from trtllm_check.lint.documents.document import read_document
+from trtllm_check.lint.rules.requests import check
+from trtllm_check.lint.views.requests import Target
+from trtllm_check.releases.templates import release_templates, template_releases
 
 PLAIN = '{"text_input": "Hi", "max_tokens": 5}'
 CHAT = '{"text_input": "<|start_header_id|>user<|end_header_id|>Hi<|eot_id|>", "max_tokens": 5%s}'

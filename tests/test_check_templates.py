@@ -3,15 +3,15 @@
 from pathlib import Path
 
 import pytest
-from check_cases import fixed, found, write_models
 
-from playbook.check.document import Setting, read_document
-from playbook.check.pbtxt import ConfigError, read_config, refusal
-from playbook.check.rules.templates import check
-from playbook.lanes.embedded.triton.repository import ServingOptions, fill_templates
-from playbook.lanes.embedded.triton.templates import render_templates
-from playbook.releases import load_release
-from playbook.releases.templates import release_templates, template_releases
+from check_cases import fixed, found, write_models
+from cpu_serving.triton.repository import ServingOptions, fill_templates
+from cpu_serving.triton.templates import render_templates
+from trtllm_check.lint.documents.document import Setting, read_document
+from trtllm_check.lint.documents.pbtxt import ConfigError, read_config, refusal
+from trtllm_check.lint.rules.templates import check
+from trtllm_check.releases import load_release
+from trtllm_check.releases.templates import release_templates, template_releases
 
 FILL = "python3 tools/fill_template.py -i repo"
 ENGINE = f"{FILL}/tensorrt_llm/config.pbtxt triton_backend:tensorrtllm,triton_max_batch_size:4,decoupled_mode:true,"

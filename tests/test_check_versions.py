@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from check_cases import fixed, found
 
-from playbook.check.requirements import Requirement
-from playbook.check.rules import containers, versions
-from playbook.check.rules.versions import _holder
-from playbook.releases import known_releases, load_release
+from check_cases import fixed, found
+from trtllm_check.lint.rules import containers, versions
+from trtllm_check.lint.rules.versions import _holder
+from trtllm_check.lint.views.requirements import Requirement
+from trtllm_check.releases import known_releases, load_release
 
 TRITON = "nvcr.io/nvidia/tritonserver:{}-trtllm-python-py3"
 RUN = f"docker run --gpus all --shm-size 2g -v /srv:/srv {TRITON.format('24.08')}"

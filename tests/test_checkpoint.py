@@ -10,12 +10,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from playbook.errors import CheckpointError
-from playbook.lanes.embedded.checkpoint import checkpoint_tensors, read_checkpoint
-from playbook.lanes.embedded.llama import LlamaWeights
-from playbook.lanes.embedded.quantize import QuantizeOptions, quantize_checkpoint
-from playbook.lanes.embedded.safetensors_file import read_safetensors
-from playbook.tiny import MODEL_DIR
+from cpu_serving.checkpoint import checkpoint_tensors, read_checkpoint
+from cpu_serving.llama import LlamaWeights
+from cpu_serving.quantize import QuantizeOptions, quantize_checkpoint
+from cpu_serving.safetensors_file import read_safetensors
+from serving_base.errors import CheckpointError
+from tiny_llama import MODEL_DIR
 
 NAMES = {
     np.dtype(np.float32): "F32",

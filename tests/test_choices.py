@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 import yaml
-from aws_commands import problems
 from pydantic import ValidationError
 
+from aws_commands import problems
 from playbook import artifact, choices
 from playbook.artifact import ASIDE, Origin, make
 from playbook.choices.leftovers import Leftover
 from playbook.choices.options import OPTIONS_FILE, Cell, OptionsFile, sources
 from playbook.choices.tables import commands, markdown_table
-from playbook.errors import ForeignArtifact, PlaybookError, UsageError
 from playbook.measure.results import Load, RequestRecord, new_run, write_results
-from playbook.processes import start_guarded
 from playbook.profile import load_profile
 from playbook.stages import Workspace
+from serving_base.errors import ForeignArtifact, PlaybookError, UsageError
+from serving_base.processes import start_guarded
 
 NEEDS = tuple(choices.questions())
 

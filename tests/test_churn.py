@@ -10,11 +10,11 @@ import pytest
 
 from benchmarks.churn.churn import Ask, End, ask_alone, churn, write_asks
 from benchmarks.churn.servers import CHURN_OPTIONS
-from playbook.errors import EngineError
-from playbook.lanes.embedded.admission import SHARED, UNTAGGED, tag_prompt
-from playbook.lanes.embedded.build import build_engine
-from playbook.lanes.embedded.engine import Completion, Engine, EngineConfig, Output, Sampling
-from playbook.tiny import MODEL_DIR
+from cpu_serving.admission import SHARED, UNTAGGED, tag_prompt
+from cpu_serving.build import build_engine
+from cpu_serving.engine import Completion, Engine, EngineConfig, Output, Sampling
+from serving_base.errors import EngineError
+from tiny_llama import MODEL_DIR
 
 ROOT = Path(__file__).parents[1]
 START = list(range(100, 110))

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from notebook_factory import notebook, write_course
 
-from playbook.cli import TWO_AT_A_TIME
+from notebook_factory import notebook, write_course
+from playbook.cli.app import TWO_AT_A_TIME
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -70,7 +70,7 @@ def test_wrong_usage_exits_with_2_before_anything_starts(course: Path, words: li
 
 
 def test_an_environment_problem_exits_with_3(course: Path) -> None:
-    full = "import playbook.runner as r, playbook.cli as c; r.MIN_FREE_BYTES = 10**18; c.app()"
+    full = "import playbook.course.runner as r, playbook.cli.app as c; r.MIN_FREE_BYTES = 10**18; c.app()"
     done = subprocess.run(
         [sys.executable, "-c", full, "run", "01"],
         cwd=course,

@@ -7,7 +7,6 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from scripted_transport import Script
 
 from playbook.clients import (
     BrokenStream,
@@ -27,7 +26,8 @@ from playbook.clients import (
 from playbook.clients import client as client_module
 from playbook.clients.requests import Piece
 from playbook.clients.retry import may_repeat, parse_retry_after
-from playbook.errors import UsageError
+from scripted_transport import Script
+from serving_base.errors import UsageError
 
 
 def request(**options):

@@ -4,9 +4,8 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from serving import PROMPTS, build_tiny_engine, serving, write_tiny_repository
-from waiting import until
 
+from cpu_serving.triton.server import TritonServer
 from playbook.clients import (
     FAULTS,
     ONCE,
@@ -25,7 +24,8 @@ from playbook.clients import (
     triton,
 )
 from playbook.clients.faults import CuttingProxy, frozen, kill
-from playbook.lanes.embedded.triton.server import TritonServer
+from serving import PROMPTS, build_tiny_engine, serving, write_tiny_repository
+from waiting import until
 
 pytestmark = [pytest.mark.server]
 

@@ -30,7 +30,7 @@ from playbook.clients import (
     Unreachable,
 )
 from playbook.clients.triton_wire import grpc_failure
-from playbook.errors import EnvironmentProblem, UsageError
+from serving_base.errors import EnvironmentProblem, UsageError
 
 METADATA = {"inputs": [{"name": name} for name in ("text_input", "max_tokens", "stream", "end_id", "random_seed")]}
 TOKEN = "planted-token-91c7"

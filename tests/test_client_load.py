@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 import pytest
-from serving import PROMPTS, build_tiny_engine, serving
 
 from playbook.clients import Client, RetryPolicy, SamplingOptions, TextRequest, Timeouts, TritonGrpc, TritonHttp
 from playbook.clients.faults import kill
+from serving import PROMPTS, build_tiny_engine, serving
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 

@@ -28,7 +28,7 @@ from playbook.clients import (
     Unreachable,
 )
 from playbook.clients.sagemaker_endpoint import lines, one_attempt
-from playbook.errors import UsageError
+from serving_base.errors import UsageError
 
 WHOLE = {"generated_text": "one two", "details": {"finish_reason": "length", "generated_tokens": 2}}
 FIRST = {"token": {"id": 1, "text": "one", "log_prob": -0.1}}

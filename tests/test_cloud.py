@@ -9,10 +9,10 @@ from playbook import cloud
 from playbook.clients.aws import AwsSession
 from playbook.clients.security import is_loopback
 from playbook.cloud import open_cloud, places
-from playbook.errors import Skipped, UsageError
-from playbook.facts.prices import price
 from playbook.profile import load_profile
 from playbook.stages import Workspace
+from serving_base.errors import Skipped, UsageError
+from serving_base.facts.prices import price
 
 NAMES = {
     "role_arn": "arn:aws:iam::210987654321:role/x",
@@ -111,7 +111,7 @@ def test_the_embedded_lane_s_cloud_is_on_this_machine(tmp_path: Path, monkeypatc
 
 
 def test_a_local_cloud_that_cannot_be_used_is_stopped_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from playbook.lanes.embedded.aws.server import LocalCloud
+    from cpu_serving.aws.server import LocalCloud
 
     stopped: list[bool] = []
     stop = LocalCloud.stop

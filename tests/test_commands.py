@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from playbook.cli import app
-from playbook.profile import Profile, changed, load_profile, profile_names
-from playbook.recipes import STAGES, Road, road, tool_arguments
-from playbook.recipes.script import script
-from playbook.releases import check_arguments, known_releases, load_release
+from playbook.cli.app import app
+from playbook.profile import Profile, load_profile, profile_names
+from trtllm_check.deployment import changed
+from trtllm_check.recipes import STAGES, Road, road, tool_arguments
+from trtllm_check.recipes.script import script
+from trtllm_check.releases import check_arguments, known_releases, load_release
 
 PROFILES = [name for name in profile_names() if load_profile(name).lane == "tensorrt_llm"]
 MATRIX = list(product(PROFILES, known_releases()))
@@ -177,7 +178,7 @@ STAND_IN = """#!{python}
 import os, sys
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from playbook.releases import check_arguments, load_release
+from trtllm_check.releases import check_arguments, load_release
 name, words = Path(sys.argv[0]).name, sys.argv[1:]
 with open({calls!r}, "a") as file:
     print(name, *words, file=file)

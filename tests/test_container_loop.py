@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from playbook.errors import EngineError
-from playbook.lanes.embedded.aws.loop import EngineLoop, Failed, QueueFull, Refused
-from playbook.lanes.embedded.protocol import EngineConfig, Output, Sampling
+from cpu_serving.aws.loop import EngineLoop, Failed, QueueFull, Refused
+from cpu_serving.protocol import EngineConfig, Output, Sampling
+from serving_base.errors import EngineError
 
 CONFIG = EngineConfig(4, 64, 32, 64, "fp8", 32, True, True, 100, 1, 1, 8)
 FOREVER = Sampling(max_new_tokens=60, log_probs=True)

@@ -5,9 +5,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-from aws_commands import problems
 
-from playbook.facts.prices import prices
+from aws_commands import problems
+from serving_base.facts.prices import prices
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from serving import build_tiny_engine
 
+from cpu_serving.aws.faults import AwsFault
+from cpu_serving.aws.scheduler import Scheduler, when
+from cpu_serving.aws.server import ACCOUNT_ID, REGION
 from playbook.clients import sagemaker
 from playbook.cloud import Cloud, open_cloud
-from playbook.lanes.embedded.aws.faults import AwsFault
-from playbook.lanes.embedded.aws.scheduler import Scheduler, when
-from playbook.lanes.embedded.aws.server import ACCOUNT_ID, REGION
 from playbook.profile import load_profile
-from playbook.recipes import lmi
-from playbook.recipes import sagemaker as requests
 from playbook.stages import Workspace
+from serving import build_tiny_engine
+from trtllm_check.recipes import lmi
+from trtllm_check.recipes import sagemaker as requests
 
 pytestmark = pytest.mark.server
 IMAGE = "0.32.0-tensorrtllm0.12.0-cu125"
@@ -56,7 +56,7 @@ MAKER = textwrap.dedent(
     from datetime import datetime
     from playbook.clients import sagemaker
     from playbook.clients.aws import loopback_session
-    from playbook.recipes import sagemaker as requests
+    from trtllm_check.recipes import sagemaker as requests
 
     url, role, image, data, end = sys.argv[1:]
     session = loopback_session(url, "us-east-1")
@@ -240,7 +240,7 @@ def test_a_time_is_read_in_its_zone() -> None:
 def test_who_may_take_a_role(deletions: Deletions, change: dict[str, Any], allowed: bool) -> None:
     import boto3
 
-    from playbook.lanes.embedded.aws.iam import may_assume
+    from cpu_serving.aws.iam import may_assume
 
     trust = requests.ending_trust_policy(ACCOUNT_ID)
     trust["Statement"][0] |= change

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import playbook
-from playbook.errors import EngineError, MissingArtifact
-from playbook.lanes.embedded.engine import Completion, Engine, EngineLogits, Output, Sampling
-from playbook.measure.quality import log_softmax
-from playbook.tiny.data import prompt_ids, read_questions
+from cpu_serving.engine import Completion, Engine, EngineLogits, Output, Sampling
+from serving_base.errors import EngineError, MissingArtifact
+from serving_base.quality import log_softmax
+from tiny_llama.data import prompt_ids, read_questions
 
+ROOT = Path(__file__).parents[1]
 END_ID = 2047  # <|eot_id|>
 
 
@@ -350,14 +350,18 @@ def test_engine_logits_do_not_remember(bf16_engine: Path, prompts: list[list[int
 def test_engine_needs_no_training_libraries() -> None:
     """The Triton environment has none of them."""
     blocked = "; ".join(f"sys.modules[{name!r}] = None" for name in ("torch", "transformers", "pydantic", "ml_dtypes"))
-    code = f"import sys; {blocked}; import playbook.lanes.embedded.engine as e; assert 'openvino' not in sys.modules"
+    code = f"import sys; {blocked}; import cpu_serving.engine as e; assert 'openvino' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_openvino_is_imported_in_one_place() -> None:
-    package = Path(playbook.__file__).parent
     direct = re.compile(r"^\s*(import|from) openvino", re.MULTILINE)
-    assert not [path for path in package.rglob("*.py") if direct.search(path.read_text())]
+    assert not [
+        path
+        for name in ("playbook", "packages")
+        for path in (ROOT / name).rglob("*.py")
+        if direct.search(path.read_text())
+    ]
 
 
 def test_openvino_is_imported_without_its_telemetry(tmp_path: Path) -> None:
@@ -372,7 +376,7 @@ def test_openvino_is_imported_without_its_telemetry(tmp_path: Path) -> None:
     )
     code = (
         f"import os, sys; os.environ.pop('CI', None); sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from playbook.lanes.embedded.runtime import openvino_genai\n"
+        "from cpu_serving.runtime import openvino_genai\n"
         "openvino_genai()\n"
         "import openvino_telemetry\n"
         "assert openvino_telemetry.seen == 'true', openvino_telemetry.seen\n"

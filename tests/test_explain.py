@@ -7,18 +7,18 @@ from typing import get_args
 
 import pytest
 
-from playbook.errors import UsageError
-from playbook.explain import explain
-from playbook.explain.page import releases_page
 from playbook.profile import load_profile, profile_names
-from playbook.recipes import road, tool_arguments
-from playbook.releases import known_releases, load_release
-from playbook.releases.history import all_flags, all_releases, default, life, lives, ranges, takes
-from playbook.releases.lore import TEMPLATES, FlagLore, flag_lore, lore_of, migration, ways
-from playbook.releases.ranges import in_range
-from playbook.releases.templates import release_templates, template_releases
-from playbook.rules import TOPICS, Severity, all_rules, rule, topic
-from playbook.rules.wording import sentences
+from serving_base.errors import UsageError
+from trtllm_check.explain import explain
+from trtllm_check.explain.page import releases_page
+from trtllm_check.recipes import road, tool_arguments
+from trtllm_check.releases import known_releases, load_release
+from trtllm_check.releases.history import all_flags, all_releases, default, life, lives, ranges, takes
+from trtllm_check.releases.lore import TEMPLATES, FlagLore, flag_lore, lore_of, migration, ways
+from trtllm_check.releases.ranges import in_range
+from trtllm_check.releases.templates import release_templates, template_releases
+from trtllm_check.rules import TOPICS, Severity, all_rules, rule, topic
+from trtllm_check.rules.wording import sentences
 
 ROOT = Path(__file__).parents[1]
 BUILD = "trtllm-build"
@@ -278,7 +278,7 @@ def test_every_entry_of_a_rule_can_be_reached() -> None:
 
 
 def test_every_topic_has_its_file_and_its_rules() -> None:
-    folder = ROOT / "playbook" / "rules"
+    folder = ROOT / "packages" / "trtllm_check" / "rules"
     assert {path.stem for path in folder.glob("*.yml")} == set(TOPICS)
     assert {one.topic for name in TOPICS for one in topic(name)} == set(TOPICS)
 
@@ -331,7 +331,7 @@ def test_the_migration_ends_at_flags_of_a_release_without_engines() -> None:
 
 def test_the_page_is_the_one_that_the_data_makes() -> None:
     assert (ROOT / "docs" / "releases.md").read_text() == releases_page(), (
-        "run .venv/bin/python -m playbook.explain.page > docs/releases.md"
+        "run .venv/bin/python -m trtllm_check.explain.page > docs/releases.md"
     )
 
 

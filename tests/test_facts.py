@@ -1,4 +1,4 @@
-"""A fact stands in playbook/facts and nowhere else: neither under its key in another file, nor as a number in code."""
+"""A fact stands in packages/serving_base/facts and nowhere else: no key in another file, no number in code."""
 
 import ast
 from collections.abc import Iterator
@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from playbook.facts.gpus import gpus
-from playbook.facts.models import ModelShape
-from playbook.facts.prices import TokenPrice, price_list
-from playbook.yaml_files import read_yaml
+from serving_base.facts.gpus import gpus
+from serving_base.facts.models import ModelShape
+from serving_base.facts.prices import TokenPrice, price_list
+from serving_base.yaml_files import read_yaml
 
 ROOT = Path(__file__).parents[1]
-FACTS = ROOT / "playbook" / "facts"
+FACTS = ROOT / "packages" / "serving_base" / "facts"
 KEYS = {"memory_gib", "memory_mib", "visible_gib", "bandwidth_bytes_per_s", "dense_flops", "usd_per_hour"}
 KEYS |= {field for field in TokenPrice.model_fields if field.startswith("usd_")}
 KEYS |= {field for field in ModelShape.model_fields if field.startswith("num_")} | {"hidden_size", "intermediate_size"}
-DATA = sorted(path for path in (ROOT / "playbook").rglob("*.y*ml") if FACTS not in path.parents)
-CODE = sorted(path for folder in ("playbook", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
+DATA = sorted(
+    path for folder in ("playbook", "packages") for path in (ROOT / folder).rglob("*.y*ml") if FACTS not in path.parents
+)
+CODE = sorted(path for folder in ("playbook", "packages", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
 
 
 def keys(content: Any) -> Iterator[str]:

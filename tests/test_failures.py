@@ -2,10 +2,10 @@
 
 import pytest
 from nbformat.v4 import new_output
-from notebook_factory import notebook
 
-from playbook.errors import MissingArtifact, PlaybookError
-from playbook.failures import Failure, classify, split_message, unfinished
+from notebook_factory import notebook
+from playbook.course.failures import Failure, classify, split_message, unfinished
+from serving_base.errors import MissingArtifact, PlaybookError
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ import psutil
 import pytest
 
 from playbook.clients import faults
-from playbook.errors import CommandFailed, ServerError
 from playbook.lanes.tensorrt_llm.container import act_on, container_name
 from playbook.lanes.tensorrt_llm.server import TritonRanks
 from playbook.profile import load_profile
-from playbook.recipes import Command
-from playbook.recipes.command import Paths
-from playbook.releases import load_release
-from playbook.serving import SERVER_PROCESS, LoopbackServer, server_processes
+from serving_base.errors import CommandFailed, ServerError
+from serving_base.servers import SERVER_PROCESS, LoopbackServer, server_processes
+from trtllm_check.recipes import Command
+from trtllm_check.recipes.command import Paths
+from trtllm_check.releases import load_release
 
 DOCKER = """#!/bin/sh
 echo "$@" >> "{log}"

@@ -8,7 +8,7 @@ import yaml
 
 from playbook.measure.workload import WorkItem
 from playbook.profile import load_profile
-from playbook.recipes import fmbench
+from trtllm_check.recipes import fmbench
 
 ITEMS = [
     WorkItem(name="p0", text='braces {like} these, "quotes"\nand lines', isl_tokens=9, osl_tokens=16),

@@ -17,15 +17,15 @@ from typing import Any
 
 import nbformat
 import pytest
-from serving import ENGINE_OPTIONS
 
+from cpu_serving.aws.server import LocalCloud
+from cpu_serving.build import build_engine
 from playbook import artifact, stages
 from playbook.billing import running_endpoints
 from playbook.clients.aws import AwsSession, loopback_session
-from playbook.lanes.embedded.aws.server import LocalCloud
-from playbook.lanes.embedded.build import build_engine
 from playbook.profile import load_profile
-from playbook.tiny import MODEL_DIR
+from serving import ENGINE_OPTIONS
+from tiny_llama import MODEL_DIR
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 ROOT = Path(__file__).parents[1]

@@ -13,18 +13,18 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from gpu_courses import PROFILES, RELEASES, TOKEN, Course, Road, Shared, make_road, markdown, rows_of, run_course
-from stand_in_docker import docker_parser
 
+from cpu_serving.checkpoint import checkpoint_tensors
+from cpu_serving.triton.check import check_repository
+from gpu_courses import PROFILES, RELEASES, TOKEN, Course, Road, Shared, make_road, markdown, rows_of, run_course
 from playbook import stages
-from playbook.errors import CommandFailed
-from playbook.lanes.embedded.checkpoint import checkpoint_tensors
-from playbook.lanes.embedded.triton.check import check_repository
-from playbook.notebooks import chapters
-from playbook.notebooks import read as read_notebook
+from playbook.course.notebooks import chapters
+from playbook.course.notebooks import read as read_notebook
 from playbook.panel import ALREADY, NOT_HERE, YOURS
 from playbook.profile import load_profile
-from playbook.releases import build_parser, load_release
+from serving_base.errors import CommandFailed
+from stand_in_docker import docker_parser
+from trtllm_check.releases import build_parser, load_release
 
 LIMIT_S = 3600
 """Of one course of eleven chapters: six minutes on a quiet machine."""

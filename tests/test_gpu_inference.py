@@ -9,20 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from serving import ENGINE_OPTIONS
-from sparse_models import write_model
-from stand_ins import Machine
 
-from playbook.errors import EngineError, PlaybookError, UsageError
-from playbook.lanes.embedded.build import build_engine
-from playbook.lanes.embedded.generate import stream_text
+from cpu_serving.build import build_engine
+from cpu_serving.generate import stream_text
 from playbook.lanes.tensorrt_llm import inference
 from playbook.lanes.tensorrt_llm import lane as tensorrt_llm
 from playbook.lanes.tensorrt_llm.anatomy import BuildLog, describe_built, read_build_log
 from playbook.lanes.tensorrt_llm.scores import printed_scores
 from playbook.lanes.tensorrt_llm.steps import records
 from playbook.profile import Profile, load_profile
-from playbook.tiny import MODEL_DIR
+from serving import ENGINE_OPTIONS
+from serving_base.errors import EngineError, PlaybookError, UsageError
+from sparse_models import write_model
+from stand_ins import Machine
+from tiny_llama import MODEL_DIR
 
 PROMPT = "<|begin_of_text|>Return the number of"
 LENGTHS = [8, 40, 12, 6, 10, 4]

@@ -14,21 +14,21 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from sparse_models import write_model
-from stand_ins import Machine
 
 from playbook import stages
-from playbook.errors import CommandFailed, EnvironmentProblem, NotInRelease, PlaybookError, UsageError
-from playbook.facts.models import model_shape
 from playbook.lanes.tensorrt_llm import hub
 from playbook.lanes.tensorrt_llm import lane as tensorrt_llm
 from playbook.lanes.tensorrt_llm.execute import execute, execute_all
 from playbook.lanes.tensorrt_llm.failures import FINDINGS, diagnose
 from playbook.lanes.tensorrt_llm.inference import printed_answers
 from playbook.profile import Profile, load_profile
-from playbook.recipes import Command, Paths, commands
-from playbook.releases import load_release
-from playbook.tiny import MODEL_DIR
+from serving_base.errors import CommandFailed, EnvironmentProblem, NotInRelease, PlaybookError, UsageError
+from serving_base.facts.models import model_shape
+from sparse_models import write_model
+from stand_ins import Machine
+from tiny_llama import MODEL_DIR
+from trtllm_check.recipes import Command, Paths, commands
+from trtllm_check.releases import load_release
 
 TOKEN = "hf_verysecrettoken"
 
@@ -490,7 +490,7 @@ def server_programs(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch)
     programs.mkdir()
     install_program(programs, "docker", DOCKER)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr("playbook.recipes.triton.PORTS", (0, 0, 0))  # so that the script is always told its ports
+    monkeypatch.setattr("trtllm_check.recipes.triton.PORTS", (0, 0, 0))  # so that the script is always told its ports
     return programs
 
 

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from playbook.errors import UsageError
-from playbook.lanes.embedded.build import BuildOptions, build_engine, describe_compiled
-from playbook.lanes.embedded.checkpoint import read_checkpoint
-from playbook.lanes.embedded.engine import Engine, EngineLogits, Sampling
-from playbook.lanes.embedded.graph import inverse_frequencies
-from playbook.lanes.embedded.llama import RopeScaling
-from playbook.lanes.embedded.quantize import QuantizeOptions, quantize_checkpoint
-from playbook.lanes.embedded.runtime import openvino
-from playbook.measure.quality import kl_divergence, perplexity, torch_logits
-from playbook.tiny import MODEL_DIR
-from playbook.tiny.data import evaluation_texts
+from cpu_serving.build import BuildOptions, build_engine, describe_compiled
+from cpu_serving.checkpoint import read_checkpoint
+from cpu_serving.engine import Engine, EngineLogits, Sampling
+from cpu_serving.graph import inverse_frequencies
+from cpu_serving.llama import RopeScaling
+from cpu_serving.quantize import QuantizeOptions, quantize_checkpoint
+from cpu_serving.runtime import openvino
+from serving_base.errors import UsageError
+from serving_base.quality import kl_divergence, perplexity, torch_logits
+from tiny_llama import MODEL_DIR
+from tiny_llama.data import evaluation_texts
 
 LLAMA31 = {
     "rope_type": "llama3",

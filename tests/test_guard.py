@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from playbook import guard
-from playbook.processes import start_guarded
+from serving_base import guard
+from serving_base.processes import start_guarded
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 120.0
@@ -45,7 +45,7 @@ time.sleep(600)
 # A parent that starts the family and then waits to be killed.
 PARENT = """
 import pathlib, sys, time
-from playbook.processes import start_guarded
+from serving_base.processes import start_guarded
 family = start_guarded(sys.argv[2:], log_path=pathlib.Path(sys.argv[1]), grace_s=0.5)
 print(family.pid, flush=True)
 time.sleep(600)

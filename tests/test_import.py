@@ -35,12 +35,3 @@ def test_type_checkers_see_the_same_names() -> None:
     block = next(node for node in tree.body if isinstance(node, ast.If))
     seen = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert seen == set(playbook.__all__)
-
-
-def test_tensorrt_llm_is_never_imported_by_the_package() -> None:
-    for path in Path(playbook.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.level == 0:
-                names = [node.module or ""]
-            assert not [n for n in names if n.split(".")[0] == "tensorrt_llm"], path

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from playbook.articles import table
-from playbook.errors import UsageError
 from playbook.measure import kernels
 from playbook.measure.kernel_patterns import NO_MATCH, PATTERNS_PATH, Patterns, classify, patterns
 from playbook.measure.kernel_sources import read_capture
+from serving_base.errors import UsageError
 
 NAMES = yaml.safe_load((Path(__file__).parent / "fixtures" / "kernel_names.yml").read_text(encoding="utf-8"))
 CAPTURES = sorted(kernels.hopper_captures())

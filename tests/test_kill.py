@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from notebook_factory import notebook, write_course
 from serving import build_tiny_engine, write_tiny_repository
-
-from playbook.guard import mapped_regions
+from serving_base.guard import mapped_regions
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 180.0
@@ -22,7 +22,7 @@ LIMIT_S = 180.0
 SERVE = """\
 import json
 from pathlib import Path
-from playbook.lanes.embedded.triton.server import TritonServer
+from cpu_serving.triton.server import TritonServer
 server = TritonServer(Path({repository!r}))
 server.start()
 urls = [server.http_url, server.grpc_url, server.metrics_url.removesuffix("/metrics")]

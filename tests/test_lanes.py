@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-import toy_lane
 
+import toy_lane
 from playbook import stages
 from playbook.chapter import ABILITIES_FILE, start
-from playbook.errors import UsageError
 from playbook.lanes.base import REQUIRED, SHIPPED, ability, lane_of
 from playbook.profile import load_profile
-from playbook.yaml_files import read_yaml
+from serving_base.errors import UsageError
+from serving_base.yaml_files import read_yaml
 
 ROOT = Path(__file__).parents[1]
 TOY = "lane: toy_lane\nmodel: tiny\nmax_input_len: 32\nmax_seq_len: 64\n"

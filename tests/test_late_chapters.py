@@ -4,11 +4,11 @@ from types import SimpleNamespace as Thing
 from typing import Any
 
 import pytest
-from chapter_cells import code_cells
 
 import playbook
+from chapter_cells import code_cells
 from playbook.articles import table
-from playbook.notebooks import chapter, chapters, read
+from playbook.course.notebooks import chapter, chapters, read
 
 Names = dict[str, Any]
 

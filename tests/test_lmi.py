@@ -11,13 +11,14 @@ from typing import get_args
 import pytest
 
 from playbook.articles import quote
-from playbook.check import check_commands
-from playbook.errors import NotInRelease, UsageError
-from playbook.profile import Profile, Qformat, changed, load_profile, profile_names
-from playbook.recipes import Command, Paths, lmi, shell
-from playbook.releases import known_releases, load_release
-from playbook.releases.lmi import Key, lmi_facts
-from playbook.serving_properties import merge_settings
+from playbook.profile import Profile, load_profile, profile_names
+from serving_base.errors import NotInRelease, UsageError
+from trtllm_check.deployment import Qformat, changed
+from trtllm_check.lint import check_commands
+from trtllm_check.recipes import Command, Paths, lmi, shell
+from trtllm_check.releases import known_releases, load_release
+from trtllm_check.releases.lmi import Key, lmi_facts
+from trtllm_check.serving_properties import merge_settings
 
 IMAGES = [image.tag for image in lmi.lmi_images()]
 QFORMATS = get_args(Qformat)

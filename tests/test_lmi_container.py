@@ -14,18 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cloud import most_at_once
-from serving import build_tiny_engine
 from starlette.testclient import TestClient
 
 from benchmarks.churn.churn import churn_server
 from benchmarks.churn.servers import CHURN_OPTIONS, serve_lmi
-from playbook.errors import EngineError
-from playbook.lanes.embedded.aws.container import application
-from playbook.lanes.embedded.aws.service import Service
-from playbook.lanes.embedded.build import build_engine
-from playbook.lanes.embedded.engine import Engine
-from playbook.tiny import MODEL_DIR
+from cloud import most_at_once
+from cpu_serving.aws.container import application
+from cpu_serving.aws.service import Service
+from cpu_serving.build import build_engine
+from cpu_serving.engine import Engine
+from serving import build_tiny_engine
+from serving_base.errors import EngineError
+from tiny_llama import MODEL_DIR
 
 SMALL = {"max_new_tokens": 8}
 READY_LIMIT_S = 120
@@ -81,7 +81,7 @@ def running(folder: Path, engine: Path, *, tag: str = "0.32.0-tensorrtllm0.12.0-
     address = folder / "address"
     arguments = ["--model", folder, "--engine", engine, "--image", f"x:{tag}", "--port", "0", "--address-file", address]
     process = subprocess.Popen(
-        [sys.executable, "-m", "playbook.lanes.embedded.aws.container", *map(str, arguments)],
+        [sys.executable, "-m", "cpu_serving.aws.container", *map(str, arguments)],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -339,9 +339,7 @@ def test_a_folder_without_engine_ends_the_container(tmp_path):
 
 def test_the_container_stands_without_torch_and_pydantic():
     modules = "torch transformers pydantic moto boto3"
-    code = (
-        f"import sys, playbook.lanes.embedded.aws.container; print([m for m in {modules.split()} if m in sys.modules])"
-    )
+    code = f"import sys, cpu_serving.aws.container; print([m for m in {modules.split()} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 

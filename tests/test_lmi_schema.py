@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from playbook.errors import RequestRefused
-from playbook.lanes.embedded.aws import chat, lmi
-from playbook.lanes.embedded.aws.answering import AnswerBuilder
-from playbook.lanes.embedded.aws.text import UNFINISHED, ChatTokenizer
-from playbook.lanes.embedded.protocol import Output
-from playbook.serving_properties import merge_settings, parse_properties
-from playbook.tiny import MODEL_DIR
+from cpu_serving.aws import chat, lmi
+from cpu_serving.aws.answering import AnswerBuilder
+from cpu_serving.aws.text import UNFINISHED, ChatTokenizer
+from cpu_serving.protocol import Output
+from serving_base.errors import RequestRefused
+from tiny_llama import MODEL_DIR
+from trtllm_check.serving_properties import merge_settings, parse_properties
 
 TOKENS = [lmi.Token(5, " the", -0.5), lmi.Token(6, " end", -1.5)]
 PROMPT = "The value of"

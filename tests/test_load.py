@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from playbook.errors import UsageError
 from playbook.measure import load
 from playbook.measure.load import Load, RequestRecord, Target, WorkItem
+from serving_base.errors import UsageError
 
 TTFT_S, GAP_S = 0.04, 0.01
 CLOSED = Load(mode="closed", concurrency=2)

@@ -16,6 +16,7 @@ import pytest
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ClientError
+
 from cloud import (
     ASYNC_ENVIRONMENT,
     ASYNC_IMAGE,
@@ -34,9 +35,8 @@ from cloud import (
     variant,
     wait,
 )
+from cpu_serving.aws.server import LocalCloud
 from serving import build_tiny_engine
-
-from playbook.lanes.embedded.aws.server import LocalCloud
 
 ASK = {"inputs": "The value of", "parameters": {"max_new_tokens": 6, "details": True}}
 CANARY = {
@@ -79,7 +79,7 @@ def containers(root: int) -> list[int]:
     found = []
     for process in psutil.Process(root).children(recursive=True):
         with suppress(psutil.Error):  # it has just ended
-            if "playbook.lanes.embedded.aws.container" in process.cmdline()[2:3]:
+            if "cpu_serving.aws.container" in process.cmdline()[2:3]:
                 found.append(process.pid)
     return found
 
@@ -475,7 +475,7 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from cloud import deploy, upload
-from playbook.lanes.embedded.aws.server import LocalCloud
+from cpu_serving.aws.server import LocalCloud
 cloud = LocalCloud(Path({folder!r}))
 cloud.start()
 upload(cloud, Path({engine!r}))

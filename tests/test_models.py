@@ -3,15 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from playbook.check.document import Setting, read_document
-from playbook.check.fixing import findings
-from playbook.check.rules import memory
-from playbook.errors import UsageError
-from playbook.facts.fit import calibration_fits, fits, weights_per_gpu
-from playbook.facts.gpus import find_gpu
-from playbook.facts.models import known_shape, model_shape, model_shapes, model_weight, models_file, shape_of_size
-from playbook.releases import load_release
-from playbook.tiny import MODEL_DIR
+from serving_base.errors import UsageError
+from serving_base.facts.fit import calibration_fits, fits, weights_per_gpu
+from serving_base.facts.gpus import find_gpu
+from serving_base.facts.models import known_shape, model_shape, model_shapes, model_weight, models_file, shape_of_size
+from tiny_llama import MODEL_DIR
+from trtllm_check.lint.documents.document import Setting, read_document
+from trtllm_check.lint.report.fixing import findings
+from trtllm_check.lint.rules import memory
+from trtllm_check.releases import load_release
 
 
 def test_parameters_of_the_published_models() -> None:

@@ -12,7 +12,7 @@ import pytest
 from nbformat import NotebookNode
 from nbval.plugin import get_sanitize_patterns
 
-from playbook.notebooks import Chapter, chapters, read, tags
+from playbook.course.notebooks import Chapter, chapters, read, tags
 
 ROOT = Path(__file__).resolve().parents[1]
 FIXTURES = Path(__file__).parent / "fixtures" / "notebooks"

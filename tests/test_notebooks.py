@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
-from notebook_factory import notebook, write_course
 
-from playbook.errors import UsageError
-from playbook.notebook_checks import static_problems
-from playbook.notebooks import (
+from notebook_factory import notebook, write_course
+from playbook.course.notebook_checks import static_problems
+from playbook.course.notebooks import (
     Chapter,
     Parameter,
     chapter,
@@ -23,6 +22,7 @@ from playbook.notebooks import (
     read,
     values_per_chapter,
 )
+from serving_base.errors import UsageError
 
 FIXTURES = Path(__file__).parent / "fixtures" / "notebooks"
 COURSE = chapters(Path(__file__).parents[1] / "notebooks")

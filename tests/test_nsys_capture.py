@@ -5,17 +5,17 @@ import os
 from pathlib import Path
 
 import pytest
-from sparse_models import write_model
-from stand_in_nsys import parser
-from stand_ins import Machine
 
-from playbook.facts.models import model_shape
 from playbook.lanes.tensorrt_llm import profiling
 from playbook.measure import kernels
 from playbook.profile import Profile, load_profile
-from playbook.recipes import Paths, commands
-from playbook.releases import known_releases, load_release
-from playbook.tiny import MODEL_DIR
+from serving_base.facts.models import model_shape
+from sparse_models import write_model
+from stand_in_nsys import parser
+from stand_ins import Machine
+from tiny_llama import MODEL_DIR
+from trtllm_check.recipes import Paths, commands
+from trtllm_check.releases import known_releases, load_release
 
 ENGINES = [name for name in known_releases() if load_release(name).builds_engines]
 

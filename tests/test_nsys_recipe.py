@@ -6,9 +6,9 @@ from pathlib import PurePosixPath
 import pytest
 
 from playbook.profile import Profile, load_profile
-from playbook.recipes import Command, commands, shell, tool_arguments
-from playbook.recipes.profile import START_STOP
-from playbook.releases import known_releases, load_release
+from trtllm_check.recipes import Command, commands, shell, tool_arguments
+from trtllm_check.recipes.profile import START_STOP
+from trtllm_check.releases import known_releases, load_release
 
 ENGINES = [name for name in known_releases() if load_release(name).builds_engines]
 MATRIX = list(product(("p5", "p5-8b", "g6"), ENGINES))

@@ -11,6 +11,10 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
+from tritonclient.utils import InferenceServerException
+
+from cpu_serving.engine import Engine, Sampling
+from cpu_serving.triton.text import TextCodec
 from nvidia_requests import (
     NEW_TOKENS,
     answers,
@@ -23,11 +27,7 @@ from nvidia_requests import (
     tokens,
 )
 from serving import END_ID, build_tiny_engine, serving
-from tritonclient.utils import InferenceServerException
-
-from playbook.lanes.embedded.engine import Engine, Sampling
-from playbook.lanes.embedded.triton.text import TextCodec
-from playbook.tiny import MODEL_DIR
+from tiny_llama import MODEL_DIR
 
 pytestmark = [pytest.mark.server]
 

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from serving import ENGINE_OPTIONS
 
+from cpu_serving.build import build_engine
 from playbook.engines import describe_compiled, group_operations
-from playbook.lanes.embedded.build import build_engine
 from playbook.lanes.embedded.operation_groups import GROUPS
-from playbook.tiny import MODEL_DIR
+from serving import ENGINE_OPTIONS
+from tiny_llama import MODEL_DIR
 
 
 @pytest.fixture(scope="module")

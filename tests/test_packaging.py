@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 
 import pytest
@@ -70,7 +70,11 @@ def installed(lock: str) -> dict[str, Distribution]:
 def declared() -> list[Requirement]:
     """What the project, its tests and its build require."""
     dev, build = PROJECT["dependency-groups"]["dev"], PROJECT["build-system"]["requires"]
-    return [Requirement(line) for line in [*PROJECT["project"]["dependencies"], *dev, *build]]
+    extras = [
+        line for name in ("bench", "cloud", "course") for line in PROJECT["project"]["optional-dependencies"][name]
+    ]
+    lines = [*PROJECT["project"]["dependencies"], *extras, *dev, *build]
+    return [Requirement(line) for line in lines if not line.startswith(PROJECT["project"]["name"])]
 
 
 def required(lock: str) -> list[tuple[str, Requirement]]:
@@ -216,23 +220,97 @@ def test_pip_takes_environment_yml_as_conda_hands_it_over(no_deps: str, tmp_path
 # --- the package and the files around it
 
 
-@in_the_course_environment
-def test_a_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
-    source = tmp_path / "source"
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's own files, copied: building leaves folders beside them."""
+    source = tmp_path_factory.mktemp("source")
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "playbook", source / "playbook", ignore=unwanted)
+    for folder in ("playbook", "packages"):
+        shutil.copytree(ROOT / folder, source / folder, ignore=unwanted)
     for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, source)
     (source / "tests").mkdir()
     (source / "tests" / "test_x.py").touch()
-    argv = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    argv = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(folder)]
     subprocess.run([*argv, str(source)], check=True)
-    (wheel,) = tmp_path.glob("*.whl")
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@in_the_course_environment
+def test_a_wheel_holds_every_file_of_the_packages(source: Path, wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-    expected = {path.relative_to(source).as_posix() for path in (source / "playbook").rglob("*") if path.is_file()}
+    files = [path for name in ("playbook", "packages") for path in (source / name).rglob("*") if path.is_file()]
+    expected = {path.relative_to(source).as_posix().removeprefix("packages/") for path in files}
     assert packed == expected
-    assert "playbook/tiny/model/model.safetensors" in packed
+    assert "tiny_llama/model/model.safetensors" in packed
+
+
+@pytest.fixture(scope="module")
+def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``pip install`` of the wheel without extras puts into an empty environment, and nothing else."""
+    site = tmp_path_factory.mktemp("core")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    todo = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
+    for requirement in todo:  # grows while it is walked
+        installed_here = distribution(requirement.name)
+        for name in {path.parts[0] for path in installed_here.files or () if path.parts[0] != ".."}:
+            if not (site / name).exists():
+                (site / name).symlink_to(Path(str(installed_here.locate_file(name))))
+        lines = [Requirement(line) for line in installed_here.requires or []]
+        todo += [line for line in lines if not line.marker or line.marker.evaluate({"extra": ""})]
+    assert len(PROJECT["project"]["dependencies"]) <= 8
+    return site
+
+
+def run_core(core: Path, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-S", "-m", "playbook", *words]
+    environ = {"PYTHONPATH": str(core), "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]}
+    return subprocess.run(argv, input=text, capture_output=True, text=True, env=environ, cwd=core, check=False)
+
+
+@in_the_course_environment
+def test_the_core_alone_checks(core: Path) -> None:
+    done = run_core(
+        core, "check", "-", "--release", "0.12.0", text="trtllm-build --checkpoint_dir c --max_output_len 9\n"
+    )
+    assert done.returncode == 1, done.stderr
+    assert "--max_output_len" in done.stdout and "--max_seq_len" in done.stdout
+
+
+@in_the_course_environment
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (
+            ("plan", "--model", "llama-3-70b", "--gpu", "h100", "--gpus", "8", "--isl", "1024", "--osl", "256"),
+            "tokens/s",
+        ),
+        (("explain", "--use_fp8_context_fmha"), "trtllm-build"),
+        (("commands", "--profile", "p5", "--stage", "build"), "--workers 8"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_the_core_alone_answers(core: Path, words: tuple[str, ...], printed: str) -> None:
+    done = run_core(core, *words)
+    assert done.returncode == 0, done.stderr
+    assert printed in done.stdout
+
+
+@in_the_course_environment
+def test_the_core_says_what_the_course_needs(core: Path) -> None:
+    done = run_core(core, "run", "00")
+    assert done.returncode == 3, done.stderr
+    assert "llama3-fp8-playbook[course]" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_every_target_but_setup_and_help_is_one_line_of_the_command_line() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from playbook.notebooks import Chapter, chapter, chapters, parameters, read
+from playbook.course.notebooks import Chapter, chapter, chapters, parameters, read
 
 ROOT = Path(__file__).resolve().parents[1]
 COURSE = chapters(ROOT / "notebooks")

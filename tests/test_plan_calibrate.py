@@ -2,11 +2,11 @@
 
 import pytest
 
-from playbook.errors import UsageError
 from playbook.measure.machine import measure_machine
-from playbook.plan.calibrate import overheads
-from playbook.plan.hardware import local_machine
-from playbook.plan.predict import plan
+from serving_base.errors import UsageError
+from serving_planner.cost_model.calibrate import overheads
+from serving_planner.hardware import local_machine
+from serving_planner.predict import plan
 
 LOAD = {"model": "tiny", "gpu": "calibration test", "isl": 128, "osl": 32, "length_ratio": 1.0, "requests": 24}
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from playbook.errors import UsageError
-from playbook.facts.models import model_shape
-from playbook.facts.variants import model_name, variant, variants
-from playbook.plan.case import Case, changed, parse_case
-from playbook.plan.hardware import local_machine
-from playbook.plan.of_profile import case_of
+from playbook.planning import case_of
 from playbook.profile import load_profile, profile_names
+from serving_base.errors import UsageError
+from serving_base.facts.models import model_shape
+from serving_base.facts.variants import model_name, variant, variants
+from serving_planner.case import Case, changed, parse_case
+from serving_planner.hardware import local_machine
 
 BASE = {"model": "llama3-70b", "gpu": "h100-sxm", "isl": 1024, "osl": 256}
 
@@ -219,6 +219,6 @@ def test_whatever_is_written_is_a_case_or_is_refused(key: str, value: Any) -> No
 
 def test_importing_the_planner_costs_nothing() -> None:
     """Next to pydantic: itself alone, its parts and libraries when they are used."""
-    code = "import sys, pydantic; before = set(sys.modules); import playbook.plan; print(*set(sys.modules) - before)"
+    code = "import sys, pydantic; before = set(sys.modules); import serving_planner; print(*set(sys.modules) - before)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(run.stdout.split()) == {"playbook", "playbook.plan"}
+    assert set(run.stdout.split()) == {"serving_planner"}

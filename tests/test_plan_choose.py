@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from playbook.errors import UsageError
-from playbook.plan.case import parse_case
-from playbook.plan.choosing import SIMULATED, choose
-from playbook.plan.chosen import Choice, Choices, Target
-from playbook.plan.predict import plan
-from playbook.plan.show_choice import show_choices
+from serving_base.errors import UsageError
+from serving_planner.case import parse_case
+from serving_planner.predict import plan
+from serving_planner.report.choices import show_choices
+from serving_planner.search.choose import SIMULATED, choose
+from serving_planner.search.target import Choice, Choices, Target
 
 P5 = "p5.48xlarge"
 BASE: dict[str, Any] = {"model": "llama3-70b", "isl": 1024, "osl": 256, "ttft_ms": 500, "tpot_ms": 30}

@@ -6,12 +6,19 @@ from typing import Any
 import pytest
 
 from playbook.choices.costs import published_throughputs
-from playbook.errors import UsageError
-from playbook.facts.variants import variant
-from playbook.plan.bound import Machine, decode_throughput, first_token_time, request_flops, throughput, token_time
-from playbook.plan.claim import Verdict, published, verify
-from playbook.plan.claim_text import Claim, parse_claim
-from playbook.plan.hardware import gpu
+from serving_base.errors import UsageError
+from serving_base.facts.variants import variant
+from serving_planner.analysis.bound import (
+    Machine,
+    decode_throughput,
+    first_token_time,
+    request_flops,
+    throughput,
+    token_time,
+)
+from serving_planner.claims.text import Claim, parse_claim
+from serving_planner.claims.verify import Verdict, published, verify
+from serving_planner.hardware import gpu
 
 
 def machine(name: str = "h100-sxm", count: int = 8, precision: Any = "fp8", model: str = "llama3-70b") -> Machine:

@@ -10,11 +10,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from playbook.cli_plan import plan_command
-from playbook.cli_support import reporting
-from playbook.plan import batch
-from playbook.plan.case import Case, parse_case
-from playbook.plan.predict import plan
+from serving_base.command_line import reporting
+from serving_planner.case import Case, parse_case
+from serving_planner.cli import plan_command
+from serving_planner.predict import plan
+from serving_planner.report import batch
 
 app = typer.Typer()
 app.command()(reporting(plan_command))
@@ -123,7 +123,7 @@ def test_a_fault_of_the_planner_costs_one_line_only(monkeypatch: pytest.MonkeyPa
 
 
 def test_each_answer_comes_before_the_next_question() -> None:
-    code = "import typer; from playbook.cli_plan import plan_command; typer.run(plan_command)"
+    code = "import typer; from serving_planner.cli import plan_command; typer.run(plan_command)"
     argv = [sys.executable, "-c", code, "--batch", "-"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         assert process.stdin is not None and process.stdout is not None

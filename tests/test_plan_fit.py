@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from playbook.plan.operations import AllReduceLaw
+from serving_planner.cost_model.operations import AllReduceLaw
 
 ROOT = Path(__file__).parents[1]
 PLANNER = ROOT / "benchmarks" / "planner"
-SHIPPED = ROOT / "playbook" / "plan" / "data"
+SHIPPED = ROOT / "packages" / "serving_planner" / "data"
 sys.path.insert(0, str(PLANNER))
 
 import all_reduce  # noqa: E402

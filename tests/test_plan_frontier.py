@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from playbook.errors import UsageError
-from playbook.plan.case import parse_case
-from playbook.plan.frontier import FrontierPoint, _marked, frontier_of
-from playbook.plan.predict import steady
+from serving_base.errors import UsageError
+from serving_planner.analysis.frontier import FrontierPoint, _marked, frontier_of
+from serving_planner.case import parse_case
+from serving_planner.predict import steady
 
 BASE: dict[str, Any] = {"model": "llama3-70b", "instance": "p5.48xlarge", "isl": 1000, "osl": 1000}
 
@@ -123,5 +123,5 @@ def test_a_name_of_the_planner_stays_what_it_is_when_it_is_used_twice() -> None:
     import subprocess
     import sys
 
-    code = "import playbook.plan as plan\nfor name in 2 * plan.__all__: assert callable(getattr(plan, name)), name"
+    code = "import serving_planner as plan\nfor name in 2 * plan.__all__: assert callable(getattr(plan, name)), name"
     subprocess.run([sys.executable, "-c", code], check=True)

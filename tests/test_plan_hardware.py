@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
-from playbook import facts, plan
-from playbook.errors import UsageError
-from playbook.facts.gpus import gpu_names
-from playbook.facts.instances import instance, instances
-from playbook.plan.hardware import gpu, gpu_name, gpus, local_machine
+from playbook import plan
+from serving_base import facts
+from serving_base.errors import UsageError
+from serving_base.facts.gpus import gpu_names
+from serving_base.facts.instances import instance, instances
+from serving_planner.hardware import gpu, gpu_name, gpus, local_machine
 
 GIB = 2**30
 FACTS = Path(facts.__file__).parent

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from playbook.errors import UsageError
-from playbook.plan.case import BYTES, Case, changed, parse_case
-from playbook.plan.hardware import local_machine
-from playbook.plan.memory import (
+from serving_base.errors import UsageError
+from serving_planner.case import BYTES, Case, changed, parse_case
+from serving_planner.cost_model.memory import (
     GIB,
     MIB,
     activations_bytes,
@@ -17,6 +16,7 @@ from playbook.plan.memory import (
     memory_of,
     nearest_that_fits,
 )
+from serving_planner.hardware import local_machine
 
 
 def case(**keys: Any) -> Case:
@@ -204,7 +204,7 @@ def test_the_nearest_that_fits_fits() -> None:
 
 
 def test_nothing_fits_a_load_too_large_for_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    import playbook.plan.memory as module
+    import serving_planner.cost_model.memory as module
 
     one = {"l4": module.gpus()["l4"].model_copy(update={"link_gpus": 1})}
     monkeypatch.setattr(module, "gpus", lambda: one)

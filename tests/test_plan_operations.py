@@ -8,9 +8,19 @@ from statistics import median
 
 import pytest
 
-from playbook.plan import laws
-from playbook.plan.hardware import gpu, gpus, local_machine
-from playbook.plan.operations import AllReduceLaw, Chip, Curve, DecodeTable, GemmLaw, Line, PrefillLaw, op_time, total
+from serving_planner.cost_model import laws
+from serving_planner.cost_model.operations import (
+    AllReduceLaw,
+    Chip,
+    Curve,
+    DecodeTable,
+    GemmLaw,
+    Line,
+    PrefillLaw,
+    op_time,
+    total,
+)
+from serving_planner.hardware import gpu, gpus, local_machine
 
 DATA = Path(__file__).parents[1] / "benchmarks" / "planner" / "data"
 ENGINES = ("tensorrt-llm", "vllm", "sglang")

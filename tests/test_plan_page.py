@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 import typer
-from test_plan_published import BOUNDS, GROUPS, ROWS
 from typer.testing import CliRunner
 
 from benchmarks.planner import published
-from playbook.cli_plan import plan_command
-from playbook.plan import formulas, parse_case, plan
-from playbook.plan.planned import Plan
-from playbook.plan.step import OPERATIONS
-from playbook.yaml_files import read_yaml
+from serving_base.yaml_files import read_yaml
+from serving_planner import formulas, parse_case, plan
+from serving_planner.cli import plan_command
+from serving_planner.cost_model.step import OPERATIONS
+from serving_planner.planned import Plan
+from test_plan_published import BOUNDS, GROUPS, ROWS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "planner.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-DATA = ROOT / "playbook" / "plan" / "data"
+DATA = ROOT / "packages" / "serving_planner" / "data"
 LEEWAY = 0.001  # the page gives a tenth of a per cent
 
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from playbook.errors import UsageError
-from playbook.facts.prices import price
-from playbook.plan import asked as asked_module
-from playbook.plan.asked import MOST_IN_FLIGHT, ask, saturation_requests
-from playbook.plan.case import parse_case
-from playbook.plan.hardware import local_machine
-from playbook.plan.load import Load
-from playbook.plan.planned import Plan, formulas
-from playbook.plan.predict import plan, steady
-from playbook.plan.schedule import simulate
-from playbook.plan.served import percentile
+from serving_base.errors import UsageError
+from serving_base.facts.prices import price
+from serving_planner import resolved as asked_module
+from serving_planner.case import parse_case
+from serving_planner.cost_model.load import Load
+from serving_planner.hardware import local_machine
+from serving_planner.planned import Plan, formulas
+from serving_planner.predict import plan, steady
+from serving_planner.resolved import MOST_IN_FLIGHT, ask, saturation_requests
+from serving_planner.simulator.result import percentile
+from serving_planner.simulator.scheduler import simulate
 
 BASE: dict[str, Any] = {"model": "llama3-70b", "gpu": "h100-sxm", "tp": 4, "isl": 1024, "osl": 256}
 KEYS = {
@@ -333,7 +333,7 @@ def test_the_plan_imports_no_heavy_library(tmp_path: Path) -> None:
     import sys
 
     code = (
-        "import sys; from playbook.plan.case import parse_case; from playbook.plan.predict import plan; "
+        "import sys; from serving_planner.case import parse_case; from serving_planner.predict import plan; "
         "plan(parse_case({'model': 'llama3-8b', 'gpu': 'h200', 'isl': 64, 'osl': 16})); "
         "print([name for name in ('numpy', 'pandas', 'torch', 'scipy', 'matplotlib') if name in sys.modules])"
     )

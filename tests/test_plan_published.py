@@ -16,9 +16,9 @@ import pytest
 
 from benchmarks.planner import published, trtllm_bench
 from benchmarks.planner.published import THROUGHPUT, UNITS, Comparison, Row, Summary
-from playbook.errors import UsageError
-from playbook.plan.case import Case, parse_case
-from playbook.plan.memory import memory
+from serving_base.errors import UsageError
+from serving_planner.case import Case, parse_case
+from serving_planner.cost_model.memory import memory
 
 # Mean absolute error allowed, as a share; None: reported only.
 BOUNDS: dict[str, float | None] = {
@@ -59,7 +59,7 @@ BYTES = {"bf16": 2, "fp8": 1}
 ROWS = published.published()
 
 needs_planner = pytest.mark.skipif(
-    importlib.util.find_spec("playbook.plan.predict") is None, reason="playbook.plan.predict is not there yet"
+    importlib.util.find_spec("serving_planner.predict") is None, reason="serving_planner.predict is not there yet"
 )
 
 
@@ -258,10 +258,10 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Case]]]
     def answers(name: str) -> Callable[[Case], Answer]:
         return lambda case: asked.append((name, case)) or Answer()
 
-    module = types.ModuleType("playbook.plan.predict")
+    module = types.ModuleType("serving_planner.predict")
     module.steady, module.plan = answers("steady"), answers("plan")  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "playbook.plan.predict", module)
-    monkeypatch.setattr("playbook.plan.predict", module, raising=False)
+    monkeypatch.setitem(sys.modules, "serving_planner.predict", module)
+    monkeypatch.setattr("serving_planner.predict", module, raising=False)
     published._answer.cache_clear()
     yield asked
     published._answer.cache_clear()

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from playbook.errors import UsageError
-from playbook.plan.asked import ask
-from playbook.plan.case import Case, parse_case
-from playbook.plan.load import Load
-from playbook.plan.roofline import StepPoint, roofline_of
+from serving_base.errors import UsageError
+from serving_planner.analysis.roofline import StepPoint, roofline_of
+from serving_planner.case import Case, parse_case
+from serving_planner.cost_model.load import Load
+from serving_planner.resolved import ask
 
 
 def case(**changes: Any) -> Case:

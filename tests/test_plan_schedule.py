@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from playbook.errors import UsageError
-from playbook.plan.arrivals import (
+from serving_base.errors import UsageError
+from serving_base.yaml_files import read_yaml
+from serving_planner.cost_model.load import Load
+from serving_planner.simulator.arrivals import (
     Lengths,
     Workload,
     closed_loop,
@@ -20,13 +22,11 @@ from playbook.plan.arrivals import (
     open_loop_count,
     request_count,
 )
-from playbook.plan.batching import chunk_pairs
-from playbook.plan.limits import Limits, kv_concurrency, saturation_requests_per_s
-from playbook.plan.load import Load
-from playbook.plan.policy import POLICIES_FILE, Client, Policy, client, policy
-from playbook.plan.schedule import simulate
-from playbook.plan.served import Answer, Served, percentile, steady
-from playbook.yaml_files import read_yaml
+from serving_planner.simulator.batching import chunk_pairs
+from serving_planner.simulator.limits import Limits, kv_concurrency, saturation_requests_per_s
+from serving_planner.simulator.policy import POLICIES_FILE, Client, Policy, client, policy
+from serving_planner.simulator.result import Answer, Served, percentile, steady
+from serving_planner.simulator.scheduler import simulate
 
 AMPLE = 10**7
 RESERVE = Policy(admission="reserve", overlap=False)

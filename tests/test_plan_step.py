@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from playbook.facts.models import model_shape
-from playbook.plan import laws, step
-from playbook.plan.case import parse_case
-from playbook.plan.hardware import gpu, gpus, local_machine
-from playbook.plan.load import Load
-from playbook.plan.step import OPERATIONS, StepModel, rank_of, step_model
+from serving_base.facts.models import model_shape
+from serving_planner.case import parse_case
+from serving_planner.cost_model import laws, step
+from serving_planner.cost_model.load import Load
+from serving_planner.cost_model.step import OPERATIONS, StepModel, rank_of, step_model
+from serving_planner.hardware import gpu, gpus, local_machine
 
 KERNELS = Path(__file__).parents[1] / "benchmarks" / "planner" / "data" / "own_kernels.csv"
 SHAPES = {"8b": model_shape("llama-3-8b-instruct"), "70b": model_shape("llama-3-70b-instruct")}

@@ -7,16 +7,16 @@ from statistics import median
 
 import pytest
 
-from playbook.plan.asked import ask
-from playbook.plan.case import Case, parse_case
-from playbook.plan.hardware import gpu
-from playbook.plan.load import Load
-from playbook.plan.step import step_model
-from playbook.plan.sustained import slowdown
-from playbook.yaml_files import read_yaml
+from serving_base.yaml_files import read_yaml
+from serving_planner.case import Case, parse_case
+from serving_planner.cost_model.load import Load
+from serving_planner.cost_model.power import slowdown
+from serving_planner.cost_model.step import step_model
+from serving_planner.hardware import gpu
+from serving_planner.resolved import ask
 
 ROOT = Path(__file__).parents[1]
-FACTS = read_yaml(ROOT / "playbook" / "plan" / "data" / "power.yml")["gpus"]["h200"]
+FACTS = read_yaml(ROOT / "packages" / "serving_planner" / "data" / "power.yml")["gpus"]["h200"]
 
 
 def case(**keys: object) -> Case:

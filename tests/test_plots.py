@@ -3,11 +3,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cpu_serving.protocol import StepRecord
 from playbook import plots
-from playbook.lanes.embedded.protocol import StepRecord
 from playbook.measure.streams import StreamTimeline, timed_stream
-from playbook.plan.frontier import FrontierPoint
-from playbook.plan.roofline import Roofline, StepPoint
+from serving_planner.analysis.frontier import FrontierPoint
+from serving_planner.analysis.roofline import Roofline, StepPoint
 
 
 @pytest.fixture

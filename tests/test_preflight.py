@@ -3,13 +3,13 @@ import socket
 from pathlib import Path
 
 import pytest
-from stand_in_docker import keep_image
-from stand_ins import Machine
 
 from playbook import preflight
 from playbook.lanes.tensorrt_llm import preflight as gpu_machine
 from playbook.profile import load_profile
-from playbook.releases import load_release
+from stand_in_docker import keep_image
+from stand_ins import Machine
+from trtllm_check.releases import load_release
 
 
 def by_name(checks: list[preflight.Check]) -> dict[str, preflight.Check]:

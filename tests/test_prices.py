@@ -5,9 +5,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from playbook.errors import UsageError
-from playbook.facts.prices import PRICES_FILE, Price, licence_fee, price, price_list, prices, token_price
-from playbook.profile import PROFILES_DIR, changed, load_profile
+from playbook.profile import PROFILES_DIR, load_profile
+from serving_base.errors import UsageError
+from serving_base.facts.prices import PRICES_FILE, Price, licence_fee, price, price_list, prices, token_price
+from trtllm_check.deployment import changed
 
 
 def test_every_price_has_a_past_date_and_a_source() -> None:

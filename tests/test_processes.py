@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from playbook.errors import CommandFailed, EnvironmentProblem
-from playbook.kernel_env import interactive_environment
-from playbook.processes import (
+from playbook.course.kernel_env import interactive_environment
+from serving_base.errors import CommandFailed, EnvironmentProblem
+from serving_base.processes import (
     CHANGED,
     KEPT,
     free_port,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from notebook_factory import notebook, write_course
+from playbook.course.notebooks import chapters
+from playbook.course.progress import LineProgress
+from playbook.course.runner import Limits, RunSpec, new_results, run
 from processor_settings import SETTINGS
 from serving import build_tiny_engine, serving
-
-from playbook.notebooks import chapters
-from playbook.progress import LineProgress
-from playbook.runner import Limits, RunSpec, new_results, run
 
 ROOT = Path(__file__).parents[1]
 AVX2 = SETTINGS["avx2"]

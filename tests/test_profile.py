@@ -5,8 +5,8 @@ import pytest
 import yaml
 
 from playbook import plan
-from playbook.errors import ProfileError, UsageError
 from playbook.profile import PROFILES_DIR, load_profile, profile_names
+from serving_base.errors import ProfileError, UsageError
 
 
 def altered(tmp_path: Path, **settings: Any) -> str:

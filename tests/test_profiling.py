@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from playbook.errors import EngineError, MissingArtifact
+from cpu_serving.logits import EngineLogits
 from playbook.lanes.embedded import profiling
-from playbook.lanes.embedded.logits import EngineLogits
 from playbook.lanes.embedded.profiling import OperationTime, PagedGraph, StepProfile, _profile, profile_engine
 from playbook.measure import kernels
 from playbook.profile import load_profile
+from serving_base.errors import EngineError, MissingArtifact
 
 SMALL = {"batch_size": 4, "prompt_tokens": 32, "decode_steps": 4}
 

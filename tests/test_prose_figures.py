@@ -10,7 +10,7 @@ import yaml
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from playbook.notebooks import chapters, read
+from playbook.course.notebooks import chapters, read
 
 KNOWN_FILE = Path(__file__).parent / "fixtures" / "prose_figures.yml"
 KNOWN: dict[str, list[dict[str, Any]]] = yaml.safe_load(KNOWN_FILE.read_text(encoding="utf-8"))

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from playbook.measure.quality import kl_divergence, log_softmax, perplexity, unigram_perplexity, windows
+from serving_base.quality import kl_divergence, log_softmax, perplexity, unigram_perplexity, windows
 
 
 def constant(scores: Sequence[float]):  # type: ignore[no-untyped-def]

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from playbook.errors import CheckpointError, UsageError
-from playbook.lanes.embedded.build import BuildOptions, build_engine
-from playbook.lanes.embedded.checkpoint import read_checkpoint
-from playbook.lanes.embedded.engine import EngineLogits
-from playbook.lanes.embedded.numerics import add_outliers, layer_input, round_fp8, round_int8, sqnr_db
-from playbook.lanes.embedded.quantize import (
+from cpu_serving.build import BuildOptions, build_engine
+from cpu_serving.checkpoint import read_checkpoint
+from cpu_serving.engine import EngineLogits
+from cpu_serving.numerics import add_outliers, layer_input, round_fp8, round_int8, sqnr_db
+from cpu_serving.quantize import (
     QuantizeOptions,
     QuantizeReport,
     apply_quantization,
@@ -23,11 +22,12 @@ from playbook.lanes.embedded.quantize import (
     load_model,
     quantize_checkpoint,
 )
-from playbook.lanes.embedded.safetensors_file import dtype_name, read_safetensors
-from playbook.measure.quality import perplexity, torch_logits
+from cpu_serving.safetensors_file import dtype_name, read_safetensors
 from playbook.profile import load_profile
-from playbook.tiny import MODEL_DIR
-from playbook.tiny.data import calibration_texts, evaluation_texts
+from serving_base.errors import CheckpointError, UsageError
+from serving_base.quality import perplexity, torch_logits
+from tiny_llama import MODEL_DIR
+from tiny_llama.data import calibration_texts, evaluation_texts
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,14 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
-from release_data import facts_of, write_release
 
-from playbook.errors import NotInRelease, UsageError
 from playbook.profile import Profile, load_profile
-from playbook.recipes import STAGES, Command, Paths, commands, docker_argv, on_host, shell, tool_arguments
-from playbook.recipes.build import Attention, attention
-from playbook.recipes.flags import optional
-from playbook.releases import Release, build_parser, known_releases, load_release
+from release_data import facts_of, write_release
+from serving_base.errors import NotInRelease, UsageError
+from trtllm_check.recipes import STAGES, Command, Paths, commands, docker_argv, on_host, shell, tool_arguments
+from trtllm_check.recipes.build import Attention, attention
+from trtllm_check.recipes.flags import optional
+from trtllm_check.releases import Release, build_parser, known_releases, load_release
 
 PROFILES = ("p5", "p5-8b", "p5-tp4pp2", "p5en", "g6")
 FORMATS = ("fp8", "int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "full_prec")
@@ -439,7 +439,7 @@ def test_the_recipe_asks_the_table_that_the_checker_asks(monkeypatch: pytest.Mon
     """An empty rulebook has nothing against FP8 attention in the release whose answers were broken."""
     profile, release = load_profile("p5"), load_release("0.10.0")
     assert not attention(profile, release).paged
-    monkeypatch.setattr(sys.modules["playbook.recipes.build"], "topic", lambda name: ())
+    monkeypatch.setattr(sys.modules["trtllm_check.recipes.build"], "topic", lambda name: ())
     assert attention(profile, release) == Attention(paged=True, fp8=True)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_output
-from notebook_factory import notebook, write_course
 
-from playbook.errors import CheckFailed
-from playbook.notebooks import read
-from playbook.record import merged, record, recorded
+from notebook_factory import notebook, write_course
+from playbook.course.notebooks import read
+from playbook.course.record import merged, record, recorded
 from playbook.recorded import RECORDED_FILE
+from serving_base.errors import CheckFailed
 
 ROOT = Path(__file__).resolve().parents[1]
 FIXTURES = Path(__file__).parent / "fixtures" / "notebooks"

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from release_data import facts_of, write_release
 
-from playbook.errors import PlaybookError, UsageError
 from playbook.profile import load_profile
-from playbook.recipes import commands
-from playbook.releases import build_parser, check_arguments, known_releases, load, load_release, spans
+from release_data import facts_of, write_release
+from serving_base.errors import PlaybookError, UsageError
+from trtllm_check.recipes import commands
+from trtllm_check.releases import build_parser, check_arguments, known_releases, load, load_release, spans
 
 PYTORCH = "1.3.0rc22"
 SHIPPED = (
@@ -331,7 +331,7 @@ def test_a_release_loads_in_no_time() -> None:
 
 def test_loading_facts_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from playbook.releases import load_release; load_release('0.12.0'); "
+        "import sys; from trtllm_check.releases import load_release; load_release('0.12.0'); "
         "sys.exit(bool({'torch', 'transformers', 'httpx', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from playbook.failures import Failure
-from playbook.report import RunFacts, environment, format_value, write_report
-from playbook.runner import ChapterResult
+from playbook.course.failures import Failure
+from playbook.course.report import RunFacts, environment, format_value, write_report
+from playbook.course.runner import ChapterResult
 
 FACTS = RunFacts("2026-01-02T03:04:05+00:00", "local", "embedded", "0.12.0", "/w", {"calib_samples": "64"})
 

@@ -2,20 +2,20 @@ import re
 from pathlib import Path
 
 import pytest
-from serving import build_tiny_engine, write_tiny_repository
 
-from playbook.errors import CheckFailed, UsageError
-from playbook.lanes.embedded.triton.check import Finding, check_config, check_repository, check_wiring
-from playbook.lanes.embedded.triton.repository import (
+from cpu_serving.triton.check import Finding, check_config, check_repository, check_wiring
+from cpu_serving.triton.repository import (
     ServingOptions,
     fill,
     fill_templates,
     refuse_unknown_variables,
     write_repository,
 )
-from playbook.lanes.embedded.triton.templates import render_templates
-from playbook.releases.templates import release_templates, template_releases
-from playbook.tiny import MODEL_DIR
+from cpu_serving.triton.templates import render_templates
+from serving import build_tiny_engine, write_tiny_repository
+from serving_base.errors import CheckFailed, UsageError
+from tiny_llama import MODEL_DIR
+from trtllm_check.releases.templates import release_templates, template_releases
 
 MODELS = ["ensemble", "postprocessing", "preprocessing", "tensorrt_llm", "tensorrt_llm_bls"]
 VALUES = ServingOptions(Path("engine"), Path("tokenizer")).values()

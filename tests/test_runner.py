@@ -14,13 +14,13 @@ from typing import Any
 import psutil
 import pytest
 from nbformat import NotebookNode
-from notebook_factory import notebook, write_course
 
-from playbook import runner
-from playbook.errors import EnvironmentProblem, UsageError
-from playbook.notebooks import chapters, read
-from playbook.progress import LineProgress
-from playbook.runner import ChapterResult, Limits, RunSpec, new_results, new_run_folder, run
+from notebook_factory import notebook, write_course
+from playbook.course import runner
+from playbook.course.notebooks import chapters, read
+from playbook.course.progress import LineProgress
+from playbook.course.runner import ChapterResult, Limits, RunSpec, new_results, new_run_folder, run
+from serving_base.errors import EnvironmentProblem, UsageError
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -30,14 +30,14 @@ result = {"name": "answer", "value": 42, "unit": "tokens", "origin": "measured h
 display({"application/vnd.playbook.result+json": result, "text/plain": "answer = 42"}, raw=True)"""
 
 PLAYBOOK_ERROR = """\
-from playbook.errors import MissingArtifact
+from serving_base.errors import MissingArtifact
 raise MissingArtifact("there is no engine", why="chapter 03 was not run", fix="run: playbook run 03")"""
 
 # Starts a guarded child as chapters do, and a careless one in a session of its own, then goes on to the next cell.
 CHILDREN = """\
 import subprocess, sys
 from pathlib import Path
-from playbook.processes import start_guarded
+from serving_base.processes import start_guarded
 sleep = "import time; time.sleep(600)"
 careful = start_guarded([sys.executable, "-c", sleep, {marker!r}], log_path=Path({log!r}), grace_s=0.5)
 careless = subprocess.Popen([sys.executable, "-c", sleep, {marker!r}], start_new_session=True)"""
@@ -198,7 +198,7 @@ def test_after_a_failure_the_rest_is_not_run_unless_told_to_keep_going(tmp_path:
 
 
 SKIP = (
-    "from playbook.errors import Skipped\n"
+    "from serving_base.errors import Skipped\n"
     "raise Skipped('it would cost 63.30 USD/h', why='max_usd_per_hour is 0', fix='-p max_usd_per_hour=64')"
 )
 
@@ -241,7 +241,7 @@ def test_a_full_disk_is_refused_before_anything_starts(tmp_path: Path, monkeypat
 
 
 def test_progress_tells_of_chapters_and_slow_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("playbook.progress.PLAIN_INTERVAL_S", 0.0)
+    monkeypatch.setattr("playbook.course.progress.PLAIN_INTERVAL_S", 0.0)
     write_course(tmp_path, c01_small=notebook("import os\ntotal = count + 1"))
     lines: list[str] = []
     todo = spec(tmp_path)
@@ -252,7 +252,7 @@ def test_progress_tells_of_chapters_and_slow_cells(tmp_path: Path, monkeypatch: 
 
 
 def test_a_long_cell_gives_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("playbook.progress.SIGN_OF_LIFE_S", 0.2)
+    monkeypatch.setattr("playbook.course.progress.SIGN_OF_LIFE_S", 0.2)
     write_course(tmp_path, c01_small=notebook("import time\ntime.sleep(1)"))
     lines: list[str] = []
     todo = spec(tmp_path)
@@ -351,7 +351,7 @@ def test_a_killed_kernel_fails_the_chapter_and_leaves_no_process(tmp_path: Path)
 
 
 def test_an_output_folder_with_other_files_is_refused(tmp_path: Path) -> None:
-    from playbook.selection import output_folder
+    from playbook.cli.selection import output_folder
 
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(UsageError, match="holds other files"):

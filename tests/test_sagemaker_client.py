@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from cpu_serving.generate import generate_text
 from playbook.articles import quote
 from playbook.clients import endpoint_life, sagemaker
 from playbook.clients.aws import AwsSession
 from playbook.clients.errors import BrokenStream, Refused
 from playbook.cloud import Cloud, open_cloud
-from playbook.errors import PlaybookError, UsageError
-from playbook.lanes.embedded.generate import generate_text
 from playbook.profile import load_profile
-from playbook.recipes import chat_prompt, lmi
-from playbook.recipes import sagemaker as requests
 from playbook.stages import Workspace
+from serving_base.errors import PlaybookError, UsageError
+from trtllm_check.recipes import chat_prompt, lmi
+from trtllm_check.recipes import sagemaker as requests
 
 ROLLING, ASYNC = "0.32.0-tensorrtllm0.12.0-cu125", "0.33.0-tensorrtllm0.21.0-cu128"
 PROMPT = chat_prompt("How do I count to nine in French?")

@@ -15,7 +15,7 @@ from botocore.awsrequest import AWSPreparedRequest
 from botocore.utils import get_environ_proxies
 
 from playbook.clients.aws import _deaf_session, loopback_session, real_session, refuse_other_hosts
-from playbook.errors import EnvironmentProblem, UsageError
+from serving_base.errors import EnvironmentProblem, UsageError
 
 REAL = "https://runtime.sagemaker.us-east-1.amazonaws.com"
 BODY = {"EndpointName": "e", "Body": b"{}"}

@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from playbook.errors import UsageError
-from playbook.recipes import sagemaker
-from playbook.recipes.sagemaker import EndpointSpec, validate
+from serving_base.errors import UsageError
+from trtllm_check.recipes import sagemaker
+from trtllm_check.recipes.sagemaker import EndpointSpec, validate
 
 PLAIN = EndpointSpec(
     name="llama3-fp8",

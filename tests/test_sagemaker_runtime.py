@@ -12,10 +12,10 @@ from botocore.config import Config
 from botocore.eventstream import EventStreamBuffer
 from botocore.exceptions import ClientError, EventStreamError
 
-from playbook.lanes.embedded.aws import eventstream, runtime
-from playbook.lanes.embedded.aws.fake import Front, listen
-from playbook.lanes.embedded.aws.hosting import Hosting
-from playbook.lanes.embedded.aws.registry import Registry
+from cpu_serving.aws import eventstream, runtime
+from cpu_serving.aws.fake import Front, listen
+from cpu_serving.aws.hosting import Hosting
+from cpu_serving.aws.registry import Registry
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/jsonlines\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+
 from notebook_factory import notebook, write_course
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,7 +72,7 @@ for stream in (False, True):
 RECIPES = """\
 from playbook.panel import panel_markdown
 from playbook.profile import load_profile
-from playbook.recipes import STAGES
+from trtllm_check.recipes import STAGES
 
 for name in ("p5", "p5-8b"):
     print(panel_markdown(load_profile(name), list(STAGES)))"""
@@ -79,8 +80,8 @@ for name in ("p5", "p5-8b"):
 PROCESSES = """\
 import sys
 from pathlib import Path
-from playbook.errors import CommandFailed
-from playbook.processes import stream_command
+from serving_base.errors import CommandFailed
+from serving_base.processes import stream_command
 
 try:
     secret_env = {name: __import__("os").environ[name] for name in ("HF_TOKEN", "NGC_API_KEY")}

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from playbook.errors import PlaybookError, UsageError
 from playbook.profile import load_profile
-from playbook.recipes import commands
-from playbook.releases import check_arguments, known_releases, load_release
-from playbook.releases.load import DATA_DIR
-from playbook.releases.spans import ABSENT, ENTRIES, RANGE, View
-from playbook.yaml_files import read_yaml
+from serving_base.errors import PlaybookError, UsageError
+from serving_base.yaml_files import read_yaml
+from trtllm_check.recipes import commands
+from trtllm_check.releases import check_arguments, known_releases, load_release
+from trtllm_check.releases.load import DATA_DIR
+from trtllm_check.releases.spans import ABSENT, ENTRIES, RANGE, View
 
 ORDER = ("0.9", "0.10", "1.0", "1.1")
 FILES = [path for part in ("tools", "topics", "triton") for path in sorted((DATA_DIR / part).rglob("*.yml"))]

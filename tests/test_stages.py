@@ -8,9 +8,9 @@ import pytest
 
 from playbook import stages
 from playbook.artifact import Artifact
-from playbook.errors import ForeignArtifact, MissingArtifact, ProfileError, StaleArtifact, UsageError
 from playbook.profile import load_profile
 from playbook.stages import Workspace
+from serving_base.errors import ForeignArtifact, MissingArtifact, ProfileError, StaleArtifact, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_impossible_changes_are_refused_before_any_work(workspace: Workspace, en
 
 
 def test_unified_layout_holds_the_same_scales(workspace: Workspace, engine: Artifact) -> None:
-    from playbook.lanes.embedded.checkpoint import checkpoint_tensors
+    from cpu_serving.checkpoint import checkpoint_tensors
 
     unified = stages.quantize(workspace, layout="hf", name="checkpoint-hf")
     assert json.loads((unified.path / "hf_quant_config.json").read_text())["quantization"]["quant_algo"] == "FP8"

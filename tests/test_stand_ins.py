@@ -4,6 +4,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from stand_in_docker import docker
 from stand_in_hub import Hub, hub_server
 from stand_in_metrics import figures_of, shown

@@ -10,19 +10,19 @@ from string import Template
 
 import pytest
 import yaml
-from serving import END_ID, PROMPTS, build_tiny_engine, serving
 
+from cpu_serving.triton.check import check_repository
+from cpu_serving.triton.templates import render_templates
 from playbook.clients import triton as ask_triton
-from playbook.errors import NotInRelease, PlaybookError, UsageError
-from playbook.lanes.embedded.triton.check import check_repository
-from playbook.lanes.embedded.triton.templates import render_templates
 from playbook.profile import Profile, load_profile, profile_names
-from playbook.recipes import tool_arguments, triton, triton_llmapi
-from playbook.recipes.command import Command, Paths, llmapi_path, templates_path
-from playbook.releases import Release, check_arguments, load_release
-from playbook.releases.load import DATA_DIR
-from playbook.releases.spans import _content
-from playbook.releases.templates import (
+from serving import END_ID, PROMPTS, build_tiny_engine, serving
+from serving_base.errors import NotInRelease, PlaybookError, UsageError
+from trtllm_check.recipes import tool_arguments, triton, triton_llmapi
+from trtllm_check.recipes.command import Command, Paths, llmapi_path, templates_path
+from trtllm_check.releases import Release, check_arguments, load_release
+from trtllm_check.releases.load import DATA_DIR
+from trtllm_check.releases.spans import _content
+from trtllm_check.releases.templates import (
     emptied_variables,
     llmapi_model,
     llmapi_releases,
@@ -190,7 +190,7 @@ def test_an_unknown_typed_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -
     templates = release_templates("1.2.1")
     odd = templates.models["ensemble"].model_copy(update={"decoupled": "${new_switch}"})
     changed = templates.model_copy(update={"models": {**templates.models, "ensemble": odd}})
-    monkeypatch.setattr("playbook.recipes.triton.release_templates", lambda _: changed)
+    monkeypatch.setattr("trtllm_check.recipes.triton.release_templates", lambda _: changed)
     with pytest.raises(PlaybookError, match="no value for new_switch"):
         triton.fill(*setting("p5", "1.2.1"), Paths.under("/workspace", "p5"))
 
@@ -256,7 +256,7 @@ def test_a_request_with_a_field_of_another_release_is_refused(monkeypatch: pytes
     without_end = old.model_copy(update={"inputs": tuple(x for x in old.inputs if x.name != "end_id")})
     templates = release_templates("0.12.0")
     changed = templates.model_copy(update={"models": {**templates.models, "ensemble": without_end}})
-    monkeypatch.setattr("playbook.recipes.triton.release_templates", lambda _: changed)
+    monkeypatch.setattr("trtllm_check.recipes.triton.release_templates", lambda _: changed)
     with pytest.raises(PlaybookError, match="does not fit ensemble"):
         triton.request(*setting("p5", "0.12.0"), Paths.under("/workspace", "p5"))
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from playbook.measure.quality import perplexity, torch_logits
-from playbook.tiny import MODEL_DIR, TEXT_DIR
-from playbook.tiny.corpus import paragraphs
-from playbook.tiny.data import calibration_texts, evaluation_texts, prompt_ids, read_questions, unigram_baseline
-from playbook.tiny.questions import DEMO_QUESTION, all_questions, split_questions
+from serving_base.quality import perplexity, torch_logits
+from tiny_llama import MODEL_DIR, TEXT_DIR
+from tiny_llama.corpus import paragraphs
+from tiny_llama.data import calibration_texts, evaluation_texts, prompt_ids, read_questions, unigram_baseline
+from tiny_llama.questions import DEMO_QUESTION, all_questions, split_questions
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_paragraphs_keep_prose_and_drop_code() -> None:
 
 
 def test_tokenizer_is_what_the_script_makes(tmp_path: Path) -> None:
-    from playbook.tiny.tokenizer import train
+    from tiny_llama.tokenizer import train
 
     train(TEXT_DIR, tmp_path)
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
@@ -106,7 +106,7 @@ def test_the_card_tells_the_figures_of_its_run() -> None:
     figures = json.loads((MODEL_DIR / "training.json").read_text())
     card = (MODEL_DIR / "README.md").read_text()
     assert f"**{figures['held_perplexity']}**" in card and f"{figures['trained_questions_right']:.1%}" in card
-    assert "cannot" in card and "PSF" in card and "python -m playbook.tiny.train" in card
+    assert "cannot" in card and "PSF" in card and "python -m tiny_llama.train" in card
 
 
 def test_calibration_mixes_documents_and_answers(tokenizer: Any) -> None:
@@ -117,7 +117,7 @@ def test_calibration_mixes_documents_and_answers(tokenizer: Any) -> None:
 
 
 def test_training_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from playbook.tiny import train
+    from tiny_llama import train
 
     monkeypatch.setattr(train, "exact_answers", lambda *_: 0.0)
     small = replace(

@@ -6,19 +6,19 @@ from itertools import pairwise
 import httpx
 import numpy as np
 import pytest
+
+from cpu_serving.engine import Engine, Sampling
+from cpu_serving.triton.text import TextCodec
+from playbook.clients import triton
 from serving import (
     END_ID,
     PROMPTS,
     build_tiny_engine,
     serving,
 )
+from serving_base.errors import RequestRefused
+from tiny_llama import MODEL_DIR
 from waiting import until
-
-from playbook.clients import triton
-from playbook.errors import RequestRefused
-from playbook.lanes.embedded.engine import Engine, Sampling
-from playbook.lanes.embedded.triton.text import TextCodec
-from playbook.tiny import MODEL_DIR
 
 pytestmark = [pytest.mark.server]
 

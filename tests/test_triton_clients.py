@@ -13,7 +13,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from playbook.clients import triton
-from playbook.errors import RequestRefused, ServerError, UsageError
+from serving_base.errors import RequestRefused, ServerError, UsageError
 
 METADATA = {
     "name": "ensemble",

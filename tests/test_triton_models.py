@@ -4,13 +4,13 @@ import time
 import numpy as np
 import pytest
 
-from playbook.errors import EnvironmentProblem, RequestRefused
-from playbook.lanes.embedded.protocol import EngineStats, Output
-from playbook.lanes.embedded.triton.answers import SequenceState, next_tensors
-from playbook.lanes.embedded.triton.batcher import Batcher
-from playbook.lanes.embedded.triton.request import is_stop, read_request, read_words
-from playbook.lanes.embedded.triton.text import TextCodec
-from playbook.tiny import MODEL_DIR
+from cpu_serving.protocol import EngineStats, Output
+from cpu_serving.triton.answers import SequenceState, next_tensors
+from cpu_serving.triton.batcher import Batcher
+from cpu_serving.triton.request import is_stop, read_request, read_words
+from cpu_serving.triton.text import TextCodec
+from serving_base.errors import EnvironmentProblem, RequestRefused
+from tiny_llama import MODEL_DIR
 
 
 def tensors(**more):

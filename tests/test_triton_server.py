@@ -14,6 +14,13 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+
+from benchmarks.churn.churn import churn_server
+from benchmarks.churn.servers import CHURN_OPTIONS, serve_triton
+from cpu_serving.build import build_engine
+from cpu_serving.triton.installation import find_installation, find_libpython
+from cpu_serving.triton.server import TritonServer
+from playbook.clients import triton
 from serving import (
     PROMPTS,
     build_tiny_engine,
@@ -22,16 +29,9 @@ from serving import (
     serving,
     write_tiny_repository,
 )
-
-from benchmarks.churn.churn import churn_server
-from benchmarks.churn.servers import CHURN_OPTIONS, serve_triton
-from playbook.clients import triton
-from playbook.errors import EnvironmentProblem, ServerError
-from playbook.lanes.embedded.build import build_engine
-from playbook.lanes.embedded.triton.installation import find_installation, find_libpython
-from playbook.lanes.embedded.triton.server import TritonServer
-from playbook.processes import free_port
-from playbook.tiny import MODEL_DIR
+from serving_base.errors import EnvironmentProblem, ServerError
+from serving_base.processes import free_port
+from tiny_llama import MODEL_DIR
 
 pytestmark = [pytest.mark.server]
 
@@ -130,7 +130,7 @@ def test_killing_our_own_process_leaves_nothing(tmp_path, engine_folder):
     script = f"""
         import sys, time
         from pathlib import Path
-        from playbook.lanes.embedded.triton.server import TritonServer
+        from cpu_serving.triton.server import TritonServer
         server = TritonServer(Path({str(repository)!r}))
         server.start()
         print(server.pid, flush=True)
@@ -167,7 +167,7 @@ def test_a_port_taken_at_the_last_moment_is_replaced(tmp_path, engine_folder, se
         looks.append(preferred)
         return taken if len(looks) == 1 else free_port(preferred, **options)
 
-    monkeypatch.setattr("playbook.serving.free_port", late)
+    monkeypatch.setattr("serving_base.servers.free_port", late)
     with TritonServer(write_tiny_repository(tmp_path / "repository", engine_folder)) as second:
         assert second.http_url != server.http_url
     assert len(looks) == 6

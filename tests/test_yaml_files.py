@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from playbook.errors import NotYaml
-from playbook.yaml_files import read_yaml
+from serving_base.errors import NotYaml
+from serving_base.yaml_files import read_yaml
 
-PACKAGE = Path(__file__).parents[1] / "playbook"
+ROOT = Path(__file__).parents[1]
+SHIPPED = sorted(path for name in ("playbook", "packages") for path in (ROOT / name).rglob("*.y*ml"))
 
 
 def with_dates_as_text(value: Any) -> Any:
@@ -21,7 +22,7 @@ def with_dates_as_text(value: Any) -> Any:
     return str(value) if isinstance(value, datetime.date) else value
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.y*ml")), ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
 def test_shipped_files_mean_the_same_to_every_parser(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert read_yaml(path) == with_dates_as_text(yaml.load(text, Loader=yaml.CSafeLoader))

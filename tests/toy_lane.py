@@ -7,12 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from playbook.errors import UsageError
 from playbook.lanes.machine import Check
 from playbook.measure import reference_run
-from playbook.measure.steps import StepRecord
 from playbook.profile import Profile
-from playbook.tiny import MODEL_DIR
+from serving_base.errors import UsageError
+from serving_base.steps import StepRecord
+from tiny_llama import MODEL_DIR
 
 CAN = frozenset({"repeat"})
 CELL_LIMIT_S = CHAPTER_LIMIT_S = 600

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.churn.churn import Answer, Ask, End, Tokens
+from cpu_serving.engine import Engine, Sampling
+from cpu_serving.triton.text import TextCodec
 from playbook.clients import triton
-from playbook.lanes.embedded.engine import Engine, Sampling
-from playbook.lanes.embedded.triton.text import TextCodec
 
 Call = Callable[[Ask, threading.Event], Answer | None]
 

@@ -6,7 +6,7 @@ from statistics import linear_regression
 import tables as t
 from solve import chip, cost, fit
 
-from playbook.plan.operations import AllReduceLaw, Chip
+from serving_planner.cost_model.operations import AllReduceLaw, Chip
 
 WAYS = ("one_shot", "two_shot", "nccl")
 TRIED = (("nccl",), ("one_shot", "nccl"), ("two_shot", "nccl"), WAYS)  # messages of a GiB go over NCCL everywhere

@@ -13,11 +13,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from playbook.plan.batch import answers
-from playbook.plan.case import parse_case
-from playbook.plan.choosing import choose
-from playbook.plan.chosen import Target
-from playbook.plan.predict import plan, steady
+from serving_planner.case import parse_case
+from serving_planner.predict import plan, steady
+from serving_planner.report.batch import answers
+from serving_planner.search.choose import choose
+from serving_planner.search.target import Target
 
 RUNS = 7
 CASE = {"model": "llama3-70b", "gpu": "h100-sxm", "tp": 4, "isl": 1024, "osl": 256}

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from playbook.plan.arrivals import Workload, closed_loop, open_loop
-from playbook.plan.limits import Limits
-from playbook.plan.load import Load
-from playbook.plan.policy import client, policy
-from playbook.plan.schedule import simulate
+from serving_planner.cost_model.load import Load
+from serving_planner.simulator.arrivals import Workload, closed_loop, open_loop
+from serving_planner.simulator.limits import Limits
+from serving_planner.simulator.policy import client, policy
+from serving_planner.simulator.scheduler import simulate
 
 STEP_TIME_COST_S = 10e-6
 AMPLE = 10**7

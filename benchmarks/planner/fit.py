@@ -1,6 +1,6 @@
 """Fit the planner's laws to operation tables, and say how well they fit.
 
-    python benchmarks/planner/fit.py            # writes constants.yml and three tables to playbook/plan/data
+    python benchmarks/planner/fit.py            # writes constants.yml and three tables to packages/serving_planner/data
     python benchmarks/planner/fit.py --check    # the error table alone
 
 Opens ``benchmarks/planner/data/*.csv`` and nothing else; needs numpy and scipy. Every residual is a logarithm of
@@ -22,9 +22,9 @@ from gemms import SHIPPED_GPUS, gemm_law, mended
 from kernels import STREAMS, stream_samples
 from solve import chip, cost, errors, fit
 
-from playbook.plan.operations import DecodeLaw, GemmLaw, PrefillLaw, StreamLaw
+from serving_planner.cost_model.operations import DecodeLaw, GemmLaw, PrefillLaw, StreamLaw
 
-OUT = Path(__file__).parents[2] / "playbook" / "plan" / "data"
+OUT = Path(__file__).parents[2] / "packages" / "serving_planner" / "data"
 KINDS = (("bf16", "bf16"), ("bf16", "fp8"), ("fp8", "fp8"))  # of the products, of the cache
 Errors = dict[str, list[float]]  # relative errors by what was predicted
 Points = list[tuple[float, Callable[[Any], float]]]  # (measured us, law -> predicted us)
@@ -234,7 +234,8 @@ def all_reduce_lines() -> Iterator[list[str]]:
 
 
 HEAD = """\
-# Written by benchmarks/planner/fit.py; do not edit. The laws: playbook/plan/operations.py. Microseconds.
+# Written by benchmarks/planner/fit.py; do not edit. Microseconds.
+# The laws: packages/serving_planner/cost_model/operations.py.
 # Fitted on operation tables only: aiconfigurator-core 0.12.0 (PyPI, NVIDIA, Apache-2.0), systems/data/<gpu>/
 # {gemm,attention,comm,quantize}, TensorRT-LLM 1.3.0rc20 (A100: 1.0.0), vLLM 0.24.0 (A100: 0.14.0), SGLang 0.5.14; and
 # this project's own times on one and two H200s (2026-11-20). Files and columns: benchmarks/planner/data/README.md.

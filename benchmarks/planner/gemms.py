@@ -7,7 +7,7 @@ from functools import cache
 import tables as t
 from solve import chip, fit
 
-from playbook.plan.operations import Chip, Curve, GemmLaw
+from serving_planner.cost_model.operations import Chip, Curve, GemmLaw
 
 SHIPPED_GPUS = ("h100-sxm", "h200")  # with tables of their own beside the laws
 MODELS = ((4096, 14336, 32, 8), (8192, 28672, 64, 8))  # hidden, intermediate, query heads, KV heads

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tables import rows
 
-from playbook.facts.models import known_shape
+from serving_base.facts.models import known_shape
 
 TOKENS = re.compile(r"\.(?:decode|prefill)(\d+)$")
 SHAPES = {"8b": known_shape("llama-3-8b-instruct"), "70b": known_shape("llama-3-70b-instruct")}

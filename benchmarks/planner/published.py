@@ -27,8 +27,8 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from benchmarks.planner import trtllm_bench  # noqa: E402
-from playbook.errors import UsageError  # noqa: E402
-from playbook.plan.case import Case, Engine, Precision, parse_case  # noqa: E402
+from serving_base.errors import UsageError  # noqa: E402
+from serving_planner.case import Case, Engine, Precision, parse_case  # noqa: E402
 
 FOLDER = ROOT / "tests" / "published"
 FILES = ("perf_overview.csv", "mlperf.csv")
@@ -171,7 +171,7 @@ def planned(row: Row, how: How = "steady", *, as_asked: bool = False) -> float:
 @cache
 def _answer(name: Literal["steady", "plan"], case: Case) -> Any:
     """A plan; several rows are figures of one run, so it is kept."""
-    from playbook.plan import predict
+    from serving_planner import predict
 
     return getattr(predict, name)(case)
 

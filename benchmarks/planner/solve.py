@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import tables as t
 
-from playbook.plan.operations import AllReduceLaw, Chip, DecodeLaw, GemmLaw, PrefillLaw, StreamLaw
+from serving_planner.cost_model.operations import AllReduceLaw, Chip, DecodeLaw, GemmLaw, PrefillLaw, StreamLaw
 
 SCALE = 0.05  # residuals above it count by their size, no longer by their square
 L = TypeVar("L", GemmLaw, DecodeLaw, PrefillLaw, AllReduceLaw, StreamLaw)

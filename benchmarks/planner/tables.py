@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from statistics import median
 
-from playbook.facts.gpus import known_gpu
+from serving_base.facts.gpus import known_gpu
 
 DATA = Path(__file__).parent / "data"
 L2_BYTES = {"h200": 60e6, "h100-sxm": 50e6, "l40s": 96e6, "a100-sxm": 40e6}  # last-level cache

@@ -8,13 +8,13 @@ cache could hold, without activations and runtime, it chooses ``max_batch_size``
 import math
 from dataclasses import dataclass
 
-from playbook.plan.arrivals import closed_loop
-from playbook.plan.case import Case
-from playbook.plan.limits import Limits
-from playbook.plan.memory import memory
-from playbook.plan.policy import policy
-from playbook.plan.schedule import simulate
-from playbook.plan.served import Served
+from serving_planner.case import Case
+from serving_planner.cost_model.memory import memory
+from serving_planner.simulator.arrivals import closed_loop
+from serving_planner.simulator.limits import Limits
+from serving_planner.simulator.policy import policy
+from serving_planner.simulator.result import Served
+from serving_planner.simulator.scheduler import simulate
 
 BYTES = {"bf16": 2, "fp8": 1}
 KV_FRACTION_ASSUMED = 0.95
@@ -59,7 +59,7 @@ def run(case: Case, requests: int) -> Served:
 
     What plans is imported here: the settings above are of use without it.
     """
-    from playbook.plan.asked import ask
+    from serving_planner.resolved import ask
 
     share = math.ceil(requests / case.replicas)
     limits = Limits(

@@ -17,7 +17,7 @@ from playbook.choices.costs import (
 from playbook.choices.leftovers import Leftover, leftovers
 from playbook.choices.options import Cell, Option, Question, Recommendation, compare, options, questions, recommend
 from playbook.choices.tables import show, show_commands
-from playbook.facts.prices import licence_fee, price, prices, token_price
+from serving_base.facts.prices import licence_fee, price, prices, token_price
 
 __all__ = [
     "ArtifactRow",

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from playbook import artifact
-from playbook.errors import ForeignArtifact, UsageError
 from playbook.stages import Workspace
+from serving_base.errors import ForeignArtifact, UsageError
 
 State = Literal["finished", "unfinished", "foreign"]
 REASONS = {

@@ -10,12 +10,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from playbook.errors import UsageError
-from playbook.facts.instances import instance as known_instance
 from playbook.measure.latency import summarize
 from playbook.measure.results import by_run, read_results
 from playbook.stages import Workspace
-from playbook.yaml_files import read_yaml
+from serving_base.errors import UsageError
+from serving_base.facts.instances import instance as known_instance
+from serving_base.yaml_files import read_yaml
 
 THROUGHPUT_FILE = Path(__file__).parents[1] / "data" / "throughput.yml"
 RESULTS = "benchmark/*/results.jsonl"  # what chapter 08 leaves in the workspace, a folder for each time (UTC)

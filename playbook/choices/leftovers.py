@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from playbook.yaml_files import read_yaml
+from serving_base.yaml_files import read_yaml
 
 LEFTOVERS_FILE = Path(__file__).parents[1] / "data" / "leftovers.yml"
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from playbook.errors import UsageError
-from playbook.yaml_files import read_yaml
+from serving_base.errors import UsageError
+from serving_base.yaml_files import read_yaml
 
 OPTIONS_FILE = Path(__file__).parents[1] / "data" / "options.yml"
 NEEDED = "needed"

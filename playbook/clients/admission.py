@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from playbook.clients.errors import DeadlineExceeded, QueueFull
-from playbook.errors import UsageError
+from serving_base.errors import UsageError
 
 
 class Admission:

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from playbook.clients.security import is_loopback
-from playbook.errors import EnvironmentProblem, UsageError
+from serving_base.errors import EnvironmentProblem, UsageError
 
 DUMMY = "testing"
 """Access key and secret key of the loopback: a signature that no real account accepts."""

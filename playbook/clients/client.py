@@ -23,7 +23,7 @@ from playbook.clients.errors import Cancelled, ClientError, DeadlineExceeded, Re
 from playbook.clients.requests import DEFAULT_TIMEOUTS, Attempt, Limits, Piece, TextRequest, TextResult, Timeouts
 from playbook.clients.retry import RetryBudget, RetryPolicy, retrying
 from playbook.clients.transport import Transport
-from playbook.errors import UsageError
+from serving_base.errors import UsageError
 
 Outcome = TextResult | ClientError
 DEFAULT_RETRY = RetryPolicy()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from playbook.clients.aws import AwsSession
-from playbook.errors import PlaybookError
+from serving_base.errors import PlaybookError
 
 BUSY = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
 """States in which an endpoint changes by itself; in some of them SageMaker refuses to delete it."""

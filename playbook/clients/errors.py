@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from playbook.clients.requests import Attempt
-from playbook.errors import PlaybookError
+from serving_base.errors import PlaybookError
 
 
 class ClientError(PlaybookError):

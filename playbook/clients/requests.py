@@ -4,7 +4,7 @@ import time
 import uuid
 from dataclasses import dataclass, field
 
-from playbook.errors import UsageError
+from serving_base.errors import UsageError
 
 INT32_MAX = 2**31 - 1
 

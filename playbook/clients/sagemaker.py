@@ -17,7 +17,7 @@ from playbook.clients.endpoint_life import wait_in_service as wait_in_service
 from playbook.clients.endpoint_life import wait_until_gone as wait_until_gone
 from playbook.clients.errors import BrokenStream, Refused
 from playbook.clients.sagemaker_endpoint import lines, service_failure
-from playbook.errors import PlaybookError, UsageError
+from serving_base.errors import PlaybookError, UsageError
 
 Line = dict[str, Any]
 

@@ -10,7 +10,7 @@ from playbook.clients.requests import DEFAULT_TIMEOUTS, Limits, Piece, TextReque
 from playbook.clients.retry import parse_retry_after
 from playbook.clients.security import HIDDEN, without_values
 from playbook.clients.transport import Pieces
-from playbook.errors import UsageError
+from serving_base.errors import UsageError
 
 THROTTLED = frozenset({"ThrottlingException", "Throttling", "TooManyRequestsException", "ServiceUnavailable"})
 NOT_READY = "ModelNotReadyException"

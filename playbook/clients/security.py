@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from playbook.errors import EnvironmentProblem, UsageError
+from serving_base.errors import EnvironmentProblem, UsageError
 
 if TYPE_CHECKING:
     import ssl

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from playbook.clients.connections import connections
-from playbook.errors import RequestRefused, ServerError, UsageError
+from serving_base.errors import RequestRefused, ServerError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np

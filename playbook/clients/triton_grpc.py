@@ -11,7 +11,7 @@ from playbook.clients.security import VERIFIED, Credential, Tls, refuse_exposure
 from playbook.clients.transport import Pieces
 from playbook.clients.triton import NUMPY_TYPES
 from playbook.clients.triton_wire import TEXT_MODEL, grpc_failure, triton_fields
-from playbook.errors import UsageError
+from serving_base.errors import UsageError
 
 CHANNEL: list[tuple[str, int]] = [
     # gRPC's own 1 s to 120 s between two connections would outlast a restart of the server by minutes.

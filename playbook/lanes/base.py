@@ -10,14 +10,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from playbook.errors import UsageError
 from playbook.profile import Profile
+from serving_base.errors import UsageError
 
 if TYPE_CHECKING:
     from playbook.lanes.machine import Check
     from playbook.measure.kernels import StepTables
-    from playbook.measure.steps import StepRecord
-    from playbook.serving import LoopbackServer
+    from serving_base.servers import LoopbackServer
+    from serving_base.steps import StepRecord
 
 SHIPPED = {name: f"playbook.lanes.{name}.lane" for name in ("embedded", "tensorrt_llm")}
 Layout = Literal["tensorrt_llm", "hf"]
@@ -39,7 +39,7 @@ class LocalCloud(Protocol):
 class Lane(Protocol):
     """Every stage reads folders and fills ``out``; ``root`` is the workspace's, for logs and downloads.
 
-    Errors are :class:`playbook.errors.PlaybookError`: a stage says before it starts what the machine lacks.
+    Errors are :class:`serving_base.errors.PlaybookError`: a stage says before it starts what the machine lacks.
     """
 
     CAN: frozenset[str]

@@ -8,7 +8,7 @@ from pathlib import Path
 from subprocess import PIPE, STDOUT
 from typing import Literal
 
-from playbook.processes import users_environment
+from serving_base.processes import users_environment
 
 Verdict = Literal["ok", "missing", "note"]
 GIB = 2**30

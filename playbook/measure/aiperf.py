@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from playbook.errors import CommandFailed, EnvironmentProblem, UsageError
 from playbook.measure.cores import on_cores
 from playbook.measure.results import Load, RequestRecord
 from playbook.measure.workload import NEVER_STOP, WorkItem, write_dataset
-from playbook.processes import Environment, shell_line, stream_command
+from serving_base.errors import CommandFailed, EnvironmentProblem, UsageError
+from serving_base.processes import Environment, shell_line, stream_command
 
 TOOL = "AIPerf"
 TEXT_MODEL = "ensemble"

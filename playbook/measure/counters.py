@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
-from playbook.releases.templates import release_templates
+from trtllm_check.releases.templates import release_templates
 
 TEXT_MODEL = "ensemble"
 PAUSE_S = 0.1

@@ -4,9 +4,9 @@ import re
 from functools import cache
 from pathlib import Path
 
-from playbook.errors import UsageError
-from playbook.facts.gpus import known_gpu
-from playbook.yaml_files import read_yaml
+from serving_base.errors import UsageError
+from serving_base.facts.gpus import known_gpu
+from serving_base.yaml_files import read_yaml
 
 HOPPER_DIR = Path(__file__).parents[1] / "data" / "hopper"
 FILE_NAME = re.compile(r"(?P<run>[\w-]+)\.(?P<step>\w+?)(?:\.rank(?P<rank>\d+))?\.trace\.json\.gz")

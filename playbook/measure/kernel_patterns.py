@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from playbook.errors import UsageError
-from playbook.yaml_files import read_yaml
+from serving_base.errors import UsageError
+from serving_base.yaml_files import read_yaml
 
 PATTERNS_PATH = Path(__file__).with_name("kernel_patterns.yml")
 UNCLASSIFIED = "unclassified"

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playbook.errors import UsageError
+from serving_base.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd

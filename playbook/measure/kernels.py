@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from playbook.errors import UsageError
 from playbook.measure.hopper import (
     hopper_capture,
     hopper_captures,
@@ -19,6 +18,7 @@ from playbook.measure.hopper import (
 )
 from playbook.measure.kernel_patterns import UNCLASSIFIED, Flow, classify, patterns, reading
 from playbook.measure.kernel_sources import read_capture
+from serving_base.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd

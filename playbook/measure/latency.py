@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from playbook.errors import UsageError
 from playbook.measure.results import Load, RequestRecord
+from serving_base.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from playbook.errors import EnvironmentProblem
 from playbook.measure.cores import on_cores
+from serving_base.errors import EnvironmentProblem
 
 SQUARE = 1024  # rows and columns of the product: 12 MiB in all, 2.1 GFLOP
 COLUMNS = 1024  # of the matrix that a vector is multiplied with

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from playbook.errors import RequestRefused
 from playbook.measure.results import Load, RequestRecord
 from playbook.measure.workload import WorkItem
+from serving_base.errors import RequestRefused
 
 TOOL = "plain client"
 TEXT_MODEL = "ensemble"

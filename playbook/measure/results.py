@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, ValidationError, model_validator
 
-from playbook.errors import UsageError
+from serving_base.errors import UsageError
 
 NAN = float("nan")
 

@@ -20,7 +20,7 @@ from playbook.plots.canvas import (
 if TYPE_CHECKING:
     import numpy as np
 
-    from playbook.lanes.embedded.protocol import StepRecord
+    from cpu_serving.protocol import StepRecord
     from playbook.measure.latency import Summary
     from playbook.measure.streams import StreamTimeline
 

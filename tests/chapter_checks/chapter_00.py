@@ -1,7 +1,6 @@
 """Values with which chapter 00's checks pass, and others with which they fire."""
 
 from chapter_cells import Case
-
 from playbook.preflight import Check
 
 READY = Check("disk", "900 GB free", ">= 5 GB", "ok")

@@ -3,8 +3,7 @@
 from types import SimpleNamespace
 
 from chapter_cells import Case
-
-from playbook.facts.models import model_shape
+from serving_base.facts.models import model_shape
 
 MODELS = [model_shape("llama-3-70b-instruct")]
 TINY = model_shape("tiny").weight_bytes("full_prec")

@@ -65,7 +65,7 @@ class Shown:
 
 
 def formula() -> int:
-    from playbook.facts.models import model_shape
+    from serving_base.facts.models import model_shape
 
     return model_shape("tiny").weight_bytes("fp8")
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace as Thing
 from typing import Any
 
 import numpy as np
+
 from chapter_cells import Case
 
 LIMITS = ("max_batch_size", "max_num_tokens", "max_input_len", "max_seq_len")
@@ -46,7 +47,7 @@ class Folder:
 
 
 def formula() -> int:
-    from playbook.facts.models import model_shape
+    from serving_base.facts.models import model_shape
 
     return model_shape("tiny").weight_bytes("fp8")
 

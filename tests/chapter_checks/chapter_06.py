@@ -9,7 +9,6 @@ from types import SimpleNamespace as Thing
 from typing import Any
 
 from chapter_cells import Case, Fresh
-
 from playbook import clients as real
 from playbook.clients.errors import ClientError
 

@@ -9,12 +9,13 @@ from types import SimpleNamespace as Thing
 from typing import Any
 
 from botocore.exceptions import ClientError
-from chapter_cells import Case, Fresh
 
 import playbook
+from chapter_cells import Case, Fresh
 from playbook.cloud import Places
+from trtllm_check.recipes import lmi
+from trtllm_check.recipes import sagemaker as hosting
 
-lmi, hosting = playbook.recipes.lmi, playbook.recipes.sagemaker
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 IMAGE = "0.32.0-tensorrtllm0.12.0-cu125"
 ROLE = "arn:aws:iam::123456789012:role/execution"
@@ -42,11 +43,11 @@ def unnamed_policy(*given: Any, **options: Any) -> dict[str, Any]:
 
 
 def fail(*given: Any, **options: Any) -> None:
-    raise playbook.recipes.lmi.UsageError("endpoint article-0-33 is Failed", why="option.rolling_batch: no")
+    raise lmi.UsageError("endpoint article-0-33 is Failed", why="option.rolling_batch: no")
 
 
 def silent(*given: Any, **options: Any) -> None:
-    raise playbook.recipes.lmi.UsageError("endpoint article-0-33 is Failed", why="out of capacity")
+    raise lmi.UsageError("endpoint article-0-33 is Failed", why="out of capacity")
 
 
 def agrees(text: str) -> bool:

@@ -5,7 +5,6 @@ from types import SimpleNamespace as Thing
 from typing import Any
 
 from chapter_cells import Case
-
 from playbook.measure import load as real
 
 GOOD = "env: null"

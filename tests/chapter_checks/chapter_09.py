@@ -3,8 +3,8 @@
 from typing import Any
 
 import pandas as pd
-from chapter_cells import Case
 
+from chapter_cells import Case
 from playbook.measure import kernels
 
 GEMM = "sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize64x64x128"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from playbook.profile import Profile
 
 if TYPE_CHECKING:
+    from cpu_serving.aws.server import LocalCloud
+    from cpu_serving.triton.server import TritonServer
     from playbook.lanes.base import Lane, Layout
-    from playbook.lanes.embedded.aws.server import LocalCloud
-    from playbook.lanes.embedded.triton.server import TritonServer
     from playbook.lanes.machine import Check
     from playbook.measure.kernels import StepTables
-    from playbook.measure.steps import StepRecord
+    from serving_base.steps import StepRecord
 
 CAN = frozenset(
     (
@@ -50,7 +50,7 @@ def prepare(profile: Profile, out: Path, *, root: Path) -> None:
     """Copy the tiny model of the package, as a download from Hugging Face would leave it."""
     import shutil
 
-    from playbook.tiny import MODEL_DIR
+    from tiny_llama import MODEL_DIR
 
     for path in sorted(MODEL_DIR.iterdir()):
         if path.is_file():
@@ -68,15 +68,15 @@ def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -
 
 def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root: Path) -> None:
     """By nvidia-modelopt, on the processor."""
-    from playbook.lanes.embedded.quantize import QuantizeOptions, quantize_checkpoint
+    from cpu_serving.quantize import QuantizeOptions, quantize_checkpoint
 
     quantize_checkpoint(model, out, QuantizeOptions.from_profile(profile), layout=layout)
 
 
 def preview(model: Path, *, qformat: str, kv_cache_dtype: str, calib_samples: int, outlier_factor: int) -> Any:
     """The quantized model as torch computes it; see :func:`playbook.stages.preview_quantized`."""
-    from playbook.lanes.embedded.numerics import add_outliers
-    from playbook.lanes.embedded.quantize import QuantizeOptions, apply_quantization, calibration_texts, load_model
+    from cpu_serving.numerics import add_outliers
+    from cpu_serving.quantize import QuantizeOptions, apply_quantization, calibration_texts, load_model
 
     options = QuantizeOptions(qformat=qformat, kv_cache_dtype=kv_cache_dtype, calib_samples=calib_samples)
     torch_model = load_model(model)
@@ -86,7 +86,7 @@ def preview(model: Path, *, qformat: str, kv_cache_dtype: str, calib_samples: in
 
 def build(profile: Profile, checkpoint: Path, out: Path, *, root: Path) -> None:
     """Merge the ranks into one graph, and compile it."""
-    from playbook.lanes.embedded.build import BuildOptions, build_engine
+    from cpu_serving.build import BuildOptions, build_engine
 
     build_engine(checkpoint, out, BuildOptions.from_profile(profile))
 
@@ -104,13 +104,13 @@ def generate(
     root: Path,
     sampling: Mapping[str, float],
 ) -> list[str]:
-    from playbook.lanes.embedded.generate import generate_text
+    from cpu_serving.generate import generate_text
 
     return generate_text(engine, prompts, max_new_tokens, sampling)
 
 
 def stream(profile: Profile, engine: Path, prompt: str, max_new_tokens: int, *, root: Path) -> list[str]:
-    from playbook.lanes.embedded.generate import stream_text
+    from cpu_serving.generate import stream_text
 
     return stream_text(engine, prompt, max_new_tokens)
 
@@ -125,7 +125,7 @@ def step_records(
     root: Path,
     narrow: Callable[[], Path],
 ) -> "dict[str, list[StepRecord]]":
-    from playbook.lanes.embedded.generate import step_records as recorded
+    from cpu_serving.generate import step_records as recorded
 
     folder = narrow()
     return {policy: recorded(folder, prompt, lengths, policy) for policy in ("static", "inflight")}
@@ -138,8 +138,8 @@ def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) 
 
 
 def write_repository(profile: Profile, engine: Path, out: Path, *, root: Path, variables: Mapping[str, Any]) -> None:
-    from playbook.lanes.embedded.triton.repository import ServingOptions
-    from playbook.lanes.embedded.triton.repository import write_repository as write_models
+    from cpu_serving.triton.repository import ServingOptions
+    from cpu_serving.triton.repository import write_repository as write_models
 
     serving = ServingOptions(
         engine_dir=engine,
@@ -152,7 +152,7 @@ def write_repository(profile: Profile, engine: Path, out: Path, *, root: Path, v
 
 
 def serve(profile: Profile, repository: Path, *, root: Path) -> "TritonServer":
-    from playbook.lanes.embedded.triton.server import TritonServer
+    from cpu_serving.triton.server import TritonServer
 
     server = TritonServer(repository)
     server.start()
@@ -160,7 +160,7 @@ def serve(profile: Profile, repository: Path, *, root: Path) -> "TritonServer":
 
 
 def local_cloud(folder: Path) -> "LocalCloud":
-    from playbook.lanes.embedded.aws.server import LocalCloud
+    from cpu_serving.aws.server import LocalCloud
 
     return LocalCloud(folder)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psutil
 
-from playbook.errors import EnvironmentProblem
 from playbook.lanes.machine import GIB, Check, existing, usable_cores, verdict
+from serving_base.errors import EnvironmentProblem
 
 NEEDS = {"cores": 2, "memory_gib": 4, "disk_gb": 5}
 
@@ -51,7 +51,7 @@ def _package(name: str) -> Check:
 
 
 def _triton_server() -> Check:
-    from playbook.lanes.embedded.triton.installation import find_installation
+    from cpu_serving.triton.installation import find_installation
 
     try:
         found = find_installation()

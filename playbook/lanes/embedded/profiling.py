@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from playbook.errors import EngineError
-from playbook.lanes.embedded.protocol import EngineConfig
-from playbook.lanes.embedded.runtime import openvino
+from cpu_serving.protocol import EngineConfig
+from cpu_serving.runtime import openvino
 from playbook.measure.kernels import Phase, StepTables, kernel_table
+from serving_base.errors import EngineError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,8 +3,8 @@
 import subprocess
 from typing import Literal
 
-from playbook.errors import CommandFailed
-from playbook.recipes.command import Command
+from serving_base.errors import CommandFailed
+from trtllm_check.recipes.command import Command
 
 LIMIT_S = 60.0
 

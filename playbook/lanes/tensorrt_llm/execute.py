@@ -17,11 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from playbook.errors import CommandFailed, EnvironmentProblem
 from playbook.lanes.tensorrt_llm.failures import diagnose
 from playbook.lanes.tensorrt_llm.hub import TOKEN
-from playbook.processes import stream_command, users_environment
-from playbook.recipes.command import HOST, Command, Paths, on_host
+from serving_base.errors import CommandFailed, EnvironmentProblem
+from serving_base.processes import stream_command, users_environment
+from trtllm_check.recipes.command import HOST, Command, Paths, on_host
 
 KEPT_LINES = 5000  # the answers to a dozen prompts fit, and the tracebacks of eight ranks
 SHOWN_LINES = 15

@@ -1,6 +1,6 @@
-"""The known failure that the output of a command shows; the failures themselves are in ``playbook/check/logs.yml``."""
+"""The known failure that the output of a command shows; the failures are in ``trtllm_check/lint/logs.yml``."""
 
-from playbook.check.logs import Sign, known, signs
+from trtllm_check.lint.logs import Sign, known, signs
 
 FINDINGS = signs()
 KILLED = (137, -9)

@@ -7,7 +7,7 @@ import struct
 from fnmatch import fnmatch
 from pathlib import Path
 
-from playbook.errors import EnvironmentProblem, PlaybookError
+from serving_base.errors import EnvironmentProblem, PlaybookError
 
 TOKEN = "HF_TOKEN"
 SECOND_COPY = "original/*"  # the same weights in Meta's own format

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from playbook.errors import EngineError, PlaybookError
 from playbook.lanes.tensorrt_llm.execute import Execution
 from playbook.lanes.tensorrt_llm.session import logs, run, setting
 from playbook.profile import Profile
-from playbook.recipes import Paths, checked
-from playbook.recipes import inference as recipes
-from playbook.recipes.run import ask
+from serving_base.errors import EngineError, PlaybookError
+from trtllm_check.recipes import Paths, checked
+from trtllm_check.recipes import inference as recipes
+from trtllm_check.recipes.run import ask
 
 SPECIAL_TOKENS_AT_END = re.compile(r"(<\|\w+\|>)+$")
 UNFINISHED_CHARACTER = "\ufffd"  # what a tokenizer decodes from a part of a character

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playbook.errors import PlaybookError
 from playbook.lanes.tensorrt_llm.anatomy import BUILD_LOG
 from playbook.lanes.tensorrt_llm.execute import Execution, execute_all
 from playbook.lanes.tensorrt_llm.hub import file_sizes, require_space, verify
@@ -21,16 +20,17 @@ from playbook.lanes.tensorrt_llm.scores import summarize as summarize
 from playbook.lanes.tensorrt_llm.server import TritonRanks
 from playbook.lanes.tensorrt_llm.session import logs, make_available, run, setting
 from playbook.profile import Profile
-from playbook.recipes import checked, commands
-from playbook.recipes.triton import NOTHING, template_values
-from playbook.recipes.triton import fill as fill_templates
-from playbook.releases.templates import release_templates
+from serving_base.errors import PlaybookError
+from trtllm_check.recipes import checked, commands
+from trtllm_check.recipes.triton import NOTHING, template_values
+from trtllm_check.recipes.triton import fill as fill_templates
+from trtllm_check.releases.templates import release_templates
 
 if TYPE_CHECKING:
     from playbook.lanes.base import Lane, Layout
     from playbook.lanes.machine import Check
     from playbook.measure.kernels import StepTables
-    from playbook.measure.steps import StepRecord
+    from serving_base.steps import StepRecord
 
 CAN = frozenset(("summarize", "print_commands"))
 CELL_LIMIT_S = 4 * 3600

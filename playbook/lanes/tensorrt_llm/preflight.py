@@ -10,7 +10,7 @@ from pathlib import Path
 
 from playbook.lanes.machine import Check, asked, existing, last_line, verdict
 from playbook.profile import Profile
-from playbook.releases import Release, load_release
+from trtllm_check.releases import Release, load_release
 
 CHECKPOINT_COPIES = 3  # the download, the FP8 checkpoint and the engine: at most three times the BF16 weights
 NVME = Path("/opt/dlami/nvme")  # where the AWS Deep Learning AMIs mount a P5's local disks

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from playbook.errors import CommandFailed
 from playbook.lanes.tensorrt_llm.execute import execute
 from playbook.lanes.tensorrt_llm.session import logs, run, setting
 from playbook.measure.kernels import Phase, StepTables, hopper_table, kernel_table, read_ranks
 from playbook.profile import Profile
-from playbook.recipes import Paths, commands
-from playbook.recipes.command import HOST, Command, place
-from playbook.recipes.profile import ITERATIONS
+from serving_base.errors import CommandFailed
+from trtllm_check.recipes import Paths, commands
+from trtllm_check.recipes.command import HOST, Command, place
+from trtllm_check.recipes.profile import ITERATIONS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,8 @@ from typing import Any
 from playbook.lanes.tensorrt_llm.execute import execute_all
 from playbook.measure import reference_run
 from playbook.profile import Profile
-from playbook.recipes.command import Command, Paths, place
-from playbook.releases import load_release
+from trtllm_check.recipes.command import Command, Paths, place
+from trtllm_check.releases import load_release
 
 SCRIPT = "reference_run.py"
 JOB, RESULT = "job.json", "result.json"

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from playbook.errors import PlaybookError
 from playbook.lanes.tensorrt_llm.session import logs, run, setting
 from playbook.profile import Profile
-from playbook.recipes import commands
+from serving_base.errors import PlaybookError
+from trtllm_check.recipes import commands
 
 RESULT = re.compile(r"(TensorRT-LLM|HF) beam 0 result")
 SCORE = re.compile(r"(rouge\w+)\s?: ([\d.]+)|(Per-token perplexity): ([\d.]+)")

@@ -3,7 +3,6 @@
 import time
 from pathlib import Path
 
-from playbook.errors import CommandFailed, ServerError
 from playbook.lanes.tensorrt_llm.container import act_on, container_name
 from playbook.lanes.tensorrt_llm.execute import (
     KEPT_LINES,
@@ -13,13 +12,14 @@ from playbook.lanes.tensorrt_llm.execute import (
     remove_container,
     require_program,
 )
-from playbook.processes import GuardedProcess, shell_line, start_guarded, users_environment
 from playbook.profile import Profile
-from playbook.recipes import checked
-from playbook.recipes.command import Paths
-from playbook.recipes.triton import PORTS, launch
-from playbook.releases import Release
-from playbook.serving import LoopbackServer, StopReport, choose_ports
+from serving_base.errors import CommandFailed, ServerError
+from serving_base.processes import GuardedProcess, shell_line, start_guarded, users_environment
+from serving_base.servers import LoopbackServer, StopReport, choose_ports
+from trtllm_check.recipes import checked
+from trtllm_check.recipes.command import Paths
+from trtllm_check.recipes.triton import PORTS, launch
+from trtllm_check.releases import Release
 
 READY_LIMIT_S = 1800.0  # loading 70B onto eight GPUs from a network disk takes minutes
 POLL_S = 1.0

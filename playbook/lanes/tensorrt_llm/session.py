@@ -5,9 +5,9 @@ from pathlib import Path
 
 from playbook.lanes.tensorrt_llm.execute import Execution, execute_all
 from playbook.profile import Profile
-from playbook.recipes import Command, Paths
-from playbook.recipes.install import clone
-from playbook.releases import Release, load_release
+from trtllm_check.recipes import Command, Paths
+from trtllm_check.recipes.install import clone
+from trtllm_check.releases import Release, load_release
 
 
 def setting(profile: Profile, root: Path) -> tuple[Release, Paths]:

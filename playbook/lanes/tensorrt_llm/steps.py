@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from playbook.lanes.tensorrt_llm.session import logs, run, setting
-from playbook.measure.steps import Phase, StepRecord
 from playbook.profile import Profile
-from playbook.recipes import inference as recipes
+from serving_base.steps import Phase, StepRecord
+from trtllm_check.recipes import inference as recipes
 
 SCRIPT = Path(__file__).with_name("executor_steps.py")
 

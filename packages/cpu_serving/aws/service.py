@@ -1,0 +1,165 @@
+"""What a container serves: requests read, run by the engine's loop, and their answers token by token."""
+
+import asyncio
+import os
+import traceback
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from cpu_serving.aws import lmi
+from cpu_serving.aws.answering import AnswerBuilder
+from cpu_serving.aws.chat import ChatFormat, ChatRequest, choose_framing, parse_chat_request
+from cpu_serving.aws.loop import EngineLoop, Event, Failed, Refused
+from cpu_serving.aws.text import ChatTokenizer
+from cpu_serving.engine import Engine, Sampling
+from serving_base.errors import EnvironmentProblem, PlaybookError
+from trtllm_check.serving_properties import merge_settings
+
+MAX_ROLLING_BATCH_SIZE = 32
+JOB_QUEUE_SIZE = 1000
+
+Tokens = AsyncGenerator[tuple[lmi.Answer, lmi.Token], None]
+"""The tokens of an answer as they come, each with the answer so far."""
+
+
+class Format(Protocol):
+    """How one answer is written."""
+
+    content_type: str
+
+    def chunk(self, answer: lmi.Answer, token: lmi.Token) -> bytes: ...
+    def end(self, answer: lmi.Answer, /) -> bytes: ...
+    def whole(self, answer: lmi.Answer) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Work:
+    """A request that the engine can take, and how its answer is written."""
+
+    prompt_ids: tuple[int, ...]
+    request: lmi.TextRequest | ChatRequest
+    format: Format
+
+
+class Job:
+    """A request in the engine's loop, seen from the event loop."""
+
+    def __init__(self, loop: EngineLoop, work: Work, end_ids: frozenset[int]) -> None:
+        self._loop = loop
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        aio = asyncio.get_running_loop()
+        # As stop words the end tokens are handed out, with their probabilities.
+        sampling = replace(work.request.sampling, stop_words=tuple((number,) for number in sorted(end_ids)))
+
+        def deliver(event: Event) -> None:
+            aio.call_soon_threadsafe(self._events.put_nowait, event)
+
+        self._number = loop.submit(work.prompt_ids, sampling, deliver)
+
+    async def next(self) -> Event:
+        return await self._events.get()
+
+    def cancel(self) -> None:
+        """Safe after the end."""
+        self._loop.cancel(self._number)
+
+
+class Service:
+    """What the container serves: a tokenizer and an engine, once they are loaded."""
+
+    def __init__(self, model: Path, engine: Path, image: str) -> None:
+        self._engine_folder = engine
+        path = model / "serving.properties"
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        self._settings = merge_settings(text, os.environ)
+        self._schema = lmi.choose_schema(image, self._settings)
+        self._framing = choose_framing(image, self._schema)
+        self._tokenizer: ChatTokenizer | None = None
+        self.loop: EngineLoop | None = None
+        self.failure = ""
+
+    def load(self) -> None:
+        """Load the engine. What goes wrong is in ``failure``."""
+        try:
+            for name in ("option.tensor_parallel_degree", "option.pipeline_parallel_degree"):
+                require_one(name, self._settings.get(name, "1"))
+            self._tokenizer = ChatTokenizer.load(self._engine_folder / "tokenizer")
+            engine = Engine(self._engine_folder)
+            # The first step of a fresh engine takes 200 ms more than the others; nobody shall wait for it.
+            engine.generate([[0]], Sampling(max_new_tokens=2, log_probs=True))
+            self.loop = EngineLoop(
+                engine,
+                max_running=self._number("option.max_rolling_batch_size", MAX_ROLLING_BATCH_SIZE),
+                max_waiting=self._number("job_queue_size", JOB_QUEUE_SIZE),
+            )
+        except PlaybookError as error:
+            self.failure = str(error)
+        except Exception:
+            self.failure = traceback.format_exc()
+
+    @property
+    def healthy(self) -> bool:
+        return self.loop is not None and not self.loop.broken
+
+    def read(self, body: bytes) -> Work:
+        """Read a request. Raises BadRequest and RequestRefused."""
+        tokenizer = self._tokenizer
+        assert tokenizer is not None
+        payload = lmi.parse_body(body)
+        if "messages" in payload or "prompt" in payload:
+            chat = parse_chat_request(payload, tokenizer.render_chat)
+            return Work(tuple(tokenizer.encode(chat.prompt)), chat, ChatFormat(chat, self._framing))
+        if "inputs" not in payload:
+            raise lmi.BadRequest("Input Parsing failed. invalid payload. must contain prompt, inputs, or messages")
+        text = lmi.parse_text_request(payload, self._schema)
+        formatter = self._settings.get("option.output_formatter", "")
+        text = replace(text, stream=lmi.STREAMS.get(formatter, text.stream))
+        form = lmi.TextFormat(text, self._schema, sse=formatter == "sse")
+        return Work(tuple(tokenizer.encode(text.inputs)), text, form)
+
+    async def begin(self, work: Work) -> tuple[Job, Tokens]:
+        """Queue a request and wait for its first token. Raises BadRequest, EngineError and QueueFull.
+
+        Whoever does not read the tokens to their end has to cancel the job.
+        """
+        assert self.loop is not None and self._tokenizer is not None
+        job = Job(self.loop, work, self._tokenizer.end_ids)
+        try:
+            first = await job.next()
+        except asyncio.CancelledError:
+            job.cancel()
+            raise
+        if isinstance(first, Refused):
+            raise lmi.BadRequest(first.reason)
+        builder = AnswerBuilder(self._tokenizer, len(work.prompt_ids), work.request.stop)
+        return job, answer_tokens(job, first, builder)
+
+    def _number(self, key: str, default: int) -> int:
+        written = self._settings.get(key, str(default))
+        if not written.isdecimal() or int(written) < 1:
+            raise EnvironmentProblem(f"{key}={written} is not a number above 0", fix="write one in serving.properties")
+        return int(written)
+
+
+async def answer_tokens(job: Job, first: Event, builder: AnswerBuilder) -> Tokens:
+    """Every token of an answer as it comes, with the answer so far."""
+    event = first
+    while True:
+        if isinstance(event, Failed | Refused):
+            yield builder.answer, builder.fail(event.reason)
+            return
+        for token in builder.take(event):
+            yield builder.answer, token
+        if builder.answer.finish_reason is not None:
+            return
+        event = await job.next()
+
+
+def require_one(name: str, degree: str) -> None:
+    """This machine is one device."""
+    if degree not in ("1", "max"):
+        raise EnvironmentProblem(
+            f"{name}={degree}, and this machine has one device", fix="write 1 or max for the embedded lane"
+        )

@@ -1,0 +1,247 @@
+"""Starts and ends the real Triton Inference Server of the nvidia-pytriton wheel, on the loopback only."""
+
+import re
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from cpu_serving.triton.installation import TritonInstallation, assemble_backends, find_installation, server_environment
+from serving_base.errors import ServerError
+from serving_base.processes import GuardedProcess, start_guarded
+from serving_base.servers import HOST, LoopbackServer, StopReport, choose_ports
+
+if TYPE_CHECKING:
+    import psutil
+
+SHM = Path("/dev/shm")
+REGION = re.compile(r"triton_\w+_backend_shm_region_[\w-]+")
+"""A stub's shared memory, named for its backend."""
+PORT_ATTEMPTS = 3
+PORT_TAKEN = "already in use"
+EXIT_TIMEOUT_S = 5
+"""What Triton waits for requests in flight at its end; clients that left in mid-answer never let it get to zero."""
+LOG_NOISE = ("DCGM", "NVML", "CUDA", "Cuda", "pinned memory pool")
+ERROR_LINE = re.compile(r"E\d{4} |error: |\w*Error: ")
+
+
+class TritonServer(LoopbackServer):
+    """The server on one model repository: ``with TritonServer(folder) as server: ...``.
+
+    Ports that are taken are replaced by free ones; read them from ``http_url``, ``grpc_url`` and ``metrics_url``.
+    Attributes after ``start``: ``ready_s``, ``pid``, ``log_path``.
+    """
+
+    def __init__(
+        self,
+        repository: Path,
+        *,
+        http_port: int = 8000,
+        grpc_port: int = 8001,
+        metrics_port: int = 8002,
+        log_path: Path | None = None,
+        environment: Path | None = None,
+        ready_timeout_s: float = 180.0,
+        options: Iterable[str] = (),
+    ) -> None:
+        self.repository = Path(repository)
+        self.log_path = log_path or self.repository.with_name(f"{self.repository.name}-tritonserver.log")
+        self.backends = self.repository.with_name(f"{self.repository.name}-backends")
+        self.ready_s = 0.0
+        self.stop_report: StopReport | None = None
+        self._wanted_ports = (http_port, grpc_port, metrics_port)
+        self._environment = environment
+        self._ready_timeout_s = ready_timeout_s
+        self._options = tuple(options)
+        self._process: GuardedProcess | None = None
+        self._stubs: dict[int, str] = {}
+
+    @property
+    def pid(self) -> int:
+        """Process id of the guard above the server."""
+        return self._running().pid
+
+    @property
+    def stub_pids(self) -> tuple[int, ...]:
+        """The model processes of this server that live now."""
+        self._watch_stubs()
+        return tuple(pid for pid in self._stubs if _is_stub(pid))
+
+    def start(self) -> None:
+        """Start and wait until every model is ready. Raises :class:`ServerError` with the log's last lines."""
+        if self._process is not None:
+            raise ServerError("this server runs already", fix="stop() it first")
+        installation = find_installation(self._environment)
+        assemble_backends(self.backends, installation)
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            try:
+                self._launch(installation)
+                return
+            except ServerError:
+                # Somebody took the port between our look and Triton's.
+                if attempt == PORT_ATTEMPTS or PORT_TAKEN not in self.tail():
+                    raise
+
+    def _launch(self, installation: TritonInstallation) -> None:
+        # A server that is started again comes back where its clients look for it.
+        self._ports = choose_ports(self._ports or self._wanted_ports)
+        self.log_path.unlink(missing_ok=True)
+        started = time.monotonic()
+        self._process = start_guarded(
+            self.command(installation),
+            env=server_environment(installation),
+            log_path=self.log_path,
+            name="tritonserver",
+            grace_s=EXIT_TIMEOUT_S + 5,
+        )
+        try:
+            self._wait_until_ready(started + self._ready_timeout_s)
+        except BaseException:
+            self.stop()
+            raise
+        self.ready_s = time.monotonic() - started
+        self._watch_stubs()
+
+    def command(self, installation: TritonInstallation) -> list[str]:
+        """The command line of the server."""
+        http, grpc, metrics = self.ports
+        return [
+            str(installation.binary),
+            f"--model-repository={self.repository.resolve()}",
+            f"--backend-directory={self.backends.resolve()}",
+            f"--cache-directory={installation.tree / 'caches'}",
+            "--disable-auto-complete-config",
+            f"--exit-timeout-secs={EXIT_TIMEOUT_S}",
+            f"--http-address={HOST}",
+            f"--grpc-address={HOST}",
+            f"--metrics-address={HOST}",
+            f"--http-port={http}",
+            f"--grpc-port={grpc}",
+            f"--metrics-port={metrics}",
+            "--metrics-interval-ms=500",
+            *self._options,
+        ]
+
+    def stop(self) -> StopReport:
+        """SIGINT, wait, then look for what is left: stubs and shared memory that outlived the server. Safe twice."""
+        if self._process is None:
+            return self.stop_report or StopReport(0.0, 0)
+        self._watch_stubs()
+        started = time.monotonic()
+        returncode = self._process.stop(EXIT_TIMEOUT_S + 25)
+        stubs, regions = self._remove_leftovers()
+        self.stop_report = StopReport(time.monotonic() - started, returncode, stubs, regions)
+        self._process = None
+        return self.stop_report
+
+    def tail(self, lines: int = 12) -> str:
+        """What the log says last: its errors if it has any, without those about GPUs that are not there."""
+        if not self.log_path.is_file():
+            return "(no log)"
+        written = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        told = [line for line in written if not any(noise in line for noise in LOG_NOISE)]
+        return "\n".join(([line for line in told if ERROR_LINE.match(line)] or told)[-lines:])
+
+    def _running(self) -> GuardedProcess:
+        if self._process is None:
+            raise ServerError("the server is not running", fix="start() it")
+        return self._process
+
+    def _wait_until_ready(self, deadline: float) -> None:
+        import httpx
+
+        process = self._running()
+        with httpx.Client(timeout=1.0, trust_env=False) as client:
+            while time.monotonic() < deadline:
+                if process.poll() is not None:
+                    raise ServerError(
+                        f"tritonserver ended before it was ready, with exit status {process.returncode}",
+                        why="its log ends:\n" + self.tail(),
+                        fix=f"the whole log is {self.log_path}",
+                    )
+                try:
+                    answer = client.get(f"{self.http_url}/v2/health/ready")
+                    if answer.status_code == httpx.codes.OK and self._listens():
+                        return
+                except httpx.TransportError:
+                    pass  # it does not listen before its models are loaded
+                self._watch_stubs()
+                time.sleep(0.05)
+        raise ServerError(
+            f"tritonserver was not ready after {self._ready_timeout_s:g} s",
+            why="its log ends:\n" + self.tail(),
+            fix=f"the whole log is {self.log_path}; a slow machine needs a larger ready_timeout_s",
+        )
+
+    def _family(self) -> "list[psutil.Process]":
+        import psutil
+
+        if self._process is None or self._process.poll() is not None:
+            return []
+        try:
+            return psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def _listens(self) -> bool:
+        """Whether the answer came from our server, and not from another that has had the port all along."""
+        import psutil
+
+        for process in self._family():
+            with suppress(psutil.Error):
+                if any(
+                    connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.ports[0]
+                    for connection in process.net_connections("tcp")
+                ):
+                    return True
+        return False
+
+    def _watch_stubs(self) -> None:
+        """Note which stubs are ours while their parent can still be seen; an orphan's cannot."""
+        import psutil
+
+        for process in self._family():
+            try:
+                words = process.cmdline()
+            except psutil.Error:
+                continue
+            if words and words[0].endswith("triton_python_backend_stub"):
+                self._stubs[process.pid] = next((word for word in words if REGION.fullmatch(word)), "")
+
+    def _remove_leftovers(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        import psutil
+
+        left = tuple(pid for pid in self._stubs if _is_stub(pid))
+        for pid in left:
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                process.kill()
+                process.wait(5)
+        regions = tuple(region for region in self._stubs.values() if region and (SHM / region).exists())
+        for region in regions:
+            (SHM / region).unlink(missing_ok=True)
+        self._stubs.clear()
+        return left, regions
+
+    def __enter__(self) -> "TritonServer":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _is_stub(pid: int) -> bool:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        alive = process.status() != psutil.STATUS_ZOMBIE
+        return alive and process.name().startswith("triton_python_b")
+    except psutil.NoSuchProcess:
+        return False

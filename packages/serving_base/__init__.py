@@ -1,0 +1,1 @@
+"""What checker, planner and course stand on: facts (models, GPUs, instances, prices), errors, processes."""

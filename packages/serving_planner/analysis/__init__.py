@@ -1,0 +1,1 @@
+"""What follows from a case and its simulation: steady state, bounds, costs, warnings."""

@@ -1,0 +1,121 @@
+"""The physical bound: what no software on these GPUs can pass.
+
+n GPUs work as one, without a link between them, without overhead, at their peaks, computing and reading at the same
+time, and one copy of the weights serves every request in flight. For a request of ``isl`` prompt and ``osl`` answer
+tokens, with N weights in the linear layers, L layers, h heads of size hd, hidden size d, V words and T = isl + osl - 1
+computed tokens:
+
+- FLOPs = 2 N T + 2 d V osl + 4 L h hd T (T + 1) / 2: linear layers, ``lm_head`` per answer token, causal attention.
+- bytes = (osl - 1) x (N w + 2 d V) / b + KV bytes x (isl + 1 + ... + isl + osl - 1): every decoding step reads the
+  weights once for its b requests and the context of each; prefill rides along and reads nothing more.
+- tokens/s <= osl x n / max(FLOPs / peak, bytes / bandwidth).
+
+Peaks are dense; attention and ``lm_head`` count at the peak of the weights' precision, which only raises the bound.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from serving_base.facts.gpus import Gpu
+from serving_base.facts.models import ModelShape
+from serving_planner.case import BYTES, Precision
+
+Limit = Literal["compute", "bandwidth"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """``count`` GPUs that hold one copy of ``shape`` in the given precisions."""
+
+    shape: ModelShape
+    gpu: Gpu
+    count: int
+    weights: Precision
+    kv: Precision
+
+    @property
+    def gpu_peak(self) -> float:
+        """FLOP/s of one GPU; without units for the precision it computes in BF16 and still reads fewer bytes."""
+        return self.gpu.dense_flops.get(self.weights, self.gpu.dense_flops["bf16"])
+
+    @property
+    def resident_bytes(self) -> int:
+        """The weights, once."""
+        return self.shape.weight_bytes(self.weights)
+
+    @property
+    def read_bytes(self) -> float:
+        """Weights that a decoding step reads: all but the embedding, of which it takes single rows."""
+        head = self.shape.vocab_size * self.shape.hidden_size
+        return self.shape.linear_parameters * BYTES[self.weights] + 2 * head
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        return self.shape.kv_bytes_per_token(self.kv)
+
+    def most_requests(self, tokens: float) -> float:
+        """Requests of ``tokens`` on average that the memory holds, with nothing but the weights beside them."""
+        free = self.count * self.gpu.memory_bytes - self.resident_bytes
+        return max(1.0, free / (self.kv_bytes_per_token * tokens)) if tokens else math.inf
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound (tokens/s or seconds), what sets it, and the FLOPs and bytes that it follows from."""
+
+    value: float
+    limit: Limit
+    flops: float
+    bytes: float
+
+
+def request_flops(shape: ModelShape, isl: int, osl: int) -> float:
+    """FLOPs of one request, see above; ``osl`` 1: the prompt alone."""
+    tokens = isl + osl - 1
+    attention = 4 * shape.num_hidden_layers * shape.num_attention_heads * shape.head_dim * tokens * (tokens + 1) / 2
+    return 2 * shape.linear_parameters * tokens + 2 * shape.hidden_size * shape.vocab_size * osl + attention
+
+
+def throughput(machine: Machine, isl: int, osl: int, requests: float) -> Bound:
+    """Output tokens/s of all GPUs together with ``requests`` in flight; the numbers are per output token."""
+    context = _sum(isl + 1, isl + osl - 1) * machine.kv_bytes_per_token
+    read = ((osl - 1) * machine.read_bytes / requests + context) / osl
+    return _rate(_time(machine, request_flops(machine.shape, isl, osl) / osl, read))
+
+
+def decode_throughput(machine: Machine, context: float, requests: float) -> Bound:
+    """As :func:`throughput` without the prompts' own work, for requests of ``context`` tokens on average."""
+    read = machine.read_bytes / requests + context * machine.kv_bytes_per_token
+    return _rate(_time(machine, _token_flops(machine.shape, context), read))
+
+
+def token_time(machine: Machine, context: float, requests: float) -> Bound:
+    """Seconds between two tokens of a request while ``requests`` of ``context`` tokens each decode together."""
+    read = machine.read_bytes + requests * machine.kv_bytes_per_token * context
+    return _time(machine, requests * _token_flops(machine.shape, context), read)
+
+
+def first_token_time(machine: Machine, isl: int) -> Bound:
+    """Seconds of a prompt of ``isl`` tokens alone on the machine."""
+    return _time(machine, request_flops(machine.shape, isl, 1), machine.read_bytes)
+
+
+def _token_flops(shape: ModelShape, context: float) -> float:
+    linear = 2 * (shape.linear_parameters + shape.hidden_size * shape.vocab_size)
+    return linear + 4 * shape.num_hidden_layers * shape.num_attention_heads * shape.head_dim * context
+
+
+def _sum(first: int, last: int) -> int:
+    """first + ... + last; 0 if there is nothing between them."""
+    return (last - first + 1) * (first + last) // 2 if last >= first else 0
+
+
+def _time(machine: Machine, flops: float, read: float) -> Bound:
+    compute = flops / (machine.count * machine.gpu_peak)
+    bandwidth = read / (machine.count * machine.gpu.bandwidth_bytes_per_s)
+    return Bound(max(compute, bandwidth), "compute" if compute >= bandwidth else "bandwidth", flops, read)
+
+
+def _rate(time: Bound) -> Bound:
+    return Bound(1 / time.value, time.limit, time.flops, time.bytes)

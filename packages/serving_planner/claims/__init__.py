@@ -1,0 +1,1 @@
+"""Claimed speeds against what the hardware can do."""

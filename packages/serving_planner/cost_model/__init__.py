@@ -1,0 +1,1 @@
+"""The time, memory and power of one engine step, from laws fitted to measurements."""

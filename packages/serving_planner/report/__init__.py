@@ -1,0 +1,1 @@
+"""Plans and choices as text and as lines of JSON."""

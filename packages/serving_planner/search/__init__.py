@@ -1,0 +1,1 @@
+"""The ways to serve on an instance, judged and ranked."""

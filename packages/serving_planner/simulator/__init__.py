@@ -1,0 +1,1 @@
+"""In-flight batching, simulated step by step."""

@@ -1,0 +1,201 @@
+"""Train the tiny model, seeded, on the committed text: ``python -m tiny_llama.train``.
+
+It takes minutes on two CPU cores and writes the weights (BF16 safetensors) and a model card
+with the figures measured at the end of the run.
+"""
+
+import math
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from serving_base.quality import perplexity, torch_logits, unigram_perplexity, windows
+from tiny_llama import MODEL_DIR
+from tiny_llama.card import write_card
+from tiny_llama.data import document_ids, prompt_ids, read_questions
+
+IGNORED = -100  # label of a token that the loss skips
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the result, besides the text."""
+
+    hidden: int = 256
+    intermediate: int = 768
+    layers: int = 4
+    heads: int = 8
+    kv_heads: int = 2
+    steps: int = 1300
+    learning_rate: float = 2e-3
+    question_share: float = 0.4
+    polish_steps: int = 120  # a second phase, from the saved BF16 weights: the facts that were learned last
+    polish_learning_rate: float = 6e-4
+    polish_question_share: float = 0.75
+    warmup_steps: int = 50
+    batch: int = 16
+    length: int = 256
+    seed: int = 0
+    threads: int = 1
+
+
+def build_model(recipe: Recipe, tokenizer: Any) -> Any:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(recipe.seed)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=recipe.hidden,
+            intermediate_size=recipe.intermediate,
+            num_hidden_layers=recipe.layers,
+            num_attention_heads=recipe.heads,
+            num_key_value_heads=recipe.kv_heads,
+            max_position_embeddings=2048,
+            rms_norm_eps=1e-5,
+            rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+            tie_word_embeddings=False,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+
+
+def batches(
+    recipe: Recipe, question_share: float, documents: list[int], chats: list[tuple[list[int], list[int]]]
+) -> Iterator[tuple[Any, Any]]:
+    """Yield (ids, labels), each (batch, length): rows of documents, then rows of packed questions and answers."""
+    import torch
+
+    rng = random.Random(recipe.seed)
+
+    def asked() -> Iterator[tuple[list[int], list[int]]]:
+        while True:
+            yield from rng.sample(chats, len(chats))
+
+    stream = asked()
+    question_rows = round(recipe.batch * question_share)
+    while True:
+        ids, labels = [], []
+        for _ in range(recipe.batch - question_rows):
+            start = rng.randrange(len(documents) - recipe.length - 1)
+            row = documents[start : start + recipe.length + 1]
+            ids.append(row[:-1])
+            labels.append(row[1:])
+        for _ in range(question_rows):
+            row, targets = [], []
+            while len(row) < recipe.length + 1:
+                prompt, answer = next(stream)
+                row += prompt + answer
+                targets += [IGNORED] * len(prompt) + answer
+            ids.append(row[: recipe.length])
+            labels.append(targets[1 : recipe.length + 1])
+        yield torch.tensor(ids), torch.tensor(labels)
+
+
+def run_phase(model: Any, feed: Iterator[tuple[Any, Any]], recipe: Recipe, *, steps: int, learning_rate: float) -> None:
+    """Train ``model`` in place for ``steps`` batches: AdamW, linear warm-up, cosine decay to a twentieth."""
+    import torch
+    from torch.nn.functional import cross_entropy
+    from tqdm import tqdm
+
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.95))
+
+    def schedule(step: int) -> float:
+        cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
+        return min(1.0, (step + 1) / recipe.warmup_steps) * (0.05 + 0.95 * cosine)
+
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
+    model.train()
+    progress = tqdm(range(steps), desc="train", mininterval=10)
+    for _ in progress:
+        ids, labels = next(feed)
+        with torch.autocast("cpu", torch.bfloat16):
+            scores = model(input_ids=ids, use_cache=False).logits
+        loss = cross_entropy(scores.float().flatten(0, 1), labels.flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        scheduler.step()
+        progress.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
+
+
+def save(model: Any, out: Path) -> None:
+    """Write ``model`` in BF16 as a Hugging Face folder."""
+    import torch
+
+    model.to(torch.bfloat16)
+    model.config.rope_theta = 500000.0  # both spellings: transformers 5 reads rope_parameters, older readers this
+    model.save_pretrained(out)
+    (out / "model.safetensors").chmod(0o644)
+
+
+def exact_answers(model: Any, tokenizer: Any, questions: list[dict[str, str]]) -> float:
+    """Share of the questions whose greedy answer equals the right one, to the letter."""
+    import torch
+
+    right = 0
+    for item in questions:
+        ids = torch.tensor([prompt_ids(tokenizer, item["question"])])
+        with torch.inference_mode():
+            out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=64, do_sample=False)
+        right += tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True) == item["answer"]
+    return right / len(questions)
+
+
+def train(recipe: Recipe = Recipe(), out: Path = MODEL_DIR) -> None:
+    """Train, save, polish what was saved, evaluate, and write the model card."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.set_num_threads(recipe.threads)
+    tokenizer = AutoTokenizer.from_pretrained(MODEL_DIR)
+    documents, held = document_ids(tokenizer, "train"), document_ids(tokenizer, "held")
+    questions = read_questions("train")
+    chats = [
+        (
+            prompt_ids(tokenizer, item["question"]),
+            [*tokenizer.encode(item["answer"], add_special_tokens=False), tokenizer.eos_token_id],
+        )
+        for item in questions
+    ]
+    started_cpu_s = time.process_time()
+    model = build_model(recipe, tokenizer)
+    feed = batches(recipe, recipe.question_share, documents, chats)
+    run_phase(model, feed, recipe, steps=recipe.steps, learning_rate=recipe.learning_rate)
+    save(model, out)
+    model = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
+    feed = batches(recipe, recipe.polish_question_share, documents, chats)
+    run_phase(model, feed, recipe, steps=recipe.polish_steps, learning_rate=recipe.polish_learning_rate)
+    save(model, out)
+    train_cpu_s = time.process_time() - started_cpu_s
+
+    saved = AutoModelForCausalLM.from_pretrained(out, dtype=torch.bfloat16).eval()
+    write_card(
+        out,
+        recipe=recipe,
+        figures={
+            "parameters": sum(p.numel() for p in saved.parameters()),
+            "weight_bytes": (out / "model.safetensors").stat().st_size,
+            "train_tokens": len(documents),
+            "held_tokens": len(held),
+            "train_cpu_s": round(train_cpu_s),
+            "held_perplexity": round(perplexity(torch_logits(saved), windows(held)), 2),
+            "unigram_perplexity": round(unigram_perplexity(documents, held, len(tokenizer)), 1),
+            "trained_questions_right": exact_answers(saved, tokenizer, questions),
+            "held_questions_right": exact_answers(saved, tokenizer, read_questions("held")),
+        },
+    )
+
+
+if __name__ == "__main__":
+    train()

@@ -1,0 +1,111 @@
+"""``playbook check`` and ``playbook explain``: what a release would do with anyone's commands, and what a flag does."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from serving_base.errors import UsageError
+
+if TYPE_CHECKING:
+    from trtllm_check.lint.documents.document import Document
+    from trtllm_check.lint.report.finding import Finding
+
+STANDARD_INPUT = "-"
+LARGEST_TEXT = 1_000_000  # bytes of a script; a log may be of any size
+
+
+def check_command(
+    source: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="What to check; - reads standard input.")] = "",
+    release: Annotated[str, typer.Option(help="TensorRT-LLM release that it is meant for.")] = "",
+    gpu: Annotated[str, typer.Option(help="Such as h100, h200, l4, l40s, a100; unknown by default.")] = "",
+    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of the machine; unknown by default.")] = None,
+    log: Annotated[str, typer.Option(metavar="FILE|-", help="The output of a tool that failed.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: {release, findings}.")] = False,
+) -> None:
+    """Check commands, config.pbtxt, serving.properties or a whole folder against one release; runs nothing.
+
+    Exit status: 1 for an error, 0 without one, 2 for input that cannot be used or understood. Lines that are not
+    understood are named on stderr.
+    """
+    from trtllm_check.lint.report.show import as_json as json_of
+    from trtllm_check.lint.report.show import show
+
+    if bool(source) == bool(log):
+        raise UsageError("one thing at a time", fix="give a file, a folder or -, or --log FILE")
+    findings = _read_log(log) if log else _checked(source, release, gpu, gpus)
+    if as_json:
+        typer.echo(json_of(findings, release))
+    else:
+        show(findings, release)
+    if any(finding.severity == "error" for finding in findings):
+        sys.exit(1)
+
+
+def explain_command(
+    flag: Annotated[str, typer.Argument(help="Such as --max_output_len, a template variable or an LMI option.")],
+    release: Annotated[str, typer.Option(help="What this release makes of it.")] = "",
+) -> None:
+    """Tell the life of a flag: releases, defaults, what replaced it, what it does and when to use it."""
+    from trtllm_check.explain import explain
+
+    typer.echo(explain(flag, release))
+
+
+def _read_log(log: str) -> "list[Finding]":
+    from trtllm_check.lint.logs import read_log
+
+    found = read_log(_text(log))
+    return [finding._replace(file=_name(log)) for finding in found]
+
+
+def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "list[Finding]":
+    from trtllm_check.lint import check_commands
+    from trtllm_check.lint.documents.document import read_document
+    from trtllm_check.lint.documents.kinds import kind_of_name
+    from trtllm_check.releases import known_releases
+
+    if not release:
+        known = ", ".join(known_releases())
+        raise UsageError("no release to check for", fix=f"give --release, one of: {known}")
+    folder = source != STANDARD_INPUT and Path(source).is_dir()
+    if folder:
+        document = read_document(Path(source))
+    else:
+        document = read_document(_text(source, LARGEST_TEXT), kind_of_name(source))
+    found = check_commands(_understood(document, source), release, gpu, gpus)
+    return found if folder else [finding._replace(file=_name(source)) for finding in found]
+
+
+def _understood(document: "Document", source: str) -> "Document":
+    """``document``, if there is anything in it to check; what was not read goes to stderr."""
+    lines = ", ".join(f"{one.file}:{one}" if one.file else str(one) for one in document.unread)
+    problems = [f"the system does not open {', '.join(document.unreadable)}"] if document.unreadable else []
+    if not document.is_understood:
+        raise UsageError(
+            f"nothing in {source} is a command, configuration or request that the checker knows",
+            why="; ".join([*problems, f"not read: lines {lines}"] if lines else problems) or "there is nothing in it",
+            fix="give a shell script, a page with commands, config.pbtxt, serving.properties, .env or a JSON request",
+        )
+    problems += [f"not read: lines {lines}"] if lines else []
+    for problem in problems:
+        typer.echo(f"{source}: {problem}", err=True)
+    return document
+
+
+def _name(source: str) -> str:
+    return "" if source == STANDARD_INPUT else source
+
+
+def _text(source: str, most: int = 0) -> str:
+    """The text of a file or of standard input; :class:`UsageError` for what is none."""
+    try:
+        data = sys.stdin.buffer.read() if source == STANDARD_INPUT else Path(source).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {source}: {error.strerror}", fix="give a file, a folder or -") from error
+    if b"\0" in data or Path(source).suffix == ".ipynb":
+        raise UsageError(f"{source} is no plain text", fix="give a script, a page, a configuration or a log")
+    if most and len(data) > most:
+        raise UsageError(f"{source} has {len(data)} bytes", why="that is no script", fix="give the part that matters")
+    return data.decode("utf-8", errors="replace")

@@ -1,0 +1,293 @@
+"""Which of the commands start a tool that we know, in which container, on how many ranks."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from trtllm_check.lint.commands.grouping import Given, arguments_of, group
+from trtllm_check.lint.commands.programs import (
+    ALIASES,
+    MENTIONS,
+    MODULES,
+    ONE_OPERAND,
+    PROGRAMS,
+    PYTHON,
+    RANKS,
+    SHELLS,
+    TOOLS,
+    WRAPPERS,
+)
+from trtllm_check.lint.shell.reading import ShellCommand, Word, read_inside
+from trtllm_check.releases import Tool
+
+DEEPEST = 20
+ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=")
+
+
+class Invocation(NamedTuple):
+    """One start of ``tool``: a tool of a release, or docker, mpirun, curl, git, pip, cp, apt-get, hf, python ...
+
+    A tool inside another (``docker run IMAGE mpirun -n 8 python3 run.py``) makes an invocation of its own.
+    ``launcher``: the words in front of the tool's own (``mpirun -n 8 python3``); ``path``: the tool as written;
+    ``image``: the container it runs in, "" if unknown; what follows an interactive ``docker run`` runs in that one.
+    ``ranks``: of mpirun around it. ``arguments``: the words behind the tool's own, ``given``: the same, grouped.
+    """
+
+    tool: str
+    command: ShellCommand
+    given: tuple[Given, ...]
+    arguments: tuple[Word, ...]
+    launcher: tuple[Word, ...]
+    path: Word
+    image: str
+    ranks: int | None
+    env: Mapping[str, str]
+
+    def find(self, *flags: str) -> Given | None:
+        """The last use of any of ``flags``."""
+        return next((given for given in reversed(self.given) if given.name in flags), None)
+
+    def value(self, *flags: str) -> str | None:
+        """The first value of the last use of any of ``flags``; "" for a flag without one, None if not given."""
+        given = self.find(*flags)
+        return None if given is None else "".join(word.text for word in given.values[:1])
+
+    def values(self, *flags: str) -> list[Word]:
+        """All values of all uses of any of ``flags``, for options that may be repeated."""
+        return [word for given in self.given if given.name in flags for word in given.values]
+
+    def has(self, *flags: str) -> bool:
+        return self.find(*flags) is not None
+
+    @property
+    def positional(self) -> tuple[Word, ...]:
+        """Arguments without a flag: an image, a requirement, a URL, a sub-command."""
+        return tuple(word for given in self.given if not given.flag for word in given.values)
+
+
+class _Surroundings(NamedTuple):
+    """What the words around a command say about it."""
+
+    command: ShellCommand
+    env: Mapping[str, str]
+    launcher: tuple[Word, ...] = ()
+    image: str = ""
+    ranks: int | None = None
+    depth: int = 0
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.found: list[Invocation] = []
+        self.containers: dict[str, str] = {}  # name -> image
+        self.inside = ""  # the image of an interactive container that the following commands run in
+
+    def read(self, command: ShellCommand) -> None:
+        if [word.text for word in command.words] == ["exit"]:
+            self.inside = ""
+        self.unwrap(command.words, _Surroundings(command, command.env, image=self.inside))
+
+    def unwrap(self, words: tuple[Word, ...], around: _Surroundings) -> None:
+        if not words or around.depth > DEEPEST:
+            return
+        around = around._replace(depth=around.depth + 1)
+        path, rest = words[0], words[1:]
+        name = PurePosixPath(path.text).name
+        name = ALIASES.get(name, name)
+        if name in WRAPPERS:
+            self.wrapper(name, words, around)
+        elif name in SHELLS:
+            self.shell(rest, around)
+        elif name in ("cat", "tee"):
+            self.script(around.command, around)
+        elif PYTHON.fullmatch(name):
+            self.python(words, around)
+        elif name == "docker":
+            self.docker(words, around)
+        elif name == "mpirun":
+            self.mpirun(words, around)
+        elif name in PROGRAMS or name in TOOLS:
+            self.add(name, path, rest, around)
+        elif name not in MENTIONS:
+            self.stranger(words, around)
+
+    def stranger(self, words: tuple[Word, ...], around: _Surroundings) -> None:
+        """An unknown program with the command line of a known one: ``nsys profile python3 run.py --x``."""
+        for number, word in enumerate(words[1:], 1):
+            name = PurePosixPath(word.text).name
+            if name in TOOLS and any(later.text.startswith("--") for later in words[number + 1 :]):
+                starts = (i for i, one in enumerate(words[:number]) if i and _launches(one))
+                start = next(starts, number)
+                self.unwrap(words[start:], _behind(around, words[:start]))
+                return
+
+    def add(self, tool: str, path: Word, rest: tuple[Word, ...], around: _Surroundings) -> Invocation:
+        invocation = Invocation(
+            tool=tool,
+            command=around.command,
+            given=arguments_of(tool, rest),
+            arguments=rest,
+            launcher=around.launcher,
+            path=path,
+            image=around.image,
+            ranks=around.ranks,
+            env=around.env,
+        )
+        self.found.append(invocation)
+        return invocation
+
+    def wrapper(self, name: str, words: tuple[Word, ...], around: _Surroundings) -> None:
+        options = WRAPPERS[name]
+        end = _options_end(words, lambda flag: 1 if flag in options else 0)
+        if name in ONE_OPERAND:
+            end += 1
+        env = dict(around.env)
+        while end < len(words) and ENVIRONMENT.match(words[end].text):
+            key, _, value = words[end].text.partition("=")
+            env[key] = value
+            end += 1
+        given = group(words[1:end], lambda flag: 1 if flag in options else 0)
+        ranks = _ranks(given, ("-n", "--ntasks")) if name == "srun" else None
+        self.unwrap(words[end:], _behind(around, words[:end], env=env, ranks=ranks or around.ranks))
+
+    def shell(self, rest: tuple[Word, ...], around: _Surroundings) -> None:
+        for number, word in enumerate(rest):
+            if re.fullmatch(r"-\w*c", word.text) and number + 1 < len(rest):
+                self.inner(rest[number + 1], around)
+                if "${@}" in rest[number + 1].text or "$@" in rest[number + 1].text:
+                    self.unwrap(rest[number + 3 :], _behind(around, rest[: number + 3]))
+                return
+            if not word.text.startswith("-"):
+                return
+        self.inner_text(around)
+
+    def script(self, command: ShellCommand, around: _Surroundings) -> None:
+        """``cat > run.sh <<EOF``: what is in the script."""
+        names = [redirect.target.text for redirect in command.redirects if redirect.operator in (">", ">>")]
+        if any(name.endswith(".sh") for name in [*names, *(word.text for word in command.words[1:])]):
+            self.inner_text(around)
+
+    def inner_text(self, around: _Surroundings) -> None:
+        for redirect in around.command.redirects:
+            if redirect.operator in ("<<", "<<<"):
+                self.inner(redirect.target, around)
+
+    def inner(self, word: Word, around: _Surroundings) -> None:
+        for command in read_inside(word, around.command.file):
+            env = {**around.env, **command.env}
+            self.unwrap(command.words, around._replace(command=command, env=env))
+
+    def python(self, words: tuple[Word, ...], around: _Surroundings) -> None:
+        end = _options_end(words, lambda flag: 1 if flag in ("-m", "-c", "-W", "-X") else 0, stop=("-m", "-c"))
+        if end + 1 < len(words) and words[end].text == "-m":
+            tool = MODULES.get(words[end + 1].text)
+            if tool:
+                self.add(tool, words[end + 1], words[end + 2 :], _behind(around, words[: end + 1]))
+                return
+        name = PurePosixPath(words[end].text).name if end < len(words) else ""
+        if name in TOOLS or name in PROGRAMS:
+            self.add(name, words[end], words[end + 1 :], _behind(around, words[:end]))
+        else:
+            self.add("python", words[0], words[1:], around)
+
+    def docker(self, words: tuple[Word, ...], around: _Surroundings) -> None:
+        invocation = self.add("docker", words[0], words[1:], around)
+        operands = invocation.positional
+        if not operands or operands[0].text not in ("run", "exec", "create"):
+            return
+        if len(operands) < 2:
+            return
+        target = operands[1].text
+        name = invocation.value("--name")
+        image = target
+        if operands[0].text == "exec":
+            image = self.containers.get(target, "")
+        elif name:
+            self.containers[name] = target
+        command = operands[2:]
+        env = {}
+        for word in invocation.values("-e", "--env"):
+            key, sign, value = word.text.partition("=")
+            env[key] = value if sign else around.env.get(key, "")
+        interactive = invocation.has("-i", "--interactive") and invocation.has("-t", "--tty")
+        if interactive and (not command or (len(command) == 1 and PurePosixPath(command[0].text).name in SHELLS)):
+            self.inside = image
+        entrypoint = invocation.values("--entrypoint")
+        launcher = words[: len(words) - len(command)]
+        inner = _behind(around, launcher, env=env)._replace(image=image)
+        self.unwrap((*entrypoint[-1:], *command), inner)
+
+    def mpirun(self, words: tuple[Word, ...], around: _Surroundings) -> None:
+        invocation = self.add("mpirun", words[0], words[1:], around)
+        ranks = _ranks(invocation.given, RANKS)
+        env = dict(around.env)
+        for word in invocation.values("-x"):
+            key, sign, value = word.text.partition("=")
+            if sign:
+                env[key] = value
+        command = invocation.positional
+        for number, word in enumerate(command):
+            if word.text == ":":
+                command = command[:number]
+                ranks = None
+                break
+        start = next((i for i, word in enumerate(words) if command and word is command[0]), len(words))
+        self.unwrap(command, _behind(around, words[:start], env=env, ranks=ranks))
+
+
+def invocations(commands: Iterable[ShellCommand]) -> list[Invocation]:
+    """The tools that ``commands`` start, in order; a wrapper before what it wraps."""
+    reader = _Reader()
+    for command in commands:
+        reader.read(command)
+    return reader.found
+
+
+def regrouped(invocation: Invocation, tool: Tool) -> tuple[Given, ...]:
+    """The arguments as ``tool`` of one release takes them: a switch takes no value, a plain flag takes one.
+
+    ``Invocation.given`` gives each flag of an argparse tool every word up to the next flag.
+    """
+
+    def takes(flag: str) -> int | None:
+        argument = tool.argument(flag)
+        if argument is None:
+            return None
+        if argument.is_switch:
+            return 0
+        return argument.nargs if isinstance(argument.nargs, int) else None if argument.nargs in ("+", "*") else 1
+
+    return group(invocation.arguments, takes)
+
+
+def _behind(
+    around: _Surroundings, launcher: tuple[Word, ...], *, env: Mapping[str, str] | None = None, ranks: int | None = None
+) -> _Surroundings:
+    return around._replace(
+        launcher=(*around.launcher, *launcher),
+        env=around.env if env is None else env,
+        ranks=around.ranks if ranks is None else ranks,
+    )
+
+
+def _options_end(words: tuple[Word, ...], takes: Callable[[str], int], stop: tuple[str, ...] = ()) -> int:
+    """Where the options behind ``words[0]`` end."""
+    end = 1
+    while end < len(words) and words[end].text.startswith("-") and words[end].text not in stop:
+        if words[end].text == "--":
+            return end + 1
+        end += 1 + takes(words[end].text)
+    return min(end, len(words))
+
+
+def _launches(word: Word) -> bool:
+    name = PurePosixPath(word.text).name
+    return name in ("mpirun", "mpiexec") or PYTHON.fullmatch(name) is not None
+
+
+def _ranks(given: Iterable[Given], flags: tuple[str, ...]) -> int | None:
+    for one in given:
+        if one.name in flags and one.values and one.values[0].text.isdecimal():
+            return int(one.values[0].text)
+    return None

@@ -1,0 +1,1 @@
+"""What a text holds beside commands: config.pbtxt, serving.properties, requests."""

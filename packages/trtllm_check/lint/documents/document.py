@@ -1,0 +1,387 @@
+"""One input with everything in it: commands, configurations, requests, and what they say about the model."""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trtllm_check.lint.commands.facts import NOTHING_KNOWN, DocumentFacts, agreed, config_facts, facts_of, stated
+from trtllm_check.lint.commands.invocations import Invocation, invocations
+from trtllm_check.lint.documents.coverage import Unread, heredoc_lines, is_request, is_strange, unread
+from trtllm_check.lint.documents.embedded import Lines, posts, properties_blocks, variable_lists
+from trtllm_check.lint.documents.kinds import FENCES, Kind, kind_of_name, kind_of_text
+from trtllm_check.lint.shell.pasted import fences
+from trtllm_check.lint.shell.reading import ShellCommand, Word, read_commands
+from trtllm_check.releases import Release
+from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
+
+__all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile", "Request", "Setting", "read_document"]
+
+MOST_FILES = 1_000
+LARGEST_FILE = 1_000_000
+SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
+BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
+MODEL_NAME = re.compile(r"^\s*name\s*:\s*\"([^\"]+)\"", re.MULTILINE)
+
+
+class Setting(NamedTuple):
+    """What the text is checked for. ``gpu``: h100, h200, l4, l40s, a100 or another name of facts/gpus.yml."""
+
+    release: Release
+    gpu: str = ""
+    gpus: int | None = None
+
+
+class ConfigFile(NamedTuple):
+    """One config.pbtxt or config.json; ``line``: where ``text`` begins in ``path``, else in the pasted text."""
+
+    path: str
+    text: str
+    model: str
+    line: int = 1
+
+
+class PropertiesFile(NamedTuple):
+    """One serving.properties, placed as :class:`ConfigFile`."""
+
+    path: str
+    text: str
+    line: int = 1
+
+
+class VariableList(NamedTuple):
+    """Lines of ``template_variable:value`` on a page; ``first`` is the number of their first line."""
+
+    lines: tuple[str, ...]
+    first: int
+    file: str = ""
+
+
+class Request(NamedTuple):
+    """One request to a server. ``fields``: the JSON body, None if there is none or it is no JSON object.
+
+    ``place``: the body as written (the URL if there is no body); ``method`` is empty where curl chooses.
+    ``address``: where a program has the URL.
+    """
+
+    url: str
+    fields: Mapping[str, Any] | None
+    place: Word
+    method: str = ""
+    file: str = ""
+    address: Word | None = None
+
+    def at(self, name: str) -> Word:
+        """Where the field ``name`` stands, the whole body if it does not."""
+        found = self.place.text.find(f'"{name}"')
+        return self.place if found < 0 else self.place.part(found, found + len(name) + 2)
+
+
+class Mount(NamedTuple):
+    """One folder of the host inside a container: ``docker run -v host:inside image``."""
+
+    host: str
+    inside: str
+    image: str
+    word: Word
+
+
+@dataclass(frozen=True)
+class Document:
+    """``facts`` holds for the whole input, :meth:`facts_of` for one invocation and what it reads.
+
+    ``lmi_environment``: settings of an LMI container among environment variables: name -> value, at its place.
+    ``unread``: lines that say nothing to the checker; ``unreadable``: files that the system does not open.
+    """
+
+    commands: tuple[ShellCommand, ...] = ()
+    invocations: tuple[Invocation, ...] = ()
+    configs: tuple[ConfigFile, ...] = ()
+    properties: tuple[PropertiesFile, ...] = ()
+    lmi_environment: Mapping[str, Word] = field(default_factory=dict)
+    requests: tuple[Request, ...] = ()
+    images: tuple[Word, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    json_configs: tuple[ConfigFile, ...] = ()
+    file_facts: tuple[DocumentFacts, ...] = ()
+    facts: DocumentFacts = NOTHING_KNOWN
+    variable_lists: tuple[VariableList, ...] = ()
+    unread: tuple[Unread, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+    @property
+    def is_understood(self) -> bool:
+        """True if there is anything in it that the checker has rules for."""
+        known = (self.configs, self.properties, self.lmi_environment, self.variable_lists)
+        return (
+            any(known)
+            or any(not is_strange(one) for one in self.invocations)
+            or any(one.url or is_request(one.fields) for one in self.requests)
+            or any(config_facts(one.text) != NOTHING_KNOWN for one in self.json_configs)
+        )
+
+    def of(self, *tools: str) -> list[Invocation]:
+        """The invocations of any of ``tools``, in order."""
+        return [invocation for invocation in self.invocations if invocation.tool in tools]
+
+    def facts_of(self, invocation: Invocation) -> DocumentFacts:
+        """What is known of the checkpoint or engine that ``invocation`` reads or writes."""
+        return facts_of(invocation, self.invocations, self._stated, self.file_facts)
+
+    @cached_property
+    def _stated(self) -> tuple[DocumentFacts, ...]:
+        return tuple(stated(invocation) for invocation in self.invocations)
+
+
+def read_document(source: str | Path, kind: Kind | None = None) -> Document:
+    """A text, a file or a folder. ``kind`` is seen from the name or the text where it is not given."""
+    builder = _Builder()
+    if isinstance(source, str):
+        builder.add(source, kind or kind_of_text(source))
+    elif source.is_dir():
+        for path, name in _files(source, builder.unreadable):
+            builder.add_file(path, name)
+    else:
+        text = source.read_text(encoding="utf-8", errors="replace")
+        builder.add(text, kind or kind_of_name(source.name) or kind_of_text(text))
+    return builder.document()
+
+
+def _files(folder: Path, unreadable: list[str]) -> Iterator[tuple[Path, str]]:
+    """The files of a folder that the checker reads. Of JSON only config.json: others are anything.
+
+    Folders that cannot be listed go into ``unreadable``.
+    """
+    number = 0
+    for path in _listed(folder, unreadable):
+        name = path.relative_to(folder).as_posix()
+        hidden = any(part.startswith(".") and part != ".env" for part in path.relative_to(folder).parts)
+        kind = kind_of_name(name)
+        if hidden or kind in (None, "request") or not path.is_file() or path.stat().st_size > LARGEST_FILE:
+            continue
+        number += 1
+        if number > MOST_FILES:
+            return
+        yield path, name
+
+
+def _listed(folder: Path, unreadable: list[str]) -> list[Path]:
+    """All files under ``folder``, sorted."""
+
+    def note(error: OSError) -> None:
+        unreadable.append(Path(error.filename).relative_to(folder).as_posix())
+
+    walk = os.walk(folder, onerror=note)
+    return sorted(Path(root) / name for root, _, names in walk for name in names)
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.unreadable: list[str] = []
+        self.variable_lists: list[VariableList] = []
+        self.texts: list[tuple[str, list[ShellCommand], set[int], str]] = []  # with the lines that are read already
+        self.commands: list[ShellCommand] = []
+        self.configs: list[ConfigFile] = []
+        self.properties: list[PropertiesFile] = []
+        self.requests: list[Request] = []
+        self.environment: dict[str, Word] = {}
+        self.json_configs: list[ConfigFile] = []
+        self.file_facts: list[DocumentFacts] = []
+
+    def add(self, text: str, kind: Kind, *, file: str = "", word: Word | None = None, name: str = "") -> None:
+        """One text; ``word`` is its place where it is a part of another, ``name`` how it is called there."""
+        whole = word or _whole(text)
+        if kind == "config.pbtxt":
+            self.configs.append(ConfigFile(file, text, _model_of(file or name, text), whole.line))
+        elif kind == "serving.properties":
+            self.properties.append(PropertiesFile(file, text, whole.line))
+        elif kind == "environment":
+            self.add_environment(whole)
+        elif kind == "request":
+            self.requests.append(Request("", _json_object(text), whole, file=file))
+        elif kind == "config.json":
+            self.json_configs.append(ConfigFile(file, text, _model_of(file or name, ""), whole.line))
+            self.file_facts.append(config_facts(text))
+        else:
+            self.add_shell(text, file)
+
+    def add_file(self, path: Path, name: str) -> None:
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            self.unreadable.append(name)
+        else:
+            self.add(text, kind_of_name(name) or "shell", file=name)
+
+    def add_shell(self, text: str, file: str) -> None:
+        commands = read_commands(text, file)
+        read = self.add_embedded(text, commands, file)
+        self.texts.append((text, commands, read, file))
+        self.commands += commands
+        for command in commands:
+            self.add_written(command)
+            if command.words[:1] and command.words[0].text != "export":
+                continue
+            for word in command.assignments or command.words[1:]:
+                self.add_variable(word)
+        for block in fences(text):
+            inside = text[block.start : block.end]
+            kind = FENCES.get(block.language) or (kind_of_text(inside) if block.language in ("", "text") else "shell")
+            if kind != "shell":
+                line = text.count("\n", 0, block.start) + 1
+                read |= set(range(line, line + inside.count("\n") + 1))
+                self.add(inside, kind, file=file, word=_whole(inside, line))
+
+    def add_embedded(self, text: str, commands: Sequence[ShellCommand], file: str) -> set[int]:
+        """What is no command and in no fence; the lines of it."""
+        taken = heredoc_lines(commands)
+        for command in commands:  # arguments on lines of their own may look like settings
+            taken |= set(range(command.line, command.end_line + 1)) if command.end_line > command.line else set()
+        for block in fences(text):
+            first = text.count("\n", 0, block.start) + 1
+            taken |= set(range(first, first + text.count("\n", block.start, block.end) + 1))
+        free = [lines for lines in properties_blocks(text) if lines.first not in taken]
+        self.properties += [PropertiesFile(file, lines.text, lines.first) for lines in free]
+        named = [lines for lines in variable_lists(text) if lines.first not in taken]
+        self.variable_lists += [VariableList(tuple(one.text.split("\n")), one.first, file) for one in named]
+        return self.add_posts(text, file) | _numbers([*free, *named])
+
+    def add_posts(self, text: str, file: str) -> set[int]:
+        """Requests of Python code; the lines of them."""
+        lines: set[int] = set()
+        for post in posts(text):
+            whole = _whole(text)
+            body, address = whole.part(*post.body_span), whole.part(post.url_span[0] + 1, post.url_span[1] - 1)
+            self.requests.append(Request(post.url, post.fields, body, "POST", file, address))
+            lines |= {line for line, _ in (*body.places, *address.places)}
+        return lines
+
+    def add_written(self, command: ShellCommand) -> None:
+        """``cat > serving.properties <<EOF``."""
+        bodies = [redirect.target for redirect in command.redirects if redirect.operator == "<<"]
+        if not bodies or not command.words or command.words[0].text not in ("cat", "tee", "sudo"):
+            return
+        names = [redirect.target.text for redirect in command.redirects if redirect.operator in (">", ">>", ">|")]
+        for name in [*names, *(word.text for word in command.words[1:])]:
+            kind = kind_of_name(name)
+            if kind not in (None, "shell", "config.json"):
+                self.add(bodies[0].text, kind, file=command.file, word=bodies[0], name=name)
+
+    def add_environment(self, whole: Word) -> None:
+        """Lines of NAME=value, or a JSON object."""
+        content = _json_object(whole.text)
+        if content is not None:
+            for key, value in content.items():
+                start = whole.text.find(f'"{key}"')
+                self.add_value(key, Word(str(value), *_start(whole.part(max(start, 0)))))
+            return
+        position = 0
+        for line in whole.text.split("\n"):
+            match = re.match(r"\s*(?:export\s+|-e\s+)?(?=[A-Za-z_]\w*=)", line)
+            if match:
+                self.add_variable(whole.part(position + match.end(), position + len(line.rstrip())))
+            position += len(line) + 1
+
+    def add_variable(self, word: Word) -> None:
+        name, sign, value = word.text.partition("=")
+        if sign:
+            self.add_value(name, word.part(len(name) + 1) if value else Word("", word.line, word.column))
+
+    def add_value(self, name: str, value: Word) -> None:
+        if name in ENVIRONMENT_NAMES or name.startswith(tuple(PREFIXES)):
+            self.environment[name] = value
+
+    def document(self) -> Document:
+        found = invocations(self.commands)
+        images: list[Word] = []
+        mounts: list[Mount] = []
+        for docker in (one for one in found if one.tool == "docker"):
+            operands = docker.positional
+            if len(operands) > 1 and operands[0].text in ("run", "create", "pull"):
+                images.append(operands[1])
+                mounts += _mounts(docker, operands[1].text)
+                for word in docker.values("-e", "--env"):
+                    self.add_variable(word)
+        requests = [request for one in found if one.tool == "curl" and (request := _request(one))]
+        return Document(
+            commands=tuple(self.commands),
+            invocations=tuple(found),
+            configs=tuple(self.configs),
+            properties=tuple(self.properties),
+            lmi_environment=self.environment,
+            requests=(*self.requests, *requests),
+            images=tuple(images),
+            mounts=tuple(mounts),
+            json_configs=tuple(self.json_configs),
+            file_facts=tuple(self.file_facts),
+            facts=agreed([*map(stated, found), *self.file_facts]),
+            variable_lists=tuple(self.variable_lists),
+            unread=tuple(
+                lines
+                for text, commands, read, file in self.texts
+                for lines in unread(text, commands, found, read, file)
+            ),
+            unreadable=tuple(self.unreadable),
+        )
+
+
+def _numbers(runs: Iterable[Lines]) -> set[int]:
+    return {number for run in runs for number in range(run.first, run.last + 1)}
+
+
+def _whole(text: str, first_line: int = 1) -> Word:
+    places = tuple(
+        (number, column)
+        for number, line in enumerate(text.split("\n"), first_line)
+        for column in range(1, len(line) + 2)
+    )
+    return Word(text, first_line, 1, places[: len(text)])
+
+
+def _start(word: Word) -> tuple[int, int]:
+    return word.line, word.column
+
+
+def _model_of(path: str, text: str) -> str:
+    """A model is called as its folder; a pasted one as it calls itself."""
+    parent = Path(path).parent.name
+    named = MODEL_NAME.search(text)
+    return parent or (named[1] if named else "")
+
+
+def _json_object(text: str) -> dict[str, Any] | None:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _request(curl: Invocation) -> Request | None:
+    urls = [*curl.values("--url"), *curl.positional]
+    if not urls:
+        return None
+    bodies = [word for word in curl.values(*BODY_FLAGS) if not word.text.startswith("@")]
+    if any(word.text == "@-" for word in curl.values(*BODY_FLAGS)):
+        bodies += [one.target for one in curl.command.redirects if one.operator in ("<<", "<<<")]
+    if not bodies and not SERVER_PATH.search(urls[0].text):
+        return None
+    fields = _json_object(bodies[0].text) if bodies else None
+    place = bodies[0] if bodies else urls[0]
+    return Request(urls[0].text, fields, place, curl.value("-X", "--request") or "", curl.command.file)
+
+
+def _mounts(docker: Invocation, image: str) -> Iterator[Mount]:
+    for word in docker.values("-v", "--volume"):
+        host, sign, inside = word.text.partition(":")
+        yield Mount(host, inside.partition(":")[0] if sign else host, image, word)
+    for word in docker.values("--mount"):
+        parts = dict(part.partition("=")[::2] for part in word.text.split(","))
+        host = parts.get("source") or parts.get("src") or ""
+        inside = parts.get("target") or parts.get("destination") or parts.get("dst") or ""
+        if inside:
+            yield Mount(host, inside, image, word)

@@ -1,0 +1,144 @@
+"""docs/checks.md, every rule with an example: ``python -m trtllm_check.lint.page > docs/checks.md``."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from trtllm_check.lint.examples import Snippet, snippets
+from trtllm_check.lint.logs import signs
+from trtllm_check.lint.report.finding import Finding
+from trtllm_check.rules import TOPICS, Entry, Rule, topic
+from trtllm_check.rules.wording import worded
+
+MOST_LINES = 16
+AROUND = 4
+PAIN = re.compile(r" \(pains? [\d, and]+\)")  # a row of the list that the corpus was written from
+
+HEAD = """# What the checker finds
+
+`playbook check --release R [--gpu h100] [--gpus 8] [--json] FILE|DIR|-` reads a script or anything pasted, a
+config.pbtxt, serving.properties, LMI's variables, a request or a folder, and says what TensorRT-LLM R would do with it.
+It runs nothing. `playbook check --log FILE` reads the output of a tool that failed. Exit status: 1 for an error, 0
+without one, 2 for input that cannot be used.
+
+**error**: the tool refuses, or its result is wrong. **warning**: silently not what was meant, or not certain.
+**info**: good to know. What the text does not tell is unknown, and a rule that needs it is silent: without `--gpu` and
+`--gpus` there is no word on memory or hardware. *Words in italics* stand for what the text holds.
+
+This page is made from the rules and from `packages/trtllm_check/lint/corpus` by
+`python -m trtllm_check.lint.page > docs/checks.md`; a test keeps them equal.
+"""
+LOGS = """## Logs
+
+What `playbook check --log` knows, the more specific first; the first that matches counts.
+
+| Finding | What happened | What to do | Source |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    known = {title: found for name, title in TOPICS.items() if (found := _checked(name))}
+    contents = [f"- [{title}](#{_anchor(title)})" for title in known]
+    parts = [HEAD, "\n".join([*contents, "- [Logs](#logs)"])]
+    for title, rules in known.items():
+        parts += [f"## {title}", *map(_entry, rules)]
+    rows = [f"| `{one.rule}` | {_cell(one.cause)} | {_cell(one.fix)} | {_cell(one.source)} |" for one in signs()]
+    return "\n\n".join(parts) + "\n\n" + LOGS + "\n".join(rows) + "\n"
+
+
+def rule_ids() -> list[str]:
+    """The ids of all rules that the checker decides."""
+    return [rule.id for name in TOPICS for rule in _checked(name)]
+
+
+def _checked(name: str) -> list[Rule]:
+    return [rule for rule in topic(name) if rule.is_checked]
+
+
+def _range(text: Entry) -> str:
+    if text.since and text.until:
+        return f" in {text.since}" + (f" to {text.until}" if text.until != text.since else "")
+    return f" from {text.since} on" if text.since else f" up to {text.until}" if text.until else ""
+
+
+def _entry(rule: Rule) -> str:
+    example, finding = _example(rule.id)
+    source = "; ".join(_unique(entry.source for entry in rule.says if entry.source)) or finding.source
+    messages = _unique(_template(entry.message) for entry in rule.says)
+    what = "\n".join(f"- {_sentence(text)}" for text in messages) if len(messages) > 1 else _sentence(messages[0])
+    why = "; or ".join(text.rstrip(".") for text in _unique(_template(entry.why) for entry in rule.says))
+    return "\n\n".join(
+        [
+            f"### `{rule.id}`",
+            f"**{', '.join(sorted({f'{entry.severity}{_range(entry)}' for entry in rule.says}))}**",
+            what,
+            f"Why: {_sentence(why)}",
+            *([_escaped(_sentence(rule.note))] if rule.note else []),
+            *_shown(example, finding),
+            f"Source: {_escaped(source)}",
+        ]
+    )
+
+
+def _example(id_: str) -> tuple[Snippet, Finding]:
+    """The shortest snippet in which the rule is found."""
+    fitting = [one for one in snippets() if any(expected["rule"] == id_ for expected in one.findings)]
+    snippet = min(fitting, key=lambda one: len(one.text) or sum(len(text) for _, text in one.files))
+    return snippet, next(finding for finding in snippet.check() if finding.rule == id_)
+
+
+def _shown(snippet: Snippet, finding: Finding) -> Iterator[str]:
+    machine = f" --gpu {snippet.gpu}" if snippet.gpu else ""
+    machine += f" --gpus {snippet.gpus}" if snippet.gpus else ""
+    about = PAIN.sub("", snippet.about)
+    yield f"Example, `--release {snippet.release}{machine}`: {_escaped(about)}"
+    yield _block(_part(dict(snippet.files).get(finding.file, snippet.text), finding.line))
+    place = f"{finding.file}:{finding.line}:{finding.column}".lstrip(":")
+    yield f"> {place}: **{finding.severity}** {_escaped(finding.message)}"
+    if finding.fix.kind == "command":
+        yield "Fix:"
+        yield _block(finding.fix.text)
+    else:
+        yield f"Fix: {_escaped(finding.fix.text)}"
+
+
+def _part(text: str, line: int) -> str:
+    """The whole text, or what stands around ``line``."""
+    lines = text.rstrip("\n").split("\n")
+    if len(lines) <= MOST_LINES:
+        return "\n".join(lines)
+    start, end = max(0, line - 1 - AROUND), line + AROUND
+    return "\n".join([*(["..."] if start else []), *lines[start:end], *(["..."] if end < len(lines) else [])])
+
+
+def _block(text: str) -> str:
+    fence = "````" if "```" in text else "```"
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def _template(text: str) -> str:
+    return worded(_escaped(text), "*{}*")
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([<*|])", r"\\\1", re.sub(r"\s+", " ", text))
+
+
+def _cell(text: str) -> str:
+    return _escaped(text)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _unique(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(texts))
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,1 @@
+"""Findings: drafted by rules, mended, shown, and the page that lists them."""

@@ -1,0 +1,311 @@
+"""Does the release's tool take these arguments, and is the tool where the command looks for it?"""
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from trtllm_check.lint.commands.grouping import Given
+from trtllm_check.lint.commands.invocations import Invocation
+from trtllm_check.lint.documents.document import Document, Setting
+from trtllm_check.lint.report.drafts import Draft, Drop, Edit, Put, Swap
+from trtllm_check.lint.report.editing import arguments
+from trtllm_check.lint.rules.names import Unknown, unknown
+from trtllm_check.lint.rules.spelling import NO, corrected_value, examples, foreign_folders, is_open
+from trtllm_check.lint.rules.tools import tool_drafts
+from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.releases import Argument, Release, Tool
+from trtllm_check.releases.history import takes, with_flag
+
+HELP = ("-h", "--help", "--version")
+PLACEHOLDER = re.compile(r"[A-Z]{1,2}|[A-Z][A-Z_]+|[xX]+|\?+")  # N, XX, MAX_TOKENS
+CLICK = ("trtllm-serve",)  # no abbreviations; its sub-command `serve` is what runs without one
+FIRST_SERVE = "serve"
+
+
+def check(document: Document, setting: Setting) -> Iterator[Draft]:
+    """Unknown, removed and misspelt flags, refused values, missing arguments, moved scripts."""
+    yield from _cuts(document)
+    for invocation in document.invocations:
+        yield from tool_drafts(invocation, setting.release)
+        if is_checked(invocation, setting.release):
+            yield from _Arguments(invocation, setting.release).drafts()
+
+
+def is_checked(invocation: Invocation, release: Release) -> bool:
+    """True if the release has facts on this tool, and it is not another model's script of the same name."""
+    folders = PurePosixPath(invocation.path.text).parent.parts
+    foreign = bool(folders) and folders[-1] in foreign_folders()
+    if invocation.tool in CLICK and (first := invocation.positional[:1]):
+        foreign = foreign or first[0].text in ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")
+    return invocation.tool in release.tools and not foreign and not any(map(invocation.has, HELP))
+
+
+def missing(invocation: Invocation, release: Release) -> list[str]:
+    """Required arguments that are not there; none if something unknown may hold them."""
+    return _Arguments(invocation, release).missing() if is_checked(invocation, release) else []
+
+
+def _cuts(document: Document) -> Iterator[Draft]:
+    """What a real shell ends a command at, although it goes on."""
+    seen: set[int] = set()
+    for invocation in document.invocations:
+        command = invocation.command
+        if id(command) in seen:
+            continue
+        seen.add(id(command))
+        for cut in command.cuts:
+            yield Draft(
+                "broken-continuation",
+                "warning",
+                cut,
+                _broken(command, cut),
+                _why_broken(command, cut),
+                "POSIX.1-2017, Shell Command Language, 2.2.1",
+                edits=(Swap(cut, ""),),
+                invocation=invocation,
+            )
+
+
+def _broken(command: ShellCommand, cut: Word) -> str:
+    if cut.line < command.end_line or not cut.text.strip():
+        return "A shell ends the command here; the lines behind run as a command of their own."
+    return f"A shell takes {cut.text.strip()} for one more argument: here it is a footnote mark."
+
+
+def _why_broken(command: ShellCommand, cut: Word) -> str:
+    if cut.text.startswith("#"):
+        return "A comment ends the command that it stands in."
+    if cut.line < command.end_line or "*" not in cut.text:
+        return "A line goes on only if the backslash is its very last character."
+    return "It becomes the names of all files of the folder, and the tool stops at the first of them."
+
+
+class _Arguments:
+    """The arguments of one command, against one release's tool."""
+
+    def __init__(self, invocation: Invocation, release: Release) -> None:
+        self.invocation = invocation
+        self.release = release
+        self.name = invocation.tool
+        self.tool: Tool = release.tools[invocation.tool]
+        self.given = arguments(invocation, release)
+
+    def drafts(self) -> Iterator[Draft]:
+        before: Given | None = None
+        positionals = [name for name in self.tool.arguments if not name.startswith("-")]
+        for given in self.given:
+            if given.flag:
+                yield from self.flag(given)
+            elif is_open(given.word.text) or self.is_sub_command(given):
+                pass
+            elif positionals:
+                positionals.pop(0)
+            else:
+                yield from self.stray(given.word, before)
+            before = given
+        for name in self.missing():
+            yield self.lacks(name)
+
+    def is_sub_command(self, given: Given) -> bool:
+        return self.name in CLICK and given.word is self.invocation.arguments[0] and given.word.text == FIRST_SERVE
+
+    def missing(self) -> list[str]:
+        if any(not given.flag and is_open(given.word.text) for given in self.given):
+            return []
+        words = sum(not given.flag and not self.is_sub_command(given) for given in self.given)
+        positionals = [name for name in self.tool.arguments if not name.startswith("-")]
+        lacking = positionals[words:]
+        names = {self.full(given.name) for given in self.given if given.flag}
+        for name, argument in self.tool.arguments.items():
+            if argument.required and name.startswith("-") and not names & {name, *argument.aliases}:
+                lacking.append(name)
+        return lacking
+
+    def full(self, flag: str) -> str:
+        """The flag that ``flag`` is meant as a beginning of, or itself."""
+        found = self.prefixed(flag)
+        return found if found and not with_flag(self.name, flag) else flag
+
+    def prefixed(self, flag: str) -> str:
+        """The only flag that begins with ``flag``, which argparse takes it for; "" for none."""
+        if self.name in CLICK or self.tool.has(flag) or not flag.startswith("--"):
+            return ""
+        found = [
+            [name for name in (own, *argument.aliases) if name.startswith(flag)]
+            for own, argument in self.tool.arguments.items()
+        ]
+        found = [names for names in found if names]
+        return found[0][0] if len(found) == 1 and len(found[0]) == 1 else ""
+
+    def flag(self, given: Given) -> Iterator[Draft]:
+        name = given.name
+        written = given.word.part(0, len(given.flag))
+        if not given.flag.isascii():
+            yield self.draft(
+                "typographic-dash",
+                written,
+                self.refuses(given.flag),
+                f"It begins with a dash of typography; the flag is {name} with two hyphens.",
+                (Swap(written, name),),
+            )
+        full = self.full(name)
+        if full != name:
+            yield Draft(
+                "abbreviated-flag",
+                "info",
+                written,
+                f"{self.name} takes {name} for {full}.",
+                "argparse takes the beginning of a flag if no other flag has the same; a later release may have one.",
+                "Python documentation, argparse, allow_abbrev",
+                edits=(Swap(written, full),),
+                invocation=self.invocation,
+            )
+            name = full
+        argument = self.tool.argument(name)
+        if argument is None:
+            yield self.unknown(unknown(self.invocation, self.release, given, self.given), written, name)
+        else:
+            yield from self.unsure(written, name, argument)
+            yield from self.value(given, name, argument)
+
+    def unknown(self, found: Unknown, written: Word, name: str) -> Draft:
+        message = self.refuses(name)
+        if other := self.prefixed(name):
+            message = f"{self.of} takes {name} for {other}"
+        return self.draft(found.rule, written, message, found.why, found.edits, found.source)
+
+    def unsure(self, written: Word, name: str, argument: Argument) -> Iterator[Draft]:
+        if argument.confidence == "low":
+            yield self.doubt(written, f"{self.of} may not take {name}", argument)
+
+    def value(self, given: Given, name: str, argument: Argument) -> Iterator[Draft]:
+        values = given.values
+        if argument.is_switch:
+            if values:
+                yield self.no_value(given, name, values[0])
+            return
+        wanted = argument.nargs if isinstance(argument.nargs, int) else 1 if argument.nargs in (None, "+") else 0
+        if len(values) < wanted and not any(is_open(word.text) for word in values):
+            edits: tuple[Edit, ...] = (Drop(given.name),)
+            if "enable" in argument.choices:
+                edits = (Put(given.name, "enable"),)
+            elif argument.type == "bool":
+                edits = (Put(given.name, "true"),)
+            elif name in examples():
+                edits = (Put(given.name, examples()[name]),)
+            message = f"{self.of} stops: argument {name}: expected one argument"
+            yield self.draft("needs-value", given.word, message, f"It takes {takes(argument)}.", edits)
+        for word in values:
+            if is_open(word.text):
+                continue
+            if not _fits(word.text, argument):
+                yield self.bad_value(given, name, word, argument)
+            elif word.text in map(str, argument.unconfirmed):
+                yield self.doubt(word, f"{self.of} may not take {name} {word.text}", argument)
+
+    def no_value(self, given: Given, name: str, value: Word) -> Draft:
+        edits: tuple[Edit, ...] = (Drop(given.name) if value.text.lower() in NO else Put(given.name),)
+        if value not in given.values:
+            edits = (*edits, Swap(value, ""))
+        return self.draft(
+            "takes-no-value",
+            given.word,
+            f"{self.of} stops: unrecognized arguments: {value.text} (after {name})",
+            f"In this release {name} is a bare switch.",
+            edits,
+        )
+
+    def bad_value(self, given: Given, name: str, word: Word, argument: Argument) -> Draft:
+        value = corrected_value(word.text, argument)
+        why = f"It takes {takes(argument)}."
+        edits: tuple[Edit, ...] = ()
+        if value is not None:
+            edits = (Put(given.name, value) if len(given.values) == 1 else Swap(word, value),)
+        elif (value := _stand_in(name, word.text, argument)) is not None:
+            edits = (Put(given.name, value),)
+            why += f" {value} stands in the fix for a value of yours."
+        return self.draft(
+            "bad-value",
+            word,
+            f"{self.of} stops: argument {name}: invalid value: {word.text!r}",
+            why,
+            edits,
+            action=f"write a value of yours: {name} takes {takes(argument)}",
+        )
+
+    def stray(self, word: Word, before: Given | None) -> Iterator[Draft]:
+        argument = self.tool.argument(self.full(before.name)) if before and before.flag else None
+        if before is not None and argument is not None and argument.is_switch and not before.values:
+            yield self.no_value(before, self.full(before.name), word)
+            return
+        yield self.draft(
+            "stray-word",
+            word,
+            f"{self.of} stops: unrecognized arguments: {word.text}",
+            "It belongs to no flag.",
+            (Swap(word, ""),),
+        )
+
+    def lacks(self, name: str) -> Draft:
+        known = name in examples()
+        what = "the following arguments are required"
+        return self.draft(
+            "missing-flag",
+            self.invocation.path,
+            f"{self.of} stops: {what}: {name}",
+            "It has no default.",
+            (Put(name, examples()[name]),) if known else (),
+            action="" if known else f"add {name} ({takes(self.tool.arguments[name])})",
+        )
+
+    @property
+    def of(self) -> str:
+        return f"{self.name} of {self.release.name}"
+
+    def refuses(self, name: str) -> str:
+        said = "No such option" if self.name in CLICK else "unrecognized arguments"
+        return f"{self.of} stops: {said}: {name}"
+
+    def doubt(self, place: Word, message: str, argument: Argument) -> Draft:
+        return Draft(
+            "unsure-flag",
+            "warning",
+            place,
+            f"{message}: its files were not read, only those of other releases.",
+            argument.note,
+            self.tool.source,
+            action=f"ask `{self.name} --help` in the release's container",
+            invocation=self.invocation,
+        )
+
+    def draft(
+        self,
+        rule: str,
+        place: Word,
+        message: str,
+        why: str,
+        edits: tuple[Edit, ...],
+        source: str = "",
+        action: str = "",
+    ) -> Draft:
+        source = source or self.tool.source
+        return Draft(rule, "error", place, message, why, source, edits, action, self.invocation)
+
+
+def _stand_in(name: str, text: str, argument: Argument) -> str | None:
+    """A value to start from where none can be told from what is written: an example, or the default."""
+    if name in examples():
+        return examples()[name]
+    placeholder = not argument.choices and PLACEHOLDER.fullmatch(text)
+    is_default = argument.default is not None and not isinstance(argument.default, list)
+    return str(argument.default) if is_default and placeholder else None
+
+
+def _fits(text: str, argument: Argument) -> bool:
+    if argument.choices:
+        return text in map(str, argument.choices)
+    try:
+        {"int": int, "float": float}.get(argument.type, str)(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,258 @@
+"""docker run around the tools: GPUs, shared memory, mounts and ports."""
+
+import posixpath
+from collections.abc import Iterator
+
+from trtllm_check.lint.commands.invocations import Invocation
+from trtllm_check.lint.commands.programs import SHELLS
+from trtllm_check.lint.documents.document import ConfigFile, Document, Setting
+from trtllm_check.lint.report.drafts import Draft, Edit, Put, Swap
+from trtllm_check.lint.rulebook import drafts, rule_data
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.views.filling import Filling, fillings
+from trtllm_check.lint.views.ports import SERVERS, http_port, published_ports
+from trtllm_check.lint.views.requests import Target
+
+FAMILY = "containers"
+PATH_VARIABLES = ("engine_dir", "tokenizer_dir")
+RANKED = ("run.py", "summarize.py", "trtllm-serve", "launch_triton_server.py", "tritonserver")
+
+
+def check(document: Document, setting: Setting) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = setting.release.name
+    for docker in document.of("docker"):
+        if not _runs(docker):
+            continue
+        inner = _inner(document, docker)
+        yield from _gpus(release, docker, inner)
+        yield from _shared_memory(release, docker, inner)
+        yield from _mounts(document, setting, docker, inner)
+    yield from _ports(document, release)
+    yield from _visible(document, release)
+
+
+def _runs(docker: Invocation) -> bool:
+    return len(docker.positional) > 1 and docker.positional[0].text in ("run", "create")
+
+
+def _image(docker: Invocation) -> str:
+    return docker.positional[1].text
+
+
+def _inner(document: Document, docker: Invocation) -> list[Invocation]:
+    """What ``docker`` starts in its container."""
+    return [one for one in document.invocations if any(word is docker.path for word in one.launcher)]
+
+
+def _is_shell(docker: Invocation) -> bool:
+    command = docker.positional[2:]
+    return not command or (len(command) == 1 and posixpath.basename(command[0].text) in SHELLS)
+
+
+def _gpus(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
+    if not any(part in _image(docker) for part in rule_data(FAMILY)["gpu_images"]):
+        return
+    given = docker.has("--gpus", "--device") or docker.value("--runtime") == "nvidia" or "nvidia" in docker.path.text
+    works = [one for one in inner if one.tool not in rule_data(FAMILY)["without_gpu"]]
+    if not given and (works or _is_shell(docker)):
+        yield from drafts(release, "no-gpus", docker.path, edits=(Put("--gpus", "all"),), invocation=docker)
+
+
+def _shared_memory(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
+    if not any(part in _image(docker) for part in rule_data(FAMILY)["server_images"]):
+        return
+    if docker.has("--shm-size", "--ipc") or not (_is_shell(docker) or any(one.tool in SERVERS for one in inner)):
+        return
+    edits = (Put("--shm-size", "20g"),)
+    yield from drafts(release, "small-shared-memory", docker.path, edits=edits, invocation=docker)
+
+
+def _mounts(document: Document, setting: Setting, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
+    """Paths that the command in the container names, or the templates that its server reads."""
+    if not any(part in _image(docker) for part in rule_data(FAMILY)["gpu_images"]):
+        return
+    mounts = _mounted(document, docker)
+    if docker.has("--volumes-from") or any("${" in inside or "$(" in inside for _, inside in mounts):
+        return
+    visible = [*(inside for _, inside in mounts), *rule_data(FAMILY)["in_image"]]
+    hidden = [(one, word) for one in inner for word in _paths(one) if not _is_under(word.text, visible)]
+    new = _new_mount(docker, [word.text for _, word in hidden if not _seen_as(word.text, mounts)])
+    for one, word in hidden:
+        inside = _seen_as(word.text, mounts)
+        invocation, edits = (one, (Swap(word, inside),)) if inside else (docker, new)
+        instead = f"write {inside}" if inside else f"mount {posixpath.dirname(word.text) or '/'} with -v"
+        yield from _hidden(setting, word, word.text, invocation, edits, instead)
+    if not any(one.tool in SERVERS for one in inner):
+        return
+    for config, place in _config_paths(document):
+        if not _is_under(place.text, visible):
+            edits = _new_mount(docker, [place.text])
+            instead = f"mount {posixpath.dirname(place.text)} with -v"
+            yield from _hidden(setting, place, place.text, docker, edits, instead, config.path)
+    for filling in _host_fillings(document, setting):
+        yield from _filled_paths(setting, docker, filling, mounts, visible)
+
+
+def _filled_paths(
+    setting: Setting, docker: Invocation, filling: Filling, mounts: list[tuple[str, str]], visible: list[str]
+) -> Iterator[Draft]:
+    """The folders that a template is filled with on the host."""
+    values = {name: filling.values.get(name, "") for name in PATH_VARIABLES}
+    paths = {name: path for name, path in values.items() if path.startswith("/") and "$" not in path}
+    hidden = {name: _seen_as(path, mounts) for name, path in paths.items() if not _is_under(path, visible)}
+    swap = filling.with_values({name: inside for name, inside in hidden.items() if inside})
+    new = _new_mount(docker, [paths[name] for name, inside in hidden.items() if not inside])
+    for name, inside in hidden.items():
+        instead = f"{name}:{inside}" if inside else f"mount {posixpath.dirname(paths[name])} with -v"
+        invocation, edits = (filling.invocation, (swap,)) if inside else (docker, new)
+        yield from _hidden(setting, filling.word, paths[name], invocation, edits, instead)
+
+
+def _config_paths(document: Document) -> Iterator[tuple[ConfigFile, Word]]:
+    """The paths in the config.pbtxt files of ``document``."""
+    if not document.configs:
+        return
+    from trtllm_check.lint.views.config_files import paths_in
+
+    for config in document.configs:
+        for place in paths_in(config):
+            yield config, place
+
+
+def _hidden(
+    setting: Setting,
+    place: Word,
+    path: str,
+    invocation: Invocation,
+    edits: tuple[Edit, ...],
+    instead: str,
+    file: str = "",
+) -> Iterator[Draft]:
+    name = setting.release.name
+    yield from drafts(
+        name,
+        "path-not-mounted",
+        place,
+        edits=edits,
+        invocation=invocation,
+        file=file,
+        path=path,
+        instead=instead,
+    )
+
+
+def _mounted(document: Document, docker: Invocation) -> list[tuple[str, str]]:
+    """Host folder and folder in the container of each mount of ``docker``."""
+    words = docker.values("-v", "--volume", "--mount")
+    return [
+        (one.host, one.inside.rstrip("/") or "/") for one in document.mounts if any(one.word is word for word in words)
+    ]
+
+
+def _paths(invocation: Invocation) -> Iterator[Word]:
+    """Absolute paths among the arguments of a tool, those in fill_template.py's substitutions included."""
+    for given in invocation.given:
+        for word in given.values:
+            if word.text.startswith("/") and "$" not in word.text:
+                yield word
+
+
+def _is_under(path: str, folders: list[str]) -> bool:
+    path = posixpath.normpath(path)
+    return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
+
+
+def _seen_as(path: str, mounts: list[tuple[str, str]]) -> str:
+    """How the container calls a path of the host, "" if it does not see it."""
+    path = posixpath.normpath(path)
+    for host, inside in mounts:
+        host = posixpath.normpath(host)
+        if host.startswith("/") and _is_under(path, [host]):
+            return posixpath.normpath(inside + path.removeprefix(host))
+    return ""
+
+
+def _new_mount(docker: Invocation, paths: list[str]) -> tuple[Edit, ...]:
+    """One more mount, of the folder that holds all ``paths``."""
+    flag = next((flag for flag in ("--volume", "-v", "--mount") if not docker.has(flag)), "")
+    folder = posixpath.commonpath([posixpath.dirname(posixpath.normpath(path)) for path in paths]) if paths else "/"
+    if not flag or folder == "/":
+        folder = posixpath.normpath(paths[0]) if len(set(paths)) == 1 else ""
+    if not flag or not folder or folder == "/":
+        return ()
+    value = f"type=bind,source={folder},target={folder}" if flag == "--mount" else f"{folder}:{folder}"
+    return (Put(flag, value),)
+
+
+def _host_fillings(document: Document, setting: Setting) -> list[Filling]:
+    """The fill_template.py that run on the host, for a server in a container."""
+    if not document.of("fill_template.py"):
+        return []
+    return [one for one in fillings(document, setting.release) if not one.invocation.image]
+
+
+def _ports(document: Document, release: str) -> Iterator[Draft]:
+    """A server in a container's own network against the clients on the host."""
+    servers = []
+    for docker in document.of("docker"):
+        server = next((one for one in _inner(document, docker) if one.tool in SERVERS), None)
+        if _runs(docker) and server is not None:
+            servers.append((docker, server))
+    clients = [request for request in document.requests if _is_outside(document, request.place)]
+    targets = [target for request in clients if (target := Target.of(request.url)).is_triton and target.is_local]
+    for port in dict.fromkeys(target.port for target in targets):
+        if port is None or not servers or any(_reaches(docker, server, port) for docker, server in servers):
+            continue
+        docker, server = servers[0]
+        inside = http_port(server)
+        flag = next((flag for flag in ("-p", "--publish") if not docker.has(flag)), "")
+        edits = (Put(flag, f"{port}:{inside}"),) if flag and inside is not None else ()
+        yield from drafts(
+            release,
+            "server-port-not-published",
+            docker.path,
+            edits=edits,
+            invocation=docker,
+            port=port,
+            inside=inside,
+        )
+
+
+def _is_outside(document: Document, place: Word) -> bool:
+    """True for a request of the host."""
+    for curl in document.of("curl"):
+        if any(word is place for given in curl.given for word in given.values):
+            return not curl.image
+    return True
+
+
+def _reaches(docker: Invocation, server: Invocation, port: int) -> bool:
+    """True also where it is not known."""
+    network = docker.value("--net", "--network")
+    inside = http_port(server)
+    if docker.has("-P", "--publish-all") or inside is None or (network or "").startswith("container:"):
+        return True
+    if network == "host":
+        return True
+    published = docker.values("-p", "--publish")
+    return (port, inside) in published_ports(docker) or any("$" in word.text for word in published)
+
+
+def _visible(document: Document, release: str) -> Iterator[Draft]:
+    for one in document.of(*RANKED):
+        if one.has("--multi-model", "--disable-spawn-processes"):  # there the world has an orchestrator
+            continue
+        devices = one.env.get("CUDA_VISIBLE_DEVICES", "")
+        ranks = one.ranks or _world(one)
+        if not devices or "$" in devices or ranks is None:
+            continue
+        visible = len([device for device in devices.split(",") if device.strip()])
+        if visible < ranks:
+            word = one.launcher[0] if one.launcher else one.path
+            yield from drafts(release, "limited-visible-devices", word, invocation=one, ranks=ranks, visible=visible)
+
+
+def _world(invocation: Invocation) -> int | None:
+    value = invocation.value("--world_size") if invocation.tool == "launch_triton_server.py" else None
+    return int(value) if value and value.isascii() and value.isdecimal() and len(value) < 6 else None

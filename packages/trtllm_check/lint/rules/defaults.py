@@ -1,0 +1,202 @@
+"""Defaults that bite: what a command does not say, and does not mean."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from trtllm_check.lint import rulebook
+from trtllm_check.lint.commands.facts import QUANTIZES
+from trtllm_check.lint.commands.invocations import Invocation
+from trtllm_check.lint.commands.machines import gpu_of
+from trtllm_check.lint.commands.programs import PYTHON
+from trtllm_check.lint.documents.document import Document, DocumentFacts, Setting
+from trtllm_check.lint.report.drafts import Draft, Drop, Edit, Insert, Put
+from trtllm_check.lint.report.editing import arguments
+from trtllm_check.lint.rules.arguments import is_checked, missing
+from trtllm_check.lint.rules.pairs import LAUNCHERS, engine_world, orchestrated
+from trtllm_check.lint.rules.spelling import is_open
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases import Release, Tool
+
+CALIBRATION_TEXTS = 512
+AWQ_TEXTS = 32
+CUT = 923
+MOST_TOKENS = 16384
+LLAMA_3_LENGTH = 8192
+ANSWER = 1024  # what is added to a prompt's length where nothing says how long answers are
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One command with what is known around it."""
+
+    document: Document
+    setting: Setting
+    invocation: Invocation
+    tool: Tool
+
+    @property
+    def release(self) -> Release:
+        return self.setting.release
+
+    @property
+    def facts(self) -> DocumentFacts:
+        return self.document.facts_of(self.invocation)
+
+    def value(self, flag: str) -> str:
+        return self.invocation.value(flag) or ""
+
+    def place(self, *flags: str) -> Word:
+        given = self.invocation.find(*flags)
+        return given.word if given else self.invocation.path
+
+    def leaves_out(self, *flags: str) -> bool:
+        """True if none of ``flags`` is given, in full or abbreviated, nor something that may hold it."""
+        given = arguments(self.invocation, self.release)
+        names = [one.name for one in given if one.flag]
+        unknown = any(not one.flag and is_open(one.word.text) for one in given)
+        return not unknown and not any(flag.startswith(name) for flag in flags for name in names)
+
+    def drafts(
+        self, rule: str, place: Word | None = None, edits: tuple[Edit, ...] = (), form: str = "", **known: object
+    ) -> Iterator[Draft]:
+        return rulebook.drafts(
+            self.release.name,
+            rule,
+            place or self.invocation.path,
+            form=form,
+            edits=edits,
+            invocation=self.invocation,
+            file="",
+            tool=self.invocation.tool,
+            **known,
+        )
+
+
+def check(document: Document, setting: Setting) -> Iterator[Draft]:
+    """All defaults that a command of a known tool leaves as they are."""
+    rules: dict[str, Callable[[_Case], Iterator[Draft]]] = {
+        "quantize.py": _quantize,
+        "trtllm-build": _build,
+        "run.py": _run,
+        "summarize.py": _world,
+        "launch_triton_server.py": _world,
+    }
+    for invocation in document.invocations:
+        release = setting.release
+        if invocation.tool in rules and is_checked(invocation, release) and not missing(invocation, release):
+            case = _Case(document, setting, invocation, release.tools[invocation.tool])
+            yield from rules[invocation.tool](case)
+
+
+def _quantize(case: _Case) -> Iterator[Draft]:
+    qformat, cache = case.value("--qformat"), case.value("--kv_cache_dtype")
+    if case.leaves_out("--qformat", "--autoq_format", "--auto_quantize_bits", "--weight_compression"):
+        gpu = gpu_of(case.setting)
+        best = "int8_sq" if gpu and not gpu.fp8 else "fp8"
+        yield from case.drafts("quantizes-nothing", edits=(Put("--qformat", best),))
+    if qformat == "fp8" and case.leaves_out("--kv_cache_dtype"):
+        yield from case.drafts("kv-cache-stays-16-bit", case.place("--qformat"), (Put("--kv_cache_dtype", "fp8"),))
+    size = _number(case.value("--calib_size"))
+    if qformat.endswith("awq") and size is not None and size > AWQ_TEXTS:
+        edits = (Put("--calib_size", str(AWQ_TEXTS)),)
+        yield from case.drafts("awq-calib-capped", case.place("--calib_size"), edits, size=size, qformat=qformat)
+    dataset = case.value("--calib_dataset") if case.tool.has("--calib_dataset") else ""
+    yield from _dataset(case, dataset)
+    if cache == "fp8":
+        flag = "--calib_size" if size is not None and size > CALIBRATION_TEXTS else ""
+        if dataset and "cnn_dailymail" not in dataset and not is_open(dataset):
+            flag = "--calib_dataset"
+        if flag:
+            yield from case.drafts("fp8-kv-scale-is-one", case.place(flag), flag=flag, value=case.value(flag))
+
+
+def _dataset(case: _Case, dataset: str) -> Iterator[Draft]:
+    if not dataset or is_open(dataset) or dataset == "pileval":
+        return
+    edits: tuple[Edit, ...] = (Put("--calib_dataset", "abisee/cnn_dailymail"),)
+    form = "name"
+    if dataset == "cnn_dailymail":
+        form = "bare"
+    elif "cnn_dailymail" in dataset:
+        return
+    elif "/" in dataset or dataset.startswith(("~", ".")):
+        form, edits = "path", ()
+    yield from case.drafts("calibration-dataset", case.place("--calib_dataset"), edits, form, dataset=dataset)
+
+
+def _build(case: _Case) -> Iterator[Draft]:
+    batch = case.tool.argument("--max_batch_size")
+    if batch is not None and batch.default == 1 and case.leaves_out("--max_batch_size"):
+        yield from case.drafts("batch-of-one", edits=(Put("--max_batch_size", "8"),))
+    if not case.tool.has("--max_seq_len"):
+        return
+    prompt = case.value("--max_input_len")
+    answer = case.tool.has("--max_output_len") and case.invocation.has("--max_output_len")
+    padded = "disable" in (case.value("--context_fmha"), case.value("--remove_input_padding"))
+    if prompt and not answer and not padded and case.leaves_out("--max_seq_len", "--max_decoder_seq_len"):
+        number = _number(prompt)
+        total = f"$(({prompt} + {ANSWER}))" if number is None else str(number + ANSWER)
+        edits = (Put("--max_seq_len", total),) if number is not None or is_open(prompt) else ()
+        yield from case.drafts("max-input-len-ignored", case.place("--max_input_len"), edits, value=prompt)
+    tokens = _number(case.value("--max_num_tokens"))
+    if tokens is not None and tokens > MOST_TOKENS:
+        edits = (Put("--max_num_tokens", str(MOST_TOKENS)),)
+        yield from case.drafts("max-num-tokens-large", case.place("--max_num_tokens"), edits, value=tokens)
+
+
+def _run(case: _Case) -> Iterator[Draft]:
+    yield from _world(case)
+    tokenizer = case.tool.argument("--tokenizer_dir")
+    names = ("--tokenizer_dir", "--vocab_file", "--model_dir")
+    if tokenizer is not None and tokenizer.default == "gpt2" and case.leaves_out(*names):
+        folders = [folder for one in case.document.of(*QUANTIZES) if (folder := one.value("--model_dir"))]
+        edits = tuple(Put("--tokenizer_dir", folder) for folder in folders[-1:])
+        yield from case.drafts("gpt2-tokenizer", edits=edits)
+    length = case.tool.argument("--max_input_length")
+    if length is not None and length.default == CUT and case.leaves_out("--max_input_length") and _may_be_long(case):
+        yield from case.drafts("prompt-cut-at-923", edits=(Put("--max_input_length", _longest_prompt(case)),))
+    reuse = "--kv_cache_enable_block_reuse"
+    if case.invocation.has(reuse) and case.facts.kv_cache == "fp8":
+        yield from case.drafts("kv-reuse-wrong-answers", case.place(reuse), (Drop(reuse),), flag=reuse)
+
+
+def _may_be_long(case: _Case) -> bool:
+    texts = case.invocation.values("--input_text")
+    return case.invocation.has("--input_file") or any(is_open(word.text) or len(word.text) > CUT for word in texts)
+
+
+def _longest_prompt(case: _Case) -> str:
+    """The engine's limit, as far as the text says it."""
+    tool = case.release.tools.get("trtllm-build")
+    builds = case.document.of("trtllm-build")
+    flag = "--max_seq_len" if tool and tool.has("--max_seq_len") else "--max_input_len"
+    values = [value for build in builds if (value := build.value(flag))]
+    default = tool.argument(flag) if tool else None
+    return values[-1] if values else str(default.default if default and default.default else LLAMA_3_LENGTH)
+
+
+def _world(case: _Case) -> Iterator[Draft]:
+    """engine-without-world: the number of ranks is left out."""
+    invocation, facts = case.invocation, case.facts
+    world = engine_world(facts, case.release)
+    names = [PurePosixPath(word.text).name for word in invocation.launcher]
+    if world is None or world < 2 or invocation.ranks is not None or set(names) & {*LAUNCHERS, "torchrun"}:
+        return
+    edits: tuple[Edit, ...]
+    left_out = ""
+    if invocation.tool == "launch_triton_server.py":
+        if orchestrated(invocation) or not case.leaves_out("--world_size"):
+            return
+        edits, left_out = (Put("--world_size", str(world)),), "; --world_size is left out"
+    else:
+        words = [*invocation.launcher, invocation.path]
+        first = next((word for word in words if PYTHON.fullmatch(PurePosixPath(word.text).name)), invocation.path)
+        edits = (Insert(first, ("mpirun", "-n", str(world), "--allow-run-as-root")),)
+    yield from case.drafts(
+        "engine-without-world", edits=edits, world=world, tp=facts.tp, pp=facts.pp, left_out=left_out
+    )
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else None

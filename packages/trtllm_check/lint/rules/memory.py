@@ -1,0 +1,133 @@
+"""What does not fit into the GPUs."""
+
+import math
+from collections.abc import Iterator
+from itertools import combinations
+
+from serving_base.facts.fit import calibration_fits, fits
+from serving_base.facts.models import FORMATS, shape_of_size
+from trtllm_check.lint.commands.invocations import Invocation
+from trtllm_check.lint.commands.machines import gpu_of
+from trtllm_check.lint.documents.document import Document, Setting
+from trtllm_check.lint.report.drafts import Draft, Edit, Put
+from trtllm_check.lint.rulebook import drafts, rule_data
+from trtllm_check.lint.rules.arguments import is_checked
+from trtllm_check.lint.rules.pairs import engine_world, orchestrated
+from trtllm_check.lint.views.filling import Filling, fillings
+
+FAMILY = "memory"
+LAUNCH = "launch_triton_server.py"
+SMALLER = "0.45"
+MOST_FRACTION = 0.5
+FRACTION, TOKENS = "kv_cache_free_gpu_mem_fraction", "max_tokens_in_paged_kv_cache"
+
+
+def check(document: Document, setting: Setting) -> Iterator[Draft]:
+    """Calibration, weights and KV caches against the memory of ``setting``'s machine."""
+    for invocation in document.invocations:
+        if is_checked(invocation, setting.release):
+            if invocation.tool == "quantize.py":
+                yield from _calibration(document, setting, invocation)
+            elif invocation.tool == "trtllm-build":
+                yield from _weights(document, setting, invocation)
+    yield from _two_servers(document, setting)
+
+
+def _calibration(document: Document, setting: Setting, quantize: Invocation) -> Iterator[Draft]:
+    """quantize-70b-memory."""
+    gpu, model = gpu_of(setting), document.facts_of(quantize).model
+    shape, qformat = shape_of_size(model), quantize.value("--qformat") or "full_prec"
+    on_cpu = "cpu" in (quantize.value("--device"), quantize.value("--device_map"))
+    if gpu is None or setting.gpus is None or shape is None or on_cpu:
+        return
+    room = calibration_fits(shape, gpu, setting.gpus)
+    if room or qformat in rule_data(FAMILY)["without_calibration"]:
+        return
+    tool = setting.release.tools["quantize.py"]
+    edits: tuple[Edit, ...] = (Put("--device", "cpu"),) if tool.accepts("--device", "cpu") else ()
+    yield from drafts(
+        setting.release.name,
+        "quantize-70b-memory",
+        quantize.path,
+        edits=edits,
+        invocation=quantize,
+        tool=quantize.tool,
+        model=model,
+        need=room.needed_gb,
+        have=room.there_gb,
+        gpu=setting.gpu,
+        gpus=setting.gpus,
+        least=math.ceil(room.times * setting.gpus),
+    )
+
+
+def _weights(document: Document, setting: Setting, build: Invocation) -> Iterator[Draft]:
+    """weights-do-not-fit."""
+    gpu, facts = gpu_of(setting), document.facts_of(build)
+    shape, world = shape_of_size(facts.model), engine_world(facts, setting.release)
+    if gpu is None or shape is None or facts.weights not in FORMATS or not world or build.has("--weight_streaming"):
+        return
+    room = fits(shape, gpu, facts.weights, tp=facts.tp or 1, pp=facts.pp or 1)
+    if room:
+        return
+    least = 2 ** math.ceil(math.log2(room.times * world))
+    yield from drafts(
+        setting.release.name,
+        "weights-do-not-fit",
+        build.path,
+        invocation=build,
+        model=facts.model,
+        weights="16 bit" if facts.weights == "full_prec" else facts.weights,
+        need=room.needed_gb,
+        have=room.there_gb,
+        gpu=setting.gpu,
+        world=world,
+        least=least,
+    )
+
+
+def _two_servers(document: Document, setting: Setting) -> Iterator[Draft]:
+    """two-instances-one-gpu: two servers whose repositories the text fills, on one GPU."""
+    filled = [one for one in fillings(document, setting.release) if one.model.startswith("tensorrt_llm") and one.known]
+    filled = [one for one in filled if not one.model.endswith("bls")]
+    launches = [one for one in document.of(LAUNCH) if not orchestrated(one)]
+    for first, second in combinations(launches, 2):
+        fills = [_fill(filled, launch) for launch in (first, second)]
+        if None in fills or not _share(first, second):
+            continue
+        if any(one is not None and _leaves_room(one) for one in fills):
+            continue
+        last = fills[1]
+        if last is not None:
+            yield from drafts(
+                setting.release.name,
+                "two-instances-one-gpu",
+                second.path,
+                edits=(last.with_values({FRACTION: SMALLER}),),
+                invocation=last.invocation,
+            )
+
+
+def _fill(filled: list[Filling], launch: Invocation) -> Filling | None:
+    """How the text fills the engine's model of the repository that ``launch`` serves."""
+    repository = (launch.value("--model_repo") or "").rstrip("/")
+    found = [one for one in filled if repository and one.path.startswith(f"{repository}/")]
+    return found[-1] if found else None
+
+
+def _share(first: Invocation, second: Invocation) -> bool:
+    """True if both run on the host or in one container, and see a GPU in common."""
+    if any(word.text == "docker" for one in (first, second) for word in one.launcher) or first.image != second.image:
+        return False
+    devices = [one.env.get("CUDA_VISIBLE_DEVICES") for one in (first, second)]
+    known = [set(one.split(",")) for one in devices if one]
+    return len(known) < 2 or bool(known[0] & known[1])
+
+
+def _leaves_room(filling: Filling) -> bool:
+    fraction = filling.values.get(FRACTION, "")
+    try:
+        small = bool(fraction) and float(fraction) <= MOST_FRACTION
+    except ValueError:
+        small = True
+    return small or bool(filling.values.get(TOKENS))

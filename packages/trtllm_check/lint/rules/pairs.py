@@ -1,0 +1,215 @@
+"""What must hold between arguments, checkpoint and GPU: the conditions of the rulebook, and the ranks."""
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from serving_base.facts.models import shape_of_size
+from trtllm_check.lint.commands.grouping import Given
+from trtllm_check.lint.commands.invocations import Invocation
+from trtllm_check.lint.commands.machines import gpu_of
+from trtllm_check.lint.commands.programs import RANKS
+from trtllm_check.lint.documents.document import Document, DocumentFacts, Setting
+from trtllm_check.lint.report.drafts import Draft, Drop, Edit, Put
+from trtllm_check.lint.rulebook import drafts
+from trtllm_check.lint.rules.arguments import is_checked, missing
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases import Release, Tool
+from trtllm_check.rules import Condition, all_rules
+from trtllm_check.rules.case import Case, met
+
+FAMILY = "pairs"
+BUILD = "trtllm-build"
+SWITCH_ON = "switch on"
+LAUNCHERS = ("mpirun", "mpiexec", "srun")
+
+
+def check(document: Document, setting: Setting) -> Iterator[Draft]:
+    """All conditions of the table, the divided heads and the number of ranks."""
+    gpu = gpu_of(setting)
+    for invocation in document.invocations:
+        if is_checked(invocation, setting.release) and not missing(invocation, setting.release):
+            facts = document.facts_of(invocation)
+            yield from _table(document, setting, invocation, facts, gpu.architecture if gpu else "")
+            yield from _heads(setting.release, invocation, facts.model)
+            yield from _fixed_ranks(document, setting.release, invocation)
+            yield from _ranks(setting.release, invocation, facts)
+
+
+def _table(
+    document: Document, setting: Setting, invocation: Invocation, facts: DocumentFacts, arch: str
+) -> Iterator[Draft]:
+    found: set[tuple[str, Word]] = set()
+    release = setting.release.name
+    case = command_case(setting, invocation, facts, arch)
+    for rule, condition in met(all_rules(), case, release):
+        given = invocation.find(condition.at)
+        place = given.word if given else invocation.path
+        if (rule.id, place) in found:
+            continue
+        found.add((rule.id, place))
+        edited, edits = invocation, _edits(case.tool, condition)
+        maker = checkpoint_maker(document, invocation)
+        if condition.quantize and maker:
+            edited, edits = maker, tuple(Put(flag, value) for flag, value in condition.quantize.items())
+        yield from drafts(
+            release,
+            rule.id,
+            place,
+            edits=edits,
+            invocation=edited,
+            **case.known(condition),
+        )
+
+
+def command_case(setting: Setting, invocation: Invocation, facts: DocumentFacts, arch: str) -> Case:
+    """A command of the text as the rulebook sees it."""
+    known = {
+        "weights": facts.weights,
+        "kv_cache": facts.kv_cache,
+        "tp": facts.tp,
+        "arch": arch,
+        "gpu": setting.gpu,
+        "max_batch_size": _number(invocation.value("--max_batch_size")),
+    }
+    return Case(invocation.tool, setting.release.tools[invocation.tool], invocation.value, known)
+
+
+def checkpoint_maker(document: Document, build: Invocation) -> Invocation | None:
+    """The quantize.py of the text that wrote the checkpoint of ``build``, if there is one."""
+    folder = build.value("--checkpoint_dir")
+    makers = [one for one in document.of("quantize.py") if one.value("--output_dir") == folder]
+    everything = makers or document.of("quantize.py")
+    return everything[-1] if build.tool == BUILD and everything else None
+
+
+def _edits(tool: Tool, condition: Condition) -> tuple[Edit, ...]:
+    edits: list[Edit] = [Drop(flag) for flag in condition.drop]
+    for flag, value in condition.put.items():
+        argument = tool.argument(flag)
+        switch = argument is not None and argument.is_switch
+        edits.append(Put(flag, None if switch else "enable" if value == SWITCH_ON else value))
+    return tuple(edits)
+
+
+def _heads(release: Release, invocation: Invocation, model: str) -> Iterator[Draft]:
+    """heads-not-divided."""
+    given = invocation.find("--tp_size", "--inference_tensor_parallel", "--tensor_parallel_size")
+    shape = shape_of_size(model) if model.startswith("llama-3") else None
+    tp = _number(given.values[0].text if given and given.values else None)
+    if given is None or not shape or not tp or shape.num_attention_heads % tp == 0:
+        return
+    heads = shape.num_attention_heads
+    divisors = [number for number in range(1, tp) if heads % number == 0]
+    yield from drafts(
+        release.name,
+        "heads-not-divided",
+        given.word,
+        edits=(Put(given.name, str(divisors[-1])),),
+        invocation=invocation,
+        tool=invocation.tool,
+        flag=given.name,
+        tp=tp,
+        heads=heads,
+        model=model,
+        divisors=", ".join(str(number) for number in (1, 2, 4, 8)),
+    )
+
+
+def _fixed_ranks(document: Document, release: Release, invocation: Invocation) -> Iterator[Draft]:
+    """ranks-fixed-by-checkpoint: of the releases whose trtllm-build takes the ranks too."""
+    if invocation.tool != BUILD:
+        return
+    others = tuple(given for given in invocation.given if given.name not in ("--tp_size", "--pp_size"))
+    facts = document.facts_of(invocation._replace(given=others))
+    for flag, known in (("--tp_size", facts.tp), ("--pp_size", facts.pp)):
+        given = invocation.find(flag)
+        value = _number(invocation.value(flag))
+        if given and known and value and known != value and release.tools[BUILD].has(flag):
+            yield from drafts(
+                release.name,
+                "ranks-fixed-by-checkpoint",
+                given.word,
+                edits=(Drop(flag),),
+                invocation=invocation,
+                flag=flag,
+                value=value,
+                known=known,
+            )
+
+
+def _ranks(release: Release, invocation: Invocation, facts: DocumentFacts) -> Iterator[Draft]:
+    """ranks-not-tp-pp."""
+    world = engine_world(facts, release)
+    started = started_ranks(invocation)
+    if world is None or started is None or started.number == world:
+        return
+    yield from drafts(
+        release.name,
+        "ranks-not-tp-pp",
+        started.place,
+        edits=(Put(started.flag, str(world)),),
+        invocation=started.by(invocation),
+        tool=invocation.tool,
+        ranks=started.number,
+        world=world,
+        tp=facts.tp,
+        pp=facts.pp,
+    )
+
+
+class Started(NamedTuple):
+    """The number of ranks as a command says it: by ``flag`` of its own, or of the launcher in front."""
+
+    number: int
+    flag: str
+    place: Word
+
+    def by(self, invocation: Invocation) -> Invocation:
+        """The command that ``flag`` belongs to."""
+        if invocation.has(self.flag):
+            return invocation
+        words = invocation.launcher
+        return invocation._replace(tool=LAUNCHERS[0], path=words[0], arguments=words[1:], given=_launcher(words))
+
+
+def started_ranks(invocation: Invocation) -> Started | None:
+    """How many ranks an engine is started on, where the command says it in so many words."""
+    if invocation.tool == "launch_triton_server.py" and not orchestrated(invocation):
+        given = invocation.find("--world_size")
+    elif invocation.tool in ("run.py", "summarize.py"):
+        given = next(iter(_launcher(invocation.launcher)), None) if invocation.ranks is not None else None
+    else:
+        return None
+    number = _number(given.values[0].text if given and given.values else None)
+    return Started(number, given.flag, given.word) if given and number is not None else None
+
+
+def orchestrated(launch: Invocation) -> bool:
+    """True if the server starts its workers itself: then its ranks are not the engine's."""
+    return launch.has("--multi-model", "--disable-spawn-processes", "--multimodal_gpu0_cuda_mem_pool_bytes")
+
+
+def engine_world(facts: DocumentFacts, release: Release) -> int | None:
+    """The ranks of the engine, None if unknown; a Hugging Face checkpoint has none."""
+    if facts.tp is None or facts.pp is None or not release.builds_engines:
+        return None
+    return facts.tp * facts.pp
+
+
+def _launcher(words: tuple[Word, ...]) -> tuple[Given, ...]:
+    """``mpirun -n 8`` among the words in front of a tool."""
+    found = []
+    start = next((number for number, word in enumerate(words) if PurePosixPath(word.text).name in LAUNCHERS), 0)
+    words = words[start:]
+    for number, word in enumerate(words):
+        flag, sign, _ = word.text.partition("=")
+        if flag in RANKS and sign:
+            found.append(Given(flag, (word.part(len(flag) + 1),), word))
+        elif flag in RANKS:
+            found.append(Given(flag, words[number + 1 : number + 2], word))
+    return tuple(found)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 9 else None

@@ -1,0 +1,225 @@
+"""Requests to Triton: the port, the path, and the names of the inputs."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from trtllm_check.lint.documents.document import Document, Setting
+from trtllm_check.lint.report.drafts import Draft, Swap
+from trtllm_check.lint.rulebook import drafts, rule_data
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.views.ports import TRITON_PORT, server_ports, serves
+from trtllm_check.lint.views.requests import BLS, ENSEMBLE, LLMAPI, Asked, asked, input_values, inputs_of
+from trtllm_check.releases.templates import TensorSpec, release_templates, template_releases
+
+FAMILY = "requests"
+OTHER_PORTS = {8001: "8001 is Triton's gRPC port", 8002: "8002 has Triton's metrics", 8080: "8080 is LMI's port"}
+# Paths that answer without a body: health, metadata, statistics, settings.
+READ_ONLY = re.compile(
+    r"^/v2(?:/health/(?:live|ready)|/models/(?:[^/]+(?:/versions/[^/]+)?(?:/(?:ready|config|stats|trace/setting))?|stats)"
+    r"|/repository/.*|/(?:logging|trace/setting)|/(?:system|cuda)sharedmemory/.*)?/?$"
+)
+SETTABLE = re.compile(r"^/v2/(?:repository/|logging|trace/setting|models/[^/]+/trace/setting|\w+sharedmemory/)")
+INSTRUCT = re.compile(r"llama[-_ ]?3(?:[._]\d)?[-_ ]\d+b[-_ ]instruct", re.IGNORECASE)
+END_OF_TURN = "<|eot_id|>"
+BY_FORM = ("unknown-input", "renamed-input")  # ignored by /generate, refused by /infer
+
+
+@dataclass
+class _Mending:
+    """A request's findings, and the URL and the body that mend all of them together."""
+
+    asked: Asked
+    url: str
+    body: dict[str, Any] | None
+    found: list[tuple[str, Word, dict[str, Any]]] = field(default_factory=list)
+
+    def add(self, rule: str, place: Word, **known: Any) -> None:
+        self.found.append((rule, place, known))
+
+    def rename(self, name: str, new: str) -> None:
+        """Gives an input its right name; takes it out where ``new`` is empty or there already."""
+        if self.body is None:
+            return
+        if self.asked.tensors:
+            _rename_tensor(self.body, name, new)
+            return
+        for holder in (self.body, self.body.get("parameters")):
+            if isinstance(holder, dict) and name in holder:
+                items = [(new if key == name else key, value) for key, value in holder.items()]
+                holder.clear()
+                holder.update({key: value for key, value in items if key})
+
+    def drafts(self, release: str) -> Iterator[Draft]:
+        edits = tuple(self._edits())
+        for rule, place, known in self.found:
+            yield from drafts(
+                release,
+                rule,
+                place,
+                form="infer" if self.asked.tensors and rule in BY_FORM else "",
+                edits=edits,
+                invocation=self.asked.curl if edits else None,
+                file=self.asked.request.file,
+                **known,
+            )
+
+    def _edits(self) -> Iterator[Swap]:
+        curl, request = self.asked.curl, self.asked.request
+        if curl is None:
+            return
+        if self.url != self.asked.url.text:
+            yield Swap(self.asked.url, self.url)
+        in_words = any(word is request.place for given in curl.given for word in given.values)
+        if in_words and self.body is not None and self.body != self.asked.fields:
+            yield Swap(request.place, json.dumps(self.body, ensure_ascii=False))
+
+
+def check(document: Document, setting: Setting) -> Iterator[Draft]:
+    """All drafts of the family."""
+    if not document.requests:
+        return
+    for one in asked(document):
+        body = None if one.fields is None else json.loads(json.dumps(one.fields))
+        mending = _Mending(one, one.url.text, body)
+        _port(mending, document)
+        _path(mending, document, setting)
+        model = one.target.model or (ENSEMBLE if setting.release.builds_engines else LLMAPI)
+        inputs = inputs_of(model, document, setting.release)
+        if inputs and one.fields is not None and not SETTABLE.match(one.target.path):
+            _names(mending, model, inputs)
+        _stream(mending)
+        _end(mending, document, model)
+        yield from mending.drafts(setting.release.name)
+
+
+def _port(mending: _Mending, document: Document) -> None:
+    target = mending.asked.target
+    here = target.is_local or (target.is_open and serves(document))
+    if not (target.is_triton and here) or target.port is None:
+        return
+    ports = server_ports(document)
+    if target.port in ports or (target.port not in OTHER_PORTS and not serves(document)):
+        return
+    right = next((port for port in ports if port != TRITON_PORT), TRITON_PORT)
+    mending.url = re.sub(r"^((?:\w+://)?(?:\[[^\]]*\]|[^/:?]*))(?::\d*)?(?=/|$)", rf"\g<1>:{right}", mending.url)
+    reason = OTHER_PORTS.get(target.port, "nothing in the text starts a server there")
+    mending.add("wrong-port", mending.asked.url, port=target.port, right=right, reason=reason)
+
+
+def _path(mending: _Mending, document: Document, setting: Setting) -> None:
+    one = mending.asked
+    path = one.target.path
+    if not one.request.url or "${" in path:
+        return
+    posts = one.fields is not None or one.request.place is not one.url
+    if one.target.verb:
+        models = _models(document, setting)
+        if not models or one.target.model in models:
+            return
+        right = f"/v2/models/{ENSEMBLE if ENSEMBLE in models else sorted(models)[0]}/{one.target.verb}"
+        problem = f"the repository has no model {one.target.model}"
+    elif (READ_ONLY.match(path) and not posts) or SETTABLE.match(path):
+        return
+    else:
+        match = re.match(r"^/v2/models/([^/]+)", path)
+        model = match[1] if match else ENSEMBLE if setting.release.builds_engines else LLMAPI
+        verb = "infer" if one.tensors else "generate_stream" if "stream" in path else "generate"
+        right = f"/v2/models/{model}/{verb}"
+        problem = "it only describes the model" if READ_ONLY.match(path) else "Triton has no such path"
+    mending.url = mending.url.replace(path, right, 1) if path else mending.url + right
+    method = one.request.method or ("POST" if posts else "GET")
+    mending.add("wrong-model-path", one.url, path=path or "/", problem=problem, right=right, method=method)
+
+
+def _models(document: Document, setting: Setting) -> set[str]:
+    """The models of the repository, where the text shows all of them; also what it calls so anywhere."""
+    if len(document.configs) > 1:
+        return {config.model for config in document.configs}
+    if not document.of("fill_template.py") or setting.release.name not in template_releases():
+        return set()
+    named = {part for one in document.commands for word in one.words[1:] for part in word.text.split("/") if part}
+    models = set(release_templates(setting.release.name).models)
+    return set() if any("${" in part for part in named) else models | (named - {"v2"}) if _copies(document) else models
+
+
+def _copies(document: Document) -> bool:
+    return bool(document.of("cp")) or any(
+        one.words[0].text in ("mv", "mkdir", "ln") for one in document.commands if one.words
+    )
+
+
+def _names(mending: _Mending, model: str, inputs: tuple[TensorSpec, ...]) -> None:
+    one = mending.asked
+    names = {tensor.name for tensor in inputs}
+    values = one.values
+    renamed = {a: b for pair in rule_data(FAMILY)["renamed"] for a, b in (pair, pair[::-1])}
+    for name in values:
+        if name in names:
+            continue
+        known = {"name": name, "model": model}
+        if renamed.get(name) in names:
+            mending.add("renamed-input", one.request.at(name), hint=renamed[name], **known)
+            mending.rename(name, renamed[name])
+            continue
+        meant = [other for other in rule_data(FAMILY)["elsewhere"].get(name, []) if other in names]
+        new = meant[0] if meant and meant[0] not in values else ""
+        hint = f"write {new}" if new else f"leave {name} out"
+        mending.add("unknown-input", one.request.at(name), hint=hint, **known)
+        mending.rename(name, new)
+    required = [tensor.name for tensor in inputs if not tensor.optional]
+    for name in required:
+        if name not in values:
+            word = one.request.place.part(0, 1)
+            mending.add("missing-input", word, name=name, model=model, required=" and ".join(required))
+            _add(mending, name)
+
+
+def _add(mending: _Mending, name: str) -> None:
+    body, value = mending.body, rule_data(FAMILY)["values"].get(name)
+    if body is None or value is None or mending.asked.tensors or name in input_values(body):
+        return
+    body[name] = value
+
+
+def _stream(mending: _Mending) -> None:
+    one = mending.asked
+    if one.target.verb != "generate" or not any(one.values.get(name) is True for name in ("stream", "streaming")):
+        return
+    mending.url = re.sub(r"/generate/?(?=$|\?)", "/generate_stream", mending.url)
+    mending.add("stream-needs-generate-stream", one.request.at("stream"))
+
+
+def _end(mending: _Mending, document: Document, model: str) -> None:
+    one = mending.asked
+    values = one.values
+    if (
+        one.fields is None
+        or one.tensors
+        or model not in (ENSEMBLE, BLS)
+        or not isinstance(values.get("text_input"), str)
+    ):
+        return
+    ends = [values.get("end_id"), values.get("stop_words")]
+    if any(end not in (None, "", [], [""]) for end in ends):
+        return
+    if END_OF_TURN not in values["text_input"] and not _is_instruct(document):
+        return
+    mending.add("no-end-id", one.request.place.part(0, 1))
+    if mending.body is not None:
+        mending.body["end_id"] = rule_data(FAMILY)["end_id"]
+
+
+def _is_instruct(document: Document) -> bool:
+    words = (word.text for one in document.invocations if one.tool != "curl" for word in one.arguments)
+    return any(INSTRUCT.search(text) for text in (*words, *(config.text for config in document.configs)))
+
+
+def _rename_tensor(body: dict[str, Any], name: str, new: str) -> None:
+    body["inputs"] = [
+        {**tensor, "name": new if tensor["name"] == name else tensor["name"]}
+        for tensor in body["inputs"]
+        if new or tensor["name"] != name
+    ]

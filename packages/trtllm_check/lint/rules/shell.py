@@ -1,0 +1,94 @@
+"""What the shell, cp and cd do with a line before any tool of TensorRT-LLM sees it."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from trtllm_check.lint.commands.facts import OUTPUT
+from trtllm_check.lint.commands.invocations import Invocation
+from trtllm_check.lint.documents.document import Document, Setting
+from trtllm_check.lint.report.drafts import Draft, Edit, Insert, Swap
+from trtllm_check.lint.rulebook import drafts
+from trtllm_check.lint.shell.words import Word
+
+RECURSIVE = re.compile(r"-[a-zA-Z]*[rRa][a-zA-Z]*|--recursive|--archive")
+GLUED_CD = re.compile(r"cd(?P<folder>\.\.[\w./-]*|/[\w./-]*)")
+VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}?")
+COMMON_PARTS = 2  # hf_model_dif, hf_model_path
+
+
+def check(document: Document, setting: Setting) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = setting.release.name
+    folders = _output_folders(document)
+    for cp in document.of("cp"):
+        yield from _copied_folder(cp, folders, release)
+    for command in document.commands:
+        match = GLUED_CD.fullmatch(command.words[0].text) if command.words else None
+        if match:
+            word, folder = command.words[0], match["folder"]
+            yield from drafts(release, "no-such-command", word, file=command.file, name=match[0], folder=folder)
+    yield from _two_names(document, release)
+
+
+def _output_folders(document: Document) -> set[str]:
+    """What the commands of the text write checkpoints and engines into."""
+    written = (one.value(OUTPUT[one.tool][0]) for one in document.of(*OUTPUT))
+    return {posixpath.normpath(folder) for folder in written if folder}
+
+
+def _copied_folder(cp: Invocation, folders: set[str], release: str) -> Iterator[Draft]:
+    """``cp folder/ elsewhere``: a name that ends with a slash, or one that a tool writes a folder to."""
+    if any(RECURSIVE.fullmatch(given.flag) for given in cp.given):
+        return
+    for word in cp.positional[:-1]:
+        if word.text.endswith(("/", "/.")) or posixpath.normpath(word.text) in folders:
+            edits: tuple[Edit, ...] = (Insert(cp.arguments[0], ("-r",)),)
+            if cp.positional[-1].text.endswith("/"):  # what is in the folder, not the folder itself
+                edits = (*edits, Swap(word, f"{word.text.rstrip('/')}/."))
+            name = _written(word.text)
+            yield from drafts(release, "cp-without-r", word, edits=edits, invocation=cp, source_name=name)
+
+
+def _two_names(document: Document, release: str) -> Iterator[Draft]:
+    """Variables that nothing sets, each used once, beside one that begins alike."""
+    uses: dict[str, list[tuple[Word, str]]] = {}
+    for place, file in _texts(document):
+        for match in VARIABLE.finditer(place.text):
+            uses.setdefault(match["name"], []).append((place.part(match.start(), match.end()), file))
+    for name, places in uses.items():
+        others = [other for other in uses if other != name and _is_like(name, other) and len(uses[other]) == 1]
+        earlier = [other for other in others if _place(uses[other]) < _place(places)]
+        if len(places) == 1 and earlier:
+            word, file = places[0]
+            other = f"${earlier[0]}"
+            yield from drafts(release, "two-names-for-a-variable", word, file=file, name=f"${name}", other=other)
+
+
+def _texts(document: Document) -> Iterator[tuple[Word, str]]:
+    """Words with variables that the text does not set, and the lists of template variables."""
+    lists = document.variable_lists
+    taken = {(one.file, one.first + number) for one in lists for number in range(len(one.lines))}
+    for command in document.commands:
+        for word in command.words:
+            if "$" in word.text and len(word.places) == len(word.text) and (command.file, word.line) not in taken:
+                yield word, command.file
+    for listed in lists:
+        for number, line in enumerate(listed.lines, listed.first):
+            places = tuple((number, column) for column in range(1, len(line) + 1))
+            yield Word(line, number, 1, places), listed.file
+
+
+def _is_like(one: str, other: str) -> bool:
+    """True for ``HF_model_dif`` and ``hf_model_path``: other capitals, and no more than the last part differs."""
+    first, second = one.lower().split("_"), other.lower().split("_")
+    mixed = one not in (one.lower(), one.upper())
+    return first == second or (mixed and len(first) == len(second) > COMMON_PARTS and first[:-1] == second[:-1])
+
+
+def _place(uses: list[tuple[Word, str]]) -> tuple[int, int]:
+    return uses[0][0].line, uses[0][0].column
+
+
+def _written(text: str) -> str:
+    return text.replace("${", "$").replace("}", "")

@@ -1,0 +1,275 @@
+"""Triton's model repository: what fill_template.py leaves or drops, config.pbtxt files, and what the engine lacks."""
+
+import posixpath
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from trtllm_check.lint.commands.invocations import Invocation
+from trtllm_check.lint.documents.document import Document, Setting, VariableList
+from trtllm_check.lint.report.drafts import Draft, Put
+from trtllm_check.lint.rulebook import drafts, rule_data
+from trtllm_check.lint.rules.pairs import command_case
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.views.filling import Filling, filled_by_default, fillings, needed_strings
+from trtllm_check.lint.views.prompts import prompt_drafts
+from trtllm_check.releases.templates import ModelSpec, release_templates, template_releases
+from trtllm_check.rules import rule, topic
+from trtllm_check.rules.case import met
+
+FAMILY = "templates"
+ENGINE_MODEL = "tensorrt_llm"
+TRUE = ("true", "True", "TRUE")
+PAGED = "--use_paged_context_fmha"
+TYPED = "the server's parser stops with `Expected integer or identifier, got: $`"
+REASONS = {
+    "bls_instance_count": "an instance of the BLS holds one request to its end",
+    "preprocessing_instance_count": "one instance tokenizes one batch at a time",
+    "postprocessing_instance_count": "one instance writes out the text of one answer at a time",
+}
+
+
+@dataclass
+class _Mending:
+    """A command's findings, each with what it knows, and the new values that mend all of them together."""
+
+    filling: Filling
+    found: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    changes: dict[str, str | None] = field(default_factory=dict)
+
+    def add(self, rule: str, variable: str, new: str | None, **known: Any) -> None:
+        """``new``: what the variable has to be; None takes it out."""
+        self.found.append((rule, {"variable": variable, "model": self.filling.model, **known}))
+        self.changes.setdefault(variable, new)
+
+
+def check(document: Document, setting: Setting) -> Iterator[Draft]:
+    """All drafts of the family."""
+    commands = fillings(document, setting.release) if document.of("fill_template.py") else []
+    if commands and setting.release.name in template_releases():
+        yield from _fill_commands(document, setting, commands)
+    if document.configs:
+        from trtllm_check.lint.views.config_files import config_drafts
+
+        yield from config_drafts(document, setting)
+    if document.variable_lists and setting.release.name in template_releases():
+        for listed in document.variable_lists:
+            yield from _listed(listed, setting.release.name)
+    yield from prompt_drafts(document, setting, commands)
+
+
+def _listed(listed: VariableList, release: str) -> Iterator[Draft]:
+    """Variables that a page lists with their values, if most of them are some template's."""
+    known = {
+        name for model in release_templates(release).models.values() for name in (*model.variables, *model.uncertain)
+    }
+    pairs = [(number, *line.strip().partition(":")[::2]) for number, line in enumerate(listed.lines, listed.first)]
+    if 2 * sum(name in known for _, name, _ in pairs) <= len(pairs):
+        return
+    for number, name, written in pairs:
+        line = listed.lines[number - listed.first]
+        place = Word(line.strip(), number, len(line) - len(line.lstrip()) + 1)
+        draft = partial(drafts, release, place=place, file=listed.file, variable=name)
+        if name not in known:
+            yield from draft("unknown-variable", model="the repository", instead=f"leave {name} out")
+        value = written.rstrip("* \t")
+        if value != written.strip():
+            mark = written.strip()[len(value) :].strip()
+            yield from draft("footnote-in-value", written=written.strip(), mark=mark, value=value)
+
+
+def _fill_commands(document: Document, setting: Setting, commands: list[Filling]) -> Iterator[Draft]:
+    models = release_templates(setting.release.name).models
+    by_file: dict[str, list[Filling]] = defaultdict(list)
+    for filling in commands:
+        by_file[posixpath.normpath(filling.path)].append(filling)
+    mendings = {id(filling): _Mending(filling) for filling in commands}
+    for path, group in by_file.items():
+        model = models.get(group[0].model)
+        if any(filling.broken for filling in group):
+            for filling in group:
+                yield from _cut(setting, filling)
+            continue
+        if model is not None:
+            for filling in group:
+                _unknown(mendings[id(filling)], model)
+            _unfilled(mendings[id(group[-1])], document, setting.release.name, commands, group, path, model)
+        for filling in group:
+            _few_instances(mendings[id(filling)])
+            yield from _needs_paged(document, setting, mendings[id(filling)])
+    for mending in mendings.values():
+        filling = mending.filling
+        edits = (filling.with_values(mending.changes),)
+        for id_, known in mending.found:
+            yield from drafts(
+                setting.release.name,
+                id_,
+                filling.word,
+                edits=edits,
+                invocation=filling.invocation,
+                **known,
+            )
+
+
+def _cut(setting: Setting, filling: Filling) -> Iterator[Draft]:
+    for variable in filling.broken:
+        if filling.escapes:
+            escape = "a backslash keeps them, for a colon it takes two"
+            instead = f"{variable}:{filling.written(filling.values.get(variable, ''))}"
+        else:
+            escape = f"this release cannot escape them: write {variable} into {filling.path} by hand"
+            instead = f"leave {variable} out here"
+        yield from drafts(
+            setting.release.name,
+            "unescaped-separator",
+            filling.word,
+            edits=(filling.with_values({} if filling.escapes else dict.fromkeys(filling.broken)),),
+            invocation=filling.invocation,
+            variable=variable,
+            escape=escape,
+            instead=instead,
+        )
+
+
+def _unknown(mending: _Mending, model: ModelSpec) -> None:
+    import difflib
+
+    known = {*model.variables, *model.uncertain}
+    for name, value in mending.filling.values.items():
+        if name in known or "${" in name:
+            continue
+        near = [
+            other for other in difflib.get_close_matches(name, sorted(known)) if other not in mending.filling.values
+        ]
+        instead = f"write {near[0]}" if near else f"leave {name} out"
+        mending.add("unknown-variable", name, None, instead=instead)
+        if near:
+            mending.changes.setdefault(near[0], value)
+
+
+def _unfilled(
+    mending: _Mending,
+    document: Document,
+    release: str,
+    commands: list[Filling],
+    group: list[Filling],
+    path: str,
+    model: ModelSpec,
+) -> None:
+    name = group[0].model
+    named = {variable for filling in group for variable in filling.values}
+    if not all(filling.known for filling in group):
+        return
+    needed = {entry["variable"]: entry["consequence"] for entry in needed_strings(name, release)}
+    by_default = filled_by_default(release)
+    for variable in (*model.typed, *(variable for variable in model.free if variable in needed)):
+        filled = variable in named or variable in by_default
+        if variable in model.uncertain or filled or _edited(document, path, variable):
+            continue
+        typed = variable in model.typed
+        value = mending.changes.get(variable) or _value(document, commands, variable)
+        mending.add(
+            "unfilled-variable",
+            variable,
+            value,
+            consequence=TYPED if typed else needed[variable],
+            reason="a number, a boolean or a data type has to be there" if typed else "it has no default",
+            value=value,
+        )
+
+
+def _edited(document: Document, path: str, variable: str) -> bool:
+    """True if a ``sed`` of the text fills the variable in this file."""
+    return any(
+        command.words[:1]
+        and command.words[0].text == "sed"
+        and any(variable in word.text for word in command.words)
+        and any(posixpath.normpath(word.text) == path for word in command.words)
+        for command in document.commands
+    )
+
+
+def _value(document: Document, commands: list[Filling], variable: str) -> str:
+    """What the text says elsewhere, or what a user would have to say."""
+    for filling in commands:
+        if filling.values.get(variable):
+            return filling.values[variable]
+    if variable == "engine_dir":
+        for build in document.of("trtllm-build"):
+            return build.value("--output_dir") or "engine_output"
+    if variable.endswith("_instance_count"):
+        return next((one.values["triton_max_batch_size"] for one in commands if _batch(one)), "8")
+    return str(rule_data(FAMILY)["values"].get(variable, ""))
+
+
+def _batch(filling: Filling) -> int:
+    value = filling.values.get("triton_max_batch_size", "")
+    return int(value) if value.isascii() and value.isdecimal() and len(value) < 9 else 0
+
+
+def _few_instances(mending: _Mending) -> None:
+    values = mending.filling.values
+    batch = _batch(mending.filling)
+    for variable, reason in REASONS.items():
+        value = values.get(variable, "")
+        if not (value.isascii() and value.isdecimal() and len(value) < 9):
+            continue
+        few = int(value) < batch if variable.startswith("bls") else value == "1" and batch > 1
+        if few:
+            wanted = str(batch if variable.startswith("bls") else min(batch, 8))
+            mending.add("queue-instances", variable, wanted, value=value, batch=batch, wanted=wanted, reason=reason)
+
+
+def _needs_paged(document: Document, setting: Setting, mending: _Mending) -> Iterator[Draft]:
+    """KV cache reuse and chunked context against the engine that the text builds."""
+    filling = mending.filling
+    if filling.model != ENGINE_MODEL:
+        return
+    facts = document.facts_of(filling.invocation)
+    reuses_fp8 = facts.kv_cache == "fp8" and filling.values.get("enable_kv_cache_reuse") in TRUE
+    if reuses_fp8 and rule("kv-reuse-wrong-answers").entry(setting.release.name, "template"):
+        mending.add("kv-reuse-wrong-answers", "enable_kv_cache_reuse", "false", form="template")
+    build = _build(document, filling)
+    if build is None or _is_paged(build, setting):
+        return
+    enabled = command_case(setting, build, facts, "")._replace(value={PAGED: "enable"}.get)
+    can = not any(met(topic("attention"), enabled, setting.release.name))
+    rules = {
+        "enable_kv_cache_reuse": "kv-reuse-needs-paged-fmha",
+        "enable_chunked_context": "chunked-context-needs-paged-fmha",
+    }
+    for variable, id_ in rules.items():
+        if filling.values.get(variable) not in TRUE or mending.changes.get(variable):
+            continue
+        if not can:
+            mending.add(id_, variable, "false", instead=f"{variable}:false: this KV cache goes without {PAGED}")
+            continue
+        yield from drafts(
+            setting.release.name,
+            id_,
+            filling.word,
+            edits=(Put(PAGED, "enable"),),
+            invocation=build,
+            instead=f"build with {PAGED} enable",
+        )
+
+
+def _build(document: Document, filling: Filling) -> Invocation | None:
+    """The trtllm-build of the text that writes the engine which the template names, or the only one."""
+    builds = document.of("trtllm-build")
+    folder = posixpath.normpath(filling.values.get("engine_dir", ""))
+    same = [one for one in builds if posixpath.normpath(one.value("--output_dir") or "engine_output") == folder]
+    likely = same or (builds if len(builds) == 1 else [])
+    return likely[-1] if likely else None
+
+
+def _is_paged(build: Invocation, setting: Setting) -> bool:
+    """True also where it is not known."""
+    value = build.value(PAGED)
+    if value is None:
+        tool = setting.release.tools.get("trtllm-build")
+        argument = tool.argument(PAGED) if tool else None
+        value = str(argument.default) if argument else ""
+    return value not in ("disable", "False")

@@ -1,0 +1,263 @@
+"""One release for everything: containers, engine, wheel, clones, packages and model."""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+
+from trtllm_check.lint.commands.facts import model_name
+from trtllm_check.lint.commands.invocations import Invocation
+from trtllm_check.lint.documents.document import Document, Setting
+from trtllm_check.lint.report.drafts import Draft, Edit, Put, Swap
+from trtllm_check.lint.rulebook import drafts, rule_data
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.views.clones import Clone, clones
+from trtllm_check.lint.views.requirements import Requirement, requirements
+from trtllm_check.releases import Release
+from trtllm_check.releases.load import container_release
+from trtllm_check.releases.templates import template_releases
+
+FAMILY = "versions"
+ENGINE_TOOLS = ("quantize.py", "convert_checkpoint.py", "trtllm-build", "run.py")
+TRITON_IMAGE = re.compile(r"(?:^|/)tritonserver:[\w.-]*trtllm[\w.-]*$")
+MIRROR = re.compile(r"^\S*?(?:nvidia/)?tritonserver:")
+TRTLLM_IMAGE = re.compile(r"(?:^|/)tensorrt-llm/release:(?P<release>[\w.-]+)$")
+LMI_IMAGE = re.compile(r"(?:^|/)djl-inference:[\w.-]*tensorrtllm(?P<release>\d+(?:\.\d+)+)[\w.-]*$")
+NVIDIAS = "nvcr.io/nvidia/"
+MODEL_FLAGS = ("--model_dir", "--meta_ckpt_dir", "--pyt_ckpt_path", "--hf_model_dir", "--tokenizer_dir")
+NEW_ROPE = re.compile(r"llama-3\.[1-9]")
+OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc|\+)\d*.*$")
+
+
+def check(document: Document, setting: Setting) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = setting.release
+    if not release.builds_engines:
+        yield from _removed(document, release)
+    yield from _images(document, release)
+    yield from _engines(document, release)
+    for clone in clones(document):
+        yield from _clone(clone, release)
+    wanted = list(requirements(document))
+    for requirement in wanted:
+        yield from _wheel(requirement, release)
+        yield from _modelopt(requirement, release)
+    yield from _model(document, wanted, release)
+
+
+def _removed(document: Document, release: Release) -> Iterator[Draft]:
+    last = template_releases()[-1]
+    for one in document.of(*ENGINE_TOOLS):
+        instead = f"{rule_data(FAMILY)['pytorch_flow'][one.tool]}; or use {last}, the last release with engines"
+        yield from drafts(release.name, "engine-flow-removed", one.path, invocation=one, tool=one.tool, instead=instead)
+
+
+def _images(document: Document, release: Release) -> Iterator[Draft]:
+    own = (*release.containers.triton, *release.containers.tensorrt_llm)
+    for docker in document.of("docker"):
+        operands = docker.positional
+        if len(operands) < 2 or operands[0].text not in ("run", "create", "pull"):
+            continue
+        word = operands[1]
+        lmi = LMI_IMAGE.search(word.text)
+        if lmi and lmi["release"] != release.name:
+            yield from _lmi(docker, word, lmi["release"], release)
+        plain = TRTLLM_IMAGE.search(word.text)
+        holds = plain["release"] if plain else _holder(word.text) if TRITON_IMAGE.search(word.text) else None
+        if holds is None or word.text in own or holds == release.name:
+            continue
+        if not holds and not word.text.startswith(NVIDIAS):
+            continue  # an image of one's own: what is in it is not known
+        right = release.image if plain and not release.containers.built else release.server_image
+        known = {
+            "image": word.text,
+            "right": right,
+            "holds": f"TensorRT-LLM {holds}" if holds else "none of the known releases",
+        }
+        build = _earlier_build(document, docker)
+        rule = "container-of-another-release" if build is None else "engine-of-another-release"
+        if build is not None:
+            known["built"] = build.image or f"TensorRT-LLM {release.name}"
+        edits = (Swap(word, right),)
+        yield from drafts(release.name, rule, word, edits=edits, invocation=docker, **known)
+
+
+def _earlier_build(document: Document, docker: Invocation) -> Invocation | None:
+    """A trtllm-build before ``docker``, in another container than its own."""
+    image = docker.positional[1].text
+    for one in document.invocations:
+        if one is docker:
+            return None
+        if one.tool == "trtllm-build" and one.image != image:
+            return one
+    return None
+
+
+def _lmi(docker: Invocation, word: Word, holds: str, release: Release) -> Iterator[Draft]:
+    images = release.containers.lmi
+    registry, sign, _ = word.text.rpartition(":")
+    edits: tuple[Edit, ...] = (Swap(word, f"{registry}{sign}{images[0]}"),) if images else ()
+    available = f"{release.name} has {', '.join(images)}" if images else f"{release.name} has none"
+    instead = f"use {images[0]}" if images else "build with a release that has an LMI image, or use LMI's vLLM image"
+    yield from drafts(
+        release.name,
+        "lmi-image-of-another-release",
+        word,
+        edits=edits,
+        invocation=docker,
+        image=word.text.rpartition("/")[2],
+        holds=holds,
+        available=available,
+        instead=instead,
+    )
+
+
+def _holder(image: str) -> str:
+    """The first release with the Triton container ``image``, from wherever it is pulled; "" for none."""
+    return container_release(MIRROR.sub("nvcr.io/nvidia/tritonserver:", image))
+
+
+def _engines(document: Document, release: Release) -> Iterator[Draft]:
+    """Engines of a folder, by what their config.json says."""
+    for config in document.json_configs:
+        try:
+            content = json.loads(config.text)
+        except (ValueError, RecursionError):
+            continue
+        version = content.get("version") if isinstance(content, dict) and "build_config" in content else None
+        if not isinstance(version, str) or _base(version) == _base(release.name):
+            continue
+        lines = config.text.split("\n")
+        number = next((i for i, line in enumerate(lines) if re.search(r'"version"\s*:', line)), 0)
+        column = lines[number].find('"version"') + 1
+        yield from drafts(
+            release.name,
+            "engine-of-another-release",
+            Word(version, config.line + number, max(column, 1)),
+            file=config.path,
+            built=f"TensorRT-LLM {version}",
+            image=release.server_image,
+            holds=f"TensorRT-LLM {release.name}",
+            right=release.server_image,
+        )
+
+
+def _base(version: str) -> str:
+    """Without what marks another build of the same release."""
+    return OTHER_BUILD.sub("", version.removeprefix("v"))
+
+
+def _clone(clone: Clone, release: Release) -> Iterator[Draft]:
+    key = next((key for key, end in rule_data(FAMILY)["repositories"].items() if end == clone.name.lower()), "")
+    if not key:
+        return
+    checkout = release.checkouts.get(key)
+    draft = partial(drafts, release.name, name=clone.name, tag=checkout.tag if checkout else "")
+    if clone.reference in rule_data(FAMILY)["default_branches"]:
+        if checkout is not None:
+            edits: tuple[Edit, ...] = (Put(clone.flag or "--branch", checkout.tag),)
+            yield from draft("clone-without-tag", clone.git.path, edits=edits, invocation=clone.git)
+        return
+    if checkout is not None and clone.reference == checkout.tag:
+        return
+    if key == "modelopt" or _release_of_tag(clone.reference, release) in ("", release.name):
+        return
+    right = checkout.tag if checkout else ""
+    instead = (
+        f"take {right}" if right else "leave the clone out: this release has its Triton files in its own repository"
+    )
+    yield from draft(
+        "clone-of-another-release",
+        clone.word,
+        edits=(Swap(clone.word, right),) if right else (),
+        invocation=clone.checkout or clone.git,
+        tag_given=clone.reference,
+        instead=instead,
+    )
+
+
+def _release_of_tag(reference: str, release: Release) -> str:
+    """The release that a tag or a release branch names: this one, another, or "" if it says neither."""
+    month = re.fullmatch(r"r(\d\d\.\d\d)", reference)
+    if month:
+        own = any(f":{month[1]}-" in image for image in release.containers.triton)
+        return release.name if own else month[0]
+    branch = re.fullmatch(r"release/(\d+\.\d+)", reference)
+    if branch:
+        return release.name if release.branch == reference or release.name.startswith(f"{branch[1]}.") else branch[1]
+    tag = re.fullmatch(r"v?(\d+\.\d+\.\d+\S*)", reference)
+    if tag:
+        return release.name if tag[1] == release.name or _base(tag[1]) == release.name else tag[1]
+    return ""
+
+
+def _wheel(requirement: Requirement, release: Release) -> Iterator[Draft]:
+    version = requirement.exact
+    if requirement.name != "tensorrt-llm" or not version or version == release.name or _base(version) == release.name:
+        return
+    right = requirement.word.text.replace(version, release.name)
+    yield from _replaced("wheel-of-another-release", requirement, release, right)
+
+
+def _modelopt(requirement: Requirement, release: Release) -> Iterator[Draft]:
+    names = ("nvidia-modelopt", "nvidia-ammo")
+    pinned = next((name for name in names if name in release.pins), "")
+    if requirement.name not in names or not pinned or not requirement.specifier:
+        return
+    pin = release.pins[pinned]
+    specifier = pin if pin[0] in "<>=~!" else f"=={pin}" if pin.count(".") > 1 else f"~={pin}.0"
+    if requirement.name == pinned and (not requirement.exact or requirement.meets(specifier)):
+        return
+    right = f"{pinned}{requirement.extras}{specifier}"
+    yield from _replaced("modelopt-not-the-pin", requirement, release, right)
+
+
+def _replaced(rule: str, requirement: Requirement, release: Release, right: str) -> Iterator[Draft]:
+    """The draft that writes ``right`` in the requirement's place."""
+    yield from drafts(
+        release.name,
+        rule,
+        requirement.word,
+        edits=(Swap(requirement.word, right),),
+        invocation=requirement.pip,
+        requirement=requirement.word.text,
+        right=right,
+    )
+
+
+def _model(document: Document, wanted: list[Requirement], release: Release) -> Iterator[Draft]:
+    """Llama-3.1 and later against the release and its transformers, at the first command that reads the model."""
+    for one in document.invocations:
+        word = next((value for flag in MODEL_FLAGS for value in one.values(flag)), None)
+        model = model_name(word.text) if word is not None else ""
+        if word is None or not NEW_ROPE.match(model):
+            continue
+        support = release.models.get("llama-3.1")
+        if support is not None and not support.supported:
+            why = support.note or "Llama-3.1 is supported from 0.12 on"
+            yield from drafts(release.name, "model-too-new", word, invocation=one, model=word.text, why=why)
+            return
+        installed = _old_transformers(wanted, release)
+        if installed:
+            yield from drafts(
+                release.name,
+                "transformers-too-old",
+                word,
+                invocation=one,
+                model=word.text,
+                installed=installed,
+            )
+        return
+
+
+def _old_transformers(wanted: list[Requirement], release: Release) -> str:
+    """The transformers that does not read the model's rope scaling, "" if there is none or nobody knows."""
+    needed = rule_data(FAMILY)["rope_scaling_since"]
+    given = [one for one in wanted if one.name == "transformers"]
+    if given:
+        return given[-1].word.text if given[-1].is_below(needed) else ""
+    if any(one.name == "" for one in wanted):
+        return ""
+    pin = release.pins.get("transformers", "")
+    pinned = Requirement.of(f"transformers{pin if pin[:1] in tuple('<>=~!') else f'=={pin}'}") if pin else None
+    return f"transformers {pin}, the release's pin," if pinned is not None and pinned.is_below(needed) else ""

@@ -1,0 +1,1 @@
+"""What the rules look at: servers, clones, packages, requests, prompts and templates of a document."""

@@ -1,0 +1,144 @@
+"""config.pbtxt files: what is left in them, their syntax, and how an ensemble's steps fit together."""
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trtllm_check.lint.documents.document import ConfigFile, Document, Setting
+from trtllm_check.lint.documents.pbtxt import PLACEHOLDER, ConfigError, Message, Scalar, read_config, refusal
+from trtllm_check.lint.documents.wiring import loose_ends
+from trtllm_check.lint.report.drafts import Draft
+from trtllm_check.lint.rulebook import drafts, rule_data
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.views.filling import needed_strings
+
+FAMILY = "templates"
+ENGINE_MODEL = "tensorrt_llm"
+ENGINE_BACKEND = "tensorrtllm"
+
+
+def config_drafts(document: Document, setting: Setting) -> Iterator[Draft]:
+    """The drafts of all config.pbtxt of ``document``."""
+    configs: list[tuple[ConfigFile, Message]] = []
+    for config in document.configs:
+        try:
+            message = read_config(config.text)
+        except ConfigError as error:
+            yield from _broken(config, setting, error)
+            continue
+        configs.append((config, message))
+        yield from _left(config, message, setting)
+        if not any(PLACEHOLDER.search(value.text) for _, value in message.all_scalars() if not value.quoted):
+            refused = refusal(config.text) or _other_name(config, message)
+            if refused is not None:
+                yield from _broken(config, setting, refused)
+        yield from _on_gpus(config, message, setting)
+    for config, message in configs:
+        if message.messages("ensemble_scheduling"):
+            models = {
+                other.model: found for other, found in configs if other is not config and _siblings(other, config)
+            }
+            for loose in loose_ends(message, models):
+                rule = "missing-model" if loose.model else "ensemble-wiring"
+                yield from _draft(rule, config, setting, loose.place, problem=loose.problem, model=loose.model)
+
+
+def answers_once(document: Document) -> bool:
+    """True if the engine's model is configured to give one answer to a request."""
+    for config in document.configs:
+        if config.model != ENGINE_MODEL:
+            continue
+        try:
+            policies = read_config(config.text).messages("model_transaction_policy")
+        except ConfigError:
+            continue
+        if policies and policies[-1].text("decoupled").lower() in ("false", "f", "0"):
+            return True
+    return False
+
+
+def paths_in(config: ConfigFile) -> Iterator[Word]:
+    """The folders of the engine and the tokenizer that ``config`` names."""
+    try:
+        message = read_config(config.text)
+    except ConfigError:
+        return
+    parameters = {entry["parameter"]: entry for entry in rule_data(FAMILY)["needed"] if "dir" in entry["variable"]}
+    for value, _ in _needed_values(message, parameters):
+        if value.text.startswith("/") and "$" not in value.text:
+            yield _word(config, value)
+
+
+def _broken(config: ConfigFile, setting: Setting, error: ConfigError) -> Iterator[Draft]:
+    lines = config.text.split("\n")
+    line = lines[error.line - 1].strip() if error.line <= len(lines) else "the end of the file"
+    place = Scalar("", error.line, error.column)
+    instead = f"mend line {config.line + error.line - 1}: {line}"
+    yield from _draft(
+        "config-syntax", config, setting, place, problem=error.message, model=config.model, instead=instead
+    )
+
+
+def _left(config: ConfigFile, message: Message, setting: Setting) -> Iterator[Draft]:
+    needed = {entry.get("parameter", "backend"): entry for entry in needed_strings(config.model, setting.release.name)}
+    for value, entry in _needed_values(message, needed):
+        if PLACEHOLDER.search(value.text) or not value.text:
+            yield from _unfilled(config, setting, value, entry["variable"], entry["consequence"], "it has no default")
+    for _, value in message.all_scalars():
+        variable = None if value.quoted else PLACEHOLDER.search(value.text)
+        if variable:
+            consequence = "the server's parser stops with `Expected integer or identifier, got: $`"
+            reason = "a number, a boolean or a data type has to be there"
+            yield from _unfilled(config, setting, value, variable[1], consequence, reason)
+
+
+def _needed_values(message: Message, needed: Mapping[str, dict[str, str]]) -> Iterator[tuple[Scalar, dict[str, str]]]:
+    backend = message.scalar("backend")
+    if backend is not None and "backend" in needed:
+        yield backend, needed["backend"]
+    for parameter in message.messages("parameters"):
+        value = next((one.scalar("string_value") for one in parameter.messages("value")), None)
+        if value is not None and parameter.text("key") in needed:
+            yield value, needed[parameter.text("key")]
+
+
+def _unfilled(
+    config: ConfigFile, setting: Setting, place: Scalar, variable: str, consequence: str, reason: str
+) -> Iterator[Draft]:
+    value = rule_data(FAMILY)["values"].get(variable, "a value")
+    known = {"variable": variable, "model": config.model, "consequence": consequence, "reason": reason, "value": value}
+    yield from _draft("unfilled-variable", config, setting, place, **known)
+
+
+def _other_name(config: ConfigFile, message: Message) -> ConfigError | None:
+    """Triton wants a model to be called as its folder."""
+    name = message.scalar("name")
+    if name is None or name.text == config.model or not posixpath.dirname(config.path):
+        return None
+    return ConfigError(f"its name is {name.text!r}, its folder {config.model!r}", name.line, name.column)
+
+
+def _on_gpus(config: ConfigFile, message: Message, setting: Setting) -> Iterator[Draft]:
+    if config.model != ENGINE_MODEL and message.text("backend") != ENGINE_BACKEND:
+        return
+    for group in message.messages("instance_group"):
+        kinds = [kind for kind in group.scalars("kind") if kind.text == "KIND_GPU"]
+        for place in (*kinds, *group.scalars("gpus"))[:1]:
+            yield from _draft("instance-group-on-gpus", config, setting, place, model=config.model)
+
+
+def _siblings(one: ConfigFile, other: ConfigFile) -> bool:
+    """True for models of one repository."""
+    return _repository(one) == _repository(other)
+
+
+def _repository(config: ConfigFile) -> str:
+    return posixpath.dirname(posixpath.dirname(config.path))
+
+
+def _draft(rule: str, config: ConfigFile, setting: Setting, place: Scalar, **known: Any) -> Iterator[Draft]:
+    return drafts(setting.release.name, rule, _word(config, place), file=config.path, **known)
+
+
+def _word(config: ConfigFile, place: Scalar) -> Word:
+    return Word(place.text, config.line + place.line - 1, place.column)

@@ -1,0 +1,146 @@
+"""Requests as the rules look at them: where they go, by which curl, and to which inputs of which model."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from trtllm_check.lint.commands.invocations import Invocation
+from trtllm_check.lint.documents.document import Document, Request
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases import Release
+from trtllm_check.releases.templates import TensorSpec, llmapi_model, release_templates, template_releases
+
+URL = re.compile(r"^(?:(?P<scheme>\w+)://)?(?P<host>\[[^\]]*\]|[^/:?]*)(?::(?P<port>[^/?]*))?(?P<path>/[^?]*)?")
+MODEL_PATH = re.compile(r"^/v2/models/(?P<model>[^/]+)(?:/versions/[^/]+)?/(?P<verb>generate|generate_stream|infer)/?$")
+PLACEHOLDER = re.compile(r"^(?:<.*>|\{.*\}|\$\{?\w+\}?)$")
+LOCAL = re.compile(r"^(?:localhost|127\.\d+\.\d+\.\d+|0\.0\.0\.0|\[::1?\])$")
+ENSEMBLE, BLS, LLMAPI = "ensemble", "tensorrt_llm_bls", "tensorrt_llm"
+
+
+class Target(NamedTuple):
+    """Where a URL goes; ``port`` is 80 or 443 where it has none, None where it is a variable."""
+
+    host: str
+    port: int | None
+    path: str
+
+    @classmethod
+    def of(cls, url: str) -> "Target":
+        match = URL.match(url)
+        if match is None:
+            return cls("", None, "")
+        port = match["port"]
+        number = int(port) if port and port.isascii() and port.isdecimal() and len(port) < 6 else None
+        default = 443 if match["scheme"] == "https" else 80
+        return cls(match["host"] or "", default if port is None else number, match["path"] or "")
+
+    @property
+    def is_local(self) -> bool:
+        return bool(LOCAL.match(self.host))
+
+    @property
+    def is_open(self) -> bool:
+        """True for a host that the reader fills in."""
+        return bool(PLACEHOLDER.match(self.host))
+
+    @property
+    def is_triton(self) -> bool:
+        return self.path.startswith("/v2/")
+
+    @property
+    def model(self) -> str:
+        match = MODEL_PATH.match(self.path)
+        return match["model"] if match else ""
+
+    @property
+    def verb(self) -> str:
+        match = MODEL_PATH.match(self.path)
+        return match["verb"] if match else ""
+
+
+class Asked(NamedTuple):
+    """One request to Triton. ``curl``: the command that sends it, if the text has one; ``url``: its word there."""
+
+    request: Request
+    target: Target
+    curl: Invocation | None
+    url: Word
+
+    @property
+    def fields(self) -> Mapping[str, Any] | None:
+        return self.request.fields
+
+    @property
+    def tensors(self) -> bool:
+        """True for the form of /infer: a list of named tensors."""
+        return _is_tensors(self.fields or {})
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return input_values(self.fields or {})
+
+
+def input_values(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs of a body by name; those in the object ``parameters`` of /generate count as well."""
+    if _is_tensors(fields):
+        return {str(one["name"]): one.get("data") for one in fields["inputs"]}
+    nested = fields.get("parameters")
+    own = {name: value for name, value in fields.items() if name not in ("id", "parameters")}
+    return {**nested, **own} if isinstance(nested, dict) else own
+
+
+def asked(document: Document) -> list[Asked]:
+    """The requests of ``document`` that go to a Triton server, or would by what they hold."""
+    found = []
+    for request in document.requests:
+        curl = next((one for one in document.of("curl") if _sends(one, request.place)), None)
+        urls = [*curl.values("--url"), *curl.positional] if curl else []
+        place = urls[0] if urls else request.address or request.place
+        one = Asked(request, Target.of(request.url), curl, place)
+        if one.target.is_triton or _is_tritons(one):
+            found.append(one)
+    return found
+
+
+def inputs_of(model: str, document: Document, release: Release) -> tuple[TensorSpec, ...]:
+    """What ``model`` takes: by its config.pbtxt if ``document`` has one, else by the release; empty if unknown."""
+    for config in document.configs:
+        if config.model == model:
+            return _declared(config.text)
+    if release.name in template_releases():
+        models = release_templates(release.name).models
+        return models[model].inputs if model in (ENSEMBLE, BLS) and model in models else ()
+    if release.llmapi is not None and model == LLMAPI:
+        return llmapi_model(release.name).inputs
+    return ()
+
+
+def _declared(text: str) -> tuple[TensorSpec, ...]:
+    from trtllm_check.lint.documents.pbtxt import ConfigError, read_config
+
+    try:
+        tensors = read_config(text).messages("input")
+    except ConfigError:
+        return ()
+    return tuple(
+        TensorSpec(name=one.text("name"), type="", dims=(), optional=one.text("optional").lower() in ("true", "t", "1"))
+        for one in tensors
+    )
+
+
+def _is_tensors(fields: Mapping[str, Any]) -> bool:
+    inputs = fields.get("inputs")
+    return isinstance(inputs, list) and all(isinstance(one, dict) and "name" in one for one in inputs)
+
+
+def _sends(curl: Invocation, place: Word) -> bool:
+    words = (word for given in curl.given for word in given.values)
+    redirects = (redirect.target for redirect in curl.command.redirects)
+    return any(word is place for word in (*words, *redirects))
+
+
+def _is_tritons(one: Asked) -> bool:
+    """By its body: text_input is nobody else's name; a list of tensors is the predict protocol's."""
+    if one.fields is None:
+        return False
+    return "text_input" in one.fields or (one.tensors and not one.request.url)

@@ -1,0 +1,225 @@
+"""LMI: the ``serving.properties`` of each image, what an image would make of a given one, and the archive around it."""
+
+import gzip
+import io
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from serving_base.errors import UsageError
+from trtllm_check.deployment import Deployment
+from trtllm_check.recipes.command import CONTAINER_ROOT, Command, Paths, docker_argv
+from trtllm_check.recipes.lmi_fit import Fit, fitted, missing_formats, one_stage
+from trtllm_check.recipes.lmi_model import EndpointModel, endpoint_model, loads_own_checkpoint
+from trtllm_check.recipes.properties import Fate, Finding, check_properties, fates
+from trtllm_check.releases import Release
+from trtllm_check.releases.lmi import LmiImage, Settings, lmi_facts, lmi_image, lmi_images
+from trtllm_check.serving_properties import parse_properties
+
+__all__ = [
+    "EndpointModel",
+    "Fate",
+    "Finding",
+    "Fit",
+    "check_properties",
+    "compile_ahead",
+    "endpoint_model",
+    "environment",
+    "fates",
+    "fitted",
+    "image_uri",
+    "lmi_image",
+    "lmi_images",
+    "pack",
+    "parse_properties",
+    "recommended_image",
+    "serving_properties",
+]
+
+FILE_NAME = "serving.properties"
+ARCHIVE_NAME = "model.tar.gz"
+REGION = "us-east-1"  # of the printed commands
+BUCKET = "s3://your-bucket"
+WRITE_LINES = 'mkdir -p "$0" && printf "%s\\n" "$@" > "$0/serving.properties"'
+LOGIN = 'aws ecr get-login-password --region "$0" | docker login --username AWS --password-stdin "$1"'
+WHY_AHEAD = (
+    "Without this the image builds at every start: 7 minutes and more for a 70B model, past SageMaker's default health "
+    "check. The engine serves on the GPU architecture that it was built on (djl-serving@3d6ad832 "
+    "trtllm_aot_tutorial.md)."
+)
+SHORT_DTYPE = {"bfloat16": "bf16", "float16": "fp16"}
+
+
+def recommended_image(release: str) -> LmiImage:
+    """The image for engines of a TensorRT-LLM release; where AWS publishes none, the vLLM one for checkpoints."""
+    with_engines = lmi_images(release)
+    without = [image for image in lmi_facts().images if not image.engine_release]
+    return (with_engines or without)[0]
+
+
+def serving_properties(
+    profile: Deployment, image: str, *, model_id: str, compiled: bool = True, quantized: bool = False
+) -> str:
+    """The file for this profile and image. :class:`UsageError` for a format that the image has no option for.
+
+    ``compiled``: ``model_id`` holds engines, so what only matters for building one is left out. Otherwise it is a
+    Hugging Face checkpoint, ``quantized`` already or not, from which the image makes what it serves at start-up.
+    Pipeline stages become tensor parallelism over the same GPUs in an image that takes one stage.
+    """
+    chosen = lmi_image(image)
+    family = lmi_facts().family(chosen)
+    templates = dict(family.settings)
+    if not compiled or not chosen.engine_release:
+        templates |= family.build_settings | _format_settings(profile, chosen, quantized)
+    values = one_stage(profile, chosen).model_dump()
+    values |= {"model_id": model_id, "short_dtype": SHORT_DTYPE[profile.dtype]}
+    return _text({key: template.format(**values) for key, template in templates.items()})
+
+
+def _format_settings(profile: Deployment, image: LmiImage, quantized: bool) -> Settings:
+    missing = missing_formats(profile, image, quantized=quantized)
+    if missing:
+        raise UsageError(
+            f"{image.tag} does not serve what profile {profile.name} asks for",
+            why=" ".join(missing.values()),
+            fix="use another image, or lmi.fitted(profile, image).profile: what this one can do",
+        )
+    family = lmi_facts().family(image)
+    formats = family.checkpoints if quantized else family.quantization
+    cache = family.kv_cache.get(profile.kv_cache_dtype)
+    return formats.get(profile.qformat, {}) | (cache.settings if cache else {})
+
+
+def environment(text: str) -> dict[str, str]:
+    """The same settings as variables of the container; a ``serving.properties`` beside them would win.
+
+    djl-serving@d21927c4 serving/docs/lmi/deployment_guide/configurations.md: ``option.x`` is ``OPTION_X``, other keys
+    ``SERVING_Y``, the model and its tensor parallelism have names of their own.
+    """
+    own = {"option.model_id": "HF_MODEL_ID", "option.tensor_parallel_degree": "TENSOR_PARALLEL_DEGREE"}
+    return {own.get(key) or _variable(key): value for key, value in parse_properties(text).items()}
+
+
+def _variable(key: str) -> str:
+    prefix, _, name = key.rpartition("option.")
+    return f"OPTION_{name.upper()}" if key.startswith("option.") else f"SERVING_{(prefix or name).upper()}"
+
+
+def pack(properties: str, out: Path) -> Path:
+    """Write ``model.tar.gz`` with ``serving.properties`` at its root; the same text gives the same bytes."""
+    data = properties.encode()
+    member = tarfile.TarInfo(FILE_NAME)
+    member.size, member.mode = len(data), 0o644
+    inner = io.BytesIO()
+    with tarfile.open(fileobj=inner, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        archive.addfile(member, io.BytesIO(data))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(gzip.compress(inner.getvalue(), mtime=0))
+    return out
+
+
+def image_uri(image: str, region: str) -> str:
+    """The image's address in ``region``; :class:`UsageError` for a region without these images."""
+    facts = lmi_facts()
+    for account, regions in facts.accounts.items():
+        if region in regions:
+            suffixes = (suffix for start, suffix in facts.dns_suffixes.items() if region.startswith(start))
+            domain = next(suffixes, "amazonaws.com")
+            return f"{account}.dkr.ecr.{region}.{domain}/djl-inference:{lmi_image(image).tag}"
+    known = sorted(region for regions in facts.accounts.values() for region in regions)
+    raise UsageError(f"no LMI images are known in region {region!r}", fix=f"use one of: {', '.join(known)}")
+
+
+def compile_ahead(profile: Deployment, release: Release, paths: Paths) -> list[Command]:
+    """Stage lmi: build ahead of time in the image that will serve, and upload what the endpoint loads.
+
+    Without an image for this release's engines there is nothing to build: vLLM's image gets a checkpoint, the
+    quantized one if the release makes one that it loads.
+    """
+    image = recommended_image(release.name)
+    folder = f"{paths.host_root}/{profile.name}"
+    place = f"{BUCKET}/{profile.name}/model/"
+    if image.engine_release:
+        fit = fitted(profile, image)
+        endpoint = serving_properties(fit.profile, image.tag, model_id=place)
+        built = _build(fit, image, folder, Paths.under(CONTAINER_ROOT, profile.name, host_root=paths.host_root))
+        return [*built, *_publish(image, endpoint, folder, "lmi-engine", place)]
+    quantized = loads_own_checkpoint(profile, release, image)
+    fit = fitted(profile, image, quantized=quantized)
+    endpoint = serving_properties(fit.profile, image.tag, model_id=place, quantized=quantized)
+    why = f"No LMI image runs TensorRT-LLM {release.name}: the vLLM one serves the checkpoint. "
+    return _publish(image, endpoint, folder, "checkpoint" if quantized else "model", place, why, fit.left_out)
+
+
+def _build(fit: Fit, image: LmiImage, folder: str, inside: Paths) -> list[Command]:
+    uri = image_uri(image.tag, REGION)
+    options = serving_properties(fit.profile, image.tag, model_id=inside.model, compiled=False)
+    family = lmi_facts().family(image)
+    why = f"The options of the build, as the image reads them; confidence {family.confidence}: {family.note}."
+    return [
+        Command("lmi", "bash", _write(f"{folder}/lmi", options), why=why, left_out=fit.left_out),
+        Command("lmi", "bash", ("bash", "-c", LOGIN, REGION, uri.partition("/")[0]), why=_availability(image)),
+        Command("lmi", "docker", _partition(fit.profile, image, uri, inside), why=f"{WHY_AHEAD}{_differ(image)}"),
+    ]
+
+
+def _partition(profile: Deployment, image: LmiImage, uri: str, inside: Paths) -> tuple[str, ...]:
+    script = lmi_facts().family(image).partition
+    assert script is not None, f"{image.tag} builds engines without a script"
+    root = f"{inside.root}/{profile.name}"
+    values = {
+        "--properties_dir": f"{root}/lmi",
+        "--trt_llm_model_repo": f"{root}/lmi-engine",
+        "--tensor_parallel_degree": str(profile.tp),
+        "--pipeline_parallel_degree": str(profile.pp),
+        "--model_path": inside.model,
+    }
+    arguments = [word for flag in script.arguments for word in (flag, values[flag])]
+    return docker_argv(Command("lmi", "python", ("python", script.path, *arguments), uri), inside.mounts)
+
+
+def _availability(image: LmiImage) -> str:
+    if not image.removed:
+        return "AWS's registry wants a login."
+    return (
+        "AWS's registry wants a login. It took this image off its list of available ones on "
+        f"{image.removed} ({image.source}); whether it can still be pulled is not known."
+    )
+
+
+def _differ(image: LmiImage) -> str:
+    return f" Build in this image, not in {image.triton}: {image.engines_differ}." if image.engines_differ else ""
+
+
+def _publish(
+    image: LmiImage,
+    endpoint: str,
+    folder: str,
+    model: str,
+    place: str,
+    why: str = "",
+    left_out: tuple[str, ...] = (),
+) -> list[Command]:
+    """The endpoint's file in an archive, and both the model and the archive in S3."""
+    own = f"{folder}/lmi-endpoint"
+    archive = f"{own}/{ARCHIVE_NAME}"
+    reads = f"{why}What the endpoint's container reads ({image.tag})."
+    return [
+        Command("lmi", "bash", _write(own, endpoint), why=reads, left_out=left_out),
+        Command("lmi", "tar", ("tar", "-czf", archive, "-C", own, FILE_NAME), why="SageMaker unpacks it at the start."),
+        _upload(f"{folder}/{model}", place, "option.model_id is this place; put the name of your bucket there."),
+        _upload(archive, place.replace("/model/", f"/{ARCHIVE_NAME}"), "The endpoint's ModelDataUrl is this place."),
+    ]
+
+
+def _write(folder: str, text: str) -> tuple[str, ...]:
+    return ("bash", "-c", WRITE_LINES, folder, *text.splitlines())
+
+
+def _upload(source: str, place: str, why: str) -> Command:
+    recursive = ("--recursive",) if place.endswith("/") else ()
+    return Command("lmi", "aws", ("aws", "s3", "cp", *recursive, source, place), why=why)
+
+
+def _text(settings: Mapping[str, str]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -1,0 +1,169 @@
+"""What an LMI image would do with each line of a ``serving.properties``."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from trtllm_check.releases.lmi import Key, LmiImage, Reading, lmi_facts, lmi_image
+from trtllm_check.serving_properties import parse_line, parse_properties
+
+Severity = Literal["error", "warning"]
+Outcome = Literal["works", "undocumented", "ignored", "stops the start"]
+Kind = Literal["syntax", "refused", "ignored", "undocumented"]
+JAVA = "java.util.Properties"
+KINDS = {"count": "a whole number above 0", "fraction": "a number up to 1", "boolean": "true or false"}
+SEVERITY: dict[Kind, Severity] = {"refused": "error", "ignored": "warning", "undocumented": "warning"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an image would do wrong with one line. "error": the endpoint does not start, or not as asked.
+
+    ``kind`` says what is wrong with it, ``line`` counts from 1.
+    """
+
+    severity: Severity
+    key: str
+    message: str
+    why: str
+    fix: str
+    source: str
+    kind: Kind
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.message}: {self.why} -> {self.fix} [{self.source}]"
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of one line in an image, and what to write ``instead``."""
+
+    key: str
+    value: str
+    outcome: Outcome
+    instead: str
+    source: str
+
+
+def check_properties(text: str, image: str) -> list[Finding]:
+    """What ``image`` would refuse, ignore or misread in the file ``text``; nothing if it does what the file says."""
+    chosen = lmi_image(image)
+    findings = list(_syntax(text))
+    unclear = {finding.line for finding in findings if finding.severity == "error"}
+    last = {match["key"]: (number, match["value"]) for number, _, match in _lines(text) if match}
+    for key, (number, value) in last.items():
+        if value and number not in unclear:
+            findings += _check(chosen, key, value, number)
+    return findings
+
+
+def fates(text: str, image: str) -> list[Fate]:
+    """What becomes of each line of ``text`` in ``image``, in the file's order."""
+    found = {finding.key: finding for finding in check_properties(text, image)}
+    return [_fate(lmi_image(image), key, value, found.get(key)) for key, value in parse_properties(text).items()]
+
+
+def takes(image: LmiImage, key: str, value: str) -> bool:
+    """True if ``image`` reads this line and does what it says."""
+    return _reading(_rule(image, key), value) == "read"
+
+
+def _fate(image: LmiImage, key: str, value: str, finding: Finding | None) -> Fate:
+    rule = _rule(image, key)
+    if finding is None:
+        return Fate(key, value, "works", rule.note, rule.source or lmi_facts().family(image).source)
+    if finding.severity == "error":
+        return Fate(key, value, "stops the start", finding.fix, finding.source)
+    outcome: Outcome = "undocumented" if finding.kind == "undocumented" else "ignored"
+    return Fate(key, value, outcome, finding.fix, finding.source)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str, re.Match[str] | None]]:
+    """The lines that are no comments, with their key and value."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip() and not line.lstrip().startswith(("#", "!")):
+            yield number, line.strip(), parse_line(line)
+
+
+def _syntax(text: str) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for number, line, match in _lines(text):
+        if match is None or not match["value"]:
+            why = "the line holds no value, so the key is set to an empty one"
+            yield _wrong("error", line, f"{line!r} sets nothing", why, "write key=value", number)
+            continue
+        key = match["key"]
+        if key in seen:
+            why = "the last line wins, the others are lost"
+            yield _wrong("warning", key, f"{key} is set twice", why, "keep one of the lines", number)
+        if " #" in match["value"]:
+            why = "a comment is a line of its own; after a value it belongs to the value"
+            yield _wrong("error", key, f"{key} has a comment in its value", why, "put it on its own line", number)
+        seen.add(key)
+
+
+def _wrong(severity: Severity, key: str, message: str, why: str, fix: str, line: int) -> Finding:
+    return Finding(severity, key, message, why, fix, JAVA, "syntax", line)
+
+
+def _check(image: LmiImage, key: str, value: str, line: int) -> Iterator[Finding]:
+    rule = _rule(image, key)
+    reading = _reading(rule, value)
+    if reading == "read":
+        return
+    source = rule.source or lmi_facts().family(image).source
+    if rule.reading != "read":
+        near = [] if rule.source else _near(image, key)
+        why, fix = rule.why, f"did you mean {near[0]}?" if near else rule.fix
+    else:
+        accepted = " or ".join([*rule.values, *([KINDS[rule.kind]] if rule.kind else [])])
+        why = rule.replaced.get(value) or rule.why or f"it takes {accepted}"
+        fix = rule.fix or f"set it to {accepted}"
+    refused = f"{image.tag} does not take {key}={value}"
+    message = refused if reading == "refused" else f"{key}={value} is {reading} by {image.tag}"
+    yield Finding(SEVERITY[reading], key, message, why, fix, source, reading, line)
+
+
+def _reading(rule: Key, value: str) -> Reading:
+    if rule.reading != "read" or _takes(rule, value):
+        return rule.reading
+    if value in rule.replaced:
+        return "ignored"
+    return rule.otherwise
+
+
+def _rule(image: LmiImage, key: str) -> Key:
+    """The rule of the image's family, else the server's own keys, else what happens to a key that nobody knows."""
+    facts = lmi_facts()
+    family = facts.family(image)
+    if key in family.keys:
+        return family.keys[key]
+    if family.passed_on and key.removeprefix("option.") in family.passed_on.names:
+        return Key(source=family.passed_on.source)
+    if key in facts.server_keys.names:
+        return Key(source=facts.server_keys.source)
+    return Key(**family.unknown.model_dump())
+
+
+def _near(image: LmiImage, key: str) -> list[str]:
+    known = [name for name, rule in lmi_facts().family(image).keys.items() if rule.reading == "read"]
+    return get_close_matches(key, known, n=1, cutoff=0.85)
+
+
+def _takes(rule: Key, value: str) -> bool:
+    if not rule.kind and not rule.values:
+        return bool(value)
+    return value.lower() in {known.lower() for known in rule.values} or _is(rule.kind, value)
+
+
+def _is(kind: str, value: str) -> bool:
+    if kind == "boolean":
+        return value.lower() in ("true", "false")
+    if kind == "count":
+        return value.isascii() and value.isdecimal() and int(value) > 0
+    if kind == "fraction":
+        return bool(re.fullmatch(r"0?\.\d+|1(\.0*)?", value)) and float(value) > 0
+    return False

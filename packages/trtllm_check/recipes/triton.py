@@ -1,0 +1,223 @@
+"""Stages fill, launch and request: the model repository, the server, and a first question to it.
+
+A release without engines gets Triton's LLM-API model instead (:mod:`trtllm_check.recipes.triton_llmapi`).
+"""
+
+from collections.abc import Mapping
+
+from serving_base.errors import NotInRelease, PlaybookError, UsageError
+from trtllm_check.deployment import Deployment
+from trtllm_check.recipes import triton_llmapi
+from trtllm_check.recipes.build import paged_context_fmha
+from trtllm_check.recipes.command import Command, Paths, server_place, templates_path, tool_path
+from trtllm_check.recipes.flags import FlagValue
+from trtllm_check.recipes.run import END_ID, MAX_OUTPUT_LEN, QUESTION, chat_prompt
+from trtllm_check.recipes.server import ask, start
+from trtllm_check.releases import Release
+from trtllm_check.releases.templates import ReleaseTemplates, emptied_variables, release_templates
+from trtllm_check.rules import rule
+
+FILL = "fill_template.py"
+PORTS = (8000, 8001, 8002)  # HTTP, gRPC, metrics: the launch script's own defaults
+TOKENIZING_INSTANCES = 8  # a tokenizer process takes about a thousand prompts a second
+SEED_NAMES = ("seed", "random_seed")
+
+NOTHING: Mapping[str, object] = {}
+WHY = {
+    "preprocessing": "Every typed variable must be filled: a `${...}` left in a number, a boolean or a data type stops "
+    "the server with `Expected integer or identifier, got: $` (tensorrtllm_backend#250, server#8592). Prompts carry "
+    "the chat format, so the tokenizer adds no second <|begin_of_text|>.",
+    "tensorrt_llm": "Streaming needs decoupled mode; prefix reuse and chunked prompts need an engine built with paged "
+    "context FMHA (docs/source/advanced/kv-cache-reuse.md); max_queue_size 0 means no limit.",
+    "tensorrt_llm_bls": "One BLS instance holds one request to its end, so there are as many as requests in flight; "
+    "tensorrt_llm_model_name has no default (tensorrtllm_backend@9a784778 tensorrt_llm_bls/1/model.py).",
+}
+WHY_EMPTIED = (
+    "What is left is emptied: the backend takes an empty parameter for unset, as it took the placeholder, and uses "
+    "its default (packages/trtllm_check/releases/data/triton/variables.yml)."
+)
+WHY_LAUNCH = (
+    "--world_size must be the engine's tp x pp, or the ranks stop with `mpiSize` (tensorrtllm_backend#33). "
+    "The script returns at once; the server is ready when /v2/health/ready answers 200."
+)
+
+
+def template_values(
+    profile: Deployment, release: Release, paths: Paths, variables: Mapping[str, object] = NOTHING
+) -> dict[str, dict[str, str]]:
+    """Every variable of each model's template -> value: what the course sets, yours, and "" where that means unset.
+
+    ``variables`` override; :class:`UsageError` for one that no template of the release has, unless its value is what
+    the course sets in other releases anyway.
+    """
+    models = release_templates(release.name).models
+    all_variables = {name for model in models.values() for name in model.variables}
+    course = _course_values(profile, release, paths)
+    unknown = {name for name in set(variables) - all_variables if course.get(name) != _text(variables[name])}
+    if unknown:
+        raise UsageError(
+            f"no template of TensorRT-LLM {release.name} has a variable {', '.join(sorted(unknown))}",
+            fix=f"use one of: {', '.join(sorted(all_variables))}",
+        )
+    known = _values(profile, release, paths, variables)
+    missing = sorted(all_variables - set(known))
+    if missing:
+        raise PlaybookError(
+            f"no value for {', '.join(missing)} in the templates of TensorRT-LLM {release.name}",
+            why='a typed variable that is left stops the server\'s parser, and "" is not known to mean unset',
+            fix="set it in recipes/triton.py, or add it to releases/data/triton/variables.yml (of trtllm_check)",
+        )
+    return {model: {name: known[name] for name in spec.variables} for model, spec in models.items()}
+
+
+def fill(
+    profile: Deployment, release: Release, paths: Paths, *, variables: Mapping[str, object] = NOTHING
+) -> list[Command]:
+    """Copy the five models, then fill each one's ``config.pbtxt``; ``variables`` override what the course sets."""
+    if not release.builds_engines:
+        return triton_llmapi.fill(profile, release, paths)
+    where = server_place(profile, release)
+    templates = release_templates(release.name)
+    folder = templates_path(profile, release, paths)
+    models = [f"{folder}/{model}" for model in templates.models]
+    commands = [
+        Command("fill", "mkdir", ("mkdir", "-p", paths.repository), where),
+        Command(
+            "fill",
+            "cp",
+            ("cp", "-r", *models, paths.repository),
+            where,
+            why="The templates stay as they are; the copies are filled.",
+            left_out=_unconfirmed(templates),
+        ),
+    ]
+    tool = (*release.tool(FILL).launcher, tool_path(profile, release, FILL, paths))
+    for model, values in template_values(profile, release, paths, variables).items():
+        certain = [name for name in values if values[name] and name not in templates.models[model].uncertain]
+        substitutions = ",".join(f"{name}:{_escaped(values[name], release)}" for name in certain)
+        argv = (*tool, "--in_place", _config(paths, model), substitutions)
+        commands.append(Command("fill", FILL, argv, where, why=WHY.get(model, "")))
+    return [*commands, _finish(templates, _values(profile, release, paths, variables), paths, where)]
+
+
+def launch(
+    profile: Deployment, release: Release, paths: Paths, *, ports: tuple[int, int, int] = PORTS
+) -> list[Command]:
+    """Start one server process per rank. ``ports``: HTTP, gRPC, metrics."""
+    _needs_container(profile, release)
+    names = ("--http_port", "--grpc_port", "--metrics_port")
+    flags: dict[str, FlagValue] = {} if ports == PORTS else dict(zip(names, ports, strict=True))
+    if not release.builds_engines:
+        return triton_llmapi.launch(profile, release, paths, flags)
+    return [start(profile, release, paths, flags, why=WHY_LAUNCH)]
+
+
+def request(profile: Deployment, release: Release, _paths: Paths) -> list[Command]:
+    """Ask the model once for a whole answer and, in decoupled mode, once for a stream."""
+    _needs_container(profile, release)
+    prompt = chat_prompt(QUESTION)
+    if not release.builds_engines:
+        return triton_llmapi.request(profile, release, prompt, MAX_OUTPUT_LEN, PORTS[0])
+    ensemble = release_templates(release.name).models["ensemble"]
+    seed = next(name for name in SEED_NAMES if ensemble.has_input(name))
+    body = {"text_input": prompt, "max_tokens": MAX_OUTPUT_LEN, "end_id": END_ID, "pad_id": END_ID, seed: 1}
+    why = (
+        f"text_input and max_tokens are required; {END_ID} is <|eot_id|>: without it Llama-3 talks on. The seed's "
+        f"field is {seed} in this release: one that is no input is taken for a parameter and has no effect."
+    )
+    stream = {"stream": True} if profile.decoupled else None
+    return ask("ensemble", ensemble.inputs, body, PORTS[0], why=why, stream=stream)
+
+
+def _needs_container(profile: Deployment, release: Release) -> None:
+    if profile.runner == "native":
+        raise NotInRelease(
+            "Triton does not run natively",
+            why="wheels bring TensorRT-LLM without a server; Triton and its backend come in a container only",
+            fix=f"launch with runner: docker ({release.server_image}), which loads the engine that was built here; "
+            "where the course itself runs in that container: runner: inside",
+        )
+
+
+def _finish(templates: ReleaseTemplates, values: Mapping[str, str], paths: Paths, where: str) -> Command:
+    """Fill what may be missing, which fill_template.py refuses from 0.19.0 on, and empty what is left."""
+    uncertain = dict.fromkeys(name for model in templates.models.values() for name in model.uncertain)
+    edits = [f"s/[$]{{{name}}}/{values[name]}/g" for name in uncertain] + ["s/[$]{[a-z0-9_]*}//g"]
+    expressions = [word for edit in edits for word in ("-e", edit)]
+    files = [_config(paths, model) for model in templates.models]
+    why = WHY_EMPTIED
+    if uncertain:
+        why += f" {', '.join(uncertain)}: filled here, because the templates of {templates.release} may lack it."
+    return Command("fill", "sed", ("sed", "-i", *expressions, *files), where, why=why)
+
+
+def _unconfirmed(templates: ReleaseTemplates) -> tuple[str, ...]:
+    if templates.confidence == "high":
+        return ()
+    return (f"the templates of {templates.release} are known with {templates.confidence} confidence: {templates.note}",)
+
+
+def _config(paths: Paths, model: str) -> str:
+    return f"{paths.repository}/{model}/config.pbtxt"
+
+
+def _values(profile: Deployment, release: Release, paths: Paths, variables: Mapping[str, object]) -> dict[str, str]:
+    """Over the templates of all releases: "" for unset, what the course sets, and ``variables`` last."""
+    given = {name: _text(value) for name, value in variables.items()}
+    return dict.fromkeys(emptied_variables(), "") | _course_values(profile, release, paths) | given
+
+
+def _course_values(profile: Deployment, release: Release, paths: Paths) -> dict[str, str]:
+    reuse = paged_context_fmha(profile, release)
+    fp8_kv = profile.kv_cache_dtype == "fp8"
+    reuse_is_right = not (fp8_kv and rule("kv-reuse-wrong-answers").entry(release.name, "template"))
+    tokenizers = min(TOKENIZING_INSTANCES, profile.max_batch_size)
+    return {
+        "triton_max_batch_size": str(profile.max_batch_size),
+        "decoupled_mode": _text(profile.decoupled),
+        "preprocessing_instance_count": str(tokenizers),
+        "postprocessing_instance_count": str(tokenizers),
+        "bls_instance_count": str(profile.max_batch_size),
+        "max_queue_delay_microseconds": "0",
+        "max_queue_size": "0",
+        "encoder_input_features_data_type": "TYPE_FP16",
+        "logits_datatype": "TYPE_FP32",
+        "prompt_embedding_table_data_type": "TYPE_FP16",
+        "triton_backend": "tensorrtllm",
+        "engine_dir": paths.engine,
+        "tokenizer_dir": paths.model,
+        "tokenizer_type": "auto",
+        "batching_strategy": "inflight_fused_batching",
+        "batch_scheduler_policy": "guaranteed_no_evict",
+        "kv_cache_free_gpu_mem_fraction": str(profile.kv_cache_free_gpu_mem_fraction),
+        "enable_kv_cache_reuse": _text(reuse and reuse_is_right),
+        "enable_chunked_context": _text(reuse),
+        "exclude_input_in_output": "true",
+        "max_beam_width": "1",
+        "add_special_tokens": "false",
+        "skip_special_tokens": "true",
+        "accumulate_tokens": "false",
+        "tensorrt_llm_model_name": "tensorrt_llm",
+    }
+
+
+def _text(value: object) -> str:
+    """As protobuf's text format writes it: booleans in small letters."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _escaped(value: str, release: Release) -> str:
+    """The value as fill_template.py reads it; :class:`UsageError` if this release's cannot be given it."""
+    if not set(value) & set(",:\\"):
+        return value
+    if not release.behaviour.fill_template_escapes.value:
+        raise UsageError(
+            f"fill_template.py of TensorRT-LLM {release.name} cannot write {value!r}",
+            why=f"it splits at every comma and colon ({release.behaviour.fill_template_escapes.source})",
+            fix="use a workspace whose path has no comma, colon or backslash",
+        )
+    return _backslash(_backslash(value, ":\\"), ",\\")
+
+
+def _backslash(text: str, special: str) -> str:
+    return "".join(f"\\{character}" if character in special else character for character in text)

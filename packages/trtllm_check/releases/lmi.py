@@ -1,0 +1,167 @@
+"""Reads ``data/lmi``: the LMI images of AWS, and what each of them does with each option."""
+
+import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from serving_base.errors import UsageError
+from serving_base.yaml_files import read_yaml
+from trtllm_check.releases.release import Confidence
+
+DATA_DIR = Path(__file__).parent / "data" / "lmi"
+
+Reading = Literal["read", "undocumented", "ignored", "refused"]
+Settings = dict[str, str]
+Raw = dict[str, Any]
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class Key(_Facts):
+    """What an image does with one key of ``serving.properties``.
+
+    ``kind`` and ``values`` say what it takes (one of them suffices); without both, anything. ``otherwise``: what it
+    does with any other value; ``replaced``: values in whose place it takes another, and which.
+    """
+
+    reading: Reading = "read"
+    kind: Literal["", "count", "fraction", "boolean"] = ""
+    values: tuple[str, ...] = ()
+    otherwise: Reading = "refused"
+    why: str = ""
+    replaced: dict[str, str] = {}
+    fix: str = ""
+    source: str = ""
+    note: str = ""
+
+
+class PassedOn(_Facts):
+    """Names of the engine's own arguments, which an image hands on."""
+
+    names: tuple[str, ...]
+    source: str
+
+
+class UnknownKey(_Facts):
+    """What an image does with a key that its source does not name."""
+
+    reading: Reading
+    why: str
+    fix: str
+
+
+class Partition(_Facts):
+    """The script of an image that builds engines ahead of time, and the arguments that it takes."""
+
+    path: str
+    arguments: tuple[str, ...]
+    source: str
+
+
+class KvCache(_Facts):
+    """What asks for a KV cache of one type. Empty ``qformats`` and ``architectures``: it goes with all of them."""
+
+    settings: Settings
+    qformats: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ()
+    why: str = ""
+    source: str
+
+
+class Family(_Facts):
+    """Images with one way to read options. The settings are templates over a profile's fields and ``{model_id}``.
+
+    ``quantization``: formats that the image makes of a plain checkpoint; ``checkpoints``: quantized ones that it loads.
+    ``note``: why the confidence is not high.
+    """
+
+    source: str
+    confidence: Confidence
+    note: str = ""
+    loads: str
+    loads_source: str
+    partition: Partition | None = None
+    passed_on: PassedOn | None = None
+    unknown: UnknownKey
+    settings: Settings
+    build_settings: Settings
+    quantization: dict[str, Settings]
+    checkpoints: dict[str, Settings] = {}
+    kv_cache: dict[str, KvCache]
+    keys: dict[str, Key]
+
+
+class LmiImage(_Facts):
+    """One image. ``engine_release``: the TensorRT-LLM release whose engines it loads, empty for vLLM.
+
+    ``answers``: the shape of its JSON lines, from a rolling batch or from the asynchronous handler.
+    ``engines_differ``: why it and the ``triton`` container may refuse each other's engines. ``removed``: since when
+    it is not among AWS's available images.
+    """
+
+    tag: str
+    family: str
+    engine_release: str
+    triton: str
+    answers: Literal["rolling", "async"]
+    engines_differ: str = ""
+    removed: datetime.date | None = None
+    note: str = ""
+    source: str
+
+
+class ServerKeys(_Facts):
+    names: tuple[str, ...]
+    source: str
+
+
+class LmiFacts(_Facts):
+    """``images.yml`` and the files of the families beside it."""
+
+    accounts: dict[str, tuple[str, ...]]
+    dns_suffixes: dict[str, str]
+    server_keys: ServerKeys
+    images: tuple[LmiImage, ...]
+    families: dict[str, Family]
+
+    def family(self, image: LmiImage) -> Family:
+        return self.families[image.family]
+
+
+@cache
+def lmi_facts() -> LmiFacts:
+    families = {path.stem: read_yaml(path) for path in (DATA_DIR / "families").glob("*.yml")}
+    whole = {name: _whole(families, name) for name in families}
+    return LmiFacts.model_validate(read_yaml(DATA_DIR / "images.yml") | {"families": whole})
+
+
+def _whole(families: dict[str, Raw], name: str) -> Raw:
+    """The family with what it takes over from the one that it extends; null takes a line away."""
+    own = dict(families[name])
+    base = _whole(families, own.pop("extends")) if "extends" in own else {}
+    merged = {key: {**base.get(key, {}), **value} if isinstance(value, dict) else value for key, value in own.items()}
+    return {key: _without_null(value) for key, value in {**base, **merged}.items()}
+
+
+def _without_null(value: Any) -> Any:
+    return {key: entry for key, entry in value.items() if entry is not None} if isinstance(value, dict) else value
+
+
+def lmi_images(release: str = "") -> list[LmiImage]:
+    """The images; with ``release`` those that load engines of that TensorRT-LLM release, the recommended one first."""
+    return [image for image in lmi_facts().images if release in ("", image.engine_release)]
+
+
+def lmi_image(name: str) -> LmiImage:
+    """The image with this tag, or whose URI ends with it; :class:`UsageError` names the known ones."""
+    tag = name.rpartition(":")[2]
+    for image in lmi_facts().images:
+        if image.tag == tag:
+            return image
+    known = ", ".join(image.tag for image in lmi_facts().images)
+    raise UsageError(f"no facts on LMI image {name!r}", fix=f"use one of: {known}")

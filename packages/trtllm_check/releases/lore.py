@@ -1,0 +1,125 @@
+"""Reads ``data/lore/*.yml``: what flags do, the way to the PyTorch flow, ways to run."""
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from serving_base.errors import PlaybookError
+from serving_base.yaml_files import read_yaml
+from trtllm_check.releases.load import DATA_DIR
+from trtllm_check.releases.ranges import range_in_words
+
+LORE_DIR = DATA_DIR / "lore"
+TEMPLATES = "config.pbtxt"  # stands for a tool where a variable of Triton's templates is meant
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class Successor(_Facts):
+    """What to write instead: a ``flag`` of ``tool`` (empty: the same tool), or a ``setting`` that is no flag."""
+
+    flag: str = ""
+    tool: str = ""
+    setting: str = ""
+    how: str
+
+
+class Change(_Facts):
+    """What a release changed in a flag's meaning."""
+
+    release: str
+    text: str
+
+
+class FlagLore(_Facts):
+    """What one flag of one tool does, when to use it, and what took its place."""
+
+    tool: str
+    flag: str
+    does: str
+    when: str
+    instead: tuple[Successor, ...] = ()
+    changed: tuple[Change, ...] = ()
+    source: tuple[str, ...]
+
+
+class Step(_Facts):
+    """One step from the engine flow to the PyTorch flow; without ``flags`` it is about the whole tool."""
+
+    step: str
+    tool: str
+    flags: tuple[str, ...] = ()
+    old: str = ""
+    new: str
+    note: str = ""
+    source: str
+
+
+class Way(_Facts):
+    """One way to run an engine, in the releases ``since`` to ``until``."""
+
+    since: str = ""
+    until: str = ""
+    name: str
+    how: str
+    note: str
+    source: str
+
+    @property
+    def releases(self) -> str:
+        return range_in_words(self.since, self.until)
+
+
+@cache
+def flag_lore() -> dict[tuple[str, str], FlagLore]:
+    """(tool, flag) -> what it does."""
+    data = _flags_file()
+    return {
+        (tool, flag): _model(
+            FlagLore, {"tool": tool, "flag": flag, **entry, "source": _sources(entry, data["sources"])}
+        )
+        for tool, entries in data["flags"].items()
+        for flag, entry in entries.items()
+    }
+
+
+def lore_of(tool: str, names: Iterable[str]) -> FlagLore | None:
+    """What is known of a tool's flag, under the first of its ``names`` that has an entry."""
+    tools = [tool, _flags_file()["shared"].get(tool, tool)]
+    known = flag_lore()
+    return next((known[owner, name] for owner in tools for name in names if (owner, name) in known), None)
+
+
+@cache
+def migration() -> tuple[Step, ...]:
+    """From the engine flow to the PyTorch flow, step by step."""
+    return tuple(_model(Step, entry) for entry in read_yaml(LORE_DIR / "migration.yml")["steps"])
+
+
+@cache
+def ways() -> tuple[Way, ...]:
+    """The ways to run an engine."""
+    return tuple(_model(Way, entry) for entry in read_yaml(LORE_DIR / "ways.yml")["ways"])
+
+
+@cache
+def _flags_file() -> Any:
+    return read_yaml(LORE_DIR / "flags.yml")
+
+
+def _sources(entry: dict[str, Any], named: dict[str, str]) -> list[str]:
+    return [named.get(name, name) for name in entry.get("source", [])]
+
+
+M = TypeVar("M", bound=_Facts)
+
+
+def _model(kind: type[M], entry: dict[str, Any]) -> M:
+    try:
+        return kind.model_validate(entry)
+    except ValidationError as error:
+        raise PlaybookError(f"{entry} is no {kind.__name__}", why=str(error), fix=f"mend it in {LORE_DIR}") from error

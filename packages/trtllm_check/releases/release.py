@@ -1,0 +1,289 @@
+"""What is known of one TensorRT-LLM release: its tools with their flags, its containers, how it behaves.
+
+Code asks a release what it has (``release.tool("trtllm-build").has("--use_fused_mlp")``), never which one it is.
+"""
+
+import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from serving_base.errors import NotInRelease
+
+Value = str | int | float | bool
+Confidence = Literal["high", "medium", "low"]
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class Argument(_Facts):
+    """One argument of a tool, in argparse's terms. Without ``choices`` every value of ``type`` is taken.
+
+    ``unconfirmed``: choices that may be missing in this release; ``confidence``: set where the argument itself may be.
+    """
+
+    type: Literal["str", "int", "float", "bool"] = "str"
+    action: Literal["store", "store_true", "store_false", "append", "BooleanOptionalAction"] = "store"
+    default: Value | list[Value] | None = None
+    choices: tuple[Value, ...] = ()
+    unconfirmed: tuple[Value, ...] = ()
+    nargs: Literal["+", "*", "?"] | int | None = None
+    const: Value | None = None
+    required: bool = False
+    aliases: tuple[str, ...] = ()
+    dest: str = ""
+    confidence: Confidence | None = None
+    note: str = ""
+
+    @property
+    def is_switch(self) -> bool:
+        """True for a flag that takes no value."""
+        return self.action in ("store_true", "store_false", "BooleanOptionalAction")
+
+
+class Tool(_Facts):
+    """One command line tool: where it is, and what it takes.
+
+    ``container_path`` is empty where the release's container lacks it; then, and outside a container, it is
+    ``repo_path`` of the clone ``repo`` (a key of ``Release.checkouts``). Without ``repo`` it is a program on PATH.
+    ``needs``: pip requirements that the container does not meet.
+    """
+
+    container_path: str = ""
+    repo: str = ""
+    repo_path: str = ""
+    launcher: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    confidence: Confidence
+    source: str
+    note: str = ""
+    arguments: dict[str, Argument]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every way to write an argument."""
+        found: set[str] = set()
+        for name, argument in self.arguments.items():
+            found |= {name, *argument.aliases}
+            if argument.action == "BooleanOptionalAction":
+                found.add(f"--no-{name.removeprefix('--')}")
+        return frozenset(found)
+
+    def has(self, flag: str) -> bool:
+        """True if the tool takes ``flag``, under this name or as an alias."""
+        return self.argument(flag) is not None
+
+    def argument(self, flag: str) -> Argument | None:
+        if flag in self.arguments:
+            return self.arguments[flag]
+        opposite = self.arguments.get(f"--{flag.removeprefix('--no-')}")
+        if opposite is not None and opposite.action == "BooleanOptionalAction":
+            return opposite
+        return next((argument for argument in self.arguments.values() if flag in argument.aliases), None)
+
+    def accepts(self, flag: str, value: Value) -> bool:
+        """True if the tool takes ``flag`` with ``value``."""
+        argument = self.argument(flag)
+        if argument is None or argument.is_switch:
+            return False
+        return not argument.choices or value in argument.choices
+
+    def certain(self, flag: str, value: Value | None = None) -> bool:
+        """True if the facts are sure that the tool takes ``flag``, and ``value`` of its choices."""
+        argument = self.argument(flag)
+        if argument is None or argument.confidence in ("medium", "low") or value in argument.unconfirmed:
+            return False
+        return value is None or self.accepts(flag, value)
+
+
+class Source(_Facts):
+    """The commits that the facts were read at."""
+
+    repo: str
+    commit: str
+    backend_repo: str = ""
+    backend_commit: str = ""
+
+
+class Difference(_Facts):
+    """How a program of the container differs from the release's own, where the container holds another build."""
+
+    without: tuple[str, ...] = ()
+    added: dict[str, Argument] = {}
+    source: str
+
+
+class Built(_Facts):
+    """An image that is built here, because no published one has tensorrt_llm. ``base`` is what it is built from."""
+
+    tag: str
+    base: str
+    source: str
+
+
+class Containers(_Facts):
+    """Images, the recommended one first. ``tensorrt_llm``: those without a server, where the tools run instead.
+
+    ``reports``: what tensorrt_llm in the recommended image says that it is, where that is not the release;
+    ``differs``: programs of that build, by name; ``built``: where the tools run if no published image has them.
+    """
+
+    triton: tuple[str, ...]
+    reports: str = ""
+    differs: dict[str, Difference] = {}
+    built: Built | None = None
+    tensorrt_llm: tuple[str, ...] = ()
+    lmi: tuple[str, ...] = ()
+    source: str
+
+
+class Support(_Facts):
+    supported: bool
+    note: str = ""
+    source: str
+
+
+class Checkout(_Facts):
+    """A clone of what a container lacks, at the release's own tag."""
+
+    url: str
+    tag: str
+    folder: str
+    source: str
+
+
+class Native(_Facts):
+    """What an installation without the container needs: Debian packages, pip requirements, files of requirements."""
+
+    system_packages: tuple[str, ...] = ()
+    pip: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()
+    note: str = ""
+    source: str
+
+
+class Download(_Facts):
+    """The hub's command line client in the container."""
+
+    argv: tuple[str, ...]
+    source: str
+
+
+class Setting(_Facts):
+    """An environment variable that the release needs for some profiles.
+
+    ``when`` names fields of a profile, all of which have to hold: a list of values that are meant, or, for
+    ``<field>_above``, a number that has to be exceeded. Without ``when`` every profile needs it.
+    """
+
+    name: str
+    value: str
+    when: dict[str, tuple[Value, ...] | float] = {}
+    why: str
+    source: str
+
+    def applies_to(self, profile: object) -> bool:
+        """True if all of ``when`` holds for the attributes of ``profile``."""
+        return all(_holds(profile, field, wanted) for field, wanted in self.when.items())
+
+
+class Fact(_Facts):
+    value: bool
+    source: str
+
+
+class Behaviour(_Facts):
+    """How the tools behave where their arguments do not tell."""
+
+    fp8_kv_scales_used: Fact
+    container_has_tensorrt_llm: Fact
+    fill_template_escapes: Fact
+    launch_returns_at_once: Fact
+
+
+class Templates(_Facts):
+    """Where the model repository's templates are; what is in them: :mod:`trtllm_check.releases.templates`."""
+
+    container_path: str = ""
+    repo: str = ""
+    repo_path: str
+    source: str
+
+
+class Note(_Facts):
+    text: str
+    source: str
+
+
+class Release(_Facts):
+    """One TensorRT-LLM release."""
+
+    name: str = Field(alias="release")
+    date: datetime.date
+    branch: str = ""
+    source: Source
+    containers: Containers
+    python: str
+    pins: dict[str, str] = {}
+    models: dict[str, Support] = {}
+    checkouts: dict[str, Checkout] = {}
+    native: Native | None = None
+    download: Download
+    environment: tuple[Setting, ...] = ()
+    behaviour: Behaviour
+    notes: tuple[Note, ...] = ()
+    tools: dict[str, Tool]
+    templates: Templates | None = None
+    llmapi: Templates | None = None
+
+    @property
+    def image(self) -> str:
+        """The container of the tools. It also serves engines: only the TensorRT that built one can run it."""
+        built = (self.containers.built.tag,) if self.containers.built else ()
+        return (built + self.containers.tensorrt_llm + self.containers.triton)[0]
+
+    @property
+    def in_container(self) -> "Release":
+        """This release with the parsers of the programs that its container really holds."""
+        tools = dict(self.tools)
+        for name, difference in self.containers.differs.items():
+            kept = {flag: one for flag, one in tools[name].arguments.items() if flag not in difference.without}
+            update = {"arguments": {**kept, **difference.added}, "source": difference.source}
+            tools[name] = tools[name].model_copy(update=update)
+        return self.model_copy(update={"tools": tools}) if self.containers.differs else self
+
+    @property
+    def container_version(self) -> str:
+        """What tensorrt_llm in ``image`` says that it is: some containers hold a development build of the release."""
+        return self.containers.reports or self.name
+
+    @property
+    def server_image(self) -> str:
+        """The container with the Triton server."""
+        return self.containers.triton[0]
+
+    @property
+    def builds_engines(self) -> bool:
+        """False for the releases that have PyTorch's flow only."""
+        return "trtllm-build" in self.tools
+
+    def environment_of(self, profile: object) -> dict[str, str]:
+        """Environment variables that this release needs for ``profile``."""
+        return {setting.name: setting.value for setting in self.environment if setting.applies_to(profile)}
+
+    def tool(self, name: str) -> Tool:
+        if name not in self.tools:
+            raise NotInRelease(
+                f"TensorRT-LLM {self.name} has no facts on a tool {name!r}",
+                why="" if self.builds_engines else "it builds no engines: it has PyTorch's flow only",
+                fix=f"use one of: {', '.join(self.tools)}",
+            )
+        return self.tools[name]
+
+
+def _holds(profile: object, field: str, wanted: tuple[Value, ...] | float) -> bool:
+    if isinstance(wanted, tuple):
+        return getattr(profile, field) in wanted
+    return bool(getattr(profile, field.removesuffix("_above")) > wanted)

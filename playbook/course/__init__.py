@@ -1,0 +1,1 @@
+"""The course as a whole: its notebooks, running them, and what a run reports."""

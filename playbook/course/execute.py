@@ -1,0 +1,145 @@
+"""Run one notebook with papermill: `python -m playbook.course.execute JOB.json`, under a guard (see the runner).
+
+The job file names the notebook, where it goes, its parameters and its limits. What happens is appended to an
+events file, one JSON object per line: `{"cell": 3, "of": 14, "text": "..."}` when a code cell starts, and at the
+end `{"failure": null}` or `{"failure": {...}}`.
+"""
+
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from playbook.course.failures import DEAD_KERNEL_FIX, TIMEOUT_FIX, Failure, classify, unfinished
+
+ENGINE = "playbook"
+KERNEL_NAME = "python3"
+KERNEL_START_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True)
+class Job:
+    """One notebook to run: everything that the guarded process needs to know."""
+
+    notebook: Path
+    output: Path
+    events: Path
+    parameters: dict[str, Any]
+    cell_timeout_s: int
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), default=str), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "Job":
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        for name in ("notebook", "output", "events"):
+            fields[name] = Path(fields[name])
+        return cls(**fields)
+
+
+def execute(job: Job, on_cell: Callable[[int, int, str], None]) -> Failure | None:
+    """Run the notebook; None if every code cell ran to its end. `on_cell(number, of, first_line)` counts from 1."""
+    import papermill
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+
+    reached = 0
+
+    def note(number: int, of: int, text: str) -> None:
+        nonlocal reached
+        reached = number
+        on_cell(number, of, text)
+
+    register_engine(note)
+    try:
+        notebook = papermill.execute_notebook(
+            job.notebook,
+            job.output,
+            parameters=job.parameters,
+            engine_name=ENGINE,
+            kernel_name=KERNEL_NAME,
+            cwd=job.notebook.parent,
+            progress_bar=False,
+            execution_timeout=job.cell_timeout_s,
+            start_timeout=KERNEL_START_TIMEOUT_S,
+        )
+    except PapermillExecutionError as error:
+        ended = classify(error.ename, str(error.evalue), cell=reached)
+        if ended.on_purpose:
+            drop_error_banners(job.output)
+        return ended
+    except CellTimeoutError:
+        what = f"code cell {reached} ran longer than {job.cell_timeout_s} s"
+        return Failure("timeout", what, "the limit per cell ended it", TIMEOUT_FIX, reached)
+    except DeadKernelError:
+        what = f"the kernel died in code cell {reached}"
+        why = "its process ended, or was killed: most often because memory ran out"
+        return Failure("dead kernel", what, why, DEAD_KERNEL_FIX, reached)
+    except (OSError, RuntimeError) as error:
+        return classify(type(error).__name__, str(error), cell=reached or None)
+    return unfinished(notebook)
+
+
+def drop_error_banners(path: Path) -> None:
+    """Without papermill's two red notes on an exception: the chapter was skipped, and its cell says why."""
+    import nbformat
+    from papermill.execute import ERROR_MARKER_TAG
+
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    notebook.cells = [cell for cell in notebook.cells if ERROR_MARKER_TAG not in cell.metadata.get("tags", [])]
+    nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
+
+
+def register_engine(note: Callable[[int, int, str], None]) -> None:
+    """Give papermill an engine that tells `note` of each code cell before it runs."""
+    from papermill.engines import NBClientEngine, NotebookExecutionManager, papermill_engines
+
+    class TellingEngine(NBClientEngine):  # type: ignore[misc]
+        @classmethod
+        def execute_managed_notebook(cls, nb_man: NotebookExecutionManager, kernel_name: str, **options: Any) -> None:
+            code = [cell for cell in nb_man.nb.cells if cell.cell_type == "code"]
+            start = nb_man.cell_start
+
+            def tell(cell: Any, cell_index: int | None = None, **more: Any) -> None:
+                if cell.cell_type == "code":
+                    number = 1 + next(index for index, other in enumerate(code) if other is cell)
+                    note(number, len(code), first_line(cell.source))
+                start(cell, cell_index, **more)
+
+            nb_man.cell_start = tell
+            super().execute_managed_notebook(nb_man, kernel_name, **options)
+
+    papermill_engines.register(ENGINE, TellingEngine)
+
+
+def first_line(source: str) -> str:
+    """What a cell does, for a progress line: its first line that is neither an import nor blank."""
+    lines = [line.strip() for line in source.splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("import ", "from ", "#", "@"))]
+    return next(iter(telling or lines), "")[:60]
+
+
+def main() -> int:
+    job = Job.read(Path(sys.argv[1]))
+    logging.getLogger("papermill").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="papermill")
+
+    def append(event: dict[str, Any]) -> None:
+        with job.events.open("a", encoding="utf-8") as events:
+            events.write(json.dumps(event) + "\n")
+
+    try:
+        failure = execute(job, lambda number, of, text: append({"cell": number, "of": of, "text": text}))
+    except KeyboardInterrupt:  # the guard's word that the run is over; papermill has ended the kernel
+        return 130
+    append({"failure": asdict(failure) if failure else None})
+    return 0 if failure is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

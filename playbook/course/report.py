@@ -1,0 +1,96 @@
+"""report.html: one self-contained page about a run, and the facts of the machine that it ran on."""
+
+import importlib.metadata
+import json
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from playbook.course.runner import ChapterResult
+
+TEMPLATE = Path(__file__).parent / "templates" / "report.html.j2"
+PACKAGES = (
+    "torch",
+    "transformers",
+    "nvidia-modelopt",
+    "openvino",
+    "openvino-genai",
+    "tokenizers",
+    "tritonclient",
+    "numpy",
+    "papermill",
+    "ipykernel",
+)
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a run was asked to do, and when it started (ISO 8601)."""
+
+    started: str
+    profile: str
+    lane: str
+    release: str
+    workspace: str
+    parameters: Mapping[str, str]
+
+
+def environment() -> dict[str, str]:
+    """This machine in words: system, processor, cores, memory, Python and the versions of the main packages."""
+    import os
+
+    import psutil
+
+    facts = {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
+        "python": platform.python_version(),
+    }
+    for package in PACKAGES:
+        try:
+            facts[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return facts
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def write_report(folder: Path, facts: RunFacts, results: Sequence[ChapterResult]) -> Path:
+    """Write run.json and report.html into the run's folder; returns the page."""
+    import jinja2
+
+    machine = environment()
+    run = {**asdict(facts), "command": sys.argv[1:], "environment": machine}
+    (folder / "run.json").write_text(json.dumps(run, indent=2), encoding="utf-8")
+    engine = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    engine.filters["number"] = format_value
+    page = engine.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        facts=facts,
+        results=results,
+        environment=machine,
+        passed=sum(result.status == "ok" for result in results),
+        skipped=sum(result.status == "skipped" for result in results),
+        seconds=sum(result.seconds for result in results),
+    )
+    path = folder / "report.html"
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def format_value(value: Any) -> str:
+    """Numbers with a thin space between thousands; anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    text = f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return text.replace(",", "\u202f")
