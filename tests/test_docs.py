@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from aws_commands import problems
+from playbook.cli.app import app
+from playbook.cli.page import cli_page, generated_pages
 from serving_base.facts.prices import prices
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +38,18 @@ def test_aws_commands_exist_with_their_flags(page: Path) -> None:
 def test_prices_on_a_page_are_those_of_the_price_list(page: Path) -> None:
     known = {entry.usd_per_hour for entry in prices()}
     assert {float(usd) for usd in re.findall(r"(\d+\.\d+) USD/h", page.read_text())} <= known
+
+
+def test_the_page_of_the_command_line_is_what_the_commands_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in ("40", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert (ROOT / "docs" / "cli.md").read_text() == cli_page(app), "run: make docs"
+
+
+def test_a_page_that_says_it_is_made_is_made() -> None:
+    """The tests of the two others compare their text."""
+    made = {page.name for page in PAGES if "by `make docs`" in page.read_text()}
+    assert made == set(generated_pages(app)) == {"checks.md", "cli.md", "releases.md"}
 
 
 def test_the_first_hour_has_its_commands() -> None:

@@ -330,9 +330,7 @@ def test_the_migration_ends_at_flags_of_a_release_without_engines() -> None:
 
 
 def test_the_page_is_the_one_that_the_data_makes() -> None:
-    assert (ROOT / "docs" / "releases.md").read_text() == releases_page(), (
-        "run .venv/bin/python -m trtllm_check.explain.page > docs/releases.md"
-    )
+    assert (ROOT / "docs" / "releases.md").read_text() == releases_page(), "run: make docs"
 
 
 def test_every_table_of_the_page_is_whole() -> None:

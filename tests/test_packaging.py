@@ -319,10 +319,10 @@ def test_every_target_but_setup_and_help_is_one_line_of_the_command_line() -> No
         name: body.strip().splitlines()
         for name, body in re.findall(r"^([a-z]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
     }
-    assert set(targets) == {"help", "setup", "course", "test", "lab", "clean"}
+    assert set(targets) == {"help", "setup", "course", "test", "docs", "lab", "clean"}
     assert all(len(lines) == 1 for lines in targets.values())
     assert "playbook/bootstrap.py" in targets["setup"][0]
-    for target, command in {"course": "run", "test": "test", "lab": "lab", "clean": "clean"}.items():
+    for target, command in {"course": "run", **{name: name for name in ("test", "docs", "lab", "clean")}}.items():
         assert f"$(PLAYBOOK) {command}" in targets[target][0]
 
 

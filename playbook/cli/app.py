@@ -218,6 +218,19 @@ def passes(argv: Sequence[str]) -> bool:
         ) from error
 
 
+@app.command("docs")
+@reporting
+def docs_command() -> None:
+    """Write the generated pages of docs/ again: checks.md, cli.md and releases.md."""
+    from playbook.cli.page import generated_pages
+    from playbook.course.notebooks import project_root
+
+    for name, text in generated_pages(app).items():
+        page = project_root() / "docs" / name
+        page.write_text(text())
+        typer.echo(f"wrote docs/{name}")
+
+
 @app.command("cost")
 @reporting
 def cost_command(

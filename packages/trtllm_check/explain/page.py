@@ -16,8 +16,8 @@ NO_BREAK_SPACE = "\u00a0"
 
 HEAD = """# TensorRT-LLM releases
 
-Made from the data in `packages/trtllm_check/releases/data` and `packages/trtllm_check/rules` by
-`python -m trtllm_check.explain.page > docs/releases.md`; a test keeps the two equal. Each source stands in the data.
+Made from the data in `packages/trtllm_check/releases/data` and `packages/trtllm_check/rules` by `make docs`; a test
+keeps the two equal. Each source stands in the data.
 `playbook explain FLAG --release R` answers for one flag and one release, sources included; `playbook commands` prints
 the commands of a profile in a release's own flags.
 
@@ -260,7 +260,3 @@ def _code(text: str) -> str:
     if "`" in text:
         return text
     return re.sub(r"(?<![\w-])(--[\w-]+( (enable|disable|fp8|bfloat16|abisee/cnn_dailymail)\b)?)", r"`\1`", text)
-
-
-if __name__ == "__main__":
-    print(releases_page(), end="")

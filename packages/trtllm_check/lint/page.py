@@ -1,4 +1,4 @@
-"""docs/checks.md, every rule with an example: ``python -m trtllm_check.lint.page > docs/checks.md``."""
+"""docs/checks.md, every rule with an example; ``playbook docs`` writes it."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -24,8 +24,7 @@ without one, 2 for input that cannot be used.
 **info**: good to know. What the text does not tell is unknown, and a rule that needs it is silent: without `--gpu` and
 `--gpus` there is no word on memory or hardware. *Words in italics* stand for what the text holds.
 
-This page is made from the rules and from `packages/trtllm_check/lint/corpus` by
-`python -m trtllm_check.lint.page > docs/checks.md`; a test keeps them equal.
+This page is made from the rules and from `packages/trtllm_check/lint/corpus` by `make docs`; a test keeps them equal.
 """
 LOGS = """## Logs
 
@@ -138,7 +137,3 @@ def _unique(texts: Iterable[str]) -> tuple[str, ...]:
 
 def _anchor(title: str) -> str:
     return re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
-
-
-if __name__ == "__main__":
-    print(page(), end="")
