@@ -14,6 +14,7 @@ import ctypes
 import dataclasses
 import hashlib
 import importlib.util
+import itertools
 import json
 import os
 import platform
@@ -27,7 +28,7 @@ from typing import Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = Path(__file__).resolve().parent / "locks"
-SUPPORTED = ((3, 11), (3, 12))
+SUPPORTED = ((3, 11),)  # what is tested: under 3.12 Triton's Python stub was seen to crash
 PYTHON = "{}.{}".format(*sys.version_info)
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 TORCH_CUDA_DISK_MB = 5000
@@ -112,15 +113,16 @@ def python_version(interpreter: str | Path) -> tuple[int, ...]:
 
 
 def find_interpreter(search_path: str | None = None) -> str:
-    """The first python3.11 or python3.12 on `search_path` (default: PATH) that really runs; a shim may not."""
-    for version in SUPPORTED:
-        candidate = shutil.which("python{}.{}".format(*version), path=search_path)
+    """The first supported Python on `search_path` (default: PATH) that really runs; a shim may not."""
+    folders = (search_path or os.environ.get("PATH", os.defpath)).split(os.pathsep)
+    for version, folder in itertools.product(SUPPORTED, folders):
+        candidate = shutil.which("python{}.{}".format(*version), path=folder)
         if candidate and python_version(candidate) == version:
             return candidate
     raise BootstrapError(
-        "No Python 3.11 or 3.12 was found.",
-        f"this is Python {PYTHON}, and no python3.11 or python3.12 on PATH runs",
-        "Debian 12: apt-get install python3.11-venv libpython3.11; Ubuntu 24.04: the same with 3.12; "
+        "No Python 3.11 was found.",
+        f"this is Python {PYTHON}, and no python3.11 on PATH runs",
+        "Debian 12: apt-get install python3.11-venv libpython3.11; Ubuntu: the same from ppa:deadsnakes/ppa; "
         "elsewhere: conda create -n playbook python=3.11, activate it, and run this again",
     )
 

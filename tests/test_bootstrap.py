@@ -78,7 +78,7 @@ def test_linux_on_x86_64_is_accepted() -> None:
 def test_interpreter_that_is_only_a_shim_or_lies_is_passed_over(tmp_path: Path) -> None:
     script(tmp_path / "shims" / "python3.11", "echo 'command not found' >&2; exit 127")
     script(tmp_path / "liar" / "python3.11", "echo 3 10")
-    good = script(tmp_path / "good" / "python3.12", "echo 3 12")
+    good = script(tmp_path / "good" / "python3.11", "echo 3 11")
     for folder in ("shims", "liar"):
         assert bootstrap.find_interpreter(f"{tmp_path / folder}:{tmp_path / 'good'}") == str(good)
 
@@ -329,10 +329,13 @@ def test_a_virtual_environment_is_kept_repaired_and_made_anew_after_a_move(tmp_p
     assert str(moved.folder) in (moved.folder / "bin" / "pip").read_text()
 
 
+PROJECT = '[project]\nname = "tiny"\n[tool.setuptools]\n'
+
+
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that set-up takes for the project's root; making an environment costs nothing there."""
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "tiny"\n')
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
     course = Environment("course", tmp_path / ".venv", "pass", ("tiny==1.0",), 1, 1, "abc")
 
     def make_venv(environment: Environment) -> None:
@@ -417,7 +420,7 @@ def test_a_stamp_goes_out_of_date(change: str, clone: Path, monkeypatch: pytest.
     if change == "lock":
         course = Environment("course", course.folder, "pass", course.pins, 1, 1, "abd")
     elif change == "project":
-        (clone / "pyproject.toml").write_text('[project]\nname = "tiny"\nversion = "2"\n')
+        (clone / "pyproject.toml").write_text(PROJECT + "zip-safe = false\n")
     elif change == "python":
         monkeypatch.setattr(bootstrap.platform, "python_version", lambda: "3.11.99")
     else:

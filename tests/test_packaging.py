@@ -17,6 +17,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from playbook.bootstrap import SUPPORTED
+
 ROOT = Path(__file__).parents[1]
 LOCKS = ROOT / "playbook" / "locks"
 OTHER_ENVIRONMENTS = {
@@ -162,13 +164,21 @@ def requirements_of(lock: str, name: str) -> list[Requirement]:
 
 
 @each_environment
-def test_every_locked_package_allows_the_oldest_patch_of_every_supported_python(lock: str) -> None:
+def test_every_locked_package_allows_the_oldest_patch_of_python_3_11(lock: str) -> None:
     """Debian 12 ships 3.11.2: a package for 3.11.5 and later would end set-up there."""
     here = installed(lock)
     allowed = {name: SpecifierSet(here[name].metadata.get("Requires-Python") or "") for name in pins(lock)}
-    for version in ("3.11.0", "3.12.0"):
-        assert version in SpecifierSet(PROJECT["project"]["requires-python"])
-        assert [name for name in allowed if version not in allowed[name]] == []
+    assert [name for name in allowed if "3.11.0" not in allowed[name]] == []
+
+
+def test_only_the_python_that_is_tested_is_allowed() -> None:
+    allowed = SpecifierSet(PROJECT["project"]["requires-python"])
+    versions = [(3, minor) for minor in range(9, 16) if f"3.{minor}.0" in allowed]
+    names = [f"Programming Language :: Python :: {major}.{minor}" for major, minor in versions]
+    assert tuple(versions) == SUPPORTED == ((3, 11),)
+    assert [line for line in PROJECT["project"]["classifiers"] if ":: Python ::" in line] == names
+    for page in ("README.md", "docs/teaching.md", "docs/first-hour-on-a-p5.md"):
+        assert set(re.findall(r"(?<=Python )3\.\d+", (ROOT / page).read_text())) <= {"3.11"}, page
 
 
 @in_the_course_environment
