@@ -1,7 +1,10 @@
 """The pages outside the notebooks: their links lead somewhere, and their aws commands exist."""
 
+import ast
 import re
 import shlex
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,6 +53,50 @@ def test_a_page_that_says_it_is_made_is_made() -> None:
     """The tests of the two others compare their text."""
     made = {page.name for page in PAGES if "by `make docs`" in page.read_text()}
     assert made == set(generated_pages(app)) == {"checks.md", "cli.md", "releases.md"}
+
+
+def names_in(body: list[ast.stmt], before: str = "") -> Iterator[str]:
+    """``f``, ``C`` and ``C.m`` of what a module defines."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield before + node.name
+        if isinstance(node, ast.ClassDef):
+            yield from names_in(node.body, f"{node.name}.")
+
+
+def missing(text: str) -> list[str]:
+    """Files named in ``text`` that do not exist, and those that do not hold the name behind the colon."""
+    found = set(re.findall(r"`((?:playbook|packages|tests|notebooks)/[\w./-]*\w)(?::([\w.]+))?`", text))
+    gone = [file for file, _ in found if not (ROOT / file).exists()]
+    named = [(file, name) for file, name in found if name and file not in gone]
+    return gone + [f"{file}:{name}" for file, name in named if name not in defined(file)]
+
+
+def defined(file: str) -> set[str]:
+    return set(names_in(ast.parse((ROOT / file).read_text()).body))
+
+
+@each_page
+def test_files_and_names_in_them_that_a_page_names_exist(page: Path) -> None:
+    assert missing(page.read_text()) == []
+
+
+def test_a_name_that_is_gone_is_found() -> None:
+    text = (
+        "`playbook/profile.py:load_profile` `playbook/profile.py:Profile.gone` `playbook/gone.py:load` `tests/gone.py`"
+    )
+    assert sorted(missing(text)) == ["playbook/gone.py", "playbook/profile.py:Profile.gone", "tests/gone.py"]
+
+
+def test_the_picture_of_the_rooms_is_the_layers_that_are_checked() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract.get("containers") == ["playbook"]]
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    _, packages, rooms = [part.partition("```")[0] for part in text.split("```mermaid")]
+    assert re.findall(r'\["([^"]+)"\]', rooms) == [layer.replace(" | ", ", ") for layer in layers]
+    (layers,) = [contract["layers"] for contract in contracts if "containers" not in contract and "layers" in contract]
+    drawn = re.findall(r'\["(\w+)<br/>', packages)
+    assert sorted(drawn) == sorted(name for layer in layers for name in layer.split(" | "))
 
 
 def test_the_first_hour_has_its_commands() -> None:
