@@ -1,8 +1,10 @@
 """What is installed is what is locked, what is locked is what is declared, and the package is whole."""
 
 import importlib.util
+import itertools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -329,11 +331,12 @@ def test_every_target_but_setup_and_help_is_one_line_of_the_command_line() -> No
         name: body.strip().splitlines()
         for name, body in re.findall(r"^([a-z]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
     }
-    assert set(targets) == {"help", "setup", "course", "test", "docs", "lab", "clean"}
+    assert set(targets) == {"help", "setup", "course", "test", "check", "docs", "lab", "clean"}
     assert all(len(lines) == 1 for lines in targets.values())
     assert "playbook/bootstrap.py" in targets["setup"][0]
-    for target, command in {"course": "run", **{name: name for name in ("test", "docs", "lab", "clean")}}.items():
-        assert f"$(PLAYBOOK) {command}" in targets[target][0]
+    called = {"course": "run", "check": "test"}
+    for target in set(targets) - {"help", "setup"}:
+        assert f"$(PLAYBOOK) {called.get(target, target)}" in targets[target][0]
 
 
 def test_make_passes_the_profile_release_and_workspace_on() -> None:
@@ -360,9 +363,41 @@ def test_readme_and_contributing_link_to_files_that_exist() -> None:
 def test_ci_runs_the_readmes_test_command() -> None:
     run = ROOT / ".ci" / "run"
     assert os.access(run, os.X_OK)
-    assert run.read_text().rstrip().endswith("exec make test")
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
-    assert {"run": ".ci/run"} in workflow["jobs"]["debian"]["steps"]
+    assert run.read_text().endswith('[ $# -gt 0 ] || set -- test\nexec make "$@"\n')
+
+
+def test_ci_has_three_jobs_of_existing_targets_with_a_cache_of_the_locks_and_artifacts() -> None:
+    job = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["debian"]
+    todo = {entry["job"]: shlex.split(entry["make"]) for entry in job["strategy"]["matrix"]["include"]}
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {name: words[0] for name, words in todo.items()} == {"check": "check", "lane": "test", "course": "course"}
+    assert all(words[0] in targets and words[1].startswith("ARGS=") for words in todo.values())
+    assert {"run": ".ci/run ${{ matrix.make }}"} in job["steps"]
+    (cache,) = [step["with"] for step in job["steps"] if str(step.get("uses")).startswith("actions/cache@")]
+    assert cache["path"] == job["env"]["PIP_CACHE_DIR"] and "playbook/locks/*.txt" in cache["key"]
+    (kept,) = [step["with"]["path"] for step in job["steps"] if "upload-artifact" in str(step.get("uses"))]
+    assert kept.split() == ["runs/junit-*.xml", "runs/*/report.html"]
+
+
+def test_the_fast_tests_and_the_lanes_are_all_of_them() -> None:
+    """What `make check` leaves out, CI's job "lane" runs."""
+    (fast,) = re.findall(r'test -m "(.+)" \$\(ARGS\)', (ROOT / "Makefile").read_text())
+    (rest,) = re.findall(r"-m '(.+?)'", (ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    for slow, server in itertools.product((True, False), repeat=2):
+        marks = {"slow": slow, "server": server}
+        assert eval(fast, {}, marks) is not eval(rest, {}, marks)
+
+
+def test_every_import_package_says_that_it_is_typed() -> None:
+    packages = [ROOT / "playbook", *(path for path in (ROOT / "packages").iterdir() if (path / "__init__.py").exists())]
+    assert len(packages) == 6
+    assert [path.name for path in packages if not (path / "py.typed").exists()] == []
+
+
+def test_the_changelog_has_the_version() -> None:
+    sections = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert sections[0] == "Unreleased"
+    assert sections[1].startswith(f"[{PROJECT['project']['version']}]")
 
 
 def test_licence_is_apache_2() -> None:
