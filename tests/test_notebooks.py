@@ -1,5 +1,8 @@
 """Chapters, their parameters, and the checker of committed notebooks: it is shown what it must refuse."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +10,7 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
+import playbook.course.source
 from notebook_factory import notebook, write_course
 from playbook.course.notebook_checks import static_problems
 from playbook.course.notebooks import (
@@ -54,6 +58,17 @@ def test_every_chapter_takes_the_three_common_parameters(item: Chapter) -> None:
 
 
 # Finding chapters.
+
+
+def test_a_diff_shows_sources_and_no_outputs(tmp_path: Path) -> None:
+    cell = {"cell_type": "code", "metadata": {"tags": ["timing"]}, "source": ["a = 1\n", "a"], "outputs": [{"x": 9}]}
+    prose = {"cell_type": "markdown", "metadata": {}, "source": ["# Title\n", "\n", "words"]}
+    path = tmp_path / "a.ipynb"
+    path.write_text(json.dumps({"cells": [prose, cell]}))
+    done = subprocess.run(
+        [sys.executable, "-S", playbook.course.source.__file__, path], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == '# %% [markdown]\n# # Title\n#\n# words\n\n# %% tags=["timing"]\na = 1\na\n'
 
 
 def test_chapters_are_found_in_order_and_by_any_of_their_names(tmp_path: Path) -> None:
