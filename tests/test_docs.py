@@ -32,6 +32,11 @@ def test_links_lead_to_files_that_exist(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_the_readme_lists_every_page() -> None:
+    listed = re.findall(r"^\| \[docs/(\S+\.md)\]", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
 @each_page
 def test_aws_commands_exist_with_their_flags(page: Path) -> None:
     assert [problem for argv in aws_commands(page.read_text()) for problem in problems(argv)] == []

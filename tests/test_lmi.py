@@ -339,7 +339,8 @@ def test_the_recommended_image_loads_the_release_s_engines() -> None:
     assert lmi.recommended_image("0.21.0").tag == LLMAPI
     assert lmi.recommended_image("1.2.1").engine_release == ""
     assert {image.engine_release for image in lmi.lmi_images()} == {"0.8.0", "0.9.0", "0.11.0", "0.12.0", "0.21.0", ""}
-    assert all(image.tag in load_release(image.engine_release).containers.lmi for image in lmi.lmi_images()[:-1])
+    engines = [image for image in lmi.lmi_images() if image.engine_release]
+    assert all(image.tag in load_release(image.engine_release).containers.lmi for image in engines)
 
 
 def ahead(profile: Profile, release: str) -> list[Command]:
