@@ -4,7 +4,7 @@ import time
 import numpy as np
 import pytest
 
-from cpu_serving.protocol import EngineStats, Output
+from cpu_serving.protocol import EngineConfig, EngineStats, Output
 from cpu_serving.triton.answers import SequenceState, next_tensors
 from cpu_serving.triton.batcher import Batcher
 from cpu_serving.triton.request import is_stop, read_request, read_words
@@ -202,6 +202,8 @@ def test_placeholders_stand_behind_the_real_outputs():
 
 class ScriptedEngine:
     """Gives one token per step and request."""
+
+    config = EngineConfig(2, 64, 32, 64, "fp8", 32, True, True, 100, 1, 1, 8)
 
     def __init__(self, slots=2):
         self.slots = slots

@@ -23,7 +23,9 @@ class AnswerBuilder:
 
         Nothing comes after a stop sequence: whoever reads has to cancel the request.
         """
-        if output.finish_reason and not output.token_ids:
+        if output.finish_reason in ("refused", "cancelled"):
+            yield self.fail(f"the engine gave the request up: {output.finish_reason}")
+        elif output.finish_reason and not output.token_ids:
             yield self.fail(f"the engine ended the answer without a token: {output.finish_reason}")
         for number, (token_id, log_prob) in enumerate(zip(output.token_ids, output.log_probs, strict=True), start=1):
             ends = token_id in self._end_ids

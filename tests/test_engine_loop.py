@@ -1,11 +1,11 @@
-"""The container's engine loop: in-flight batching, limits, cancelled and failed requests, with a scripted engine."""
+"""The engine's loop: in-flight batching, limits, cancelled and failed requests, with a scripted engine."""
 
 import threading
 import time
 
 import pytest
 
-from cpu_serving.aws.loop import EngineLoop, Failed, QueueFull, Refused
+from cpu_serving.loop import EngineLoop, Failed, Job, QueueFull, Refused
 from cpu_serving.protocol import EngineConfig, Output, Sampling
 from serving_base.errors import EngineError
 
@@ -24,6 +24,7 @@ class ScriptedEngine:
         self.largest = 0
         self.breaks = ""
         self.refuses = ""
+        self.ended: list[int] = []
 
     def submit(self, request_id, prompt_ids, sampling):
         if self.refuses:
@@ -49,14 +50,15 @@ class ScriptedEngine:
         return outputs
 
 
-class Client:
+class Client(Job):
     """Collects what is delivered."""
 
-    def __init__(self) -> None:
+    def __init__(self, sampling=FOREVER) -> None:
+        super().__init__(((1, 2),), (sampling,))
         self.events: list[object] = []
         self.first, self.done = threading.Event(), threading.Event()
 
-    def __call__(self, event):
+    def deliver(self, row, event):
         self.events.append(event)
         self.first.set()
         if not isinstance(event, Output) or event.finish_reason:
@@ -69,77 +71,79 @@ def engine():
 
 
 def loop_of(engine, **limits):
-    return EngineLoop(engine, **{"max_running": 4, "max_waiting": 10, **limits})
+    return EngineLoop(engine, Client.deliver, **{"max_running": 4, "max_waiting": 10, **limits})
 
 
 def submit(loop, count):
     clients = [Client() for _ in range(count)]
-    numbers = [loop.submit((1, 2), FOREVER, client) for client in clients]
-    return clients, numbers
+    for client in clients:
+        loop.submit(client)
+    return clients
 
 
 def test_requests_run_together_up_to_the_batch_size(engine):
     loop = loop_of(engine, max_running=3)
-    clients, _ = submit(loop, 5)
+    clients = submit(loop, 5)
     assert all(client.first.wait(5) for client in clients[:3])
     assert not clients[3].first.is_set() and engine.largest == 3
     engine.gate.set()
     assert all(client.done.wait(5) for client in clients)
     assert engine.largest == 3
-    loop.close()
+    loop.close("the end")
 
 
 def test_the_engines_own_batch_size_is_the_limit(engine):
     loop = loop_of(engine, max_running=32)
-    clients, _ = submit(loop, 6)
+    clients = submit(loop, 6)
     engine.gate.set()
     assert all(client.done.wait(5) for client in clients)
     assert engine.largest <= CONFIG.max_batch_size
-    loop.close()
+    loop.close("the end")
 
 
 def test_a_full_queue_sheds_load(engine):
     loop = loop_of(engine, max_running=1, max_waiting=2)
-    clients, _ = submit(loop, 3)
-    with pytest.raises(QueueFull, match="job_queue_size is 2"):
+    clients = submit(loop, 3)
+    with pytest.raises(QueueFull) as full:
         submit(loop, 1)
+    assert full.value.limit == 2
     engine.gate.set()
     assert all(client.done.wait(5) for client in clients)
     submit(loop, 1)
-    loop.close()
+    loop.close("the end")
 
 
 def test_a_cancelled_request_frees_its_slot(engine):
     loop = loop_of(engine, max_running=1)
-    clients, numbers = submit(loop, 3)
+    clients = submit(loop, 3)
     assert clients[0].first.wait(5)
-    loop.cancel(numbers[1])
-    loop.cancel(numbers[0])
+    loop.cancel(clients[1])
+    loop.cancel(clients[0])
     assert clients[2].first.wait(5)
-    assert set(engine.live) == {numbers[2]} and not clients[1].events
-    loop.cancel(12345)
-    loop.close()
+    assert set(engine.live) == set(clients[2].numbers) and not clients[1].events
+    loop.cancel(Client())
+    loop.close("the end")
 
 
 def test_what_can_never_run_is_refused_at_once(engine):
     loop = loop_of(engine)
     with pytest.raises(EngineError, match="max_seq_len"):
-        loop.submit((1,), Sampling(max_new_tokens=500), Client())
-    loop.close()
+        loop.check(Client(Sampling(max_new_tokens=500)))
+    loop.close("the end")
 
 
 def test_the_engines_refusal_is_delivered(engine):
     engine.refuses = "yes"
     loop = loop_of(engine)
-    (client,), _ = submit(loop, 1)
+    (client,) = submit(loop, 1)
     assert client.done.wait(5)
     assert client.events == [Refused("request refused: no; ask for less")]
-    loop.close()
+    loop.close("the end")
 
 
 def test_a_broken_engine_fails_everybody_and_takes_no_more(engine):
     loop = loop_of(engine, max_running=1)
-    clients, _ = submit(loop, 2)
+    clients = submit(loop, 2)
     assert clients[0].first.wait(5)
     engine.breaks = "it broke"
     assert all(client.done.wait(5) for client in clients)
@@ -147,14 +151,42 @@ def test_a_broken_engine_fails_everybody_and_takes_no_more(engine):
     with pytest.raises(EngineError, match="broken"):
         submit(loop, 1)
     assert loop.broken
-    loop.close()
+    loop.close("the end")
 
 
 def test_close_tells_what_runs_and_what_waits(engine):
     loop = loop_of(engine, max_running=1)
-    clients, numbers = submit(loop, 2)
+    clients = submit(loop, 2)
     assert clients[0].first.wait(5)
-    loop.close()
+    loop.close("the container is shutting down")
     for client in clients:
-        assert client.events[-1] == Failed("the container is shutting down")
-    assert numbers[0] not in engine.live
+        assert client.events[-1] == Failed("the container is shutting down", closed=True)
+    assert not engine.live
+
+
+def test_an_error_that_the_engine_survives_fails_what_runs_and_no_more(engine):
+    loop = loop_of(engine, max_running=1, survives=(RuntimeError,))
+    (running,) = submit(loop, 1)
+    assert running.first.wait(5)
+    engine.step, step = broken, engine.step
+    assert running.done.wait(5) and running.events[-1] == Failed("out of memory") and not engine.live
+    engine.step = step
+    engine.gate.set()
+    (later,) = submit(loop, 1)
+    assert later.done.wait(5) and later.events[-1].finish_reason == "length"
+    loop.close("the end")
+
+
+def broken():
+    raise RuntimeError("out of memory")
+
+
+def test_a_stopped_job_that_waits_ends_through_the_engine(engine):
+    """It is told that it is over, though it never had a slot."""
+    loop = loop_of(engine, max_running=1)
+    _, waiting = submit(loop, 2)
+    engine.cancel = lambda number: engine.ended.append(number)
+    engine.step = lambda: [Output(engine.ended.pop(), 0, (), (), "cancelled")] if engine.ended else []
+    loop.stop(waiting)
+    assert waiting.done.wait(5) and waiting.events[-1].finish_reason == "cancelled"
+    loop.close("the end")
