@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from cpu_serving.protocol import EngineConfig, EngineStats, Output
+from cpu_serving.text import TextCodec
 from cpu_serving.triton.answers import SequenceState, next_tensors
 from cpu_serving.triton.batcher import Batcher
 from cpu_serving.triton.request import is_stop, read_request, read_words
-from cpu_serving.triton.text import TextCodec
 from serving_base.errors import EnvironmentProblem, RequestRefused
 from tiny_llama import MODEL_DIR
 
@@ -414,4 +414,4 @@ def test_a_folder_without_tokenizer_or_end_token_says_so(tmp_path):
         TextCodec.load(tmp_path)
     (tmp_path / "tokenizer.json").write_bytes((MODEL_DIR / "tokenizer.json").read_bytes())
     with pytest.raises(EnvironmentProblem, match="does not name an end token"):
-        TextCodec.load(tmp_path)
+        _ = TextCodec.load(tmp_path).end_id

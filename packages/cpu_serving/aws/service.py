@@ -11,9 +11,9 @@ from typing import Protocol
 from cpu_serving.aws import lmi
 from cpu_serving.aws.answering import AnswerBuilder
 from cpu_serving.aws.chat import ChatFormat, ChatRequest, choose_framing, parse_chat_request
-from cpu_serving.aws.text import ChatTokenizer
 from cpu_serving.engine import Engine, Sampling
 from cpu_serving.loop import EngineLoop, Event, Failed, Job, Refused
+from cpu_serving.text import TextCodec
 from serving_base.errors import EnvironmentProblem, PlaybookError
 from trtllm_check.serving_properties import merge_settings
 
@@ -71,7 +71,7 @@ class Service:
         self._settings = merge_settings(text, os.environ)
         self._schema = lmi.choose_schema(image, self._settings)
         self._framing = choose_framing(image, self._schema)
-        self._tokenizer: ChatTokenizer | None = None
+        self._tokenizer: TextCodec | None = None
         self.loop: EngineLoop[AwaitedJob] | None = None
         self.failure = ""
 
@@ -80,7 +80,9 @@ class Service:
         try:
             for name in ("option.tensor_parallel_degree", "option.pipeline_parallel_degree"):
                 require_one(name, self._settings.get(name, "1"))
-            self._tokenizer = ChatTokenizer.load(self._engine_folder / "tokenizer")
+            self._tokenizer = TextCodec.load(
+                self._engine_folder / "tokenizer", fix="upload the engine folder with its tokenizer/"
+            )
             engine = Engine(self._engine_folder)
             # The first step of a fresh engine takes 200 ms more than the others; nobody shall wait for it.
             engine.generate([[0]], Sampling(max_new_tokens=2, log_probs=True))
@@ -106,14 +108,14 @@ class Service:
         payload = lmi.parse_body(body)
         if "messages" in payload or "prompt" in payload:
             chat = parse_chat_request(payload, tokenizer.render_chat)
-            return Work(tuple(tokenizer.encode(chat.prompt)), chat, ChatFormat(chat, self._framing))
+            return Work(tuple(tokenizer.encode_prompt(chat.prompt)), chat, ChatFormat(chat, self._framing))
         if "inputs" not in payload:
             raise lmi.BadRequest("Input Parsing failed. invalid payload. must contain prompt, inputs, or messages")
         text = lmi.parse_text_request(payload, self._schema)
         formatter = self._settings.get("option.output_formatter", "")
         text = replace(text, stream=lmi.STREAMS.get(formatter, text.stream))
         form = lmi.TextFormat(text, self._schema, sse=formatter == "sse")
-        return Work(tuple(tokenizer.encode(text.inputs)), text, form)
+        return Work(tuple(tokenizer.encode_prompt(text.inputs)), text, form)
 
     async def begin(self, work: Work) -> tuple[AwaitedJob, Tokens]:
         """Queue a request and wait for its first token. Raises BadRequest, EngineError and QueueFull.
