@@ -33,7 +33,6 @@ class Hosting:
             "DescribeEndpoint": lambda asked: describe_endpoint(endpoints.find(asked["EndpointName"])),
             "ListEndpoints": self._list_endpoints,
             "UpdateEndpoint": endpoints.update,
-            "UpdateEndpointWeightsAndCapacities": endpoints.update_weights,
             "DeleteEndpoint": endpoints.delete,
             "AddTags": registry.add_tags,
             "ListTags": registry.list_tags,
