@@ -8,6 +8,7 @@ import pytest
 from cpu_serving.loop import EngineLoop, Failed, Job, QueueFull, Refused
 from cpu_serving.protocol import EngineConfig, Output, Sampling
 from serving_base.errors import EngineError
+from waiting import until
 
 CONFIG = EngineConfig(4, 64, 32, 64, "fp8", 32, True, True, 100, 1, 1, 8)
 FOREVER = Sampling(max_new_tokens=60, log_probs=True)
@@ -53,8 +54,8 @@ class ScriptedEngine:
 class Client(Job):
     """Collects what is delivered."""
 
-    def __init__(self, sampling=FOREVER) -> None:
-        super().__init__(((1, 2),), (sampling,))
+    def __init__(self, sampling=FOREVER, rows=1) -> None:
+        super().__init__(((1, 2),) * rows, (sampling,) * rows)
         self.events: list[object] = []
         self.first, self.done = threading.Event(), threading.Event()
 
@@ -190,3 +191,57 @@ def test_a_stopped_job_that_waits_ends_through_the_engine(engine):
     loop.stop(waiting)
     assert waiting.done.wait(5) and waiting.events[-1].finish_reason == "cancelled"
     loop.close("the end")
+
+
+def test_a_refused_row_takes_its_whole_job_out_of_the_engine(engine):
+    loop = loop_of(engine, max_running=2)
+    job = Client(rows=2)
+    submitted = engine.submit
+
+    def refuse_the_second(request_id, prompt_ids, sampling):
+        if request_id == job.numbers[-1]:
+            raise EngineError("request refused: no")
+        submitted(request_id, prompt_ids, sampling)
+
+    engine.submit = refuse_the_second
+    loop.submit(job)
+    assert job.done.wait(5) and job.events == [Refused("request refused: no")] and not engine.live
+    after = submit(loop, 2)
+    assert all(client.first.wait(5) for client in after)
+    loop.close("the end")
+
+
+def test_every_row_of_a_stopped_job_ends(engine):
+    loop = loop_of(engine)
+    job = Client(rows=2)
+    loop.submit(job)
+    assert job.first.wait(5)
+    engine.cancel = engine.ended.append
+    engine.step = lambda: [Output(number, 0, (), (), "cancelled") for number in sorted(engine.ended)]
+    loop.stop(job)
+    until(lambda: [event.finish_reason for event in job.events][-2:] == ["cancelled"] * 2, "both rows have ended")
+    assert not loop.jobs
+    loop.close("the end")
+
+
+def test_a_job_that_was_cancelled_is_not_told_of_the_end(engine):
+    loop = loop_of(engine)
+    (client,) = submit(loop, 1)
+    assert client.first.wait(5)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def held():
+        inside.set()
+        go_on.wait(5)
+        return []
+
+    engine.step = held
+    assert inside.wait(5)
+    seen = len(client.events)
+    loop.cancel(client)
+    closing = threading.Thread(target=loop.close, args=("the end",))
+    closing.start()
+    until(lambda: loop._closing, "the loop is told to end")
+    go_on.set()
+    closing.join(5)
+    assert len(client.events) == seen
