@@ -6,8 +6,8 @@ import pytest
 
 from cpu_serving.aws import chat, lmi
 from cpu_serving.aws.answering import AnswerBuilder
-from cpu_serving.aws.text import UNFINISHED, ChatTokenizer
 from cpu_serving.protocol import Output
+from cpu_serving.text import UNFINISHED, TextCodec
 from serving_base.errors import RequestRefused
 from tiny_llama import MODEL_DIR
 from trtllm_check.serving_properties import merge_settings, parse_properties
@@ -17,8 +17,8 @@ PROMPT = "The value of"
 
 
 @pytest.fixture(scope="module")
-def codec() -> ChatTokenizer:
-    return ChatTokenizer.load(MODEL_DIR)
+def codec() -> TextCodec:
+    return TextCodec.load(MODEL_DIR)
 
 
 def request_of(**parameters: object) -> lmi.TextRequest:
@@ -179,12 +179,12 @@ def test_wrong_chat_requests_are_named(codec, payload, complaint):
 
 
 def test_a_model_without_chat_template_says_so(codec):
-    bare = ChatTokenizer(codec.tokenizer, codec.end_ids, "", {})
+    bare = TextCodec(codec.tokenizer, {})
     with pytest.raises(RequestRefused, match="no chat template"):
         bare.render_chat([{"role": "user", "content": "x"}])
 
 
-def chat_chunks(codec: ChatTokenizer, framing: chat.Framing, **changes: object) -> list[bytes]:
+def chat_chunks(codec: TextCodec, framing: chat.Framing, **changes: object) -> list[bytes]:
     payload = {"messages": [{"role": "user", "content": "x"}], "stream": True, **changes}
     form, answer, written = chat.ChatFormat(chat.parse_chat_request(payload, codec.render_chat), framing), None, []
     answer = lmi.Answer(4)
@@ -231,7 +231,7 @@ def test_what_may_become_a_stop_sequence_is_held_back(text, stop, finished, visi
     assert chat.visible_length(text, stop, finished=finished) == visible
 
 
-def build(codec: ChatTokenizer, ids: list[int], *, reason: str = "length", stop: tuple[str, ...] = ()) -> AnswerBuilder:
+def build(codec: TextCodec, ids: list[int], *, reason: str = "length", stop: tuple[str, ...] = ()) -> AnswerBuilder:
     builder = AnswerBuilder(codec, 1, stop)
     for number, token_id in enumerate(ids):
         finish = reason if number == len(ids) - 1 else ""
@@ -275,7 +275,7 @@ def test_an_engine_that_gives_nothing_is_an_error(codec):
 
 
 def test_text_that_brings_its_begin_token_gets_no_second_one(codec):
-    assert codec.encode("<|begin_of_text|>word") == codec.encode("word")
+    assert codec.encode_prompt("<|begin_of_text|>word") == codec.encode_prompt("word")
 
 
 def test_the_file_beats_the_environment():

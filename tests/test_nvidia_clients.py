@@ -14,7 +14,7 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from cpu_serving.engine import Engine, Sampling
-from cpu_serving.triton.text import TextCodec
+from cpu_serving.text import TextCodec
 from nvidia_requests import (
     NEW_TOKENS,
     answers,

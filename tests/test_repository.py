@@ -2,6 +2,8 @@ import re
 from pathlib import Path
 
 import pytest
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from cpu_serving.triton.check import Finding, check_config, check_repository, check_wiring
 from cpu_serving.triton.repository import (
@@ -42,6 +44,10 @@ def edit(repository: Path, model: str, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
+def as_triton_reads(text: str) -> ModelConfig:
+    return text_format.Parse(text, ModelConfig())
+
+
 def test_unknown_release_names_the_known_ones():
     with pytest.raises(UsageError, match=r"(?s)no Triton templates for TensorRT-LLM 0\.7\.1.*0\.12\.0"):
         release_templates("0.7.1")
@@ -57,8 +63,8 @@ def test_every_template_parses_once_filled_and_keeps_no_placeholder(release):
         parsed[name], findings = check_config(name, text)
         assert not errors(findings)
     assert check_wiring(parsed) == []
-    assert parsed["tensorrt_llm"].backend == "tensorrtllm"
-    required = [tensor.name for tensor in parsed["ensemble"].input if not tensor.optional]
+    assert parsed["tensorrt_llm"].text("backend") == "tensorrtllm"
+    required = [tensor.name for tensor in as_triton_reads(configs["ensemble"]).input if not tensor.optional]
     assert required == ["text_input", "max_tokens"]
 
 
@@ -66,7 +72,7 @@ def test_every_template_parses_once_filled_and_keeps_no_placeholder(release):
 def test_queues_are_filled_as_the_release_has_them(release):
     """From 0.12.0 on the queue has a limit; before, its template has no such field."""
     queue = release_templates(release).models["tensorrt_llm"].queue
-    config, _ = check_config("tensorrt_llm", fill_templates(release, VALUES | {"max_queue_size": "7"})["tensorrt_llm"])
+    config = as_triton_reads(fill_templates(release, VALUES | {"max_queue_size": "7"})["tensorrt_llm"])
     assert list(config.dynamic_batching.preferred_batch_size) == [16]
     assert config.dynamic_batching.default_queue_policy.max_queue_size == (7 if queue == "limited" else 0)
 
@@ -97,7 +103,7 @@ def test_what_releases_renamed_and_added():
 
 
 def test_text_and_tensors_of_0_12():
-    configs = {name: check_config(name, text)[0] for name, text in fill_templates("0.12.0", VALUES).items()}
+    configs = {name: as_triton_reads(text) for name, text in fill_templates("0.12.0", VALUES).items()}
     inputs = {tensor.name: tensor for tensor in configs["tensorrt_llm"].input}
     assert len(inputs) == 38
     assert list(inputs["input_ids"].dims) == [-1]
@@ -195,12 +201,17 @@ def test_a_missing_brace_is_found_at_the_end(repository):
 @pytest.mark.parametrize(
     ("model", "old", "new", "message"),
     [
-        ("ensemble", 'key: "input_lengths"', 'key: "input_lenghts"', "it has no input input_lenghts"),
+        ("ensemble", 'key: "input_lengths"', 'key: "input_lenghts"', "the model has no input input_lenghts"),
         ("ensemble", 'key: "input_lengths"', 'key: "input_lenghts"', "required input input_lengths is not mapped"),
         ("ensemble", 'value: "_INPUT_ID"', 'value: "_INPUT_IDS"', "reads _INPUT_ID, which no earlier step gives"),
         ("ensemble", 'key: "OUTPUT" value: "text_output"', 'key: "OUTPUT" value: "text"', "text_output is given by no"),
-        ("ensemble", 'key: "OUTPUT"', 'key: "OUTPT"', "it has no output OUTPT"),
-        ("ensemble", 'model_name: "postprocessing"', 'model_name: "detokenize"', "step detokenize: no such model"),
+        ("ensemble", 'key: "OUTPUT"', 'key: "OUTPT"', "the model has no output OUTPT"),
+        (
+            "ensemble",
+            'model_name: "postprocessing"',
+            'model_name: "detokenize"',
+            "step detokenize: the repository has no such model",
+        ),
         (
             "postprocessing",
             'name: "TOKENS_BATCH"\n    data_type: TYPE_INT32',
@@ -223,3 +234,12 @@ def test_a_missing_version_folder_is_found(repository):
 
 def test_an_empty_folder_is_not_a_repository(tmp_path):
     assert any("holds no model" in error for error in errors(check_repository(tmp_path)))
+
+
+def test_only_a_model_that_is_not_there_is_called_missing(repository):
+    edit(repository, "postprocessing", "backend:", "backnd:")
+    found = "".join(errors(check_repository(repository)))
+    assert "backnd" in found and "no such model" not in found
+    for name in MODELS[1:]:
+        (repository / name / "config.pbtxt").unlink()
+    assert "step preprocessing: the repository has no such model" in "".join(errors(check_repository(repository)))

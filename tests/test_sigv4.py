@@ -1,4 +1,4 @@
-"""Signatures are computed again, independently of botocore, and every wrong one is refused."""
+"""Signatures are computed again; AWS's published one is the oracle, and every wrong one is refused."""
 
 from datetime import UTC, datetime, timedelta
 

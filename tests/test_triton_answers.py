@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cpu_serving.engine import Engine, Sampling
-from cpu_serving.triton.text import TextCodec
+from cpu_serving.text import TextCodec
 from playbook.clients import triton
 from serving import (
     END_ID,

@@ -4,13 +4,14 @@ import time
 import numpy as np
 import pytest
 
-from cpu_serving.protocol import EngineStats, Output
+from cpu_serving.protocol import EngineConfig, EngineStats, Output
+from cpu_serving.text import TextCodec
 from cpu_serving.triton.answers import SequenceState, next_tensors
 from cpu_serving.triton.batcher import Batcher
 from cpu_serving.triton.request import is_stop, read_request, read_words
-from cpu_serving.triton.text import TextCodec
 from serving_base.errors import EnvironmentProblem, RequestRefused
 from tiny_llama import MODEL_DIR
+from waiting import until
 
 
 def tensors(**more):
@@ -203,6 +204,8 @@ def test_placeholders_stand_behind_the_real_outputs():
 class ScriptedEngine:
     """Gives one token per step and request."""
 
+    config = EngineConfig(2, 64, 32, 64, "fp8", 32, True, True, 100, 1, 1, 8)
+
     def __init__(self, slots=2):
         self.slots = slots
         self.left = {}
@@ -313,6 +316,30 @@ def test_stop_ends_the_request_of_that_id_with_what_it_has(batcher, engine):
     assert running.sent[0]["output_ids"].shape[2] < 10**6
 
 
+def test_stop_ends_only_the_request_of_that_id(batcher, engine):
+    running, other = RecordedReply(), RecordedReply()
+    batcher.submit("a", read(request_output_len=[10**6]), running)
+    batcher.submit("b", read(request_output_len=[10**6], streaming=[True]), other)
+    batcher.stop("a", RecordedReply())
+    assert running.final.wait(5)
+    seen = len(other.sent)
+    until(lambda: len(other.sent) > seen, "the other one goes on")
+    assert not other.final.is_set()
+
+
+def test_the_last_row_of_a_batch_ends_the_answer(batcher):
+    both = {
+        "input_ids": np.array([[5, 6, 7], [8, 9, 10]], np.int32),
+        "input_lengths": np.array([3, 3], np.int32),
+        "request_output_len": np.array([2, 5], np.int32),
+    }
+    reply = RecordedReply()
+    batcher.submit("", read_request(both, decoupled=True, exclude_input=True), reply)
+    assert reply.final.wait(5)
+    assert [answer["batch_index"].tolist() for answer in reply.sent] == [[[0]], [[1]]]
+    assert [answer["output_ids"].shape[2] for answer in reply.sent] == [2, 5] and reply.after_final == []
+
+
 def test_a_full_queue_refuses_in_tritons_words(batcher, engine):
     engine.hold.clear()
     replies = [RecordedReply() for _ in range(4)]
@@ -412,4 +439,4 @@ def test_a_folder_without_tokenizer_or_end_token_says_so(tmp_path):
         TextCodec.load(tmp_path)
     (tmp_path / "tokenizer.json").write_bytes((MODEL_DIR / "tokenizer.json").read_bytes())
     with pytest.raises(EnvironmentProblem, match="does not name an end token"):
-        TextCodec.load(tmp_path)
+        _ = TextCodec.load(tmp_path).end_id

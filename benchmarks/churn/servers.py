@@ -19,9 +19,9 @@ import typer
 from benchmarks.churn.churn import churn_server
 from benchmarks.churn.lanes import Call, lmi_text, triton_ids, triton_text
 from cpu_serving.build import BuildOptions
+from cpu_serving.text import TextCodec
 from cpu_serving.triton.repository import ServingOptions, write_repository
 from cpu_serving.triton.server import TritonServer
-from cpu_serving.triton.text import TextCodec
 from serving_base.servers import choose_ports
 
 CHURN_OPTIONS = BuildOptions(max_batch_size=16, max_num_tokens=64, max_input_len=288, max_seq_len=512)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from cpu_serving.aws.lmi import Answer, Token
-from cpu_serving.aws.text import ChatTokenizer, Detokenizer
 from cpu_serving.protocol import Output
+from cpu_serving.text import Detokenizer, TextCodec
 
 ERROR_TOKEN = Token(-1, "", -1.0)
 
@@ -12,7 +12,7 @@ ERROR_TOKEN = Token(-1, "", -1.0)
 class AnswerBuilder:
     """Collects one answer. ``stop``: texts that end it; they stay in it, as TensorRT-LLM leaves them in."""
 
-    def __init__(self, tokenizer: ChatTokenizer, prompt_tokens: int, stop: tuple[str, ...] = ()) -> None:
+    def __init__(self, tokenizer: TextCodec, prompt_tokens: int, stop: tuple[str, ...] = ()) -> None:
         self.answer = Answer(prompt_tokens)
         self._end_ids = tokenizer.end_ids
         self._detokenizer = Detokenizer(tokenizer)
@@ -23,7 +23,9 @@ class AnswerBuilder:
 
         Nothing comes after a stop sequence: whoever reads has to cancel the request.
         """
-        if output.finish_reason and not output.token_ids:
+        if output.finish_reason in ("refused", "cancelled"):
+            yield self.fail(f"the engine gave the request up: {output.finish_reason}")
+        elif output.finish_reason and not output.token_ids:
             yield self.fail(f"the engine ended the answer without a token: {output.finish_reason}")
         for number, (token_id, log_prob) in enumerate(zip(output.token_ids, output.log_probs, strict=True), start=1):
             ends = token_id in self._end_ids

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cpu_serving.aws import lmi
-from cpu_serving.aws.loop import QueueFull, one_line
 from cpu_serving.aws.loopback import HOST, confine_process, require_loopback
 from cpu_serving.aws.service import Format, Service, Tokens, Work
+from cpu_serving.loop import QueueFull, one_line
 from serving_base.errors import EngineError, RequestRefused
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ def application(service: Service, failed: threading.Event) -> Starlette:
             return answer(FAILED_DEPENDENCY, lmi.error_body(str(error).replace("\n", " ")))
         except EngineError as error:
             return answer(FAILED_DEPENDENCY, lmi.error_body(one_line(error)))
-        except QueueFull as error:
-            return answer(SERVICE_UNAVAILABLE, unavailable_body(str(error)))
+        except QueueFull as full:
+            message = f"{full.waiting} requests wait already, and job_queue_size is {full.limit}"
+            return answer(SERVICE_UNAVAILABLE, unavailable_body(message))
 
     async def respond(request: Request, work: Work) -> Response:
         headers = {"Content-Type": work.format.content_type}
@@ -75,7 +76,7 @@ def application(service: Service, failed: threading.Event) -> Starlette:
         job, tokens = begun
         # The task runs however the response ends, and the body's generator may never have been started.
         return StreamingResponse(
-            stream_body(work.format, tokens), headers=headers, background=BackgroundTask(job.cancel)
+            stream_body(work.format, tokens), headers=headers, background=BackgroundTask(service.end, job)
         )
 
     async def collect(work: Work) -> lmi.Answer:
@@ -84,7 +85,7 @@ def application(service: Service, failed: threading.Event) -> Starlette:
             async for so_far, _ in tokens:
                 finished = so_far
         finally:
-            job.cancel()
+            service.end(job)
         return finished
 
     @asynccontextmanager
@@ -93,7 +94,7 @@ def application(service: Service, failed: threading.Event) -> Starlette:
         yield
         await loading
         if service.loop is not None:
-            service.loop.close()
+            service.loop.close("the container is shutting down")
 
     async def load() -> None:
         # Starlette's own thread pool, so that what streaming needs is imported before the first caller comes.

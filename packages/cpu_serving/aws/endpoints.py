@@ -142,21 +142,6 @@ class Endpoints:
         self._begin(self._remove, endpoint)
         return {}
 
-    def update_weights(self, asked: Parameters) -> dict[str, Any]:
-        with self._lock:
-            endpoint = self.find(asked["EndpointName"])
-            if endpoint.status != "InService" or endpoint.serving is None:
-                raise validation(f"Cannot update endpoint {endpoint.arn}: its status is {endpoint.status}.")
-            variants = {variant.name: variant for variant in endpoint.serving.variants}
-            for wanted in asked["DesiredWeightsAndCapacities"]:
-                variant = variants.get(wanted["VariantName"])
-                if variant is None:
-                    raise validation(f'Endpoint {endpoint.arn} has no variant "{wanted["VariantName"]}".')
-                variant.weight = wanted.get("DesiredWeight", variant.weight)
-                variant.instances = wanted.get("DesiredInstanceCount", variant.instances)
-            endpoint.modified = time.time()
-        return {"EndpointArn": endpoint.arn}
-
     def find(self, name: str) -> Endpoint:
         """The endpoint, or SageMaker's ValidationException."""
         endpoint = self._endpoints.get(name)

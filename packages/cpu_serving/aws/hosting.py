@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cpu_serving.aws.endpoints import Endpoint, Endpoints, Fleet, Variant
-from cpu_serving.aws.faults import not_here
+from cpu_serving.aws.faults import not_here, validation
 from cpu_serving.aws.registry import Parameters, Record, Registry, page
-from cpu_serving.aws.validation import ServiceModel
+from trtllm_check.recipes.service_model import constraint_problems, form_problems, service_model
 
 Operation = Callable[[Parameters], Mapping[str, Any]]
 PASSING = frozenset({"Creating", "Updating", "Deleting"})
@@ -18,7 +18,6 @@ class Hosting:
     def __init__(self, registry: Registry, endpoints: Endpoints) -> None:
         self._registry = registry
         self._endpoints = endpoints
-        self._service = ServiceModel("sagemaker")
         self._operations: dict[str, Operation] = {
             "CreateModel": registry.create_model,
             "DescribeModel": lambda asked: self._describe(self._model(asked), "Model"),
@@ -34,7 +33,6 @@ class Hosting:
             "DescribeEndpoint": lambda asked: describe_endpoint(endpoints.find(asked["EndpointName"])),
             "ListEndpoints": self._list_endpoints,
             "UpdateEndpoint": endpoints.update,
-            "UpdateEndpointWeightsAndCapacities": endpoints.update_weights,
             "DeleteEndpoint": endpoints.delete,
             "AddTags": registry.add_tags,
             "ListTags": registry.list_tags,
@@ -46,7 +44,7 @@ class Hosting:
         act = self._operations.get(operation)
         if act is None:
             raise not_here(f"SageMaker {operation}")
-        self._service.check(operation, asked)
+        check_request(operation, asked)
         return act(asked)
 
     def _model(self, asked: Parameters) -> Record:
@@ -57,7 +55,7 @@ class Hosting:
 
     def _describe(self, record: Record, kind: str) -> dict[str, Any]:
         """What was asked for, as far as the answer has room for it. Nothing that was not given appears."""
-        members = self._service.output_members(f"Describe{kind}")
+        members = service_model("sagemaker").operation_model(f"Describe{kind}").output_shape.members
         known = {key: value for key, value in record.asked.items() if key in members}
         return {**known, f"{kind}Arn": record.arn, "CreationTime": record.created}
 
@@ -79,6 +77,15 @@ class Hosting:
             for endpoint in self._endpoints.all()
         ]
         return page(summaries, asked, key="Endpoints", name_of=lambda summary: str(summary["EndpointName"]))
+
+
+def check_request(operation: str, asked: Parameters) -> None:
+    """Raise a ValidationException that names every wrong member, as far as SageMaker itself would."""
+    shape = service_model("sagemaker").operation_model(operation).input_shape
+    if report := form_problems(shape, asked):
+        raise validation(f"{operation}: {report}")
+    if problems := list(constraint_problems(shape, asked)):
+        raise validation(f"{operation}, {len(problems)} wrong: {'; '.join(problems)}")
 
 
 def describe_endpoint(endpoint: Endpoint) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from typing import Protocol
 from cpu_serving.aws import lmi
 from cpu_serving.aws.answering import AnswerBuilder
 from cpu_serving.aws.chat import ChatFormat, ChatRequest, choose_framing, parse_chat_request
-from cpu_serving.aws.loop import EngineLoop, Event, Failed, Refused
-from cpu_serving.aws.text import ChatTokenizer
 from cpu_serving.engine import Engine, Sampling
+from cpu_serving.loop import EngineLoop, Event, Failed, Job, Refused
+from cpu_serving.text import TextCodec
 from serving_base.errors import EnvironmentProblem, PlaybookError
 from trtllm_check.serving_properties import merge_settings
 
@@ -43,27 +43,22 @@ class Work:
     format: Format
 
 
-class Job:
+class AwaitedJob(Job):
     """A request in the engine's loop, seen from the event loop."""
 
-    def __init__(self, loop: EngineLoop, work: Work, end_ids: frozenset[int]) -> None:
-        self._loop = loop
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
-        aio = asyncio.get_running_loop()
+    def __init__(self, work: Work, end_ids: frozenset[int]) -> None:
         # As stop words the end tokens are handed out, with their probabilities.
         sampling = replace(work.request.sampling, stop_words=tuple((number,) for number in sorted(end_ids)))
+        super().__init__((work.prompt_ids,), (sampling,))
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._aio = asyncio.get_running_loop()
 
-        def deliver(event: Event) -> None:
-            aio.call_soon_threadsafe(self._events.put_nowait, event)
-
-        self._number = loop.submit(work.prompt_ids, sampling, deliver)
+    def deliver(self, _row: int, event: Event) -> None:
+        """Called in the engine's thread."""
+        self._aio.call_soon_threadsafe(self._events.put_nowait, event)
 
     async def next(self) -> Event:
         return await self._events.get()
-
-    def cancel(self) -> None:
-        """Safe after the end."""
-        self._loop.cancel(self._number)
 
 
 class Service:
@@ -76,8 +71,8 @@ class Service:
         self._settings = merge_settings(text, os.environ)
         self._schema = lmi.choose_schema(image, self._settings)
         self._framing = choose_framing(image, self._schema)
-        self._tokenizer: ChatTokenizer | None = None
-        self.loop: EngineLoop | None = None
+        self._tokenizer: TextCodec | None = None
+        self.loop: EngineLoop[AwaitedJob] | None = None
         self.failure = ""
 
     def load(self) -> None:
@@ -85,12 +80,15 @@ class Service:
         try:
             for name in ("option.tensor_parallel_degree", "option.pipeline_parallel_degree"):
                 require_one(name, self._settings.get(name, "1"))
-            self._tokenizer = ChatTokenizer.load(self._engine_folder / "tokenizer")
+            self._tokenizer = TextCodec.load(
+                self._engine_folder / "tokenizer", fix="upload the engine folder with its tokenizer/"
+            )
             engine = Engine(self._engine_folder)
             # The first step of a fresh engine takes 200 ms more than the others; nobody shall wait for it.
             engine.generate([[0]], Sampling(max_new_tokens=2, log_probs=True))
             self.loop = EngineLoop(
                 engine,
+                AwaitedJob.deliver,
                 max_running=self._number("option.max_rolling_batch_size", MAX_ROLLING_BATCH_SIZE),
                 max_waiting=self._number("job_queue_size", JOB_QUEUE_SIZE),
             )
@@ -110,31 +108,38 @@ class Service:
         payload = lmi.parse_body(body)
         if "messages" in payload or "prompt" in payload:
             chat = parse_chat_request(payload, tokenizer.render_chat)
-            return Work(tuple(tokenizer.encode(chat.prompt)), chat, ChatFormat(chat, self._framing))
+            return Work(tuple(tokenizer.encode_prompt(chat.prompt)), chat, ChatFormat(chat, self._framing))
         if "inputs" not in payload:
             raise lmi.BadRequest("Input Parsing failed. invalid payload. must contain prompt, inputs, or messages")
         text = lmi.parse_text_request(payload, self._schema)
         formatter = self._settings.get("option.output_formatter", "")
         text = replace(text, stream=lmi.STREAMS.get(formatter, text.stream))
         form = lmi.TextFormat(text, self._schema, sse=formatter == "sse")
-        return Work(tuple(tokenizer.encode(text.inputs)), text, form)
+        return Work(tuple(tokenizer.encode_prompt(text.inputs)), text, form)
 
-    async def begin(self, work: Work) -> tuple[Job, Tokens]:
+    async def begin(self, work: Work) -> tuple[AwaitedJob, Tokens]:
         """Queue a request and wait for its first token. Raises BadRequest, EngineError and QueueFull.
 
-        Whoever does not read the tokens to their end has to cancel the job.
+        Whoever does not read the tokens to their end has to end() the job.
         """
         assert self.loop is not None and self._tokenizer is not None
-        job = Job(self.loop, work, self._tokenizer.end_ids)
+        job = AwaitedJob(work, self._tokenizer.end_ids)
+        self.loop.check(job)
+        self.loop.submit(job)
         try:
             first = await job.next()
         except asyncio.CancelledError:
-            job.cancel()
+            self.end(job)
             raise
         if isinstance(first, Refused):
             raise lmi.BadRequest(first.reason)
         builder = AnswerBuilder(self._tokenizer, len(work.prompt_ids), work.request.stop)
         return job, answer_tokens(job, first, builder)
+
+    def end(self, job: AwaitedJob) -> None:
+        """Safe after the job's own end."""
+        assert self.loop is not None
+        self.loop.cancel(job)
 
     def _number(self, key: str, default: int) -> int:
         written = self._settings.get(key, str(default))
@@ -143,7 +148,7 @@ class Service:
         return int(written)
 
 
-async def answer_tokens(job: Job, first: Event, builder: AnswerBuilder) -> Tokens:
+async def answer_tokens(job: AwaitedJob, first: Event, builder: AnswerBuilder) -> Tokens:
     """Every token of an answer as it comes, with the answer so far."""
     event = first
     while True:

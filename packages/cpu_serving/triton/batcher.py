@@ -1,36 +1,27 @@
-"""Runs the engine in one thread and answers the requests of many: in-flight batching behind Triton."""
+"""Answers Triton's requests from the engine's loop: tensors, streams, cancelled and stopped requests."""
 
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from cpu_serving.protocol import EngineConfig, EngineStats, Output, Sampling
+from cpu_serving.loop import UNLIMITED, EngineLoop, Event, Failed, Job, QueueFull, Refused, StepEngine, one_line
+from cpu_serving.protocol import EngineStats, Output
 from cpu_serving.triton.answers import Logits, SequenceState, next_tensors
 from cpu_serving.triton.request import GenerationRequest
-from serving_base.errors import PlaybookError, RequestRefused
+from serving_base.errors import EngineError
 
 MIN_CANCEL_CHECK_S = 0.1
 """Triton 2.51 crashed when asked every 5 ms while many clients disconnected; every 100 ms it did not."""
 OBSERVE_S = 0.1
-IDLE_S = 1.0
 
 
-class StepEngine(Protocol):
+class ObservedEngine(StepEngine, Protocol):
     """The part of the engine that the batcher uses."""
 
-    config: EngineConfig
-
-    def submit(self, request_id: int, prompt_ids: tuple[int, ...], sampling: Sampling) -> None: ...
-    def cancel(self, request_id: int) -> bool: ...
-    def step(self) -> list[Output]: ...
     def stats(self) -> EngineStats: ...
-    @property
-    def has_work(self) -> bool: ...
 
 
 class Reply(Protocol):
@@ -44,22 +35,22 @@ class Reply(Protocol):
     def cancelled(self) -> bool: ...
 
 
-@dataclass
-class _Live:
+@dataclass(eq=False)
+class _Live(Job):
     request_id: str
     request: GenerationRequest
     reply: Reply
-    sequences: dict[tuple[int, int], SequenceState]
-    numbers: list[int] = field(default_factory=list)
-    stopped: bool = False
 
-    @property
-    def done(self) -> bool:
-        return all(state.done for state in self.sequences.values())
+    def __post_init__(self) -> None:
+        self.sequences = {
+            (row, index): SequenceState(row, index, prompt)
+            for row, prompt in enumerate(self.prompts)
+            for index in range(self.samplings[row].num_return_sequences)
+        }
 
 
 class Batcher:
-    """Takes requests from any thread; one thread steps the engine and sends every answer.
+    """Takes requests from any thread; the engine's thread sends every answer.
 
     ``placeholders``: see :func:`next_tensors`. ``max_queue_size`` 0: no limit; else a request is refused when that
     many wait for a slot already.
@@ -69,7 +60,7 @@ class Batcher:
 
     def __init__(
         self,
-        engine: StepEngine,
+        engine: ObservedEngine,
         logits: Callable[[], Logits],
         *,
         placeholders: bool = False,
@@ -81,161 +72,75 @@ class Batcher:
         self._engine = engine
         self._logits = logits
         self._placeholders = placeholders
-        self._max_queue_size = max_queue_size
         self._cancel_check_s = max(cancel_check_s, MIN_CANCEL_CHECK_S)
         self._observe = observe
         self._count = count
-        self._inbox: deque[Callable[[], None]] = deque()
-        self._wake = threading.Condition()
-        self._closing = False
-        self._live: list[_Live] = []
-        self._by_number: dict[int, tuple[_Live, int]] = {}
-        self._next_number = 0
         self._checked = 0.0
         self._observed = 0.0
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._thread.start()
+        self._loop: EngineLoop[_Live] = EngineLoop(
+            engine,
+            self._answer,
+            max_waiting=max_queue_size or UNLIMITED,
+            survives=(RuntimeError,),
+            every_turn=self._look_around,
+        )
 
     def submit(self, request_id: str, request: GenerationRequest, reply: Reply) -> None:
         """Queue a request; every outcome goes to ``reply``."""
-        self._post(lambda: self._start(request_id, request, reply))
+        try:
+            self._loop.submit(_Live(request.prompts, request.samplings, request_id, request, reply))
+        except QueueFull as full:
+            reply.fail(f"Exceeds maximum queue size: {full.limit} requests wait already", overloaded=True)
+        except EngineError as error:
+            reply.fail(refusal(request_id, one_line(error)))
 
     def stop(self, request_id: str, reply: Reply) -> None:
         """End the requests of this id: they answer with the tokens they have. ``reply`` gets an empty final answer."""
-        self._post(lambda: self._stop(request_id, reply))
+        for live in self._loop.jobs:
+            if live.request_id == request_id:
+                self._loop.stop(live)
+        reply.send({}, final=True)
 
     def close(self) -> None:
         """Refuse what runs and end the thread."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        self._thread.join()
+        self._loop.close("the server is shutting down")
 
-    def _post(self, job: Callable[[], None]) -> None:
-        with self._wake:
-            self._inbox.append(job)
-            self._wake.notify()
-
-    def _run(self) -> None:
-        while self._wait_for_work():
-            while self._inbox:
-                self._inbox.popleft()()
-            if self._engine.has_work:
-                self._step()
-            self._look_around()
-        while self._inbox:  # who came last wants an answer too
-            self._inbox.popleft()()
-        for live in self._live:
-            self._cancel(live)
-            live.reply.fail("the server is shutting down", cancelled=True)
-
-    def _wait_for_work(self) -> bool:
-        with self._wake:
-            if not self._closing and not self._inbox and not self._engine.has_work:
-                self._wake.wait(IDLE_S)
-            return not self._closing
-
-    def _look_around(self) -> None:
+    def _look_around(self, loop: EngineLoop[_Live]) -> None:
         """What need not happen at every step."""
         now = time.monotonic()
         if now - self._checked >= self._cancel_check_s:
             self._checked = now
-            self._drop_cancelled()
+            for live in [live for live in loop.jobs if live.reply.cancelled()]:
+                loop.cancel(live)
+                live.reply.fail("the client cancelled the request", cancelled=True)
         if now - self._observed >= OBSERVE_S or not self._engine.has_work:
             self._observed = now
-            states = (state for live in self._live for state in live.sequences.values())
+            states = (state for live in loop.jobs for state in live.sequences.values())
             self._observe(self._engine.stats(), sum(len(state.prompt) for state in states if not state.token_ids))
 
-    def _start(self, request_id: str, request: GenerationRequest, reply: Reply) -> None:
-        if self._max_queue_size and self._excess() >= self._max_queue_size:
-            reply.fail(f"Exceeds maximum queue size: {self._max_queue_size} requests wait already", overloaded=True)
-            return
-        sequences = {
-            (row, index): SequenceState(row, index, prompt)
-            for row, prompt in enumerate(request.prompts)
-            for index in range(request.samplings[row].num_return_sequences)
-        }
-        live = _Live(request_id, request, reply, sequences)
-        try:
-            for row, prompt in enumerate(request.prompts):
-                number = self._next_number
-                self._next_number += 1
-                self._engine.submit(number, prompt, request.samplings[row])
-                live.numbers.append(number)
-        except PlaybookError as error:
-            self._cancel(live)
-            reply.fail(refusal(request_id, error))
-            return
-        self._live.append(live)
-        self._by_number.update({number: (live, row) for row, number in enumerate(live.numbers)})
-
-    def _excess(self) -> int:
-        """Requests beyond the engine's slots."""
-        stats = self._engine.stats()
-        return stats.active + stats.waiting - stats.max_active
-
-    def _step(self) -> None:
-        try:
-            outputs = self._engine.step()
-        except RuntimeError as error:
-            self._fail_all(f"the engine failed: {error}")
-            return
-        for output in outputs:
-            live, row = self._by_number.get(output.request_id, (None, 0))
-            if live is not None:
-                self._pass_on(live, live.sequences[row, output.sequence_index], output)
+    def _answer(self, live: _Live, row: int, event: Event) -> None:
+        match event:
+            case Refused(reason):
+                live.reply.fail(refusal(live.request_id, reason))
+            case Failed(reason, closed):
+                live.reply.fail(reason if closed else f"the engine failed: {reason}", cancelled=closed)
+            case Output():
+                self._pass_on(live, live.sequences[row, event.sequence_index], event)
 
     def _pass_on(self, live: _Live, state: SequenceState, output: Output) -> None:
         state.take(output)
         if output.finish_reason == "refused" or (output.finish_reason == "cancelled" and not live.stopped):
-            self._end(live)
-            self._cancel(live)
-            live.reply.fail(refusal(live.request_id, RequestRefused(f"the engine gave it up: {output.finish_reason}")))
+            live.reply.fail(refusal(live.request_id, f"the engine gave it up: {output.finish_reason}"))
             return
         tensors = next_tensors(live.request, state, self._logits, placeholders=self._placeholders)
-        final = live.done
+        final = not live.unfinished
         if state.done:
             self._count(len(state.prompt), len(state.token_ids))
-        if final:
-            self._end(live)
         if tensors is not None or final:
             live.reply.send(tensors, final=final)
 
-    def _stop(self, request_id: str, reply: Reply) -> None:
-        for live in self._live:
-            if live.request_id == request_id:
-                live.stopped = True
-                self._cancel(live)
-        reply.send({}, final=True)
 
-    def _fail_all(self, message: str) -> None:
-        for live in list(self._live):
-            self._end(live)
-            self._cancel(live)
-            live.reply.fail(message)
-
-    def _drop_cancelled(self) -> None:
-        for live in [live for live in self._live if live.reply.cancelled()]:
-            self._end(live)
-            self._cancel(live)
-            live.reply.fail("the client cancelled the request", cancelled=True)
-
-    def _end(self, live: _Live) -> None:
-        self._live.remove(live)
-        for number in live.numbers:
-            self._by_number.pop(number, None)
-
-    def _cancel(self, live: _Live) -> None:
-        for number in live.numbers:
-            self._engine.cancel(number)
-
-
-def refusal(request_id: str, error: PlaybookError) -> str:
+def refusal(request_id: str, reason: str) -> str:
     """One sentence for the client: which request, what is wrong, what to do."""
     request = f"request {request_id!r}" if request_id else "request without id"
-    reasons = [error.what.removeprefix("request refused: ")]
-    if error.why:
-        reasons.append(error.why)
-    if error.fix:
-        reasons.append(error.fix)
-    return f"{request} refused: " + "; ".join(reasons)
+    return f"{request} refused: {reason.removeprefix('request refused: ')}"

@@ -14,21 +14,33 @@ def request_problems(service: str, operation: str, request: Mapping[str, Any]) -
     ``operation`` is boto3's name (``create_endpoint_config``). Raises :class:`UsageError` for one that does not exist.
     """
     from botocore import xform_name
-    from botocore.session import get_session
-    from botocore.validate import ParamValidator
 
-    model = get_session().get_service_model(service)
+    model = service_model(service)
     names = {xform_name(name): name for name in model.operation_names}
     if operation not in names:
         raise UsageError(f"{service} has no operation {operation!r}", fix="use boto3's name of the method")
     shape = model.operation_model(names[operation]).input_shape
+    # The values of unknown members have no shape to be looked at.
+    return form_problems(shape, request).splitlines() or list(constraint_problems(shape, request))
+
+
+@cache
+def service_model(service: str) -> Any:
+    """botocore's model of a service."""
+    from botocore.session import get_session
+
+    return get_session().get_service_model(service)
+
+
+def form_problems(shape: Any, request: Mapping[str, Any]) -> str:
+    """botocore's own report: unknown names, wrong types, missing members; empty if there are none."""
+    from botocore.validate import ParamValidator
+
     report = ParamValidator().validate(dict(request), shape)
-    if report.has_errors():  # the values of unknown members have no shape to be looked at
-        return str(report.generate_report()).splitlines()
-    return list(constraint_problems(shape, request, ""))
+    return str(report.generate_report()) if report.has_errors() else ""
 
 
-def constraint_problems(shape: Any, value: Any, path: str) -> Iterator[str]:
+def constraint_problems(shape: Any, value: Any, path: str = "") -> Iterator[str]:
     """What the model forbids in ``value`` although botocore's own validator lets it pass."""
     if shape.type_name == "structure":
         for name, member in value.items():

@@ -13,6 +13,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from cpu_serving.engine import Batching, Engine, EngineConfig, EngineLogits
+from cpu_serving.loop import one_line
 from cpu_serving.triton import stub
 from cpu_serving.triton.batcher import Batcher, refusal
 from cpu_serving.triton.figures import Figures
@@ -115,7 +116,7 @@ class TritonPythonModel:
             try:
                 self._accept(request_id, stub.arrays(request), reply)
             except PlaybookError as error:
-                reply.fail(refusal(request_id, error))
+                reply.fail(refusal(request_id, one_line(error)))
 
     def _accept(self, request_id: str, tensors: dict[str, np.ndarray], reply: TritonReply) -> None:
         if is_stop(tensors):

@@ -6,8 +6,8 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from cpu_serving.text import TextCodec
 from cpu_serving.triton import stub
-from cpu_serving.triton.text import TextCodec
 
 
 class TritonPythonModel:

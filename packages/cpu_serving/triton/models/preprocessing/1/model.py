@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from cpu_serving.text import TextCodec
 from cpu_serving.triton import stub
-from cpu_serving.triton.text import TextCodec
 from serving_base.errors import PlaybookError, RequestRefused
 
 READ = frozenset({"QUERY", "REQUEST_OUTPUT_LEN", "BAD_WORDS_DICT", "STOP_WORDS_DICT", "END_ID", "PAD_ID"})
@@ -20,6 +20,7 @@ class TritonPythonModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         parameters = stub.parameters(args)
         self._codec = TextCodec.load(Path(parameters["tokenizer_dir"]))
+        self._end_id, self._pad_id = self._codec.end_id, self._codec.pad_id
         self._special_tokens = stub.flag(parameters, "add_special_tokens", True)
         self._outputs = stub.outputs(args)
 
@@ -42,7 +43,7 @@ class TritonPythonModel:
         texts = [stub.text(row[0]) for row in tensors["QUERY"]]
         rows = len(texts)
         ids, lengths = self._codec.prompts(texts, special_tokens=self._special_tokens)
-        pad_id = tensors.get("PAD_ID", np.full((rows, 1), self._codec.pad_id)).astype(np.int32)
+        pad_id = tensors.get("PAD_ID", np.full((rows, 1), self._pad_id)).astype(np.int32)
         return {
             "INPUT_ID": ids,
             "REQUEST_INPUT_LEN": lengths,
@@ -52,7 +53,7 @@ class TritonPythonModel:
             "STOP_WORDS_IDS": self._words(tensors.get("STOP_WORDS_DICT"), rows),
             "EMBEDDING_BIAS": np.empty((rows, 0), np.float32),
             "REQUEST_OUTPUT_LEN": tensors["REQUEST_OUTPUT_LEN"].astype(np.int32),
-            "OUT_END_ID": tensors.get("END_ID", np.full((rows, 1), self._codec.end_id)).astype(np.int32),
+            "OUT_END_ID": tensors.get("END_ID", np.full((rows, 1), self._end_id)).astype(np.int32),
             "OUT_PAD_ID": pad_id,
         }
 

@@ -1,0 +1,247 @@
+"""The engine's loop: in-flight batching, limits, cancelled and failed requests, with a scripted engine."""
+
+import threading
+import time
+
+import pytest
+
+from cpu_serving.loop import EngineLoop, Failed, Job, QueueFull, Refused
+from cpu_serving.protocol import EngineConfig, Output, Sampling
+from serving_base.errors import EngineError
+from waiting import until
+
+CONFIG = EngineConfig(4, 64, 32, 64, "fp8", 32, True, True, 100, 1, 1, 8)
+FOREVER = Sampling(max_new_tokens=60, log_probs=True)
+
+
+class ScriptedEngine:
+    """Gives every request one token a step until ``gate`` is set; then they end."""
+
+    config = CONFIG
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.live: dict[int, int] = {}
+        self.largest = 0
+        self.breaks = ""
+        self.refuses = ""
+        self.ended: list[int] = []
+
+    def submit(self, request_id, prompt_ids, sampling):
+        if self.refuses:
+            raise EngineError("request refused: no", fix="ask for less")
+        self.live[request_id] = 0
+
+    def cancel(self, request_id):
+        return self.live.pop(request_id, None) is not None
+
+    @property
+    def has_work(self):
+        return bool(self.live)
+
+    def step(self):
+        time.sleep(0.001)
+        if self.breaks:
+            raise EngineError(self.breaks)
+        self.largest = max(self.largest, len(self.live))
+        reason = "length" if self.gate.is_set() else ""
+        outputs = [Output(number, 0, (1,), (-0.1,), reason) for number in self.live]
+        if reason:
+            self.live.clear()
+        return outputs
+
+
+class Client(Job):
+    """Collects what is delivered."""
+
+    def __init__(self, sampling=FOREVER, rows=1) -> None:
+        super().__init__(((1, 2),) * rows, (sampling,) * rows)
+        self.events: list[object] = []
+        self.first, self.done = threading.Event(), threading.Event()
+
+    def deliver(self, row, event):
+        self.events.append(event)
+        self.first.set()
+        if not isinstance(event, Output) or event.finish_reason:
+            self.done.set()
+
+
+@pytest.fixture
+def engine():
+    return ScriptedEngine()
+
+
+def loop_of(engine, **limits):
+    return EngineLoop(engine, Client.deliver, **{"max_running": 4, "max_waiting": 10, **limits})
+
+
+def submit(loop, count):
+    clients = [Client() for _ in range(count)]
+    for client in clients:
+        loop.submit(client)
+    return clients
+
+
+def test_requests_run_together_up_to_the_batch_size(engine):
+    loop = loop_of(engine, max_running=3)
+    clients = submit(loop, 5)
+    assert all(client.first.wait(5) for client in clients[:3])
+    assert not clients[3].first.is_set() and engine.largest == 3
+    engine.gate.set()
+    assert all(client.done.wait(5) for client in clients)
+    assert engine.largest == 3
+    loop.close("the end")
+
+
+def test_the_engines_own_batch_size_is_the_limit(engine):
+    loop = loop_of(engine, max_running=32)
+    clients = submit(loop, 6)
+    engine.gate.set()
+    assert all(client.done.wait(5) for client in clients)
+    assert engine.largest <= CONFIG.max_batch_size
+    loop.close("the end")
+
+
+def test_a_full_queue_sheds_load(engine):
+    loop = loop_of(engine, max_running=1, max_waiting=2)
+    clients = submit(loop, 3)
+    with pytest.raises(QueueFull) as full:
+        submit(loop, 1)
+    assert full.value.limit == 2
+    engine.gate.set()
+    assert all(client.done.wait(5) for client in clients)
+    submit(loop, 1)
+    loop.close("the end")
+
+
+def test_a_cancelled_request_frees_its_slot(engine):
+    loop = loop_of(engine, max_running=1)
+    clients = submit(loop, 3)
+    assert clients[0].first.wait(5)
+    loop.cancel(clients[1])
+    loop.cancel(clients[0])
+    assert clients[2].first.wait(5)
+    assert set(engine.live) == set(clients[2].numbers) and not clients[1].events
+    loop.cancel(Client())
+    loop.close("the end")
+
+
+def test_what_can_never_run_is_refused_at_once(engine):
+    loop = loop_of(engine)
+    with pytest.raises(EngineError, match="max_seq_len"):
+        loop.check(Client(Sampling(max_new_tokens=500)))
+    loop.close("the end")
+
+
+def test_the_engines_refusal_is_delivered(engine):
+    engine.refuses = "yes"
+    loop = loop_of(engine)
+    (client,) = submit(loop, 1)
+    assert client.done.wait(5)
+    assert client.events == [Refused("request refused: no; ask for less")]
+    loop.close("the end")
+
+
+def test_a_broken_engine_fails_everybody_and_takes_no_more(engine):
+    loop = loop_of(engine, max_running=1)
+    clients = submit(loop, 2)
+    assert clients[0].first.wait(5)
+    engine.breaks = "it broke"
+    assert all(client.done.wait(5) for client in clients)
+    assert all(isinstance(client.events[-1], Failed) for client in clients)
+    with pytest.raises(EngineError, match="broken"):
+        submit(loop, 1)
+    assert loop.broken
+    loop.close("the end")
+
+
+def test_close_tells_what_runs_and_what_waits(engine):
+    loop = loop_of(engine, max_running=1)
+    clients = submit(loop, 2)
+    assert clients[0].first.wait(5)
+    loop.close("the container is shutting down")
+    for client in clients:
+        assert client.events[-1] == Failed("the container is shutting down", closed=True)
+    assert not engine.live
+
+
+def test_an_error_that_the_engine_survives_fails_what_runs_and_no_more(engine):
+    loop = loop_of(engine, max_running=1, survives=(RuntimeError,))
+    (running,) = submit(loop, 1)
+    assert running.first.wait(5)
+    engine.step, step = broken, engine.step
+    assert running.done.wait(5) and running.events[-1] == Failed("out of memory") and not engine.live
+    engine.step = step
+    engine.gate.set()
+    (later,) = submit(loop, 1)
+    assert later.done.wait(5) and later.events[-1].finish_reason == "length"
+    loop.close("the end")
+
+
+def broken():
+    raise RuntimeError("out of memory")
+
+
+def test_a_stopped_job_that_waits_ends_through_the_engine(engine):
+    """It is told that it is over, though it never had a slot."""
+    loop = loop_of(engine, max_running=1)
+    _, waiting = submit(loop, 2)
+    engine.cancel = lambda number: engine.ended.append(number)
+    engine.step = lambda: [Output(engine.ended.pop(), 0, (), (), "cancelled")] if engine.ended else []
+    loop.stop(waiting)
+    assert waiting.done.wait(5) and waiting.events[-1].finish_reason == "cancelled"
+    loop.close("the end")
+
+
+def test_a_refused_row_takes_its_whole_job_out_of_the_engine(engine):
+    loop = loop_of(engine, max_running=2)
+    job = Client(rows=2)
+    submitted = engine.submit
+
+    def refuse_the_second(request_id, prompt_ids, sampling):
+        if request_id == job.numbers[-1]:
+            raise EngineError("request refused: no")
+        submitted(request_id, prompt_ids, sampling)
+
+    engine.submit = refuse_the_second
+    loop.submit(job)
+    assert job.done.wait(5) and job.events == [Refused("request refused: no")] and not engine.live
+    after = submit(loop, 2)
+    assert all(client.first.wait(5) for client in after)
+    loop.close("the end")
+
+
+def test_every_row_of_a_stopped_job_ends(engine):
+    loop = loop_of(engine)
+    job = Client(rows=2)
+    loop.submit(job)
+    assert job.first.wait(5)
+    engine.cancel = engine.ended.append
+    engine.step = lambda: [Output(number, 0, (), (), "cancelled") for number in sorted(engine.ended)]
+    loop.stop(job)
+    until(lambda: [event.finish_reason for event in job.events][-2:] == ["cancelled"] * 2, "both rows have ended")
+    assert not loop.jobs
+    loop.close("the end")
+
+
+def test_a_job_that_was_cancelled_is_not_told_of_the_end(engine):
+    loop = loop_of(engine)
+    (client,) = submit(loop, 1)
+    assert client.first.wait(5)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def held():
+        inside.set()
+        go_on.wait(5)
+        return []
+
+    engine.step = held
+    assert inside.wait(5)
+    seen = len(client.events)
+    loop.cancel(client)
+    closing = threading.Thread(target=loop.close, args=("the end",))
+    closing.start()
+    until(lambda: loop._closing, "the loop is told to end")
+    go_on.set()
+    closing.join(5)
+    assert len(client.events) == seen
