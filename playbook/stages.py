@@ -18,7 +18,7 @@ from serving_base.errors import UsageError
 from trtllm_check.deployment import changed
 
 if TYPE_CHECKING:
-    from playbook.lanes.tensorrt_llm.scores import Scores
+    from gpu_serving.scores import Scores
     from serving_base.servers import LoopbackServer
     from serving_base.steps import StepRecord
 

@@ -11,14 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playbook.lanes.tensorrt_llm.anatomy import BUILD_LOG
-from playbook.lanes.tensorrt_llm.execute import Execution, execute_all
-from playbook.lanes.tensorrt_llm.hub import file_sizes, require_space, verify
-from playbook.lanes.tensorrt_llm.inference import generate as generate
-from playbook.lanes.tensorrt_llm.inference import stream as stream
-from playbook.lanes.tensorrt_llm.scores import summarize as summarize
-from playbook.lanes.tensorrt_llm.server import TritonRanks
-from playbook.lanes.tensorrt_llm.session import logs, make_available, run, setting
+from gpu_serving.anatomy import BUILD_LOG
+from gpu_serving.execute import Execution, execute_all, logs, make_available, run, setting
+from gpu_serving.hub import file_sizes, require_space, verify
+from gpu_serving.inference import generate as generate
+from gpu_serving.inference import stream as stream
+from gpu_serving.scores import summarize as summarize
+from gpu_serving.server import TritonRanks
 from playbook.profile import Profile
 from serving_base.errors import PlaybookError
 from trtllm_check.recipes import checked, commands
@@ -110,7 +109,7 @@ def step_records(
     narrow: Callable[[], Path] | None = None,
 ) -> "dict[str, list[StepRecord]]":
     """By the release's executor bindings in its container, which take ``slots`` of the engine's requests."""
-    from playbook.lanes.tensorrt_llm.steps import step_records as recorded
+    from gpu_serving.steps import step_records as recorded
 
     return recorded(profile, engine, prompt, lengths, slots, root=root)
 

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from playbook.lanes.tensorrt_llm.execute import execute_all
+from gpu_serving.execute import execute_all
 from playbook.measure import reference_run
 from playbook.profile import Profile
 from trtllm_check.recipes.command import Command, Paths, place
