@@ -8,7 +8,7 @@ import pytest
 from cpu_serving import profiling
 from cpu_serving.logits import EngineLogits
 from cpu_serving.profiling import OperationTime, PagedGraph, StepProfile, _profile, profile_engine
-from playbook.lanes.embedded.lane import operation_table
+from playbook.lanes.embedded.lane import operation_table, step_tables
 from playbook.profile import load_profile
 from serving_base.errors import EngineError, MissingArtifact
 
@@ -151,7 +151,7 @@ def test_tables_of_both_engines_come_with_their_remark(
     compare = profiling.compare_engines
     monkeypatch.setattr(profiling, "compare_engines", small)
     engines = {"engine-bf16": bf16_engine, "engine": fp8_engine}
-    found = profiling.step_tables(engines.__getitem__, profile=load_profile("local"), root=Path())
+    found = step_tables(engines.__getitem__, profile=load_profile("local"), root=Path())
     assert list(found.tables) == ["prefill", "decode"] and found.own == ("BF16", "FP8")
     assert "BF16/FP8" in found.compare("decode") and "control" in found.remark
     assert all(sum(parts.values()) == pytest.approx(100) for parts in found.shares().values())

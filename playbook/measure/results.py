@@ -8,14 +8,13 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, ValidationError, model_validator
 
 from serving_base.errors import UsageError
+from serving_base.record import Record
 
 NAN = float("nan")
 
 
-class Load(BaseModel):
+class Load(Record):
     """How requests were sent: by ``concurrency`` streams that never rest (closed loop), or at ``rate_per_s`` (open)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     mode: Literal["closed", "open"]
     concurrency: NonNegativeInt = 0  # open loop: most requests in flight, 0 = unlimited
