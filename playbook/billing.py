@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from cpu_serving.aws.server import ADDRESS_FILE
 from playbook.clients.aws import AwsSession, loopback_session, real_session
 from playbook.clients.endpoint_life import described, planned_end
 from playbook.clients.security import is_loopback
@@ -15,7 +16,6 @@ from serving_base.facts.prices import price
 from trtllm_check.recipes import sagemaker
 
 LOCAL_REGION = "us-east-1"
-ADDRESS_FILE = "address"
 
 
 @dataclass(frozen=True)

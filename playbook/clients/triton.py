@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 from playbook.clients.requests import Limits, Timeouts
 from playbook.clients.triton_grpc import GrpcConnections
 from playbook.clients.triton_http import HttpConnections, texts
-from playbook.clients.triton_wire import TEXT_MODEL, as_tensors
+from playbook.clients.triton_wire import as_tensors
 from serving_base.errors import UsageError
+from serving_base.servers import TEXT_MODEL
 
 if TYPE_CHECKING:
     import httpx

@@ -11,8 +11,9 @@ from playbook.clients.errors import ClientError, TimedOut, breaking
 from playbook.clients.requests import Limits, Piece, TextRequest
 from playbook.clients.security import VERIFIED, Credential, Tls, refuse_exposure
 from playbook.clients.transport import Pieces
-from playbook.clients.triton_wire import TEXT_MODEL, as_tensors, grpc_failure, triton_fields
+from playbook.clients.triton_wire import as_tensors, grpc_failure, triton_fields
 from serving_base.errors import UsageError
+from serving_base.servers import TEXT_MODEL
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,8 @@ from playbook.clients.requests import Limits, Piece, TextRequest
 from playbook.clients.retry import parse_retry_after
 from playbook.clients.security import VERIFIED, Credential, Tls, refuse_exposure
 from playbook.clients.transport import Pieces
-from playbook.clients.triton_wire import TEXT_MODEL, http_failure, needs_metadata, triton_fields
+from playbook.clients.triton_wire import http_failure, needs_metadata, triton_fields
+from serving_base.servers import TEXT_MODEL
 
 if TYPE_CHECKING:
     import httpx

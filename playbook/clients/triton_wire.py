@@ -10,7 +10,6 @@ from playbook.clients.requests import TextRequest
 if TYPE_CHECKING:
     import numpy as np
 
-TEXT_MODEL = "ensemble"
 NUMPY_TYPES = {
     "BOOL": "bool",
     "INT32": "int32",
