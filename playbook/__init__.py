@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from playbook import engines as engines
     from playbook import planning as plan
     from playbook import plots as plots
-    from playbook.baseline import reference as reference
     from playbook.chapter import start as start
     from playbook.chapter import table as table
     from playbook.cloud import open_cloud as open_cloud
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from playbook.stages import prepare as prepare
     from playbook.stages import preview_quantized as preview_quantized
     from playbook.stages import quantize as quantize
+    from playbook.stages import reference as reference
     from playbook.stages import serve as serve
     from playbook.stages import stream as stream
     from playbook.stages import summarize as summarize
@@ -57,7 +57,7 @@ _HOME = {
     "prepare": "playbook.stages",
     "preview_quantized": "playbook.stages",
     "quantize": "playbook.stages",
-    "reference": "playbook.baseline",
+    "reference": "playbook.stages",
     "serve": "playbook.stages",
     "start": "playbook.chapter",
     "stream": "playbook.stages",

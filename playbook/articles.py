@@ -4,19 +4,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from serving_base.errors import UsageError
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
 ARTICLES_FILE = Path(__file__).parent / "data" / "articles.yml"
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class Article(_Record):
+class Article(Record):
     """Where a quotation is from. ``file``: the copy that the line numbers count in."""
 
     title: str
@@ -24,7 +19,7 @@ class Article(_Record):
     file: str
 
 
-class _Quotation(_Record):
+class _Quotation(Record):
     """``sha256``: of the text, as it was when it was compared with the article."""
 
     article: Article
@@ -49,7 +44,7 @@ class Quote(_Quotation):
         return list(zip(numbers, self.text.split("\n"), strict=True))
 
 
-class Part(_Record):
+class Part(Record):
     """A name or a figure: part of a line."""
 
     line: int
@@ -66,7 +61,7 @@ class Names(_Quotation):
         return "\n".join(part.text for part in self.parts)
 
 
-class Row(_Record):
+class Row(Record):
     line: int
     cells: tuple[str, ...]
 

@@ -22,6 +22,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from serving_base.errors import EnvironmentProblem, ForeignArtifact, MissingArtifact, PlaybookError, StaleArtifact
+from serving_base.record import Record
 
 MANIFEST = "manifest.json"
 ASIDE = ".making"
@@ -36,10 +37,8 @@ class FileRecord(BaseModel):
     sha256: str
 
 
-class Origin(BaseModel):
+class Origin(Record):
     """What an artifact was made as: two artifacts with the same origin are interchangeable."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     kind: str
     made_by: str
@@ -50,10 +49,8 @@ class Origin(BaseModel):
     inputs: dict[str, str]
 
 
-class Manifest(BaseModel):
+class Manifest(Record):
     """The content of ``manifest.json``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     origin: Origin
     files: dict[str, FileRecord]

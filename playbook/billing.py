@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from cpu_serving.aws.server import ADDRESS_FILE
 from playbook.clients.aws import AwsSession, loopback_session, real_session
-from playbook.clients.endpoint_life import planned_end
+from playbook.clients.endpoint_life import described, planned_end
 from playbook.clients.security import is_loopback
 from serving_base.errors import EnvironmentProblem, UsageError
 from serving_base.facts.prices import price
 from trtllm_check.recipes import sagemaker
 
 LOCAL_REGION = "us-east-1"
-ADDRESS_FILE = "address"
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,9 @@ def running_endpoints(session: AwsSession, *, now: datetime | None = None) -> li
 
 
 def _endpoint(session: AwsSession, client: Any, item: Mapping[str, Any], now: datetime) -> RunningEndpoint | None:
-    from botocore.exceptions import ClientError
-
-    try:
-        endpoint = client.describe_endpoint(EndpointName=item["EndpointName"])
-    except ClientError as error:
-        if error.response["Error"].get("Message", "").startswith("Could not find"):
-            return None  # deleted since it was listed
-        raise
+    endpoint = described(client, item["EndpointName"])
+    if endpoint is None:
+        return None  # deleted since it was listed
     fleet = _fleet(client, endpoint)
     pages = client.get_paginator("list_tags").paginate(ResourceArn=item["EndpointArn"])
     tags = [tag for page in pages for tag in page["Tags"]]

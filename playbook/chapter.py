@@ -1,7 +1,6 @@
 """What every chapter shares: its opening, its checks, its results, the panel for a P5, and its clean-up."""
 
 import atexit
-import os
 import platform
 import sys
 from collections.abc import Callable
@@ -14,13 +13,13 @@ from playbook.artifact import Artifact
 from playbook.lanes.base import lane_of
 from playbook.lanes.machine import usable_cores
 from playbook.profile import Profile, load_profile
-from playbook.recorded import recorded_time
-from playbook.stages import Workspace, require, tokenizer_path
+from playbook.stages import Workspace, require, tokenizer_path, workspace_root
 from serving_base.errors import CheckFailed, UsageError
 from serving_base.yaml_files import read_yaml
 from trtllm_check.deployment import THIS_MACHINE
 from trtllm_check.releases import load_release
 
+RECORDED_FILE = Path(__file__).parent / "data" / "recorded.yml"
 ABILITIES_FILE = Path(__file__).parent / "data" / "abilities.yml"
 RESULT_MIME = "application/vnd.playbook.result+json"
 P5_PROFILE = "p5"  # whose commands a panel shows when the chapter itself runs none
@@ -145,8 +144,8 @@ def start(chapter: str, *, profile: str, workspace: str = "", release: str = "")
     load_release(chosen.release)  # an unknown release is refused here, not in the middle of a chapter
     _quiet_libraries()
     lane_of(chosen.lane).settle()
-    root = workspace or os.environ.get("PLAYBOOK_WORKSPACE", "") or default_workspace()
-    return Lab(chapter, Workspace(Path(root).expanduser().resolve(), chosen))
+    here = Path.cwd()  # notebooks/, where JupyterLab or papermill opened one of them
+    return Lab(chapter, Workspace(workspace_root(workspace, here.parent if here.name == "notebooks" else here), chosen))
 
 
 def _quiet_libraries() -> None:
@@ -163,10 +162,18 @@ def _abilities() -> dict[str, dict[str, Any]]:
     return abilities
 
 
-def default_workspace() -> Path:
-    """``./workspace``; when JupyterLab or papermill stands in ``notebooks/``, the one beside it."""
-    here = Path.cwd()
-    return (here.parent if here.name == "notebooks" else here) / "workspace"
+def recorded_runs(path: Path = RECORDED_FILE) -> dict[str, dict[str, Any]]:
+    """Seconds, cores and date of each chapter's recorded run, by lane and the chapter's number."""
+    runs: dict[str, dict[str, Any]] = (read_yaml(path) if path.is_file() else None) or {}
+    return runs
+
+
+def recorded_time(lane: str, chapter: str) -> str:
+    """The time of a chapter in words; a lane on which nothing was recorded has none, and that is what it says."""
+    run = recorded_runs().get(lane, {}).get(chapter)
+    if run is None:
+        return "not measured yet on this lane"
+    return f"{run['seconds']} s when it was recorded ({run['date']}, {run['cores']} cores)"
 
 
 def table(rows: list[dict[str, Any]]) -> Any:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from cpu_serving.build import describe_compiled
 from cpu_serving.logits import EngineLogits
+from cpu_serving.operation_groups import group_operations
+from cpu_serving.profiling import profile_engine
+from gpu_serving.anatomy import describe_built
 from playbook.lanes.base import lane_of
-from playbook.lanes.embedded.operation_groups import group_operations
-from playbook.lanes.embedded.profiling import profile_engine
-from playbook.lanes.tensorrt_llm.anatomy import describe_built
 from playbook.stages import require
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from playbook.lanes.tensorrt_llm.execute import RECORD
+from gpu_serving.execute import RECORD
 from playbook.profile import Profile
 from serving_base.errors import NotInRelease
 from trtllm_check.recipes import Command, Paths, commands, docker_argv, shell

@@ -9,10 +9,11 @@ from pathlib import Path
 from playbook.lanes.base import lane_of
 from playbook.lanes.machine import Check, verdict
 from playbook.profile import Profile
+from trtllm_check.recipes.triton import PORTS
 
 __all__ = ["Check", "check_machine"]
 
-TRITON_PORTS = {"HTTP": 8000, "gRPC": 8001, "metrics": 8002}
+TRITON_PORTS = dict(zip(("HTTP", "gRPC", "metrics"), PORTS, strict=True))
 
 
 def check_machine(profile: Profile, workspace: Path) -> list[Check]:

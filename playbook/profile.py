@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import Field, PositiveInt, ValidationError
 
 from serving_base.errors import NotYaml, ProfileError
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from trtllm_check.deployment import Deployment, changed, reasons
 
@@ -12,10 +13,8 @@ PROFILES_DIR = Path(__file__).parent / "profiles"
 FEWEST_REQUESTS = 16  # of one point of a benchmark
 
 
-class BenchmarkLoad(BaseModel):
+class BenchmarkLoad(Record):
     """The load of chapter 08. Lengths, in tokens, are drawn uniformly between the two that are given."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     concurrency: tuple[PositiveInt, ...] = Field(
         default=(1, 4, 16, 64, 128), min_length=1, description="streams of the closed loop, one point each"

@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +22,7 @@ from serving_base.errors import UsageError
 from trtllm_check.deployment import changed
 
 if TYPE_CHECKING:
-    from playbook.lanes.tensorrt_llm.scores import Scores
+    from gpu_serving.scores import Scores
     from serving_base.servers import LoopbackServer
     from serving_base.steps import StepRecord
 
@@ -31,6 +35,7 @@ MADE_IN = {
 
 
 GREEDY: Mapping[str, float] = {}
+WORKSPACE_VARIABLE = "PLAYBOOK_WORKSPACE"
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,28 @@ class Workspace:
             spec=spec,
             inputs=input_digests(inputs),
         )
+
+
+def workspace_root(given: str, beside: Path) -> Path:
+    """The folder of all profiles: as given, else ``$PLAYBOOK_WORKSPACE``, else ``workspace`` in ``beside``."""
+    chosen = given or os.environ.get(WORKSPACE_VARIABLE, "") or beside / "workspace"
+    return Path(chosen).expanduser().resolve()
+
+
+@dataclass(frozen=True)
+class Reference:
+    """``answers``: token ids without the prompts; ``mean_nll``: nats per token over ``tokens`` predicted ones."""
+
+    answers: list[list[int]]
+    mean_nll: float
+    tokens: int
+    device: str
+    artifact: Artifact
+
+    @property
+    def perplexity(self) -> float:
+        """The number of tokens among which the model hesitates on average: exp of ``mean_nll``."""
+        return math.exp(self.mean_nll)
 
 
 def require(workspace: Workspace, name: str) -> Artifact:
@@ -219,6 +246,36 @@ def summarize(workspace: Workspace, engine: Artifact) -> Scores:
     profile = workspace.profile
     scores: Scores = ability(profile.lane, "summarize", fix=fix)(profile, engine.path, root=workspace.root)
     return scores
+
+
+def reference(
+    workspace: Workspace,
+    model: Artifact,
+    *,
+    prompts: Sequence[Sequence[int]],
+    texts: Sequence[Sequence[int]],
+    max_new_tokens: int = 64,
+) -> Reference:
+    """Answer ``prompts`` greedily and score ``texts`` (lists of token ids) with the unquantized model.
+
+    By transformers in this environment's CPU PyTorch, or on the GPU lane in the release's container over all GPUs. The
+    artifact ``reference`` keeps the result, so that a second run loads no model.
+    """
+    profile = workspace.profile
+    asked = {"prompts": [list(ids) for ids in prompts], "texts": [list(ids) for ids in texts]}
+    job: dict[str, Any] = {"model": str(model.path), **asked, "max_new_tokens": max_new_tokens}
+    origin = workspace.origin(
+        "reference",
+        _lane_name(profile, "reference"),
+        spec={"asked": hashlib.sha256(json.dumps(asked).encode()).hexdigest(), "max_new_tokens": max_new_tokens},
+        inputs={"model": model},
+    )
+    lane = lane_of(profile.lane)
+    made = make(
+        workspace.folder("reference"), origin, lambda out: lane.reference(profile, job, out, root=workspace.root)
+    )
+    found = json.loads((made.path / "result.json").read_text(encoding="utf-8"))
+    return Reference(found["answers"], found["mean_nll"], found["tokens"], found["device"], made)
 
 
 def write_repository(workspace: Workspace, engine: Artifact, *, name: str = "repository", **options: Any) -> Artifact:

@@ -11,8 +11,8 @@ import pytest
 
 from cpu_serving.quantize import load_model
 from playbook import artifact, stages
-from playbook.baseline import reference
 from playbook.profile import load_profile
+from playbook.stages import reference
 from serving_base.errors import CommandFailed, StaleArtifact
 from serving_base.quality import perplexity, torch_logits
 from sparse_models import write_model

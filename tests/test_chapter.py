@@ -8,9 +8,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 import playbook
-from playbook.chapter import RESULT_MIME, Lab, default_workspace
+from playbook.chapter import RESULT_MIME, Lab, recorded_runs, recorded_time
 from playbook.course.record import record_times, write_time
-from playbook.recorded import recorded_runs, recorded_time
 from serving_base.errors import CheckFailed, MissingArtifact, ProfileError, UsageError
 from trtllm_check.releases import load_release
 
@@ -98,7 +97,8 @@ def test_workspace_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_notebooks_folder_uses_the_workspace_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "notebooks").mkdir()
     monkeypatch.chdir(tmp_path / "notebooks")
-    assert default_workspace() == tmp_path / "workspace"
+    monkeypatch.delenv("PLAYBOOK_WORKSPACE", raising=False)
+    assert playbook.start("00", profile="local").workspace.root == tmp_path / "workspace"
 
 
 def test_unknown_profile_and_release_are_refused() -> None:
@@ -170,7 +170,7 @@ def test_the_time_of_a_chapter_is_that_of_its_recording(tmp_path: Path, monkeypa
     path = tmp_path / "recorded.yml"
     record_times("embedded", {"02": 41.7}, cores=2, day=date(2026, 11, 22), path=path)
     record_times("embedded", {"09": 20.1}, cores=4, day=date(2026, 11, 23), path=path)
-    monkeypatch.setattr("playbook.recorded.recorded_runs", lambda: recorded_runs(path))
+    monkeypatch.setattr("playbook.chapter.recorded_runs", lambda: recorded_runs(path))
     assert recorded_time("embedded", "02") == "42 s when it was recorded (2026-11-22, 2 cores)"
     assert recorded_time("embedded", "09") == "20 s when it was recorded (2026-11-23, 4 cores)"
     assert recorded_time("tensorrt_llm", "02") == "not measured yet on this lane"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from playbook.lanes.tensorrt_llm.failures import diagnose
+from gpu_serving.execute import diagnose
 from trtllm_check.lint.examples import CORPUS
 from trtllm_check.lint.logs import known, read_log, signs
 

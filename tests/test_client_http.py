@@ -32,7 +32,8 @@ from playbook.clients import (
 from playbook.clients.triton_wire import grpc_failure
 from serving_base.errors import EnvironmentProblem, UsageError
 
-METADATA = {"inputs": [{"name": name} for name in ("text_input", "max_tokens", "stream", "end_id", "random_seed")]}
+NAMES = ("text_input", "max_tokens", "stream", "end_id", "random_seed")
+METADATA = {"inputs": [{"name": name, "datatype": "INT32"} for name in NAMES]}
 TOKEN = "planted-token-91c7"
 
 

@@ -23,6 +23,7 @@ from serving_base.errors import MissingArtifact, PlaybookError
         ("EnvironmentProblem", "port 8000 is taken by python", "port taken"),
         ("ConnectError", "[Errno -3] Temporary failure in name resolution", "network"),
         ("ServerError", "tritonserver did not become ready", "server"),
+        ("Unreachable", "the server does not answer", "server"),
         ("ModuleNotFoundError", "No module named 'torch'", "environment"),
         ("ProfileError", "no profile 'p6'", "usage"),
         ("SystemExit", "3", "early exit"),

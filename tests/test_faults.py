@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
+from gpu_serving.execute import container_name
+from gpu_serving.server import TritonRanks, act_on
 from playbook.clients import faults
-from playbook.lanes.tensorrt_llm.container import act_on, container_name
-from playbook.lanes.tensorrt_llm.server import TritonRanks
 from playbook.profile import load_profile
 from serving_base.errors import CommandFailed, ServerError
 from serving_base.servers import SERVER_PROCESS, LoopbackServer, server_processes

@@ -12,11 +12,11 @@ import pytest
 
 from cpu_serving.build import build_engine
 from cpu_serving.generate import stream_text
-from playbook.lanes.tensorrt_llm import inference
+from gpu_serving import inference
+from gpu_serving.anatomy import BuildLog, describe_built, read_build_log
+from gpu_serving.scores import printed_scores
+from gpu_serving.steps import records
 from playbook.lanes.tensorrt_llm import lane as tensorrt_llm
-from playbook.lanes.tensorrt_llm.anatomy import BuildLog, describe_built, read_build_log
-from playbook.lanes.tensorrt_llm.scores import printed_scores
-from playbook.lanes.tensorrt_llm.steps import records
 from playbook.profile import Profile, load_profile
 from serving import ENGINE_OPTIONS
 from serving_base.errors import EngineError, PlaybookError, UsageError
@@ -138,7 +138,7 @@ def test_an_executor_without_a_limit_of_its_own_gets_no_more_than_the_slots() ->
     """Some release's ExecutorConfig may have no max_batch_size: then the script itself holds requests back."""
     from types import SimpleNamespace as Thing
 
-    from playbook.lanes.tensorrt_llm import executor_steps
+    from gpu_serving import executor_steps
 
     class Bare:
         def __init__(self) -> None:

@@ -15,12 +15,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpu_serving import hub
+from gpu_serving.execute import FINDINGS, diagnose, execute, execute_all
+from gpu_serving.inference import printed_answers
 from playbook import stages
-from playbook.lanes.tensorrt_llm import hub
 from playbook.lanes.tensorrt_llm import lane as tensorrt_llm
-from playbook.lanes.tensorrt_llm.execute import execute, execute_all
-from playbook.lanes.tensorrt_llm.failures import FINDINGS, diagnose
-from playbook.lanes.tensorrt_llm.inference import printed_answers
 from playbook.profile import Profile, load_profile
 from serving_base.errors import CommandFailed, EnvironmentProblem, NotInRelease, PlaybookError, UsageError
 from serving_base.facts.models import model_shape
@@ -213,9 +212,7 @@ def test_the_record_hides_secrets_and_keeps_how_each_command_ended(
     machine.fail("hf", "no", 7)
     with pytest.raises(CommandFailed):
         execute(Command("fetch", "hf", words, image, secrets=("HF_TOKEN",)), paths, logs / "fetch.log")
-    monkeypatch.setattr(
-        "playbook.lanes.tensorrt_llm.execute.stream_command", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
-    )
+    monkeypatch.setattr("gpu_serving.execute.stream_command", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         execute(Command("fetch", "hf", words, image), paths, logs / "fetch.log")
     text = (logs / "commands.jsonl").read_text(encoding="utf-8")

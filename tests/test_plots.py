@@ -5,7 +5,7 @@ import pytest
 
 from cpu_serving.protocol import StepRecord
 from playbook import plots
-from playbook.measure.streams import StreamTimeline, timed_stream
+from playbook.measure.results import StreamTimeline, timed_stream
 from serving_planner.analysis.frontier import FrontierPoint
 from serving_planner.analysis.roofline import Roofline, StepPoint
 

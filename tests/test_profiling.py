@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cpu_serving import profiling
 from cpu_serving.logits import EngineLogits
-from playbook.lanes.embedded import profiling
-from playbook.lanes.embedded.profiling import OperationTime, PagedGraph, StepProfile, _profile, profile_engine
-from playbook.measure import kernels
+from cpu_serving.profiling import OperationTime, PagedGraph, StepProfile, _profile, profile_engine
+from playbook.lanes.embedded.lane import operation_table, step_tables
 from playbook.profile import load_profile
 from serving_base.errors import EngineError, MissingArtifact
 
@@ -48,14 +48,14 @@ def test_every_operation_is_classified(
     bf16: dict[str, StepProfile], fp8: dict[str, StepProfile], phase: str, seen: set[str]
 ) -> None:
     for profile in (bf16[phase], fp8[phase]):
-        table = kernels.kernel_table(profile.sums(), flow="openvino")
+        table = operation_table(profile)
         assert set(table["class"]) >= seen
         assert "unclassified" not in set(table["class"])
         assert (table["class"] == "lm_head").sum() == 1
 
 
 def test_only_the_fp8_engine_quantizes(bf16: dict[str, StepProfile], fp8: dict[str, StepProfile]) -> None:
-    found = [set(kernels.kernel_table(own["prefill"].sums(), flow="openvino")["class"]) for own in (bf16, fp8)]
+    found = [set(operation_table(own["prefill"])["class"]) for own in (bf16, fp8)]
     assert ["quantize" in classes for classes in found] == [False, True]
 
 
@@ -110,7 +110,7 @@ def test_engines_are_stepped_in_turn() -> None:
 
 def measured(lm_head_us: float, other_us: float = 5.0) -> dict[str, StepProfile]:
     rows = (OperationTime("FullyConnected", "ref", "lm_head", lm_head_us), OperationTime("Add", "ref", "add", other_us))
-    return dict.fromkeys(profiling.PHASES, StepProfile(rows, 1.0))
+    return dict.fromkeys(("prefill", "decode"), StepProfile(rows, 1.0))
 
 
 def rounds_of(monkeypatch: pytest.MonkeyPatch, *pairs: tuple[float, float]) -> profiling.EngineComparison:
@@ -151,7 +151,7 @@ def test_tables_of_both_engines_come_with_their_remark(
     compare = profiling.compare_engines
     monkeypatch.setattr(profiling, "compare_engines", small)
     engines = {"engine-bf16": bf16_engine, "engine": fp8_engine}
-    found = profiling.step_tables(engines.__getitem__, profile=load_profile("local"), root=Path())
+    found = step_tables(engines.__getitem__, profile=load_profile("local"), root=Path())
     assert list(found.tables) == ["prefill", "decode"] and found.own == ("BF16", "FP8")
     assert "BF16/FP8" in found.compare("decode") and "control" in found.remark
     assert all(sum(parts.values()) == pytest.approx(100) for parts in found.shares().values())

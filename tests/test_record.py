@@ -11,9 +11,9 @@ import pytest
 from nbformat.v4 import new_code_cell, new_output
 
 from notebook_factory import notebook, write_course
+from playbook.chapter import RECORDED_FILE
 from playbook.course.notebooks import read
 from playbook.course.record import merged, record, recorded
-from playbook.recorded import RECORDED_FILE
 from serving_base.errors import CheckFailed
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,14 +9,13 @@ import pytest
 
 from cpu_serving.engine import Engine, Sampling
 from cpu_serving.text import TextCodec
-from playbook.clients import triton
+from playbook.clients import Overloaded, Refused, triton
 from serving import (
     END_ID,
     PROMPTS,
     build_tiny_engine,
     serving,
 )
-from serving_base.errors import RequestRefused
 from tiny_llama import MODEL_DIR
 from waiting import until
 
@@ -320,7 +319,7 @@ def test_refusals_say_what_and_why(server, model, body, status, message):
 
 
 def test_a_refusal_names_the_request(server, codec):
-    with pytest.raises(RequestRefused, match="request 'r-7' refused: beam_width is 3"):
+    with pytest.raises(Refused, match="request 'r-7' refused: beam_width is 3"):
         list(
             triton.grpc_infer(
                 server.grpc_url,
@@ -333,17 +332,17 @@ def test_a_refusal_names_the_request(server, codec):
 
 def test_token_ids_outside_the_vocabulary_are_refused(server, codec):
     tensors = prompt_tensors(codec, "a") | {"input_ids": np.array([[99999, 1]], np.int32)}
-    with pytest.raises(RequestRefused, match="outside the vocabulary of 2048"):
+    with pytest.raises(Refused, match="outside the vocabulary of 2048"):
         list(triton.grpc_infer(server.grpc_url, "tensorrt_llm", tensors))
 
 
 def test_a_decoupled_model_refuses_plain_inference(server, codec):
-    with pytest.raises(RequestRefused, match="decoupled"):
+    with pytest.raises(Refused, match="decoupled"):
         triton.infer(server.grpc_url, "tensorrt_llm", prompt_tensors(codec, "a"))
 
 
 def test_streaming_needs_decoupled_mode(one_answer_server, codec):
-    with pytest.raises(RequestRefused, match=r"Streaming is only supported in decoupled mode\."):
+    with pytest.raises(Refused, match=r"Streaming is only supported in decoupled mode\."):
         triton.infer(one_answer_server.grpc_url, "tensorrt_llm", prompt_tensors(codec, "a", streaming=True))
 
 
@@ -352,7 +351,7 @@ def test_a_full_queue_is_refused_in_tritons_words(unusual_server, codec):
         tensors = prompt_tensors(codec, PROMPTS[0], 300) | {"end_id": np.array([[-1]], np.int32)}
         try:
             list(triton.grpc_infer(unusual_server.grpc_url, "tensorrt_llm", tensors))
-        except RequestRefused as error:
+        except Overloaded as error:
             return error.why
         return ""
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from playbook.clients import triton
-from serving_base.errors import RequestRefused, ServerError, UsageError
+from playbook.clients import BrokenStream, Refused, Unreachable, triton
+from serving_base.errors import UsageError
 
 METADATA = {
     "name": "ensemble",
@@ -55,6 +55,8 @@ def url(script):
 
         def answer(self, status, body):
             self.send_response(status)
+            if self.path.endswith("generate_stream"):
+                self.send_header("Content-Type", "text/event-stream; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -199,19 +201,19 @@ def test_a_misspelt_option_is_refused_before_it_is_sent(url, script):
 
 def test_an_error_with_status_200_is_an_error(url, script):
     script.body = b'{"error": "generate expects model to produce exactly 1 response"}'
-    with pytest.raises(RequestRefused, match="exactly 1 response"):
+    with pytest.raises(Refused, match="exactly 1 response"):
         triton.generate(url, "Hi", 3)
 
 
 def test_the_servers_words_reach_the_reader(url, script):
     script.status, script.body = 400, b'{"error": "in ensemble, text_input is empty"}'
-    with pytest.raises(RequestRefused, match="text_input is empty"):
+    with pytest.raises(Refused, match="text_input is empty"):
         triton.generate(url, "", 3)
 
 
 def test_a_proxys_page_is_not_taken_for_an_answer(url, script):
     script.status, script.body = 502, b"<html>bad gateway</html>"
-    with pytest.raises(ServerError, match="bad gateway"):
+    with pytest.raises(Unreachable, match="bad gateway"):
         triton.generate(url, "Hi", 3)
 
 
@@ -225,13 +227,14 @@ def test_an_error_in_mid_stream_is_raised_after_the_pieces(url, script):
     script.body = b'data: {"text_output": "a"}\n\ndata: {"error": "the server is shutting down"}\n\n'
     pieces = triton.generate_stream(url, "Hi", 3)
     assert next(pieces) == "a"
-    with pytest.raises(RequestRefused, match="shutting down"):
+    with pytest.raises(BrokenStream, match="shutting down") as caught:
         next(pieces)
+    assert caught.value.pieces == ("a",)
 
 
 def test_a_refused_stream_says_why(url, script):
     script.status, script.body = 400, b'data: {"error": "text_input is empty"}\n\n'
-    with pytest.raises(RequestRefused, match="text_input is empty"):
+    with pytest.raises(Refused, match="text_input is empty"):
         list(triton.generate_stream(url, "", 3))
 
 
@@ -240,8 +243,10 @@ def test_metrics_are_parsed_with_their_labels(url, script):
     assert triton.metrics(f"{url}/metrics") == {'x{a="1",b="two words"}': 3.0, "y": 1.5e-05}
 
 
-def test_values_become_tensors_of_the_declared_types(url):
-    tensors = triton.text_tensors(url, "ensemble", {"text_input": "é", "max_tokens": 3, "stop_words": ["a", "b"]})
+def test_values_become_tensors_of_the_declared_types():
+    with served(FakeGrpc()) as address:
+        values = {"text_input": "é", "max_tokens": 3, "stop_words": ["a", "b"]}
+        tensors = triton.text_tensors(address, "ensemble", values)
     assert tensors["text_input"].tolist() == [["é".encode()]]
     assert (tensors["max_tokens"].dtype, tensors["max_tokens"].shape) == (np.dtype("int32"), (1, 1))
     assert tensors["stop_words"].shape == (1, 2)
@@ -261,5 +266,5 @@ def test_values_become_tensors_of_the_declared_types(url):
     ids=["generate", "generate_stream", "health", "metrics", "infer", "grpc_infer", "grpc_stream"],
 )
 def test_a_server_that_is_not_there(ask, dead_port):
-    with pytest.raises(ServerError, match="does not answer"):
+    with pytest.raises(Unreachable, match="does not answer"):
         ask(dead_port)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import psutil
 
 HOST = "127.0.0.1"
+TEXT_MODEL = "ensemble"
+"""What every model repository of TensorRT-LLM's backend calls the model that takes and gives text."""
 Ports = tuple[int, int, int]
 """HTTP, gRPC, metrics."""
 SERVER_PROCESS = "tritonserver"

@@ -5,8 +5,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator
 
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from serving_planner.case import Case
 
@@ -15,12 +16,6 @@ Binding = Literal["compute", "bandwidth", "link", "overhead", "kv_cache", "batch
 DIGITS = 6
 Figure = Annotated[float, AfterValidator(lambda value: float(f"{value:.{DIGITS}g}"))]
 """A number with six digits: more would pretend to be exact."""
-
-
-class Record(BaseModel):
-    """Frozen, without unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Percentiles(Record):

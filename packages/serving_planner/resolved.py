@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from serving_base.errors import UsageError
 from serving_base.facts.instances import instance
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from serving_planner.case import Case, changed
 from serving_planner.cost_model.load import Load
@@ -36,9 +35,7 @@ MOST_IN_FLIGHT = 8192
 """Of a replica. What waits beyond it only waits."""
 
 
-class _Count(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
+class _Count(Record):
     isl: int
     osl: int
     requests: int

@@ -10,6 +10,7 @@ from serving_base.facts.fit import fits
 from serving_base.facts.gpus import GIB, Gpu, find_gpu, gpus
 from serving_base.facts.models import ModelShape, model_shape
 from serving_base.facts.prices import known_usd_per_hour
+from serving_base.record import Record
 
 Qformat = Literal["fp8", "int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "full_prec"]
 FP8_ARITHMETIC = ("fp8", "w4a8_awq")
@@ -17,10 +18,10 @@ NO_GPU = "none"
 THIS_MACHINE = "this machine"
 
 
-class Deployment(BaseModel):
+class Deployment(Record):
     """One machine and one way to serve one model on it. Fields carry the names of the tools' flags."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     name: str = Field(description="name of the deployment: also its folder in the workspace")
     release: str = Field("0.12.0", description="TensorRT-LLM release whose commands and templates are used")

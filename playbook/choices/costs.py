@@ -8,13 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from playbook.measure.latency import summarize
 from playbook.measure.results import by_run, read_results
 from playbook.stages import Workspace
 from serving_base.errors import UsageError
 from serving_base.facts.instances import instance as known_instance
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
 THROUGHPUT_FILE = Path(__file__).parents[1] / "data" / "throughput.yml"
@@ -23,10 +24,8 @@ SECONDS_PER_HOUR = 3600
 MILLION = 1e6
 
 
-class Throughput(BaseModel):
+class Throughput(Record):
     """A published throughput of one replica, and the instance taken as that many replicas."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     instance: str
     model: str

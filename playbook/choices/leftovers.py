@@ -4,20 +4,19 @@ import shlex
 from functools import cache
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
 LEFTOVERS_FILE = Path(__file__).parents[1] / "data" / "leftovers.yml"
 
 
-class Leftover(BaseModel):
+class Leftover(Record):
     """One kind of resource. ``see``, ``end`` and ``instead`` of it are commands; words in CAPITALS are yours to fill.
 
     An empty ``end`` means that nothing ends it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     resource: str
     bills: str

@@ -7,27 +7,24 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from serving_base.errors import UsageError
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
 OPTIONS_FILE = Path(__file__).parents[1] / "data" / "options.yml"
 NEEDED = "needed"
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class Source(_Data):
+class Source(Record):
     """Where a fact was read, and when."""
 
     url: str = Field(pattern=r"^https://")
     seen: date
 
 
-class Cell(_Data):
+class Cell(Record):
     """One entry of the decision table: a fact with the name of its source, or a judgement of ours."""
 
     text: str = Field(min_length=1)
@@ -48,7 +45,7 @@ class Cell(_Data):
         return f"{self.text} [[{number}]]({_file().sources[self.source].url})"
 
 
-class Option(_Data):
+class Option(Record):
     """One way to serve the model. ``gives`` names the questions that it answers with yes."""
 
     title: str
@@ -56,7 +53,7 @@ class Option(_Data):
     cells: dict[str, Cell]
 
 
-class Question(_Data):
+class Question(Record):
     """What a reader may need. ``weight`` "needed" excludes the options that do not give it."""
 
     ask: str
@@ -64,7 +61,7 @@ class Question(_Data):
     contradicts: str = ""
 
 
-class OptionsFile(_Data):
+class OptionsFile(Record):
     """The whole of ``data/options.yml``, its names checked against each other."""
 
     sources: dict[str, Source]

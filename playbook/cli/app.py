@@ -132,6 +132,7 @@ def record_command(
 
     Without a workspace the chapters before those named run too, in a fresh one.
     """
+    from playbook.chapter import RECORDED_FILE, recorded_time
     from playbook.cli.selection import choose, make_spec
     from playbook.course.notebook_checks import static_problems
     from playbook.course.notebooks import chapters, project_root, read
@@ -139,7 +140,6 @@ def record_command(
     from playbook.course.record import record, record_times
     from playbook.course.runner import new_results, run
     from playbook.lanes.machine import usable_cores
-    from playbook.recorded import RECORDED_FILE, recorded_time
 
     wanted = choose(names or [])
     to_run = wanted if workspace else [item for item in chapters() if item.number <= wanted[-1].number]

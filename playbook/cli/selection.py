@@ -1,6 +1,5 @@
 """From what a user asked for to what the runner runs: chapters, profile, parameters and folders, all checked."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from playbook.course.notebooks import Chapter, chapter, chapters, parse_assignme
 from playbook.course.runner import Limits, RunSpec
 from playbook.lanes.base import lane_of
 from playbook.profile import Profile, load_profile
+from playbook.stages import workspace_root
 from serving_base.errors import UsageError
 from trtllm_check.releases import load_release
 
@@ -45,8 +45,7 @@ def given_values(assignments: Sequence[str], *, profile: str, release: str, work
 
 def workspace_folder(given: str = "") -> Path:
     """The absolute folder of the artifacts: as given, else $PLAYBOOK_WORKSPACE, else ./workspace of the checkout."""
-    chosen = given or os.environ.get("PLAYBOOK_WORKSPACE", "") or project_root() / "workspace"
-    return Path(chosen).expanduser().absolute()
+    return workspace_root(given, project_root())
 
 
 def output_folder(out: Path) -> Path:

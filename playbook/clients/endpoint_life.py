@@ -1,7 +1,7 @@
 """What becomes of an endpoint: its states as they come, the schedule that ends it, and its end."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,15 +39,10 @@ def wait_in_service(session: AwsSession, name: str, *, timeout_s: float = WAIT_S
 
     Raises :class:`PlaybookError` with SageMaker's FailureReason if it fails, and when ``timeout_s`` is over.
     """
-    client = session.client("sagemaker")
-    deadline = time.monotonic() + timeout_s
-    shown = ""
-    while True:
-        endpoint = client.describe_endpoint(EndpointName=name)
+    why = "the image, the model's size or a build at start-up may need longer"
+    fix = "look at its log in CloudWatch (/aws/sagemaker/Endpoints); wait longer or delete it: it bills"
+    for endpoint in watch(session, name, timeout_s, why=lambda: why, fix=fix, show=show):
         status = endpoint["EndpointStatus"]
-        if status != shown:
-            show(status)
-            shown = status
         if status == "InService":
             return
         if status not in BUSY:
@@ -56,13 +51,7 @@ def wait_in_service(session: AwsSession, name: str, *, timeout_s: float = WAIT_S
                 why=endpoint.get("FailureReason") or "SageMaker gives no reason",
                 fix="mend what the reason names and delete the endpoint: it is still listed, and may still bill",
             )
-        if time.monotonic() > deadline:
-            raise PlaybookError(
-                f"endpoint {name} is still {status} after {timeout_s:g} s",
-                why="the image, the model's size or a build at start-up may need longer",
-                fix="look at its log in CloudWatch (/aws/sagemaker/Endpoints); wait longer or delete it: it bills",
-            )
-        time.sleep(poll_s(session))
+    raise PlaybookError(f"there is no endpoint {name}", fix="create it")
 
 
 def wait_until_gone(session: AwsSession, name: str, *, timeout_s: float = DELETE_S, show: Show = print) -> None:
@@ -70,33 +59,52 @@ def wait_until_gone(session: AwsSession, name: str, *, timeout_s: float = DELETE
 
     Deletes nothing. Raises :class:`PlaybookError` when ``timeout_s`` is over.
     """
-    client = session.client("sagemaker")
-    deadline = time.monotonic() + timeout_s
-    shown = ""
-    while (state := status(client, name)) is not None:
-        if state != shown:
-            show(state)
-            shown = state
-        if time.monotonic() > deadline:
-            raise PlaybookError(
-                f"endpoint {name} is still {state} after {timeout_s:g} s",
-                why="its schedule has not ended it",
-                fix=f"it bills: aws sagemaker delete-endpoint --endpoint-name {name}, then `playbook cost`",
-            )
-        time.sleep(poll_s(session))
+    for _ in watch(session, name, timeout_s, why=lambda: "its schedule has not ended it", show=show):
+        pass
     show(GONE)
 
 
-def status(client: Any, name: str) -> str | None:
-    """The endpoint's state; None if there is no such endpoint."""
+def watch(
+    session: AwsSession,
+    name: str,
+    timeout_s: float,
+    *,
+    why: Callable[[], str],
+    fix: str = "",
+    show: Show = lambda state: None,
+) -> Iterator[dict[str, Any]]:
+    """What SageMaker says of the endpoint, again and again until it is gone; each new state is shown.
+
+    Raises :class:`PlaybookError` with ``why`` and ``fix`` when ``timeout_s`` is over.
+    """
+    client = session.client("sagemaker")
+    deadline = time.monotonic() + timeout_s
+    shown = ""
+    while (endpoint := described(client, name)) is not None:
+        if (state := endpoint["EndpointStatus"]) != shown:
+            show(state)
+            shown = state
+        yield endpoint
+        if time.monotonic() > deadline:
+            raise PlaybookError(
+                f"endpoint {name} is still {state} after {timeout_s:g} s",
+                why=why(),
+                fix=fix or f"it bills: aws sagemaker delete-endpoint --endpoint-name {name}, then `playbook cost`",
+            )
+        time.sleep(poll_s(session))
+
+
+def described(client: Any, name: str) -> dict[str, Any] | None:
+    """The endpoint as SageMaker describes it; None if there is no such endpoint."""
     from botocore.exceptions import ClientError
 
     try:
-        return str(client.describe_endpoint(EndpointName=name)["EndpointStatus"])
+        found: dict[str, Any] = client.describe_endpoint(EndpointName=name)
     except ClientError as error:
         if error.response["Error"].get("Message", "").startswith("Could not find"):
             return None
         raise
+    return found
 
 
 def plan_end(session: AwsSession, request: Mapping[str, Any]) -> None:

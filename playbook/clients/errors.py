@@ -1,6 +1,7 @@
 """The few ways in which a request can fail, the same for every transport. Each says whether it may be sent again."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from playbook.clients.requests import Attempt
 from serving_base.errors import PlaybookError
@@ -57,3 +58,16 @@ class BrokenStream(ClientError):
 
 class Cancelled(ClientError):
     """The caller gave the request up."""
+
+
+@contextmanager
+def breaking(texts: Sequence[str]) -> Iterator[None]:
+    """A failure inside has ``texts`` as its pieces, and is a :class:`BrokenStream` if any had arrived."""
+    try:
+        yield
+    except ClientError as error:
+        error.pieces = tuple(texts)
+        if not texts or isinstance(error, BrokenStream):
+            raise
+        what = f"the answer broke off after {len(texts)} pieces"
+        raise BrokenStream(what, why=error.why or error.what, pieces=texts) from error

@@ -1,25 +1,19 @@
 """The life of one SageMaker endpoint with boto3: upload, wait until it is in service, ask it, delete it."""
 
-import json
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from playbook.clients.aws import AwsSession
-from playbook.clients.endpoint_life import BUSY, DELETE_S, drop_end, poll_s
+from playbook.clients.endpoint_life import BUSY, DELETE_S, drop_end, watch
 from playbook.clients.endpoint_life import Life as Life
 from playbook.clients.endpoint_life import plan_end as plan_end
 from playbook.clients.endpoint_life import planned_end as planned_end
-from playbook.clients.endpoint_life import status as status_of
 from playbook.clients.endpoint_life import wait_in_service as wait_in_service
 from playbook.clients.endpoint_life import wait_until_gone as wait_until_gone
-from playbook.clients.errors import BrokenStream, Refused
-from playbook.clients.sagemaker_endpoint import lines, service_failure
-from serving_base.errors import PlaybookError, UsageError
-
-Line = dict[str, Any]
+from playbook.clients.sagemaker_endpoint import Line, streamed, whole
+from serving_base.errors import UsageError
 
 
 def split_s3_uri(uri: str) -> tuple[str, str]:
@@ -49,53 +43,12 @@ def upload(session: AwsSession, source: Path, uri: str) -> list[str]:
 
 def invoke(session: AwsSession, request: Mapping[str, Any]) -> Line:
     """One whole answer in LMI's schema. Raises the errors of :mod:`playbook.clients.errors`."""
-    from botocore.exceptions import ClientError
-
-    try:
-        answer = session.client("sagemaker-runtime").invoke_endpoint(**request)
-    except ClientError as error:
-        raise service_failure(error.response) from error
-    raw = answer["Body"].read()
-    found = _json(raw)
-    if "generated_text" not in found:
-        raise Refused("the container did not answer in LMI's schema", why=str(raw)[:500], fix="see its log")
-    return found
+    return whole(session.client("sagemaker-runtime"), request)
 
 
 def stream(session: AwsSession, request: Mapping[str, Any]) -> Iterator[Line]:
-    """The JSON lines of a streamed answer as they come, wherever the parts of the event stream end.
-
-    Raises :class:`BrokenStream` if SageMaker or the model breaks off, with what had come.
-    """
-    from botocore.exceptions import ClientError
-
-    texts: list[str] = []
-    done = False
-    try:
-        body = session.client("sagemaker-runtime").invoke_endpoint_with_response_stream(**request)["Body"]
-        for raw in lines(event["PayloadPart"]["Bytes"] for event in body if "PayloadPart" in event):
-            line = _json(raw)
-            details = line.get("details") or {}
-            if "token" not in line or details.get("finish_reason") == "error":
-                raise BrokenStream("the model failed in mid-answer", why=str(raw)[:500], pieces=texts)
-            texts.append(line["token"]["text"])
-            done = line.get("generated_text") is not None
-            yield line
-    except ClientError as error:  # EventStreamError, in mid-stream, is one
-        failure = service_failure(error.response)
-        failure.pieces = tuple(texts)
-        raise failure from error
-    if not done:
-        raise BrokenStream(f"the answer broke off after {len(texts)} pieces", why="no last line", pieces=texts)
-
-
-def _json(raw: bytes) -> Line:
-    """The object that a container wrote; empty for what is no object."""
-    try:
-        found = json.loads(raw)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    """The JSON lines of a streamed answer; :class:`playbook.clients.BrokenStream`, with what came, if it breaks off."""
+    return streamed(session.client("sagemaker-runtime"), request)
 
 
 def delete(session: AwsSession, name: str, *, timeout_s: float = DELETE_S) -> list[str]:
@@ -145,26 +98,17 @@ def _delete_scaling(session: AwsSession, name: str) -> list[str]:
 def _delete_endpoint(session: AwsSession, name: str, timeout_s: float) -> list[str]:
     from botocore.exceptions import ClientError
 
-    client = session.client("sagemaker")
-    deadline = time.monotonic() + timeout_s
     gone: list[str] = []
-    refusal = ""
-    while (status := status_of(client, name)) is not None:
+    refusals = ["SageMaker has not finished deleting it"]
+    for endpoint in watch(session, name, timeout_s, why=lambda: refusals[-1]):
         gone = [f"endpoint {name}"]
-        if status != "Deleting":
+        if (status := endpoint["EndpointStatus"]) != "Deleting":
             try:
-                client.delete_endpoint(EndpointName=name)
+                session.client("sagemaker").delete_endpoint(EndpointName=name)
             except ClientError as error:  # in some states it may not be deleted yet
                 if status not in BUSY:
                     raise
-                refusal = error.response["Error"].get("Message", "")
-        if time.monotonic() > deadline:
-            raise PlaybookError(
-                f"endpoint {name} is still {status} after {timeout_s:g} s",
-                why=refusal or "SageMaker has not finished deleting it",
-                fix=f"it bills: aws sagemaker delete-endpoint --endpoint-name {name}, then `playbook cost`",
-            )
-        time.sleep(poll_s(session))
+                refusals.append(error.response["Error"].get("Message", refusals[-1]))
     return gone
 
 

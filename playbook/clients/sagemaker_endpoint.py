@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
 
-from playbook.clients.errors import BrokenStream, ClientError, Overloaded, Refused, TimedOut, Unreachable
+from playbook.clients.errors import BrokenStream, ClientError, Overloaded, Refused, TimedOut, Unreachable, breaking
 from playbook.clients.requests import DEFAULT_TIMEOUTS, Limits, Piece, TextRequest, Timeouts
 from playbook.clients.retry import parse_retry_after
 from playbook.clients.security import HIDDEN, without_values
@@ -19,6 +20,8 @@ AWS_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKE
 SIGNED = re.compile(r"(x-amz-security-token\W+|credential=|signature=)[^\s,'\"]+", re.IGNORECASE)
 """A role's keys are not in the environment; what a proxy repeats of them is known by the names of the headers."""
 OVERLOAD_STATUS = frozenset({429, 503})
+Line = dict[str, Any]
+"""An answer, or a line of a streamed one, in LMI's schema."""
 
 
 def one_attempt(timeouts: Timeouts = DEFAULT_TIMEOUTS) -> Any:
@@ -51,30 +54,15 @@ class SageMakerEndpoint:
             self._target["InferenceComponentName"] = component
 
     def send(self, request: TextRequest, wire_id: str, _limits: Limits, /) -> Pieces:
-        import urllib3.exceptions
-        from botocore.exceptions import BotoCoreError
-        from botocore.exceptions import ClientError as ServiceError
-
-        texts: list[str] = []
-        call = {
-            **self._target,
-            "Body": json.dumps(lmi_body(request, stream=self._stream)),
-            "InferenceId": wire_id[-64:],
-        }
-        try:
-            if self._stream:
-                for piece in self._streamed(call, texts):
-                    texts.append(piece.text)
-                    yield piece
-            else:
-                answer = self._runtime.invoke_endpoint(**call)
-                yield _whole(json.loads(answer["Body"].read()))
-        except ServiceError as error:  # EventStreamError, in mid-stream, is one
-            raise _broken(service_failure(error.response), texts) from error
-        except BotoCoreError as error:
-            raise _broken(_connection_failure(error), texts) from error
-        except urllib3.exceptions.HTTPError as error:  # botocore wraps these only until the headers are there
-            raise _broken(_connection_failure(error), texts) from error
+        body = json.dumps(lmi_body(request, stream=self._stream))
+        call = {**self._target, "Body": body, "InferenceId": wire_id[-64:]}
+        if not self._stream:
+            line = whole(self._runtime, call)
+            yield _piece(line["generated_text"], line)
+            return
+        with closing(streamed(self._runtime, call | {"Accept": "application/jsonlines"})) as arriving:
+            for line in arriving:
+                yield _piece(line["token"]["text"], line)
 
     def redacted(self, text: str) -> str:
         """``text`` without what a signed request carries: access key, session token, signature."""
@@ -83,25 +71,51 @@ class SageMakerEndpoint:
     def close(self) -> None:
         """The boto3 client belongs to the caller."""
 
-    def _streamed(self, call: dict[str, Any], texts: list[str]) -> Iterator[Piece]:
-        body = self._runtime.invoke_endpoint_with_response_stream(**call, Accept="application/jsonlines")["Body"]
-        try:
-            done = False
-            for line in lines(event["PayloadPart"]["Bytes"] for event in body if "PayloadPart" in event):
-                chunk = json.loads(line)
-                if "token" not in chunk:
-                    raise _broken(Refused("the container answered an error", why=str(chunk)[:500]), texts)
-                details = chunk.get("details") or {}
-                if details.get("finish_reason") == "error":
-                    raise BrokenStream("the model failed in mid-answer", why=str(chunk)[:500], pieces=texts)
-                done = done or chunk.get("generated_text") is not None
-                yield Piece(chunk["token"]["text"], details.get("generated_tokens"), details.get("finish_reason"))
-            if not done:
-                raise BrokenStream(
-                    f"the answer broke off after {len(texts)} pieces", why="its last line did not come", pieces=texts
-                )
-        finally:
-            body.close()
+
+def whole(runtime: Any, call: Mapping[str, Any]) -> Line:
+    """One whole answer in LMI's schema. Raises the errors of :mod:`playbook.clients.errors`."""
+    with _failures():
+        raw = runtime.invoke_endpoint(**call)["Body"].read()
+    line = _json(raw)
+    if "generated_text" not in line:
+        raise Refused("the container did not answer in LMI's schema", why=str(raw)[:500], fix="see its log")
+    return line
+
+
+def streamed(runtime: Any, call: Mapping[str, Any]) -> Generator[Line, None, None]:
+    """The JSON lines of a streamed answer as they come, wherever the parts of the event stream end.
+
+    Raises :class:`BrokenStream` if SageMaker or the model breaks off, with what had come.
+    """
+    texts: list[str] = []
+    done = False
+    with breaking(texts), _failures():
+        with closing(runtime.invoke_endpoint_with_response_stream(**call)["Body"]) as body:
+            for raw in lines(event["PayloadPart"]["Bytes"] for event in body if "PayloadPart" in event):
+                line = _json(raw)
+                if "token" not in line:
+                    raise Refused("the container answered an error", why=str(raw)[:500], fix="see the endpoint's log")
+                if (line.get("details") or {}).get("finish_reason") == "error":
+                    raise BrokenStream("the model failed in mid-answer", why=str(raw)[:500])
+                texts.append(line["token"]["text"])
+                done = done or line.get("generated_text") is not None
+                yield line
+        if not done:
+            raise BrokenStream(f"the answer broke off after {len(texts)} pieces", why="its last line did not come")
+
+
+def _json(raw: bytes) -> Line:
+    """The object that a container wrote; empty for what is no object."""
+    try:
+        found = json.loads(raw)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _piece(text: str, line: Line) -> Piece:
+    details = line.get("details") or {}
+    return Piece(text, details.get("generated_tokens"), details.get("finish_reason"))
 
 
 def lmi_body(request: TextRequest, *, stream: bool) -> dict[str, Any]:
@@ -150,6 +164,21 @@ def _retry_after(response: dict[str, Any]) -> float | None:
     return parse_retry_after(headers.get("retry-after"))
 
 
+@contextmanager
+def _failures() -> Iterator[None]:
+    """botocore's failures as the client's."""
+    import urllib3.exceptions
+    from botocore import exceptions
+
+    try:
+        yield
+    except exceptions.ClientError as error:  # EventStreamError, in mid-stream, is one
+        raise service_failure(error.response) from error
+    # botocore wraps urllib3's only until the headers are there
+    except (exceptions.BotoCoreError, urllib3.exceptions.HTTPError) as error:
+        raise _connection_failure(error) from error
+
+
 def _connection_failure(error: Exception) -> ClientError:
     import urllib3.exceptions
     from botocore import exceptions
@@ -161,17 +190,3 @@ def _connection_failure(error: Exception) -> ClientError:
     if isinstance(error, exceptions.HTTPClientError | urllib3.exceptions.HTTPError):
         return Unreachable("the connection was lost", why=str(error), fix="ask again", sent=True)
     return Refused("boto3 did not send the request", why=str(error), fix="check credentials and parameters")
-
-
-def _whole(answer: Any) -> Piece:
-    if not isinstance(answer, dict) or "generated_text" not in answer:
-        raise Refused("the container answered an error", why=str(answer)[:500], fix="see the endpoint's log")
-    details = answer.get("details") or {}
-    return Piece(answer["generated_text"], details.get("generated_tokens"), details.get("finish_reason"))
-
-
-def _broken(error: ClientError, texts: list[str]) -> ClientError:
-    if not texts or isinstance(error, BrokenStream):
-        error.pieces = tuple(texts)
-        return error
-    return BrokenStream(f"the answer broke off after {len(texts)} pieces", why=error.what, pieces=texts)

@@ -1,17 +1,22 @@
-"""Triton over gRPC: one inference, or a stream of responses."""
+"""Triton over gRPC: its connections, and the text model as a transport, in one inference or a stream of responses."""
 
 import queue
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Literal
 
-from playbook.clients.errors import BrokenStream, ClientError, TimedOut
+from playbook.clients.errors import ClientError, TimedOut, breaking
 from playbook.clients.requests import Limits, Piece, TextRequest
 from playbook.clients.security import VERIFIED, Credential, Tls, refuse_exposure
 from playbook.clients.transport import Pieces
-from playbook.clients.triton import NUMPY_TYPES
-from playbook.clients.triton_wire import TEXT_MODEL, grpc_failure, triton_fields
+from playbook.clients.triton_wire import as_tensors, grpc_failure, triton_fields
 from serving_base.errors import UsageError
+from serving_base.servers import TEXT_MODEL
+
+if TYPE_CHECKING:
+    import numpy as np
 
 CHANNEL: list[tuple[str, int]] = [
     # gRPC's own 1 s to 120 s between two connections would outlast a restart of the server by minutes.
@@ -22,8 +27,146 @@ CHANNEL: list[tuple[str, int]] = [
     # The retries of this package are the only ones.
     ("grpc.enable_retries", 0),
 ]
+TEXT = "text_output"
 Arrived = tuple[Any, Any]
 """Result and error, one of them None."""
+Arrays = Mapping[str, "np.ndarray"]
+
+
+class GrpcConnections:
+    """Clients of the server at ``address`` ("host:8001") that are kept between requests; for any threads.
+
+    A tritonclient carries one stream at a time; their channels share a connection. ``tls`` None: no encryption. What
+    goes wrong raises one of :mod:`playbook.clients.errors`.
+    """
+
+    def __init__(self, address: str, credential: Credential | None = None, tls: Tls | None = None) -> None:
+        import tritonclient.grpc as api
+
+        self._api, self._address, self._credential = api, address, credential
+        self._channel: dict[str, Any] = {"ssl": tls is not None, "channel_args": CHANNEL}
+        if tls and tls.ca_bundle:
+            self._channel["root_certificates"] = str(tls.ca_bundle)
+        self._idle: deque[Any] = deque()
+        self._inputs: dict[str, dict[str, str]] = {}
+
+    def client(self) -> Any:
+        """A tritonclient for the caller alone, connected or not."""
+        with suppress(IndexError):
+            return self._idle.pop()
+        return self._api.InferenceServerClient(self._address, **self._channel)
+
+    def connected(self, limits: Limits) -> Any:
+        """A tritonclient for the caller alone, whose channel has just carried an answer."""
+        for _ in range(len(self._idle)):
+            with suppress(ClientError):  # of a server that is gone; another may have its address
+                return self._live(limits)
+        return self._live(limits)
+
+    def inputs(self, model: str, limits: Limits, *, again: bool = False) -> dict[str, str]:
+        """Input name -> data type, as the served model said when it was first asked, or ``again`` now."""
+        if again or model not in self._inputs:
+            with self._lent() as client:
+                wait_s = min(limits.connect_s, limits.read_s)
+                metadata = client.get_model_metadata(model, client_timeout=wait_s, headers=self._headers())
+            self._inputs[model] = {tensor.name: tensor.datatype for tensor in metadata.inputs}
+        return self._inputs[model]
+
+    def infer(
+        self, model: str, tensors: Arrays, limits: Limits, *, outputs: Sequence[str] = (), request_id: str = ""
+    ) -> dict[str, "np.ndarray"]:
+        """One unary inference, which a decoupled model refuses. No ``outputs`` named: all of them."""
+        request = self._request(model, tensors, outputs, request_id)
+        with self._lent() as client:
+            return _arrays(client.infer(**request, client_timeout=limits.read_s, headers=self._headers()))
+
+    def stream(
+        self,
+        client: Any,
+        model: str,
+        tensors: Arrays,
+        limits: Limits,
+        *,
+        outputs: Sequence[str] = (),
+        request_id: str = "",
+    ) -> Generator[dict[str, "np.ndarray"], None, None]:
+        """The responses of one request, sent by ``client`` when the first is taken. Closing it cancels the request."""
+        request = self._request(model, tensors, outputs, request_id)
+        arrived: queue.SimpleQueue[Arrived] = queue.SimpleQueue()
+        final = whole = False
+        client.start_stream(callback=lambda result, error: arrived.put((result, error)), headers=self._headers())
+        try:
+            with self._failures():
+                try:
+                    client.async_stream_infer(**request, enable_empty_final_response=True)
+                except self._api.InferenceServerException as error:
+                    # The stream broke before the request was in it; the callback has the reason.
+                    raise (_next(arrived, limits)[1] or error) from error
+                while not final:
+                    result, failure = _next(arrived, limits)
+                    if failure is not None:
+                        final = True
+                        raise failure
+                    response = result.get_response()
+                    final = response.parameters["triton_final_response"].bool_param
+                    if response.id == request_id and response.outputs:
+                        yield _arrays(result)
+            whole = True
+        finally:
+            client.stop_stream(cancel_requests=not final)
+            if whole:
+                self._idle.append(client)
+            else:
+                client.close()
+
+    def close(self) -> None:
+        """Close what is idle."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _live(self, limits: Limits) -> Any:
+        client = self.client()
+        try:
+            with self._failures():
+                client.is_server_live(client_timeout=limits.connect_s, headers=self._headers())
+        except ClientError:
+            client.close()
+            raise
+        return client
+
+    @contextmanager
+    def _lent(self) -> Iterator[Any]:
+        client = self.client()
+        try:
+            with self._failures():
+                yield client
+        finally:
+            self._idle.append(client)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """tritonclient's failures as the client's."""
+        try:
+            yield
+        except self._api.InferenceServerException as error:
+            raise grpc_failure(error.status(), error.message()) from error
+
+    def _request(self, model: str, tensors: Arrays, outputs: Sequence[str], request_id: str) -> dict[str, Any]:
+        wanted = [self._api.InferRequestedOutput(name) for name in outputs] or None
+        inputs = [self._input(name, value) for name, value in tensors.items()]
+        return {"model_name": model, "inputs": inputs, "outputs": wanted, "request_id": request_id}
+
+    def _input(self, name: str, value: "np.ndarray") -> Any:
+        from tritonclient.utils import np_to_triton_dtype
+
+        tensor = self._api.InferInput(name, list(value.shape), np_to_triton_dtype(value.dtype))
+        tensor.set_data_from_numpy(value)
+        return tensor
+
+    def _headers(self) -> Mapping[str, str]:
+        if self._credential is None:
+            return {}
+        return {self._credential.header.lower(): self._credential.header_value()}
 
 
 class TritonGrpc:
@@ -42,129 +185,46 @@ class TritonGrpc:
         credential: Credential | None = None,
         tls: Tls | None = None,
     ) -> None:
-        import tritonclient.grpc as api
-
         refuse_exposure(f"{'grpcs' if tls else 'grpc'}://{address}", credential, tls or VERIFIED)
         if tls and not tls.verify:
             raise UsageError("gRPC cannot leave a certificate unverified", fix="give Tls(ca_bundle=...)")
         self.name = f"triton-grpc-{mode}"
         self._model, self._mode, self._credential = model, mode, credential
-        self._address = address
-        self._channel: dict[str, Any] = {"ssl": tls is not None, "channel_args": CHANNEL}
-        if tls and tls.ca_bundle:
-            self._channel["root_certificates"] = str(tls.ca_bundle)
-        self._api = api
-        self._client = self._connect()
-        self._types: dict[str, str] | None = None
+        self._grpc = GrpcConnections(address, credential, tls)
 
     def send(self, request: TextRequest, wire_id: str, limits: Limits, /) -> Pieces:
-        texts: list[str] = []
-        try:
-            tensors = self._tensors(request, limits)
-            if self._mode == "infer":
-                yield self._infer(tensors, wire_id, limits)
-                return
-            for text in self._stream(tensors, wire_id, limits):
-                texts.append(text)
-                yield Piece(text)
-        except self._api.InferenceServerException as error:
-            raise _broken(grpc_failure(error.status(), error.message()), texts) from error
-        except TimedOut as error:
-            raise _broken(error, texts) from error
+        types = self._grpc.inputs(self._model, limits)
+        tensors = as_tensors(triton_fields(request, types) | {"stream": self._mode == "stream"}, types)
+        asked: dict[str, Any] = {"outputs": [TEXT], "request_id": wire_id}
+        if self._mode == "infer":
+            yield Piece(_text(self._grpc.infer(self._model, tensors, limits, **asked)))
+            return
+        got: list[str] = []
+        responses = self._grpc.stream(self._grpc.client(), self._model, tensors, limits, **asked)
+        with breaking(got), closing(responses):
+            for response in responses:
+                got.append(_text(response))
+                yield Piece(got[-1])
 
     def redacted(self, text: str) -> str:
         return self._credential.redacted(text) if self._credential else text
 
     def close(self) -> None:
-        self._client.close()
-
-    def _connect(self) -> Any:
-        return self._api.InferenceServerClient(self._address, **self._channel)
-
-    def _infer(self, tensors: list[Any], wire_id: str, limits: Limits) -> Piece:
-        result = self._client.infer(
-            self._model,
-            tensors,
-            outputs=[self._api.InferRequestedOutput("text_output")],
-            request_id=wire_id,
-            client_timeout=limits.read_s,
-            headers=self._headers(),
-        )
-        return Piece(_text(result))
-
-    def _stream(self, tensors: list[Any], wire_id: str, limits: Limits) -> Iterator[str]:
-        # A tritonclient carries one stream at a time; their channels share a connection.
-        client = self._connect()
-        arrived: queue.SimpleQueue[Arrived] = queue.SimpleQueue()
-        final = False
-        client.start_stream(callback=lambda result, error: arrived.put((result, error)), headers=self._headers())
-        try:
-            try:
-                client.async_stream_infer(
-                    self._model,
-                    tensors,
-                    outputs=[self._api.InferRequestedOutput("text_output")],
-                    request_id=wire_id,
-                    enable_empty_final_response=True,
-                )
-            except self._api.InferenceServerException as error:
-                # The stream broke before the request was in it; the callback has the reason.
-                raise (_next(arrived, limits)[1] or error) from error
-            while not final:
-                result, failure = _next(arrived, limits)
-                if failure is not None:
-                    final = True
-                    raise failure
-                response = result.get_response()
-                final = response.parameters["triton_final_response"].bool_param
-                if response.id == wire_id and response.outputs:
-                    yield _text(result)
-        finally:
-            client.stop_stream(cancel_requests=not final)
-            client.close()
-
-    def _tensors(self, request: TextRequest, limits: Limits) -> list[Any]:
-        import numpy as np
-
-        if self._types is None:
-            metadata = self._client.get_model_metadata(
-                self._model, client_timeout=min(limits.connect_s, limits.read_s), headers=self._headers()
-            )
-            self._types = {tensor.name: tensor.datatype for tensor in metadata.inputs}
-        fields = triton_fields(request, self._types) | {"stream": self._mode == "stream"}
-        tensors = []
-        for name, value in fields.items():
-            elements = value if isinstance(value, list) else [value]
-            kind = self._types[name]
-            if kind == "BYTES":
-                elements = [str(element).encode() for element in elements]
-            array = np.array([elements], dtype=NUMPY_TYPES[kind])
-            tensor = self._api.InferInput(name, list(array.shape), kind)
-            tensor.set_data_from_numpy(array)
-            tensors.append(tensor)
-        return tensors
-
-    def _headers(self) -> Mapping[str, str]:
-        if self._credential is None:
-            return {}
-        return {self._credential.header.lower(): self._credential.header_value()}
+        self._grpc.close()
 
 
 def _next(arrived: "queue.SimpleQueue[Arrived]", limits: Limits) -> Arrived:
-    waited_s = limits.read_s
     started = time.monotonic()
     try:
-        return arrived.get(timeout=waited_s)
+        return arrived.get(timeout=limits.read_s)
     except queue.Empty as error:
         seconds = time.monotonic() - started
         raise TimedOut(f"no response for {seconds:.1f} s", fix="see what the server is busy with") from error
 
 
-def _text(result: Any) -> str:
-    return str(result.as_numpy("text_output").reshape(-1)[0].decode())
+def _arrays(result: Any) -> dict[str, "np.ndarray"]:
+    return {output.name: result.as_numpy(output.name) for output in result.get_response().outputs}
 
 
-def _broken(error: ClientError, texts: list[str]) -> ClientError:
-    if not texts:
-        return error
-    return BrokenStream(f"the answer broke off after {len(texts)} pieces", why=str(error.what), pieces=texts)
+def _text(response: Arrays) -> str:
+    return str(response[TEXT].reshape(-1)[0].decode())

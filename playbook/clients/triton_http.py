@@ -1,21 +1,75 @@
-"""Triton's generate and generate_stream over HTTP."""
+"""Triton over HTTP: its connections, and the text model's generate and generate_stream as a transport."""
 
 import json
+import math
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from playbook.clients.errors import BrokenStream, ClientError, Refused, TimedOut, Unreachable
+from playbook.clients.errors import BrokenStream, ClientError, Refused, TimedOut, Unreachable, breaking
 from playbook.clients.requests import Limits, Piece, TextRequest
 from playbook.clients.retry import parse_retry_after
 from playbook.clients.security import VERIFIED, Credential, Tls, refuse_exposure
 from playbook.clients.transport import Pieces
-from playbook.clients.triton_wire import TEXT_MODEL, http_failure, needs_metadata, triton_fields
+from playbook.clients.triton_wire import http_failure, needs_metadata, triton_fields
+from serving_base.servers import TEXT_MODEL
 
 if TYPE_CHECKING:
     import httpx
+
+
+class HttpConnections:
+    """Connections to Triton that stay open between requests, as many as were needed at once; for any threads.
+
+    What goes wrong raises one of :mod:`playbook.clients.errors`.
+    """
+
+    def __init__(self, credential: Credential | None = None, tls: Tls = VERIFIED) -> None:
+        import httpx
+
+        self._credential = credential
+        self._inputs: dict[str, dict[str, str]] = {}
+        # trust_env: a proxy of the environment must not see the loopback's traffic; redirects are never followed.
+        unlimited = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        self._client = httpx.Client(verify=tls.context(), trust_env=False, limits=unlimited, auth=self._authorize)
+
+    def get(self, url: str, limits: Limits) -> "httpx.Response":
+        """The answer, whatever its status."""
+        with _failures(limits):
+            return self._client.get(url, timeout=_timeout(limits))
+
+    def inputs(self, model_url: str, limits: Limits, *, again: bool = False) -> dict[str, str]:
+        """Input name -> data type, as the served model said when it was first asked, or ``again`` now."""
+        if again or model_url not in self._inputs:
+            response = self.get(model_url, limits)
+            _raise_for_status(response)
+            self._inputs[model_url] = {one["name"]: one["datatype"] for one in _json(response.text)["inputs"]}
+        return self._inputs[model_url]
+
+    def answers(self, url: str, body: Mapping[str, object], limits: Limits) -> Generator[Any, None, None]:
+        """The JSON objects of a whole answer (one) or of server-sent events; it is asked when the first is taken."""
+        with (
+            _failures(limits),
+            self._client.stream("POST", url, json=body, timeout=_timeout(limits)) as response,
+            _cut_at_deadline(response, limits),
+        ):
+            _raise_for_status(response)
+            if response.headers.get("content-type", "").startswith("text/event-stream"):
+                for line in response.iter_lines():
+                    if line.startswith("data:"):
+                        yield _json(line.removeprefix("data:"))
+            else:
+                yield _json(response.read().decode(errors="replace"))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _authorize(self, request: "httpx.Request") -> "httpx.Request":
+        if self._credential is not None:
+            request.headers[self._credential.header] = self._credential.header_value()
+        return request
 
 
 class TritonHttp:
@@ -30,38 +84,19 @@ class TritonHttp:
         credential: Credential | None = None,
         tls: Tls = VERIFIED,
     ) -> None:
-        import httpx
-
         refuse_exposure(url, credential, tls)
         self.name = "triton-http-stream" if stream else "triton-http"
         self._url = f"{url.rstrip('/')}/v2/models/{model}"
-        self._stream = stream
-        self._credential = credential
-        self._inputs: frozenset[str] | None = None
-        # trust_env: a proxy of the environment must not see the loopback's traffic; redirects are never followed.
-        verify = tls.context() if url.startswith("https") else True
-        unlimited = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        self._http = httpx.Client(verify=verify, trust_env=False, limits=unlimited, auth=self._authorize)
+        self._stream, self._credential = stream, credential
+        self._http = HttpConnections(credential, tls)
 
     def send(self, request: TextRequest, wire_id: str, limits: Limits, /) -> Pieces:
-        import httpx
-
-        texts: list[str] = []
-        try:
-            body = triton_fields(request, self._known_inputs(limits) if needs_metadata(request) else ())
-            body |= {"id": wire_id, "stream": self._stream}
-            path = "generate_stream" if self._stream else "generate"
-            timeout = _timeout(limits)
-            with (
-                self._http.stream("POST", f"{self._url}/{path}", json=body, timeout=timeout) as response,
-                _cut_at_deadline(response, limits),
-            ):
-                _raise_for_status(response)
-                for answer in _answers(response):
-                    texts.append(_text(answer, wire_id, texts))
-                    yield Piece(texts[-1])
-        except httpx.TransportError as error:
-            raise _failure(error, limits, texts) from error
+        body = triton_fields(request, self._http.inputs(self._url, limits) if needs_metadata(request) else ())
+        body |= {"id": wire_id, "stream": self._stream}
+        path = "generate_stream" if self._stream else "generate"
+        with closing(texts(self._http.answers(f"{self._url}/{path}", body, limits), wire_id)) as arriving:
+            for text in arriving:
+                yield Piece(text)
 
     def redacted(self, text: str) -> str:
         return self._credential.redacted(text) if self._credential else text
@@ -69,17 +104,25 @@ class TritonHttp:
     def close(self) -> None:
         self._http.close()
 
-    def _authorize(self, request: "httpx.Request") -> "httpx.Request":
-        if self._credential is not None:
-            request.headers[self._credential.header] = self._credential.header_value()
-        return request
 
-    def _known_inputs(self, limits: Limits) -> frozenset[str]:
-        if self._inputs is None:
-            response = self._http.get(self._url, timeout=_timeout(limits))
-            _raise_for_status(response)
-            self._inputs = frozenset(tensor["name"] for tensor in _json(response.text)["inputs"])
-        return self._inputs
+def texts(answers: Generator[Any, None, None], wire_id: str = "") -> Generator[str, None, None]:
+    """The texts of a text model's answers. With ``wire_id``, the answer to another request is refused."""
+    got: list[str] = []
+    with breaking(got), closing(answers):
+        for answer in answers:
+            got.append(_text(answer, wire_id, got))
+            yield got[-1]
+
+
+def _text(answer: Any, wire_id: str, got: list[str]) -> str:
+    if "error" in answer:
+        # The status was sent before the failure, or it is generate's complaint about a second response.
+        said = str(answer["error"])
+        raise BrokenStream("the server gave up in mid-answer", why=said) if got else http_failure(200, said, None)
+    if wire_id and answer.get("id", wire_id) != wire_id:
+        raise BrokenStream("the answer to another request arrived", why=f"its id is {answer['id']!r}")
+    text = answer["text_output"]
+    return str(text[0] if isinstance(text, list) else text)
 
 
 def _timeout(limits: Limits) -> "httpx.Timeout":
@@ -91,6 +134,9 @@ def _timeout(limits: Limits) -> "httpx.Timeout":
 @contextmanager
 def _cut_at_deadline(response: "httpx.Response", limits: Limits) -> Iterator[None]:
     """Ends a read that waits when the deadline comes: the read timeout alone starts anew with every byte."""
+    if math.isinf(limits.remaining_s):
+        yield
+        return
     connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
 
     def cut() -> None:
@@ -116,31 +162,6 @@ def _raise_for_status(response: "httpx.Response") -> None:
     raise http_failure(response.status_code, said[:500], parse_retry_after(response.headers.get("retry-after")))
 
 
-def _answers(response: "httpx.Response") -> Iterator[Any]:
-    """The JSON objects of a whole answer (one) or of server-sent events."""
-    if response.headers.get("content-type", "").startswith("text/event-stream"):
-        for line in response.iter_lines():
-            if line.startswith("data:"):
-                yield _json(line.removeprefix("data:"))
-    else:
-        yield _json(response.read().decode(errors="replace"))
-
-
-def _text(answer: Any, wire_id: str, texts: list[str]) -> str:
-    if "error" in answer:
-        # The status was sent before the failure, or it is generate's complaint about a second response.
-        said = str(answer["error"])
-        raise (
-            BrokenStream("the server gave up in mid-answer", why=said, pieces=texts)
-            if texts
-            else http_failure(200, said, None)
-        )
-    if answer.get("id", wire_id) != wire_id:
-        raise BrokenStream("the answer to another request arrived", why=f"its id is {answer['id']!r}", pieces=texts)
-    text = answer["text_output"]
-    return str(text[0] if isinstance(text, list) else text)
-
-
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
@@ -148,21 +169,25 @@ def _json(text: str) -> Any:
         raise Refused(f"this is no Triton: it answered {text[:200]!r}", fix="check the URL") from error
 
 
-def _failure(error: "httpx.TransportError", limits: Limits, texts: list[str]) -> ClientError:
+@contextmanager
+def _failures(limits: Limits) -> Iterator[None]:
+    """httpx's failures as the client's."""
     import httpx
 
+    try:
+        yield
+    except httpx.TransportError as error:
+        raise _failure(error, limits) from error
+
+
+def _failure(error: "httpx.TransportError", limits: Limits) -> ClientError:
+    import httpx
+
+    why = f"{type(error).__name__}: {error}"
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol):
-        return Unreachable("the server does not answer", why=_words(error), fix="see whether it runs, and where")
-    if texts:
-        return BrokenStream(f"the answer broke off after {len(texts)} pieces", why=_words(error), pieces=texts)
+        return Unreachable("the server does not answer", why=why, fix="see whether it runs, and where")
     if isinstance(error, httpx.ReadTimeout):
-        return TimedOut(
-            f"no byte for {limits.timeouts.read_s:g} s", why=_words(error), fix="see what the server is busy with"
-        )
-    return Unreachable(
-        "the connection was lost before the answer", why=_words(error), fix="see whether the server lives", sent=True
-    )
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+        what = f"no byte for {limits.timeouts.read_s:g} s"
+        return TimedOut(what, why=why, fix="see what the server is busy with")
+    what = "the connection was lost before the answer"
+    return Unreachable(what, why=why, fix="see whether the server lives", sent=True)

@@ -1,13 +1,24 @@
 """What the Triton transports share: a request as Triton's fields, and Triton's answers as the client's errors."""
 
 import re
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 from playbook.clients.errors import ClientError, Overloaded, Refused, TimedOut, Unreachable
 from playbook.clients.requests import TextRequest
 
-TEXT_MODEL = "ensemble"
+if TYPE_CHECKING:
+    import numpy as np
+
+NUMPY_TYPES = {
+    "BOOL": "bool",
+    "INT32": "int32",
+    "INT64": "int64",
+    "UINT64": "uint64",
+    "FP16": "float16",
+    "FP32": "float32",
+    "BYTES": "object",
+}
 FIELDS: dict[str, tuple[str, ...]] = {
     "temperature": ("temperature",),
     "top_k": ("top_k",),
@@ -45,6 +56,19 @@ def triton_fields(request: TextRequest, known: Collection[str]) -> dict[str, Any
             )
         fields[name] = list(value) if isinstance(value, tuple) else value
     return fields
+
+
+def as_tensors(values: Mapping[str, object], types: Mapping[str, str]) -> dict[str, "np.ndarray"]:
+    """``values`` by input name as tensors [1, n] of Triton's ``types``."""
+    import numpy as np
+
+    tensors = {}
+    for name, value in values.items():
+        elements = list(value) if isinstance(value, list | tuple) else [value]
+        if types[name] == "BYTES":
+            elements = [str(element).encode("utf-8") for element in elements]
+        tensors[name] = np.array([elements], dtype=NUMPY_TYPES[types[name]])
+    return tensors
 
 
 def needs_metadata(request: TextRequest) -> bool:

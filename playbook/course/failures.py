@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from nbformat import NotebookNode
 
+from playbook.clients import errors as client_errors
 from serving_base import errors
+from serving_base.errors import PlaybookError
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,11 @@ CLASSES = (
         r"|LocalEntryNotFoundError|^(\w+\.)*(ConnectTimeout|ConnectError|ReadTimeout|NewConnectionError)",
         "check the connection and the proxy; the embedded lane itself needs no network",
     ),
-    FailureClass("server", r"^(ServerError|RequestRefused)", "read the server's log, which the message names"),
+    FailureClass(
+        "server",
+        r"^(ServerError|RequestRefused|Refused|Overloaded|Unreachable|TimedOut|BrokenStream)\b",
+        "read the server's log, which the message names",
+    ),
     FailureClass(
         "environment", r"^(EnvironmentProblem|ModuleNotFoundError)|cannot open shared object file", "run: make setup"
     ),
@@ -81,8 +87,7 @@ def classify(error_name: str, message: str, *, cell: int | None = None) -> Failu
     """The failure that an error stands for. A PlaybookError's own why and fix are kept."""
     what, why, fix = split_message(message)
     headline = f"{error_name}: {message}"
-    own = issubclass(getattr(errors, error_name, object), errors.PlaybookError)
-    if not own:
+    if not any(issubclass(getattr(room, error_name, object), PlaybookError) for room in (errors, client_errors)):
         what = headline
     for known in CLASSES:
         if re.search(known.signature, headline):

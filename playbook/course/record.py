@@ -10,8 +10,8 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+from playbook.chapter import RECORDED_FILE, recorded_runs
 from playbook.course.notebooks import read, tags
-from playbook.recorded import RECORDED_FILE, recorded_runs
 from serving_base.errors import CheckFailed
 
 KERNEL_NOISE = re.compile(r"Kernel is running over TCP without encryption|frozen modules are being used")

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from nbformat import NotebookNode
 
+from playbook.chapter import RESULT_MIME
 from playbook.course.execute import Job
 from playbook.course.failures import DEAD_KERNEL_FIX, TIMEOUT_FIX, Failure
 from playbook.course.kernel_env import kernel_environment
@@ -22,7 +23,6 @@ from playbook.lanes.base import lane_of
 from serving_base.errors import EnvironmentProblem
 from serving_base.processes import GuardedProcess, start_guarded
 
-RESULT_MIME = "application/vnd.playbook.result+json"
 POLL_S = 0.1
 STOP_GRACE_S = 10.0
 MIN_FREE_BYTES = 200 * 10**6

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from playbook.measure import aiperf
-from playbook.measure.cores import on_cores
 from playbook.measure.latency import Summary, summarize
+from playbook.measure.machine import on_cores
 from playbook.measure.plain_client import closed_loop
 from playbook.measure.results import Load, RequestRecord, at_the_same_time
 from playbook.measure.workload import WorkItem

@@ -9,14 +9,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from playbook.measure.cores import on_cores
+from playbook.measure.machine import on_cores
 from playbook.measure.results import Load, RequestRecord
 from playbook.measure.workload import NEVER_STOP, WorkItem, write_dataset
 from serving_base.errors import CommandFailed, EnvironmentProblem, UsageError
 from serving_base.processes import Environment, shell_line, stream_command
+from serving_base.servers import TEXT_MODEL
 
 TOOL = "AIPerf"
-TEXT_MODEL = "ensemble"
 ENVIRONMENT = "PLAYBOOK_AIPERF_ENV"
 DEFAULT_ENVIRONMENT = Path(".envs") / "aiperf"
 TIMEOUT_S = 1800.0  # of one start: a sweep of a large model takes minutes, none takes half an hour

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Mapping
 
+from serving_base.servers import TEXT_MODEL
 from trtllm_check.releases.templates import release_templates
 
-TEXT_MODEL = "ensemble"
 PAUSE_S = 0.1
 REQUESTS = f'nv_inference_request_success{{model="{TEXT_MODEL}"'
 TOKENS = {"isl_tokens": "nv_llm_input_token_len_sum", "osl_tokens": "nv_llm_output_token_len_sum"}

@@ -5,9 +5,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from serving_base.errors import UsageError
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
 PATTERNS_PATH = Path(__file__).with_name("kernel_patterns.yml")
@@ -16,24 +17,20 @@ UNCLASSIFIED = "unclassified"
 Flow = Literal["cuda", "openvino"]
 
 
-class KernelClass(BaseModel):
+class KernelClass(Record):
     """One row of the tables: its label, the coarse group that it belongs to, and the only phase that it runs in."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     label: str
     group: str
     phase: Literal["", "prefill", "decode"] = ""
 
 
-class Pattern(BaseModel):
+class Pattern(Record):
     """Names that match ``regex`` are kernels of this class.
 
     ``precision``: only where the name tells it, and ``precision_of`` what has it; ``fused``: classes whose work the
     same kernel does; ``evidence``: where such a name was read.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     kernel_class: str = Field(alias="class")
     regex: re.Pattern[str]
@@ -43,20 +40,16 @@ class Pattern(BaseModel):
     evidence: str
 
 
-class Nameless(BaseModel):
+class Nameless(Record):
     """Generated kernels whose names tell nothing: right before a kernel of class ``before`` they are ``class``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     regex: re.Pattern[str]
     before: str
     kernel_class: str = Field(alias="class")
 
 
-class Patterns(BaseModel):
+class Patterns(Record):
     """All patterns, in order; the first match decides."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     classes: dict[str, KernelClass]
     groups: dict[str, str]

@@ -2,7 +2,6 @@
 
 from playbook.measure.agreement import Agreement, compare
 from playbook.measure.aiperf import Phase, command_line, configuration, profile
-from playbook.measure.cores import Cores, on_cores, split_cores
 from playbook.measure.counters import counted_kinds, counted_when, server_counts
 from playbook.measure.latency import (
     LittlesLaw,
@@ -19,10 +18,19 @@ from playbook.measure.latency import (
     summarize,
     unexplained_ms,
 )
-from playbook.measure.machine import MachineRates, measure_machine
+from playbook.measure.machine import Cores, MachineRates, measure_machine, on_cores, split_cores
 from playbook.measure.plain_client import StreamClient, closed_loop, open_loop
-from playbook.measure.results import Load, RequestRecord, at_the_same_time, by_run, new_run, read_results, write_results
-from playbook.measure.streams import StreamTimeline, timed_stream
+from playbook.measure.results import (
+    Load,
+    RequestRecord,
+    StreamTimeline,
+    at_the_same_time,
+    by_run,
+    new_run,
+    read_results,
+    timed_stream,
+    write_results,
+)
 from playbook.measure.workload import WorkItem, distinct_texts, make_workload, write_dataset
 
 __all__ = [

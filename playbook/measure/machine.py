@@ -5,13 +5,14 @@ library of linear algebra counts its cores once, when it is loaded.
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from playbook.measure.cores import on_cores
 from serving_base.errors import EnvironmentProblem
 
 SQUARE = 1024  # rows and columns of the product: 12 MiB in all, 2.1 GFLOP
@@ -19,6 +20,36 @@ COLUMNS = 1024  # of the matrix that a vector is multiplied with
 SECONDS = 0.4  # that each of the two is repeated for; the best counts, as whatever disturbs only adds time
 LONGEST_S = 60.0
 FP32_BYTES = 4
+GENERATOR_SHARE = 4
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Two disjoint sets of core numbers; on a machine with a single core both are that core.
+
+    On one machine the server and its load generator would otherwise take each other's time.
+    """
+
+    server: frozenset[int]
+    generator: frozenset[int]
+
+
+def split_cores() -> Cores:
+    """The cores that this process may use: the last quarter, at least one, for the generator."""
+    usable = sorted(os.sched_getaffinity(0))
+    count = max(1, len(usable) // GENERATOR_SHARE)
+    return Cores(frozenset(usable[:-count] or usable), frozenset(usable[-count:]))
+
+
+@contextmanager
+def on_cores(cores: frozenset[int]) -> Iterator[None]:
+    """Whatever this thread starts meanwhile, processes and threads, runs on ``cores``, and stays there."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @dataclass(frozen=True)

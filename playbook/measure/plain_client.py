@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from playbook.measure.results import Load, RequestRecord
 from playbook.measure.workload import WorkItem
 from serving_base.errors import RequestRefused
+from serving_base.servers import TEXT_MODEL
 
 TOOL = "plain client"
-TEXT_MODEL = "ensemble"
 TIMEOUT_S = 120.0
 
 

@@ -1,6 +1,8 @@
-"""The results file of a benchmark: JSON lines, one request each, whatever tool sent it."""
+"""What was measured of requests: a benchmark's results file, JSON lines, and when the pieces of one answer came."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -8,14 +10,13 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, ValidationError, model_validator
 
 from serving_base.errors import UsageError
+from serving_base.record import Record
 
 NAN = float("nan")
 
 
-class Load(BaseModel):
+class Load(Record):
     """How requests were sent: by ``concurrency`` streams that never rest (closed loop), or at ``rate_per_s`` (open)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     mode: Literal["closed", "open"]
     concurrency: NonNegativeInt = 0  # open loop: most requests in flight, 0 = unlimited
@@ -124,3 +125,33 @@ def read_results(path: Path) -> list[RequestRecord]:
         except ValidationError as error:
             raise UsageError(f"{path}:{number} is not a request record", why=str(error)) from error
     return records
+
+
+@dataclass(frozen=True)
+class StreamTimeline:
+    """One streamed answer. Times are seconds of one monotonic clock, shared by all timelines of a process."""
+
+    sent_s: float
+    arrived_s: tuple[float, ...]
+    pieces: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    @property
+    def ttft_ms(self) -> float:
+        """Time to first token: from sending to the first piece."""
+        return 1000 * (self.arrived_s[0] - self.sent_s)
+
+    @property
+    def e2e_ms(self) -> float:
+        """From sending to the last piece."""
+        return 1000 * (self.arrived_s[-1] - self.sent_s)
+
+
+def timed_stream(pieces: Iterable[str]) -> StreamTimeline:
+    """Read a stream to its end; the clock starts now, so hand over the stream that is about to be sent."""
+    sent_s = time.perf_counter()
+    arrived: list[tuple[float, str]] = [(time.perf_counter(), piece) for piece in pieces]
+    return StreamTimeline(sent_s, tuple(at for at, _ in arrived), tuple(piece for _, piece in arrived))

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import PositiveInt
+
+from serving_base.record import Record
 
 NEVER_STOP = -1
 """End id that no token has: every answer gets exactly the tokens that were asked for."""
 
 
-class WorkItem(BaseModel):
+class WorkItem(Record):
     """One prompt. Both lengths are exact: the server's tokenizer counted one, and no end token cuts the other."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     text: str

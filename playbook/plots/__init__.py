@@ -4,11 +4,11 @@ from playbook.plots.charts import arrivals as arrivals
 from playbook.plots.charts import bars as bars
 from playbook.plots.charts import batching as batching
 from playbook.plots.charts import in_flight as in_flight
+from playbook.plots.charts import life as life
 from playbook.plots.charts import lines as lines
 from playbook.plots.charts import requests as requests
 from playbook.plots.charts import rounding as rounding
 from playbook.plots.charts import stacked as stacked
 from playbook.plots.charts import throughput_latency as throughput_latency
-from playbook.plots.endpoint import life as life
 from playbook.plots.planner import frontier as frontier
 from playbook.plots.planner import roofline as roofline

@@ -1,30 +1,48 @@
-"""Plots of numbers, whoever they come from: bars, lines, and what engines and servers did over time."""
+"""Plots of numbers, whoever they come from: bars, lines, and what engines, servers and endpoints did over time.
+
+Each figure is shown with its numbers' origin. Colours are the Okabe-Ito palette (readable with colour-blindness); no
+information is carried by colour alone.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
-
-from playbook.plots.canvas import (
-    BLUE,
-    COLORS,
-    DASHES,
-    GREEN,
-    GREY,
-    HATCHES,
-    MANY_COLORS,
-    MARKERS,
-    ORANGE,
-    empty_figure,
-    show,
-)
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
 
     from cpu_serving.protocol import StepRecord
     from playbook.measure.latency import Summary
-    from playbook.measure.streams import StreamTimeline
+    from playbook.measure.results import StreamTimeline
 
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
+COLORS = (BLUE, ORANGE, GREEN, GREY)
+MANY_COLORS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", GREY, "#444444", "black")
+HATCHES = ("", "//", "..", "xx")
+DASHES = ("-", "--", ":", "-.")
+MARKERS = "os^D"
+STATE_COLORS = {"Creating": ORANGE, "InService": GREEN, "Updating": BLUE}
 MAX_DOTS = 200_000
+
+
+def empty_figure(columns: int = 1, *, height: float = 3.2, width: float = 8.0) -> tuple[Any, Any]:
+    """A figure and its axes side by side; inches."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, columns, figsize=(width, height), layout="constrained", squeeze=False)
+    for axis in axes[0]:
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, axes[0]
+
+
+def show(figure: Any, origin: str, alt: str) -> None:
+    """Display ``figure`` with the origin of its numbers in a corner and ``alt`` for those who cannot see it."""
+    import matplotlib.pyplot as plt
+    from IPython.display import display
+
+    figure.text(0.995, 0.005, origin, ha="right", va="bottom", fontsize=7, color=GREY)
+    display(figure, metadata={"image/png": {"alt": alt}})  # type: ignore[no-untyped-call]
+    plt.close(figure)
 
 
 def bars(
@@ -257,3 +275,28 @@ def in_flight(runs: Mapping[str, tuple[Sequence[float], Sequence[int]]], *, titl
     axes[0].set_ylabel("requests in flight")
     figure.suptitle(title, fontsize=10)
     show(figure, "measured here", f"{title}: " + "; ".join(f"{n} at most {max(c)}" for n, (_, c) in runs.items()))
+
+
+def life(states: Sequence[tuple[datetime, str]], end: datetime, *, now: datetime, title: str) -> None:
+    """One row per state, in seconds since the first one was seen, and a line where the time to live is over.
+
+    The last state lasts until ``now``, unless it is "gone".
+    """
+    born = states[0][0]
+    rows = list(dict.fromkeys(state for _, state in states if state != "gone"))
+    figure, (axis,) = empty_figure(height=1.2 + 0.35 * len(rows))
+    for (at, state), (until, _) in zip(states, [*states[1:], (now, "")], strict=True):
+        if state in rows:
+            start, length = (at - born).total_seconds(), (until - at).total_seconds()
+            color = STATE_COLORS.get(state, GREY)
+            axis.broken_barh([(start, length)], (rows.index(state) - 0.35, 0.7), color=color)
+            axis.annotate(f" {length:.1f} s", (start + length, rows.index(state)), va="center", fontsize=8)
+    over = (end - born).total_seconds()
+    axis.axvline(over, color="black", linestyle="--", linewidth=1)
+    axis.annotate(" its time is over", (over, -0.5), va="bottom", fontsize=8)
+    axis.set_yticks(range(len(rows)), rows)
+    axis.invert_yaxis()
+    axis.set_xlim(0, 1.15 * max((now - born).total_seconds(), over))
+    axis.set(title=title, xlabel="seconds since its creation")
+    told = ", ".join(f"{state} from {(at - born).total_seconds():.1f} s" for at, state in states)
+    show(figure, "measured here", f"{title}: {told}; its time was over at {over:.1f} s")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from playbook.plots.canvas import DASHES, GREY, MANY_COLORS, MARKERS, empty_figure, show
+from playbook.plots.charts import DASHES, GREY, MANY_COLORS, MARKERS, empty_figure, show
 
 if TYPE_CHECKING:
     from serving_planner.analysis.frontier import FrontierPoint

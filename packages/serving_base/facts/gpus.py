@@ -4,18 +4,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
 GIB = 2**30
 _FIELD_OF = {"memory_mib": "memory_bytes", "visible_gib": "visible_bytes"}
 
 
-class Gpu(BaseModel):
+class Gpu(Record):
     """What computes: one GPU, or a machine without one that was measured. All per GPU, dense, as specified."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     architecture: str

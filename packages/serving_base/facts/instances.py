@@ -3,17 +3,16 @@
 from functools import cache
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from serving_base.errors import UsageError
 from serving_base.facts.names import nearest
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
 
-class Instance(BaseModel):
+class Instance(Record):
     """A machine of AWS: its GPUs and what is around them. Its price is in :mod:`serving_base.facts.prices`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     gpu: str

@@ -8,9 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
-
 from serving_base.errors import UsageError
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
 if TYPE_CHECKING:
@@ -32,10 +31,8 @@ def element_bytes(name: str) -> float:
     return BYTES_PER_ELEMENT[WEIGHTS.get(name, name)]
 
 
-class ModelShape(BaseModel):
+class ModelShape(Record):
     """Architecture of a Llama-3 model, in the field names of its Hugging Face ``config.json``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     hf_id: str

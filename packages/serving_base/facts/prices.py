@@ -6,19 +6,18 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from serving_base.errors import UsageError
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
 PRICES_FILE = Path(__file__).with_name("prices.yml")
 ON_DEMAND = "on demand"
 
 
-class Dated(BaseModel):
+class Dated(Record):
     """What every price carries: when it was true, who says so, and how sure that is."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     date: date
     source: str = Field(min_length=1)
@@ -59,10 +58,8 @@ class LicenceFee(Dated):
     usd_per_gpu_year: float = Field(gt=0)
 
 
-class PriceList(BaseModel):
+class PriceList(Record):
     """The whole of ``prices.yml``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     instances: tuple[Price, ...]
     licences: tuple[LicenceFee, ...]

@@ -3,17 +3,14 @@
 import re
 from functools import cache
 
-from pydantic import BaseModel, ConfigDict
-
 from serving_base.errors import UsageError
 from serving_base.facts.models import ModelShape, known_shape, models_file
 from serving_base.facts.names import nearest
+from serving_base.record import Record
 
 
-class Variant(BaseModel):
+class Variant(Record):
     """A model by the planner's name. ``positions`` and ``trained`` are tokens of prompt and answer together."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     shape: ModelShape

@@ -9,8 +9,9 @@ from itertools import product
 from typing import Any
 
 from serving_base.errors import UsageError
+from serving_base.record import Record
 from serving_planner.case import Case, changed, parse_case
-from serving_planner.planned import Figure, Record
+from serving_planner.planned import Figure
 from serving_planner.resolved import ask, whole_instance
 
 PRECISIONS = (("fp8", "fp8"), ("bf16", "bf16"))

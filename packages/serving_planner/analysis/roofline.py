@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from serving_base.errors import UsageError
+from serving_base.record import Record
 from serving_planner.analysis.bound import Machine, request_flops, token_time
 from serving_planner.case import Case
 from serving_planner.cost_model.load import Load
-from serving_planner.planned import Figure, Record
+from serving_planner.planned import Figure
 from serving_planner.resolved import Asked, ask
 
 BATCHES = (1, 8, 64)

@@ -10,9 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from serving_base.facts.variants import variant
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from serving_planner.analysis.bound import Bound, Machine, decode_throughput, first_token_time, throughput, token_time
 from serving_planner.case import Precision
@@ -24,22 +23,18 @@ Limit = Literal["compute", "bandwidth", "memory", "arithmetic"]
 ROUNDING = 1.02  # figures of one claim are rounded: so much may they disagree
 
 
-class Published(BaseModel):
+class Published(Record):
     """``data/claims.yml``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     highest_published_share: float
     source: str
 
 
-class Finding(BaseModel):
+class Finding(Record):
     """One figure of a claim against its bound. ``share``: of the bound; above 1 it is passed by that factor.
 
     ``flops`` and ``bytes_read`` are per output token for rates, per step for times; 0 where none enters.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     figure: str
     claimed: float
@@ -59,10 +54,8 @@ class Finding(BaseModel):
         return "suspect" if self.share > published().highest_published_share else "possible"
 
 
-class Verdict(BaseModel):
+class Verdict(Record):
     """What becomes of a claim: the worst of its findings, with every number that led there."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     word: Word
     share: float

@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from serving_base.facts.gpus import Gpu
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from serving_planner.cost_model.operations import (
     AllReduceLaw,
@@ -28,23 +29,19 @@ DATA = Path(__file__).parents[1] / "data"
 Row = Literal["hidden", "ff", "q", "kv"]
 
 
-class Kernel(BaseModel):
+class Kernel(Record):
     """How many kernels of a kind a layer has. ``law``: whose constants; ``kv``: by the cache's precision.
 
     ``row``: what they move, where the kind alone does not say.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     count: int = Field(ge=0)
     law: Literal["bf16", "fp8", "kv"]
     row: Row | None = None
 
 
-class GraphTokens(BaseModel):
+class GraphTokens(Record):
     """Sizes of captured steps: powers of two to ``powers_to``, multiples of ``step`` to ``to``, then a list."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     powers_to: int
     step: int = Field(ge=1)
@@ -57,10 +54,8 @@ class GraphTokens(BaseModel):
         return (*powers, *range(self.step, self.to + 1, self.step), *self.then)
 
 
-class Host(BaseModel):
+class Host(Record):
     """Microseconds of a step on the host: see the head of ``data/step.yml``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     step_us: float = Field(ge=0)
     request_us: float = Field(ge=0)
@@ -69,27 +64,21 @@ class Host(BaseModel):
     exposed_request_us: float = Field(ge=0)
 
 
-class Sampling(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
+class Sampling(Record):
     latency_us: float = Field(ge=0)
     row_us: float = Field(ge=0)
 
 
-class Reduction(BaseModel):
+class Reduction(Record):
     """Whose all-reduce an engine runs, how many a layer has, and how the embedding is put together."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     table: Literal["tensorrt-llm", "vllm", "sglang", "nccl"]
     per_layer: int = Field(ge=0)
     embedding: Literal["all_reduce", "all_gather"]
 
 
-class EngineStep(BaseModel):
+class EngineStep(Record):
     """What a step of an engine consists of besides its GEMMs and attention."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     prefill_attention: dict[str, dict[str, str]]  # weights, cache: kind of kernel
     one_attention_call: bool
@@ -106,10 +95,8 @@ class EngineStep(BaseModel):
     sources: dict[str, str]
 
 
-class Skew(BaseModel):
+class Skew(Record):
     """How much later than the mean the last rank reaches an all-reduce, as a share of the time since the last one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     decode: float
     prefill: float
@@ -123,9 +110,7 @@ class Skew(BaseModel):
         return deviation * self.largest[max(known)]
 
 
-class Pipeline(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
+class Pipeline(Record):
     latency_us: float
     efficiency: float = Field(gt=0, le=1)
     source: str

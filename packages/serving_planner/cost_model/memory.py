@@ -16,11 +16,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from serving_base.errors import UsageError
 from serving_base.facts.fit import weights_per_gpu
 from serving_base.facts.instances import instance
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from serving_planner.case import BYTES, Case, Engine, changed
 from serving_planner.hardware import gpus
@@ -29,10 +28,8 @@ MIB, GIB = 2**20, 2**30
 BF16 = BYTES["bf16"]
 
 
-class EngineMemory(BaseModel):
+class EngineMemory(Record):
     """One engine of ``data/engines.yml``, where the fields are explained."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     fraction_of: Literal["free", "total", "static"]
     block_tokens: int
@@ -44,20 +41,16 @@ class EngineMemory(BaseModel):
     assumed: str
 
 
-class Activations(BaseModel):
+class Activations(Record):
     """Units of tokens x hidden size x 2 bytes, and the least."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     whole_rows: float
     split_ff: float
     least_mib: float
 
 
-class Engines(BaseModel):
+class Engines(Record):
     """The whole of ``data/engines.yml``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     engines: dict[Engine, EngineMemory]
     nccl_mib: dict[int, float]

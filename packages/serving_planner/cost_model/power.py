@@ -10,18 +10,17 @@ import math
 from functools import cache
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from serving_base.facts.gpus import Gpu
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
 POWER_FILE = Path(__file__).parents[1] / "data" / "power.yml"
 
 
-class PowerLimit(BaseModel):
+class PowerLimit(Record):
     """What ``data/power.yml`` says of a GPU."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     limit_w: float = Field(gt=0)
     slowdown: float = Field(ge=1, description="time of compute-bound work, sustained over burst")

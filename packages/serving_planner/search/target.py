@@ -4,8 +4,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from serving_base.record import Record
 from serving_planner.case import Engine
-from serving_planner.planned import Figure, PriceUsed, Record
+from serving_planner.planned import Figure, PriceUsed
 
 Percentile = Literal[50, 90, 99]
 

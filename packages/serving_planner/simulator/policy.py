@@ -4,15 +4,16 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from serving_base.errors import UsageError
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
 POLICIES_FILE = Path(__file__).parents[1] / "data" / "policies.yml"
 
 
-class Policy(BaseModel):
+class Policy(Record):
     """The scheduler of one engine.
 
     ``admission``: ``reserve`` takes the pages of the whole request when it is admitted, so nothing is ever evicted
@@ -22,8 +23,6 @@ class Policy(BaseModel):
     page. ``overlap``: a step is decided when the one before it starts. ``mixed``: prompts share steps with decoding.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
     admission: Literal["reserve", "on_demand"]
     fits: Literal["chunk", "request"] = "request"
     block_tokens: int = Field(default=16, ge=1)
@@ -32,15 +31,13 @@ class Policy(BaseModel):
     sources: dict[str, str] = Field(default_factory=dict)
 
 
-class Client(BaseModel):
+class Client(Record):
     """Time outside the engine, in seconds.
 
     ``send_s`` and ``send_s_per_prompt_token``: from a client's send until the engine's scheduler can see the request
     (HTTP, tokenizer, queue). ``receive_s``: from the end of a step until its token is at the client. ``spacing_s``:
     between two sends of the burst that opens a closed loop.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     send_s: float = Field(default=0.0, ge=0)
     send_s_per_prompt_token: float = Field(default=0.0, ge=0)

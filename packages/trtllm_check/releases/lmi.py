@@ -5,9 +5,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from serving_base.errors import UsageError
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from trtllm_check.releases.release import Confidence
 
@@ -18,11 +19,7 @@ Settings = dict[str, str]
 Raw = dict[str, Any]
 
 
-class _Facts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class Key(_Facts):
+class Key(Record):
     """What an image does with one key of ``serving.properties``.
 
     ``kind`` and ``values`` say what it takes (one of them suffices); without both, anything. ``otherwise``: what it
@@ -34,20 +31,20 @@ class Key(_Facts):
     values: tuple[str, ...] = ()
     otherwise: Reading = "refused"
     why: str = ""
-    replaced: dict[str, str] = {}
+    replaced: dict[str, str] = Field(default={})
     fix: str = ""
     source: str = ""
     note: str = ""
 
 
-class PassedOn(_Facts):
+class PassedOn(Record):
     """Names of the engine's own arguments, which an image hands on."""
 
     names: tuple[str, ...]
     source: str
 
 
-class UnknownKey(_Facts):
+class UnknownKey(Record):
     """What an image does with a key that its source does not name."""
 
     reading: Reading
@@ -55,7 +52,7 @@ class UnknownKey(_Facts):
     fix: str
 
 
-class Partition(_Facts):
+class Partition(Record):
     """The script of an image that builds engines ahead of time, and the arguments that it takes."""
 
     path: str
@@ -63,7 +60,7 @@ class Partition(_Facts):
     source: str
 
 
-class KvCache(_Facts):
+class KvCache(Record):
     """What asks for a KV cache of one type. Empty ``qformats`` and ``architectures``: it goes with all of them."""
 
     settings: Settings
@@ -73,7 +70,7 @@ class KvCache(_Facts):
     source: str
 
 
-class Family(_Facts):
+class Family(Record):
     """Images with one way to read options. The settings are templates over a profile's fields and ``{model_id}``.
 
     ``quantization``: formats that the image makes of a plain checkpoint; ``checkpoints``: quantized ones that it loads.
@@ -91,12 +88,12 @@ class Family(_Facts):
     settings: Settings
     build_settings: Settings
     quantization: dict[str, Settings]
-    checkpoints: dict[str, Settings] = {}
+    checkpoints: dict[str, Settings] = Field(default={})
     kv_cache: dict[str, KvCache]
     keys: dict[str, Key]
 
 
-class LmiImage(_Facts):
+class LmiImage(Record):
     """One image. ``engine_release``: the TensorRT-LLM release whose engines it loads, empty for vLLM.
 
     ``answers``: the shape of its JSON lines, from a rolling batch or from the asynchronous handler.
@@ -115,12 +112,12 @@ class LmiImage(_Facts):
     source: str
 
 
-class ServerKeys(_Facts):
+class ServerKeys(Record):
     names: tuple[str, ...]
     source: str
 
 
-class LmiFacts(_Facts):
+class LmiFacts(Record):
     """``images.yml`` and the files of the families beside it."""
 
     accounts: dict[str, tuple[str, ...]]

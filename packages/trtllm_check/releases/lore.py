@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from serving_base.errors import PlaybookError
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from trtllm_check.releases.load import DATA_DIR
 from trtllm_check.releases.ranges import range_in_words
@@ -15,11 +16,7 @@ LORE_DIR = DATA_DIR / "lore"
 TEMPLATES = "config.pbtxt"  # stands for a tool where a variable of Triton's templates is meant
 
 
-class _Facts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class Successor(_Facts):
+class Successor(Record):
     """What to write instead: a ``flag`` of ``tool`` (empty: the same tool), or a ``setting`` that is no flag."""
 
     flag: str = ""
@@ -28,14 +25,14 @@ class Successor(_Facts):
     how: str
 
 
-class Change(_Facts):
+class Change(Record):
     """What a release changed in a flag's meaning."""
 
     release: str
     text: str
 
 
-class FlagLore(_Facts):
+class FlagLore(Record):
     """What one flag of one tool does, when to use it, and what took its place."""
 
     tool: str
@@ -47,7 +44,7 @@ class FlagLore(_Facts):
     source: tuple[str, ...]
 
 
-class Step(_Facts):
+class Step(Record):
     """One step from the engine flow to the PyTorch flow; without ``flags`` it is about the whole tool."""
 
     step: str
@@ -59,7 +56,7 @@ class Step(_Facts):
     source: str
 
 
-class Way(_Facts):
+class Way(Record):
     """One way to run an engine, in the releases ``since`` to ``until``."""
 
     since: str = ""
@@ -115,7 +112,7 @@ def _sources(entry: dict[str, Any], named: dict[str, str]) -> list[str]:
     return [named.get(name, name) for name in entry.get("source", [])]
 
 
-M = TypeVar("M", bound=_Facts)
+M = TypeVar("M", bound=Record)
 
 
 def _model(kind: type[M], entry: dict[str, Any]) -> M:

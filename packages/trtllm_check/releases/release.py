@@ -8,19 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation, field_serializer
+from pydantic import Field, SkipValidation, field_serializer
 
 from serving_base.errors import NotInRelease
+from serving_base.record import Record
 
 Value = str | int | float | bool
 Confidence = Literal["high", "medium", "low"]
 
 
-class _Facts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class Argument(_Facts):
+class Argument(Record):
     """One argument of a tool, in argparse's terms. Without ``choices`` every value of ``type`` is taken.
 
     ``unconfirmed``: choices that may be missing in this release; ``confidence``: set where the argument itself may be.
@@ -45,7 +42,7 @@ class Argument(_Facts):
         return self.action in ("store_true", "store_false", "BooleanOptionalAction")
 
 
-class Tool(_Facts):
+class Tool(Record):
     """One command line tool: where it is, and what it takes.
 
     ``container_path`` is empty where the release's container lacks it; then, and outside a container, it is
@@ -100,7 +97,7 @@ class Tool(_Facts):
         return value is None or self.accepts(flag, value)
 
 
-class Source(_Facts):
+class Source(Record):
     """The commits that the facts were read at."""
 
     repo: str
@@ -109,15 +106,15 @@ class Source(_Facts):
     backend_commit: str = ""
 
 
-class Difference(_Facts):
+class Difference(Record):
     """How a program of the container differs from the release's own, where the container holds another build."""
 
     without: tuple[str, ...] = ()
-    added: dict[str, Argument] = {}
+    added: dict[str, Argument] = Field(default={})
     source: str
 
 
-class Built(_Facts):
+class Built(Record):
     """An image that is built here, because no published one has tensorrt_llm. ``base`` is what it is built from."""
 
     tag: str
@@ -125,7 +122,7 @@ class Built(_Facts):
     source: str
 
 
-class Containers(_Facts):
+class Containers(Record):
     """Images, the recommended one first. ``tensorrt_llm``: those without a server, where the tools run instead.
 
     ``reports``: what tensorrt_llm in the recommended image says that it is, where that is not the release;
@@ -134,20 +131,20 @@ class Containers(_Facts):
 
     triton: tuple[str, ...]
     reports: str = ""
-    differs: dict[str, Difference] = {}
+    differs: dict[str, Difference] = Field(default={})
     built: Built | None = None
     tensorrt_llm: tuple[str, ...] = ()
     lmi: tuple[str, ...] = ()
     source: str
 
 
-class Support(_Facts):
+class Support(Record):
     supported: bool
     note: str = ""
     source: str
 
 
-class Checkout(_Facts):
+class Checkout(Record):
     """A clone of what a container lacks, at the release's own tag."""
 
     url: str
@@ -156,7 +153,7 @@ class Checkout(_Facts):
     source: str
 
 
-class Native(_Facts):
+class Native(Record):
     """What an installation without the container needs: Debian packages, pip requirements, files of requirements."""
 
     system_packages: tuple[str, ...] = ()
@@ -166,14 +163,14 @@ class Native(_Facts):
     source: str
 
 
-class Download(_Facts):
+class Download(Record):
     """The hub's command line client in the container."""
 
     argv: tuple[str, ...]
     source: str
 
 
-class Setting(_Facts):
+class Setting(Record):
     """An environment variable that the release needs for some profiles.
 
     ``when`` names fields of a profile, all of which have to hold: a list of values that are meant, or, for
@@ -182,7 +179,7 @@ class Setting(_Facts):
 
     name: str
     value: str
-    when: dict[str, tuple[Value, ...] | float] = {}
+    when: dict[str, tuple[Value, ...] | float] = Field(default={})
     why: str
     source: str
 
@@ -191,12 +188,12 @@ class Setting(_Facts):
         return all(_holds(profile, field, wanted) for field, wanted in self.when.items())
 
 
-class Fact(_Facts):
+class Fact(Record):
     value: bool
     source: str
 
 
-class Behaviour(_Facts):
+class Behaviour(Record):
     """How the tools behave where their arguments do not tell."""
 
     fp8_kv_scales_used: Fact
@@ -205,7 +202,7 @@ class Behaviour(_Facts):
     launch_returns_at_once: Fact
 
 
-class Templates(_Facts):
+class Templates(Record):
     """Where the model repository's templates are; what is in them: :mod:`trtllm_check.releases.templates`."""
 
     container_path: str = ""
@@ -214,7 +211,7 @@ class Templates(_Facts):
     source: str
 
 
-class Note(_Facts):
+class Note(Record):
     text: str
     source: str
 
@@ -237,7 +234,7 @@ class Tools(Mapping[str, Tool]):
         return sum(1 for _ in self)
 
 
-class Release(_Facts):
+class Release(Record):
     """One TensorRT-LLM release."""
 
     name: str = Field(alias="release")
@@ -246,9 +243,9 @@ class Release(_Facts):
     source: Source
     containers: Containers
     python: str
-    pins: dict[str, str] = {}
-    models: dict[str, Support] = {}
-    checkouts: dict[str, Checkout] = {}
+    pins: dict[str, str] = Field(default={})
+    models: dict[str, Support] = Field(default={})
+    checkouts: dict[str, Checkout] = Field(default={})
     native: Native | None = None
     download: Download
     environment: tuple[Setting, ...] = ()

@@ -10,9 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from serving_base.errors import NotInRelease, UsageError
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from trtllm_check.releases.load import DATA_DIR, Raw, checked, known_releases, view
 
@@ -27,11 +28,7 @@ QUEUES: dict[str, tuple[str, ...]] = {
 }
 
 
-class _Facts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class TensorSpec(_Facts):
+class TensorSpec(Record):
     """One input or output. ``dims`` leaves out the batch dimension; ``scalar``: the model sees [B], not [B, 1]."""
 
     name: str
@@ -47,7 +44,7 @@ class TensorSpec(_Facts):
         return self.type if self.type.startswith("${") else f"TYPE_{self.type}"
 
 
-class StepSpec(_Facts):
+class StepSpec(Record):
     """One step of the ensemble: model tensor -> ensemble tensor."""
 
     model: str
@@ -55,7 +52,7 @@ class StepSpec(_Facts):
     outputs: dict[str, str]
 
 
-class ModelSpec(_Facts):
+class ModelSpec(Record):
     """What one config.pbtxt of a release declares.
 
     ``queue``: dynamic batching as Triton does it by itself, with a delay, or with a delay and a limit. ``commented``:
@@ -93,7 +90,7 @@ class ModelSpec(_Facts):
         return any(tensor.name == name for tensor in self.inputs)
 
 
-class ReleaseTemplates(_Facts):
+class ReleaseTemplates(Record):
     """The five models of one release, and where their names and types were read.
 
     ``unasked_outputs``: what tensorrt_llm sends for log-probabilities and logits that a request did not ask for.
@@ -112,7 +109,7 @@ class ReleaseTemplates(_Facts):
     models: dict[str, ModelSpec]
 
 
-class LlmApiModel(_Facts):
+class LlmApiModel(Record):
     """Tensors of Triton's LLM-API model, which loads a checkpoint instead of an engine."""
 
     release: str
@@ -123,7 +120,7 @@ class LlmApiModel(_Facts):
     outputs: tuple[TensorSpec, ...]
 
 
-class Emptied(_Facts):
+class Emptied(Record):
     """A variable that may be filled with nothing: what the backend does then, and where that was read."""
 
     means: str

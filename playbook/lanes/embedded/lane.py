@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 from playbook.profile import Profile
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from cpu_serving.aws.server import LocalCloud
+    from cpu_serving.profiling import StepProfile
     from cpu_serving.triton.server import TritonServer
     from playbook.lanes.base import Lane, Layout
     from playbook.lanes.machine import Check
-    from playbook.measure.kernels import StepTables
+    from playbook.measure.kernels import Phase, StepTables
     from serving_base.steps import StepRecord
 
 CAN = frozenset(
@@ -132,9 +135,25 @@ def step_records(
 
 
 def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) -> "StepTables":
-    from playbook.lanes.embedded.profiling import step_tables as measured
+    """Tables of the engines in BF16 and in FP8, and a remark that says how far the control lets one trust them."""
+    from cpu_serving.profiling import compare_engines, remark
+    from playbook.measure.kernels import StepTables
 
-    return measured(engine)
+    found = compare_engines({"BF16": engine("engine-bf16"), "FP8": engine("engine")})
+    phases: tuple[Phase, ...] = ("prefill", "decode")
+    tables = {
+        phase: {name: operation_table(own[phase], phase) for name, own in found.profiles.items()} for phase in phases
+    }
+    return StepTables(tables, tuple(tables["decode"]), dict.fromkeys(phases, 1), like=True, remark=remark(found))
+
+
+def operation_table(profile: "StepProfile", phase: "Phase" = "") -> "DataFrame":
+    """The kernel table of one profiled step of the CPU's engine."""
+    import pandas as pd
+
+    from playbook.measure.kernels import kernel_table
+
+    return kernel_table(pd.DataFrame(profile.rows()), flow="openvino", phase=phase)
 
 
 def write_repository(profile: Profile, engine: Path, out: Path, *, root: Path, variables: Mapping[str, Any]) -> None:
@@ -160,6 +179,7 @@ def serve(profile: Profile, repository: Path, *, root: Path) -> "TritonServer":
 
 
 def local_cloud(folder: Path) -> "LocalCloud":
+
     from cpu_serving.aws.server import LocalCloud
 
     return LocalCloud(folder)

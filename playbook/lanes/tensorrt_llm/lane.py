@@ -4,6 +4,7 @@ What the tools need is asked for before anything heavy starts, and nothing is im
 token a stage says so and ends.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,17 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playbook.lanes.tensorrt_llm.anatomy import BUILD_LOG
-from playbook.lanes.tensorrt_llm.execute import Execution, execute_all
-from playbook.lanes.tensorrt_llm.hub import file_sizes, require_space, verify
-from playbook.lanes.tensorrt_llm.inference import generate as generate
-from playbook.lanes.tensorrt_llm.inference import stream as stream
-from playbook.lanes.tensorrt_llm.scores import summarize as summarize
-from playbook.lanes.tensorrt_llm.server import TritonRanks
-from playbook.lanes.tensorrt_llm.session import logs, make_available, run, setting
+from gpu_serving.anatomy import BUILD_LOG
+from gpu_serving.execute import Execution, execute_all, logs, make_available, run, setting
+from gpu_serving.hub import file_sizes, require_space, verify
+from gpu_serving.inference import generate as generate
+from gpu_serving.inference import stream as stream
+from gpu_serving.scores import summarize as summarize
+from gpu_serving.server import TritonRanks
 from playbook.profile import Profile
 from serving_base.errors import PlaybookError
 from trtllm_check.recipes import checked, commands
+from trtllm_check.recipes.command import Command, place
 from trtllm_check.recipes.triton import NOTHING, template_values
 from trtllm_check.recipes.triton import fill as fill_templates
 from trtllm_check.releases.templates import release_templates
@@ -36,6 +37,10 @@ CAN = frozenset(("summarize", "print_commands"))
 CELL_LIMIT_S = 4 * 3600
 CHAPTER_LIMIT_S = 8 * 3600
 KERNEL_ENVIRONMENT: Mapping[str, str] = {}
+WHY_REFERENCE = (
+    "transformers loads the 16-bit model over all GPUs (device_map=auto, which accelerate does), answers and scores: "
+    "what quantized engines are compared with."
+)
 
 
 def settle() -> None:
@@ -49,10 +54,19 @@ def preflight(profile: Profile, workspace: Path) -> "Iterator[Check]":
 
 
 def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -> None:
-    """By transformers in the release's container, over all GPUs."""
-    from playbook.lanes.tensorrt_llm.reference import reference as in_container
+    """By transformers in the release's container, over all GPUs: quantize.py of the release loads the same model there.
 
-    in_container(profile, job, out, root=root)
+    The course's own environment has a CPU build of PyTorch and no accelerate, and 70B in 16 bits is no work for a CPU.
+    """
+    from playbook.measure import reference_run
+
+    release, paths = setting(profile, root)
+    script, asked, answered = (out / name for name in ("reference_run.py", "job.json", "result.json"))
+    shutil.copyfile(reference_run.__file__, script)
+    asked.write_text(json.dumps(job | {"device_map": "auto"}), encoding="utf-8")
+    argv = ("python3", str(script), str(asked), str(answered))
+    todo = [Command("reference", script.name, argv, place(profile, release), why=WHY_REFERENCE)]
+    execute_all(todo, paths, logs(profile, root), writes=out)
 
 
 def prepare(profile: Profile, out: Path, *, root: Path) -> None:
@@ -110,7 +124,7 @@ def step_records(
     narrow: Callable[[], Path] | None = None,
 ) -> "dict[str, list[StepRecord]]":
     """By the release's executor bindings in its container, which take ``slots`` of the engine's requests."""
-    from playbook.lanes.tensorrt_llm.steps import step_records as recorded
+    from gpu_serving.steps import step_records as recorded
 
     return recorded(profile, engine, prompt, lengths, slots, root=root)
 

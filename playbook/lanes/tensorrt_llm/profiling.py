@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from playbook.lanes.tensorrt_llm.execute import execute
-from playbook.lanes.tensorrt_llm.session import logs, run, setting
+from gpu_serving.execute import execute, logs, run, setting
 from playbook.measure.kernels import Phase, StepTables, hopper_table, kernel_table, read_ranks
 from playbook.profile import Profile
 from serving_base.errors import CommandFailed

@@ -5,8 +5,9 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
+from serving_base.record import Record
 from trtllm_check.lint.rulebook import rule_data
 from trtllm_check.releases import Argument
 
@@ -17,20 +18,16 @@ OPEN = re.compile(r"\$[{(@*\w]|`|^<.*>$|^\{.*\}$|^\[.*\]$|^\.\.\.$|…", re.DOTA
 THOUSANDS = re.compile(r"(\d+)k", re.IGNORECASE)
 
 
-class Successor(BaseModel):
+class Successor(Record):
     """What a flag is called in another release."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     to: tuple[str, ...]
     all: bool = False
-    values: dict[str, str] = {}
+    values: dict[str, str] = Field(default={})
 
 
-class Absent(BaseModel):
+class Absent(Record):
     """A tool that releases up to ``until`` are known not to have."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     tool: str
     until: str

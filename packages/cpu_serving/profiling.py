@@ -7,23 +7,18 @@ fed by hand.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cpu_serving.protocol import EngineConfig
 from cpu_serving.runtime import openvino
-from playbook.measure.kernels import Phase, StepTables, kernel_table
 from serving_base.errors import EngineError
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 LM_HEAD = "lm_head"
-PHASES: tuple[Phase, ...] = ("prefill", "decode")
 
 
 @dataclass(frozen=True)
@@ -46,12 +41,12 @@ class StepProfile:
     operations: tuple[OperationTime, ...]
     step_ms: float
 
-    def sums(self) -> pd.DataFrame:
-        """``kernel, calls, total_us``, one row per operation: what ``kernel_table(flow="openvino")`` takes."""
-        import pandas as pd
-
-        rows = [(f"{row.operation} {row.implementation} {row.name}", 1, row.real_time_us) for row in self.operations]
-        return pd.DataFrame(rows, columns=["kernel", "calls", "total_us"])
+    def rows(self) -> list[dict[str, Any]]:
+        """``kernel``, ``calls`` and ``total_us`` of each operation."""
+        return [
+            {"kernel": f"{row.operation} {row.implementation} {row.name}", "calls": 1, "total_us": row.real_time_us}
+            for row in self.operations
+        ]
 
 
 @dataclass(frozen=True)
@@ -113,21 +108,6 @@ def compare_engines(
         }
         found = EngineComparison(profiles, control_ratio(profiles), found.rounds + 1, limit)
     return found
-
-
-def step_tables(engine: Callable[[str], Path], **_: object) -> StepTables:
-    """Tables of the engines in BF16 and in FP8, and a remark that says how far the control lets one trust them."""
-    found = compare_engines({"BF16": engine("engine-bf16"), "FP8": engine("engine")})
-    tables = {
-        phase: {
-            name: kernel_table(measured[phase].sums(), flow="openvino", phase=phase)
-            for name, measured in found.profiles.items()
-        }
-        for phase in PHASES
-    }
-    return StepTables(
-        tables, own=tuple(found.profiles), steps=dict.fromkeys(PHASES, 1), like=True, remark=remark(found)
-    )
 
 
 HOW = (

@@ -1,21 +1,23 @@
 """The Triton Inference Server over the ranks of one engine, in the release's container."""
 
+import subprocess
 import time
 from pathlib import Path
+from typing import Literal
 
-from playbook.lanes.tensorrt_llm.container import act_on, container_name
-from playbook.lanes.tensorrt_llm.execute import (
+from gpu_serving.execute import (
     KEPT_LINES,
     Account,
     as_executed,
+    container_name,
     explained,
     remove_container,
     require_program,
 )
-from playbook.profile import Profile
 from serving_base.errors import CommandFailed, ServerError
 from serving_base.processes import GuardedProcess, shell_line, start_guarded, users_environment
 from serving_base.servers import LoopbackServer, StopReport, choose_ports
+from trtllm_check.deployment import Deployment
 from trtllm_check.recipes import checked
 from trtllm_check.recipes.command import Paths
 from trtllm_check.recipes.triton import PORTS, launch
@@ -31,7 +33,7 @@ KILL_LIMIT_S = 60.0  # eight GPUs' memory is given back meanwhile
 class TritonRanks(LoopbackServer):
     """A running server; a context manager that stops it. Another port is taken where 8000 to 8002 are in use."""
 
-    def __init__(self, profile: Profile, release: Release, paths: Paths, log_path: Path) -> None:
+    def __init__(self, profile: Deployment, release: Release, paths: Paths, log_path: Path) -> None:
         self._ports = choose_ports(PORTS)
         (self._command,) = checked(release, launch(profile, release, paths, ports=self._ports))
         self._paths = paths
@@ -138,3 +140,19 @@ class TritonRanks(LoopbackServer):
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def act_on(verb: Literal["kill", "pause", "unpause"], name: str) -> None:
+    """``docker kill``, ``pause`` or ``unpause``; :class:`CommandFailed` with docker's words if it refuses.
+
+    Killed, all of the container's processes end at once and the client ends with status 137. Paused, the kernel
+    freezes them (cgroup freezer) and still accepts connections to the ports that they listen on.
+    """
+    done = subprocess.run(["docker", verb, name], check=False, capture_output=True, text=True, timeout=KILL_LIMIT_S)
+    if done.returncode:
+        raise CommandFailed(
+            f"docker {verb} {name} ended with exit code {done.returncode}",
+            returncode=done.returncode,
+            why=done.stderr.strip(),
+            fix="see with `docker ps --all` what runs",
+        )

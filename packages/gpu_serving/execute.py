@@ -17,17 +17,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from playbook.lanes.tensorrt_llm.failures import diagnose
-from playbook.lanes.tensorrt_llm.hub import TOKEN
+from gpu_serving.hub import TOKEN
 from serving_base.errors import CommandFailed, EnvironmentProblem
 from serving_base.processes import stream_command, users_environment
+from trtllm_check.deployment import Deployment
+from trtllm_check.lint.logs import Sign, known, signs
 from trtllm_check.recipes.command import HOST, Command, Paths, on_host
+from trtllm_check.recipes.install import clone
+from trtllm_check.releases import Release, load_release
 
 KEPT_LINES = 5000  # the answers to a dozen prompts fit, and the tracebacks of eight ranks
 SHOWN_LINES = 15
 HIDDEN = "[hidden]"
 RECORD = "commands.jsonl"
 REMOVAL_LIMIT_S = 60.0
+FINDINGS = signs()
+KILLED = (137, -9)
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,33 @@ class Execution:
     seconds: float
     log_path: Path
     output: str
+
+
+def setting(deployment: Deployment, root: Path) -> tuple[Release, Paths]:
+    """Its release and folders. The workspace keeps its path in the container, so what is written there fits outside."""
+    return load_release(deployment.release), Paths.under(str(root), deployment.name)
+
+
+def logs(deployment: Deployment, root: Path) -> Path:
+    return root / deployment.name / "logs"
+
+
+def run(
+    deployment: Deployment, release: Release, todo: list[Command], paths: Paths, *, writes: Path
+) -> list[Execution]:
+    """Execute the commands of a stage with what they need in place."""
+    make_available(deployment, release, paths)
+    return execute_all(todo, paths, logs(deployment, Path(paths.root)), writes=writes)
+
+
+def make_available(deployment: Deployment, release: Release, paths: Paths) -> None:
+    """Clone what the container lacks, unless an earlier stage did; half a clone is removed first."""
+    for command in clone(deployment, release, paths):
+        folder = Path(command.argv[-1])
+        if (folder / ".git" / "index").is_file():  # git writes it last
+            continue
+        shutil.rmtree(folder, ignore_errors=True)
+        execute_all([command], paths, logs(deployment, Path(paths.root)), writes=folder)
 
 
 def execute(command: Command, paths: Paths, log_path: Path, *, echo: Callable[[str], None] = print) -> Execution:
@@ -110,11 +142,17 @@ def as_executed(command: Command, paths: Paths) -> Command:
     return replace(executed, argv=(docker, run, "--name", f"playbook-{command.stage}-{uuid.uuid4().hex[:12]}", *rest))
 
 
+def container_name(executed: Command) -> str:
+    """The name that ``docker run`` gives the command's container; "" where the command runs on the host."""
+    words = executed.argv
+    return words[words.index("--name") + 1] if "--name" in words else ""
+
+
 def remove_container(executed: Command) -> None:
     """End the container of an interrupted command: where its client had to be killed, it would hold the GPUs on."""
-    if "--name" not in executed.argv:
+    name = container_name(executed)
+    if not name:
         return
-    name = executed.argv[executed.argv.index("--name") + 1]
     with suppress(subprocess.TimeoutExpired):
         subprocess.run(["docker", "rm", "--force", name], check=False, capture_output=True, timeout=REMOVAL_LIMIT_S)
 
@@ -137,6 +175,14 @@ def execute_all(commands: Iterable[Command], paths: Paths, log_folder: Path, *, 
             chown = ("chown", "--recursive", owner, str(writes))
             execute(Command("own", "chown", chown, last.where), paths, log_folder / "own.log", echo=lambda _: None)
     return executions
+
+
+def diagnose(output: str, returncode: int) -> Sign | None:
+    """The known failure that this output shows, one of ``trtllm_check/lint/logs.yml``, or None."""
+    found = known(output)
+    if found is None and returncode in KILLED:
+        return next(sign for sign in FINDINGS if sign.rule == "killed")
+    return found
 
 
 def explained(command: Command, output: str, returncode: int, log_path: Path) -> CommandFailed:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from playbook.lanes.tensorrt_llm.session import logs, run, setting
-from playbook.profile import Profile
+from gpu_serving.execute import logs, run, setting
 from serving_base.errors import PlaybookError
+from trtllm_check.deployment import Deployment
 from trtllm_check.recipes import commands
 
 RESULT = re.compile(r"(TensorRT-LLM|HF) beam 0 result")
@@ -23,7 +23,7 @@ class Scores:
     left_out: tuple[str, ...]
 
 
-def summarize(profile: Profile, engine: Path, *, root: Path) -> Scores:
+def summarize(profile: Deployment, engine: Path, *, root: Path) -> Scores:
     """Let the engine summarize articles and score it, beside the 16-bit model where that fits the GPUs."""
     release, paths = setting(profile, root)
     paths = replace(paths, engine=str(engine))

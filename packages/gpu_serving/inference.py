@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from playbook.lanes.tensorrt_llm.execute import Execution
-from playbook.lanes.tensorrt_llm.session import logs, run, setting
-from playbook.profile import Profile
+from gpu_serving.execute import Execution, logs, run, setting
 from serving_base.errors import EngineError, PlaybookError
+from trtllm_check.deployment import Deployment
 from trtllm_check.recipes import Paths, checked
 from trtllm_check.recipes import inference as recipes
 from trtllm_check.recipes.run import ask
@@ -20,7 +19,7 @@ GREEDY: Mapping[str, float] = {}
 
 
 def generate(
-    profile: Profile,
+    profile: Deployment,
     engine: Path,
     prompts: Sequence[str],
     max_new_tokens: int,
@@ -48,7 +47,7 @@ def generate(
     return [answers[number] for number in sorted(answers)]
 
 
-def stream(profile: Profile, engine: Path, prompt: str, max_new_tokens: int, *, root: Path) -> list[str]:
+def stream(profile: Deployment, engine: Path, prompt: str, max_new_tokens: int, *, root: Path) -> list[str]:
     """The answer to ``prompt`` in the pieces in which it came, by run.py --streaming."""
     release, paths = setting(profile, root)
     paths = replace(paths, engine=str(engine))

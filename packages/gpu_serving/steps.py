@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from playbook.lanes.tensorrt_llm.session import logs, run, setting
-from playbook.profile import Profile
+from gpu_serving.execute import logs, run, setting
 from serving_base.steps import Phase, StepRecord
+from trtllm_check.deployment import Deployment
 from trtllm_check.recipes import inference as recipes
 
 SCRIPT = Path(__file__).with_name("executor_steps.py")
 
 
 def step_records(
-    profile: Profile, engine: Path, prompt: str, lengths: Sequence[int], slots: int, *, root: Path
+    profile: Deployment, engine: Path, prompt: str, lengths: Sequence[int], slots: int, *, root: Path
 ) -> dict[str, list[StepRecord]]:
     """Policy -> steps, for one request of ``prompt`` per entry of ``lengths``, each that many tokens long."""
     from tokenizers import Tokenizer

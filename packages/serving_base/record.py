@@ -1,0 +1,9 @@
+"""The base of every checked record: what YAML, JSON and callers give, frozen, with no key that is not known."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Record(BaseModel):
+    """Its schema is built when the first one is made, so that importing its module costs little."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
