@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from checkout import PYTHON_PATH, ROOT
 from cpu_serving.build import build_engine
 from cpu_serving.generate import generate_text
 from playbook import artifact, stages
@@ -35,7 +36,6 @@ from stand_in_tools import SHOWN, SHOWN_ROWS
 from stand_ins import Machine
 from tiny_llama import MODEL_DIR
 
-ROOT = Path(__file__).resolve().parents[1]
 TOKEN = "hf_verysecrettoken"
 PROFILES = ("p5", "p5-8b")
 RELEASES = ("0.12.0", "1.2.1")
@@ -87,7 +87,7 @@ class Road:
         (site / "sitecustomize.py").write_text(NVME, encoding="utf-8")
         own = {
             "PATH": f"{self.machine.programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
+            "PYTHONPATH": f"{site}{os.pathsep}{PYTHON_PATH}",
             "HF_TOKEN": TOKEN,
             "HF_HOME": str(self.machine.folder / "hf"),
             "OMP_NUM_THREADS": "1",  # on a busy machine several wait for each other

@@ -10,17 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from checkout import PYTHON_PATH, ROOT
 from notebook_factory import notebook, write_course
 from playbook.cli.app import TWO_AT_A_TIME
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def playbook(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "playbook", *words],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "120"},
+        env=os.environ | {"PYTHONPATH": PYTHON_PATH, "COLUMNS": "120"},
         capture_output=True,
         text=True,
         check=False,
@@ -74,7 +73,7 @@ def test_an_environment_problem_exits_with_3(course: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", full, "run", "01"],
         cwd=course,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         check=False,
@@ -138,7 +137,7 @@ def test_two_workers_share_no_file_and_measure_last(tmp_path: Path) -> None:
         (folder / f"test_{name}.py").write_text(f"def test_a():\n    pass\n{again}")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *TWO_AT_A_TIME, "-v", "-p", "no:cacheprovider"],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": PYTHON_PATH}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     ran = re.findall(r"^\[(gw\d)\].*PASSED tests/test_(\w+)\.py", done.stdout, re.MULTILINE)

@@ -12,9 +12,9 @@ import pytest
 from nbformat import NotebookNode
 from nbval.plugin import get_sanitize_patterns
 
+from checkout import PYTHON_PATH, ROOT
 from playbook.course.notebooks import Chapter, chapters, read, tags
 
-ROOT = Path(__file__).resolve().parents[1]
 FIXTURES = Path(__file__).parent / "fixtures" / "notebooks"
 SANITIZE = Path(__file__).parent / "nbval_sanitize.cfg"
 COURSE = chapters(ROOT / "notebooks")
@@ -29,7 +29,7 @@ def nbval(path: Path, *more: str, prefix: tuple[str, ...] = ()) -> "subprocess.C
     return subprocess.run(
         [*prefix, sys.executable, "-m", "pytest", "--nbval", str(path), "-q", "-p", "no:cacheprovider", *more],
         cwd=ROOT,
-        env=env | {"PYTHONPATH": str(ROOT)},
+        env=env | {"PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         check=False,

@@ -15,14 +15,13 @@ import psutil
 import pytest
 from nbformat import NotebookNode
 
+from checkout import PYTHON_PATH
 from notebook_factory import notebook, write_course
 from playbook.course import runner
 from playbook.course.notebooks import chapters, read
 from playbook.course.progress import LineProgress
 from playbook.course.runner import ChapterResult, Limits, RunSpec, new_results, new_run_folder, run
 from serving_base.errors import EnvironmentProblem, UsageError
-
-ROOT = Path(__file__).resolve().parents[1]
 
 RESULT = """\
 from IPython.display import display
@@ -208,7 +207,7 @@ def test_a_skipped_chapter_is_no_failure_and_the_course_goes_on(tmp_path: Path) 
     done = subprocess.run(
         [sys.executable, "-m", "playbook", "run", "--out", str(tmp_path / "out")],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PLAYBOOK_WORKSPACE": str(tmp_path / "workspace")},
+        env=os.environ | {"PYTHONPATH": PYTHON_PATH, "PLAYBOOK_WORKSPACE": str(tmp_path / "workspace")},
         capture_output=True,
         text=True,
         check=False,
@@ -287,7 +286,7 @@ class LivingRun:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "playbook", "run", "--out", str(self.out)],
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "PLAYBOOK_WORKSPACE": str(folder / "workspace")},
+            env=os.environ | {"PYTHONPATH": PYTHON_PATH, "PLAYBOOK_WORKSPACE": str(folder / "workspace")},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -332,7 +331,7 @@ def test_a_killed_runner_leaves_no_process(tmp_path: Path) -> None:
     again = subprocess.run(
         [sys.executable, "-m", "playbook", "run", "--out", str(living.out)],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         check=False,
