@@ -13,8 +13,8 @@ Test = Callable[..., None]
 def each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test], Test]:
     """Run a test for every value (for several ``names``: every tuple); as ``pytest.mark.parametrize``, with one id.
 
-    All values are tried, each with a ``tmp_path`` of its own. Other fixtures are made once for all of them, so a test that
-    changes one takes parametrize.
+    All values are tried, each with a ``tmp_path`` of its own. Other fixtures are made once for all of them, so a test
+    that changes one takes parametrize.
     """
     single = isinstance(names, str)
     cases = [{names: value} if single else dict(zip(names, value, strict=True)) for value in values]
