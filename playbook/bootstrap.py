@@ -173,7 +173,7 @@ def made_from(environment: Environment) -> str:
     import tomllib  # since Python 3.11
 
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    project = [settings["project"], settings["tool"]["setuptools"]]
+    project = [settings["project"], settings.get("tool", {}).get("setuptools", {})]
     facts = {
         "lock_sha256": environment.lock_sha256,
         "project_sha256": hashlib.sha256(json.dumps(project, sort_keys=True).encode()).hexdigest(),
@@ -315,7 +315,15 @@ def install(environment: Environment, yes: bool) -> None:
         why = "\n       ".join(["it cannot run:", environment.proof, *proof.stderr.strip().splitlines()[-4:]])
         fix = f"remove {environment.folder} and run this again"
         raise BootstrapError(f"{environment.folder} is installed but does not work.", why, fix)
+    if environment.name == "course":
+        compile_project(environment)
     environment.stamp.write_text(made_from(environment))
+
+
+def compile_project(environment: Environment) -> None:
+    """Bytecode of our own modules: kernels start with it where the user's setting keeps Python from writing any."""
+    argv = [str(environment.python), "-I", "-m", "compileall", "-q", "playbook", "packages"]
+    subprocess.run(argv, cwd=ROOT, stdout=subprocess.DEVNULL)  # a checkout that cannot be written works without
 
 
 def check_server(folder: Path) -> None:

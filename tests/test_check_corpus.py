@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from each import each
-from trtllm_check.lint.examples import CORPUS, Snippet, snippets
+from trtllm_check.lint.examples import Snippet, snippets
 from trtllm_check.lint.page import page, rule_ids
 from trtllm_check.lint.report.finding import Finding
 
@@ -83,7 +83,7 @@ def test_every_rule_is_found_somewhere_and_not_everywhere() -> None:
 
 def test_the_page_of_the_rules_is_up_to_date() -> None:
     """python -m trtllm_check.lint.page > docs/checks.md"""
-    assert (CORPUS.parents[1] / "docs" / "checks.md").read_text(encoding="utf-8") == page()
+    assert (Path(__file__).parents[1] / "docs" / "checks.md").read_text(encoding="utf-8") == page()
 
 
 def test_a_folder_is_checked_as_a_whole(tmp_path: Path) -> None:

@@ -287,6 +287,14 @@ def test_the_core_alone_checks(core: Path) -> None:
 
 
 @in_the_course_environment
+def test_the_core_alone_reads_configurations(core: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.pbtxt").write_text('name: "a"\nbackend "python"\n')
+    done = run_core(core, "check", str(tmp_path), "--release", "0.12.0")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "config.pbtxt:2" in done.stdout and "Traceback" not in done.stderr
+
+
+@in_the_course_environment
 @pytest.mark.parametrize(
     ("words", "printed"),
     [

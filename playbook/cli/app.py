@@ -210,8 +210,9 @@ def passes(argv: Sequence[str]) -> bool:
     from playbook.course.notebooks import project_root
 
     typer.echo(f"$ {shlex.join(argv)}")
+    keeping_bytecode = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
     try:
-        return subprocess.run(argv, cwd=project_root(), check=False).returncode == 0
+        return subprocess.run(argv, cwd=project_root(), check=False, env=keeping_bytecode).returncode == 0
     except FileNotFoundError as error:
         raise EnvironmentProblem(
             f"{argv[0]} is not installed", why="the tests need the development tools", fix="run: make setup"

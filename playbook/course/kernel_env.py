@@ -28,6 +28,7 @@ def interactive_environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([*ours, *_entries("PYTHONPATH")]),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), *_entries("PATH")]),
         "PYTHONNOUSERSITE": "1",
+        "PYTHONDONTWRITEBYTECODE": "",  # empty is unset: a container's setting would compile torch anew in each kernel
         # `python3` must mean this interpreter even if the user has installed another kernel under that name.
         "JUPYTER_PATH": str(Path(sys.prefix, "share", "jupyter")),
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",

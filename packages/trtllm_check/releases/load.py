@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from serving_base.errors import PlaybookError, UsageError
 from serving_base.yaml_files import read_yaml
-from trtllm_check.releases.release import Release, Tool
+from trtllm_check.releases.release import Release, Tool, Tools
 from trtllm_check.releases.spans import View
 
 DATA_DIR = Path(__file__).parent / "data"
@@ -41,7 +41,8 @@ def load_release(name: str, folder: Path = DATA_DIR) -> Release:
             why="it is not in the list of releases",
             fix=f"use one of: {', '.join(names)}",
         )
-    tools = {tool: facts for tool in _listed(folder)["tools"] if (facts := _tool_facts(tool, name, folder))}
+    listed = tuple(_listed(folder)["tools"])
+    tools = Tools(listed, lambda tool: load_tool(tool, name, folder) if tool in listed else None)
     facts = {**_facts(name, folder), "release": name, "tools": tools}
     return checked(Release, facts, f"release {name}", folder)
 

@@ -4,9 +4,11 @@ Code asks a release what it has (``release.tool("trtllm-build").has("--use_fused
 """
 
 import datetime
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation, field_serializer
 
 from serving_base.errors import NotInRelease
 
@@ -217,6 +219,24 @@ class Note(_Facts):
     source: str
 
 
+class Tools(Mapping[str, Tool]):
+    """Tools by name. Each is read when it is first asked for: most commands need two of nine."""
+
+    def __init__(self, names: Iterable[str], read: Callable[[str], Tool | None]) -> None:
+        self._names, self._read = names, cache(read)
+
+    def __getitem__(self, name: str) -> Tool:
+        if (tool := self._read(name)) is None:
+            raise KeyError(name)
+        return tool
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._names if self._read(name) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 class Release(_Facts):
     """One TensorRT-LLM release."""
 
@@ -234,9 +254,13 @@ class Release(_Facts):
     environment: tuple[Setting, ...] = ()
     behaviour: Behaviour
     notes: tuple[Note, ...] = ()
-    tools: dict[str, Tool]
+    tools: Annotated[Mapping[str, Tool], SkipValidation]
     templates: Templates | None = None
     llmapi: Templates | None = None
+
+    @field_serializer("tools")
+    def _all_tools(self, tools: Mapping[str, Tool]) -> dict[str, Tool]:
+        return dict(tools)
 
     @property
     def image(self) -> str:
@@ -247,12 +271,16 @@ class Release(_Facts):
     @property
     def in_container(self) -> "Release":
         """This release with the parsers of the programs that its container really holds."""
-        tools = dict(self.tools)
-        for name, difference in self.containers.differs.items():
-            kept = {flag: one for flag, one in tools[name].arguments.items() if flag not in difference.without}
-            update = {"arguments": {**kept, **difference.added}, "source": difference.source}
-            tools[name] = tools[name].model_copy(update=update)
-        return self.model_copy(update={"tools": tools}) if self.containers.differs else self
+        if not self.containers.differs:
+            return self
+        return self.model_copy(update={"tools": Tools(self.tools, self._tool_in_container)})
+
+    def _tool_in_container(self, name: str) -> Tool | None:
+        tool, difference = self.tools.get(name), self.containers.differs.get(name)
+        if tool is None or difference is None:
+            return tool
+        kept = {flag: one for flag, one in tool.arguments.items() if flag not in difference.without}
+        return tool.model_copy(update={"arguments": {**kept, **difference.added}, "source": difference.source})
 
     @property
     def container_version(self) -> str:
