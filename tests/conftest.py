@@ -1,5 +1,10 @@
-"""The tiny model's checkpoints and engines, made once for all tests that need them."""
+"""The order of the tests over two workers, and the tiny model's checkpoints and engines, made once for all of them."""
 
+import os
+import pickle
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -7,23 +12,68 @@ import pytest
 
 from cpu_serving.build import BuildOptions, build_engine
 from cpu_serving.quantize import QuantizeOptions, QuantizeReport, quantize_checkpoint
+from made_once import SHARED, made_once
+from own_network import without_network
 from tiny_llama import MODEL_DIR
 
-SERVERS = ("test_client_faults", "test_gpu_course", "test_kill", "test_triton_server")
-"""They want Triton's own ports: one worker's work, and so much that it must begin first."""
-MEASURED = ("test_nbval", "test_aiperf")
-"""They measure, so the machine should be theirs: they come last, when the other worker runs out of work."""
+SERVERS = ("test_gpu_course", "test_client_faults", "test_kill", "test_triton_server")
+"""They want Triton's own ports: one worker's work."""
+COURSE = ("test_nbval",)
+"""Its servers want them, too; where it gets a network of its own, the other worker may take it."""
+LONG = (
+    "test_runner",
+    "test_gpu_lane",
+    "test_local_cloud",
+    "test_gpu_cloud",
+    "test_quantize",
+    "test_cli",
+    "test_lmi_container",
+    "test_papermill_plain",
+    "test_gpu_inference",
+    "test_churn",
+    "test_bootstrap",
+    "test_client_load",
+    "test_guard",
+    "test_packaging",
+)
+"""After the servers and the course the longest: neither worker shall end with one of them alone."""
+MEASURED = ("test_the_measuring_chapters", "test_aiperf")
+"""Tests and files that measure, so the machine should be theirs: last, when the other worker runs out of work."""
+ORDER = (*SERVERS, *COURSE, *LONG, "others", *MEASURED)
 OPTIONS = BuildOptions(max_batch_size=4, max_num_tokens=64, max_input_len=320, max_seq_len=512)
 
 
+def pytest_configure() -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        os.environ[SHARED] = tempfile.mkdtemp(prefix="playbook-tests-")
+
+
+def pytest_unconfigure() -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ.pop(SHARED))
+
+
+def place(nodeid: str) -> str:
+    """The entry of ``ORDER`` that stands for a test."""
+    path, _, test = nodeid.partition("::")
+    name = next((name for name in MEASURED if test.startswith(name)), Path(path).stem)
+    return name if name in ORDER else "others"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    order = {name: place for place, name in enumerate((*SERVERS, "others", *MEASURED))}
-    items.sort(key=lambda item: order.get(item.path.stem, order["others"]))
+    items.sort(key=lambda item: ORDER.index(place(item.nodeid)))
+
+
+@cache
+def scope_of(name: str) -> str:
+    if name in MEASURED:
+        return "measured"
+    return "servers" if name in SERVERS or (name in COURSE and not without_network()) else name
 
 
 @pytest.hookimpl(optionalhook=True)  # xdist's own, and the tests run without xdist too
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests that run at the same time are of two files, never two of ``SERVERS`` nor two of ``MEASURED``.
+    """Tests that run at the same time are of two files, never two that serve on the same ports nor two that measure.
 
     Marks (``--dist loadgroup``) would do, but xdist 3.8 does not see them under pytest 9.2: pytest-xdist issue 1386.
     """
@@ -31,8 +81,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class TwoFiles(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            name = Path(nodeid.partition("::")[0]).stem
-            return "servers" if name in SERVERS else "measured" if name in MEASURED else name
+            name = place(nodeid)
+            return Path(nodeid.partition("::")[0]).stem if name == "others" else scope_of(name)
 
     return TwoFiles(config, log)
 
@@ -59,24 +109,28 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def fp8_report(artifacts: Path) -> QuantizeReport:
-    return quantize_checkpoint(MODEL_DIR, artifacts / "checkpoint", QuantizeOptions(calib_samples=32))
+def fp8_report(fp8_checkpoint: Path) -> QuantizeReport:
+    report: QuantizeReport = pickle.loads((fp8_checkpoint.parent / "report.pickle").read_bytes())
+    return report
 
 
 @pytest.fixture(scope="session")
-def fp8_checkpoint(artifacts: Path, fp8_report: QuantizeReport) -> Path:
+def fp8_checkpoint() -> Path:
     """FP8 weights, activations and KV cache, one rank."""
-    return artifacts / "checkpoint"
+
+    def make(out: Path) -> None:
+        report = quantize_checkpoint(MODEL_DIR, out / "checkpoint", QuantizeOptions(calib_samples=32))
+        (out / "report.pickle").write_bytes(pickle.dumps(report))
+
+    return made_once("fp8-checkpoint", make) / "checkpoint"
 
 
 @pytest.fixture(scope="session")
-def bf16_engine(artifacts: Path) -> Path:
+def bf16_engine() -> Path:
     """Built from the Hugging Face folder."""
-    build_engine(MODEL_DIR, artifacts / "engine-bf16", OPTIONS)
-    return artifacts / "engine-bf16"
+    return made_once("bf16-engine", lambda out: build_engine(MODEL_DIR, out, OPTIONS))
 
 
 @pytest.fixture(scope="session")
-def fp8_engine(artifacts: Path, fp8_checkpoint: Path) -> Path:
-    build_engine(fp8_checkpoint, artifacts / "engine-fp8", OPTIONS)
-    return artifacts / "engine-fp8"
+def fp8_engine(fp8_checkpoint: Path) -> Path:
+    return made_once("fp8-engine", lambda out: build_engine(fp8_checkpoint, out, OPTIONS))

@@ -20,14 +20,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 
+from checkout import PYTHON_PATH, ROOT
 from cpu_serving.build import build_engine
 from cpu_serving.generate import generate_text
 from playbook import artifact, stages
+from playbook.baseline import reference
 from playbook.course.notebooks import chapters, parameters, read
 from playbook.profile import load_profile
-from serving import ENGINE_OPTIONS
+from serving import END_ID, ENGINE_OPTIONS
 from serving_base.facts.models import ModelShape, model_shape
 from sparse_models import write_model
 from stand_in_hub import Hub, hub_server
@@ -35,10 +38,13 @@ from stand_in_tools import SHOWN, SHOWN_ROWS
 from stand_ins import Machine
 from tiny_llama import MODEL_DIR
 
-ROOT = Path(__file__).resolve().parents[1]
 TOKEN = "hf_verysecrettoken"
 PROFILES = ("p5", "p5-8b")
 RELEASES = ("0.12.0", "1.2.1")
+WHOLE = ("p5", "0.12.0")
+"""Whose chapters all run; the other profiles and releases walk the lane's road."""
+FAR_CORNER = ("p5-8b", "1.2.1")
+"""Shares neither profile nor release with ``WHOLE``."""
 MODELS = ("llama-3-70b-instruct", "llama-3-8b-instruct")
 QUESTIONS = ["How do I count to nine in French?"] + [
     f"Count to {number} in {language}."
@@ -87,7 +93,7 @@ class Road:
         (site / "sitecustomize.py").write_text(NVME, encoding="utf-8")
         own = {
             "PATH": f"{self.machine.programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
+            "PYTHONPATH": os.pathsep.join([str(site), PYTHON_PATH, str(ROOT / "tests")]),
             "HF_TOKEN": TOKEN,
             "HF_HOME": str(self.machine.folder / "hf"),
             "OMP_NUM_THREADS": "1",  # on a busy machine several wait for each other
@@ -114,6 +120,19 @@ class Road:
                 process.terminate()
                 raise
         return process.returncode, output
+
+    def walk(self, limit_s: float) -> None:
+        """The road without the notebooks: a process on this machine that calls the stages, as :func:`walk` does."""
+        argv = [sys.executable, __file__, "--profile", self.profile_name, "--release", self.release]
+        done = subprocess.run(
+            [*argv, "--walk", str(self.workspace)],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_s,
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
     def commands(self) -> list[dict[str, Any]]:
         path = self.folder / "logs" / "commands.jsonl"
@@ -169,13 +188,7 @@ class Shared:
 
 def known_answers(engine: Path) -> dict[str, str]:
     """The tiny engine's answers to the course's questions in chat format: what the stand-in of run.py prints."""
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(MODEL_DIR)
-    prompts = [
-        tokenizer.apply_chat_template([{"role": "user", "content": q}], add_generation_prompt=True, tokenize=False)
-        for q in QUESTIONS
-    ]
+    prompts = chats(QUESTIONS)
     return dict(zip(prompts, generate_text(engine, prompts, 64), strict=True))
 
 
@@ -208,6 +221,40 @@ def run_course(folder: Path, profile: str, release: str, shared: Shared, *names:
         options = ["--keep-going", *short_values(names)]
         status, output = road.run(*names, out=out, options=options, limit_s=limit_s)
     return Course(road.machine, road.workspace, profile, road.hub, out, status, output)
+
+
+def walk_road(folder: Path, profile: str, release: str, shared: Shared, *, limit_s: float = 600) -> Road:
+    """Every stage of the lane, from the hub to an answer of the server; no notebook."""
+    with empty_machine(folder, profile, release, shared) as road:
+        road.walk(limit_s)
+    return road
+
+
+def walk(workspace: stages.Workspace) -> None:
+    """What the chapters ask of the lane, in their order and with their values, so that they find it up to date."""
+    model = stages.prepare(workspace)
+    reference(workspace, model, prompts=[[1, 2, 3]], texts=[[1, 2, 3, 4]], max_new_tokens=4)
+    engine = stages.build(workspace, stages.quantize(workspace))
+    stages.summarize(workspace, engine)
+    (prompt,) = chats(QUESTIONS[:1])
+    (answer,) = stages.generate(workspace, engine, [prompt], max_new_tokens=64)
+    assert "".join(stages.stream(workspace, engine, prompt, max_new_tokens=64)).strip() == answer.strip()
+    repository = stages.write_repository(workspace, engine, add_special_tokens=False)
+    with stages.serve(workspace, repository) as server:
+        body = {"text_input": prompt, "max_tokens": 64, "end_id": END_ID, "pad_id": END_ID}
+        served = httpx.post(f"{server.http_url}/v2/models/ensemble/generate", json=body, timeout=60, trust_env=False)
+    assert "deux" in served.json()["text_output"].lower(), served.text
+
+
+def chats(questions: Iterable[str]) -> list[str]:
+    """The questions in the model's chat format."""
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(MODEL_DIR)
+    return [
+        tokenizer.apply_chat_template([{"role": "user", "content": q}], add_generation_prompt=True, tokenize=False)
+        for q in questions
+    ]
 
 
 def short_values(names: Sequence[str]) -> list[str]:
@@ -274,7 +321,11 @@ def main() -> None:
     parser.add_argument("--profile", choices=PROFILES, default="p5")
     parser.add_argument("--release", default="0.12.0")
     parser.add_argument("--out", type=Path, default=None, help="an empty folder; a new one under /tmp by default")
+    parser.add_argument("--walk", type=Path, help="a workspace: walk its road on the machine that PATH holds")
     given = parser.parse_args()
+    if given.walk:
+        walk(stages.Workspace(given.walk, load_profile(given.profile, given.release)))
+        return
     folder = given.out or Path(tempfile.mkdtemp(prefix="gpu-course-"))
     shared = Shared(folder / "shared").make()
     course = run_course(folder / "course", given.profile, given.release, shared, *given.chapters)

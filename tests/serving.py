@@ -9,6 +9,7 @@ import psutil
 from cpu_serving.build import BuildOptions, build_engine
 from cpu_serving.triton.repository import ServingOptions, write_repository
 from cpu_serving.triton.server import TritonServer
+from made_once import copied
 from serving_base.servers import choose_ports
 from tiny_llama import MODEL_DIR
 
@@ -20,8 +21,8 @@ PROMPTS = [
 
 
 def build_tiny_engine(folder: Path) -> Path:
-    build_engine(MODEL_DIR, folder, ENGINE_OPTIONS)
-    return folder
+    """An engine with ``ENGINE_OPTIONS`` of one's own."""
+    return copied("tiny-engine", folder, lambda out: build_engine(MODEL_DIR, out, ENGINE_OPTIONS))
 
 
 def write_tiny_repository(folder: Path, engine: Path, release: str = "0.12.0", **options: object) -> Path:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parent
-sys.path[:0] = [str(TESTS.parent)]
+sys.path[:0] = [str(TESTS.parent), str(TESTS.parent / "packages")]
 
 Facts = Mapping[str, Any]
 """What of the release's facts the machine itself needs."""

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from each import each
 from trtllm_check.lint.examples import Snippet, snippets
 from trtllm_check.lint.page import page, rule_ids
 from trtllm_check.lint.report.finding import Finding
 
 Where = tuple[str, int, str, str]
-each = pytest.mark.parametrize("snippet", snippets(), ids=lambda snippet: snippet.name)
+each_snippet = each("snippet", snippets())
 
 
 @cache
@@ -33,7 +34,7 @@ def test_the_corpus_is_large_enough() -> None:
     assert len({one.name[:3] for one in snippets()}) == len(snippets())
 
 
-@each
+@pytest.mark.parametrize("snippet", snippets(), ids=lambda snippet: snippet.name)
 def test_exactly_what_is_wrong_is_found(snippet: Snippet) -> None:
     found = found_in(snippet.name)
     assert where(found) == expected(snippet)
@@ -42,13 +43,13 @@ def test_exactly_what_is_wrong_is_found(snippet: Snippet) -> None:
         assert any(one.get("flag", "") in other.message for other in same)
 
 
-@each
+@each_snippet
 def test_a_pasted_text_is_taken_for_what_it_is(snippet: Snippet) -> None:
     if snippet.text:
         assert where(snippet.check(snippet.text)) == expected(snippet)
 
 
-@each
+@each_snippet
 def test_a_finding_says_what_why_and_what_to_do(snippet: Snippet) -> None:
     lines = dict(snippet.files) or {"": snippet.text}
     for one in found_in(snippet.name):
@@ -58,7 +59,7 @@ def test_a_finding_says_what_why_and_what_to_do(snippet: Snippet) -> None:
         assert 1 <= one.column <= len(lines[one.file].split("\n")[one.line - 1]) + 1
 
 
-@each
+@each_snippet
 def test_a_corrected_command_has_nothing_more_to_correct(snippet: Snippet) -> None:
     """An error stays only where no change of the command mends it, such as a transformers that is too old."""
     found = found_in(snippet.name)

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trtllm_check.lint
+from each import each
 from trtllm_check.lint import examples
 from trtllm_check.lint.documents.document import Setting, read_document
 from trtllm_check.lint.report.drafts import Drop, Edit, Insert, Put, Swap
@@ -178,7 +179,7 @@ def test_any_flags_and_values(line: tuple[str, str], gpu: str) -> None:
         assert not again, (fix, again[0])
 
 
-@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem[:3])
+@each("path", CORPUS)
 def test_every_fix_of_the_corpus_passes_the_checker(path: Path) -> None:
     """With all families; what is left needs another command, and was said before."""
     snippet = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -2,12 +2,12 @@
 
 import subprocess
 from functools import cache
-from itertools import product
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from each import each
 from playbook.cli.app import app
 from playbook.profile import Profile, load_profile, profile_names
 from test_templates_matrix import RELEASES as TEMPLATE_RELEASES
@@ -23,9 +23,9 @@ from trtllm_check.releases import known_releases, load_release
 
 PROFILES = [name for name in profile_names() if load_profile(name).lane == "tensorrt_llm"]
 OTHER_FORMATS = ("int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "full_prec")
-each_release = pytest.mark.parametrize("release", known_releases())
+each_release = each("release", known_releases())
 each_profile = pytest.mark.parametrize("profile", PROFILES)
-each_runner = pytest.mark.parametrize("runner", ["docker", "inside", "native"])
+each_runner = each("runner", ["docker", "inside", "native"])
 
 
 @cache
@@ -82,7 +82,8 @@ def test_fp8_weights_with_a_16_bit_cache_are_advice(release: str) -> None:
     assert {one.severity for one in found} <= {"info"}
 
 
-@pytest.mark.parametrize(("profile", "release"), [*product(PROFILES, TEMPLATE_RELEASES)])
+@each_profile
+@each("release", TEMPLATE_RELEASES)
 def test_nothing_is_found_in_the_filled_repository(profile: str, release: str, tmp_path: Path) -> None:
     chosen, facts = setting(profile, release, runner="native")
     repository = filled(tmp_path, chosen, facts)

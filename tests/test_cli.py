@@ -4,36 +4,54 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from checkout import PYTHON_PATH, ROOT
 from notebook_factory import notebook, write_course
-from playbook.cli.app import TWO_AT_A_TIME
+from plain_chapter import run_without_kernels
+from playbook.cli.app import TWO_AT_A_TIME, app
+from playbook.course import runner
 
-ROOT = Path(__file__).resolve().parents[1]
+
+@pytest.fixture
+def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory, and a command line whose chapters need no kernels."""
+    run_without_kernels(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield write_course(tmp_path, c01_good=notebook("print(count)"), c02_bad=notebook("1 / 0", title="# 02 · Bad"))
+    for number, handler in handlers.items():  # the command line sets its own
+        signal.signal(number, handler)
 
 
-def playbook(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "playbook", *words],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "120"},
+def playbook(*words: str) -> Result:
+    """A command in this process; an error that it does not tell in its own words is raised."""
+    done = CliRunner().invoke(app, list(words))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def test_a_run_that_succeeds_exits_with_0_and_writes_its_report(course: Path) -> None:
+    """As a user starts it, in a process and with a kernel."""
+    done = subprocess.run(
+        [sys.executable, "-m", "playbook", "run", "01", "-p", "count=5"],
+        cwd=course,
+        env=os.environ | {"PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         check=False,
     )
-
-
-@pytest.fixture
-def course(tmp_path: Path) -> Path:
-    return write_course(tmp_path, c01_good=notebook("print(count)"), c02_bad=notebook("1 / 0", title="# 02 · Bad"))
-
-
-def test_a_run_that_succeeds_exits_with_0_and_writes_its_report(course: Path) -> None:
-    done = playbook(course, "run", "01", "-p", "count=5")
     assert done.returncode == 0, done.stderr
     (folder,) = (course / "runs").iterdir()
     assert str(folder / "report.html") in done.stdout
@@ -41,8 +59,8 @@ def test_a_run_that_succeeds_exits_with_0_and_writes_its_report(course: Path) ->
 
 
 def test_a_failed_chapter_exits_with_1_and_says_what_and_how(course: Path) -> None:
-    done = playbook(course, "run", "--out", "out")
-    assert done.returncode == 1
+    done = playbook("run", "--out", "out")
+    assert done.exit_code == 1
     assert "02-bad failed in code cell 2 (error): ZeroDivisionError: division by zero" in done.stderr
     assert "fix: " in done.stderr
     assert "Traceback" not in done.stderr
@@ -62,51 +80,45 @@ def test_a_failed_chapter_exits_with_1_and_says_what_and_how(course: Path) -> No
     ],
 )
 def test_wrong_usage_exits_with_2_before_anything_starts(course: Path, words: list[str], complaint: str) -> None:
-    done = playbook(course, "run", *words)
-    assert done.returncode == 2, done.stderr
+    done = playbook("run", *words)
+    assert done.exit_code == 2, done.stderr
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
     assert not (course / "runs").exists()
 
 
-def test_an_environment_problem_exits_with_3(course: Path) -> None:
-    full = "import playbook.course.runner as r, playbook.cli.app as c; r.MIN_FREE_BYTES = 10**18; c.app()"
-    done = subprocess.run(
-        [sys.executable, "-c", full, "run", "01"],
-        cwd=course,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 3
+@pytest.mark.usefixtures("course")
+def test_an_environment_problem_exits_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "MIN_FREE_BYTES", 10**18)
+    done = playbook("run", "01")
+    assert done.exit_code == 3
     assert "is full" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_from_skips_the_chapters_before(course: Path) -> None:
-    playbook(course, "run", "--from", "02", "--out", "out")
+    playbook("run", "--from", "02", "--out", "out")
     assert [item["chapter"] for item in json.loads((course / "out" / "results.json").read_text())] == ["02-bad"]
 
 
 def test_chapters_are_listed(course: Path) -> None:
-    assert playbook(course, "chapters").stdout.splitlines() == ["01  A small chapter", "02  Bad"]
+    assert playbook("chapters").stdout.splitlines() == ["01  A small chapter", "02  Bad"]
 
 
 def test_params_shows_names_types_defaults_and_meaning(course: Path) -> None:
-    shown = playbook(course, "params", "1").stdout
+    shown = playbook("params", "1").stdout
     assert re.search(r"count +int +3 +how many", shown)
     assert re.search(r"sizes +list\[int\] +\[1, 2\] +which sizes", shown)
-    wrong = playbook(course, "params", "7")
-    assert (wrong.returncode, "no chapter '7'" in wrong.stderr) == (2, True)
+    wrong = playbook("params", "7")
+    assert (wrong.exit_code, "no chapter '7'" in wrong.stderr) == (2, True)
 
 
 def test_clean_removes_what_runs_leave_and_nothing_else(course: Path) -> None:
     for name in ("workspace/local", "runs/one", ".venv", ".envs/triton", "mine"):
         (course / name).mkdir(parents=True)
-    assert playbook(course, "clean").returncode == 0
+    assert playbook("clean").exit_code == 0
     assert sorted(path.name for path in course.iterdir()) == [".envs", ".venv", "mine", "notebooks"]
-    assert playbook(course, "clean", "--all").returncode == 0
+    assert playbook("clean", "--all").exit_code == 0
     assert sorted(path.name for path in course.iterdir()) == ["mine", "notebooks"]
 
 
@@ -114,17 +126,32 @@ def test_clean_does_not_follow_a_link(course: Path, tmp_path_factory: pytest.Tem
     precious = tmp_path_factory.mktemp("precious")
     (precious / "model").write_text("weights")
     (course / "workspace").symlink_to(precious)
-    assert "left alone" in playbook(course, "clean").stdout
+    assert "left alone" in playbook("clean").stdout
     assert (precious / "model").exists()
 
 
-def test_the_tests_command_fails_when_one_check_fails(course: Path) -> None:
+def test_the_tests_command_runs_every_check_and_fails_when_one_fails(
+    course: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """ruff really runs, and fails; the others are noted."""
     (course / "pyproject.toml").write_text("[tool.ruff]\n")
     (course / "wrong.py").write_text("import os\n")
-    done = playbook(course, "test", "--collect-only")
-    assert done.returncode == 1
+    noted: list[str] = []
+
+    def note(argv: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[str]":
+        noted.append(" ".join(Path(word).name for word in argv[-1:] if argv[0] != sys.executable) or " ".join(argv[2:]))
+        return real(argv, **options) if "ruff" in argv else subprocess.CompletedProcess(argv, 0)
+
+    real = subprocess.run
+    monkeypatch.setattr(subprocess, "run", note)
+    done = playbook("test", "--collect-only")
+    assert done.exit_code == 1
+    assert done.stderr.count("failed: ") == 1
     assert "ruff check" in done.stderr
     assert "$ " in done.stdout
+    assert "F401" in capfd.readouterr().out
+    pytest_words = " ".join(("pytest", *TWO_AT_A_TIME, "--collect-only"))
+    assert noted == ["ruff check", "ruff format --check", "mypy", "lint-imports", pytest_words]
 
 
 def test_two_workers_share_no_file_and_measure_last(tmp_path: Path) -> None:
@@ -132,26 +159,28 @@ def test_two_workers_share_no_file_and_measure_last(tmp_path: Path) -> None:
     folder = tmp_path / "tests"
     folder.mkdir()
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
-    files = ("aiperf", "client_faults", "load", "nbval", "prices", "triton_server")
-    for name in files:
-        again = "def test_b():\n    pass\n" if name == "aiperf" else ""
-        (folder / f"test_{name}.py").write_text(f"def test_a():\n    pass\n{again}")
+    tests = {name: ["a"] for name in ("client_faults", "load", "prices", "triton_server")}
+    for name, made in (tests | {"aiperf": ["a", "b"], "nbval": ["the_measuring_chapters", "a"]}).items():
+        (folder / f"test_{name}.py").write_text("".join(f"def test_{test}():\n    pass\n" for test in made))
+    path = os.pathsep.join([PYTHON_PATH, str(ROOT / "tests")])
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *TWO_AT_A_TIME, "-v", "-p", "no:cacheprovider"],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "pytest", *TWO_AT_A_TIME, "-v", "-p", "no:cacheprovider", "-p", "xdist"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    ran = re.findall(r"^\[(gw\d)\].*PASSED tests/test_(\w+)\.py", done.stdout, re.MULTILINE)
-    workers = {name: {worker for worker, of in ran if of == name} for _, name in ran}
-    assert len(workers) == len(files)
-    assert all(len(used) == 1 for used in workers.values())
-    assert workers["client_faults"] == workers["triton_server"]
-    assert workers["nbval"] == workers["aiperf"]
-    own = [name for worker, name in ran if {worker} == workers["aiperf"]]
-    assert own[-3:] == ["nbval", "aiperf", "aiperf"]
+    ran = re.findall(r"^\[(gw\d)\].*PASSED tests/test_(\w+)\.py::test_(\w+)", done.stdout, re.MULTILINE)
+    assert len(ran) == 8
+    for name in ("client_faults", "load", "prices", "triton_server", "aiperf"):
+        assert len({worker for worker, file, _ in ran if file == name}) == 1, name
+    workers = {f"{name}::{test}": worker for worker, name, test in ran}
+    assert workers["client_faults::a"] == workers["triton_server::a"]
+    assert workers["nbval::the_measuring_chapters"] == workers["aiperf::a"]
+    own = [(name, test) for worker, name, test in ran if worker == workers["aiperf::a"]]
+    assert own[-3:] == [("nbval", "the_measuring_chapters"), ("aiperf", "a"), ("aiperf", "b")]
 
 
 def test_without_a_command_there_is_help(course: Path) -> None:
-    shown = playbook(course, "--help").stdout
+    shown = playbook("--help").stdout
     for command in ("run", "params", "chapters", "record", "lab", "test", "clean"):
         assert re.search(rf"^ +{command} ", shown, re.MULTILINE)

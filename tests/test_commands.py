@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from each import Test, each
 from playbook.cli.app import app
 from playbook.profile import Profile, load_profile, profile_names
 from trtllm_check.deployment import changed
@@ -22,7 +23,13 @@ from trtllm_check.releases import check_arguments, known_releases, load_release
 
 PROFILES = [name for name in profile_names() if load_profile(name).lane == "tensorrt_llm"]
 MATRIX = list(product(PROFILES, known_releases()))
-matrix = pytest.mark.parametrize(("profile", "release"), MATRIX)
+
+
+def matrix(test: Test) -> Test:
+    """An id per profile, the releases in a loop."""
+    return pytest.mark.parametrize("profile", PROFILES)(each("release", known_releases())(test))
+
+
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = ["stage", "tool", "argv", "where", "cwd", "env", "why"]
 
@@ -44,7 +51,7 @@ def test_the_matrix_is_whole() -> None:
 
 
 @matrix
-@pytest.mark.parametrize("runner", ["docker", "inside", "native"])
+@each("runner", ["docker", "inside", "native"])
 def test_every_command_is_accepted_by_a_parser_built_from_the_facts(profile: str, release: str, runner: str) -> None:
     facts = load_release(release) if runner == "native" else load_release(release).in_container
     commands = whole_road(profile, release, runner)[1].commands

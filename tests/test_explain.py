@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from each import each
 from playbook.profile import load_profile, profile_names
 from serving_base.errors import UsageError
 from trtllm_check.explain import explain
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 BUILD = "trtllm-build"
 RANGED = [ranged for rule in all_rules() for ranged in (*rule.says, *rule.conditions)]
 ENTRIES = list(flag_lore().values())
-each_entry = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry.tool} {entry.flag}")
+each_entry = each("entry", ENTRIES)
 
 
 def spans(tool: str, flag: str) -> list[tuple[str, str, str]]:

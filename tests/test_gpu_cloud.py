@@ -18,6 +18,7 @@ from typing import Any
 import nbformat
 import pytest
 
+from checkout import PYTHON_PATH, ROOT
 from cpu_serving.aws.server import LocalCloud
 from cpu_serving.build import build_engine
 from playbook import artifact, stages
@@ -28,7 +29,6 @@ from serving import ENGINE_OPTIONS
 from tiny_llama import MODEL_DIR
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
-ROOT = Path(__file__).parents[1]
 BUCKET = "somebodys-models"
 CONSENT = {"max_usd_per_hour": 100.0, "bucket": BUCKET, "ttl_minutes": 60}
 EMBEDDED_ONLY = {"07-37", "07-38", "07-58", "07-59"}
@@ -54,7 +54,7 @@ def run(folder: Path, profile: str, release: str, env: dict[str, str | None], **
         str(folder / "out"),
         *(word for item in options.items() for word in ("-p", "=".join(map(str, item)))),
     ]
-    changed = {**os.environ, "PYTHONPATH": str(ROOT), **env}
+    changed = {**os.environ, "PYTHONPATH": PYTHON_PATH, **env}
     done = subprocess.run(
         argv,
         cwd=ROOT,

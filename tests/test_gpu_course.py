@@ -1,8 +1,9 @@
-"""All chapters under the GPU profiles with stand-ins for the machine's programs, headless and in order.
+"""The course and its road under the GPU profiles, with stand-ins for the machine's programs.
 
 The chapters, the lane, the recipes and Triton are the real ones; the tools of TensorRT-LLM and the GPUs are not, and a
-tiny engine answers in place of the 70B one (docs/stand-ins.md). One run per profile and release, on which the tests
-below look.
+tiny engine answers in place of the 70B one (docs/stand-ins.md). All chapters run once, under one profile and release,
+headless and in order. Under the others every stage of the lane runs, without notebooks: one process each. Then the
+chapters that the release changes most meet what those made, in the corner that shares neither profile nor release.
 """
 
 import json
@@ -16,7 +17,21 @@ import pytest
 
 from cpu_serving.checkpoint import checkpoint_tensors
 from cpu_serving.triton.check import check_repository
-from gpu_courses import PROFILES, RELEASES, TOKEN, Course, Road, Shared, make_road, markdown, rows_of, run_course
+from gpu_courses import (
+    FAR_CORNER,
+    PROFILES,
+    RELEASES,
+    TOKEN,
+    WHOLE,
+    Course,
+    Road,
+    Shared,
+    make_road,
+    markdown,
+    rows_of,
+    run_course,
+    walk_road,
+)
 from playbook import stages
 from playbook.course.notebooks import chapters
 from playbook.course.notebooks import read as read_notebook
@@ -47,13 +62,27 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
     return Shared(tmp_path_factory.mktemp("shared") / "all").make()
 
 
-@pytest.fixture(scope="module", params=[(p, r) for p in PROFILES for r in RELEASES], ids="-".join)
-def course(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, shared: Shared) -> Course:
-    """One course after the other: ranks are waited for by name, and imitated containers see each other's."""
-    profile, release = request.param
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory, shared: Shared) -> Course:
+    profile, release = WHOLE
     done = run_course(tmp_path_factory.mktemp("course"), profile, release, shared, limit_s=LIMIT_S)
     print(markdown(f"{profile}, {release}", rows_of(done.results(), done.out)))
     return done
+
+
+@pytest.fixture(scope="module")
+def far_corner(tmp_path_factory: pytest.TempPathFactory, shared: Shared) -> Road:
+    return walk_road(tmp_path_factory.mktemp("corner"), *FAR_CORNER, shared)
+
+
+@pytest.fixture(scope="module", params=[(p, r) for p in PROFILES for r in RELEASES], ids="-".join)
+def road(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, shared: Shared) -> Road:
+    """One road after the other: ranks are waited for by name, and imitated containers see each other's."""
+    name = {WHOLE: "course", FAR_CORNER: "far_corner"}.get(request.param, "")
+    if name:
+        found: Road = request.getfixturevalue(name)
+        return found
+    return walk_road(tmp_path_factory.mktemp("road"), *request.param, shared)
 
 
 def option(argv: list[str], name: str) -> list[str]:
@@ -98,90 +127,90 @@ def test_a_panel_says_whether_its_commands_ran(course: Course, name: str, title:
     } == set()
 
 
-def test_the_reference_is_that_of_the_container(course: Course) -> None:
-    (call,) = course.machine.calls("reference_run.py")
-    assert call["place"] == load_release(course.release).image
-    assert (course.folder / "reference" / "manifest.json").is_file()
+def test_the_reference_is_that_of_the_container(road: Road) -> None:
+    (call,) = road.machine.calls("reference_run.py")
+    assert call["place"] == load_release(road.release).image
+    assert (road.folder / "reference" / "manifest.json").is_file()
 
 
-def test_the_checkpoint_has_the_models_ranks_shapes_and_bytes(course: Course) -> None:
-    profile = load_profile(course.profile_name, course.release)
+def test_the_checkpoint_has_the_models_ranks_shapes_and_bytes(road: Road) -> None:
+    profile = load_profile(road.profile_name, road.release)
     last = f"rank{profile.world_size - 1}.safetensors"
-    shapes = {t.name: (t.dtype, t.shape) for t in checkpoint_tensors(course.folder / "checkpoint") if t.file == last}
+    shapes = {t.name: (t.dtype, t.shape) for t in checkpoint_tensors(road.folder / "checkpoint") if t.file == last}
     expected = {"p5": ("transformer.layers.79", (1280, 8192)), "p5-8b": ("transformer.layers.31", (6144, 4096))}
-    layer, qkv = expected[course.profile_name]
+    layer, qkv = expected[road.profile_name]
     assert shapes[f"{layer}.attention.qkv.weight"] == ("F8_E4M3", qkv)
-    sizes = [path.stat().st_size for path in (course.folder / "checkpoint").glob("rank*.safetensors")]
+    sizes = [path.stat().st_size for path in (road.folder / "checkpoint").glob("rank*.safetensors")]
     assert len(sizes) == profile.world_size
     assert sum(sizes) == pytest.approx(profile.shape.weight_bytes("fp8"), rel=0.01)
 
 
-def test_the_containers_get_what_they_need(course: Course) -> None:
-    runs = [call["argv"] for call in course.machine.calls("docker") if call["argv"][0] == "run"]
-    image = load_release(course.release).image
+def test_the_containers_get_what_they_need(road: Road) -> None:
+    runs = [call["argv"] for call in road.machine.calls("docker") if call["argv"][0] == "run"]
+    image = load_release(road.release).image
     assert len(runs) >= 8
     for argv in runs:
         given = docker_parser().parse_args(argv[1:])
         assert given.image == image
         assert (given.rm, given.init, given.gpus, given.shm_size) == (True, True, "all", "20g")
         assert given.ulimit == ["memlock=-1", "stack=67108864"]
-        assert given.volume == [f"{course.workspace}:{course.workspace}"]
+        assert given.volume == [f"{road.workspace}:{road.workspace}"]
         assert re.fullmatch(r"playbook-[\w-]+-[0-9a-f]{12}", given.name)
     assert len({option(argv, "--name")[0] for argv in runs}) == len(runs)
 
 
-def test_every_tool_was_called_as_its_parser_wants(course: Course) -> None:
+def test_every_tool_was_called_as_its_parser_wants(road: Road) -> None:
     """The stand-ins refuse what the parser refuses; this says that each tool did run, and in the container."""
-    release = load_release(course.release)
-    calls = [call for call in course.machine.calls() if call["program"] in release.tools]
+    release = load_release(road.release)
+    calls = [call for call in road.machine.calls() if call["program"] in release.tools]
     order = [name for name in dict.fromkeys(call["program"] for call in calls) if name in ROAD]
     assert order == list(ROAD)
     for call in calls:
         build_parser(release, call["program"]).parse_args(call["argv"])
         assert call["place"] in (release.image, release.server_image)
         assert not call["token"]  # nothing but the download needs the hub's token
-    (download,) = course.machine.calls(release.download.argv[0])
+    (download,) = road.machine.calls(release.download.argv[0])
     assert download["token"]
-    ranks = load_profile(course.profile_name).world_size
-    asked = [call["argv"] for call in course.machine.calls("mpirun") if "/run.py" in " ".join(call["argv"])]
+    ranks = load_profile(road.profile_name).world_size
+    asked = [call["argv"] for call in road.machine.calls("mpirun") if "/run.py" in " ".join(call["argv"])]
     assert bool(asked) == (ranks > 1)
     assert all(argv[:3] == ["--allow-run-as-root", "-n", str(ranks)] for argv in asked)
-    servers = [call["argv"] for call in course.machine.calls("mpirun") if "tritonserver" in " ".join(call["argv"])]
+    servers = [call["argv"] for call in road.machine.calls("mpirun") if "tritonserver" in " ".join(call["argv"])]
     assert servers
     assert all(sum(word.endswith("/tritonserver") for word in argv) == ranks for argv in servers)
 
 
-def test_scripts_come_from_clones_at_the_tag_where_the_container_lacks_them(course: Course) -> None:
-    release = load_release(course.release)
-    clones = course.machine.calls("git")
+def test_scripts_come_from_clones_at_the_tag_where_the_container_lacks_them(road: Road) -> None:
+    release = load_release(road.release)
+    clones = road.machine.calls("git")
     lacking = {tool.repo for tool in release.tools.values() if tool.repo and not tool.container_path}
     assert {option(call["argv"], "--branch")[0] for call in clones} == {release.checkouts[n].tag for n in lacking}
     assert len(clones) == len(lacking)
     assert all(call["skip_lfs"] == "1" for call in clones)
 
 
-def test_the_repository_is_filled_and_valid(course: Course) -> None:
-    repository = course.folder / "repository"
+def test_the_repository_is_filled_and_valid(road: Road) -> None:
+    repository = road.folder / "repository"
     findings = check_repository(repository)
     assert [finding for finding in findings if finding.severity == "error"] == []
     config = (repository / "tensorrt_llm" / "config.pbtxt").read_text(encoding="utf-8")
-    assert f'string_value: "{course.folder}/engine"' in config
-    assert f"max_batch_size: {load_profile(course.profile_name).max_batch_size}" in config
+    assert f'string_value: "{road.folder}/engine"' in config
+    assert f"max_batch_size: {load_profile(road.profile_name).max_batch_size}" in config
     preprocessing = (repository / "preprocessing" / "config.pbtxt").read_text(encoding="utf-8")
-    assert f'string_value: "{course.folder}/model"' in preprocessing
+    assert f'string_value: "{road.folder}/model"' in preprocessing
 
 
-def test_the_record_says_what_ran_and_how_it_ended(course: Course) -> None:
-    logs = course.folder / "logs"
-    record = course.commands()
+def test_the_record_says_what_ran_and_how_it_ended(road: Road) -> None:
+    logs = road.folder / "logs"
+    record = road.commands()
     stages_run = list(dict.fromkeys(entry["stage"] for entry in record))
-    road = ("fetch", "quantize", "build", "run", "fill", "launch")
-    assert [stage for stage in stages_run if stage in road] == list(road)
+    in_order = ["fetch", "quantize", "build", "run", "fill", "launch"]
+    assert [stage for stage in stages_run if stage in in_order] == in_order
     for entry in record:
         assert entry["seconds"] > 0
         assert (logs / entry["log"]).is_file()
         assert entry["argv"][0] == ("git" if entry["stage"] == "install" else "docker")
-    docker = [["docker", *call["argv"]] for call in course.machine.calls("docker") if call["argv"][0] == "run"]
+    docker = [["docker", *call["argv"]] for call in road.machine.calls("docker") if call["argv"][0] == "run"]
     assert [entry["argv"] for entry in record if entry["argv"][0] == "docker"] == docker
     assert TOKEN not in (logs / "commands.jsonl").read_text(encoding="utf-8")
 
@@ -193,12 +222,12 @@ def test_the_log_of_the_build_is_streamed_into_the_notebook(course: Course) -> N
     assert "Serializing engine to" in (course.folder / "logs" / "build-0-trtllm-build.log").read_text(encoding="utf-8")
 
 
-def test_the_server_is_gone(course: Course) -> None:
+def test_the_server_is_gone(road: Road) -> None:
     """Its container got a signal, and its client was not left to be killed."""
-    launch = next(entry for entry in course.commands() if entry["stage"] == "launch")  # chapter 05's: nobody kills it
+    launch = next(entry for entry in road.commands() if entry["stage"] == "launch")  # chapter 05's: nobody kills it
     name = option(launch["argv"], "--name")[0]
-    assert {"signal", "docker"} <= {c["program"] for c in course.machine.calls() if name in (c.get("name"), *c["argv"])}
-    alive = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(course.workspace).encode() in read(path)]
+    assert {"signal", "docker"} <= {c["program"] for c in road.machine.calls() if name in (c.get("name"), *c["argv"])}
+    alive = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(road.workspace).encode() in read(path)]
     assert alive == []
 
 
@@ -217,14 +246,17 @@ def read(path: Path) -> bytes:
         return b""
 
 
-def test_a_second_run_makes_nothing_again(course: Course, tmp_path: Path) -> None:
-    """Scores are no artifact: they are measured again."""
-    before = len(course.machine.calls())
-    status, output = course.run("02", "03", out=tmp_path / "out")
+def test_the_chapters_go_on_from_a_road_that_was_walked(far_corner: Road, tmp_path: Path) -> None:
+    """What is there is not made again; scores are no artifact: they are measured anew."""
+    before = len(far_corner.machine.calls())
+    status, output = far_corner.run("02", "03", "05", out=tmp_path / "out")
     assert status == 0, output
-    again = {call["program"] for call in course.machine.calls()[before:]}
-    assert again <= {"docker", "mpirun", "python3", "summarize.py"}
+    again = {call["program"] for call in far_corner.machine.calls()[before:]}
+    assert {"summarize.py", "launch_triton_server.py"} <= again
+    assert again & {"hf", "huggingface-cli", "quantize.py", "trtllm-build", "fill_template.py", "git"} == set()
     assert "engine: up to date" in (tmp_path / "out" / "03-engine-build.ipynb").read_text(encoding="utf-8")
+    for name in ("02-fp8-quantization", "03-engine-build", "05-triton-serving"):
+        assert far_corner.release in (tmp_path / "out" / f"{name}.ipynb").read_text(encoding="utf-8"), name
 
 
 # Failures.

@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from checkout import PYTHON_PATH
 from serving_base import guard
 from serving_base.processes import start_guarded
 
-ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 120.0
 
 # A stubborn family: a server that ignores SIGINT, a child in a session of its own, a daemon, a mapped region.
@@ -67,7 +67,7 @@ class Family:
             [sys.executable, "-c", PARENT, str(log), *argv],
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=os.environ | {"PYTHONPATH": PYTHON_PATH},
         )
         assert self.parent.stdout is not None
         self.guard_pid = int(self.parent.stdout.readline())

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from each import each
 from playbook.articles import table
 from playbook.measure import kernels
 from playbook.measure.kernel_patterns import NO_MATCH, PATTERNS_PATH, Patterns, classify, patterns
@@ -44,7 +45,7 @@ FUSED_WITH_NORM = {
 }
 
 
-@pytest.mark.parametrize("entry", NAMES, ids=[entry["name"][:60] for entry in NAMES])
+@each("entry", NAMES)
 def test_a_real_name_gets_its_class_precision_and_fusion(entry: dict[str, str]) -> None:
     assert "seen" in entry or "symbol" in entry
     found = classify(entry["name"])

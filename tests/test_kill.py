@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from checkout import PYTHON_PATH
 from notebook_factory import notebook, write_course
 from serving import build_tiny_engine, write_tiny_repository
 from serving_base.guard import mapped_regions
 
-ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 180.0
 
 SERVE = """\
@@ -51,7 +51,7 @@ class ServingRun:
         return subprocess.Popen(
             [sys.executable, "-m", "playbook", "run", "--out", str(self.folder / "out")],
             cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=os.environ | {"PYTHONPATH": PYTHON_PATH},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import toy_lane
+from checkout import PYTHON_PATH, ROOT
 from playbook import stages
 from playbook.chapter import ABILITIES_FILE, start
 from playbook.lanes.base import REQUIRED, SHIPPED, ability, lane_of
@@ -16,7 +17,6 @@ from playbook.profile import load_profile
 from serving_base.errors import UsageError
 from serving_base.yaml_files import read_yaml
 
-ROOT = Path(__file__).parents[1]
 TOY = "lane: toy_lane\nmodel: tiny\nmax_input_len: 32\nmax_seq_len: 64\n"
 
 
@@ -87,7 +87,7 @@ def test_a_chapter_asks_the_third_lane_what_it_can(toy: Path, tmp_path: Path) ->
 def test_chapters_run_on_a_third_lane_as_they_are(toy: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     argv = [sys.executable, "-m", "playbook", "run", "00", "01", "-p", f"profile={toy}", "--out", str(out)]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([PYTHON_PATH, str(ROOT / "tests")])}
     done = subprocess.run(
         [*argv, "--workspace", str(tmp_path / "workspace")], env=env, capture_output=True, text=True, check=False
     )

@@ -10,6 +10,7 @@ from typing import get_args
 
 import pytest
 
+from each import each
 from playbook.articles import quote
 from playbook.profile import Profile, load_profile, profile_names
 from serving_base.errors import NotInRelease, UsageError
@@ -40,7 +41,8 @@ def severities(line: str, image: str) -> list[str]:
     return [finding.severity for finding in lmi.check_properties(line + "\n", image)]
 
 
-@pytest.mark.parametrize(("name", "image", "compiled"), list(product(profile_names(), IMAGES, (True, False))))
+@pytest.mark.parametrize("name", profile_names())
+@each(("image", "compiled"), product(IMAGES, (True, False)))
 def test_our_file_passes_the_image_s_own_rules(name: str, image: str, compiled: bool) -> None:
     for qformat, kv in product(QFORMATS, KV_TYPES):
         asked = changed(load_profile(name), qformat=qformat, kv_cache_dtype=kv)
@@ -139,7 +141,7 @@ def test_the_known_rules_of_each_image(line: str, image: str, severity: str | No
     assert severities(line, image) == ([severity] if severity else [])
 
 
-@pytest.mark.parametrize(("image", "key"), RULES)
+@each(("image", "key"), RULES)
 def test_every_rule_fires_on_a_wrong_value(image: str, key: str) -> None:
     rule: Key = lmi_facts().family(lmi.lmi_image(image)).keys[key]
     found = lmi.check_properties(f"{key}={WRONG[rule.kind]}\n", image)
@@ -351,7 +353,8 @@ def written(command: Command) -> str:
     return "\n".join(command.argv[4:])
 
 
-@pytest.mark.parametrize(("name", "release"), list(product(GPU_PROFILES, known_releases())))
+@pytest.mark.parametrize("name", GPU_PROFILES)
+@each("release", known_releases())
 def test_each_file_of_the_stage_holds_only_what_its_image_takes(name: str, release: str) -> None:
     image = lmi.recommended_image(release)
     script = lmi_facts().family(image).partition

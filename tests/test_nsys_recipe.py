@@ -3,8 +3,7 @@
 from itertools import product
 from pathlib import PurePosixPath
 
-import pytest
-
+from each import each
 from playbook.profile import Profile, load_profile
 from trtllm_check.recipes import Command, commands, shell, tool_arguments
 from trtllm_check.recipes.profile import START_STOP
@@ -12,7 +11,7 @@ from trtllm_check.releases import known_releases, load_release
 
 ENGINES = [name for name in known_releases() if load_release(name).builds_engines]
 MATRIX = list(product(("p5", "p5-8b", "g6"), ENGINES))
-matrix = pytest.mark.parametrize(("profile_name", "release_name"), MATRIX)
+matrix = each(("profile_name", "release_name"), MATRIX)
 
 
 def stage(profile_name: str, release_name: str, stage_name: str = "profile") -> tuple[Profile, list[Command]]:

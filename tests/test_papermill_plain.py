@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from checkout import PYTHON_PATH, ROOT
 from playbook.course.notebooks import Chapter, chapter, chapters, parameters, read
 
-ROOT = Path(__file__).resolve().parents[1]
 COURSE = chapters(ROOT / "notebooks")
 
 
@@ -18,7 +18,7 @@ def papermill(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "papermill", *words],
         cwd=ROOT / "notebooks",
-        env=env | {"PYTHONPATH": str(ROOT), "CI": "true"},
+        env=env | {"PYTHONPATH": PYTHON_PATH, "CI": "true"},
         capture_output=True,
         text=True,
         check=False,
@@ -26,7 +26,7 @@ def papermill(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", ["00", "01"])
+@pytest.mark.parametrize("number", ["01"])
 def test_a_chapter_runs_with_plain_papermill_and_its_parameters(number: str, tmp_path: Path) -> None:
     item = chapter(number, COURSE)
     workspace = tmp_path / "workspace"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from each import each
 from playbook.planning import case_of
 from playbook.profile import load_profile, profile_names
 from serving_base.errors import UsageError
@@ -206,8 +207,8 @@ def test_what_a_profile_cannot_give_is_refused() -> None:
     assert (case_of(bf16, isl=64, osl=16).weights, case_of(bf16, isl=64, osl=16).kv) == ("bf16", "bf16")
 
 
-@pytest.mark.parametrize("value", [0, -1, 3.5, "x", True, [], {}, float("inf"), 10**9, "", b"x"])
-@pytest.mark.parametrize("key", [*Case.model_fields, "other"])
+@each("value", [0, -1, 3.5, "x", True, [], {}, float("inf"), 10**9, "", b"x"])
+@each("key", [*Case.model_fields, "other"])
 def test_whatever_is_written_is_a_case_or_is_refused(key: str, value: Any) -> None:
     refused = None
     try:

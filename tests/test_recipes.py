@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from each import Test, each
 from playbook.profile import Profile, load_profile
 from release_data import facts_of, write_release
 from serving_base.errors import NotInRelease, UsageError
@@ -32,7 +33,14 @@ RUNNERS = ("docker", "inside", "native")
 MINE = ("install", "fetch", "quantize", "convert", "build", "run", "summarize", "profile", "serve")
 FORMAT_STAGES = ("quantize", "convert", "build", "serve")  # those that a format or a cache changes
 MATRIX = list(product(PROFILES, known_releases()))
-matrix = pytest.mark.parametrize(("profile_name", "release_name"), MATRIX)
+PER_PROFILE = pytest.mark.parametrize("profile_name", PROFILES)
+
+
+def matrix(test: Test) -> Test:
+    """An id per profile, the releases in a loop."""
+    return PER_PROFILE(each("release_name", known_releases())(test))
+
+
 ENGINE_RELEASES = [name for name in known_releases() if load_release(name).builds_engines]
 LEAST_COMMANDS = 15_000
 
@@ -193,7 +201,9 @@ def builds(profile_name: str, release_name: str) -> Iterator[Case]:
         yield from cases("build", profile_name, release_name, qformat=qformat, kv_cache_dtype=cache_dtype)
 
 
-engine_matrix = pytest.mark.parametrize(("profile_name", "release_name"), list(product(PROFILES, ENGINE_RELEASES)))
+def engine_matrix(test: Test) -> Test:
+    """As :func:`matrix`, over the releases that build engines."""
+    return PER_PROFILE(each("release_name", ENGINE_RELEASES)(test))
 
 
 @engine_matrix

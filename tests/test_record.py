@@ -10,13 +10,13 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_output
 
+from checkout import PYTHON_PATH
 from notebook_factory import notebook, write_course
 from playbook.chapter import RECORDED_FILE
 from playbook.course.notebooks import read
 from playbook.course.record import merged, record, recorded
 from serving_base.errors import CheckFailed
 
-ROOT = Path(__file__).resolve().parents[1]
 FIXTURES = Path(__file__).parent / "fixtures" / "notebooks"
 WORKSPACE = Path("/somewhere/workspace")
 
@@ -81,7 +81,7 @@ def test_the_command_records_what_ran_and_keeps_what_failed(tmp_path: Path) -> N
     done = subprocess.run(
         [sys.executable, "-m", "playbook", "record"],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         check=False,

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,19 @@ from typing import Any
 import psutil
 import pytest
 from nbformat import NotebookNode
+from typer.testing import CliRunner
 
+from checkout import PYTHON_PATH, ROOT
 from notebook_factory import notebook, write_course
+from plain_chapter import run_without_kernels
+from playbook.cli.app import app
 from playbook.course import runner
+from playbook.course.execute import Job, execute
+from playbook.course.failures import Failure
 from playbook.course.notebooks import chapters, read
 from playbook.course.progress import LineProgress
 from playbook.course.runner import ChapterResult, Limits, RunSpec, new_results, new_run_folder, run
 from serving_base.errors import EnvironmentProblem, UsageError
-
-ROOT = Path(__file__).resolve().parents[1]
 
 RESULT = """\
 from IPython.display import display
@@ -57,12 +63,15 @@ def spec(folder: Path, *, keep_going: bool = False, cell_s: int = 60, chapter_s:
     )
 
 
+def run_all(todo: RunSpec, lines: list[str] | None = None) -> list[ChapterResult]:
+    results = new_results(todo)
+    run(todo, results, LineProgress((lines if lines is not None else []).append))
+    return results
+
+
 def run_one(folder: Path, content: NotebookNode, **options: Any) -> ChapterResult:
     write_course(folder, c01_small=content)
-    todo = spec(folder, **options)
-    results = new_results(todo)
-    run(todo, results, LineProgress(lambda _: None))
-    return results[0]
+    return run_all(spec(folder, **options))[0]
 
 
 def marked(marker: str) -> list[psutil.Process]:
@@ -95,61 +104,143 @@ def wait_until(condition: Callable[[], object], limit_s: float = 180.0) -> None:
         time.sleep(0.05)
 
 
-def test_a_chapter_runs_and_leaves_its_record(tmp_path: Path) -> None:
-    result = run_one(tmp_path, notebook("print(count, rate)", RESULT), count=7)
+# One chapter on a real kernel.
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A chapter that ran to its end: what it left, what the user saw, and how its children were marked."""
+
+    folder: Path
+    result: ChapterResult
+    lines: list[str]
+    marker: str
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Where the user has another kernel under the name of ours."""
+    folder = tmp_path_factory.mktemp("finished")
+    spec_file = folder / "data" / "kernels" / "python3" / "kernel.json"
+    spec_file.parent.mkdir(parents=True)
+    spec_file.write_text(json.dumps({"argv": ["/bin/false"], "display_name": "mine", "language": "python"}))
+    marker = f"marker-{folder.name}-{os.getpid()}"
+    children = CHILDREN.format(marker=marker, log=str(folder / "log"))
+    where = "import os, sys\nprint(sys.executable)"
+    which = "print(os.environ['PLAYBOOK_WORKSPACE'], os.environ['HF_HUB_OFFLINE'])"
+    write_course(folder, c01_small=notebook("print(count, rate)", RESULT, f"{where}\n{which}", children))
+    lines: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_DATA_DIR", str(folder / "data"))
+        patch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
+        patch.setattr("playbook.course.progress.PLAIN_INTERVAL_S", 0.0)
+        (result,) = run_all(spec(folder, count=7), lines)
+    return Finished(folder, result, lines, marker)
+
+
+def test_a_chapter_runs_and_leaves_its_record(finished: Finished) -> None:
+    result, out = finished.result, finished.folder / "out"
     assert (result.status, result.failure) == ("ok", None)
     assert result.key_results == [{"name": "answer", "value": 42, "unit": "tokens", "origin": "measured here"}]
-    executed = read(tmp_path / "out" / result.notebook)
+    executed = read(out / result.notebook)
     assert executed.cells[3].outputs[0].text == "7 0.5\n"
-    (stored,) = json.loads((tmp_path / "out" / "results.json").read_text())
+    (stored,) = json.loads((out / "results.json").read_text())
     assert stored["chapter"] == "01-small"
     assert stored["status"] == "ok"
     assert stored["seconds"] > 0
     assert stored["failure"] is None
     assert stored["key_results"] == result.key_results
-    left = {path.name for path in (tmp_path / "out").iterdir()}
+    left = {path.name for path in out.iterdir()}
     assert left - {"01-small.log"} == {"01-small.ipynb", "results.json"}  # a library may have warned into the log
 
 
-def test_the_kernel_is_this_interpreter_whatever_the_user_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec_file = tmp_path / "data" / "kernels" / "python3" / "kernel.json"
-    spec_file.parent.mkdir(parents=True)
-    spec_file.write_text(json.dumps({"argv": ["/bin/false"], "display_name": "mine", "language": "python"}))
-    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
-    where = "import os, sys\nprint(sys.executable)"
-    which = "print(os.environ['PLAYBOOK_WORKSPACE'], os.environ['HF_HUB_OFFLINE'])"
-    assert run_one(tmp_path, notebook(f"{where}\n{which}")).status == "ok"
-    printed = read(tmp_path / "out" / "01-small.ipynb").cells[2].outputs[0].text.splitlines()
+def test_the_kernel_is_this_interpreter_whatever_the_user_installed(finished: Finished) -> None:
+    printed = read(finished.folder / "out" / "01-small.ipynb").cells[5].outputs[0].text.splitlines()
     assert Path(printed[0]).resolve() == Path(sys.executable).resolve()
-    assert printed[1] == f"{tmp_path / 'workspace'} 1"
+    assert printed[1] == f"{finished.folder / 'workspace'} 1"
 
 
-@pytest.mark.parametrize(
-    ("cells", "kind", "number"),
-    [
-        (("1 / 0", "print('after')"), "error", 2),
-        (("assert 1 > 2, 'no'",), "check failed", 2),
-        (("x = 1", PLAYBOOK_ERROR), "missing artifact", 3),
-        (("raise SystemExit(0)", "print('after')"), "early exit", 2),
-        (("import sys; sys.exit(3)",), "early exit", 2),
-        (("raise SystemExit(0)",), "early exit", 2),
-        (("raise OSError(28, 'No space left on device')",), "disk full", 2),
-    ],
+def test_progress_tells_of_chapters_and_slow_cells(finished: Finished) -> None:
+    """The parameters' cell and the injected one count, too."""
+    assert finished.lines[0] == "01-small  A small chapter (5 code cells)"
+    assert finished.lines[-2] == '01-small  cell 6/6: sleep = "import time; time.sleep(600)"'
+    assert finished.lines[-1].startswith("01-small  ok after ")
+
+
+def test_what_a_chapter_started_ends_with_it(finished: Finished) -> None:
+    assert (finished.folder / "log").exists()
+    assert marked(finished.marker) == []
+
+
+# Failures: what a kernel says of them is asked once, and papermill's and our own code see it in every case.
+
+SKIP = (
+    "from serving_base.errors import Skipped\n"
+    "raise Skipped('it would cost 63.30 USD/h', why='max_usd_per_hour is 0', fix='-p max_usd_per_hour=64')"
 )
+FAILING = [
+    (("1 / 0", "print('after')"), "error", 2),
+    (("assert 1 > 2, 'no'",), "check failed", 2),
+    (("x = 1", PLAYBOOK_ERROR), "missing artifact", 3),
+    (("raise SystemExit(0)", "print('after')"), "early exit", 2),
+    (("import sys; sys.exit(3)",), "early exit", 2),
+    (("raise SystemExit(0)",), "early exit", 2),
+    (("raise OSError(28, 'No space left on device')",), "disk full", 2),
+]
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, NotebookNode]:
+    """Source -> the cell as a real kernel ran it: all in one, which goes on after each error."""
+    from nbclient import NotebookClient
+
+    sources = dict.fromkeys(source for cells, _, _ in FAILING for source in cells)
+    content = notebook(*sources, SKIP)
+    NotebookClient(content, kernel_name="python3", allow_errors=True).execute()
+    return {cell.source: cell for cell in content.cells if cell.cell_type == "code"}
+
+
+@pytest.fixture
+def kernel_answers(answers: dict[str, NotebookNode], monkeypatch: pytest.MonkeyPatch) -> None:
+    """papermill asks these answers in place of a kernel."""
+    from nbclient.exceptions import CellExecutionError
+    from papermill.clientwrap import PapermillNotebookClient
+
+    def answer(client: Any, cell: NotebookNode, index: int) -> None:
+        if cell.cell_type != "code":
+            return
+        cell.execution_count, cell.outputs = index, deepcopy(answers[cell.source].outputs)
+        for error in (output for output in cell.outputs if output.output_type == "error"):
+            raise CellExecutionError("", error.ename, error.evalue)
+
+    monkeypatch.setattr(PapermillNotebookClient, "execute", PapermillNotebookClient.papermill_execute_cells)
+    monkeypatch.setattr(PapermillNotebookClient, "execute_cell", answer)
+
+
+def execute_one(folder: Path, *cells: str, cell_s: int = 60) -> Failure | None:
+    write_course(folder, c01_small=notebook(*cells))
+    job = Job(folder / "notebooks" / "01-small.ipynb", folder / "executed.ipynb", folder / "events", {}, cell_s)
+    return execute(job, lambda *_: None)
+
+
+@pytest.mark.usefixtures("kernel_answers")
+@pytest.mark.parametrize(("cells", "kind", "number"), FAILING)
 def test_a_failing_cell_is_classified(tmp_path: Path, cells: tuple[str, ...], kind: str, number: int) -> None:
-    result = run_one(tmp_path, notebook(*cells))
-    assert result.status == "failed"
-    assert result.failure is not None
-    assert (result.failure.kind, result.failure.cell) == (kind, number)
-    assert result.failure.fix
-    assert (tmp_path / "out" / result.notebook).exists()
+    failure = execute_one(tmp_path, *cells)
+    assert failure is not None
+    assert (failure.kind, failure.cell) == (kind, number)
+    assert failure.fix
+    assert (tmp_path / "executed.ipynb").exists()
 
 
+@pytest.mark.usefixtures("kernel_answers")
+def test_a_notebook_without_errors_is_no_failure(tmp_path: Path) -> None:
+    assert execute_one(tmp_path, "x = 1", "print('after')") is None
+
+
+@pytest.mark.usefixtures("kernel_answers")
 def test_a_playbook_errors_words_reach_the_record(tmp_path: Path) -> None:
-    failure = run_one(tmp_path, notebook(PLAYBOOK_ERROR)).failure
+    failure = execute_one(tmp_path, PLAYBOOK_ERROR)
     assert failure is not None
     assert (failure.what, failure.why, failure.fix) == (
         "there is no engine",
@@ -158,62 +249,79 @@ def test_a_playbook_errors_words_reach_the_record(tmp_path: Path) -> None:
     )
 
 
-def test_a_dead_kernel_is_reported_in_seconds(tmp_path: Path) -> None:
-    result = run_one(tmp_path, notebook("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "print(1)"))
-    assert result.failure is not None
-    assert (result.failure.kind, result.failure.cell) == ("dead kernel", 2)
-    assert result.seconds < 60  # most of it the start of the kernel, on a busy machine
+@pytest.mark.usefixtures("kernel_answers")
+def test_a_skipped_chapter_has_no_error_banner_and_its_last_cells_did_not_run(tmp_path: Path) -> None:
+    ended = execute_one(tmp_path, "x = 1", SKIP, "1 / 0")
+    assert ended is not None
+    assert ended.on_purpose
+    assert (ended.what, ended.why, ended.cell) == ("it would cost 63.30 USD/h", "max_usd_per_hour is 0", 3)
+    executed = read(tmp_path / "executed.ipynb")
+    assert not any("papermill-error-cell-tag" in cell.metadata.get("tags", []) for cell in executed.cells)
+    assert executed.cells[-1].outputs == []
 
 
 def test_a_cell_past_its_time_is_ended(tmp_path: Path) -> None:
-    result = run_one(tmp_path, notebook("import time; time.sleep(600)"), cell_s=2)
+    """On a real kernel, as papermill's limit is."""
+    failure = execute_one(tmp_path, "import time; time.sleep(600)", cell_s=2)
+    assert failure is not None
+    assert (failure.kind, failure.cell) == ("timeout", 2)
+    assert "longer than 2 s" in failure.what
+
+
+class ClockThatJumps:
+    """The time, and long after it from the moment when ``over`` is true."""
+
+    def __init__(self, over: Callable[[], bool]) -> None:
+        self.over = over
+        self.sleep = time.sleep
+
+    def monotonic(self) -> float:
+        return time.monotonic() + (10_000 if self.over() else 0)
+
+
+def test_a_chapter_past_its_time_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time is over as soon as all its children run."""
+    marker = f"marker-{tmp_path.name}-{os.getpid()}"
+    children = CHILDREN.format(marker=marker, log=str(tmp_path / "log"))
+    monkeypatch.setattr(runner, "time", ClockThatJumps(lambda: len(marked(marker)) == 4))
+    result = run_one(tmp_path, notebook(f"{children}\nimport time; time.sleep(600)"), chapter_s=1000)
     assert result.failure is not None
     assert (result.failure.kind, result.failure.cell) == ("timeout", 2)
-    assert "longer than 2 s" in result.failure.what
-
-
-def test_a_chapter_past_its_time_is_ended_with_its_children(tmp_path: Path) -> None:
-    marker = f"marker-{tmp_path.name}-{os.getpid()}"
-    children = CHILDREN.format(marker=marker, log=str(tmp_path / "log"))
-    result = run_one(tmp_path, notebook(children, "import time; time.sleep(600)"), chapter_s=20)
-    assert result.failure is not None
-    assert (result.failure.kind, result.failure.cell) == ("timeout", 3)
+    assert "longer than 1000 s" in result.failure.what
     assert marked(marker) == []
 
 
-def test_what_a_chapter_started_ends_with_it(tmp_path: Path) -> None:
-    marker = f"marker-{tmp_path.name}-{os.getpid()}"
-    children = CHILDREN.format(marker=marker, log=str(tmp_path / "log"))
-    assert run_one(tmp_path, notebook(children)).status == "ok"
-    assert marked(marker) == []
+# The runner's own work, where the chapter's process needs no kernel.
 
 
-def test_after_a_failure_the_rest_is_not_run_unless_told_to_keep_going(tmp_path: Path) -> None:
+def test_after_a_failure_the_rest_is_not_run_unless_told_to_keep_going(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_without_kernels(monkeypatch)
     write_course(tmp_path, c01_a=notebook("1 / 0"), c02_b=notebook("x = 1"))
     for keep_going, expected in ((False, ["failed", "not run"]), (True, ["failed", "ok"])):
-        todo = spec(tmp_path, keep_going=keep_going)
-        results = new_results(todo)
-        run(todo, results, LineProgress(lambda _: None))
+        results = run_all(spec(tmp_path, keep_going=keep_going))
         assert [result.status for result in results] == expected
 
 
-SKIP = (
-    "from serving_base.errors import Skipped\n"
-    "raise Skipped('it would cost 63.30 USD/h', why='max_usd_per_hour is 0', fix='-p max_usd_per_hour=64')"
-)
+def test_a_process_that_ends_without_a_word_is_a_dead_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_without_kernels(monkeypatch)
+    last_words = "import os; os.write(2, b'out of luck'); os._exit(7)"
+    failure = run_one(tmp_path, notebook(last_words)).failure
+    assert failure is not None
+    assert (failure.kind, failure.cell, failure.why) == ("dead kernel", 2, "out of luck")
+    assert "status 7" in failure.what
 
 
-def test_a_skipped_chapter_is_no_failure_and_the_course_goes_on(tmp_path: Path) -> None:
+def test_a_skipped_chapter_is_no_failure_and_the_course_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_without_kernels(monkeypatch)
     write_course(tmp_path, c01_a=notebook("x = 1", SKIP, "1 / 0"), c02_b=notebook("x = 1"))
-    done = subprocess.run(
-        [sys.executable, "-m", "playbook", "run", "--out", str(tmp_path / "out")],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PLAYBOOK_WORKSPACE": str(tmp_path / "workspace")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PLAYBOOK_WORKSPACE", str(tmp_path / "workspace"))
+    done = CliRunner().invoke(app, ["run", "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.stderr
     assert "01-a skipped: it would cost 63.30 USD/h" in done.stdout
     assert "to run it: -p max_usd_per_hour=64" in done.stdout
     assert "01-a  skipped after " in done.stdout
@@ -228,9 +336,6 @@ def test_a_skipped_chapter_is_no_failure_and_the_course_goes_on(tmp_path: Path) 
     page = (tmp_path / "out" / "report.html").read_text()
     assert "1 of 2 chapters passed, 1 skipped" in page
     assert "it would cost 63.30 USD/h" in page
-    executed = read(tmp_path / "out" / "01-a.ipynb")
-    assert not any("papermill-error-cell-tag" in cell.metadata.get("tags", []) for cell in executed.cells)
-    assert executed.cells[-1].outputs == []
 
 
 def test_a_full_disk_is_refused_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,23 +345,12 @@ def test_a_full_disk_is_refused_before_anything_starts(tmp_path: Path, monkeypat
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_progress_tells_of_chapters_and_slow_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("playbook.course.progress.PLAIN_INTERVAL_S", 0.0)
-    write_course(tmp_path, c01_small=notebook("import os\ntotal = count + 1"))
-    lines: list[str] = []
-    todo = spec(tmp_path)
-    run(todo, new_results(todo), LineProgress(lines.append))
-    assert lines[0] == "01-small  A small chapter (2 code cells)"
-    assert lines[-2] == "01-small  cell 2/2: total = count + 1"
-    assert lines[-1].startswith("01-small  ok after ")
-
-
 def test_a_long_cell_gives_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_without_kernels(monkeypatch)
     monkeypatch.setattr("playbook.course.progress.SIGN_OF_LIFE_S", 0.2)
     write_course(tmp_path, c01_small=notebook("import time\ntime.sleep(1)"))
     lines: list[str] = []
-    todo = spec(tmp_path)
-    run(todo, new_results(todo), LineProgress(lines.append))
+    run_all(spec(tmp_path), lines)
     assert lines.count("01-small  cell 2/2: time.sleep(1)") >= 2
 
 
@@ -276,18 +370,31 @@ def test_a_runs_folder_is_named_after_the_time_in_utc(tmp_path: Path, monkeypatc
     assert abs(datetime.now(UTC) - named) < timedelta(hours=1)
 
 
-class LivingRun:
-    """`playbook run` as a user starts it, in the middle of a chapter that has started children."""
+# A run that is ended from outside.
 
-    def __init__(self, folder: Path) -> None:
+PLAIN = """\
+import plain_chapter, pytest
+from playbook.cli.app import app
+plain_chapter.run_without_kernels(pytest.MonkeyPatch())
+app()"""
+
+
+class LivingRun:
+    """`playbook run` as a user starts it, in the middle of a chapter that has started children.
+
+    ``plain``: the chapter's process starts them itself, in place of a kernel.
+    """
+
+    def __init__(self, folder: Path, *, plain: bool = False) -> None:
         self.marker = f"marker-{folder.name}-{os.getpid()}"
         self.out = folder / "out"
         children = CHILDREN.format(marker=self.marker, log=str(folder / "log"))
         write_course(folder, c01_small=notebook(children, "import time; time.sleep(600)"), c02_next=notebook("x = 1"))
+        path = os.pathsep.join([PYTHON_PATH, str(ROOT / "tests")])
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "playbook", "run", "--out", str(self.out)],
+            [sys.executable, *(["-c", PLAIN] if plain else ["-m", "playbook"]), "run", "--out", str(self.out)],
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "PLAYBOOK_WORKSPACE": str(folder / "workspace")},
+            env=os.environ | {"PYTHONPATH": path, "PLAYBOOK_WORKSPACE": str(folder / "workspace")},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -308,7 +415,7 @@ class LivingRun:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_ends_everything_and_keeps_a_true_record(number: signal.Signals, tmp_path: Path) -> None:
-    living = LivingRun(tmp_path)
+    living = LivingRun(tmp_path, plain=number == signal.SIGTERM)
     family = living.family()
     living.process.send_signal(number)
     output, _ = living.process.communicate(timeout=180)
@@ -320,24 +427,17 @@ def test_an_interrupted_run_ends_everything_and_keeps_a_true_record(number: sign
     assert (living.out / "report.html").exists()
 
 
-def test_a_killed_runner_leaves_no_process(tmp_path: Path) -> None:
+def test_a_killed_runner_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     living = LivingRun(tmp_path)
     family = living.family()
     living.process.kill()
     living.process.wait()
     wait_until(lambda: not alive(family))
     assert marked(living.marker) == []
+    assert (living.out / ".scratch").exists()
     # The next run into the same folder goes on as if nothing had been.
-    write_course(tmp_path, c01_small=notebook("x = 1"))
-    again = subprocess.run(
-        [sys.executable, "-m", "playbook", "run", "--out", str(living.out)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert again.returncode == 0, again.stderr
+    run_without_kernels(monkeypatch)
+    assert run_one(tmp_path, notebook("x = 1")).status == "ok"
     assert not (living.out / ".scratch").exists()
 
 
@@ -347,6 +447,9 @@ def test_a_killed_kernel_fails_the_chapter_and_leaves_no_process(tmp_path: Path)
     output, _ = living.process.communicate(timeout=180)
     assert living.process.returncode == 1
     assert "dead kernel" in output
+    first, _ = json.loads((living.out / "results.json").read_text())
+    assert first["failure"]["kind"] == "dead kernel"
+    assert first["failure"]["cell"] in (2, 3)  # the children may run a moment before their cell is over
     assert marked(living.marker) == []
 
 

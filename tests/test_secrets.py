@@ -8,14 +8,13 @@ import sys
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
+from checkout import PYTHON_PATH
 from notebook_factory import notebook, write_course
 
-ROOT = Path(__file__).resolve().parents[1]
 NAMES = (
     "HF_TOKEN",
     "NGC_API_KEY",
@@ -152,7 +151,7 @@ def run(folder, *sources):
     done = subprocess.run(
         [sys.executable, "-m", "playbook", "run", "--out", "out"],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+        env=os.environ | {"PYTHONPATH": PYTHON_PATH, "COLUMNS": "200"},
         capture_output=True,
         check=False,
     )

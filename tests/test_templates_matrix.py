@@ -13,6 +13,7 @@ import yaml
 
 from cpu_serving.triton.check import check_repository
 from cpu_serving.triton.templates import render_templates
+from each import each
 from playbook.clients import triton as ask_triton
 from playbook.profile import Profile, load_profile, profile_names
 from serving import END_ID, PROMPTS, build_tiny_engine, serving
@@ -101,7 +102,7 @@ def filled(tmp_path: Path, profile: Profile, release: Release, **templates: tupl
     return Path(paths.repository)
 
 
-@pytest.mark.parametrize(("profile_name", "release_name"), MATRIX)
+@each(("profile_name", "release_name"), MATRIX)
 def test_every_filled_repository_loads(tmp_path: Path, profile_name: str, release_name: str) -> None:
     profile, release = setting(profile_name, release_name, runner="native")
     repository = filled(tmp_path, profile, release)
@@ -224,7 +225,7 @@ def add(path: Path, section: str, line: str, *, last: bool = False) -> None:
     path.write_text("\n".join([*lines[:place], line, *lines[place:], ""]), encoding="utf-8")
 
 
-@pytest.mark.parametrize(("profile_name", "release_name"), MATRIX)
+@each(("profile_name", "release_name"), MATRIX)
 def test_requests_have_the_fields_of_the_release(profile_name: str, release_name: str) -> None:
     profile, release = setting(profile_name, release_name)
     ensemble = {tensor.name: tensor for tensor in release_templates(release_name).models["ensemble"].inputs}

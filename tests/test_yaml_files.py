@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from each import each
 from serving_base.errors import NotYaml
 from serving_base.yaml_files import read_yaml
 
@@ -22,7 +23,7 @@ def with_dates_as_text(value: Any) -> Any:
     return str(value) if isinstance(value, datetime.date) else value
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", SHIPPED)
 def test_shipped_files_mean_the_same_to_every_parser(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert read_yaml(path) == with_dates_as_text(yaml.load(text, Loader=yaml.CSafeLoader))
