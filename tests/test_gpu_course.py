@@ -19,8 +19,7 @@ from cpu_serving.checkpoint import checkpoint_tensors
 from cpu_serving.triton.check import check_repository
 from gpu_courses import (
     FAR_CORNER,
-    PROFILES,
-    RELEASES,
+    ROADS,
     TOKEN,
     WHOLE,
     Course,
@@ -75,7 +74,7 @@ def far_corner(tmp_path_factory: pytest.TempPathFactory, shared: Shared) -> Road
     return walk_road(tmp_path_factory.mktemp("corner"), *FAR_CORNER, shared)
 
 
-@pytest.fixture(scope="module", params=[(p, r) for p in PROFILES for r in RELEASES], ids="-".join)
+@pytest.fixture(scope="module", params=ROADS, ids="-".join)
 def road(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, shared: Shared) -> Road:
     """One road after the other: ranks are waited for by name, and imitated containers see each other's."""
     name = {WHOLE: "course", FAR_CORNER: "far_corner"}.get(request.param, "")
