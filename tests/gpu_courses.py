@@ -27,9 +27,9 @@ from checkout import PYTHON_PATH, ROOT
 from cpu_serving.build import build_engine
 from cpu_serving.generate import generate_text
 from playbook import artifact, stages
-from playbook.baseline import reference
 from playbook.course.notebooks import chapters, parameters, read
 from playbook.profile import load_profile
+from playbook.stages import reference
 from serving import END_ID, ENGINE_OPTIONS
 from serving_base.facts.models import ModelShape, model_shape
 from sparse_models import write_model
@@ -45,7 +45,7 @@ WHOLE = ("p5", "0.12.0")
 FAR_CORNER = ("p5-8b", "1.2.1")
 """Shares neither profile nor release with ``WHOLE``."""
 ROADS = (WHOLE, FAR_CORNER, ("p5-8b", "0.12.0"))
-"""tests/test_gpu_lane.py walks that of p5 and 1.2.1, but for the server."""
+"""tests/lane/test_gpu_lane.py walks that of p5 and 1.2.1, but for the server."""
 MODELS = ("llama-3-70b-instruct", "llama-3-8b-instruct")
 QUESTIONS = ["How do I count to nine in French?"] + [
     f"Count to {number} in {language}."

@@ -2,7 +2,7 @@
 
 It reads the same job, writes the same events and leaves an executed notebook; cells run here, in this process, which
 imports nothing unless one fails. What the real process does with a notebook is tested on `playbook.course.execute`, and
-on a kernel in tests/test_runner.py.
+on a kernel in tests/course/test_runner.py.
 """
 
 import json

@@ -38,7 +38,7 @@ FAULTS = (
     Fault("cancelled", "another thread calls cancel()", "Cancelled", "no"),
     Fault("caller leaves", "the loop over the stream is left early", "nothing", "no; an ensemble runs it to its end"),
 )
-"""Every row is asserted against the real server by tests/test_client_faults.py."""
+"""Every row is asserted against the real server by tests/lane/test_client_faults.py."""
 
 
 class Breakable(Protocol):
