@@ -31,6 +31,7 @@ class HttpConnections:
 
         self._credential = credential
         self._inputs: dict[str, dict[str, str]] = {}
+        self._streams: set[socket.socket] = set()
         # trust_env: a proxy of the environment must not see the loopback's traffic; redirects are never followed.
         unlimited = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         self._client = httpx.Client(verify=tls.context(), trust_env=False, limits=unlimited, auth=self._authorize)
@@ -53,7 +54,7 @@ class HttpConnections:
         with (
             _failures(limits),
             self._client.stream("POST", url, json=body, timeout=_timeout(limits)) as response,
-            _cut_at_deadline(response, limits),
+            self._cut(response, limits),
         ):
             _raise_for_status(response)
             if response.headers.get("content-type", "").startswith("text/event-stream"):
@@ -64,7 +65,28 @@ class HttpConnections:
                 yield _json(response.read().decode(errors="replace"))
 
     def close(self) -> None:
+        """Ends what is being read by other threads, too: closing a socket alone does not wake who waits for it."""
+        for waiting in tuple(self._streams):
+            _shut(waiting)
         self._client.close()
+
+    @contextmanager
+    def _cut(self, response: "httpx.Response", limits: Limits) -> Iterator[None]:
+        """Ends a read that waits when the client closes or the deadline comes.
+
+        httpx's own read timeout starts anew with every byte.
+        """
+        connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
+        timer = threading.Timer(limits.remaining_s, _shut, [connection])
+        timer.daemon = True
+        if math.isfinite(limits.remaining_s):
+            timer.start()
+        self._streams.add(connection)
+        try:
+            yield
+        finally:
+            self._streams.discard(connection)
+            timer.cancel()
 
     def _authorize(self, request: "httpx.Request") -> "httpx.Request":
         if self._credential is not None:
@@ -131,25 +153,9 @@ def _timeout(limits: Limits) -> "httpx.Timeout":
     return httpx.Timeout(limits.read_s, connect=limits.connect_s)
 
 
-@contextmanager
-def _cut_at_deadline(response: "httpx.Response", limits: Limits) -> Iterator[None]:
-    """Ends a read that waits when the deadline comes: the read timeout alone starts anew with every byte."""
-    if math.isinf(limits.remaining_s):
-        yield
-        return
-    connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
-
-    def cut() -> None:
-        with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(limits.remaining_s, cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _raise_for_status(response: "httpx.Response") -> None:
