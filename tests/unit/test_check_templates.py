@@ -198,3 +198,7 @@ def test_where_the_reader_stops(text, line, column):
 def test_deep_nesting_is_no_crash():
     with pytest.raises(ConfigError):
         read_config("a {" * 5_000)
+
+
+def test_the_last_of_two_values_holds_as_in_protobuf() -> None:
+    assert read_config('backend: "python"\nbackend: "tensorrtllm"\n').text("backend") == "tensorrtllm"

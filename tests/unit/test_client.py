@@ -205,6 +205,13 @@ def test_a_budget_ends_the_retries_of_all_requests_together(pauses):
     assert 20 + 3 <= len(script.sent) <= 20 + 3 + 0.1 * 20
 
 
+def test_good_times_save_no_more_retries_than_the_burst():
+    budget = RetryBudget(ratio=0.5, burst=3)
+    for _ in range(100):
+        budget.earn()
+    assert [budget.spend() for _ in range(4)] == [True, True, True, False]
+
+
 def test_a_broken_answer_that_begins_again_is_delivered_once(pauses):
     script = Script(["The", " cat", BrokenStream("cut", pieces=["The", " cat"])], ["The c", "at sat", "."])
     answer = Client(script).stream(request(restart=True))

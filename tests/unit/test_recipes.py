@@ -659,6 +659,10 @@ def test_settings_are_shown_in_front() -> None:
     assert text.startswith("HF_HOME=/workspace/.cache/huggingface python3 ")
 
 
+def test_what_is_printed_mounts_the_workspace_of_the_host() -> None:
+    assert Paths.default(load_profile("p5")).mounts == {"workspace": "/workspace"}
+
+
 def test_docker_gets_gpus_limits_memory_and_mounts() -> None:
     _, release = setting("p5", "0.12.0")
     (command,) = stage("build", "p5", "0.12.0")
