@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from each import each
-from trtllm_check.lint.examples import Snippet, snippets
-from trtllm_check.lint.page import page, rule_ids
-from trtllm_check.lint.report.finding import Finding
+from trtllm_check.lint.finding import Finding
+from trtllm_check.lint.page import Snippet, page, rule_ids, snippets
 
 Where = tuple[str, int, str, str]
 each_snippet = each("snippet", snippets())

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from trtllm_check.lint.commands.machines import gpu_of
-from trtllm_check.lint.documents.document import Setting, read_document
-from trtllm_check.lint.report.finding import Finding
-from trtllm_check.lint.report.fixing import findings
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.finding import Finding, Platform, gpu_of
+from trtllm_check.lint.fixing import findings
 from trtllm_check.lint.rules import defaults, memory, pairs
 from trtllm_check.releases import known_releases, load_release
 from trtllm_check.rules import all_rules
@@ -196,7 +195,7 @@ CASES = [
 
 
 def check(case: Case, text: str = "") -> list[Finding]:
-    setting = Setting(load_release(case.release), case.gpu, case.gpus)
+    setting = Platform(load_release(case.release), case.gpu, case.gpus)
     return findings(read_document(text or case.text, "shell"), setting, [pairs.check, defaults.check, memory.check])
 
 
@@ -260,11 +259,11 @@ def test_the_cache_is_mended_where_it_is_quantized() -> None:
     ("name", "arch"), [("h100", "sm90"), ("H200", "sm90"), ("l4-24gb", "sm89"), ("l40s", "sm89"), ("a100", "sm80")]
 )
 def test_a_gpu_goes_by_any_of_its_names(name: str, arch: str) -> None:
-    setting = Setting(load_release("0.12.0"), name, 2)
+    setting = Platform(load_release("0.12.0"), name, 2)
     gpu = gpu_of(setting)
     assert gpu and gpu.architecture == arch
 
 
 def test_an_unknown_machine_says_nothing() -> None:
-    assert gpu_of(Setting(load_release("0.12.0"))) is None
-    assert gpu_of(Setting(load_release("0.12.0"), "h1000")) is None
+    assert gpu_of(Platform(load_release("0.12.0"))) is None
+    assert gpu_of(Platform(load_release("0.12.0"), "h1000")) is None

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from check_cases import fixed, found, write_models
-from trtllm_check.lint.documents.document import read_document
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.endpoints import ServerAddress
 from trtllm_check.lint.rules.requests import check
-from trtllm_check.lint.views.requests import Target
 from trtllm_check.releases.templates import release_templates, template_releases
 
 PLAIN = '{"text_input": "Hi", "max_tokens": 5}'
@@ -174,4 +174,4 @@ def test_every_input_of_a_releases_ensemble_is_known(release):
     ],
 )
 def test_urls(url, host, port, path):
-    assert Target.of(url) == Target(host, port, path)
+    assert ServerAddress.of(url) == ServerAddress(host, port, path)

@@ -7,8 +7,9 @@ import pytest
 from check_cases import fixed, found, write_models
 from cpu_serving.triton.repository import ServingOptions, fill_templates
 from cpu_serving.triton.templates import render_templates
-from trtllm_check.lint.documents.document import Setting, read_document
-from trtllm_check.lint.documents.pbtxt import ConfigError, read_config, refusal
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.finding import Platform
+from trtllm_check.lint.pbtxt import ConfigError, read_config, refusal
 from trtllm_check.lint.rules.templates import check
 from trtllm_check.releases import load_release
 from trtllm_check.releases.templates import release_templates, template_releases
@@ -160,7 +161,7 @@ def test_the_ensembles_wiring(tmp_path, model, old, new, message):
     assert old in configs[model]
     configs[model] = configs[model].replace(old, new, 1)
     write_models(tmp_path, configs)
-    drafts = list(check(read_document(tmp_path), Setting(load_release("0.12.0"))))
+    drafts = list(check(read_document(tmp_path), Platform(load_release("0.12.0"))))
     assert any(message in draft.message for draft in drafts), drafts
     assert {(draft.rule, draft.file) for draft in drafts} == {("ensemble-wiring", "ensemble/config.pbtxt")}
 

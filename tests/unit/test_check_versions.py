@@ -5,9 +5,9 @@ import json
 import pytest
 
 from check_cases import fixed, found
+from trtllm_check.lint.installs import Requirement
 from trtllm_check.lint.rules import containers, versions
 from trtllm_check.lint.rules.versions import _holder
-from trtllm_check.lint.views.requirements import Requirement
 from trtllm_check.releases import known_releases, load_release
 
 TRITON = "nvcr.io/nvidia/tritonserver:{}-trtllm-python-py3"

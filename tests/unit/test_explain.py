@@ -14,23 +14,23 @@ from trtllm_check.explain import explain
 from trtllm_check.explain.page import releases_page
 from trtllm_check.recipes import road, tool_arguments
 from trtllm_check.releases import known_releases, load_release
-from trtllm_check.releases.history import all_flags, all_releases, default, life, lives, ranges, takes
-from trtllm_check.releases.lore import TEMPLATES, FlagLore, flag_lore, lore_of, migration, ways
-from trtllm_check.releases.ranges import in_range
+from trtllm_check.releases.guide import TEMPLATES, FlagGuide, flag_guides, guide_of, migration, run_modes
+from trtllm_check.releases.history import all_flags, all_releases, default, flag_histories, flag_history, ranges, takes
+from trtllm_check.releases.load import in_range
 from trtllm_check.releases.templates import release_templates, template_releases
 from trtllm_check.rules import TOPICS, Severity, all_rules, rule, topic
-from trtllm_check.rules.wording import sentences
+from trtllm_check.rules.table import sentences
 
 ROOT = Path(__file__).parents[2]
 BUILD = "trtllm-build"
 RANGED = [ranged for rule in all_rules() for ranged in (*rule.says, *rule.conditions)]
-ENTRIES = list(flag_lore().values())
+ENTRIES = list(flag_guides().values())
 each_entry = each("entry", ENTRIES)
 
 
 def spans(tool: str, flag: str) -> list[tuple[str, str, str]]:
     """(releases, what it takes, default) of each span."""
-    found = life(tool, flag)
+    found = flag_history(tool, flag)
     return [(span.releases, takes(span.argument), default(span.argument)) for span in found.spans] if found else []
 
 
@@ -69,12 +69,12 @@ def test_the_life_of_a_flag_of_the_build(flag: str, expected: list[tuple[str, st
 
 
 def test_a_life_says_since_when_the_flag_is_gone() -> None:
-    assert life(BUILD, "--auto_parallel").gone_since == "1.2.0"
-    assert life(BUILD, "--max_seq_len").gone_since == ""  # the tool ends with it
+    assert flag_history(BUILD, "--auto_parallel").gone_since == "1.2.0"
+    assert flag_history(BUILD, "--max_seq_len").gone_since == ""  # the tool ends with it
 
 
 def test_a_gap_in_the_facts_of_a_tool_ends_a_span() -> None:
-    found = life("trtllm-serve", "--max_seq_len")
+    found = flag_history("trtllm-serve", "--max_seq_len")
     assert [span.releases for span in found.spans] == ["0.18.2", "1.0.0 to 1.3.0rc22"]
 
 
@@ -86,9 +86,9 @@ def test_a_flag_that_came_back_has_two_spans() -> None:
 
 
 def test_an_alias_lives_where_its_flag_lives() -> None:
-    found = life("trtllm-serve", "--tp_size")
+    found = flag_history("trtllm-serve", "--tp_size")
     assert found.names == ("--tp_size", "--tensor_parallel_size")
-    assert lore_of(found.tool, found.names).flag == "--tensor_parallel_size"
+    assert guide_of(found.tool, found.names).flag == "--tensor_parallel_size"
     assert "takes a whole number; default 1" in explain("tp_size", "1.2.1")
 
 
@@ -135,7 +135,7 @@ def test_a_flag_that_moved_to_another_tool() -> None:
 
 def test_the_deprecated_name_of_the_paged_cache() -> None:
     assert "instead    --kv_cache_type (`--kv_cache_type paged`" in explain("paged_kv_cache", "0.13.0")
-    assert [found.spans[0].first for found in lives("--kv_cache_type")] == ["0.13.0"]
+    assert [found.spans[0].first for found in flag_histories("--kv_cache_type")] == ["0.13.0"]
 
 
 def test_the_default_that_quantizes_nothing() -> None:
@@ -198,22 +198,22 @@ def test_lines_fit_a_terminal() -> None:
 
 
 @each_entry
-def test_lore_is_about_a_flag_that_exists_and_has_a_source(entry: FlagLore) -> None:
+def test_a_flag_guide_is_about_a_flag_that_exists_and_has_a_source(entry: FlagGuide) -> None:
     if entry.tool == TEMPLATES:
         models = [release_templates(name).models.values() for name in template_releases()]
         assert any(entry.flag in spec.variables for specs in models for spec in specs)
     else:
-        assert life(entry.tool, entry.flag)
+        assert flag_history(entry.tool, entry.flag)
     assert entry.source and all(" " in source or "#" in source for source in entry.source)  # no key that is not named
     assert {change.release for change in entry.changed} <= set(known_releases())
 
 
 @each_entry
-def test_a_successor_exists_beside_or_after_the_flag_that_it_replaces(entry: FlagLore) -> None:
+def test_a_successor_exists_beside_or_after_the_flag_that_it_replaces(entry: FlagGuide) -> None:
     for successor in entry.instead:
         assert bool(successor.flag) != bool(successor.setting)
         if successor.flag:
-            new, old = life(successor.tool or entry.tool, successor.flag), life(entry.tool, entry.flag)
+            new, old = flag_history(successor.tool or entry.tool, successor.flag), flag_history(entry.tool, entry.flag)
             order = known_releases().index
             assert order(new.spans[-1].last) >= order(old.spans[-1].last)
             assert not old.gone_since or order(new.spans[-1].last) >= order(old.gone_since)
@@ -237,13 +237,13 @@ def printed_flags() -> set[tuple[str, str]]:
 def test_every_flag_that_a_recipe_prints_is_explained() -> None:
     printed = printed_flags()
     assert len(printed) > 50
-    assert [pair for pair in sorted(printed) if lore_of(pair[0], life(*pair).names) is None] == []
+    assert [pair for pair in sorted(printed) if guide_of(pair[0], flag_history(*pair).names) is None] == []
 
 
 def test_rules_have_their_own_ids_and_releases_that_exist() -> None:
     assert len({rule.id for rule in all_rules()}) == len(all_rules()) > 100
     assert {entry.severity for rule in all_rules() for entry in rule.says} == set(get_args(Severity))
-    named = {name for ranged in (*RANGED, *ways()) for name in (ranged.since, ranged.until)}
+    named = {name for ranged in (*RANGED, *run_modes()) for name in (ranged.since, ranged.until)}
     assert named - {""} <= set(known_releases())
 
 
@@ -287,7 +287,7 @@ def test_every_topic_has_its_file_and_its_rules() -> None:
 def test_flags_of_rules_exist_in_some_release() -> None:
     docker = {"--shm-size", "--ipc", "--ulimit", "--gpus"}
     flags = {name for rule in all_rules() for name in rule.about if name.startswith("-")}
-    assert [flag for flag in sorted(flags - docker) if not lives(flag)] == []
+    assert [flag for flag in sorted(flags - docker) if not flag_histories(flag)] == []
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_a_rule_says_what_it_is_about_without_a_command() -> None:
 def test_the_migration_starts_from_flags_that_exist() -> None:
     steps = migration()
     assert {step.step for step in steps} == {"quantize", "convert", "build", "run", "serve", "lmi"}
-    assert [(step.tool, flag) for step in steps for flag in step.flags if not life(step.tool, flag)] == []
+    assert [(step.tool, flag) for step in steps for flag in step.flags if not flag_history(step.tool, flag)] == []
     assert [step for step in steps if not step.source or not (step.old or step.flags)] == []
 
 

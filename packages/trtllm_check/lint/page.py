@@ -1,18 +1,34 @@
-"""docs/checks.md, every rule with an example; ``playbook docs`` writes it."""
+"""The real commands in ``lint/corpus``, with what must be found in each, and docs/checks.md, which shows them."""
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from trtllm_check.lint.examples import Snippet, snippets
+from serving_base.yaml_files import read_yaml
+from trtllm_check.lint import check_commands
+from trtllm_check.lint.document import Document, read_document
+from trtllm_check.lint.finding import Finding
 from trtllm_check.lint.logs import signs
-from trtllm_check.lint.report.finding import Finding
+from trtllm_check.lint.passages import Kind
 from trtllm_check.rules import TOPICS, Entry, Rule, topic
-from trtllm_check.rules.wording import worded
+from trtllm_check.rules.table import worded
 
+CORPUS = Path(__file__).parent / "corpus"
+
+NAMES: dict[Kind, str] = {
+    "shell": "commands.sh",
+    "config.pbtxt": "config.pbtxt",
+    "serving.properties": "serving.properties",
+    "environment": ".env",
+    "request": "request.json",
+}
 MOST_LINES = 16
 AROUND = 4
 PAIN = re.compile(r" \(pains? [\d, and]+\)")  # a row of the list that the corpus was written from
-
 HEAD = """# What the checker finds
 
 `playbook check --release R [--gpu h100] [--gpus 8] [--json] FILE|DIR|-` reads a script or anything pasted, a
@@ -33,6 +49,59 @@ What `playbook check --log` knows, the more specific first; the first that match
 | Finding | What happened | What to do | Source |
 |---|---|---|---|
 """
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """One file of the corpus; of a repository ``text`` is empty and ``files`` are its files by their path."""
+
+    name: str
+    about: str
+    release: str
+    findings: tuple[dict[str, Any], ...]
+    kind: Kind
+    gpu: str = ""
+    gpus: int | None = None
+    text: str = ""
+    files: tuple[tuple[str, str], ...] = ()
+
+    def write(self, folder: Path) -> Path:
+        """The file that a user would have, or the folder."""
+        for name, text in self.files or ((NAMES[self.kind], self.text),):
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return folder if self.files else path
+
+    def document(self) -> Document:
+        """What that file or folder holds."""
+        with TemporaryDirectory() as folder:
+            return read_document(self.write(Path(folder)))
+
+    def check(self, source: str | Path | Document | None = None) -> list[Finding]:
+        """The findings under the snippet's conditions: its own, or those in ``source``."""
+        return check_commands(self.document() if source is None else source, self.release, self.gpu, self.gpus)
+
+
+@cache
+def snippets() -> tuple[Snippet, ...]:
+    """All of them, by name."""
+    return tuple(_snippet(path) for path in sorted(CORPUS.glob("*.yml")))
+
+
+def _snippet(path: Path) -> Snippet:
+    entry = read_yaml(path)
+    return Snippet(
+        path.stem,
+        entry["about"],
+        entry["release"],
+        tuple(entry["findings"]),
+        "config.pbtxt" if entry["kind"] == "repository" else entry["kind"],
+        entry.get("gpu") or "",
+        entry.get("gpus"),
+        entry.get("text", ""),
+        tuple(entry.get("files", {}).items()),
+    )
 
 
 def page() -> str:

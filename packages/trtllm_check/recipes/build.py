@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 from trtllm_check.deployment import Deployment
-from trtllm_check.recipes.command import Command, Paths, place, tool_path
-from trtllm_check.recipes.flags import FlagValue, optional, required, switch
+from trtllm_check.recipes.command import Command, FlagValue, Paths, optional, place, required, switch, tool_path
 from trtllm_check.releases import Release, Tool
 from trtllm_check.rules import topic
-from trtllm_check.rules.case import Case, objections
+from trtllm_check.rules.table import CommandFacts, objections
 
 BUILD = "trtllm-build"
 PAGED, FP8 = "--use_paged_context_fmha", "--use_fp8_context_fmha"
@@ -67,7 +66,7 @@ def attention(profile: Deployment, release: Release) -> Attention:
     )
 
 
-def _case(profile: Deployment, release: Release, *, fp8: bool) -> Case:
+def _case(profile: Deployment, release: Release, *, fp8: bool) -> CommandFacts:
     """The build with paged context FMHA, as the rulebook sees it."""
     flags = {PAGED: "enable", FP8: "enable" if fp8 else "disable"}
     facts = {
@@ -78,7 +77,7 @@ def _case(profile: Deployment, release: Release, *, fp8: bool) -> Case:
         "gpu": profile.gpu,
         "max_batch_size": profile.max_batch_size,
     }
-    return Case(BUILD, release.tool(BUILD), flags.get, facts)
+    return CommandFacts(BUILD, release.tool(BUILD), flags.get, facts)
 
 
 def _length(profile: Deployment, tool: Tool) -> dict[str, FlagValue]:

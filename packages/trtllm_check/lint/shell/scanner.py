@@ -8,8 +8,7 @@ import re
 from collections.abc import Sequence
 
 from trtllm_check.lint.shell.pasted import Pasted
-from trtllm_check.lint.shell.scan_word import WordReader, line_end
-from trtllm_check.lint.shell.words import Place, Redirect, ShellCommand, Word
+from trtllm_check.lint.shell.words import Place, Redirect, ShellCommand, Word, WordReader, line_end
 
 OPERATOR = re.compile(
     r"(?P<redirect>\d*(?:<<<|<<-?|>>|>&|<&|>\||<>|<(?!\()|>(?!\())|&>>?)|[<>]\(|&&|\|\||;;|\|&|[;|&()]"
