@@ -89,4 +89,4 @@ def test_a_folder_is_checked_as_a_whole(tmp_path: Path) -> None:
     (snippet,) = [one for one in snippets() if one.name.startswith("149-")]
     snippet.write(tmp_path)
     (finding,) = snippet.check(tmp_path)
-    assert (finding.file, finding.rule) == ("ensemble/config.pbtxt", "missing-model")
+    assert (finding.file, finding.rule) == ("ensemble/config.pbtxt", "ensemble-wiring")

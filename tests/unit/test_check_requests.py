@@ -63,7 +63,7 @@ CASES = [
     ("0.12.0", curl('{"text_input": "Hi"}'), ["1 missing-input error"]),
     ("0.12.0", curl("{}"), ["1 missing-input error"] * 2),
     ("0.12.0", curl("{not json}"), []),
-    ("0.19.0", curl(PLAIN[:-1] + ', "min_tokens": 1, "seed": 2}'), ["1 renamed-input warning"] * 2),
+    ("0.19.0", curl(PLAIN[:-1] + ', "min_tokens": 1, "seed": 2}'), ["1 unknown-input warning"] * 2),
     ("0.20.0", curl(PLAIN[:-1] + ', "min_tokens": 1, "seed": 2}'), []),
     ("1.3.0rc22", curl(url="localhost:8000/v2/models/tensorrt_llm/generate"), ["1 unknown-input warning"]),
     (

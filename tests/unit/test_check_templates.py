@@ -68,13 +68,13 @@ CASES = [
     ("0.16.0", ENGINE.replace("pbtxt ", "pbtxt '") + FEATURES + r",gpu_device_ids:0\,1'", []),
     ("0.12.0", ENGINE.replace("/engine,", "s3://bucket/engine,"), ["1 unescaped-separator error"]),
     # the engine behind them
-    ("0.12.0", f"{BUILD}\n{ENGINE},enable_kv_cache_reuse:true", ["2 kv-reuse-needs-paged-fmha error"]),
+    ("0.12.0", f"{BUILD}\n{ENGINE},enable_kv_cache_reuse:true", ["2 needs-paged-context-fmha error"]),
     ("0.12.0", f"{BUILD} --use_paged_context_fmha enable\n{ENGINE},enable_kv_cache_reuse:true", []),
     ("0.12.0", f"{ENGINE},enable_kv_cache_reuse:true", []),  # nobody knows how the engine is built
     (
         "0.19.0",
         f"{BUILD} --use_paged_context_fmha disable\n{ENGINE},enable_chunked_context:true{FEATURES}{LOGITS}",
-        ["2 chunked-context-needs-paged-fmha error"],
+        ["2 needs-paged-context-fmha error"],
     ),
     ("0.15.0", f"{QUANTIZE}\n{PAGED}\n{ENGINE}{FEATURES},enable_kv_cache_reuse:true", []),
     (
@@ -170,7 +170,7 @@ def test_a_repository_without_a_model_and_one_of_another_name(tmp_path):
     configs = fill_templates("0.12.0", ServingOptions(Path("/srv/engine"), Path("/srv/tokenizer")).values())
     configs["post"] = configs.pop("postprocessing")
     rules = [line.split(maxsplit=1)[1] for line in found(check, write_models(tmp_path, configs), "0.12.0")]
-    assert sorted(rules) == ["config-syntax error", "missing-model error"]
+    assert sorted(rules) == ["config-syntax error", "ensemble-wiring error"]
 
 
 def test_the_reader_takes_what_protobuf_takes():

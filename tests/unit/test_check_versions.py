@@ -58,7 +58,7 @@ VERSIONS = [
     ("0.12.0", f"{CLONE} --branch v0.12.0", []),
     ("0.12.0", f"{CLONE} -b release/0.12", []),
     ("0.12.0", f"{CLONE} -b release/0.13", ["1 clone-of-another-release error"]),
-    ("0.12.0", f"{CLONE} -b main", ["1 clone-without-tag warning"]),
+    ("0.12.0", f"{CLONE} -b main", ["1 clone-of-another-release warning"]),
     ("0.12.0", f"{CLONE_SSH} && cd x && git checkout tags/v0.12.0 -b mine", []),
     ("0.12.0", f"{CLONE_SSH} && git -C x checkout v0.11.0", ["1 clone-of-another-release error"]),
     (

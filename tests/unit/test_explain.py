@@ -116,7 +116,7 @@ def test_a_flag_that_became_a_value_is_told_per_release() -> None:
     assert "in 0.12.0  takes a bare switch; default off" in explain("use_fused_mlp", "0.12.0")
     text = explain("use_fused_mlp", "0.13.0")
     assert "in 0.13.0  takes enable | disable; default enable" in text
-    assert "fused-mlp-takes-a-value\n    error: use_fused_mlp takes a value" in text
+    assert "write `--use_fused_mlp enable` from 0.13 on, the bare flag before" in " ".join(text.split())
 
 
 def test_what_is_left_out_is_told_as_such() -> None:
@@ -241,7 +241,7 @@ def test_every_flag_that_a_recipe_prints_is_explained() -> None:
 
 
 def test_rules_have_their_own_ids_and_releases_that_exist() -> None:
-    assert len({rule.id for rule in all_rules()}) == len(all_rules()) > 100
+    assert len({rule.id for rule in all_rules()}) == len(all_rules()) > 90
     assert {entry.severity for rule in all_rules() for entry in rule.says} == set(get_args(Severity))
     named = {name for ranged in (*RANGED, *run_modes()) for name in (ranged.since, ranged.until)}
     assert named - {""} <= set(known_releases())
@@ -293,12 +293,12 @@ def test_flags_of_rules_exist_in_some_release() -> None:
 @pytest.mark.parametrize(
     ("rule_id", "release", "applies"),
     [
-        ("paged-fmha-needs-fp8-weights", "0.9.0", False),
-        ("paged-fmha-needs-fp8-weights", "0.10.0", True),
-        ("fused-mlp-takes-a-value", "0.12.0", False),
-        ("fused-mlp-takes-a-value", "0.13.0", True),
+        ("gemm-swiglu-needs", "0.10.0", False),
+        ("gemm-swiglu-needs", "0.11.0", True),
+        ("multiple-profiles-with-opt-num-tokens", "0.8.0", False),
+        ("multiple-profiles-with-opt-num-tokens", "0.9.0", True),
         ("fmha-off", "1.2.1", True),
-        ("attention-defaults-differ", "1.3.0rc22", False),  # in range, and none of its flags is there
+        ("xqa-conditions", "1.3.0rc22", False),  # in range, and none of its flags is there
         ("hf-ptq-defaults-changed", "1.3.0rc22", True),
         ("lmi-image-of-another-release", "0.12.0", True),
     ],
@@ -308,7 +308,7 @@ def test_a_rule_applies_in_its_releases(rule_id: str, release: str, applies: boo
 
 
 def test_a_rule_says_what_it_is_about_without_a_command() -> None:
-    wrong = rule("fp8-fmha-without-fp8-kv")
+    wrong = rule("fp8-fmha-without-fp8-checkpoint")
     assert "over a 16-bit KV cache" in " ".join(sentences(wrong, wrong.says[0]))
     assert "{" not in " ".join(text for one in all_rules() for entry in one.says for text in sentences(one, entry))
     assert "--use_fp8_context_fmha" in next(sentences(wrong, wrong.says[0]))

@@ -37,8 +37,9 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
                 other.model: found for other, found in configs if other is not config and _siblings(other, config)
             }
             for loose in loose_ends(message, models):
-                rule = "missing-model" if loose.model else "ensemble-wiring"
-                yield from _draft(rule, config, platform, loose.place, problem=loose.problem, model=loose.model)
+                form = "missing model" if loose.model else ""
+                known = {"problem": loose.problem, "model": loose.model}
+                yield from _draft("ensemble-wiring", config, platform, loose.place, form=form, **known)
 
 
 def paths_in(config: ConfigFile) -> Iterator[Word]:

@@ -19,6 +19,7 @@ from trtllm_check.rules.table import worded
 
 CORPUS = Path(__file__).parent / "corpus"
 
+PARTS = re.compile(r"\{[^{}]*\}")  # what a command fills in of a message
 NAMES: dict[Kind, str] = {
     "shell": "commands.sh",
     "config.pbtxt": "config.pbtxt",
@@ -130,8 +131,8 @@ def _range(text: Entry) -> str:
 
 
 def _entry(rule: Rule) -> str:
-    example, finding = _example(rule.id)
-    source = "; ".join(_unique(entry.source for entry in rule.says if entry.source)) or finding.source
+    examples = _examples(rule)
+    source = "; ".join(_unique(entry.source for entry in rule.says if entry.source)) or examples[0][1].source
     messages = _unique(_template(entry.message) for entry in rule.says)
     what = "\n".join(f"- {_sentence(text)}" for text in messages) if len(messages) > 1 else _sentence(messages[0])
     why = "; or ".join(text.rstrip(".") for text in _unique(_template(entry.why) for entry in rule.says))
@@ -142,17 +143,33 @@ def _entry(rule: Rule) -> str:
             what,
             f"Why: {_sentence(why)}",
             *([_escaped(_sentence(rule.note))] if rule.note else []),
-            *_shown(example, finding),
+            *(part for example in examples for part in _shown(*example)),
             f"Source: {_escaped(source)}",
         ]
     )
 
 
-def _example(id_: str) -> tuple[Snippet, Finding]:
-    """The shortest snippet in which the rule is found."""
-    fitting = [one for one in snippets() if any(expected["rule"] == id_ for expected in one.findings)]
-    snippet = min(fitting, key=lambda one: len(one.text) or sum(len(text) for _, text in one.files))
-    return snippet, next(finding for finding in snippet.check() if finding.rule == id_)
+def _examples(rule: Rule) -> list[tuple[Snippet, Finding]]:
+    """The shortest snippet in which the rule is found, of each of its forms that the corpus has."""
+    fitting = [one for one in snippets() if any(expected["rule"] == rule.id for expected in one.findings)]
+    found: dict[str, tuple[Snippet, Finding]] = {}
+    for snippet in sorted(fitting, key=lambda one: len(one.text) or sum(len(text) for _, text in one.files)):
+        for finding in snippet.check():
+            if finding.rule == rule.id:
+                found.setdefault(_form(rule, finding), (snippet, finding))
+    forms = dict.fromkeys(entry.form for entry in rule.says)
+    return [found[form] for form in forms if form in found]
+
+
+def _form(rule: Rule, finding: Finding) -> str:
+    """The form of ``rule`` whose message ``finding`` has; its first one where the checker's code words the message."""
+    forms = (entry.form for entry in rule.says if _fits(entry.message, finding.message))
+    return next(forms, rule.says[0].form)
+
+
+def _fits(template: str, message: str) -> bool:
+    parts = PARTS.split(template)
+    return re.fullmatch(".*".join(map(re.escape, parts)), message, re.DOTALL) is not None
 
 
 def _shown(snippet: Snippet, finding: Finding) -> Iterator[str]:

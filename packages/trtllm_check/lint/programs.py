@@ -1,4 +1,7 @@
-"""What is known of the programs of a command line, and its words grouped to flags with their values."""
+"""The programs that the checker knows by name, which of their options take a value, and words grouped by that.
+
+Options of docker, mpirun (Open MPI), curl, pip and git: their manuals. The tools of TensorRT-LLM are in the releases.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

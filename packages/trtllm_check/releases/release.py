@@ -323,7 +323,10 @@ class _RaisingParser(argparse.ArgumentParser):
 
 
 def build_parser(release: Release, tool_name: str, *, abbreviations: bool = False) -> argparse.ArgumentParser:
-    """The parser of ``tool_name`` in ``release``. Its errors are :class:`UsageError` with argparse's message."""
+    """The parser of ``tool_name`` in ``release``; its errors are :class:`UsageError` with argparse's message.
+
+    Real argparse takes unambiguous ``abbreviations``; commands that we print are checked without them.
+    """
     parser = _RaisingParser(
         prog=f"{tool_name} of TensorRT-LLM {release.name}", allow_abbrev=abbreviations, add_help=False
     )

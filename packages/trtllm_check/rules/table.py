@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
     ``severity``: error (the tool refuses, or its result is wrong), warning (silently not what was meant, or not
     certain) or info (good to know). ``message``: what happens. ``{...}`` stand for what is known of one command.
-    ``form``: the form of what is checked, where a rule says something else of it.
+    ``form``: which form of the rule this is, where one rule says several things; conditions and code name it.
     """
 
     severity: Severity
@@ -56,11 +56,18 @@ class Entry(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """When a rule speaks of a command of ``tool``: all of ``when`` has to hold, see :mod:`trtllm_check.rules.table`.
+    """When a rule speaks of a command of ``tool``: all of ``when`` has to hold.
 
-    ``at``: the flag that a finding stands at, else it stands at the tool's own word. ``put``, ``drop``: flags that
-    correct the command, ``switch on`` as the release writes it; ``quantize``: flags of the command that made the
-    checkpoint, if that is known, instead.
+    A key of ``when``, and what it compares:
+
+    - ``--flag``: its value as written, ``switch`` for a bare one, ``absent`` without it, ``given`` for all but disable
+    - ``effective --flag``: its value, or the release's default
+    - ``weights``, ``kv_cache``, ``tp``, ``arch``, ``max_batch_size``: what is known; what is not known fits nothing
+    - ``<fact> not``: any known value but these; ``<fact> above``: more than that
+
+    ``at``: the flag that a finding stands at, else it stands at the tool's own word. ``form``: the entries that it is
+    about. ``put``, ``drop``: flags that correct the command, ``switch on`` as the release writes it; ``quantize``:
+    flags of the command that made the checkpoint, if that is known, instead.
     """
 
     tool: str
@@ -68,6 +75,7 @@ class Condition(NamedTuple):
     at: str = ""
     since: str = ""
     until: str = ""
+    form: str = ""
     put: Mapping[str, str] = MappingProxyType({})
     drop: Sequence[str] = ()
     quantize: Mapping[str, str] = MappingProxyType({})
@@ -152,7 +160,10 @@ def _content(name: str) -> dict[str, dict[str, Any]]:
 
 
 class CommandFacts(NamedTuple):
-    """One command of a tool. ``value``: a flag as written, "" for a bare one, None without it. ``facts``: by name."""
+    """One command as the conditions see it, in a text or about to be written.
+
+    ``value``: a flag as written, "" for a bare one, None without it. ``facts``: by name.
+    """
 
     tool_name: str
     tool: Tool
@@ -205,13 +216,15 @@ def met(rules: Iterable[Rule], case: CommandFacts, release: str) -> Iterator[tup
     """The rules that speak of ``case`` in ``release``, each with the condition that it meets."""
     for rule in rules:
         for condition in rule.conditions:
-            if case.meets(condition, release) and rule.entry(release):
+            if case.meets(condition, release) and rule.entry(release, condition.form):
                 yield rule, condition
 
 
 def objections(rules: Iterable[Rule], case: CommandFacts, release: str) -> list[str]:
     """Why ``case`` should not be written: what the rules that are more than advice say of it, with their sources."""
-    found = ((rule.entry(release), case.known(condition)) for rule, condition in met(rules, case, release))
+    found = (
+        (rule.entry(release, condition.form), case.known(condition)) for rule, condition in met(rules, case, release)
+    )
     texts = (
         f"{entry.message}: {entry.why} ({entry.source})".format(**known)
         for entry, known in found

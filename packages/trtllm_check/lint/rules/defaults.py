@@ -176,7 +176,7 @@ def _longest_prompt(case: _Case) -> str:
 
 
 def _world(case: _Case) -> Iterator[Draft]:
-    """engine-without-world: the number of ranks is left out."""
+    """ranks-not-tp-pp: the number of ranks is left out."""
     invocation, facts = case.invocation, case.facts
     world = engine_world(facts, case.release)
     names = [PurePosixPath(word.text).name for word in invocation.launcher]
@@ -192,9 +192,8 @@ def _world(case: _Case) -> Iterator[Draft]:
         words = [*invocation.launcher, invocation.path]
         first = next((word for word in words if PYTHON.fullmatch(PurePosixPath(word.text).name)), invocation.path)
         edits = (Insert(first, ("mpirun", "-n", str(world), "--allow-run-as-root")),)
-    yield from case.drafts(
-        "engine-without-world", edits=edits, world=world, tp=facts.tp, pp=facts.pp, left_out=left_out
-    )
+    ranks = {"world": world, "tp": facts.tp, "pp": facts.pp}
+    yield from case.drafts("ranks-not-tp-pp", None, edits, "one rank", **ranks, left_out=left_out)
 
 
 def _number(text: str) -> int | None:

@@ -85,7 +85,7 @@ def _weights(document: Document, platform: Platform, build: Invocation) -> Itera
 
 
 def _two_servers(document: Document, platform: Platform) -> Iterator[Draft]:
-    """two-instances-one-gpu: two servers whose repositories the text fills, on one GPU."""
+    """kv-cache-takes-90-percent: two servers whose repositories the text fills, on one GPU."""
     filled = [one for one in fillings(document, platform.release) if one.model.startswith("tensorrt_llm") and one.known]
     filled = [one for one in filled if not one.model.endswith("bls")]
     launches = [one for one in document.of(LAUNCH) if not orchestrated(one)]
@@ -99,7 +99,7 @@ def _two_servers(document: Document, platform: Platform) -> Iterator[Draft]:
         if last is not None:
             yield from drafts(
                 platform.release.name,
-                "two-instances-one-gpu",
+                "kv-cache-takes-90-percent",
                 second.path,
                 edits=(last.with_values({FRACTION: SMALLER}),),
                 invocation=last.invocation,

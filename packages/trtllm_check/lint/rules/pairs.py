@@ -36,15 +36,15 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 def _table(
     document: Document, platform: Platform, invocation: Invocation, facts: DocumentFacts, arch: str
 ) -> Iterator[Draft]:
-    found: set[tuple[str, Word]] = set()
+    found: set[tuple[str, str, Word]] = set()
     release = platform.release.name
     case = command_facts(platform, invocation, facts, arch)
     for rule, condition in met(all_rules(), case, release):
         given = invocation.find(condition.at)
         place = given.word if given else invocation.path
-        if (rule.id, place) in found:
+        if (rule.id, condition.form, place) in found:
             continue
-        found.add((rule.id, place))
+        found.add((rule.id, condition.form, place))
         edited, edits = invocation, _edits(case.tool, condition)
         maker = checkpoint_maker(document, invocation)
         if condition.quantize and maker:
@@ -53,6 +53,7 @@ def _table(
             release,
             rule.id,
             place,
+            form=condition.form,
             edits=edits,
             invocation=edited,
             **case.known(condition),

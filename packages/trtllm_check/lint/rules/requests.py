@@ -33,7 +33,7 @@ READ_ONLY = re.compile(
 SETTABLE = re.compile(r"^/v2/(?:repository/|logging|trace/setting|models/[^/]+/trace/setting|\w+sharedmemory/)")
 INSTRUCT = re.compile(r"llama[-_ ]?3(?:[._]\d)?[-_ ]\d+b[-_ ]instruct", re.IGNORECASE)
 END_OF_TURN = "<|eot_id|>"
-BY_FORM = ("unknown-input", "renamed-input")  # ignored by /generate, refused by /infer
+BY_FORM = "unknown-input"  # ignored by /generate, refused by /infer
 
 
 @dataclass
@@ -43,10 +43,10 @@ class _Correction:
     request: TritonRequest
     url: str
     body: dict[str, Any] | None
-    found: list[tuple[str, Word, dict[str, Any]]] = field(default_factory=list)
+    found: list[tuple[str, Word, bool, dict[str, Any]]] = field(default_factory=list)
 
-    def add(self, rule: str, place: Word, **known: Any) -> None:
-        self.found.append((rule, place, known))
+    def add(self, rule: str, place: Word, *, renamed: bool = False, **known: Any) -> None:
+        self.found.append((rule, place, renamed, known))
 
     def rename(self, name: str, new: str) -> None:
         """Gives an input its right name; takes it out where ``new`` is empty or there already."""
@@ -61,14 +61,19 @@ class _Correction:
                 holder.clear()
                 holder.update({key: value for key, value in items if key})
 
+    def _form(self, rule: str, renamed: bool) -> str:
+        """The form of ``rule``: of an input with another name in this release, and of a body for /infer."""
+        forms = {"renamed": renamed, "infer": self.request.tensors and rule == BY_FORM}
+        return " ".join(form for form, holds in forms.items() if holds)
+
     def drafts(self, release: str) -> Iterator[Draft]:
         edits = tuple(self._edits())
-        for rule, place, known in self.found:
+        for rule, place, renamed, known in self.found:
             yield from drafts(
                 release,
                 rule,
                 place,
-                form="infer" if self.request.tensors and rule in BY_FORM else "",
+                form=self._form(rule, renamed),
                 edits=edits,
                 invocation=self.request.curl if edits else None,
                 file=self.request.request.file,
@@ -168,9 +173,9 @@ def _names(correction: _Correction, model: str, inputs: tuple[TensorSpec, ...]) 
     for name in values:
         if name in names:
             continue
-        known = {"name": name, "model": model}
+        known: dict[str, Any] = {"name": name, "model": model}
         if renamed.get(name) in names:
-            correction.add("renamed-input", one.request.at(name), hint=renamed[name], **known)
+            correction.add("unknown-input", one.request.at(name), renamed=True, hint=renamed[name], **known)
             correction.rename(name, renamed[name])
             continue
         meant = [other for other in rule_data(FAMILY)["elsewhere"].get(name, []) if other in names]

@@ -234,20 +234,19 @@ def _needs_paged(document: Document, platform: Platform, correction: _Correction
         return
     enabled = command_facts(platform, build, facts, "")._replace(value={PAGED: "enable"}.get)
     can = not any(met(topic("attention"), enabled, platform.release.name))
-    rules = {
-        "enable_kv_cache_reuse": "kv-reuse-needs-paged-fmha",
-        "enable_chunked_context": "chunked-context-needs-paged-fmha",
-    }
-    for variable, id_ in rules.items():
+    id_ = "needs-paged-context-fmha"
+    for variable, form in {"enable_kv_cache_reuse": "", "enable_chunked_context": "chunked context"}.items():
         if filling.values.get(variable) not in TRUE or correction.changes.get(variable):
             continue
         if not can:
-            correction.add(id_, variable, "false", instead=f"{variable}:false: this KV cache goes without {PAGED}")
+            instead = f"{variable}:false: this KV cache goes without {PAGED}"
+            correction.add(id_, variable, "false", form=form, instead=instead)
             continue
         yield from drafts(
             platform.release.name,
             id_,
             filling.word,
+            form=form,
             edits=(Put(PAGED, "enable"),),
             invocation=build,
             instead=f"build with {PAGED} enable",

@@ -154,7 +154,9 @@ def _clone(clone: Clone, release: Release) -> Iterator[Draft]:
     if clone.reference in rule_data(FAMILY)["default_branches"]:
         if checkout is not None:
             edits: tuple[Edit, ...] = (Put(clone.flag or "--branch", checkout.tag),)
-            yield from draft("clone-without-tag", clone.git.path, edits=edits, invocation=clone.git)
+            yield from draft(
+                "clone-of-another-release", clone.git.path, form="no tag", edits=edits, invocation=clone.git
+            )
         return
     if checkout is not None and clone.reference == checkout.tag:
         return
