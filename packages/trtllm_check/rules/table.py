@@ -220,15 +220,15 @@ def met(rules: Iterable[Rule], case: CommandFacts, release: str) -> Iterator[tup
                 yield rule, condition
 
 
-def objections(rules: Iterable[Rule], case: CommandFacts, release: str) -> list[str]:
-    """Why ``case`` should not be written: what the rules that are more than advice say of it, with their sources."""
+def objections(rules: Iterable[Rule], case: CommandFacts, release: str, *, advice: bool = False) -> list[str]:
+    """Why ``case`` should not be written: what the rules say of it, with their sources; mere ``advice`` if wanted."""
     found = (
         (rule.entry(release, condition.form), case.known(condition)) for rule, condition in met(rules, case, release)
     )
     texts = (
         f"{entry.message}: {entry.why} ({entry.source})".format(**known)
         for entry, known in found
-        if entry and entry.severity != "info"
+        if entry and (advice or entry.severity != "info")
     )
     return list(dict.fromkeys(texts))
 
