@@ -73,6 +73,8 @@ def _mounts(document: Document, platform: Platform, docker: Invocation, inner: l
     mounts = _mounted(document, docker)
     if docker.has("--volumes-from") or any("${" in inside or "$(" in inside for _, inside in mounts):
         return
+    # A path is there if it lies under the container's side of a mount or in a folder of the image. One that is mounted
+    # under another name gets that name in its own command; all others of this docker run share one new mount.
     visible = [*(inside for _, inside in mounts), *rule_data(FAMILY)["in_image"]]
     hidden = [(one, word) for one in inner for word in _paths(one) if not _is_under(word.text, visible)]
     new = _new_mount(docker, [word.text for _, word in hidden if not _seen_as(word.text, mounts)])
@@ -197,6 +199,7 @@ def _ports(document: Document, release: str) -> Iterator[Draft]:
         server = next((one for one in _inner(document, docker) if one.tool in SERVERS), None)
         if _runs(docker) and server is not None:
             servers.append((docker, server))
+    # Which server a request means is not known: a port that any of them publishes is fine, else the first one has to.
     clients = [request for request in document.requests if _is_outside(document, request.place)]
     targets = [target for request in clients if (target := ServerAddress.of(request.url)).is_triton and target.is_local]
     for port in dict.fromkeys(target.port for target in targets):

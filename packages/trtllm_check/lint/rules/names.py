@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -153,25 +153,32 @@ def _advice(release: Release, guide: "FlagGuide | None") -> str:
 def _edits(
     release: Release, tool: str, given: Given, everything: Sequence[Given], guide: "FlagGuide | None"
 ) -> tuple[Edit, ...]:
-    flag, has = given.name, release.tools[tool].has
-    drop = Drop(flag)
+    """Takes ``given`` out, and puts in what this release has for it and ``everything`` lacks."""
+    flag, facts = given.name, release.tools[tool]
     others = {one.name: one for one in everything if one.flag}
     if tool == "trtllm-build" and flag in ("--max_output_len", "--max_seq_len"):
-        return (drop, *_lengths(given, others, has_sum=has("--max_seq_len")))
+        return (Drop(flag), *_lengths(given, others, has_sum=facts.has("--max_seq_len")))
     new = successor(tool, flag)
-    wanted = [] if new is None else [name for name in new.to if has(name)]
-    if new is None and guide:
-        wanted = [one.flag for one in guide.instead if one.flag and not one.tool and has(one.flag)]
-    wanted = [name for name in wanted if name not in others][: None if new and new.all else 1]
-    if not wanted:
-        return (drop,)
-    values = {} if new is None else new.values
-    argument = release.tools[tool].argument(wanted[0])
+    wanted = [name for name in _successors(new, guide) if facts.has(name) and name not in others]
+    return _replaced(given, wanted if new and new.all else wanted[:1], new.values if new else {}, facts)
+
+
+def _successors(new: Successor | None, guide: "FlagGuide | None") -> Sequence[str]:
+    """Flags of the same tool that took the place of one: of the checker's own table, else of the guide."""
+    if new is not None:
+        return new.to
+    return [one.flag for one in guide.instead if one.flag and not one.tool] if guide else []
+
+
+def _replaced(given: Given, wanted: Sequence[str], values: Mapping[str, str], tool: Tool) -> tuple[Edit, ...]:
+    """``wanted`` instead of ``given``, with its value, or with what ``values`` says for that one."""
+    drop = Drop(given.name)
+    argument = tool.argument(wanted[0]) if wanted else None
     if argument is not None and argument.is_switch:
         return (drop, *(Put(name) for name in wanted))
-    text = given.values[0].text if given.values else "enable"
-    if len(given.values) > 1 and len(wanted) == 1:
+    if len(given.values) > 1 and len(wanted) == 1:  # only the flag's own part of the word: the values stay
         return (Swap(given.word.part(0, len(given.flag)), wanted[0]),)
+    text = given.values[0].text if given.values else "enable"
     return (drop, *(Put(name, values.get(text, text)) for name in wanted))
 
 
