@@ -1,6 +1,6 @@
 """Offline checks of a filled model repository: by protobuf, for what is unfilled, for the ensemble's wiring.
 
-The files are read and the ensemble's tensors followed by the checker's own code, :mod:`trtllm_check.lint.documents`.
+The files are read and the ensemble's tensors followed by the checker's own code, :mod:`trtllm_check.lint.pbtxt`.
 """
 
 from collections.abc import Mapping

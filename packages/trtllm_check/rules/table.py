@@ -251,7 +251,8 @@ def says_something(text: str) -> bool:
 
 def sentences(rule: Rule, entry: Entry, mark: str = "<{}>") -> Iterator[str]:
     """What happens, why, and what to do, as sentences."""
-    flags = " or ".join(dict.fromkeys(condition.at for condition in rule.conditions))
+    conditions = (condition for condition in rule.conditions if condition.form == entry.form)
+    flags = " or ".join(dict.fromkeys(condition.at for condition in conditions))
     labels = {"": entry.message, "Why: ": entry.why, "Do: ": entry.fix}
     for label, text in labels.items():
         if says_something(text):
