@@ -124,6 +124,8 @@ def test_a_fix_that_shows_something_new_is_mended_too() -> None:
 
 @given(st.text(alphabet=st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20))
 def test_quoted_words_are_read_back(text: str) -> None:
+    if text.count("`") > 1:  # what the shell runs stays as it is
+        return
     if any(mark in text for mark in ("${", "$(", "\r", "\v", "\f", "\u00a0", "\u202f", "…", "<")):
         return
     commands = read_commands(f"x {quoted(f'a{text}')}")
