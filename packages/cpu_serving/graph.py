@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from cpu_serving.llama import Layer, Linear, LlamaShape, LlamaWeights
+from cpu_serving.llama import Layer, Linear, LlamaShape, LlamaWeights, dtype_name
 from cpu_serving.runtime import openvino
-from cpu_serving.safetensors_file import dtype_name
 
 MASKED = -65504.0  # lowest finite float16: far below any score, and safe in every precision
 

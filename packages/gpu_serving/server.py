@@ -7,7 +7,7 @@ from typing import Literal
 
 from gpu_serving.execute import (
     KEPT_LINES,
-    Account,
+    CommandRecord,
     as_executed,
     container_name,
     explained,
@@ -57,7 +57,7 @@ class TritonRanks(LoopbackServer):
         self._executed = as_executed(self._command, self._paths)
         print(f"$ {shell_line(self._executed.argv, env=self._executed.env)}")
         started = time.monotonic()
-        self._account = Account.open(self._command, self._executed, self.log_path)
+        self._account = CommandRecord.open(self._command, self._executed, self.log_path)
         self._process = start_guarded(
             self._executed.argv,
             env=dict(self._executed.env),

@@ -10,11 +10,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from playbook.measure.latency import summarize
-from playbook.measure.results import by_run, read_results
+from playbook.measure.results import by_run, read_results, summarize
 from playbook.stages import Workspace
 from serving_base.errors import UsageError
-from serving_base.facts.instances import instance as known_instance
+from serving_base.facts.gpus import instance as known_instance
 from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 

@@ -1,13 +1,31 @@
-"""Load tests of a served model: what chapters use, from the modules that do it."""
+"""Load tests of a served model: what chapters use, from the modules that do it.
 
-from playbook.measure.agreement import Agreement, compare
+What a Triton server has counted by itself: the other side of a load generator's claims.
+
+Does AIPerf measure what a plain client measures? Both ask the same server in the same seconds.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from playbook.measure import aiperf
 from playbook.measure.aiperf import Phase, command_line, configuration, profile
-from playbook.measure.counters import counted_kinds, counted_when, server_counts
-from playbook.measure.latency import (
+from playbook.measure.machine import Cores, MachineRates, measure_machine, on_cores, split_cores
+from playbook.measure.plain_client import StreamClient, closed_loop, open_loop
+from playbook.measure.results import (
+    LatencyTarget,
     LittlesLaw,
+    Load,
     Percentiles,
+    RequestRecord,
+    StreamTimeline,
     Summary,
-    Target,
+    at_the_same_time,
+    by_run,
     good_share,
     goodput_per_s,
     highest_good_rate,
@@ -15,27 +33,119 @@ from playbook.measure.latency import (
     knee,
     largest_gap,
     littles_law,
-    summarize,
-    unexplained_ms,
-)
-from playbook.measure.machine import Cores, MachineRates, measure_machine, on_cores, split_cores
-from playbook.measure.plain_client import StreamClient, closed_loop, open_loop
-from playbook.measure.results import (
-    Load,
-    RequestRecord,
-    StreamTimeline,
-    at_the_same_time,
-    by_run,
     new_run,
     read_results,
+    summarize,
     timed_stream,
+    unexplained_ms,
     write_results,
 )
 from playbook.measure.workload import WorkItem, distinct_texts, make_workload, write_dataset
+from serving_base.servers import TEXT_MODEL
+from trtllm_check.releases.templates import release_templates
+
+PAUSE_S = 0.1
+REQUESTS = f'nv_inference_request_success{{model="{TEXT_MODEL}"'
+TOKENS = {"isl_tokens": "nv_llm_input_token_len_sum", "osl_tokens": "nv_llm_output_token_len_sum"}
+"""Lengths as the backend's histograms add them up; TensorRT-LLM's backend has them from 0.16.0 on."""
+
+
+def server_counts(metrics: Mapping[str, float]) -> dict[str, int]:
+    """Requests that the ensemble has answered and, where the backend counts them, tokens of prompts and answers.
+
+    ``metrics``: the samples of ``/metrics`` by name and labels. A release without the histograms has no token keys.
+    """
+    counts = {"requests": sum(int(value) for name, value in metrics.items() if name.startswith(REQUESTS))}
+    for kind, histogram in TOKENS.items():
+        sums = [int(value) for name, value in metrics.items() if name.startswith(histogram)]
+        if sums:
+            counts[kind] = sum(sums)
+    return counts
+
+
+def counted_kinds(release: str) -> set[str]:
+    """The keys that :func:`server_counts` has with the tensorrtllm backend of ``release``."""
+    return {"requests", *(TOKENS if release_templates(release).token_histograms else ())}
+
+
+def counted_when(read: Callable[[], dict[str, int]], requests: int, *, limit_s: float = 60.0) -> dict[str, int]:
+    """What ``read`` gives once the server has counted ``requests``, or what it gives after ``limit_s``.
+
+    A server counts a request when it lets go of it, a moment after its client has the last piece.
+    """
+    ends_at = time.monotonic() + limit_s
+    while (counts := read())["requests"] < requests and time.monotonic() < ends_at:
+        time.sleep(PAUSE_S)
+    return counts
+
+
+SHARE, ABSOLUTE_MS = 0.10, 1.0
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The same stretch of time as two tools saw it; they agree within 10 % or 1 ms of TTFT's p50. Failures disagree."""
+
+    aiperf: Summary
+    plain: Summary
+    records: tuple[RequestRecord, ...]
+
+    @property
+    def difference_ms(self) -> float:
+        return self.aiperf.ttft_ms.p50 - self.plain.ttft_ms.p50
+
+    @property
+    def limit_ms(self) -> float:
+        return max(ABSOLUTE_MS, SHARE * self.plain.ttft_ms.p50)
+
+    @property
+    def errors(self) -> frozenset[str]:
+        """What the failed requests of both tools got."""
+        return frozenset(record.error for record in self.records if not record.ok)
+
+    @property
+    def holds(self) -> bool:
+        return not self.errors and abs(self.difference_ms) <= self.limit_ms
+
+
+def compare(
+    url: str,
+    items: Sequence[WorkItem],
+    *,
+    requests: int,
+    tokenizer: Path,
+    out: Path,
+    cores: frozenset[int],
+    tries: int = 3,
+) -> list[Agreement]:
+    """One stream of AIPerf and one of the plain client at once, prompts of equal length; every try, the last one holds.
+
+    Both run on ``cores`` and share whatever disturbs the server; what disturbs only one of them, a busy machine,
+    may need another try. ``items`` are dealt out between the two; take so many that a prompt asked again has left
+    the KV cache.
+    """
+    found: list[Agreement] = []
+    while len(found) < tries and not (found and found[-1].holds):
+        number = len(found) + 1
+        stop = threading.Event()
+        with on_cores(cores), ThreadPoolExecutor(1) as pool:
+            plain = pool.submit(closed_loop, url, items[::2], concurrency=1, stop=stop, run=f"plain_{number}")
+            try:
+                phase = aiperf.Phase(f"aiperf_{number}", Load(mode="closed", concurrency=1), requests)
+                runs = aiperf.profile(
+                    url, items[1::2], [phase], tokenizer=tokenizer, out=out / f"try{number}", seed=number, cores=cores
+                )
+            finally:
+                stop.set()
+        theirs = runs[phase.name]
+        ours = at_the_same_time(plain.result(), theirs)
+        found.append(Agreement(summarize(theirs), summarize(ours), (*theirs, *ours)))
+    return found
+
 
 __all__ = [
-    "Agreement", "Cores", "LittlesLaw", "Load", "MachineRates", "Percentiles", "Phase", "RequestRecord",
-    "StreamClient", "StreamTimeline", "Summary", "Target", "WorkItem", "at_the_same_time", "by_run",
+    "Agreement", "Cores", "LatencyTarget", "LittlesLaw", "Load", "MachineRates", "Percentiles", "Phase",
+    "RequestRecord", "StreamClient", "StreamTimeline", "Summary", "WorkItem", "at_the_same_time", "by_run",
     "closed_loop", "command_line", "compare", "configuration", "counted_kinds", "counted_when",
     "distinct_texts", "good_share", "goodput_per_s", "highest_good_rate", "in_flight", "knee", "largest_gap",
     "littles_law", "make_workload", "measure_machine", "new_run", "on_cores", "open_loop", "profile",

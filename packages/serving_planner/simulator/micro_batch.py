@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 
-from serving_planner.cost_model.load import Load
+from serving_planner.cost_model.step import StepLoad
 
 
 def blocks(tokens: int, block_tokens: int) -> int:
@@ -210,17 +210,19 @@ class MicroBatch:
         place = bisect_right(self._gap_ticks, after)
         return self._gaps_s[place] if place < len(self._gaps_s) else 0.0
 
-    def decode_load(self) -> Load:
+    def decode_load(self) -> StepLoad:
         """The work of the next launch of the decoding sequences alone."""
-        return Load(self.count, self.context)
+        return StepLoad(self.count, self.context)
 
 
-class Lane:
+class PipelineSlot:
     """A micro-batch while a pipeline only decodes: its step times, and how far it has come."""
 
     __slots__ = ("batch", "before_s", "busy_s", "done", "end_s", "first_s", "load", "longest_s", "slope_s", "ticks")
 
-    def __init__(self, batch: MicroBatch, load: Load, end_s: float, first_s: float, slope_s: float, ticks: int) -> None:
+    def __init__(
+        self, batch: MicroBatch, load: StepLoad, end_s: float, first_s: float, slope_s: float, ticks: int
+    ) -> None:
         self.batch, self.load, self.end_s, self.ticks = batch, load, end_s, ticks
         self.first_s, self.slope_s = first_s, slope_s
         self.before_s = batch.last_end_s

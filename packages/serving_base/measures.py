@@ -1,4 +1,4 @@
-"""Steps of an engine: which request was in which phase. Standard library only: servers import it, too."""
+"""What measurements of an engine are: the record of a step. Standard library only: servers import it, too."""
 
 from __future__ import annotations
 
