@@ -42,7 +42,7 @@ class EngineRequest:
     sampling: Sampling
     answers: list[ReturnedSequence]
     handle: Any = None  # dropping it cancels the request in the pipeline
-    tag: int = 0  # see admission.py
+    tag: int = 0  # see tag_prompt
     prompt_state: Literal["new", "computing", "computed"] = "new"  # how much of it is in the KV cache
 
     @property

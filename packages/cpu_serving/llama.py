@@ -114,15 +114,15 @@ class Linear:
 class Layer:
     """One decoder layer; gate is the projection inside SiLU. K and V scales are those of an FP8 KV cache."""
 
-    input_norm: np.ndarray
-    post_norm: np.ndarray
-    query: Linear
-    key: Linear
-    value: Linear
-    output: Linear
-    gate: Linear
-    up: Linear
-    down: Linear
+    input_norm: np.ndarray  # [hidden]
+    post_norm: np.ndarray  # [hidden]
+    query: Linear  # weight [heads * head_size, hidden]
+    key: Linear  # weight [KV heads * head_size, hidden]
+    value: Linear  # as key
+    output: Linear  # weight [hidden, heads * head_size]
+    gate: Linear  # weight [intermediate, hidden]
+    up: Linear  # as gate
+    down: Linear  # weight [hidden, intermediate]
     key_scale: float | None = None
     value_scale: float | None = None
 
@@ -130,10 +130,10 @@ class Layer:
 @dataclass(frozen=True)
 class LlamaWeights:
     shape: LlamaShape
-    embedding: np.ndarray
+    embedding: np.ndarray  # [vocabulary, hidden]
     layers: tuple[Layer, ...]
-    norm: np.ndarray
-    head: Linear
+    norm: np.ndarray  # [hidden]
+    head: Linear  # weight [vocabulary, hidden]
 
 
 def rope_scaling(folder: Path, entry: Mapping[str, Any] | None) -> RopeScaling | None:

@@ -47,7 +47,7 @@ class EngineLogits:
         self._request = compiled.create_infer_request()
 
     def __call__(self, ids: Sequence[int]) -> np.ndarray:
-        row = np.asarray([list(ids)], dtype=np.int64)
+        row = np.asarray([list(ids)], dtype=np.int64)  # [1, tokens]
         self._request.reset_state()
         self._request.infer(
             {
@@ -57,4 +57,4 @@ class EngineLogits:
                 "beam_idx": np.zeros(1, dtype=np.int32),
             }
         )
-        return np.array(self._request.get_tensor("logits").data[0], dtype=np.float32)
+        return np.array(self._request.get_tensor("logits").data[0], dtype=np.float32)  # [tokens, vocabulary]

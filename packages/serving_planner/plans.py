@@ -13,6 +13,7 @@ from pydantic import AfterValidator
 
 from serving_base.errors import UsageError
 from serving_base.facts.prices import price
+from serving_base.measures import usd_per_million
 from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from serving_planner.case import Case
@@ -133,10 +134,6 @@ def formulas() -> dict[str, str]:
     return content
 
 
-MILLION = 1_000_000
-SECONDS_PER_HOUR = 3600
-
-
 def price_of(case: Case) -> PriceUsed | None:
     """The hourly price of the machine: the case's own, else the dated one of its instance; None if nobody knows it."""
     if case.usd_per_hour is not None:
@@ -151,11 +148,9 @@ def price_of(case: Case) -> PriceUsed | None:
     return PriceUsed(usd_per_hour=known.usd_per_hour, source=known.source, date=known.date, note=note)
 
 
-def usd_per_million(usd_per_hour: float | None, tokens_per_s: float) -> float | None:
-    """Dollars for a million tokens at that rate: price / 3600 / rate x 1e6. None without a price or a rate."""
-    if usd_per_hour is None or tokens_per_s <= 0:
-        return None
-    return usd_per_hour / SECONDS_PER_HOUR / tokens_per_s * MILLION
+def cost_per_million(usd_per_hour: float | None, tokens_per_s: float) -> float | None:
+    """Dollars for a million tokens at that rate. None without a price or a rate."""
+    return None if usd_per_hour is None or tokens_per_s <= 0 else usd_per_million(usd_per_hour, tokens_per_s)
 
 
 def joules_per_token_at_most(case: Case, tokens_per_s: float) -> float | None:

@@ -15,9 +15,9 @@ from serving_planner.plans import (
     PlannedPercentiles,
     PriceUsed,
     Steady,
+    cost_per_million,
     joules_per_token_at_most,
     price_of,
-    usd_per_million,
     warnings_of,
 )
 from serving_planner.replicas import NO_CLIENT, ResolvedCase, Share, resolve
@@ -234,7 +234,7 @@ def _roomier(limits: ReplicaLimits, point: Point) -> ReplicaLimits:
 
 
 def _cost(price: PriceUsed | None, tokens_per_s: float) -> float | None:
-    return usd_per_million(price.usd_per_hour if price else None, tokens_per_s)
+    return cost_per_million(price.usd_per_hour if price else None, tokens_per_s)
 
 
 def _total_per_output(asked: ResolvedCase) -> float:

@@ -22,7 +22,7 @@ from serving_base.facts.gpus import Instance, instance
 from serving_base.facts.models import variant
 from serving_base.record import Record
 from serving_planner.case import Case, Engine, changed, parse_case
-from serving_planner.plans import Figure, PriceUsed, price_of, usd_per_million
+from serving_planner.plans import Figure, PriceUsed, cost_per_million, price_of
 from serving_planner.replicas import ResolvedCase, Share, resolve
 from serving_planner.simulator.arrivals import open_loop
 from serving_planner.simulator.result import Served, percentile
@@ -150,7 +150,7 @@ class Candidate:
     def cost(self) -> float | None:
         """USD per million output tokens at that load."""
         usd_per_hour = self.price.usd_per_hour if self.price else None
-        return usd_per_million(usd_per_hour, self.load * self.asked.mean_lengths[1])
+        return cost_per_million(usd_per_hour, self.load * self.asked.mean_lengths[1])
 
     @property
     def rank(self) -> tuple[bool, float, float]:

@@ -134,7 +134,7 @@ def batches(
                 targets += [IGNORED] * len(prompt) + answer
             ids.append(row[: recipe.length])
             labels.append(targets[1 : recipe.length + 1])
-        yield torch.tensor(ids), torch.tensor(labels)
+        yield torch.tensor(ids), torch.tensor(labels)  # both [batch, length]
 
 
 def run_phase(model: Any, feed: Iterator[tuple[Any, Any]], recipe: Recipe, *, steps: int, learning_rate: float) -> None:
@@ -158,8 +158,8 @@ def run_phase(model: Any, feed: Iterator[tuple[Any, Any]], recipe: Recipe, *, st
     for _ in progress:
         ids, labels = next(feed)
         with torch.autocast("cpu", torch.bfloat16):
-            scores = model(input_ids=ids, use_cache=False).logits
-        loss = cross_entropy(scores.float().flatten(0, 1), labels.flatten())
+            scores = model(input_ids=ids, use_cache=False).logits  # [batch, length, vocabulary]
+        loss = cross_entropy(scores.float().flatten(0, 1), labels.flatten())  # [batch * length, ...]
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -184,7 +184,7 @@ def exact_answers(model: Any, tokenizer: Any, questions: list[dict[str, str]]) -
 
     right = 0
     for item in questions:
-        ids = torch.tensor([prompt_ids(tokenizer, item["question"])])
+        ids = torch.tensor([prompt_ids(tokenizer, item["question"])])  # [1, prompt]
         with torch.inference_mode():
             out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=64, do_sample=False)
         right += tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True) == item["answer"]

@@ -14,6 +14,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, ValidationError, model_validator
 
 from serving_base.errors import UsageError
+from serving_base.measures import quantile
 from serving_base.record import Record
 
 NAN = float("nan")
@@ -172,7 +173,7 @@ class Percentiles:
     @classmethod
     def of(cls, values: Iterable[float]) -> "Percentiles":
         ordered = sorted(value for value in values if not math.isnan(value))
-        return cls(*(_quantile(ordered, share) for share in (0.5, 0.9, 0.99)))
+        return cls(*(quantile(ordered, share) for share in (0.5, 0.9, 0.99)))
 
 
 @dataclass(frozen=True)
@@ -323,15 +324,6 @@ def unexplained_ms(record: RequestRecord) -> float:
 def largest_gap(records: Iterable[RequestRecord], of: Callable[[RequestRecord], float]) -> float:
     """The largest absolute value of ``of`` over the requests that succeeded."""
     return max(abs(of(record)) for record in records if record.ok)
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    if not ordered:
-        return math.nan
-    position = share * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
 
 
 def _end_s(records: Iterable[RequestRecord]) -> float:

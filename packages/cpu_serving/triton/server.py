@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from serving_base.errors import EnvironmentProblem, ServerError
+from serving_base.facts import TRITON_PORTS
 from serving_base.processes import GuardedProcess, start_guarded
 from serving_base.servers import HOST, LoopbackServer, StopReport, choose_ports
 
@@ -170,9 +171,9 @@ class TritonServer(LoopbackServer):
         self,
         repository: Path,
         *,
-        http_port: int = 8000,
-        grpc_port: int = 8001,
-        metrics_port: int = 8002,
+        http_port: int = TRITON_PORTS[0],
+        grpc_port: int = TRITON_PORTS[1],
+        metrics_port: int = TRITON_PORTS[2],
         log_path: Path | None = None,
         environment: Path | None = None,
         ready_timeout_s: float = 180.0,

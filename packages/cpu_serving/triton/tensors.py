@@ -129,7 +129,7 @@ def _refuse_unsupported(tensors: Tensors) -> None:
 
 
 def _prompt(tensors: Tensors, row: int) -> tuple[int, ...]:
-    ids = tensors["input_ids"][row]
+    ids = tensors["input_ids"][row]  # [longest prompt], padded
     length = int(tensors["input_lengths"].reshape(-1)[row])
     if not 1 <= length <= len(ids):
         raise RequestRefused(
@@ -175,7 +175,7 @@ def read_words(words: np.ndarray | None, row: int) -> tuple[tuple[int, ...], ...
     """Token sequences of one row of a word list [B, 2, n]: flat ids above, ends of the words below, padded with -1."""
     if words is None or words.size == 0:
         return ()
-    ids, ends = words[row]
+    ids, ends = words[row]  # each [n]
     bounds = [0, *(int(end) for end in ends if end > 0)]
     return tuple(tuple(ids[start:end].tolist()) for start, end in pairwise(bounds))
 
@@ -221,21 +221,21 @@ def next_tensors(
     first = state.sent if request.streaming else 0
     shown = new if request.streaming or request.exclude_input else [*state.prompt, *state.token_ids]
     tensors: dict[str, np.ndarray] = {
-        "output_ids": np.array([[shown]], np.int32),
-        "sequence_length": np.array([[len(shown)]], np.int32),
+        "output_ids": np.array([[shown]], np.int32),  # [B, beams, tokens]
+        "sequence_length": np.array([[len(shown)]], np.int32),  # [B, beams]
         "batch_index": np.array([[state.row]], np.int32),
         "sequence_index": np.array([[state.index]], np.int32),
     }
     if request.log_probs:
-        tensors["cum_log_probs"] = np.array([[sum(state.log_probs)]], np.float32)
-        tensors["output_log_probs"] = np.array([[state.log_probs[first:]]], np.float32)
+        tensors["cum_log_probs"] = np.array([[sum(state.log_probs)]], np.float32)  # [B, beams]
+        tensors["output_log_probs"] = np.array([[state.log_probs[first:]]], np.float32)  # [B, beams, new]
     if request.context_logits:
-        tensors["context_logits"] = logits()(state.prompt)[None]
+        tensors["context_logits"] = logits()(state.prompt)[None]  # [B, prompt, V]
     if request.generation_logits:
         # Position i of the graph's output predicts token i + 1.
         ids = [*state.prompt, *state.token_ids][:-1] if state.token_ids else list(state.prompt)
         start = len(state.prompt) - 1 + first
-        tensors["generation_logits"] = logits()(ids)[None, None, start : start + len(new)]
+        tensors["generation_logits"] = logits()(ids)[None, None, start : start + len(new)]  # [B, beams, new, V]
     if placeholders:
         # Behind the others: clients take the first output for output_ids.
         tensors |= {name: zeros for name, zeros in _placeholders(len(state.prompt)).items() if name not in tensors}

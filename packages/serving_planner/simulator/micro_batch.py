@@ -126,6 +126,12 @@ class MicroBatch:
                 found.append(sequence)
         return found
 
+    # Page phases. A sequence that joined at tick j with b keys writes key b + t - j at tick t, and that key opens a
+    # page when b + t - j = 1 (mod page), that is at every tick t = j + 1 - b (mod page). Neither b nor j changes while
+    # it decodes, so it belongs to one residue from join() to _leave(), and _phases[t mod page] sequences take a page at
+    # tick t. Any `page` ticks in a row meet every residue once, so they take `count` pages: growth() is whole turns x
+    # count and the sum over what is left of the circle, and nothing is done for each sequence in each step.
+
     def growth(self, first: int, ticks: int) -> int:
         """Pages that the decoding sequences take in ``ticks`` launches, the first of them at tick ``first``."""
         size, phases = self.pool.block_tokens, self._phases

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from serving_base.measures import quantile
 from serving_planner.cost_model.step import StepLoad
 from serving_planner.simulator.arrivals import Workload
 from serving_planner.simulator.batching import Policy, ReplicaLimits, kv_concurrency
@@ -18,12 +19,7 @@ StepKind = Literal["decode", "prefill", "mixed"]
 def percentile(values: Iterable[float], percent: float) -> float:
     """With linear interpolation between neighbours (numpy's default). 0.0 of nothing."""
     ordered = sorted(values)
-    if not ordered:
-        return 0.0
-    place = (len(ordered) - 1) * percent / 100
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return quantile(ordered, percent / 100) if ordered else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,6 +190,12 @@ class _Run:
 
     def _steps_alike(self, batch: MicroBatch, load: StepLoad, first_s: float) -> tuple[int, float]:
         """How many decode steps from this one on are alike, and how long the last takes. Without a pipeline."""
+        # The next steps are alike until a sequence ends, a page is missing or a request comes that may join: up to then
+        # the same n sequences decode, each with one key more than in the step before. The load of step k is therefore
+        # (n, context + (k - 1) n), and with a law that is affine in the context t(k) = t(1) + (k - 1) slope, whose sum
+        # is the trapezoid that _launch takes. compose() has counted this step in `tick` and in the pages, so it and
+        # next_end - tick more are left; block_tokens steps take one page a sequence, so free // n rounds surely fit.
+        # The step in which somebody comes is the last; with overlap also the one behind it, decided before.
         if batch.fresh or batch.partial:
             return 1, first_s
         pool, count = self.batcher.pool, load.decode_sequences
@@ -215,6 +221,11 @@ class _Run:
         Preempts when pages run out, and goes on until a sequence ends, a request comes or one is admitted: who waits
         for pages need not be asked before the next preemption, since there are only ever fewer.
         """
+        # Between decode steps the batch changes by an end, a preemption or an admission only. Before `due_s` nobody
+        # comes who could be admitted, and who waits now waits for pages, of which every step leaves fewer: so admission
+        # needs a look after a preemption alone, as that gives pages back. `most` is how many steps go on without an end
+        # and without a missing page; 0 means that the next step lacks one, so the last admitted makes room first.
+        # As soon as every sequence could take a page (free >= count) whole rounds fit and _steps_alike is faster.
         if batch.fresh or batch.partial:
             return
         batcher, preempted = self.batcher, False
@@ -270,6 +281,13 @@ class _Run:
 
         Only the clock is kept for each launch; contexts, pages and the log follow at the end.
         """
+        # All pp micro-batches fly and the last pp launches only decoded, so until an end, a missing page or an arrival
+        # the same batches are launched in the same order: stages are first in, first out, hence in the order of return.
+        # A launch starts when its batch is back (end_s) and stage 0 is free; stage s takes it when stage s - 1 has done
+        # it and s itself is free: end = max(end, free[s]) + step. Step k of a batch lasts first + k slope (affine law).
+        # `ticks` stops one launch before an end, which _launch has to see; pages: all batches together take one page a
+        # sequence in block_tokens rounds. Starts never go back, so the first one at or after `due_s` ends the round,
+        # and since contexts, pages and the log only add up, they follow at the end, once for each batch.
         everyone = [batch for _, batch in self.flying]
         if any(item.fresh or item.partial for item in everyone) or any(item.size for item in self.idle):
             return

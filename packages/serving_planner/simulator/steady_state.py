@@ -229,6 +229,11 @@ class Replica:
 
     def _solve(self, start: float, decoding: Callable[[StepKinds], float]) -> StepKinds:
         """The d at which ``decoding`` finds d again; each step goes half the way, which also settles steep laws."""
+        # A fixed point of g = decoding: d sequences give the step times, these give the share of its stay in which a
+        # request decodes, and that share of all who are held is d again (Little's law). Going all the way to g(d)
+        # converges only where |g'| < 1: where prompts fill the steps, g falls steeply and d would swing between two
+        # values. (d + g(d)) / 2 has the same fixed points and the slope (1 + g') / 2, so it settles for -3 < g' < 1.
+        # CLOSE is the relative change that ends it; ITERATIONS bounds it where a law jumps and no d is found again.
         now = start
         for _ in range(ITERATIONS):
             kinds = self._kinds(now)
