@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cpu_serving.aws import lmi
-from cpu_serving.aws.loopback import HOST, confine_process, require_loopback
+from cpu_serving.aws.server import HOST, confine_process, require_loopback
 from cpu_serving.aws.service import Format, Service, Tokens, Work
 from cpu_serving.loop import JobQueueFull, one_line
 from serving_base.errors import EngineError, RequestRefused

@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cpu_serving.aws.endpoints import ContainerFailed
-from cpu_serving.aws.loopback import HOST
 from cpu_serving.aws.registry import Parameters
+from cpu_serving.aws.server import HOST
 from serving_base.errors import PlaybookError
 from serving_base.processes import Environment, GuardedProcess, start_guarded
 from trtllm_check.serving_properties import MODEL_ID, merge_settings, write_properties

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from cpu_serving.aws.endpoints import Endpoints
 from cpu_serving.aws.faults import AwsFault, Response, not_here
-from cpu_serving.aws.loopback import require_loopback_url
+from cpu_serving.aws.server import require_loopback_url
 
 STRING = 7
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
