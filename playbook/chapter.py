@@ -1,6 +1,6 @@
 """What every chapter shares: its opening, its checks, its results, the panel for a P5, and its clean-up.
 
-The panel of a chapter: the recipes' commands as markdown, told apart by whether this workspace has run them.
+The panel shows the recipes' commands as markdown, told apart by whether this workspace has run them.
 """
 
 import atexit

@@ -1,10 +1,8 @@
 """Checkpoints, read without torch: weights for the graph builder, and a summary for the eye.
 
-Two layouts: a TensorRT-LLM checkpoint (tensor-parallel ranks are merged) and a Hugging Face Llama folder.
-
-Read a Hugging Face Llama folder: BF16 as downloaded, or FP8 as modelopt's unified export writes it.
-
-Read a TensorRT-LLM checkpoint: ``config.json`` and one ``rank*.safetensors`` for each tensor-parallel rank.
+Two layouts: a TensorRT-LLM checkpoint (``config.json`` and one ``rank*.safetensors`` for each tensor-parallel
+rank; the ranks are merged) and a Hugging Face Llama folder (BF16 as downloaded, or FP8 as modelopt's unified export
+writes it).
 """
 
 from __future__ import annotations

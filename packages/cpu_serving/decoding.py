@@ -1,8 +1,7 @@
 """One request inside the engine: its state, its settings for OpenVINO GenAI, and where its answers end.
 
-Which waiting request may join the batch, and what keeps its cached blocks its own.
-
-OpenVINO GenAI's prefix cache gives wrong answers in two cases (seen with 2026.4.1, docs/engine-reuse.md):
+Also which waiting request may join the batch, and what keeps its cached blocks its own: OpenVINO GenAI's prefix cache
+gives wrong answers in two cases (seen with 2026.4.1, docs/engine-reuse.md):
 
 1. Two prompts that start from the same *partly filled* block both write their next tokens into it.
 2. A block counts as filled from when it is allocated, so a prompt that is still being computed in chunks, or was

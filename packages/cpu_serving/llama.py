@@ -1,8 +1,7 @@
 """Llama in one neutral, typed structure: what the checkpoint readers fill and the graph builder reads.
 
-Read safetensors files without torch: memory-mapped numpy arrays, bfloat16 and float8 included.
-
-Format: 8 bytes little-endian header length, a JSON header of name -> dtype, shape, data_offsets, then the data
+safetensors files are read without torch, as memory-mapped numpy arrays, bfloat16 and float8 included. Format: 8 bytes
+little-endian header length, a JSON header of name -> dtype, shape, data_offsets, then the data
 (https://github.com/huggingface/safetensors#format).
 """
 

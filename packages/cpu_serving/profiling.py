@@ -3,7 +3,7 @@
 The engine's runtime shows no counters, so its graph is compiled here as the runtime does it, with paged attention, and
 fed by hand.
 
-The kinds of operations in a compiled graph, grouped by what they cost. OpenVINO renames them from stage to stage.
+OpenVINO renames operations from stage to stage; :data:`GROUPS` puts their kinds together by what they cost.
 """
 
 from __future__ import annotations

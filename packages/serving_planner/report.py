@@ -1,8 +1,6 @@
 """Plans and choices as text for a terminal: aligned columns, nothing that a pipe would mind.
 
-Ranked choices as text for a terminal.
-
-Many cases, one JSON object per line, each answered in one line; what is wrong with one stops no other.
+Many cases come as one JSON object per line and are answered in one line each; what is wrong with one stops no other.
 """
 
 import json

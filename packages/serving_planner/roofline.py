@@ -1,6 +1,6 @@
 """Where the steps of a plan lie under the roofs of their GPU: FLOP per byte against FLOP/s.
 
-FLOPs and bytes of a step are those of :mod:`serving_planner.roofline`: the products and the attention; the
+FLOPs and bytes of a step are those of the bound below: the products and the attention; the
 weights once and the keys and values of every sequence. What moves besides (activations) is left out, so a point lies as
 far to the right as any software could bring it. The time is the planned one (:mod:`serving_planner.cost_model.step`),
 so the distance to the roof above a point is what planned software leaves unused. Everything is per GPU of one replica;

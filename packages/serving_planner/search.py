@@ -1,8 +1,4 @@
-"""A service target, and the ways to meet it on an instance.
-
-One way to serve while it is judged, and the line that it becomes in the list.
-
-Which way to serve: TP x PP x replicas x precision on an instance, ranked by cost within a service target.
+"""Which way to serve: TP x PP x replicas x precision on an instance, ranked by cost within a service target.
 
 Arrivals are Poisson: an open loop is the only load at which a target can be stated, a closed one slows down with the
 engine. Every way is first judged in closed form (means), then the best are simulated at their percentile until the top

@@ -3,7 +3,7 @@
 The result is committed under ``text/`` because docstrings change with every Python release;
 run this again only to make a new corpus: ``python -m tiny_llama.corpus``.
 
-The templated questions that the tiny model learns to answer, and nothing else.
+The templated questions are here, too: what the model learns to answer, and nothing else.
 """
 
 import ast

@@ -1,9 +1,7 @@
 """Train the tiny model, seeded, on the committed text: ``python -m tiny_llama.train``.
 
-It takes minutes on two CPU cores and writes the weights (BF16 safetensors) and a model card
-with the figures measured at the end of the run.
-
-The tiny model's card (``README.md`` beside the weights), written from the figures of the run that made them.
+It takes minutes on two CPU cores and writes the weights (BF16 safetensors) and, beside them, a model card
+(``README.md``) with the figures measured at the end of the run.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""What a workspace holds, what of it may go, and removing it by name.
+"""What a workspace holds, what of it may go, and removing it by name; and what still bills.
 
-What still bills: each kind of AWS resource that this road can leave, how to see it and how to end it.
-
-Tables of sentences and links, which pandas would cut off, as Markdown.
+Each kind of AWS resource that this road can leave: how to see it and how to end it. Its sentences and links are shown
+as Markdown, which pandas would cut off.
 """
 
 import os

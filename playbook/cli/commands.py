@@ -1,6 +1,6 @@
 """``playbook commands``: what a profile and a release need, without running anything.
 
-The pages of ``docs/`` that are made from the project itself: ``playbook docs`` writes them, tests keep them true.
+Also ``playbook docs``: the pages of ``docs/`` that are made from the project itself; tests keep them true.
 """
 
 import json

@@ -7,7 +7,7 @@ Usable without the rest of the course::
     with Client(TritonHttp("http://127.0.0.1:8000"), max_in_flight=8) as client:
         print(client.generate(TextRequest("The value of", max_tokens=16)).text)
 
-How many requests a client may have on the way, and how many may wait for that.
+:class:`Admission` bounds how many requests are on the way, and how many may wait for that.
 """
 
 import threading

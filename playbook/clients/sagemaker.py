@@ -1,6 +1,6 @@
 """The life of one SageMaker endpoint with boto3: upload, wait until it is in service, ask it, delete it.
 
-What becomes of an endpoint: its states as they come, the schedule that ends it, and its end.
+Also what becomes of it: its states as they come, the schedule that ends it, and its end.
 """
 
 import time

@@ -3,7 +3,7 @@
 A lane is a module with the functions and constants of :class:`Lane`. The two that ship are called ``embedded`` and
 ``tensorrt_llm``; a profile may name any other module by its dotted path (``lane: my_package.my_lane``).
 
-One line of the preflight table, and how lanes ask a machine what it has.
+:class:`Check` is one line of the preflight table; the functions beside it ask a machine what it has.
 """
 
 import os

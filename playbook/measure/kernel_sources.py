@@ -3,7 +3,7 @@
 A reader returns one of two frames. *Events*, one row per launch: ``kernel, start_us, duration_us, stream, device``.
 *Sums*, one row per kernel: ``kernel, calls, total_us``. Only events know order and overlap.
 
-What a kernel's name tells: the ordered patterns of ``kernel_patterns.yml``, and the first that matches.
+What a kernel's name tells is in the ordered patterns of ``kernel_patterns.yml``: the first that matches counts.
 """
 
 import csv

@@ -3,7 +3,7 @@
 Columns of a table: step, phase, kernel, class, precision, precision_from, fused, calls, total_us, us_per_step, share,
 source, origin.
 
-The captures that ship with the project: Llama-3 shapes on one and two NVIDIA H200 (``playbook/data/hopper``).
+Captures ship with the project: Llama-3 shapes on one and two NVIDIA H200 (``playbook/data/hopper``).
 """
 
 import re

@@ -1,8 +1,7 @@
 """Load tests of a served model: what chapters use, from the modules that do it.
 
-What a Triton server has counted by itself: the other side of a load generator's claims.
-
-Does AIPerf measure what a plain client measures? Both ask the same server in the same seconds.
+Two proofs stand here: what a Triton server has counted by itself, the other side of a load generator's claims; and
+whether AIPerf measures what a plain client measures, when both ask the same server in the same seconds.
 """
 
 import threading

@@ -1,6 +1,6 @@
 """What was measured of requests: a benchmark's results file, JSON lines, and when the pieces of one answer came.
 
-What a run's records say: percentiles, throughput, goodput, requests in flight, and the laws they must obey.
+And what the records of a run say: percentiles, throughput, goodput, requests in flight, and the laws they must obey.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Starts the container process of a variant: brings its model, checks its settings, waits until it is healthy.
 
-Brings model data from the local cloud's own S3 into a folder.
+The model data comes from the local cloud's own S3.
 """
 
 import http.client

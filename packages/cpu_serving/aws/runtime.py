@@ -1,8 +1,7 @@
 """SageMaker's runtime: forwards invocations to the container of a variant and turns its answers into AWS's.
 
-Frames of application/vnd.amazon.eventstream are written here.
-
-Source: https://docs.aws.amazon.com/transcribe/latest/dg/streaming-setting-up.html#streaming-event-stream
+Streams are frames of application/vnd.amazon.eventstream. Source:
+https://docs.aws.amazon.com/transcribe/latest/dg/streaming-setting-up.html#streaming-event-stream
 """
 
 import http.client

@@ -1,6 +1,6 @@
 """What a container serves: requests read, run by the engine's loop, and their answers token by token.
 
-Turns the engine's outputs for one request into the tokens of an :class:`Answer`.
+:class:`AnswerBuilder` turns the engine's outputs for one request into the tokens of an answer.
 """
 
 import asyncio
@@ -162,7 +162,7 @@ class Service:
         return Work(tuple(tokenizer.encode_prompt(text.inputs)), text, form)
 
     async def begin(self, work: Work) -> tuple[AwaitedJob, Tokens]:
-        """Queue a request and wait for its first token. Raises BadRequest, EngineError and QueueFull.
+        """Queue a request and wait for its first token. Raises BadRequest, EngineError and JobQueueFull.
 
         Whoever does not read the tokens to their end has to end() the job.
         """

@@ -1,6 +1,6 @@
 """Answers Triton's requests from the engine's loop: tensors, streams, cancelled and stopped requests.
 
-The figures that the tensorrtllm backend shows on /metrics, by their published names.
+:class:`Figures` shows on /metrics what the tensorrtllm backend shows there, by the published names.
 """
 
 import os

@@ -1,10 +1,8 @@
 """Writes a model repository: the release's templates, filled, checked, with the embedded lane's models beside them.
 
-config.pbtxt of the five models of inflight_batcher_llm, rendered from a release's facts.
-
-Offline checks of a filled model repository: by protobuf, for what is unfilled, for the ensemble's wiring.
-
-The files are read and the ensemble's tensors followed by the checker's own code, :mod:`trtllm_check.lint.documents`.
+config.pbtxt of the five models of inflight_batcher_llm is rendered from a release's facts. A filled repository is
+checked offline: by protobuf, for what is unfilled, for the ensemble's wiring. The files are read and the ensemble's
+tensors followed by the checker's own code, :mod:`trtllm_check.lint.documents`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Starts and ends the real Triton Inference Server of the nvidia-pytriton wheel, on the loopback only.
 
-Finds the Triton server of the nvidia-pytriton wheel, and lays out what it needs to run our models.
+Finds the server in its wheel first, and lays out what it needs to run our models.
 """
 
 import json

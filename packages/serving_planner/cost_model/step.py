@@ -5,7 +5,7 @@ halves with an all-reduce of T x hidden BF16 values; KV heads are divided, and r
 output head is split over the vocabulary and its logits gathered. What belongs to a number of tokens is computed once
 and kept, so that a simulation asks for a step's time in a few microseconds.
 
-What one engine step has to compute: the word that the step model and the scheduler share.
+:class:`StepLoad` says what one step has to compute: the word that the step model and the scheduler share.
 """
 
 from bisect import bisect_left

@@ -4,9 +4,8 @@ The rules are those of TensorRT-LLM's PyTorch flow and of vLLM V1 (``data/polici
 decoding sequences get their token first, then prompts fill the step up to ``max_num_tokens``, first come first
 served. Where prompts have steps of their own (SGLang) they come first and the decoding sequences wait.
 
-How an engine admits requests and forms its steps, and what happens outside it: data, with a source for each fact.
-
-What bounds an engine: pages, tokens of a step, requests in flight; and the load at which it is saturated.
+:class:`Policy` is that data, :class:`ReplicaLimits` what bounds one engine: pages, tokens of a step, requests in
+flight; from both follows the load at which it is saturated.
 """
 
 from collections import deque

@@ -1,7 +1,4 @@
-"""What a simulated load test found: the figures of its requests, and what the engine did meanwhile.
-
-What a user should know before believing the figures of a simulated load test.
-"""
+"""What a simulated load test found: the figures of its requests, what the engine did, and how far to trust them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,6 +1,6 @@
 """The embedded lane: every stage really happens, on this machine's processor, with the tiny model.
 
-What the embedded lane needs of a machine: two cores, some memory and disk, and what set-up installs.
+It needs two cores, some memory and disk, and what set-up installs: :func:`checks`.
 """
 
 import importlib.metadata

@@ -3,7 +3,8 @@
 What the tools need is asked for before anything heavy starts, and nothing is imitated: without docker, GPU or
 token a stage says so and ends.
 
-What TensorRT-LLM needs of a machine: its GPUs and driver, the disk for a model, the container and what is in it.
+:func:`checks` is what TensorRT-LLM needs of a machine: its GPUs and driver, the disk for a model, the container and
+what is in it.
 """
 
 import json
