@@ -109,7 +109,7 @@ def test_unknown_profile_and_release_are_refused() -> None:
 
 
 def test_panel_shows_the_p5_commands_of_the_release(lab: Lab) -> None:
-    from playbook.chapter import panel_markdown
+    from playbook.panel import panel_markdown
 
     old = panel_markdown(playbook.load_profile("p5", "0.12.0"), ["build"])
     new = panel_markdown(playbook.load_profile("p5", "1.2.1"), ["build"])
@@ -118,7 +118,7 @@ def test_panel_shows_the_p5_commands_of_the_release(lab: Lab) -> None:
 
 
 def test_a_panel_on_the_machine_itself_tells_what_ran_from_what_is_left_to_do(tmp_path: Path) -> None:
-    from playbook.chapter import ALREADY, NOT_HERE, YOURS, panel_markdown
+    from playbook.panel import ALREADY, NOT_HERE, YOURS, panel_markdown
     from trtllm_check.recipes import Paths, commands, on_host
 
     profile = playbook.load_profile("p5", "0.12.0")

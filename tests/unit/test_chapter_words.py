@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from playbook.articles import quote
-from playbook.chapter import panel_markdown
 from playbook.course.notebooks import chapter, chapters, read
+from playbook.panel import panel_markdown
 from playbook.profile import load_profile
 from trtllm_check.releases import load_release
 

@@ -69,7 +69,7 @@ for stream in (False, True):
         print("".join(traceback.TracebackException.from_exception(error, capture_locals=True).format()))"""
 
 RECIPES = """\
-from playbook.chapter import panel_markdown
+from playbook.panel import panel_markdown
 from playbook.profile import load_profile
 from trtllm_check.recipes import STAGES
 
