@@ -66,30 +66,6 @@ def hopper_origin(run: str) -> str:
     return f"measured on {gpu}, {machine['measured']}, {machine['engine']}, {machine['weights']} weights"
 
 
-__all__ = [
-    "StepTables",
-    "busy_us",
-    "by_class",
-    "by_group",
-    "classify",
-    "compare",
-    "hopper_capture",
-    "hopper_captures",
-    "hopper_kernel_sum",
-    "hopper_machine",
-    "hopper_origin",
-    "hopper_table",
-    "kernel_table",
-    "labelled",
-    "patterns",
-    "read_capture",
-    "read_ranks",
-    "readable",
-    "reading",
-    "shorter_all_reduces",
-    "unclassified_share",
-]
-
 Phase = Literal["", "prefill", "decode"]
 PHASE_CLASS = {"prefill": "context_attention", "decode": "decode_attention", "": "attention"}
 KEYS = ["kernel", "class", "precision", "precision_from", "fused"]
@@ -321,3 +297,28 @@ def hopper_table(run: str, step: str) -> "pd.DataFrame":
         events = shorter_all_reduces(events, read_capture(hopper_capture(run, step, rank=1)))
     phase: Phase = "prefill" if step.startswith("prefill") else "decode"
     return kernel_table(events, step=f"{run} {step}", phase=phase, source="PyTorch profiler", origin=hopper_origin(run))
+
+
+__all__ = [
+    "StepTables",
+    "busy_us",
+    "by_class",
+    "by_group",
+    "classify",
+    "compare",
+    "hopper_capture",
+    "hopper_captures",
+    "hopper_kernel_sum",
+    "hopper_machine",
+    "hopper_origin",
+    "hopper_table",
+    "kernel_table",
+    "labelled",
+    "patterns",
+    "read_capture",
+    "read_ranks",
+    "readable",
+    "reading",
+    "shorter_all_reduces",
+    "unclassified_share",
+]
