@@ -3,15 +3,19 @@
 Many cases come as one JSON object per line and are answered in one line each; what is wrong with one stops no other.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from serving_base.errors import PlaybookError, UsageError
 from serving_planner.case import parse_case
 from serving_planner.plans import Plan, PlannedPercentiles, PriceUsed
 from serving_planner.predict import plan
-from serving_planner.search import Choice, Choices, Target
+
+if TYPE_CHECKING:
+    from serving_planner.search import Choice, Choices, Target
 
 PERCENTILES = ("p50", "p90", "p99")
 
