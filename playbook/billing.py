@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from cpu_serving.aws.server import ADDRESS_FILE
 from playbook.clients.aws import AwsSession, loopback_session, real_session
-from playbook.clients.endpoint_life import described, planned_end
+from playbook.clients.sagemaker import described, planned_end
 from playbook.clients.security import is_loopback
 from serving_base.errors import EnvironmentProblem, UsageError
 from serving_base.facts.prices import price

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from playbook.artifact import Artifact
-from playbook.lanes.base import lane_of
-from playbook.lanes.machine import usable_cores
+from playbook.lanes.base import lane_of, usable_cores
 from playbook.profile import Profile, load_profile
 from playbook.stages import Workspace, require, tokenizer_path, workspace_root
 from serving_base.errors import CheckFailed, UsageError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from playbook.billing import LOCAL_REGION, Account, look_at
 from playbook.clients.aws import AwsSession, loopback_session, real_session
-from playbook.lanes.base import LocalCloud, lane_of
+from playbook.lanes.base import LoopbackCloud, lane_of
 from serving_base.errors import Skipped, UsageError
 from serving_base.facts.prices import price
 
@@ -58,7 +58,7 @@ def places(
     )
 
 
-def _local_cloud(workspace: "Workspace") -> LocalCloud | None:
+def _local_cloud(workspace: "Workspace") -> LoopbackCloud | None:
     return lane_of(workspace.profile.lane).local_cloud(workspace.folder(CLOUD_FOLDER))
 
 
@@ -142,7 +142,7 @@ def _instance_price(instance_type: str, usd_per_hour: float) -> tuple[float, str
     return known.usd_per_hour, f"{known.region}, {known.date}, {known.note}"
 
 
-def _opened(local: LocalCloud, where: Places) -> Cloud:
+def _opened(local: LoopbackCloud, where: Places) -> Cloud:
     local.start()
     try:
         session = loopback_session(local.endpoint_url, local.region)

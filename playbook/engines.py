@@ -5,10 +5,9 @@ and the kernels of its steps.
 from typing import TYPE_CHECKING
 
 from cpu_serving.build import describe_compiled
-from cpu_serving.logits import EngineLogits
-from cpu_serving.operation_groups import group_operations
-from cpu_serving.profiling import profile_engine
-from gpu_serving.anatomy import describe_built
+from cpu_serving.profiling import group_operations, profile_engine
+from cpu_serving.runtime import EngineLogits
+from gpu_serving.inference import describe_built
 from playbook.lanes.base import lane_of
 from playbook.stages import require
 

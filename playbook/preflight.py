@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from playbook.lanes.base import lane_of
-from playbook.lanes.machine import Check, verdict
+from playbook.lanes.base import Check, lane_of, verdict
 from playbook.profile import Profile
 from trtllm_check.recipes.triton import PORTS
 

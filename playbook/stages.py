@@ -22,9 +22,9 @@ from serving_base.errors import UsageError
 from trtllm_check.deployment import changed
 
 if TYPE_CHECKING:
-    from gpu_serving.scores import Scores
+    from gpu_serving.inference import Scores
+    from serving_base.measures import StepRecord
     from serving_base.servers import LoopbackServer
-    from serving_base.steps import StepRecord
 
 MADE_IN = {
     "model": "chapter 01 (playbook run 01)",

@@ -15,9 +15,8 @@ from string import Template
 
 import numpy as np
 
-from cpu_serving.triton.repository import CONDUCT_FILE, MODELS, release_templates
+from cpu_serving.triton.repository import CONDUCT_FILE, MODELS, release_templates, render_templates
 from cpu_serving.triton.server import TritonServer
-from cpu_serving.triton.templates import render_templates
 from serving_base.errors import ServerError
 from serving_base.facts.models import ModelShape, model_shapes
 from serving_base.processes import free_port

@@ -7,11 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from playbook.lanes.machine import Check
+from playbook.lanes.base import Check
 from playbook.measure import reference_run
 from playbook.profile import Profile
 from serving_base.errors import UsageError
-from serving_base.steps import StepRecord
+from serving_base.measures import StepRecord
 from tiny_llama import MODEL_DIR
 
 CAN = frozenset({"repeat"})

@@ -15,9 +15,8 @@ from collections.abc import Callable
 
 from serving_planner.case import parse_case
 from serving_planner.predict import plan, steady
-from serving_planner.report.batch import answers
-from serving_planner.search.choose import choose
-from serving_planner.search.target import Target
+from serving_planner.report import answers
+from serving_planner.search import Target, choose
 
 RUNS = 7
 CASE = {"model": "llama3-70b", "gpu": "h100-sxm", "tp": 4, "isl": 1024, "osl": 256}

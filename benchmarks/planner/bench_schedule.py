@@ -10,17 +10,16 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from serving_planner.cost_model.load import Load
+from serving_planner.cost_model.step import StepLoad
 from serving_planner.simulator.arrivals import Workload, closed_loop, open_loop
-from serving_planner.simulator.limits import Limits
-from serving_planner.simulator.policy import client, policy
+from serving_planner.simulator.batching import ReplicaLimits, client, policy
 from serving_planner.simulator.scheduler import simulate
 
 STEP_TIME_COST_S = 10e-6
 AMPLE = 10**7
 
 
-def seconds(load: Load) -> float:
+def seconds(load: StepLoad) -> float:
     until = time.perf_counter() + STEP_TIME_COST_S
     value = (
         6e-3
@@ -37,15 +36,15 @@ def seconds(load: Load) -> float:
 C64 = closed_loop(64, 1024, 256, ratio=0.8, requests=500)
 C512 = closed_loop(512, 1024, 8192, ratio=0.8)
 RATE10 = open_loop(10.0, 1024, 256, ratio=0.8, requests=500)
-CASES: list[tuple[str, str, Workload, Limits, float]] = [
+CASES: list[tuple[str, str, Workload, ReplicaLimits, float]] = [
     # what, engine, workload, limits, most seconds
-    ("500 requests 1024/256, c 64", "tensorrt-llm", C64, Limits(AMPLE), 1.0),
-    ("the same, two pipeline stages", "tensorrt-llm", C64, Limits(AMPLE, pp=2), 1.0),
-    ("the same, KV for half of them", "vllm", C64, Limits(40_000), 1.0),
-    ("500 requests 1024/256, 10 a second", "tensorrt-llm", RATE10, Limits(AMPLE), 1.0),
-    ("2,560 requests 1024/8192, c 512", "tensorrt-llm", C512, Limits(AMPLE), 3.0),
-    ("the same, pages on demand", "vllm", C512, Limits(AMPLE), 3.0),
-    ("the same, two pipeline stages", "tensorrt-llm", C512, Limits(AMPLE, pp=2), 3.0),
+    ("500 requests 1024/256, c 64", "tensorrt-llm", C64, ReplicaLimits(AMPLE), 1.0),
+    ("the same, two pipeline stages", "tensorrt-llm", C64, ReplicaLimits(AMPLE, pp=2), 1.0),
+    ("the same, KV for half of them", "vllm", C64, ReplicaLimits(40_000), 1.0),
+    ("500 requests 1024/256, 10 a second", "tensorrt-llm", RATE10, ReplicaLimits(AMPLE), 1.0),
+    ("2,560 requests 1024/8192, c 512", "tensorrt-llm", C512, ReplicaLimits(AMPLE), 3.0),
+    ("the same, pages on demand", "vllm", C512, ReplicaLimits(AMPLE), 3.0),
+    ("the same, two pipeline stages", "tensorrt-llm", C512, ReplicaLimits(AMPLE, pp=2), 3.0),
 ]
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from serving_planner.case import Case
 from serving_planner.cost_model.memory import memory
 from serving_planner.simulator.arrivals import closed_loop
-from serving_planner.simulator.limits import Limits
-from serving_planner.simulator.policy import policy
+from serving_planner.simulator.batching import ReplicaLimits, policy
 from serving_planner.simulator.result import Served
 from serving_planner.simulator.scheduler import simulate
 
@@ -59,10 +58,10 @@ def run(case: Case, requests: int) -> Served:
 
     What plans is imported here: the settings above are of use without it.
     """
-    from serving_planner.resolved import ask
+    from serving_planner.replicas import resolve
 
     share = math.ceil(requests / case.replicas)
-    limits = Limits(
+    limits = ReplicaLimits(
         kv_capacity_tokens=memory(case).kv_capacity_tokens,
         max_num_tokens=case.max_num_tokens,
         max_batch_size=case.max_batch_size,
@@ -70,4 +69,4 @@ def run(case: Case, requests: int) -> Served:
         pp=case.pp,
     )
     load = closed_loop(share, case.isl, case.osl, ratio=case.length_ratio, seed=case.seed, requests=share)
-    return simulate(ask(case).model.seconds, load, limits, policy(case.engine))
+    return simulate(resolve(case).model.seconds, load, limits, policy(case.engine))

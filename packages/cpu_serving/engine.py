@@ -17,17 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from cpu_serving.admission import UNTAGGED, choose_tag, may_join, tag_prompt
 from cpu_serving.decoding import (
-    Answer,
-    Request,
+    UNTAGGED,
+    EngineRequest,
+    ReturnedSequence,
+    choose_tag,
     count_tokens,
     end_answers,
     generation_config,
     join_outputs,
+    may_join,
+    tag_prompt,
     take_tokens,
 )
-from cpu_serving.logits import EngineLogits
 from cpu_serving.protocol import (
     Batching,
     Completion,
@@ -39,7 +41,7 @@ from cpu_serving.protocol import (
     Sampling,
     StepRecord,
 )
-from cpu_serving.runtime import openvino, openvino_genai
+from cpu_serving.runtime import EngineLogits, openvino, openvino_genai
 from serving_base.errors import EngineError
 
 __all__ = [
@@ -104,9 +106,9 @@ class Engine:
         self._genai = openvino_genai()
         self._pipeline = self._load(folder, threads)
         self._lock = threading.Lock()
-        self._waiting: deque[Request] = deque()
-        self._admitted: dict[int, Request] = {}
-        self._leaving: list[Request] = []  # they have their answers, and blocks still
+        self._waiting: deque[EngineRequest] = deque()
+        self._admitted: dict[int, EngineRequest] = {}
+        self._leaving: list[EngineRequest] = []  # they have their answers, and blocks still
         self._empty = weakref.finalize(self, _empty, self._pipeline, self._admitted, self._leaving, self._lock)
         self._pending: list[Output] = []
         self._numbers = itertools.count()
@@ -140,11 +142,11 @@ class Engine:
                 f"request refused: token ids outside the vocabulary of {self.config.vocab_size}: {outside[:5]}",
                 fix="use the tokenizer that belongs to this engine",
             )
-        answers = [Answer() for _ in range(sampling.num_return_sequences)]
+        answers = [ReturnedSequence() for _ in range(sampling.num_return_sequences)]
         with self._lock:
             if self._find(request_id) is not None or any(o.request_id == request_id for o in self._pending):
                 raise EngineError(f"request {request_id} is already running", fix="use an id for one request at a time")
-            self._waiting.append(Request(request_id, [int(token) for token in prompt_ids], sampling, answers))
+            self._waiting.append(EngineRequest(request_id, [int(token) for token in prompt_ids], sampling, answers))
 
     def cancel(self, request_id: int) -> bool:
         """End a request; its unfinished sequences finish as "cancelled" in the next step. False: no such request."""
@@ -158,7 +160,7 @@ class Engine:
             self._release(request)
             return True
 
-    def _find(self, request_id: int) -> Request | None:
+    def _find(self, request_id: int) -> EngineRequest | None:
         live = itertools.chain(self._admitted.values(), self._waiting)
         return next((r for r in live if r.request_id == request_id and not r.finished), None)
 
@@ -192,7 +194,7 @@ class Engine:
             if request.handle is not None and request.prompt_state != "computed":
                 request.prompt_state = "computed" if request.handle.can_read() else "computing"
 
-    def _must_be_computed(self, request: Request) -> bool:
+    def _must_be_computed(self, request: EngineRequest) -> bool:
         """A prompt dropped in the middle would leave a block that is found as if it were whole."""
         return self.block_reuse and request.prompt_state == "computing"
 
@@ -208,20 +210,20 @@ class Engine:
             request.handle = self._start(request)
             self._admitted[request.request_id] = request
 
-    def _present(self) -> list[Request]:
+    def _present(self) -> list[EngineRequest]:
         """Requests that hold blocks."""
         return [request for request in self._admitted.values() if not request.finished] + self._leaving
 
-    def _may_join(self, request: Request) -> bool:
+    def _may_join(self, request: EngineRequest) -> bool:
         return may_join(request, self._present(), self.config, self._blocks, reuse=self.block_reuse)
 
-    def _start(self, request: Request) -> Any:
+    def _start(self, request: EngineRequest) -> Any:
         request.tag = choose_tag(request, self._present()) if self.block_reuse else UNTAGGED
         tagged = tag_prompt(request.prompt_ids, request.tag, self.config)
         ids = openvino().Tensor(np.array([tagged], dtype=np.int64))
         return self._pipeline.add_request(next(self._numbers), ids, generation_config(self._genai, request.sampling))
 
-    def _collect(self, request: Request) -> list[Output]:
+    def _collect(self, request: EngineRequest) -> list[Output]:
         outputs: list[Output] = []
         if request.handle is None:
             return outputs
@@ -236,7 +238,7 @@ class Engine:
             self._release(request)
         return outputs
 
-    def _release(self, request: Request) -> None:
+    def _release(self, request: EngineRequest) -> None:
         if _is_running(request):
             self._leaving.append(request)
         elif request.handle is not None:
@@ -331,12 +333,14 @@ class Engine:
         self.close()
 
 
-def _is_running(request: Request) -> bool:
+def _is_running(request: EngineRequest) -> bool:
     """Whether the pipeline would go on with it."""
     return request.handle is not None and request.handle.get_status().name == "RUNNING"
 
 
-def _empty(pipeline: Any, admitted: dict[int, Request], leaving: MutableSequence[Request], lock: Any) -> None:
+def _empty(
+    pipeline: Any, admitted: dict[int, EngineRequest], leaving: MutableSequence[EngineRequest], lock: Any
+) -> None:
     """Cancel what is left and step until the pipeline holds no block: when closed, dropped, or when Python ends."""
     with lock:
         for request in [*admitted.values(), *leaving]:

@@ -5,6 +5,9 @@ held in variables. OpenVINO GenAI rewrites exactly that pattern into paged atten
 
 FP8 weights stay float8_e4m3fn in the file and are multiplied by their scale; FP8 activations and an FP8 KV cache are
 ``FakeConvert`` nodes: values rounded to float8_e4m3fn with the checkpoint's scale, arithmetic in float32.
+
+Shapes beside the lines: B requests, T new tokens, S past and new ones, H query heads, H_kv key and value heads, D the
+size of a head.
 """
 
 from __future__ import annotations
@@ -13,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from cpu_serving.llama import Layer, Linear, LlamaShape, LlamaWeights
+from cpu_serving.llama import Layer, Linear, LlamaShape, LlamaWeights, dtype_name
 from cpu_serving.runtime import openvino
-from cpu_serving.safetensors_file import dtype_name
 
 MASKED = -65504.0  # lowest finite float16: far below any score, and safe in every precision
 
@@ -24,7 +26,7 @@ def build_graph(weights: LlamaWeights, *, fp8_kv_cache: bool, tagged_prompts: bo
     """Return the ``openvino.Model``: input_ids, attention_mask, position_ids (batch, length) -> logits float32.
 
     ``tagged_prompts``: token ids may carry a tag, ``id + tag * vocabulary``, which changes nothing in the logits. The
-    runtime finds cached blocks by token ids, so the tag says who may find them: see :mod:`.admission`.
+    runtime finds cached blocks by token ids, so the tag says who may find them: see :mod:`.decoding`.
     """
     return _LlamaGraph(weights, fp8_kv_cache=fp8_kv_cache, tagged_prompts=tagged_prompts).model()
 
@@ -74,11 +76,13 @@ class _LlamaGraph:
 
     def model(self) -> Any:
         op = self.op
-        x = op.gather(self._weight(self.weights.embedding), self._token_ids(), op.constant(np.int32(0)))
+        x = op.gather(
+            self._weight(self.weights.embedding), self._token_ids(), op.constant(np.int32(0))
+        )  # [B, T, hidden]
         for number, layer in enumerate(self.weights.layers):
             x = op.add(x, self._attention(self._rms_norm(x, layer.input_norm), layer, number))
             x = op.add(x, self._mlp(self._rms_norm(x, layer.post_norm), layer))
-        logits = op.result(self._linear(self._rms_norm(x, self.weights.norm), self.weights.head))
+        logits = op.result(self._linear(self._rms_norm(x, self.weights.norm), self.weights.head))  # [B, T, vocabulary]
         logits.output(0).get_tensor().set_names({"logits"})
         inputs = [self.input_ids, self.attention_mask, self.position_ids, self.beam_idx]
         return self.ov.Model([logits], self.sinks, inputs, "llama")
@@ -91,31 +95,32 @@ class _LlamaGraph:
 
     def _attention(self, x: Any, layer: Layer, number: int) -> Any:
         op, shape = self.op, self.shape
-        query = self._rotate(self._heads(self._linear(x, layer.query), shape.num_heads))
-        key = self._rotate(self._heads(self._linear(x, layer.key), shape.num_kv_heads))
-        value = self._heads(self._linear(x, layer.value), shape.num_kv_heads)
+        query = self._rotate(self._heads(self._linear(x, layer.query), shape.num_heads))  # [B, H, T, D]
+        key = self._rotate(self._heads(self._linear(x, layer.key), shape.num_kv_heads))  # [B, H_kv, T, D]
+        value = self._heads(self._linear(x, layer.value), shape.num_kv_heads)  # [B, H_kv, T, D]
         if self.fp8_kv_cache:
             key = self._round_fp8(key, layer.key_scale or 1.0)
             value = self._round_fp8(value, layer.value_scale or 1.0)
         # GenAI finds the cache of a layer by this spelling of the variable's name.
-        key = self._cached(key, f"past_key_values.{number}.keypresent.{number}.key")
-        value = self._cached(value, f"past_key_values.{number}.valuepresent.{number}.value")
+        key = self._cached(key, f"past_key_values.{number}.keypresent.{number}.key")  # [B, H_kv, S, D]
+        value = self._cached(value, f"past_key_values.{number}.valuepresent.{number}.value")  # [B, H_kv, S, D]
         mixed = op.scaled_dot_product_attention(query, self._repeat(key), self._repeat(value), self.mask, causal=False)
-        merged = op.transpose(mixed, self._ints(0, 2, 1, 3))
-        merged = op.reshape(merged, self._ints(0, 0, shape.num_heads * shape.head_size), True)
+        merged = op.transpose(mixed, self._ints(0, 2, 1, 3))  # [B, T, H, D]
+        merged = op.reshape(merged, self._ints(0, 0, shape.num_heads * shape.head_size), True)  # [B, T, H * D]
         return self._linear(merged, layer.output)
 
     def _mlp(self, x: Any, layer: Layer) -> Any:
         op = self.op
-        return self._linear(op.multiply(op.swish(self._linear(x, layer.gate)), self._linear(x, layer.up)), layer.down)
+        gate, up = self._linear(x, layer.gate), self._linear(x, layer.up)  # [B, T, intermediate] each
+        return self._linear(op.multiply(op.swish(gate), up), layer.down)  # [B, T, hidden]
 
     def _linear(self, x: Any, linear: Linear) -> Any:
-        weight = self._weight(linear.weight)
+        weight = self._weight(linear.weight)  # [out, in]
         if linear.weight_scale is not None:
             weight = self.op.multiply(weight, self.op.constant(np.array([[linear.weight_scale]], np.float32)))
         if linear.input_scale is not None:
             x = self._round_fp8(x, linear.input_scale)
-        return self.op.matmul(x, weight, False, True)
+        return self.op.matmul(x, weight, False, True)  # [B, T, in] x [out, in]^T -> [B, T, out]
 
     def _round_fp8(self, x: Any, scale: float) -> Any:
         """x / scale, rounded to float8_e4m3fn (saturating), times scale."""
@@ -124,7 +129,7 @@ class _LlamaGraph:
 
     def _rms_norm(self, x: Any, weight: np.ndarray) -> Any:
         op = self.op
-        variance = op.reduce_mean(op.power(x, op.constant(np.float32(2))), self._ints(-1), True)
+        variance = op.reduce_mean(op.power(x, op.constant(np.float32(2))), self._ints(-1), True)  # [B, T, 1]
         root = op.sqrt(op.add(variance, op.constant(np.float32(self.shape.norm_epsilon))))
         scaled = op.multiply(x, op.divide(op.constant(np.float32(1)), root))
         return op.multiply(op.constant(weight.astype(np.float32).reshape(1, 1, -1)), scaled)
@@ -132,21 +137,21 @@ class _LlamaGraph:
     def _rotary(self) -> tuple[Any, Any]:
         """cos and sin of every position, (batch, 1, length, head_size)."""
         op = self.op
-        inverse = op.constant(inverse_frequencies(self.shape).reshape(1, -1, 1))
+        inverse = op.constant(inverse_frequencies(self.shape).reshape(1, -1, 1))  # [1, D / 2, 1]
         half = self.shape.head_size // 2
         target = op.concat([self.batch, self._ints(half), self._ints(1)], 0)
-        positions = op.convert(op.unsqueeze(self.position_ids, self._ints(1)), "f32")
+        positions = op.convert(op.unsqueeze(self.position_ids, self._ints(1)), "f32")  # [B, 1, T]
         angles = op.matmul(op.broadcast(inverse, target), positions, False, False)
-        angles = op.transpose(angles, self._ints(0, 2, 1))
-        doubled = op.concat([angles, angles], -1)
+        angles = op.transpose(angles, self._ints(0, 2, 1))  # [B, D / 2, T] -> [B, T, D / 2]
+        doubled = op.concat([angles, angles], -1)  # [B, T, D]
         return op.unsqueeze(op.cos(doubled), self._ints(1)), op.unsqueeze(op.sin(doubled), self._ints(1))
 
     def _rotate(self, x: Any) -> Any:
         op, half = self.op, self.shape.head_size // 2
-        upper = op.slice(x, self._ints(half), self._ints(2**63 - 1), self._ints(1), self._ints(3))
+        upper = op.slice(x, self._ints(half), self._ints(2**63 - 1), self._ints(1), self._ints(3))  # [B, H, T, D / 2]
         lower = op.slice(x, self._ints(0), self._ints(half), self._ints(1), self._ints(3))
         minus = op.constant(np.full((1, 1, 1, 1), -1, np.float32))
-        turned = op.concat([op.multiply(upper, minus), lower], -1)
+        turned = op.concat([op.multiply(upper, minus), lower], -1)  # [B, H, T, D]
         return op.add(op.multiply(x, self.cos), op.multiply(turned, self.sin))
 
     def _heads(self, x: Any, count: int) -> Any:
@@ -162,8 +167,8 @@ class _LlamaGraph:
         group = shape.num_heads // shape.num_kv_heads
         sizes = [self._dimension(x, 0), self._ints(shape.num_kv_heads), self._ints(group), self._dimension(x, 2)]
         target = op.concat([*sizes, self._ints(shape.head_size)], 0)
-        spread = op.broadcast(op.unsqueeze(x, self._ints(2)), target, "BIDIRECTIONAL")
-        return op.reshape(spread, self._ints(0, shape.num_heads, -1, shape.head_size), True)
+        spread = op.broadcast(op.unsqueeze(x, self._ints(2)), target, "BIDIRECTIONAL")  # [B, H_kv, group, S, D]
+        return op.reshape(spread, self._ints(0, shape.num_heads, -1, shape.head_size), True)  # [B, H, S, D]
 
     def _cached(self, x: Any, name: str) -> Any:
         """Append ``x`` to a variable (batch, KV heads, past length, head_size) and return the whole."""
@@ -177,7 +182,7 @@ class _LlamaGraph:
         empty = op.concat([self.batch, self._ints(shape.num_kv_heads), self._ints(0), self._ints(shape.head_size)], 0)
         start = op.broadcast(op.constant(np.float32(0)), empty)
         past = op.gather(op.read_value(start, variable), self.beam_idx, op.constant(np.int64(0)))
-        whole = op.concat([past, x], 2)
+        whole = op.concat([past, x], 2)  # [B, H_kv, S, D]
         self.sinks.append(op.assign(whole, variable))
         return whole
 
@@ -187,10 +192,10 @@ class _LlamaGraph:
         first, one = self._ints(0), op.constant(np.int64(1))
         total = op.squeeze(self._dimension(self.attention_mask, 1), first)
         new = op.squeeze(self._dimension(self.input_ids, 1), first)
-        keys = op.unsqueeze(op.range(op.constant(np.int64(0)), total, one, "i64"), first)
-        queries = op.unsqueeze(op.range(op.subtract(total, new), total, one, "i64"), self._ints(1))
-        causal = op.unsqueeze(op.less_equal(keys, queries), self._ints(0, 1))
-        present = op.convert(op.unsqueeze(self.attention_mask, self._ints(1, 2)), "boolean")
+        keys = op.unsqueeze(op.range(op.constant(np.int64(0)), total, one, "i64"), first)  # [1, S]
+        queries = op.unsqueeze(op.range(op.subtract(total, new), total, one, "i64"), self._ints(1))  # [T, 1]
+        causal = op.unsqueeze(op.less_equal(keys, queries), self._ints(0, 1))  # [1, 1, T, S]
+        present = op.convert(op.unsqueeze(self.attention_mask, self._ints(1, 2)), "boolean")  # [B, 1, 1, S]
         visible, hidden = op.constant(np.float32(0)), op.constant(np.float32(MASKED))
         return op.select(op.logical_and(causal, present), visible, hidden)
 

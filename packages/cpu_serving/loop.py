@@ -27,7 +27,7 @@ class StepEngine(Protocol):
 
 
 @dataclass(frozen=True)
-class Refused:
+class JobRefused:
     """The engine will not run the job."""
 
     reason: str
@@ -41,10 +41,10 @@ class Failed:
     closed: bool = False
 
 
-Event = Output | Refused | Failed
+Event = Output | JobRefused | Failed
 
 
-class QueueFull(Exception):
+class JobQueueFull(Exception):
     """As many jobs wait (``waiting``) as may wait (``limit``)."""
 
     def __init__(self, waiting: int, limit: int) -> None:
@@ -53,7 +53,7 @@ class QueueFull(Exception):
 
 
 @dataclass(eq=False)
-class Job:
+class EngineJob:
     """One request: a prompt and its sampling for each row.
 
     The loop's own: ``numbers``, by which the engine knows the rows, and ``unfinished``, how many sequences still run.
@@ -66,13 +66,13 @@ class Job:
     stopped: bool = field(default=False, init=False)
 
 
-AnyJob = TypeVar("AnyJob", bound=Job)
+AnyJob = TypeVar("AnyJob", bound=EngineJob)
 
 
 class EngineLoop(Generic[AnyJob]):
     """Takes jobs from any thread, runs them in the order in which they came, and delivers what happens to them.
 
-    ``deliver(job, row, event)`` runs in the engine's thread. A job ends with :class:`Refused`, :class:`Failed`, an
+    ``deliver(job, row, event)`` runs in the engine's thread. A job ends with :class:`JobRefused`, :class:`Failed`, an
     output with the finish reason "refused" or (unless it was stopped) "cancelled", or with the finish reasons of all
     of its sequences; nothing comes after that.
     ``max_running``: rows that run together; the others wait here. None: all go to the engine, which has a queue too.
@@ -117,13 +117,13 @@ class EngineLoop(Generic[AnyJob]):
             self._engine.config.check_fits(len(prompt), sampling, UNLIMITED)
 
     def submit(self, job: AnyJob) -> None:
-        """Queue a job. Raises :class:`QueueFull`, and :class:`EngineError` when the engine is broken."""
+        """Queue a job. Raises :class:`JobQueueFull`, and :class:`EngineError` when the engine is broken."""
         with self._wake:
             if self.broken:
                 raise EngineError("the engine is broken", why=self.broken, fix="start the server again")
             beyond = len(self._rows) + sum(len(other.prompts) for other in self._waiting) - self._slots
             if beyond >= self._max_waiting:
-                raise QueueFull(len(self._waiting), self._max_waiting)
+                raise JobQueueFull(len(self._waiting), self._max_waiting)
             self._jobs.append(job)
             self._waiting.append(job)
             self._wake.notify()
@@ -209,7 +209,7 @@ class EngineLoop(Generic[AnyJob]):
                 self._engine.submit(number, prompt, sampling)
         except EngineError as error:
             self._drop(job)
-            self._deliver(job, 0, Refused(one_line(error)))
+            self._deliver(job, 0, JobRefused(one_line(error)))
 
     def _step(self) -> None:
         try:

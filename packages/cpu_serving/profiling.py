@@ -2,6 +2,8 @@
 
 The engine's runtime shows no counters, so its graph is compiled here as the runtime does it, with paged attention, and
 fed by hand.
+
+OpenVINO renames operations from stage to stage; :data:`GROUPS` puts their kinds together by what they cost.
 """
 
 from __future__ import annotations
@@ -17,6 +19,51 @@ import numpy as np
 from cpu_serving.protocol import EngineConfig
 from cpu_serving.runtime import openvino
 from serving_base.errors import EngineError
+
+GROUPS: Mapping[str, frozenset[str]] = {
+    "matrix product": frozenset({"MatMul", "FullyConnected"}),
+    "attention": frozenset({"ScaledDotProductAttention", "PagedAttentionExtension", "PagedAttention"}),
+    "norm or rotary": frozenset({"RMS", "RoPE"}),
+    "conversion": frozenset({"FakeConvert", "FakeQuantize", "Convert", "ConvertLike"}),
+    "arithmetic": frozenset(
+        (
+            "Multiply",
+            "Add",
+            "Subtract",
+            "Divide",
+            "Power",
+            "Sqrt",
+            "ReduceMean",
+            "Swish",
+            "Sin",
+            "Cos",
+            "Select",
+            "LessEqual",
+            "LogicalAnd",
+            "Maximum",
+            "Minimum",
+            "Clamp",
+            "Eltwise",
+            "Math",
+        )
+    ),
+    "moves data": frozenset(
+        ("Gather", "Concat", "Concatenation", "Broadcast", "Transpose", "Reorder", "Range", "Assign", "ReadValue")
+    ),
+    "shape only": frozenset({"Reshape", "Squeeze", "Unsqueeze", "Slice", "StridedSlice", "ShapeOf"}),
+}
+"""Most of the last group compute nothing on data: a reshape or a slice is another view of the same bytes."""
+
+OTHER = "other"
+
+
+def group_operations(counts: Mapping[str, int]) -> dict[str, int]:
+    """How many operations of each group; every one is counted once, an unknown kind as "other"."""
+    found = dict.fromkeys([*GROUPS, OTHER], 0)
+    for kind, count in counts.items():
+        found[next((name for name, kinds in GROUPS.items() if kind in kinds), OTHER)] += count
+    return found
+
 
 LM_HEAD = "lm_head"
 

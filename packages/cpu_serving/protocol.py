@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from serving_base.errors import EngineError, MissingArtifact
-from serving_base.steps import Phase as Phase
-from serving_base.steps import StepRecord as StepRecord
+from serving_base.measures import Phase as Phase
+from serving_base.measures import StepRecord as StepRecord
 
 Batching = Literal["inflight", "static"]
 FinishReason = Literal["", "end_id", "length", "stop_words", "cancelled", "refused"]

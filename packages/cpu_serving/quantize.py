@@ -188,7 +188,7 @@ def apply_quantization(model: Any, options: QuantizeOptions, texts: Sequence[Seq
         def show_texts(module: Any) -> None:
             with torch.inference_mode():
                 for ids in texts:
-                    module(input_ids=torch.tensor([list(ids)]), use_cache=False)
+                    module(input_ids=torch.tensor([list(ids)]), use_cache=False)  # [1, tokens]
 
         return mtq.quantize(model, config, show_texts)
 

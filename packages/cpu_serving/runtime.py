@@ -1,8 +1,16 @@
-"""OpenVINO and OpenVINO GenAI, imported in one place and without their telemetry."""
+"""OpenVINO and OpenVINO GenAI, imported in one place and without their telemetry; an engine's graph, run plainly."""
+
+from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from cpu_serving.protocol import EngineConfig
 
 
 def openvino(name: str = "openvino") -> Any:
@@ -25,3 +33,28 @@ def openvino(name: str = "openvino") -> Any:
 def openvino_genai() -> Any:
     """The ``openvino_genai`` module; see :func:`openvino`."""
     return openvino("openvino_genai")
+
+
+class EngineLogits:
+    """Logits of an engine folder: ``EngineLogits(folder)(ids)`` is float32 of shape (len(ids), vocabulary)."""
+
+    def __init__(self, folder: Path, *, threads: int = 0) -> None:
+        self.config = EngineConfig.read(folder)
+        properties: dict[str, object] = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+        if threads:
+            properties["INFERENCE_NUM_THREADS"] = threads
+        compiled = openvino().Core().compile_model(str(Path(folder) / "openvino_model.xml"), "CPU", properties)
+        self._request = compiled.create_infer_request()
+
+    def __call__(self, ids: Sequence[int]) -> np.ndarray:
+        row = np.asarray([list(ids)], dtype=np.int64)  # [1, tokens]
+        self._request.reset_state()
+        self._request.infer(
+            {
+                "input_ids": row,
+                "attention_mask": np.ones_like(row),
+                "position_ids": np.arange(row.shape[1], dtype=np.int64)[None],
+                "beam_idx": np.zeros(1, dtype=np.int32),
+            }
+        )
+        return np.array(self._request.get_tensor("logits").data[0], dtype=np.float32)  # [tokens, vocabulary]

@@ -105,7 +105,7 @@ class TextCodec:
             rows.append(self.encode(text, special_tokens=special_tokens))
         longest = max(len(row) for row in rows)
         padded = [row + [self.pad_id] * (longest - len(row)) for row in rows]
-        return np.array(padded, np.int32), np.array([[len(row)] for row in rows], np.int32)
+        return np.array(padded, np.int32), np.array([[len(row)] for row in rows], np.int32)  # [B, L], [B, 1]
 
     def words(self, rows: Sequence[Sequence[str]]) -> np.ndarray:
         """Word lists in TensorRT-LLM's layout, int32 [B, 2, n].
@@ -115,7 +115,7 @@ class TextCodec:
         """
         encoded = [[self.encode(word, special_tokens=False) for word in row if word] for row in rows]
         width = max((sum(len(ids) for ids in words) for words in encoded), default=0)
-        layout = np.zeros((len(encoded), 2, width), np.int32)
+        layout = np.zeros((len(encoded), 2, width), np.int32)  # [B, 2, n]
         layout[:, 1] = -1
         for row, words in zip(layout, encoded, strict=True):
             ends = np.cumsum([len(ids) for ids in words], dtype=np.int32)

@@ -80,7 +80,7 @@ def execute(command: Command, paths: Paths, log_path: Path, *, echo: Callable[[s
     require_program(command)
     executed = as_executed(command, paths)
     lines: deque[str] = deque(maxlen=KEPT_LINES)
-    account = Account.open(command, executed, log_path)
+    account = CommandRecord.open(command, executed, log_path)
     log_path.parent.mkdir(parents=True, exist_ok=True)
     for sentence in command.left_out:
         echo(f"left out: {sentence}")
@@ -104,7 +104,7 @@ def execute(command: Command, paths: Paths, log_path: Path, *, echo: Callable[[s
 
 
 @dataclass(frozen=True)
-class Account:
+class CommandRecord:
     """One line of ``commands.jsonl``, written when the command has ended."""
 
     path: Path
@@ -112,7 +112,7 @@ class Account:
     began: float
 
     @classmethod
-    def open(cls, command: Command, executed: Command, log_path: Path) -> "Account":
+    def open(cls, command: Command, executed: Command, log_path: Path) -> "CommandRecord":
         secrets = secret_values(command)
         entry = {
             "started": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -7,7 +7,7 @@ from typing import Literal
 
 from gpu_serving.execute import (
     KEPT_LINES,
-    Account,
+    CommandRecord,
     as_executed,
     container_name,
     explained,
@@ -15,12 +15,13 @@ from gpu_serving.execute import (
     require_program,
 )
 from serving_base.errors import CommandFailed, ServerError
+from serving_base.facts import TRITON_PORTS
 from serving_base.processes import GuardedProcess, shell_line, start_guarded, users_environment
 from serving_base.servers import LoopbackServer, StopReport, choose_ports
 from trtllm_check.deployment import Deployment
 from trtllm_check.recipes import checked
 from trtllm_check.recipes.command import Paths
-from trtllm_check.recipes.triton import PORTS, launch
+from trtllm_check.recipes.triton import launch
 from trtllm_check.releases import Release
 
 READY_LIMIT_S = 1800.0  # loading 70B onto eight GPUs from a network disk takes minutes
@@ -34,7 +35,7 @@ class TritonRanks(LoopbackServer):
     """A running server; a context manager that stops it. Another port is taken where 8000 to 8002 are in use."""
 
     def __init__(self, profile: Deployment, release: Release, paths: Paths, log_path: Path) -> None:
-        self._ports = choose_ports(PORTS)
+        self._ports = choose_ports(TRITON_PORTS)
         (self._command,) = checked(release, launch(profile, release, paths, ports=self._ports))
         self._paths = paths
         self._process: GuardedProcess | None = None
@@ -57,7 +58,7 @@ class TritonRanks(LoopbackServer):
         self._executed = as_executed(self._command, self._paths)
         print(f"$ {shell_line(self._executed.argv, env=self._executed.env)}")
         started = time.monotonic()
-        self._account = Account.open(self._command, self._executed, self.log_path)
+        self._account = CommandRecord.open(self._command, self._executed, self.log_path)
         self._process = start_guarded(
             self._executed.argv,
             env=dict(self._executed.env),

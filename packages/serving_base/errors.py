@@ -1,5 +1,6 @@
 """Errors of the playbook. Each says what happened, why, and what to do next."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -104,3 +105,10 @@ class CommandFailed(PlaybookError):
         super().__init__(what, why=why, fix=fix)
         self.returncode = returncode
         self.log_path = log_path
+
+
+def nearest(text: str, known: Iterable[str]) -> str:
+    """The one of ``known`` that looks most like ``text``; there is always one, however far."""
+    from difflib import SequenceMatcher
+
+    return max(known, key=lambda name: SequenceMatcher(None, text.lower(), name).ratio())

@@ -5,12 +5,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from serving_base.errors import UsageError
-from serving_base.facts.gpus import Gpu
-from serving_base.facts.instances import instance
-from serving_base.facts.models import ModelShape, element_bytes
-from serving_base.facts.names import nearest
-from serving_base.facts.variants import Variant, model_name, variant, variants
+from serving_base.errors import UsageError, nearest
+from serving_base.facts.gpus import Gpu, instance
+from serving_base.facts.models import ModelShape, Variant, element_bytes, model_name, variant, variants
 from serving_planner.hardware import gpu, gpu_name, gpus
 
 Precision = Literal["bf16", "fp8"]

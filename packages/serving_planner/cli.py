@@ -11,7 +11,7 @@ import typer
 from serving_base.errors import UsageError
 
 if TYPE_CHECKING:
-    from serving_planner.search.target import Target
+    from serving_planner.search import Target
 
 STANDARD_INPUT = "-"
 
@@ -88,7 +88,7 @@ def _flags(given: dict[str, Any]) -> str:
 def _plan(given: dict[str, Any], *, as_json: bool) -> None:
     from serving_planner.case import parse_case
     from serving_planner.predict import plan
-    from serving_planner.report.plan import show_plan
+    from serving_planner.report import show_plan
 
     instances = given.pop("instance", [])
     if len(instances) > 1:
@@ -109,7 +109,7 @@ def _concurrency(text: str | None) -> int | str | None:
 
 
 def _batch(source: str) -> None:
-    from serving_planner.report.batch import answers
+    from serving_planner.report import answers
 
     for answer in answers(_lines(source)):
         typer.echo(answer)
@@ -137,8 +137,8 @@ def _verify(claim: str, *, as_json: bool) -> None:
 
 
 def _choose(given: dict[str, Any], wished: dict[str, Any], *, as_json: bool) -> None:
-    from serving_planner.report.choices import show_choices
-    from serving_planner.search.choose import choose
+    from serving_planner.report import show_choices
+    from serving_planner.search import choose
 
     instances = [name for names in given.pop("instance", []) for name in names.split(",") if name]
     if not instances:
@@ -156,7 +156,7 @@ def _choose(given: dict[str, Any], wished: dict[str, Any], *, as_json: bool) -> 
 def _target(given: dict[str, Any]) -> "Target":
     from pydantic import ValidationError
 
-    from serving_planner.search.target import Target
+    from serving_planner.search import Target
 
     if unknown := {key: value for key, value in given.items() if key not in Target.model_fields}:
         raise UsageError(f"{_flags(unknown)} beside --choose", why="that is what is chosen", fix="leave it out")

@@ -2,10 +2,9 @@
 
 import math
 
-from serving_base.errors import UsageError
+from serving_base.errors import UsageError, nearest
 from serving_base.facts.gpus import Gpu, find_gpu, gpu_names, plain_name
 from serving_base.facts.gpus import gpus as known_gpus
-from serving_base.facts.names import nearest
 
 _measured: dict[str, Gpu] = {}
 

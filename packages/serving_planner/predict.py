@@ -5,14 +5,24 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from typing import Any, cast
 
-from serving_planner.analysis.cost import joules_per_token_at_most, price_of, usd_per_million
-from serving_planner.analysis.warn import warnings_of
 from serving_planner.case import Case, parse_case
-from serving_planner.planned import Binding, Floor, Latencies, MemoryGib, Percentiles, Plan, PriceUsed, Steady
-from serving_planner.resolved import NO_CLIENT, Asked, Share, ask
-from serving_planner.simulator.cautions import cautions
-from serving_planner.simulator.limits import Limits
-from serving_planner.simulator.result import Answer, Served, percentile
+from serving_planner.plans import (
+    Binding,
+    Floor,
+    Latencies,
+    MemoryGib,
+    Plan,
+    PlannedPercentiles,
+    PriceUsed,
+    Steady,
+    cost_per_million,
+    joules_per_token_at_most,
+    price_of,
+    warnings_of,
+)
+from serving_planner.replicas import NO_CLIENT, ResolvedCase, Share, resolve
+from serving_planner.simulator.batching import ReplicaLimits
+from serving_planner.simulator.result import Served, ServedRequest, cautions, percentile
 from serving_planner.simulator.scheduler import simulate
 from serving_planner.simulator.steady_state import Point
 
@@ -40,7 +50,7 @@ def plan(case: Case | None = None, **keys: Any) -> Plan:
 
     :class:`~serving_base.errors.UsageError` if it does not fit, naming the nearest case that does.
     """
-    asked = ask(case or parse_case(keys))
+    asked = resolve(case or parse_case(keys))
     runs = [_run(asked, share) for share in asked.shares]
     floors = [_run(asked, share, floor=True) for share in asked.shares]
     state, price = steady_of(asked), price_of(asked.case)
@@ -75,10 +85,10 @@ def steady(case: Case) -> Steady:
 
     What it leaves out: the start and the end of a test, and the convoys in which closed loops move (TTFT).
     """
-    return steady_of(ask(case))
+    return steady_of(resolve(case))
 
 
-def steady_of(asked: Asked) -> Steady:
+def steady_of(asked: ResolvedCase) -> Steady:
     """As :func:`steady`, for a case of which the memory is known already."""
     points = [(share, asked.point(share)) for share in asked.shares]
     floors = [(share, asked.point(share, floor=True)) for share in asked.shares]
@@ -113,7 +123,7 @@ def steady_of(asked: Asked) -> Steady:
 # The simulated test
 
 
-def _run(asked: Asked, share: Share, *, floor: bool = False) -> Run:
+def _run(asked: ResolvedCase, share: Share, *, floor: bool = False) -> Run:
     workload = asked.workload(share)
     if floor:
         served = simulate(asked.floor, workload, asked.limits, asked.policy, NO_CLIENT)
@@ -146,7 +156,7 @@ def _latencies(runs: Sequence[Run], *, single: bool) -> Latencies:
     do.
     """
 
-    def over(of_answer: Callable[[Answer], float]) -> Percentiles:
+    def over(of_answer: Callable[[ServedRequest], float]) -> PlannedPercentiles:
         values: list[float] = []
         for run in runs:
             own = [of_answer(answer) for answer in run.served.answers]
@@ -154,7 +164,7 @@ def _latencies(runs: Sequence[Run], *, single: bool) -> Latencies:
                 steady_ones = [of_answer(answer) for answer in run.served.steady.answers]
                 own += islice(cycle(steady_ones), run.more)
             values += own * (run.share.replicas if len(runs) > 1 else 1)
-        return Percentiles(**{f"p{at}": 1e3 * percentile(values, at) for at in (50, 90, 99)})
+        return PlannedPercentiles(**{f"p{at}": 1e3 * percentile(values, at) for at in (50, 90, 99)})
 
     return Latencies(
         ttft_ms=over(lambda answer: answer.ttft_s),
@@ -163,7 +173,7 @@ def _latencies(runs: Sequence[Run], *, single: bool) -> Latencies:
     )
 
 
-def _floor(asked: Asked, runs: Sequence[Run]) -> Floor:
+def _floor(asked: ResolvedCase, runs: Sequence[Run]) -> Floor:
     rate = _total(runs, lambda run: run.tokens_per_s)
     return Floor(
         **dict(_latencies(runs, single=asked.case.osl == 1)),
@@ -172,7 +182,7 @@ def _floor(asked: Asked, runs: Sequence[Run]) -> Floor:
     )
 
 
-def _share(asked: Asked, planned: Latencies, rate: float, floor: Floor) -> float:
+def _share(asked: ResolvedCase, planned: Latencies, rate: float, floor: Floor) -> float:
     if asked.case.rate is None:
         return rate / floor.output_tokens_per_s
     if planned.tpot_ms is not None and floor.tpot_ms is not None:
@@ -180,7 +190,7 @@ def _share(asked: Asked, planned: Latencies, rate: float, floor: Floor) -> float
     return floor.ttft_ms.p50 / planned.ttft_ms.p50
 
 
-def _time_split(asked: Asked, runs: Sequence[Run]) -> dict[str, float]:
+def _time_split(asked: ResolvedCase, runs: Sequence[Run]) -> dict[str, float]:
     """Shares of the time of all replicas: of each operation in the steps that ran, and idle."""
     seconds: dict[str, float] = {}
     for run in runs:
@@ -197,7 +207,7 @@ def _time_split(asked: Asked, runs: Sequence[Run]) -> dict[str, float]:
 # What binds, what it costs
 
 
-def _binding(asked: Asked, share: Share, point: Point) -> Binding:
+def _binding(asked: ResolvedCase, share: Share, point: Point) -> Binding:
     if point.utilisation is not None and point.utilisation < FULL:
         return "arrival_rate"
     if point.utilisation is not None or asked.case.concurrency == "max" or (share.concurrency or 0) > point.capacity:
@@ -217,17 +227,17 @@ def _binding(asked: Asked, share: Share, point: Point) -> Binding:
     return cast("Binding", max(by_limit, key=lambda limit: by_limit[limit]))
 
 
-def _roomier(limits: Limits, point: Point) -> Limits:
+def _roomier(limits: ReplicaLimits, point: Point) -> ReplicaLimits:
     if point.by_memory:
         return replace(limits, kv_capacity_tokens=int(MORE_ROOM * limits.kv_capacity_tokens))
     return replace(limits, max_batch_size=int(MORE_ROOM * limits.max_batch_size) + 1)
 
 
 def _cost(price: PriceUsed | None, tokens_per_s: float) -> float | None:
-    return usd_per_million(price.usd_per_hour if price else None, tokens_per_s)
+    return cost_per_million(price.usd_per_hour if price else None, tokens_per_s)
 
 
-def _total_per_output(asked: Asked) -> float:
+def _total_per_output(asked: ResolvedCase) -> float:
     """Prompt and output tokens for each output token."""
     isl, osl = asked.mean_lengths
     return (isl + osl) / osl

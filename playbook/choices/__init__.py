@@ -1,6 +1,6 @@
 """What to choose after the course: options side by side, what each costs, what bills on, and cleaning up."""
 
-from playbook.choices.cleanup import ArtifactRow, artifacts, remove, running
+from playbook.choices.cleanup import ArtifactRow, Leftover, artifacts, leftovers, remove, running, show, show_commands
 from playbook.choices.costs import (
     Throughput,
     break_even_tokens_per_s,
@@ -14,9 +14,7 @@ from playbook.choices.costs import (
     usd_per_million_output_at_token_price,
     usd_per_million_tokens,
 )
-from playbook.choices.leftovers import Leftover, leftovers
 from playbook.choices.options import Cell, Option, Question, Recommendation, compare, options, questions, recommend
-from playbook.choices.tables import show, show_commands
 from serving_base.facts.prices import licence_fee, price, prices, token_price
 
 __all__ = [

@@ -1,15 +1,96 @@
-"""What a workspace holds, what of it may go, and removing it by name."""
+"""What a workspace holds, what of it may go, and removing it by name; and what still bills.
+
+Each kind of AWS resource that this road can leave: how to see it and how to end it. Its sentences and links are shown
+as Markdown, which pandas would cut off.
+"""
 
 import os
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
+
+from pydantic import Field
 
 from playbook import artifact
 from playbook.stages import Workspace
 from serving_base.errors import ForeignArtifact, UsageError
+from serving_base.record import Record
+from serving_base.yaml_files import read_yaml
+
+LEFTOVERS_FILE = Path(__file__).parents[1] / "data" / "leftovers.yml"
+
+
+class Leftover(Record):
+    """One kind of resource. ``see``, ``end`` and ``instead`` of it are commands; words in CAPITALS are yours to fill.
+
+    An empty ``end`` means that nothing ends it.
+    """
+
+    resource: str
+    bills: str
+    until: str
+    see: str
+    end: str
+    instead: str = ""
+    note: str = ""
+    source: str = Field(pattern=r"^https://")
+
+    def row(self) -> dict[str, str]:
+        """For a table: what it is, while it bills, and what ends that."""
+        return {"resource": self.resource, "bills": self.bills, "until": self.until, "note": self.note}
+
+    def commands(self) -> list[list[str]]:
+        """Its commands as argument lists."""
+        return [shlex.split(line) for line in (self.see, self.end, self.instead) if line]
+
+
+@cache
+def leftovers(path: Path = LEFTOVERS_FILE) -> tuple[Leftover, ...]:
+    """Every kind of leftover, the dearest first."""
+    return tuple(Leftover(**entry) for entry in read_yaml(path))
+
+
+def show(rows: Iterable[Mapping[str, object]]) -> None:
+    """Show rows, dictionaries with the same keys, as one table; their texts may hold Markdown."""
+    from IPython.display import Markdown, display
+
+    display(Markdown(markdown_table(rows)))  # type: ignore[no-untyped-call]
+
+
+def show_commands(entries: Iterable[Leftover]) -> None:
+    """Show how to see and how to end each kind of resource, ready to paste into a shell."""
+    from IPython.display import Markdown, display
+
+    display(Markdown(f"```bash\n{commands(entries)}\n```"))  # type: ignore[no-untyped-call]
+
+
+def markdown_table(rows: Iterable[Mapping[str, object]]) -> str:
+    """Rows as a Markdown table, the first row's keys as its head."""
+    entries = list(rows)
+    head = list(entries[0]) if entries else []
+    lines = [head, ["---"] * len(head), *([_cell(row[key]) for key in head] for row in entries)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines if line)
+
+
+def commands(entries: Iterable[Leftover]) -> str:
+    """A shell text: for each resource a comment, the command that lists it, and those that end it."""
+    blocks = []
+    for entry in entries:
+        ends = [
+            entry.end or "# nothing ends it before its time",
+            *([f"# or: {entry.instead}"] if entry.instead else []),
+        ]
+        blocks.append("\n".join([f"# {entry.resource}", entry.see, *ends]))
+    return "\n\n".join(blocks)
+
+
+def _cell(value: object) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
 
 State = Literal["finished", "unfinished", "foreign"]
 REASONS = {

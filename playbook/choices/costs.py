@@ -10,18 +10,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from playbook.measure.latency import summarize
-from playbook.measure.results import by_run, read_results
+from playbook.measure.results import by_run, read_results, summarize
 from playbook.stages import Workspace
+from serving_base import measures
 from serving_base.errors import UsageError
-from serving_base.facts.instances import instance as known_instance
+from serving_base.facts.gpus import instance as known_instance
 from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
 THROUGHPUT_FILE = Path(__file__).parents[1] / "data" / "throughput.yml"
 RESULTS = "benchmark/*/results.jsonl"  # what chapter 08 leaves in the workspace, a folder for each time (UTC)
-SECONDS_PER_HOUR = 3600
-MILLION = 1e6
 
 
 class Throughput(Record):
@@ -80,7 +78,7 @@ def usd_per_million_tokens(usd_per_hour: float, tokens_per_s: float, utilisation
     """USD per million output tokens = usd_per_hour / (3600 x tokens_per_s x utilisation) x 10^6."""
     _positive(usd_per_hour=usd_per_hour, tokens_per_s=tokens_per_s)
     _share(utilisation)
-    return usd_per_hour / (SECONDS_PER_HOUR * tokens_per_s * utilisation) * MILLION
+    return measures.usd_per_million(usd_per_hour, tokens_per_s * utilisation)
 
 
 def usd_per_million_output_at_token_price(
@@ -100,7 +98,7 @@ def break_even_tokens_per_s(usd_per_hour: float, usd_per_million: float) -> floa
     = usd_per_hour / 3600 / usd_per_million x 10^6.
     """
     _positive(usd_per_hour=usd_per_hour, usd_per_million=usd_per_million)
-    return usd_per_hour / SECONDS_PER_HOUR / usd_per_million * MILLION
+    return measures.usd_per_million(usd_per_hour, usd_per_million)  # the same law, solved for the other one
 
 
 def break_even_utilisation(usd_per_hour: float, tokens_per_s: float, usd_per_million: float) -> float:

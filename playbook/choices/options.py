@@ -17,7 +17,7 @@ OPTIONS_FILE = Path(__file__).parents[1] / "data" / "options.yml"
 NEEDED = "needed"
 
 
-class Source(Record):
+class DatedSource(Record):
     """Where a fact was read, and when."""
 
     url: str = Field(pattern=r"^https://")
@@ -64,7 +64,7 @@ class Question(Record):
 class OptionsFile(Record):
     """The whole of ``data/options.yml``, its names checked against each other."""
 
-    sources: dict[str, Source]
+    sources: dict[str, DatedSource]
     topics: dict[str, str]
     options: dict[str, Option]
     questions: dict[str, Question]
@@ -98,7 +98,7 @@ def questions() -> dict[str, Question]:
     return dict(_file().questions)
 
 
-def sources() -> dict[str, Source]:
+def sources() -> dict[str, DatedSource]:
     """The sources that the cells name."""
     return dict(_file().sources)
 

@@ -143,7 +143,7 @@ def record_command(
     from playbook.course.progress import make_progress
     from playbook.course.record import record, record_times
     from playbook.course.runner import new_results, run
-    from playbook.lanes.machine import usable_cores
+    from playbook.lanes.base import usable_cores
 
     wanted = choose(names or [])
     to_run = wanted if workspace else [item for item in chapters() if item.number <= wanted[-1].number]
@@ -227,7 +227,7 @@ def passes(argv: Sequence[str]) -> bool:
 @reporting
 def docs_command() -> None:
     """Write the generated pages of docs/ again: checks.md, cli.md and releases.md."""
-    from playbook.cli.page import generated_pages
+    from playbook.cli.commands import generated_pages
     from playbook.course.notebooks import project_root
 
     for name, text in generated_pages(app).items():

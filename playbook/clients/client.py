@@ -6,11 +6,14 @@ Usable without the rest of the course::
 
     with Client(TritonHttp("http://127.0.0.1:8000"), max_in_flight=8) as client:
         print(client.generate(TextRequest("The value of", max_tokens=16)).text)
+
+:class:`Admission` bounds how many requests are on the way, and how many may wait for that.
 """
 
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,12 +21,84 @@ from itertools import islice
 from types import TracebackType
 from typing import Self
 
-from playbook.clients.admission import Admission
-from playbook.clients.errors import Cancelled, ClientError, DeadlineExceeded, Refused
-from playbook.clients.requests import DEFAULT_TIMEOUTS, Attempt, Limits, Piece, TextRequest, TextResult, Timeouts
+from playbook.clients.requests import (
+    DEFAULT_TIMEOUTS,
+    Attempt,
+    AttemptLimits,
+    Cancelled,
+    ClientError,
+    DeadlineExceeded,
+    Piece,
+    QueueFull,
+    Refused,
+    TextRequest,
+    TextResult,
+    Timeouts,
+    Transport,
+)
 from playbook.clients.retry import RetryBudget, RetryPolicy, retrying
-from playbook.clients.transport import Transport
 from serving_base.errors import UsageError
+
+
+class Admission:
+    """``max_in_flight`` slots, given in the order of asking, and a queue of ``max_waiting`` places."""
+
+    def __init__(self, max_in_flight: int, max_waiting: int) -> None:
+        if max_in_flight < 1 or max_waiting < 0:
+            raise UsageError(
+                f"max_in_flight is {max_in_flight}, max_waiting is {max_waiting}",
+                fix="use at least one slot, and a queue of 0 or more",
+            )
+        self.max_in_flight, self.max_waiting = max_in_flight, max_waiting
+        self._taken = 0
+        self._queue: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def slot(self, ends_at: float, given_up: Callable[[], bool]) -> Iterator[None]:
+        """Hold a slot. :class:`QueueFull` at once if the queue is full, :class:`DeadlineExceeded` after too long.
+
+        ``given_up`` ends the wait, but not with an error: the caller knows why. Call :meth:`wake` when it turns true.
+        """
+        self._enter(ends_at, given_up)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= 1
+                self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let those who wait look whether they have been given up."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _enter(self, ends_at: float, given_up: Callable[[], bool]) -> None:
+        ticket = object()
+        with self._changed:
+            if self._taken + len(self._queue) >= self.max_in_flight + self.max_waiting:
+                raise QueueFull(
+                    "client queue is full",
+                    why=f"{self._taken} requests are on the way and {len(self._queue)} wait, as many as may",
+                    fix="ask again later, or serve more and raise max_in_flight",
+                )
+            self._queue.append(ticket)
+            try:
+                ready = self._changed.wait_for(
+                    lambda: given_up() or (self._queue[0] is ticket and self._taken < self.max_in_flight),
+                    ends_at - time.monotonic(),
+                )
+                if not ready:
+                    raise DeadlineExceeded(
+                        "the deadline came while the request waited for a slot of this client",
+                        why=f"{self._taken} requests are on the way, as many as may",
+                        fix="give the request a longer deadline_s, or raise max_in_flight",
+                    )
+                self._taken += 1
+            finally:
+                self._queue.remove(ticket)
+                self._changed.notify_all()
+
 
 Outcome = TextResult | ClientError
 DEFAULT_RETRY = RetryPolicy()
@@ -101,7 +176,7 @@ class Client:
         self._closed = False
 
     def generate(self, request: TextRequest) -> TextResult:
-        """The whole answer. Raises one of `playbook.clients.errors`."""
+        """The whole answer. Raises one of `playbook.clients.requests`."""
         result, _ = finish(self.stream(request))
         return result
 
@@ -211,7 +286,9 @@ class Client:
         started_s, outcome = time.monotonic(), "left"
         known = "".join(call.texts)
         try:
-            with closing(self._transport.send(call.request, wire_id, Limits(self._timeouts, call.ends_at))) as pieces:
+            with closing(
+                self._transport.send(call.request, wire_id, AttemptLimits(self._timeouts, call.ends_at))
+            ) as pieces:
                 for piece in pieces:
                     call.raise_if_over()
                     new, known = _without(known, piece, call)

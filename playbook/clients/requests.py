@@ -1,10 +1,13 @@
-"""What a caller asks and what comes back: plain frozen values, the same for every transport."""
+"""What a caller asks, what comes back and how it can fail, the same for every transport; and what a transport is."""
 
 import time
 import uuid
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from serving_base.errors import UsageError
+from serving_base.errors import PlaybookError, UsageError
 
 INT32_MAX = 2**31 - 1
 
@@ -103,7 +106,7 @@ DEFAULT_TIMEOUTS = Timeouts()
 
 
 @dataclass(frozen=True)
-class Limits:
+class AttemptLimits:
     """What one attempt may take: :class:`Timeouts`, cut to what the request's deadline leaves."""
 
     timeouts: Timeouts
@@ -121,3 +124,89 @@ class Limits:
     @property
     def read_s(self) -> float:
         return min(self.timeouts.read_s, self.remaining_s)
+
+
+class ClientError(PlaybookError):
+    """Base of them. ``pieces``: the texts that had arrived; ``attempts``: what was tried; ``request_id``: for whom."""
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "", pieces: Sequence[str] = ()) -> None:
+        super().__init__(what, why=why, fix=fix)
+        self.pieces = tuple(pieces)
+        self.request_id = ""
+        self.attempts: tuple[Attempt, ...] = ()
+
+
+class Refused(ClientError):
+    """The server understood and said no (bad input, unknown model, wrong token). The same request fails again."""
+
+
+class Overloaded(ClientError):
+    """The server has no room now and did not take the request. ``retry_after_s``: when to come back, if it said so."""
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(what, why=why, fix=fix)
+        self.retry_after_s = retry_after_s
+
+
+class QueueFull(ClientError):
+    """This client has as many requests waiting as it may. Nothing was sent."""
+
+
+class Unreachable(ClientError):
+    """No answer came because the connection, or the server behind it, failed.
+
+    ``sent``: the request may have arrived, so that the server may have worked on it.
+    """
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "", sent: bool = False) -> None:
+        super().__init__(what, why=why, fix=fix)
+        self.sent = sent
+
+
+class TimedOut(ClientError):
+    """An attempt was given up after too long a silence. The server may still be working on it."""
+
+
+class DeadlineExceeded(ClientError):
+    """The request's own time is over, or would be before another attempt. Never sent again."""
+
+
+class BrokenStream(ClientError):
+    """The answer stopped before its end; ``pieces`` has what came until then."""
+
+
+class Cancelled(ClientError):
+    """The caller gave the request up."""
+
+
+@contextmanager
+def breaking(texts: Sequence[str]) -> Iterator[None]:
+    """A failure inside has ``texts`` as its pieces, and is a :class:`BrokenStream` if any had arrived."""
+    try:
+        yield
+    except ClientError as error:
+        error.pieces = tuple(texts)
+        if not texts or isinstance(error, BrokenStream):
+            raise
+        what = f"the answer broke off after {len(texts)} pieces"
+        raise BrokenStream(what, why=error.why or error.what, pieces=texts) from error
+
+
+Pieces = Generator[Piece, None, None]
+"""An answer that is arriving. Closing it cancels the request at the server, where the transport can."""
+
+
+class Transport(Protocol):
+    """Sends one request once. It retries nothing and maps every failure to an error of `playbook.clients.requests`."""
+
+    name: str
+
+    def send(self, request: TextRequest, wire_id: str, limits: AttemptLimits, /) -> Pieces:
+        """The answer's pieces as they arrive, one or many. ``wire_id``: unique for each attempt."""
+        ...
+
+    def redacted(self, text: str) -> str:
+        """``text`` without any secret that this transport sends."""
+        ...
+
+    def close(self) -> None: ...

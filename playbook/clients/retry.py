@@ -12,8 +12,15 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-from playbook.clients.errors import BrokenStream, ClientError, DeadlineExceeded, Overloaded, TimedOut, Unreachable
-from playbook.clients.requests import TextRequest
+from playbook.clients.requests import (
+    BrokenStream,
+    ClientError,
+    DeadlineExceeded,
+    Overloaded,
+    TextRequest,
+    TimedOut,
+    Unreachable,
+)
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState, Retrying

@@ -6,11 +6,23 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
-from playbook.clients.errors import BrokenStream, ClientError, Overloaded, Refused, TimedOut, Unreachable, breaking
-from playbook.clients.requests import DEFAULT_TIMEOUTS, Limits, Piece, TextRequest, Timeouts
+from playbook.clients.requests import (
+    DEFAULT_TIMEOUTS,
+    AttemptLimits,
+    BrokenStream,
+    ClientError,
+    Overloaded,
+    Piece,
+    Pieces,
+    Refused,
+    TextRequest,
+    TimedOut,
+    Timeouts,
+    Unreachable,
+    breaking,
+)
 from playbook.clients.retry import parse_retry_after
 from playbook.clients.security import HIDDEN, without_values
-from playbook.clients.transport import Pieces
 from serving_base.errors import UsageError
 
 THROTTLED = frozenset({"ThrottlingException", "Throttling", "TooManyRequestsException", "ServiceUnavailable"})
@@ -53,7 +65,7 @@ class SageMakerEndpoint:
         if component:
             self._target["InferenceComponentName"] = component
 
-    def send(self, request: TextRequest, wire_id: str, _limits: Limits, /) -> Pieces:
+    def send(self, request: TextRequest, wire_id: str, _limits: AttemptLimits, /) -> Pieces:
         body = json.dumps(lmi_body(request, stream=self._stream))
         call = {**self._target, "Body": body, "InferenceId": wire_id[-64:]}
         if not self._stream:
@@ -73,7 +85,7 @@ class SageMakerEndpoint:
 
 
 def whole(runtime: Any, call: Mapping[str, Any]) -> Line:
-    """One whole answer in LMI's schema. Raises the errors of :mod:`playbook.clients.errors`."""
+    """One whole answer in LMI's schema. Raises the errors of :mod:`playbook.clients.requests`."""
     with _failures():
         raw = runtime.invoke_endpoint(**call)["Body"].read()
     line = _json(raw)

@@ -2,7 +2,7 @@
 
 ``url`` is the server's HTTP address ("http://127.0.0.1:8000"), ``grpc_url`` its host and port ("127.0.0.1:8001").
 Options carry the input names of the model asked: temperature, top_k, top_p, stop_words, end_id, ...
-``timeout_s`` is the longest silence. What goes wrong raises one of :mod:`playbook.clients.errors`.
+``timeout_s`` is the longest silence. What goes wrong raises one of :mod:`playbook.clients.requests`.
 
 The functions stand on the connections of the transports, those of this process: they stay open between requests, and a
 model is asked once for its inputs. ``generate_stream``, ``grpc_infer`` and ``grpc_stream`` prepare when called and send
@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING
 
-from playbook.clients.requests import Limits, Timeouts
+from playbook.clients.requests import AttemptLimits, Timeouts
 from playbook.clients.triton_grpc import GrpcConnections
 from playbook.clients.triton_http import HttpConnections, texts
 from playbook.clients.triton_wire import as_tensors
@@ -47,7 +47,7 @@ def generate_stream(
 
 
 def _asked(
-    model_url: str, path: str, prompt: str, max_tokens: int, options: Mapping[str, object], limits: Limits
+    model_url: str, path: str, prompt: str, max_tokens: int, options: Mapping[str, object], limits: AttemptLimits
 ) -> Iterator[str]:
     if set(options) - {"stream"}:
         # The server drops a field that it does not know without a word.
@@ -156,8 +156,8 @@ def _types(ask: Callable[[bool], dict[str, str]], values: Mapping[str, object], 
     return known
 
 
-def _limits(timeout_s: float) -> Limits:
-    return Limits(Timeouts(timeout_s, timeout_s), math.inf)
+def _limits(timeout_s: float) -> AttemptLimits:
+    return AttemptLimits(Timeouts(timeout_s, timeout_s), math.inf)
 
 
 @cache

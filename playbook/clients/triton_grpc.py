@@ -7,10 +7,8 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from playbook.clients.errors import ClientError, TimedOut, breaking
-from playbook.clients.requests import Limits, Piece, TextRequest
+from playbook.clients.requests import AttemptLimits, ClientError, Piece, Pieces, TextRequest, TimedOut, breaking
 from playbook.clients.security import VERIFIED, Credential, Tls, refuse_exposure
-from playbook.clients.transport import Pieces
 from playbook.clients.triton_wire import as_tensors, grpc_failure, triton_fields
 from serving_base.errors import UsageError
 from serving_base.servers import TEXT_MODEL
@@ -37,7 +35,7 @@ class GrpcConnections:
     """Clients of the server at ``address`` ("host:8001") that are kept between requests; for any threads.
 
     A tritonclient carries one stream at a time; their channels share a connection. ``tls`` None: no encryption. What
-    goes wrong raises one of :mod:`playbook.clients.errors`.
+    goes wrong raises one of :mod:`playbook.clients.requests`.
     """
 
     def __init__(self, address: str, credential: Credential | None = None, tls: Tls | None = None) -> None:
@@ -56,14 +54,14 @@ class GrpcConnections:
             return self._idle.pop()
         return self._api.InferenceServerClient(self._address, **self._channel)
 
-    def connected(self, limits: Limits) -> Any:
+    def connected(self, limits: AttemptLimits) -> Any:
         """A tritonclient for the caller alone, whose channel has just carried an answer."""
         for _ in range(len(self._idle)):
             with suppress(ClientError):  # of a server that is gone; another may have its address
                 return self._live(limits)
         return self._live(limits)
 
-    def inputs(self, model: str, limits: Limits, *, again: bool = False) -> dict[str, str]:
+    def inputs(self, model: str, limits: AttemptLimits, *, again: bool = False) -> dict[str, str]:
         """Input name -> data type, as the served model said when it was first asked, or ``again`` now."""
         if again or model not in self._inputs:
             with self._lent() as client:
@@ -73,7 +71,7 @@ class GrpcConnections:
         return self._inputs[model]
 
     def infer(
-        self, model: str, tensors: Arrays, limits: Limits, *, outputs: Sequence[str] = (), request_id: str = ""
+        self, model: str, tensors: Arrays, limits: AttemptLimits, *, outputs: Sequence[str] = (), request_id: str = ""
     ) -> dict[str, "np.ndarray"]:
         """One unary inference, which a decoupled model refuses. No ``outputs`` named: all of them."""
         request = self._request(model, tensors, outputs, request_id)
@@ -85,7 +83,7 @@ class GrpcConnections:
         client: Any,
         model: str,
         tensors: Arrays,
-        limits: Limits,
+        limits: AttemptLimits,
         *,
         outputs: Sequence[str] = (),
         request_id: str = "",
@@ -124,7 +122,7 @@ class GrpcConnections:
         while self._idle:
             self._idle.pop().close()
 
-    def _live(self, limits: Limits) -> Any:
+    def _live(self, limits: AttemptLimits) -> Any:
         client = self.client()
         try:
             with self._failures():
@@ -192,7 +190,7 @@ class TritonGrpc:
         self._model, self._mode, self._credential = model, mode, credential
         self._grpc = GrpcConnections(address, credential, tls)
 
-    def send(self, request: TextRequest, wire_id: str, limits: Limits, /) -> Pieces:
+    def send(self, request: TextRequest, wire_id: str, limits: AttemptLimits, /) -> Pieces:
         types = self._grpc.inputs(self._model, limits)
         tensors = as_tensors(triton_fields(request, types) | {"stream": self._mode == "stream"}, types)
         asked: dict[str, Any] = {"outputs": [TEXT], "request_id": wire_id}
@@ -213,7 +211,7 @@ class TritonGrpc:
         self._grpc.close()
 
 
-def _next(arrived: "queue.SimpleQueue[Arrived]", limits: Limits) -> Arrived:
+def _next(arrived: "queue.SimpleQueue[Arrived]", limits: AttemptLimits) -> Arrived:
     started = time.monotonic()
     try:
         return arrived.get(timeout=limits.read_s)

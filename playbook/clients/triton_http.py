@@ -8,11 +8,20 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from playbook.clients.errors import BrokenStream, ClientError, Refused, TimedOut, Unreachable, breaking
-from playbook.clients.requests import Limits, Piece, TextRequest
+from playbook.clients.requests import (
+    AttemptLimits,
+    BrokenStream,
+    ClientError,
+    Piece,
+    Pieces,
+    Refused,
+    TextRequest,
+    TimedOut,
+    Unreachable,
+    breaking,
+)
 from playbook.clients.retry import parse_retry_after
 from playbook.clients.security import VERIFIED, Credential, Tls, refuse_exposure
-from playbook.clients.transport import Pieces
 from playbook.clients.triton_wire import http_failure, needs_metadata, triton_fields
 from serving_base.servers import TEXT_MODEL
 
@@ -23,7 +32,7 @@ if TYPE_CHECKING:
 class HttpConnections:
     """Connections to Triton that stay open between requests, as many as were needed at once; for any threads.
 
-    What goes wrong raises one of :mod:`playbook.clients.errors`.
+    What goes wrong raises one of :mod:`playbook.clients.requests`.
     """
 
     def __init__(self, credential: Credential | None = None, tls: Tls = VERIFIED) -> None:
@@ -36,12 +45,12 @@ class HttpConnections:
         unlimited = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         self._client = httpx.Client(verify=tls.context(), trust_env=False, limits=unlimited, auth=self._authorize)
 
-    def get(self, url: str, limits: Limits) -> "httpx.Response":
+    def get(self, url: str, limits: AttemptLimits) -> "httpx.Response":
         """The answer, whatever its status."""
         with _failures(limits):
             return self._client.get(url, timeout=_timeout(limits))
 
-    def inputs(self, model_url: str, limits: Limits, *, again: bool = False) -> dict[str, str]:
+    def inputs(self, model_url: str, limits: AttemptLimits, *, again: bool = False) -> dict[str, str]:
         """Input name -> data type, as the served model said when it was first asked, or ``again`` now."""
         if again or model_url not in self._inputs:
             response = self.get(model_url, limits)
@@ -49,7 +58,7 @@ class HttpConnections:
             self._inputs[model_url] = {one["name"]: one["datatype"] for one in _json(response.text)["inputs"]}
         return self._inputs[model_url]
 
-    def answers(self, url: str, body: Mapping[str, object], limits: Limits) -> Generator[Any, None, None]:
+    def answers(self, url: str, body: Mapping[str, object], limits: AttemptLimits) -> Generator[Any, None, None]:
         """The JSON objects of a whole answer (one) or of server-sent events; it is asked when the first is taken."""
         with (
             _failures(limits),
@@ -71,7 +80,7 @@ class HttpConnections:
         self._client.close()
 
     @contextmanager
-    def _cut(self, response: "httpx.Response", limits: Limits) -> Iterator[None]:
+    def _cut(self, response: "httpx.Response", limits: AttemptLimits) -> Iterator[None]:
         """Ends a read that waits when the client closes or the deadline comes.
 
         httpx's own read timeout starts anew with every byte.
@@ -112,7 +121,7 @@ class TritonHttp:
         self._stream, self._credential = stream, credential
         self._http = HttpConnections(credential, tls)
 
-    def send(self, request: TextRequest, wire_id: str, limits: Limits, /) -> Pieces:
+    def send(self, request: TextRequest, wire_id: str, limits: AttemptLimits, /) -> Pieces:
         body = triton_fields(request, self._http.inputs(self._url, limits) if needs_metadata(request) else ())
         body |= {"id": wire_id, "stream": self._stream}
         path = "generate_stream" if self._stream else "generate"
@@ -147,7 +156,7 @@ def _text(answer: Any, wire_id: str, got: list[str]) -> str:
     return str(text[0] if isinstance(text, list) else text)
 
 
-def _timeout(limits: Limits) -> "httpx.Timeout":
+def _timeout(limits: AttemptLimits) -> "httpx.Timeout":
     import httpx
 
     return httpx.Timeout(limits.read_s, connect=limits.connect_s)
@@ -176,7 +185,7 @@ def _json(text: str) -> Any:
 
 
 @contextmanager
-def _failures(limits: Limits) -> Iterator[None]:
+def _failures(limits: AttemptLimits) -> Iterator[None]:
     """httpx's failures as the client's."""
     import httpx
 
@@ -186,7 +195,7 @@ def _failures(limits: Limits) -> Iterator[None]:
         raise _failure(error, limits) from error
 
 
-def _failure(error: "httpx.TransportError", limits: Limits) -> ClientError:
+def _failure(error: "httpx.TransportError", limits: AttemptLimits) -> ClientError:
     import httpx
 
     why = f"{type(error).__name__}: {error}"

@@ -4,8 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from playbook.clients.errors import ClientError, Overloaded, Refused, TimedOut, Unreachable
-from playbook.clients.requests import TextRequest
+from playbook.clients.requests import ClientError, Overloaded, Refused, TextRequest, TimedOut, Unreachable
 
 if TYPE_CHECKING:
     import numpy as np

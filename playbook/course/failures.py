@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from nbformat import NotebookNode
 
-from playbook.clients import errors as client_errors
+from playbook.clients import requests as client_errors
 from serving_base import errors
 from serving_base.errors import PlaybookError
 

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from cpu_serving.protocol import StepRecord
-    from playbook.measure.latency import Summary
-    from playbook.measure.results import StreamTimeline
+    from playbook.measure.results import StreamTimeline, Summary
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
 COLORS = (BLUE, ORANGE, GREEN, GREY)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from playbook.plots.charts import DASHES, GREY, MANY_COLORS, MARKERS, empty_figure, show
 
 if TYPE_CHECKING:
-    from serving_planner.analysis.frontier import FrontierPoint
-    from serving_planner.analysis.roofline import Roofline, StepPoint
+    from serving_planner.frontier import FrontierPoint
+    from serving_planner.roofline import Roofline, StepPoint
 
 ROOF_DASHES = {"fp8": "-", "bf16": "--"}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from chapter_cells import Case, Fresh
 from playbook import clients as real
-from playbook.clients.errors import ClientError
+from playbook.clients.requests import ClientError
 
 GOOD = real.TextResult("id", "un, deux", ("un", ", deux"), 2, "stop", (), 1.0, 2.0, "http")
 ATTEMPT = Thing(started_s=1.0, outcome="ok")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cpu_serving.checkpoint import checkpoint_tensors
-from cpu_serving.triton.check import check_repository
+from cpu_serving.triton.repository import check_repository
 from gpu_courses import (
     FAR_CORNER,
     ROADS,
@@ -32,9 +32,9 @@ from gpu_courses import (
     walk_road,
 )
 from playbook import stages
+from playbook.chapter import ALREADY, NOT_HERE, YOURS
 from playbook.course.notebooks import chapters
 from playbook.course.notebooks import read as read_notebook
-from playbook.panel import ALREADY, NOT_HERE, YOURS
 from playbook.profile import load_profile
 from serving_base.errors import CommandFailed
 from stand_in_docker import docker_parser

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from cpu_serving.checkpoint import checkpoint_tensors, read_checkpoint
-from cpu_serving.llama import LlamaWeights
+from cpu_serving.llama import LlamaWeights, read_safetensors
 from cpu_serving.quantize import QuantizeOptions, quantize_checkpoint
-from cpu_serving.safetensors_file import read_safetensors
 from serving_base.errors import CheckpointError
 from tiny_llama import MODEL_DIR
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from cpu_serving.loop import EngineLoop, Failed, Job, QueueFull, Refused
+from cpu_serving.loop import EngineJob, EngineLoop, Failed, JobQueueFull, JobRefused
 from cpu_serving.protocol import EngineConfig, Output, Sampling
 from serving_base.errors import EngineError
 from waiting import until
@@ -51,7 +51,7 @@ class ScriptedEngine:
         return outputs
 
 
-class Client(Job):
+class Client(EngineJob):
     """Collects what is delivered."""
 
     def __init__(self, sampling=FOREVER, rows=1) -> None:
@@ -105,7 +105,7 @@ def test_the_engines_own_batch_size_is_the_limit(engine):
 def test_a_full_queue_sheds_load(engine):
     loop = loop_of(engine, max_running=1, max_waiting=2)
     clients = submit(loop, 3)
-    with pytest.raises(QueueFull) as full:
+    with pytest.raises(JobQueueFull) as full:
         submit(loop, 1)
     assert full.value.limit == 2
     engine.gate.set()
@@ -138,7 +138,7 @@ def test_the_engines_refusal_is_delivered(engine):
     loop = loop_of(engine)
     (client,) = submit(loop, 1)
     assert client.done.wait(5)
-    assert client.events == [Refused("request refused: no; ask for less")]
+    assert client.events == [JobRefused("request refused: no; ask for less")]
     loop.close("the end")
 
 
@@ -205,7 +205,7 @@ def test_a_refused_row_takes_its_whole_job_out_of_the_engine(engine):
 
     engine.submit = refuse_the_second
     loop.submit(job)
-    assert job.done.wait(5) and job.events == [Refused("request refused: no")] and not engine.live
+    assert job.done.wait(5) and job.events == [JobRefused("request refused: no")] and not engine.live
     after = submit(loop, 2)
     assert all(client.first.wait(5) for client in after)
     loop.close("the end")

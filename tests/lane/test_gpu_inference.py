@@ -13,9 +13,7 @@ import pytest
 from cpu_serving.build import build_engine
 from cpu_serving.generate import stream_text
 from gpu_serving import inference
-from gpu_serving.anatomy import BuildLog, describe_built, read_build_log
-from gpu_serving.scores import printed_scores
-from gpu_serving.steps import records
+from gpu_serving.inference import BuildLog, describe_built, printed_scores, read_build_log, records
 from playbook.lanes.tensorrt_llm import lane as tensorrt_llm
 from playbook.profile import Profile, load_profile
 from serving import ENGINE_OPTIONS

@@ -6,14 +6,14 @@ import sys
 import pytest
 
 from cpu_serving.aws import runtime
-from cpu_serving.aws.loopback import NotLoopback, require_loopback, require_loopback_url
+from cpu_serving.aws.server import NotLoopback, require_loopback, require_loopback_url
 
 FAR = "192.0.2.1"  # TEST-NET-1: nobody has it
 
 
 def confined(code: str) -> str:
     """What a process prints that is confined to the loopback and then runs ``code``."""
-    start = "import socket, sys\nfrom cpu_serving.aws.loopback import confine_process\nconfine_process()\n"
+    start = "import socket, sys\nfrom cpu_serving.aws.server import confine_process\nconfine_process()\n"
     attempt = "".join(f"    {line}\n" for line in code.splitlines())
     ending = "except Exception as error:\n    print(type(error).__name__, error.args[0])\nelse:\n    print('passed')\n"
     return subprocess.run(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cpu_serving.build import build_engine
-from cpu_serving.operation_groups import GROUPS
+from cpu_serving.profiling import GROUPS
 from playbook.engines import describe_compiled, group_operations
 from serving import ENGINE_OPTIONS
 from tiny_llama import MODEL_DIR

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cpu_serving import profiling
-from cpu_serving.logits import EngineLogits
 from cpu_serving.profiling import OperationTime, PagedGraph, StepProfile, _profile, profile_engine
+from cpu_serving.runtime import EngineLogits
 from playbook.lanes.embedded.lane import operation_table, step_tables
 from playbook.profile import load_profile
 from serving_base.errors import EngineError, MissingArtifact

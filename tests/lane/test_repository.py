@@ -5,15 +5,18 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from cpu_serving.triton.check import Finding, check_config, check_repository, check_wiring
 from cpu_serving.triton.repository import (
+    RepositoryFinding,
     ServingOptions,
+    check_config,
+    check_repository,
+    check_wiring,
     fill,
     fill_templates,
     refuse_unknown_variables,
+    render_templates,
     write_repository,
 )
-from cpu_serving.triton.templates import render_templates
 from serving import build_tiny_engine, write_tiny_repository
 from serving_base.errors import CheckFailed, UsageError
 from tiny_llama import MODEL_DIR
@@ -33,7 +36,7 @@ def repository(tmp_path, engine):
     return write_tiny_repository(tmp_path / "repository", engine)
 
 
-def errors(findings: list[Finding]) -> list[str]:
+def errors(findings: list[RepositoryFinding]) -> list[str]:
     return [str(finding) for finding in findings if finding.severity == "error"]
 
 

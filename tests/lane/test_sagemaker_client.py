@@ -12,9 +12,9 @@ import pytest
 
 from cpu_serving.generate import generate_text
 from playbook.articles import quote
-from playbook.clients import endpoint_life, sagemaker
+from playbook.clients import sagemaker
 from playbook.clients.aws import AwsSession
-from playbook.clients.errors import BrokenStream, Refused
+from playbook.clients.requests import BrokenStream, Refused
 from playbook.cloud import Cloud, open_cloud
 from playbook.profile import load_profile
 from playbook.stages import Workspace
@@ -215,7 +215,7 @@ def session_of(*endpoints: Any) -> AwsSession:
 
 
 def test_waiting_shows_each_state_once_and_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint_life, "POLL_S", 0.001)
+    monkeypatch.setattr(sagemaker, "POLL_S", 0.001)
     states: list[str] = []
     sagemaker.wait_in_service(session_of("Creating", "Creating", "InService"), "e", show=states.append)
     assert states == ["Creating", "InService"]
@@ -227,7 +227,7 @@ def test_waiting_shows_each_state_once_and_ends_at_its_limit(monkeypatch: pytest
 
 
 def test_an_endpoint_that_nothing_ends_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint_life, "POLL_S", 0.001)
+    monkeypatch.setattr(sagemaker, "POLL_S", 0.001)
     states: list[str] = []
     with pytest.raises(PlaybookError, match="still InService") as stays:
         sagemaker.wait_until_gone(session_of("InService"), "e", timeout_s=0.01, show=states.append)
@@ -237,7 +237,7 @@ def test_an_endpoint_that_nothing_ends_is_reported(monkeypatch: pytest.MonkeyPat
 def test_an_endpoint_that_may_not_be_deleted_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     from botocore.exceptions import ClientError
 
-    monkeypatch.setattr(endpoint_life, "POLL_S", 0.001)
+    monkeypatch.setattr(sagemaker, "POLL_S", 0.001)
     refusals = [ClientError({"Error": {"Code": "ValidationException", "Message": "busy"}}, "DeleteEndpoint")] * 2
     states = iter(["Updating", "RollingBack", "InService", "Deleting"])
 
@@ -259,7 +259,7 @@ def test_an_endpoint_that_may_not_be_deleted_yet_is_asked_again(monkeypatch: pyt
 
 
 def test_an_endpoint_that_stays_is_reported_with_what_it_means(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint_life, "POLL_S", 0.001)
+    monkeypatch.setattr(sagemaker, "POLL_S", 0.001)
     client = SimpleNamespace(describe_endpoint=lambda **_: {"EndpointStatus": "Deleting"})
     session = AwsSession(SimpleNamespace(client=lambda *_, **__: client), "us-east-1", "http://127.0.0.1:1")
     with pytest.raises(PlaybookError, match="still Deleting") as stays:

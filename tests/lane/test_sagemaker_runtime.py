@@ -12,7 +12,7 @@ from botocore.config import Config
 from botocore.eventstream import EventStreamBuffer
 from botocore.exceptions import ClientError, EventStreamError
 
-from cpu_serving.aws import eventstream, runtime
+from cpu_serving.aws import runtime
 from cpu_serving.aws.fake import Front, listen
 from cpu_serving.aws.hosting import Hosting
 from cpu_serving.aws.registry import Registry
@@ -211,9 +211,7 @@ def test_headers_pass_both_ways(call):
 
 def test_frames_are_what_botocore_reads():
     buffer = EventStreamBuffer()
-    buffer.add_data(
-        eventstream.payload_part(b"\x00data") + eventstream.stream_exception("ModelStreamError", Message="m")
-    )
+    buffer.add_data(runtime.payload_part(b"\x00data") + runtime.stream_exception("ModelStreamError", Message="m"))
     part, error = (message.to_response_dict() for message in buffer)
     assert (part["body"], part["headers"][":event-type"]) == (b"\x00data", "PayloadPart")
     assert (error["body"], error["headers"][":exception-type"]) == (b'{"Message": "m"}', "ModelStreamError")

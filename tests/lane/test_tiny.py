@@ -7,9 +7,8 @@ import pytest
 
 from serving_base.quality import perplexity, torch_logits
 from tiny_llama import MODEL_DIR, TEXT_DIR
-from tiny_llama.corpus import paragraphs
+from tiny_llama.corpus import DEMO_QUESTION, all_questions, paragraphs, split_questions
 from tiny_llama.data import calibration_texts, evaluation_texts, prompt_ids, read_questions, unigram_baseline
-from tiny_llama.questions import DEMO_QUESTION, all_questions, split_questions
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,8 @@ import pytest
 
 from cpu_serving.protocol import EngineConfig, EngineStats, Output
 from cpu_serving.text import TextCodec
-from cpu_serving.triton.answers import SequenceState, next_tensors
 from cpu_serving.triton.batcher import Batcher
-from cpu_serving.triton.request import is_stop, read_request, read_words
+from cpu_serving.triton.tensors import SequenceState, is_stop, next_tensors, read_request, read_words
 from serving_base.errors import EnvironmentProblem, RequestRefused
 from tiny_llama import MODEL_DIR
 from waiting import until

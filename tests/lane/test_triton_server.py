@@ -18,8 +18,7 @@ import pytest
 from benchmarks.churn.churn import churn_server
 from benchmarks.churn.servers import CHURN_OPTIONS, serve_triton
 from cpu_serving.build import build_engine
-from cpu_serving.triton.installation import find_installation, find_libpython
-from cpu_serving.triton.server import TritonServer
+from cpu_serving.triton.server import TritonServer, find_installation, find_libpython
 from playbook.clients import triton
 from serving import (
     PROMPTS,

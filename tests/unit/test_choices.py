@@ -16,9 +16,8 @@ from pydantic import ValidationError
 from aws_commands import problems
 from playbook import artifact, choices
 from playbook.artifact import ASIDE, Origin, make
-from playbook.choices.leftovers import Leftover
+from playbook.choices.cleanup import Leftover, commands, markdown_table
 from playbook.choices.options import OPTIONS_FILE, Cell, OptionsFile, sources
-from playbook.choices.tables import commands, markdown_table
 from playbook.measure.results import Load, RequestRecord, new_run, write_results
 from playbook.profile import load_profile
 from playbook.stages import Workspace

@@ -11,7 +11,7 @@ import pytest
 
 from aws_commands import problems
 from playbook.cli.app import app
-from playbook.cli.page import cli_page, generated_pages
+from playbook.cli.commands import cli_page, generated_pages
 from serving_base.facts.prices import prices
 
 ROOT = Path(__file__).parents[2]

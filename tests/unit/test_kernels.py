@@ -13,8 +13,7 @@ import yaml
 from each import each
 from playbook.articles import table
 from playbook.measure import kernels
-from playbook.measure.kernel_patterns import NO_MATCH, PATTERNS_PATH, Patterns, classify, patterns
-from playbook.measure.kernel_sources import read_capture
+from playbook.measure.kernel_sources import NO_MATCH, PATTERNS_PATH, Patterns, classify, patterns, read_capture
 from serving_base.errors import UsageError
 
 NAMES = yaml.safe_load((Path(__file__).parents[1] / "fixtures" / "kernel_names.yml").read_text(encoding="utf-8"))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cpu_serving.aws import chat, lmi
-from cpu_serving.aws.answering import AnswerBuilder
+from cpu_serving.aws.service import AnswerBuilder
 from cpu_serving.protocol import Output
 from cpu_serving.text import UNFINISHED, TextCodec
 from serving_base.errors import RequestRefused
@@ -21,11 +21,11 @@ def codec() -> TextCodec:
     return TextCodec.load(MODEL_DIR)
 
 
-def request_of(**parameters: object) -> lmi.TextRequest:
+def request_of(**parameters: object) -> lmi.LmiRequest:
     return lmi.parse_text_request({"inputs": PROMPT, "parameters": parameters, "stream": True}, "rolling")
 
 
-def lines(request: lmi.TextRequest, schema: lmi.Schema, reason: lmi.FinishReason = "length", **options: bool) -> list:
+def lines(request: lmi.LmiRequest, schema: lmi.Schema, reason: lmi.FinishReason = "length", **options: bool) -> list:
     """The lines of an answer of two tokens, parsed; each must end with a newline."""
     form, answer, written = lmi.TextFormat(request, schema, **options), lmi.Answer(4), []
     for token in TOKENS:

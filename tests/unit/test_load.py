@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from playbook.measure import load
-from playbook.measure.load import Load, RequestRecord, Target, WorkItem
+from playbook.measure.load import LatencyTarget, Load, RequestRecord, WorkItem
 from serving_base.errors import UsageError
 
 TTFT_S, GAP_S = 0.04, 0.01
@@ -142,10 +142,10 @@ def test_a_summary_counts_failures_but_measures_successes() -> None:
 
 def test_goodput_counts_what_meets_both_limits() -> None:
     records = [record(0.0), record(0.0, e2e_s=2.0), record(0.0, **FAILED)]  # TTFT 200 and 400, TPOT 200 and 400
-    assert load.goodput_per_s(records, Target(ttft_ms=300, tpot_ms=300)) == pytest.approx(0.5)
-    assert load.goodput_per_s(records, Target(ttft_ms=500, tpot_ms=300)) == pytest.approx(0.5)
-    assert load.goodput_per_s(records, Target(ttft_ms=500, tpot_ms=500)) == pytest.approx(1.0)
-    assert load.goodput_per_s(records, Target(ttft_ms=100, tpot_ms=500)) == 0
+    assert load.goodput_per_s(records, LatencyTarget(ttft_ms=300, tpot_ms=300)) == pytest.approx(0.5)
+    assert load.goodput_per_s(records, LatencyTarget(ttft_ms=500, tpot_ms=300)) == pytest.approx(0.5)
+    assert load.goodput_per_s(records, LatencyTarget(ttft_ms=500, tpot_ms=500)) == pytest.approx(1.0)
+    assert load.goodput_per_s(records, LatencyTarget(ttft_ms=100, tpot_ms=500)) == 0
 
 
 def test_the_knee_is_the_lowest_load_near_the_best_throughput() -> None:
@@ -412,7 +412,7 @@ def open_runs(*shares: float) -> list[list[RequestRecord]]:
 
 
 def test_the_highest_good_rate_is_the_highest_at_which_nine_in_ten_are_good() -> None:
-    target = Target(ttft_ms=500, tpot_ms=500)
+    target = LatencyTarget(ttft_ms=500, tpot_ms=500)
     assert [load.good_share(run, target) for run in open_runs(1.0, 0.9, 0.5)] == [1.0, 0.9, 0.5]
     assert load.highest_good_rate(open_runs(1.0, 0.9, 0.5), target) == 2.0
     assert load.highest_good_rate(open_runs(0.5), target) is None
@@ -420,4 +420,4 @@ def test_the_highest_good_rate_is_the_highest_at_which_nine_in_ten_are_good() ->
 
 def test_failed_requests_are_not_good() -> None:
     run = [record(0.0), record(1.0, **FAILED)]
-    assert load.good_share(run, Target(ttft_ms=500, tpot_ms=500)) == 0.5
+    assert load.good_share(run, LatencyTarget(ttft_ms=500, tpot_ms=500)) == 0.5

@@ -8,8 +8,7 @@ from each import each
 from playbook.planning import case_of
 from playbook.profile import load_profile, profile_names
 from serving_base.errors import UsageError
-from serving_base.facts.models import model_shape
-from serving_base.facts.variants import model_name, variant, variants
+from serving_base.facts.models import model_name, model_shape, variant, variants
 from serving_planner.case import Case, changed, parse_case
 from serving_planner.hardware import local_machine
 

@@ -9,9 +9,8 @@ from pydantic import ValidationError
 from serving_base.errors import UsageError
 from serving_planner.case import parse_case
 from serving_planner.predict import plan
-from serving_planner.report.choices import show_choices
-from serving_planner.search.choose import SIMULATED, choose
-from serving_planner.search.target import Choice, Choices, Target
+from serving_planner.report import show_choices
+from serving_planner.search import SIMULATED, Choice, Choices, Target, choose
 
 P5 = "p5.48xlarge"
 BASE: dict[str, Any] = {"model": "llama3-70b", "isl": 1024, "osl": 256, "ttft_ms": 500, "tpot_ms": 30}

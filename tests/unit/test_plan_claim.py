@@ -7,8 +7,11 @@ import pytest
 
 from playbook.choices.costs import published_throughputs
 from serving_base.errors import UsageError
-from serving_base.facts.variants import variant
-from serving_planner.analysis.bound import (
+from serving_base.facts.models import variant
+from serving_planner.claims.text import Claim, parse_claim
+from serving_planner.claims.verify import Verdict, published, verify
+from serving_planner.hardware import gpu
+from serving_planner.roofline import (
     Machine,
     decode_throughput,
     first_token_time,
@@ -16,9 +19,6 @@ from serving_planner.analysis.bound import (
     throughput,
     token_time,
 )
-from serving_planner.claims.text import Claim, parse_claim
-from serving_planner.claims.verify import Verdict, published, verify
-from serving_planner.hardware import gpu
 
 
 def machine(name: str = "h100-sxm", count: int = 8, precision: Any = "fp8", model: str = "llama3-70b") -> Machine:

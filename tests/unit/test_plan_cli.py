@@ -14,7 +14,6 @@ from serving_base.command_line import reporting
 from serving_planner.case import Case, parse_case
 from serving_planner.cli import plan_command
 from serving_planner.predict import plan
-from serving_planner.report import batch
 
 app = typer.Typer()
 app.command()(reporting(plan_command))
@@ -116,7 +115,7 @@ def test_a_fault_of_the_planner_costs_one_line_only(monkeypatch: pytest.MonkeyPa
             raise ZeroDivisionError("in the dark")
         return plan(case)
 
-    monkeypatch.setattr(batch, "plan", broken)
+    monkeypatch.setattr("serving_planner.report.plan", broken)
     text = "\n".join(json.dumps({**GOOD, "osl": osl}) for osl in (7, 8))
     first, second = (json.loads(line) for line in run("--batch", "-", text=text)[0].splitlines())
     assert "ZeroDivisionError: in the dark" in first["why"] and second["case"]["osl"] == 8

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from serving_base.errors import UsageError
-from serving_planner.analysis.frontier import FrontierPoint, _marked, frontier_of
 from serving_planner.case import parse_case
+from serving_planner.frontier import FrontierPoint, _marked, frontier_of
 from serving_planner.predict import steady
 
 BASE: dict[str, Any] = {"model": "llama3-70b", "instance": "p5.48xlarge", "isl": 1000, "osl": 1000}

@@ -10,8 +10,7 @@ import yaml
 from playbook import plan
 from serving_base import facts
 from serving_base.errors import UsageError
-from serving_base.facts.gpus import gpu_names
-from serving_base.facts.instances import instance, instances
+from serving_base.facts.gpus import gpu_names, instance, instances
 from serving_planner.hardware import gpu, gpu_name, gpus, local_machine
 
 GIB = 2**30

@@ -18,7 +18,7 @@ from serving_base.yaml_files import read_yaml
 from serving_planner import formulas, parse_case, plan
 from serving_planner.cli import plan_command
 from serving_planner.cost_model.step import OPERATIONS
-from serving_planner.planned import Plan
+from serving_planner.plans import Plan
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "planner.md"

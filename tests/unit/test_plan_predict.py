@@ -10,13 +10,13 @@ import pytest
 
 from serving_base.errors import UsageError
 from serving_base.facts.prices import price
-from serving_planner import resolved as asked_module
+from serving_planner import replicas as asked_module
 from serving_planner.case import parse_case
-from serving_planner.cost_model.load import Load
+from serving_planner.cost_model.step import StepLoad
 from serving_planner.hardware import local_machine
-from serving_planner.planned import Plan, formulas
+from serving_planner.plans import Plan, formulas
 from serving_planner.predict import plan, steady
-from serving_planner.resolved import MOST_IN_FLIGHT, ask, saturation_requests
+from serving_planner.replicas import MOST_IN_FLIGHT, resolve, saturation_requests
 from serving_planner.simulator.result import percentile
 from serving_planner.simulator.scheduler import simulate
 
@@ -85,11 +85,11 @@ def test_nothing_planned_is_below_the_floor(load: dict[str, Any]) -> None:
 
 def test_one_request_alone_takes_its_steps_one_after_the_other() -> None:
     case = parse_case({**BASE, "length_ratio": 1})
-    model, one = ask(case).model, plan(case)
-    steps = [model.seconds(Load(1, 1024 + token)) for token in range(1, 256)]
+    model, one = resolve(case).model, plan(case)
+    steps = [model.seconds(StepLoad(1, 1024 + token)) for token in range(1, 256)]
     assert one.tpot_ms is not None
     assert one.tpot_ms.p50 == pytest.approx(1e3 * sum(steps) / 255, rel=2e-3)
-    prompt_s = model.seconds(Load(0, 0, 1024, 1024 * 1025 / 2, 1))
+    prompt_s = model.seconds(StepLoad(0, 0, 1024, 1024 * 1025 / 2, 1))
     assert 0 < one.ttft_ms.p50 / 1e3 - prompt_s < 0.01  # the client's share
 
 
@@ -111,7 +111,7 @@ def test_one_request_alone_takes_its_steps_one_after_the_other() -> None:
     ids=str,
 )
 def test_the_closed_form_agrees_with_the_steady_part_of_the_simulation(load: dict[str, Any]) -> None:
-    asked = ask(parse_case({**BASE, **load}))
+    asked = resolve(parse_case({**BASE, **load}))
     (share,) = asked.shares
     served = simulate(asked.model.seconds, asked.workload(share), asked.limits, asked.policy, asked.client)
     point = asked.point(share)
@@ -123,7 +123,7 @@ def test_the_closed_form_agrees_with_the_steady_part_of_the_simulation(load: dic
 
 def test_the_closed_form_of_a_pipeline_has_its_bubbles() -> None:
     """Micro-batches with and without a prompt wait for each other: without that, TPOT would be a third too low."""
-    asked = ask(parse_case({**BASE, "pp": 2, "concurrency": 64}))
+    asked = resolve(parse_case({**BASE, "pp": 2, "concurrency": 64}))
     (share,) = asked.shares
     served = simulate(asked.model.seconds, asked.workload(share), asked.limits, asked.policy, asked.client)
     point = asked.point(share)
@@ -137,7 +137,7 @@ def test_the_closed_form_of_a_pipeline_has_its_bubbles() -> None:
 @pytest.mark.parametrize("load", [{"concurrency": 40}, {"concurrency": 3000, "engine": "vllm"}, {"rate": 2.0}], ids=str)
 def test_littles_law_holds_in_the_closed_form(load: dict[str, Any]) -> None:
     """Requests = rate x time, of the whole system for a closed loop, of the engine for an open one."""
-    asked = ask(parse_case({**BASE, "isl": 4000, "osl": 400, **load}))
+    asked = resolve(parse_case({**BASE, "isl": 4000, "osl": 400, **load}))
     (share,) = asked.shares
     point = asked.point(share)
     outside_s = asked.replica()._outside_s()
@@ -157,10 +157,10 @@ def test_two_replicas_do_twice_what_one_does() -> None:
 
 
 def test_a_load_that_does_not_divide_is_spread_and_nothing_is_lost() -> None:
-    asked = ask(parse_case({**BASE, "tp": 2, "gpus": 8, "concurrency": 37}))
+    asked = resolve(parse_case({**BASE, "tp": 2, "gpus": 8, "concurrency": 37}))
     assert [(share.replicas, share.concurrency) for share in asked.shares] == [(1, 10), (3, 9)]
     assert asked.concurrency == 37
-    idle = ask(parse_case({**BASE, "tp": 2, "gpus": 8, "concurrency": 3}))
+    idle = resolve(parse_case({**BASE, "tp": 2, "gpus": 8, "concurrency": 3}))
     assert [(share.replicas, share.concurrency) for share in idle.shares] == [(3, 1)]
     assert plan(idle.case).output_tokens_per_s == pytest.approx(3 * planned(tp=2).output_tokens_per_s, rel=0.02)
 
@@ -311,11 +311,19 @@ def test_a_crowd_that_nobody_needs_to_simulate_is_refused() -> None:
 
 @pytest.mark.parametrize("split", [{"tp": 4}, {"tp": 1, "gpu": "h200"}, {"tp": 2, "pp": 4, "kv": "bf16"}], ids=str)
 def test_the_short_cut_of_the_floor_is_the_floor(split: dict[str, Any]) -> None:
-    asked, draw = ask(parse_case({**BASE, **split})), random.Random(0)
-    loads = [Load(), Load(1, 900), Load(300, 10**6), Load(0, 0, 2048, 2e6, 3), Load(5, 9_000, 700, 245_350.0, 0)]
+    asked, draw = resolve(parse_case({**BASE, **split})), random.Random(0)
+    loads = [
+        StepLoad(),
+        StepLoad(1, 900),
+        StepLoad(300, 10**6),
+        StepLoad(0, 0, 2048, 2e6, 3),
+        StepLoad(5, 9_000, 700, 245_350.0, 0),
+    ]
     for _ in range(50):
         count, prompt = draw.randrange(1, 600), draw.randrange(1, 8192)
-        loads.append(Load(count, count * draw.randrange(1, 9000), prompt, prompt * draw.random() * 5000, prompt // 500))
+        loads.append(
+            StepLoad(count, count * draw.randrange(1, 9000), prompt, prompt * draw.random() * 5000, prompt // 500)
+        )
     for load in loads:
         assert asked.floor(load) == pytest.approx(asked.model.floor_seconds(load), rel=1e-6), load
 

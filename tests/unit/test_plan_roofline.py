@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from serving_base.errors import UsageError
-from serving_planner.analysis.roofline import StepPoint, roofline_of
 from serving_planner.case import Case, parse_case
-from serving_planner.cost_model.load import Load
-from serving_planner.resolved import ask
+from serving_planner.cost_model.step import StepLoad
+from serving_planner.replicas import resolve
+from serving_planner.roofline import StepPoint, roofline_of
 
 
 def case(**changes: Any) -> Case:
@@ -66,10 +66,10 @@ def test_flops_and_bytes_of_a_decode_step_by_hand() -> None:
 
 def test_a_step_takes_what_the_step_model_says() -> None:
     one = case()
-    model = ask(one).model
+    model = resolve(one).model
     found = roofline_of(one, batches=(64,), prefill_tokens=(8192,))
-    assert found.points[0].step_ms == pytest.approx(1e3 * model.seconds(Load(64, 64 * 1038)), rel=1e-3)
-    prompts = Load(prefill_tokens=8192, prefill_pairs=8192 * 923 / 2, prefill_sequences=9)
+    assert found.points[0].step_ms == pytest.approx(1e3 * model.seconds(StepLoad(64, 64 * 1038)), rel=1e-3)
+    prompts = StepLoad(prefill_tokens=8192, prefill_pairs=8192 * 923 / 2, prefill_sequences=9)
     assert found.points[1].step_ms == pytest.approx(1e3 * model.seconds(prompts), rel=1e-3)
 
 

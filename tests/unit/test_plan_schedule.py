@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from serving_base.errors import UsageError
 from serving_base.yaml_files import read_yaml
-from serving_planner.cost_model.load import Load
+from serving_planner.cost_model.step import StepLoad
 from serving_planner.simulator.arrivals import (
     Lengths,
     Workload,
@@ -22,10 +22,18 @@ from serving_planner.simulator.arrivals import (
     open_loop_count,
     request_count,
 )
-from serving_planner.simulator.batching import chunk_pairs
-from serving_planner.simulator.limits import Limits, kv_concurrency, saturation_requests_per_s
-from serving_planner.simulator.policy import POLICIES_FILE, Client, Policy, client, policy
-from serving_planner.simulator.result import Answer, Served, percentile, steady
+from serving_planner.simulator.batching import (
+    POLICIES_FILE,
+    ClientOverhead,
+    Policy,
+    ReplicaLimits,
+    chunk_pairs,
+    client,
+    kv_concurrency,
+    policy,
+    saturation_requests_per_s,
+)
+from serving_planner.simulator.result import Served, ServedRequest, percentile, steady
 from serving_planner.simulator.scheduler import simulate
 
 AMPLE = 10**7
@@ -33,7 +41,7 @@ RESERVE = Policy(admission="reserve", overlap=False)
 ON_DEMAND = Policy(admission="on_demand", fits="chunk", overlap=False)
 
 
-def seconds(load: Load) -> float:
+def seconds(load: StepLoad) -> float:
     """A step law with the terms of a 70B model on eight GPUs, roughly; affine in the context as a decode step is."""
     return (
         6e-3
@@ -45,12 +53,12 @@ def seconds(load: Load) -> float:
     )
 
 
-def bent(load: Load) -> float:
+def bent(load: StepLoad) -> float:
     """A law that is affine in pieces: a part that a long context hides."""
     return 4e-3 + max(3e-3 + 2e-8 * load.decode_context_tokens, 5e-8 * load.decode_context_tokens) + seconds(load)
 
 
-def in_flight_most(answers: tuple[Answer, ...]) -> int:
+def in_flight_most(answers: tuple[ServedRequest, ...]) -> int:
     events = sorted([(round(a.send_s, 9), 1) for a in answers] + [(round(a.end_s, 9), -1) for a in answers])
     return max(itertools.accumulate(change for _, change in events))
 
@@ -72,7 +80,7 @@ class Walker:
         return self.cached >= self.goal
 
 
-def naive(workload: Workload, limits: Limits, rules: Policy) -> dict[int, Walker]:
+def naive(workload: Workload, limits: ReplicaLimits, rules: Policy) -> dict[int, Walker]:
     """Single steps, one stage, decoding and prompts mixed; written without any of the product's bookkeeping."""
     size, capacity = rules.block_tokens, limits.kv_capacity_tokens // rules.block_tokens
     sent, coming, waiting, running, done = 0, [], [], [], {}
@@ -170,7 +178,7 @@ def naive(workload: Workload, limits: Limits, rules: Policy) -> dict[int, Walker
             elif coming:
                 now = decided = min(w.sent_s for w in coming)
             continue
-        start, now = now, now + seconds(Load(count, context, tokens, pairs, len(ended)))
+        start, now = now, now + seconds(StepLoad(count, context, tokens, pairs, len(ended)))
         decided = start
         for w in decoding:
             w.cached += 1
@@ -188,13 +196,13 @@ def naive(workload: Workload, limits: Limits, rules: Policy) -> dict[int, Walker
 
 
 CASES = [
-    (closed_loop(8, 300, 40, ratio=0.5, requests=40), Limits(AMPLE, max_num_tokens=512)),
-    (closed_loop(8, 300, 40, ratio=0.5, requests=40), Limits(AMPLE, max_num_tokens=512, chunked=False)),
-    (closed_loop(12, 200, 100, ratio=0.3, requests=60), Limits(2000, max_num_tokens=256)),
-    (closed_loop(12, 200, 100, ratio=0.3, requests=60), Limits(900, max_num_tokens=1000, chunked=False)),
-    (closed_loop(30, 50, 20, requests=90), Limits(AMPLE, max_num_tokens=256, max_batch_size=7)),
-    (open_loop(20.0, 200, 30, ratio=0.5, requests=60), Limits(AMPLE, max_num_tokens=512)),
-    (open_loop(30.0, 200, 60, ratio=0.5, requests=60), Limits(1500, max_num_tokens=512)),
+    (closed_loop(8, 300, 40, ratio=0.5, requests=40), ReplicaLimits(AMPLE, max_num_tokens=512)),
+    (closed_loop(8, 300, 40, ratio=0.5, requests=40), ReplicaLimits(AMPLE, max_num_tokens=512, chunked=False)),
+    (closed_loop(12, 200, 100, ratio=0.3, requests=60), ReplicaLimits(2000, max_num_tokens=256)),
+    (closed_loop(12, 200, 100, ratio=0.3, requests=60), ReplicaLimits(900, max_num_tokens=1000, chunked=False)),
+    (closed_loop(30, 50, 20, requests=90), ReplicaLimits(AMPLE, max_num_tokens=256, max_batch_size=7)),
+    (open_loop(20.0, 200, 30, ratio=0.5, requests=60), ReplicaLimits(AMPLE, max_num_tokens=512)),
+    (open_loop(30.0, 200, 60, ratio=0.5, requests=60), ReplicaLimits(1500, max_num_tokens=512)),
 ]
 
 
@@ -203,7 +211,7 @@ CASES = [
 @pytest.mark.parametrize("fast_forward", [False, True])
 @pytest.mark.parametrize(("workload", "limits"), CASES)
 def test_every_token_is_where_a_naive_simulation_has_it(
-    workload: Workload, limits: Limits, rules: Policy, overlap: bool, fast_forward: bool
+    workload: Workload, limits: ReplicaLimits, rules: Policy, overlap: bool, fast_forward: bool
 ) -> None:
     rules = rules.model_copy(update={"overlap": overlap})
     served = simulate(seconds, workload, limits, rules, fast_forward=fast_forward)
@@ -219,7 +227,7 @@ def test_every_token_is_where_a_naive_simulation_has_it(
 def test_preempting_again_and_again_is_what_a_naive_simulation_does() -> None:
     """Long answers in a cache for a few of them: many preemptions between two ends, arrivals before and among them."""
     rules = Policy(admission="on_demand", fits="chunk")
-    limits = Limits(3000, max_num_tokens=512)
+    limits = ReplicaLimits(3000, max_num_tokens=512)
     late = tuple(0.7 * place for place in range(60))
     for workload in (
         closed_loop(20, 60, 900, ratio=0.3, requests=80),
@@ -243,7 +251,7 @@ def test_preempting_again_and_again_is_what_a_naive_simulation_does() -> None:
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[Workload, Limits, Policy, Client]:
+def situations(draw: st.DrawFn) -> tuple[Workload, ReplicaLimits, Policy, ClientOverhead]:
     isl, osl = draw(st.integers(1, 400)), draw(st.integers(1, 60))
     ratio, count, seed = draw(st.sampled_from([0.1, 0.8, 1.0])), draw(st.integers(1, 30)), draw(st.integers(0, 99))
     if draw(st.booleans()):
@@ -258,25 +266,30 @@ def situations(draw: st.DrawFn) -> tuple[Workload, Limits, Policy, Client]:
         mixed=draw(st.booleans()),
     )
     chunked = draw(st.booleans())
-    limits = Limits(
+    limits = ReplicaLimits(
         kv_capacity_tokens=isl + osl + draw(st.integers(rules.block_tokens, 3000)),
         max_num_tokens=draw(st.integers(32, 600)) if chunked else isl + draw(st.integers(0, 600)),
         max_batch_size=draw(st.integers(1, 40)),
         chunked=chunked,
         pp=draw(st.sampled_from([1, 1, 2, 3])),
     )
-    return workload, limits, rules, Client(send_s=draw(st.sampled_from([0.0, 1e-3])), receive_s=5e-4, spacing_s=1e-4)
+    return (
+        workload,
+        limits,
+        rules,
+        ClientOverhead(send_s=draw(st.sampled_from([0.0, 1e-3])), receive_s=5e-4, spacing_s=1e-4),
+    )
 
 
 @given(situations(), st.booleans())
 @settings(max_examples=80, deadline=None, derandomize=True, database=None)
 def test_laws_that_hold_in_every_situation(
-    situation: tuple[Workload, Limits, Policy, Client], fast_forward: bool
+    situation: tuple[Workload, ReplicaLimits, Policy, ClientOverhead], fast_forward: bool
 ) -> None:
     workload, limits, rules, caller = situation
-    seen: list[Load] = []
+    seen: list[StepLoad] = []
 
-    def watched(load: Load) -> float:
+    def watched(load: StepLoad) -> float:
         seen.append(load)
         return seconds(load)
 
@@ -298,7 +311,7 @@ def test_laws_that_hold_in_every_situation(
     assert max(item.decode_sequences for item in seen) <= limits.max_batch_size
     for answer in served.answers:
         assert answer.latency_s == pytest.approx(answer.ttft_s + (answer.output_tokens - 1) * answer.tpot_s, rel=1e-12)
-        alone = seconds(Load(0, 0, answer.prompt_tokens, chunk_pairs(0, answer.prompt_tokens), 1)) * limits.pp
+        alone = seconds(StepLoad(0, 0, answer.prompt_tokens, chunk_pairs(0, answer.prompt_tokens), 1)) * limits.pp
         assert answer.ttft_s >= min(alone, limits.pp * 6e-3) + caller.send_s + caller.receive_s - 1e-12
         assert answer.output_tokens == 1 or answer.tpot_s >= limits.pp * 6e-3
         assert answer.longest_gap_s >= answer.tpot_s - 1e-12
@@ -310,7 +323,7 @@ def test_laws_that_hold_in_every_situation(
 @given(situations())
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 def test_steps_taken_together_change_nothing_in_any_situation(
-    situation: tuple[Workload, Limits, Policy, Client],
+    situation: tuple[Workload, ReplicaLimits, Policy, ClientOverhead],
 ) -> None:
     together, singly = (simulate(seconds, *situation, fast_forward=fast) for fast in (True, False))
     assert together.ttft_s == pytest.approx(singly.ttft_s, rel=1e-6)
@@ -350,10 +363,12 @@ def figures(served: Served) -> list[float]:
 @pytest.mark.parametrize("law", [seconds, bent])
 @pytest.mark.parametrize("engine", ["tensorrt-llm", "vllm", "sglang"])
 @pytest.mark.parametrize("pp", [1, 2, 4])
-def test_steps_taken_together_cost_what_they_cost_singly(law: Callable[[Load], float], engine: str, pp: int) -> None:
+def test_steps_taken_together_cost_what_they_cost_singly(
+    law: Callable[[StepLoad], float], engine: str, pp: int
+) -> None:
     """Within 0.1 %, for a law that is not affine, too."""
     workload = closed_loop(24, 512, 200, ratio=0.8, requests=120)
-    limits = Limits(AMPLE, pp=pp)
+    limits = ReplicaLimits(AMPLE, pp=pp)
     together, singly = (
         simulate(law, workload, limits, policy(engine), client(), fast_forward=fast) for fast in (True, False)
     )
@@ -366,13 +381,13 @@ def test_the_number_of_step_times_asked_for_does_not_grow_with_the_length_of_ans
     def calls(osl: int, *, fast_forward: bool = True) -> int:
         count = 0
 
-        def counted(load: Load) -> float:
+        def counted(load: StepLoad) -> float:
             nonlocal count
             count += 1
             return seconds(load)
 
         workload = closed_loop(16, 100, osl, requests=100)
-        simulate(counted, workload, Limits(AMPLE), policy("tensorrt-llm"), fast_forward=fast_forward)
+        simulate(counted, workload, ReplicaLimits(AMPLE), policy("tensorrt-llm"), fast_forward=fast_forward)
         return count
 
     assert calls(4000) <= calls(500) + 2 * 7 * 3500 / 256 + 20
@@ -384,10 +399,11 @@ def test_an_arrival_ends_a_run_of_steps_at_the_step_that_can_take_it() -> None:
     lengths = (Lengths(10, 1000), Lengths(10, 2))
     workload = Workload(lengths, send_s=(0.0, 3.0))
     fast, single = (
-        simulate(seconds, workload, Limits(AMPLE), RESERVE, fast_forward=fast_forward) for fast_forward in (True, False)
+        simulate(seconds, workload, ReplicaLimits(AMPLE), RESERVE, fast_forward=fast_forward)
+        for fast_forward in (True, False)
     )
     assert fast.ttft_s[1] == pytest.approx(single.ttft_s[1], rel=1e-6)
-    assert fast.ttft_s[1] < 2 * seconds(Load(1, 1010, 10, 55, 1))
+    assert fast.ttft_s[1] < 2 * seconds(StepLoad(1, 1010, 10, 55, 1))
 
 
 # By hand
@@ -396,14 +412,14 @@ def test_an_arrival_ends_a_run_of_steps_at_the_step_that_can_take_it() -> None:
 def test_the_prompts_of_a_start_burst_wait_for_the_steps_before_theirs() -> None:
     """Eight prompts of 100 tokens, steps of 250: two and a half prompts in each, decoding tokens first."""
     workload = closed_loop(8, 100, 50, requests=8)
-    served = simulate(seconds, workload, Limits(AMPLE, max_num_tokens=250), RESERVE)
+    served = simulate(seconds, workload, ReplicaLimits(AMPLE, max_num_tokens=250), RESERVE)
     whole, half = chunk_pairs(0, 100), chunk_pairs(0, 50)
-    steps = [Load(0, 0, 250, 2 * whole + half, 2)]
+    steps = [StepLoad(0, 0, 250, 2 * whole + half, 2)]
     # two decode beside 248 prompt tokens: the rest of the third, the fourth, and 98 of the fifth
-    steps.append(Load(2, 202, 248, chunk_pairs(50, 50) + whole + chunk_pairs(0, 98), 2))
+    steps.append(StepLoad(2, 202, 248, chunk_pairs(50, 50) + whole + chunk_pairs(0, 98), 2))
     # four decode beside 246: 2 of the fifth, the sixth and seventh, 44 of the eighth
-    steps.append(Load(4, 204 + 202, 246, chunk_pairs(98, 2) + 2 * whole + chunk_pairs(0, 44), 3))
-    steps.append(Load(7, 206 + 204 + 303, 56, chunk_pairs(44, 56), 1))
+    steps.append(StepLoad(4, 204 + 202, 246, chunk_pairs(98, 2) + 2 * whole + chunk_pairs(0, 44), 3))
+    steps.append(StepLoad(7, 206 + 204 + 303, 56, chunk_pairs(44, 56), 1))
     ends = list(itertools.accumulate(seconds(step) for step in steps))
     assert served.ttft_s == pytest.approx([ends[place] for place in (0, 0, 1, 1, 2, 2, 2, 3)])
     assert served.max_queue == 8
@@ -411,29 +427,29 @@ def test_the_prompts_of_a_start_burst_wait_for_the_steps_before_theirs() -> None
 
 def test_whole_prompts_wait_for_a_step_that_holds_them() -> None:
     workload = closed_loop(4, 100, 50, requests=4)
-    served = simulate(seconds, workload, Limits(AMPLE, max_num_tokens=250, chunked=False), RESERVE)
-    first = seconds(Load(0, 0, 200, 2 * chunk_pairs(0, 100), 2))
-    second = first + seconds(Load(2, 202, 200, 2 * chunk_pairs(0, 100), 2))
+    served = simulate(seconds, workload, ReplicaLimits(AMPLE, max_num_tokens=250, chunked=False), RESERVE)
+    first = seconds(StepLoad(0, 0, 200, 2 * chunk_pairs(0, 100), 2))
+    second = first + seconds(StepLoad(2, 202, 200, 2 * chunk_pairs(0, 100), 2))
     assert served.ttft_s == pytest.approx([first, first, second, second])
 
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_an_overlapped_scheduler_lets_an_arrival_wait_for_one_step_more(overlap: bool) -> None:
     """The second request arrives in the middle of the first one's tenth decode step."""
-    prompt_s = seconds(Load(0, 0, 100, chunk_pairs(0, 100), 1))
-    decode_s = [seconds(Load(1, 101 + step)) for step in range(20)]
+    prompt_s = seconds(StepLoad(0, 0, 100, chunk_pairs(0, 100), 1))
+    decode_s = [seconds(StepLoad(1, 101 + step)) for step in range(20)]
     arrival_s = prompt_s + sum(decode_s[:9]) + decode_s[9] / 2
     workload = Workload((Lengths(100, 50), Lengths(100, 2)), send_s=(0.0, arrival_s))
-    served = simulate(seconds, workload, Limits(AMPLE), RESERVE.model_copy(update={"overlap": overlap}))
-    mixed = seconds(Load(1, 111 + overlap, 100, chunk_pairs(0, 100), 1))
+    served = simulate(seconds, workload, ReplicaLimits(AMPLE), RESERVE.model_copy(update={"overlap": overlap}))
+    mixed = seconds(StepLoad(1, 111 + overlap, 100, chunk_pairs(0, 100), 1))
     assert served.ttft_s[1] == pytest.approx(decode_s[9] / 2 + overlap * decode_s[10] + mixed)
 
 
 def test_an_idle_engine_takes_an_arrival_at_once_overlapped_or_not() -> None:
     workload = Workload((Lengths(100, 5), Lengths(100, 5)), send_s=(0.0, 100.0))
-    prompt_s = seconds(Load(0, 0, 100, chunk_pairs(0, 100), 1))
+    prompt_s = seconds(StepLoad(0, 0, 100, chunk_pairs(0, 100), 1))
     for overlap in (False, True):
-        served = simulate(seconds, workload, Limits(AMPLE), RESERVE.model_copy(update={"overlap": overlap}))
+        served = simulate(seconds, workload, ReplicaLimits(AMPLE), RESERVE.model_copy(update={"overlap": overlap}))
         assert served.ttft_s == pytest.approx([prompt_s, prompt_s])
         assert served.seconds_by_kind["idle"] == pytest.approx(100 - served.answers[0].latency_s)
 
@@ -442,25 +458,25 @@ def test_where_prompts_have_steps_of_their_own_decoding_waits() -> None:
     arrival_s = 0.1
     workload = Workload((Lengths(100, 200), Lengths(1000, 20)), send_s=(0.0, arrival_s))
     alone = RESERVE.model_copy(update={"mixed": False})
-    served = simulate(seconds, workload, Limits(AMPLE), alone)
-    prompt_s = seconds(Load(0, 0, 1000, chunk_pairs(0, 1000), 1))
+    served = simulate(seconds, workload, ReplicaLimits(AMPLE), alone)
+    prompt_s = seconds(StepLoad(0, 0, 1000, chunk_pairs(0, 1000), 1))
     assert set(served.steps) == {"decode", "prefill"}
-    assert served.answers[0].longest_gap_s == pytest.approx(prompt_s + seconds(Load(2, 1200)), rel=1e-2)
-    assert served.answers[1].longest_gap_s == pytest.approx(seconds(Load(2, 1200)), rel=1e-2)
+    assert served.answers[0].longest_gap_s == pytest.approx(prompt_s + seconds(StepLoad(2, 1200)), rel=1e-2)
+    assert served.answers[1].longest_gap_s == pytest.approx(seconds(StepLoad(2, 1200)), rel=1e-2)
 
 
 def test_the_clients_time_is_in_ttft_and_not_in_tpot() -> None:
     workload = closed_loop(1, 100, 20, requests=5)
-    bare = simulate(seconds, workload, Limits(AMPLE), RESERVE)
-    slow = Client(send_s=0.01, send_s_per_prompt_token=1e-5, receive_s=0.005)
-    served = simulate(seconds, workload, Limits(AMPLE), RESERVE, slow)
+    bare = simulate(seconds, workload, ReplicaLimits(AMPLE), RESERVE)
+    slow = ClientOverhead(send_s=0.01, send_s_per_prompt_token=1e-5, receive_s=0.005)
+    served = simulate(seconds, workload, ReplicaLimits(AMPLE), RESERVE, slow)
     assert served.ttft_s == pytest.approx([value + 0.01 + 1e-3 + 0.005 for value in bare.ttft_s])
     assert served.tpot_s == pytest.approx(bare.tpot_s)
     assert served.makespan_s == pytest.approx(bare.makespan_s + 5 * 0.016)
 
 
 def test_one_token_answers_have_no_time_per_token() -> None:
-    served = simulate(seconds, closed_loop(2, 100, 1, requests=6), Limits(AMPLE), RESERVE)
+    served = simulate(seconds, closed_loop(2, 100, 1, requests=6), ReplicaLimits(AMPLE), RESERVE)
     assert served.tpot_s == () and served.answers[0].tpot_s == 0.0
     assert served.latency_s == served.ttft_s
 
@@ -468,7 +484,7 @@ def test_one_token_answers_have_no_time_per_token() -> None:
 def test_a_preempted_request_is_computed_again_and_its_pause_is_seen() -> None:
     """Two requests grow until the pages are gone; the later one gives way, and resumes when the first has ended."""
     workload = closed_loop(2, 160, 100, requests=2)
-    served = simulate(seconds, workload, Limits(480), ON_DEMAND)
+    served = simulate(seconds, workload, ReplicaLimits(480), ON_DEMAND)
     first, second = served.answers
     assert served.preemptions == 1
     assert served.recomputed_tokens == 240  # 160 and the 80 after which both want their 16th page of the 30
@@ -476,7 +492,7 @@ def test_a_preempted_request_is_computed_again_and_its_pause_is_seen() -> None:
     assert second.longest_gap_s == pytest.approx(first.end_s - 81 * first.tpot_s, rel=0.15)
     assert second.output_tokens == 100
     assert second.latency_s > first.latency_s
-    kept = simulate(seconds, workload, Limits(480), RESERVE)
+    kept = simulate(seconds, workload, ReplicaLimits(480), RESERVE)
     assert kept.preemptions == 0
     assert kept.answers[1].ttft_s > kept.answers[0].latency_s  # admitted only when the first has ended
 
@@ -487,7 +503,9 @@ def test_a_preempted_request_is_computed_again_and_its_pause_is_seen() -> None:
 @pytest.mark.parametrize("engine", ["tensorrt-llm", "vllm", "sglang"])
 @pytest.mark.parametrize("pp", [1, 2])
 def test_littles_law_in_the_steady_part(engine: str, pp: int) -> None:
-    served = simulate(seconds, closed_loop(32, 512, 128, ratio=0.8, requests=640), Limits(AMPLE, pp=pp), policy(engine))
+    served = simulate(
+        seconds, closed_loop(32, 512, 128, ratio=0.8, requests=640), ReplicaLimits(AMPLE, pp=pp), policy(engine)
+    )
     part = served.steady
     assert part is not None
     mean_s = sum(answer.latency_s for answer in part.answers) / len(part.answers)
@@ -496,7 +514,7 @@ def test_littles_law_in_the_steady_part(engine: str, pp: int) -> None:
 
 
 def test_the_steady_part_leaves_the_start_burst_out() -> None:
-    served = simulate(seconds, closed_loop(64, 1024, 256, ratio=0.8), Limits(AMPLE), policy("tensorrt-llm"))
+    served = simulate(seconds, closed_loop(64, 1024, 256, ratio=0.8), ReplicaLimits(AMPLE), policy("tensorrt-llm"))
     part = served.steady
     assert part is not None
     assert percentile([a.ttft_s for a in part.answers], 99) < percentile(served.ttft_s, 99) / 4
@@ -504,7 +522,7 @@ def test_the_steady_part_leaves_the_start_burst_out() -> None:
 
 
 def test_there_is_no_steady_part_of_two_waves() -> None:
-    served = simulate(seconds, closed_loop(16, 100, 50, requests=32), Limits(AMPLE), RESERVE)
+    served = simulate(seconds, closed_loop(16, 100, 50, requests=32), ReplicaLimits(AMPLE), RESERVE)
     assert served.steady is None
     assert any("no steady part" in warning for warning in served.warnings)
 
@@ -513,7 +531,7 @@ def test_more_requests_in_flight_never_lower_the_throughput_while_the_cache_hold
     rates = []
     for concurrency in (1, 2, 4, 8, 16, 32, 64, 128, 256):
         workload = closed_loop(concurrency, 512, 128, ratio=0.8, requests=20 * concurrency)
-        part = simulate(seconds, workload, Limits(AMPLE), policy("tensorrt-llm")).steady
+        part = simulate(seconds, workload, ReplicaLimits(AMPLE), policy("tensorrt-llm")).steady
         assert part is not None
         rates.append(part.output_tokens_per_s)
     for fewer, more in itertools.pairwise(rates):
@@ -522,20 +540,20 @@ def test_more_requests_in_flight_never_lower_the_throughput_while_the_cache_hold
 
 
 def test_constant_lengths_in_a_closed_loop_move_in_convoys_and_poisson_arrivals_do_not() -> None:
-    convoy = simulate(seconds, closed_loop(64, 1024, 256), Limits(AMPLE), policy("tensorrt-llm"))
+    convoy = simulate(seconds, closed_loop(64, 1024, 256), ReplicaLimits(AMPLE), policy("tensorrt-llm"))
     part = convoy.steady
     assert part is not None
     rate = 0.9 * part.requests_per_s
-    free = simulate(seconds, open_loop(rate, 1024, 256, requests=640), Limits(AMPLE), policy("tensorrt-llm"))
+    free = simulate(seconds, open_loop(rate, 1024, 256, requests=640), ReplicaLimits(AMPLE), policy("tensorrt-llm"))
     convoy_s, free_s = percentile([a.ttft_s for a in part.answers], 50), percentile(free.ttft_s, 50)
     assert convoy_s > 2 * free_s
 
 
 def test_a_whole_prompt_stalls_everyone_and_chunks_bound_the_stall() -> None:
     workload = Workload((Lengths(200, 2000), *[Lengths(8000, 10)] * 4), send_s=(0.0, 2.0, 4.0, 6.0, 8.0))
-    whole = simulate(seconds, workload, Limits(AMPLE, max_num_tokens=8192, chunked=False), RESERVE)
-    chunks = simulate(seconds, workload, Limits(AMPLE, max_num_tokens=512), RESERVE)
-    stall = seconds(Load(1, 500, 8000, chunk_pairs(0, 8000), 1))
+    whole = simulate(seconds, workload, ReplicaLimits(AMPLE, max_num_tokens=8192, chunked=False), RESERVE)
+    chunks = simulate(seconds, workload, ReplicaLimits(AMPLE, max_num_tokens=512), RESERVE)
+    stall = seconds(StepLoad(1, 500, 8000, chunk_pairs(0, 8000), 1))
     assert whole.longest_gap_s == pytest.approx(stall, rel=0.01)
     assert chunks.longest_gap_s < stall / 8
     assert chunks.ttft_s[1] > whole.ttft_s[1]  # what it costs: the weights are read once for each chunk
@@ -546,13 +564,13 @@ def test_a_whole_prompt_stalls_everyone_and_chunks_bound_the_stall() -> None:
 
 @pytest.mark.parametrize("engine", ["tensorrt-llm", "vllm"])
 def test_ttft_falls_off_a_cliff_where_the_cache_runs_out(engine: str) -> None:
-    limits, rules = Limits(100_000), policy(engine)
+    limits, rules = ReplicaLimits(100_000), policy(engine)
     mean_isl, mean_osl = 0.9 * 1024, 0.9 * 1024
     edge = kv_concurrency(mean_isl, mean_osl, limits, rules)
 
     def median_ttft_s(concurrency: int, kv_tokens: int = 100_000) -> float:
         workload = closed_loop(concurrency, 1024, 1024, ratio=0.8, requests=8 * concurrency)
-        return percentile(simulate(seconds, workload, Limits(kv_tokens), rules).ttft_s, 50)
+        return percentile(simulate(seconds, workload, ReplicaLimits(kv_tokens), rules).ttft_s, 50)
 
     below, above = median_ttft_s(int(0.8 * edge)), median_ttft_s(2 * edge)
     assert above > 10 * below and above > 4
@@ -560,7 +578,7 @@ def test_ttft_falls_off_a_cliff_where_the_cache_runs_out(engine: str) -> None:
 
 
 def test_the_edge_of_the_cliff_counts_whole_pages() -> None:
-    limits = Limits(64 * 100)
+    limits = ReplicaLimits(64 * 100)
     sixteen, sixty_four = (Policy(admission="reserve", block_tokens=size) for size in (16, 64))
     assert kv_concurrency(900, 100, limits, RESERVE) == 6  # 6400 / (1000 + 7.5)
     assert kv_concurrency(97, 3, limits, sixteen) > kv_concurrency(97, 3, limits, sixty_four)
@@ -570,7 +588,7 @@ def test_the_edge_of_the_cliff_counts_whole_pages() -> None:
 
 def test_the_cache_is_never_promised_twice() -> None:
     """Reserved: as many run as fit whole, though far more tokens would fit at the start."""
-    served = simulate(seconds, closed_loop(10, 100, 900, requests=10), Limits(3000), RESERVE)
+    served = simulate(seconds, closed_loop(10, 100, 900, requests=10), ReplicaLimits(3000), RESERVE)
     assert served.peak_kv_tokens == 2 * 63 * 16
     assert max(item.decode_sequences / item.count for item in served.steps.values()) <= 2
 
@@ -581,7 +599,7 @@ def test_the_cache_is_never_promised_twice() -> None:
 def test_an_open_loop_counts_from_the_intended_second() -> None:
     """A server that is overrun delays every answer; a clock that starts when it is free would not show it."""
     workload = open_loop(40.0, 1024, 64, requests=200)
-    served = simulate(seconds, workload, Limits(AMPLE), RESERVE)
+    served = simulate(seconds, workload, ReplicaLimits(AMPLE), RESERVE)
     assert [answer.send_s for answer in served.answers] == list(workload.send_s or ())
     late = [answer.ttft_s for answer in served.answers[-20:]]
     assert min(late) > 5 * served.answers[0].ttft_s
@@ -590,7 +608,7 @@ def test_an_open_loop_counts_from_the_intended_second() -> None:
 
 
 def test_a_rate_that_the_engine_bears_is_not_called_unstable() -> None:
-    served = simulate(seconds, open_loop(8.0, 1024, 64, requests=200), Limits(AMPLE), RESERVE)
+    served = simulate(seconds, open_loop(8.0, 1024, 64, requests=200), ReplicaLimits(AMPLE), RESERVE)
     assert served.utilisation is not None and served.utilisation < 0.5
     assert served.warnings == ()
     part = served.steady
@@ -598,15 +616,15 @@ def test_a_rate_that_the_engine_bears_is_not_called_unstable() -> None:
 
 
 def test_near_saturation_is_said() -> None:
-    rate = 0.97 * saturation_requests_per_s(seconds, 1024, 64, Limits(AMPLE), RESERVE)
-    served = simulate(seconds, open_loop(rate, 1024, 64, requests=300), Limits(AMPLE), RESERVE)
+    rate = 0.97 * saturation_requests_per_s(seconds, 1024, 64, ReplicaLimits(AMPLE), RESERVE)
+    served = simulate(seconds, open_loop(rate, 1024, 64, requests=300), ReplicaLimits(AMPLE), RESERVE)
     assert "97% of the rate that saturates" in served.warnings[0]
 
 
 @pytest.mark.parametrize("engine", ["tensorrt-llm", "vllm", "sglang"])
 @pytest.mark.parametrize(("pp", "capacity"), [(1, 200_000), (2, 200_000), (1, AMPLE)])
 def test_the_rate_of_saturation_is_what_a_closed_loop_reaches(engine: str, pp: int, capacity: int) -> None:
-    limits = Limits(capacity, max_batch_size=256, pp=pp)
+    limits = ReplicaLimits(capacity, max_batch_size=256, pp=pp)
     most = saturation_requests_per_s(seconds, 0.9 * 1024, 0.9 * 256, limits, policy(engine))
     in_flight = min(256, kv_concurrency(0.9 * 1024, 0.9 * 256, limits, policy(engine)))
     workload = closed_loop(in_flight, 1024, 256, ratio=0.8, requests=8 * in_flight)
@@ -622,19 +640,19 @@ def test_the_rate_of_saturation_is_what_a_closed_loop_reaches(engine: str, pp: i
 
 
 def test_a_pipeline_is_as_slow_as_one_stage_for_one_request_and_faster_for_many() -> None:
-    def compute_bound(load: Load) -> float:
+    def compute_bound(load: StepLoad) -> float:
         return 1e-3 + 2e-4 * (load.decode_sequences + load.prefill_tokens)
 
-    def quarter(load: Load) -> float:
+    def quarter(load: StepLoad) -> float:
         return compute_bound(load) / 4
 
     def rates(concurrency: int) -> tuple[float, float, Served]:
         workload = closed_loop(concurrency, 8, 128, ratio=0.8, requests=12 * concurrency)
-        whole = simulate(compute_bound, workload, Limits(AMPLE), RESERVE, caller)
-        split = simulate(quarter, workload, Limits(AMPLE, pp=4), RESERVE, caller)
+        whole = simulate(compute_bound, workload, ReplicaLimits(AMPLE), RESERVE, caller)
+        split = simulate(quarter, workload, ReplicaLimits(AMPLE, pp=4), RESERVE, caller)
         return whole.output_tokens_per_s, split.output_tokens_per_s, split
 
-    caller = Client(send_s=1e-3, spacing_s=1e-3)
+    caller = ClientOverhead(send_s=1e-3, spacing_s=1e-3)
     whole, split, served = rates(1)
     assert split == pytest.approx(whole, rel=1e-6)
     assert served.seconds_by_kind["idle"] == pytest.approx(0.75 * served.makespan_s, rel=1e-2)
@@ -648,17 +666,19 @@ def test_a_pipeline_is_as_slow_as_one_stage_for_one_request_and_faster_for_many(
 def test_a_burst_that_fits_one_step_fills_one_micro_batch_and_leaves_the_other_stages_idle() -> None:
     """What both engines do with requests that are there at once; replacements that come a moment later spread out."""
     workload = closed_loop(32, 8, 128, requests=320)
-    at_once = simulate(seconds, workload, Limits(AMPLE, pp=2), RESERVE)
+    at_once = simulate(seconds, workload, ReplicaLimits(AMPLE, pp=2), RESERVE)
     assert at_once.seconds_by_kind["idle"] == pytest.approx(at_once.makespan_s / 2, rel=1e-3)
-    spread = simulate(seconds, workload, Limits(AMPLE, pp=2), RESERVE, Client(send_s=1e-3, spacing_s=1e-3))
+    spread = simulate(
+        seconds, workload, ReplicaLimits(AMPLE, pp=2), RESERVE, ClientOverhead(send_s=1e-3, spacing_s=1e-3)
+    )
     assert spread.seconds_by_kind["idle"] < 0.2 * spread.makespan_s
 
 
 def test_two_micro_batches_share_two_stages_without_waiting() -> None:
     """Two requests, one in each micro-batch: after the start every stage is busy, and TPOT is two stage times."""
     workload = Workload((Lengths(50, 400), Lengths(50, 400)), send_s=(0.0, 0.004))
-    served = simulate(seconds, workload, Limits(AMPLE, pp=2), RESERVE)
-    turn_s = 2 * seconds(Load(1, 250))
+    served = simulate(seconds, workload, ReplicaLimits(AMPLE, pp=2), RESERVE)
+    turn_s = 2 * seconds(StepLoad(1, 250))
     assert served.tpot_s == pytest.approx([turn_s, turn_s], rel=0.01)
     assert served.seconds_by_kind["idle"] < 0.02 * served.makespan_s
     assert served.mean_decode_batch == pytest.approx(1.0)
@@ -668,7 +688,9 @@ def test_two_micro_batches_share_two_stages_without_waiting() -> None:
 
 
 def test_seeds_make_the_same_requests_again_and_others_make_others() -> None:
-    again = [simulate(seconds, closed_loop(8, 200, 50, ratio=0.5, seed=3), Limits(AMPLE), RESERVE) for _ in range(2)]
+    again = [
+        simulate(seconds, closed_loop(8, 200, 50, ratio=0.5, seed=3), ReplicaLimits(AMPLE), RESERVE) for _ in range(2)
+    ]
     assert again[0] == again[1]
     assert closed_loop(8, 200, 50, ratio=0.5, seed=4).lengths != closed_loop(8, 200, 50, ratio=0.5, seed=3).lengths
     assert open_loop(5, 200, 50, requests=9, seed=1).send_s != open_loop(5, 200, 50, requests=9, seed=2).send_s
@@ -699,12 +721,12 @@ def test_counts_of_requests() -> None:
 
 
 def test_the_mean_load_of_a_kind_of_step() -> None:
-    served = simulate(seconds, closed_loop(4, 100, 51, requests=4), Limits(AMPLE), RESERVE)
-    assert served.steps["prefill"].mean_load == Load(0, 0, 400, 4 * chunk_pairs(0, 100), 4)
+    served = simulate(seconds, closed_loop(4, 100, 51, requests=4), ReplicaLimits(AMPLE), RESERVE)
+    assert served.steps["prefill"].mean_load == StepLoad(0, 0, 400, 4 * chunk_pairs(0, 100), 4)
     decode = served.steps["decode"]
     assert decode.count == 50
-    assert decode.mean_load == Load(4, round(4 * (101 + 49 / 2)))
-    assert decode.seconds == pytest.approx(sum(seconds(Load(4, 4 * (101 + step))) for step in range(50)))
+    assert decode.mean_load == StepLoad(4, round(4 * (101 + 49 / 2)))
+    assert decode.seconds == pytest.approx(sum(seconds(StepLoad(4, 4 * (101 + step))) for step in range(50)))
 
 
 @pytest.mark.parametrize("engine", ["tensorrt-llm", "vllm", "sglang"])
@@ -731,13 +753,13 @@ def test_an_unknown_engine_is_refused() -> None:
 @pytest.mark.parametrize(
     ("workload", "limits", "said"),
     [
-        (closed_loop(2, 1000, 100), Limits(1024), "does not fit the KV cache"),
-        (closed_loop(2, 1000, 100), Limits(AMPLE, max_num_tokens=999, chunked=False), "never fits a step"),
-        (Workload((Lengths(1, 1),)), Limits(AMPLE), "closed loop or an open one"),
-        (Workload((Lengths(1, 1),), concurrency=1, send_s=(0.0,)), Limits(AMPLE), "closed loop or an open one"),
+        (closed_loop(2, 1000, 100), ReplicaLimits(1024), "does not fit the KV cache"),
+        (closed_loop(2, 1000, 100), ReplicaLimits(AMPLE, max_num_tokens=999, chunked=False), "never fits a step"),
+        (Workload((Lengths(1, 1),)), ReplicaLimits(AMPLE), "closed loop or an open one"),
+        (Workload((Lengths(1, 1),), concurrency=1, send_s=(0.0,)), ReplicaLimits(AMPLE), "closed loop or an open one"),
     ],
 )
-def test_what_can_never_run_is_refused(workload: Workload, limits: Limits, said: str) -> None:
+def test_what_can_never_run_is_refused(workload: Workload, limits: ReplicaLimits, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         simulate(seconds, workload, limits, RESERVE)
 
@@ -757,17 +779,17 @@ def test_loads_that_are_none_are_refused(make: Callable[[], Any], said: str) -> 
 
 
 def test_what_limits_the_requests_in_flight_is_said() -> None:
-    few = simulate(seconds, closed_loop(20, 100, 100), Limits(2000), RESERVE)
+    few = simulate(seconds, closed_loop(20, 100, 100), ReplicaLimits(2000), RESERVE)
     assert any("the KV cache holds about 9 of the 20" in warning for warning in few.warnings)
-    small = simulate(seconds, closed_loop(20, 100, 100), Limits(AMPLE, max_batch_size=8), RESERVE)
+    small = simulate(seconds, closed_loop(20, 100, 100), ReplicaLimits(AMPLE, max_batch_size=8), RESERVE)
     assert any("max_batch_size admits about 8 of the 20" in warning for warning in small.warnings)
-    crowded = simulate(seconds, closed_loop(20, 100, 100), Limits(2000), ON_DEMAND)
+    crowded = simulate(seconds, closed_loop(20, 100, 100), ReplicaLimits(2000), ON_DEMAND)
     assert any("the KV cache ran out" in warning for warning in crowded.warnings)
-    assert simulate(seconds, closed_loop(20, 100, 100), Limits(AMPLE), RESERVE).warnings == ()
+    assert simulate(seconds, closed_loop(20, 100, 100), ReplicaLimits(AMPLE), RESERVE).warnings == ()
 
 
 def test_the_steady_part_of_an_open_loop_leaves_both_ramps_out() -> None:
-    answers = tuple(Answer(10, 11, float(place), 0.5, 5.0, 0.1, 0.0) for place in range(100))
+    answers = tuple(ServedRequest(10, 11, float(place), 0.5, 5.0, 0.1, 0.0) for place in range(100))
     part = steady(answers, None)
     assert part is not None
     assert part.answers[0].send_s == 5.0 and part.answers[-1].send_s == 94.0

@@ -3,13 +3,13 @@
 import pytest
 
 from serving_planner import parse_case
-from serving_planner.cost_model.load import Load
-from serving_planner.resolved import ask
+from serving_planner.cost_model.step import StepLoad
+from serving_planner.replicas import resolve
 from serving_planner.simulator.steady_state import StepKinds
 
 
 def kinds(mixed_share: float, mixed_s: float) -> StepKinds:
-    load = Load()
+    load = StepLoad()
     return StepKinds(8, 1, 1, load, load, 0.010, mixed_s, 0.001, 0.001, mixed_share, 1, full=False)
 
 
@@ -23,6 +23,6 @@ def test_longer_steps_are_met_more_often() -> None:
 
 def test_no_more_requests_are_in_flight_than_the_engine_holds() -> None:
     given = {"model": "llama-3-8b", "gpu": "h100", "isl": 1024, "osl": 256, "max_batch_size": 8, "concurrency": 64}
-    point = ask(parse_case(given)).replica().closed(64)
+    point = resolve(parse_case(given)).replica().closed(64)
     assert point.capacity == 8
     assert point.in_flight == 8

@@ -11,14 +11,13 @@ import pytest
 from serving_base.facts.models import model_shape
 from serving_planner.case import parse_case
 from serving_planner.cost_model import laws, step
-from serving_planner.cost_model.load import Load
-from serving_planner.cost_model.step import OPERATIONS, StepModel, rank_of, step_model
+from serving_planner.cost_model.step import OPERATIONS, StepLoad, StepModel, rank_of, step_model
 from serving_planner.hardware import gpu, gpus, local_machine
 
 KERNELS = Path(__file__).parents[2] / "benchmarks" / "planner" / "data" / "own_kernels.csv"
 SHAPES = {"8b": model_shape("llama-3-8b-instruct"), "70b": model_shape("llama-3-70b-instruct")}
-PROMPT = Load(0, 0, 2048, 2048 * 2049 / 2, 1)
-MIXED = Load(32, 32_000, 1024, 1024 * 1025 / 2, 1)
+PROMPT = StepLoad(0, 0, 2048, 2048 * 2049 / 2, 1)
+MIXED = StepLoad(32, 32_000, 1024, 1024 * 1025 / 2, 1)
 ENGINES = ("tensorrt-llm", "vllm", "sglang")
 
 
@@ -29,8 +28,8 @@ def model(
     return StepModel(SHAPES[shape], gpu(name), weights=weights, kv=kv, tp=tp, pp=pp, engine=engine)
 
 
-def decode(sequences: int, context: int = 1000) -> Load:
-    return Load(sequences, sequences * context)
+def decode(sequences: int, context: int = 1000) -> StepLoad:
+    return StepLoad(sequences, sequences * context)
 
 
 def traced_steps() -> dict[tuple[str, int], float]:
@@ -52,7 +51,7 @@ def test_the_laws_of_single_operations_add_up_to_traced_steps() -> None:
         weights, kv = "fp8" if "fp8" in name else "bf16", "fp8" if "fp8kv" in name else "bf16"
         found = re.search(r"\.(decode|prefill)(\d+)$", name)
         assert found
-        load = decode(int(found[2]), 1065) if found[1] == "decode" else Load(0, 0, 4096, 4096 * 4097 / 2, 1)
+        load = decode(int(found[2]), 1065) if found[1] == "decode" else StepLoad(0, 0, 4096, 4096 * 4097 / 2, 1)
         planned = model(name.split("-")[0], weights=weights, kv=kv, tp=tp, engine="vllm").seconds(load)
         wrong[name] = planned * 1e6 / busy_us - 1
     assert len(wrong) >= 20
@@ -63,7 +62,7 @@ def test_the_laws_of_single_operations_add_up_to_traced_steps() -> None:
 @pytest.mark.parametrize("load", [decode(1), decode(37), decode(256, 4000), PROMPT, MIXED], ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("tp", "pp"), [(1, 1), (8, 1), (4, 2)])
-def test_the_parts_add_up_and_each_is_above_its_floor(engine: str, tp: int, pp: int, load: Load) -> None:
+def test_the_parts_add_up_and_each_is_above_its_floor(engine: str, tp: int, pp: int, load: StepLoad) -> None:
     made = model(tp=tp, pp=pp, engine=engine)
     parts = made.split(load)
     assert tuple(parts) == OPERATIONS
@@ -83,9 +82,9 @@ def test_a_step_takes_longer_with_more_of_anything(name: str, engine: str) -> No
     for loads in (
         [decode(n) for n in (1, 8, 64, 128, 256, 512, 1024)],
         [decode(64, context) for context in (100, 1000, 4000, 16000)],
-        [Load(0, 0, n, n * (n + 1) / 2, 1) for n in (128, 1024, 4096, 8192)],
-        [decode(32), MIXED, Load(32, 32_000, 1024, 1024 * 3000, 1)],
-        [Load(0, 0, 4096, 4096 * 512, 8), Load(0, 0, 4096, 4096 * 4097 / 2, 1)],
+        [StepLoad(0, 0, n, n * (n + 1) / 2, 1) for n in (128, 1024, 4096, 8192)],
+        [decode(32), MIXED, StepLoad(32, 32_000, 1024, 1024 * 3000, 1)],
+        [StepLoad(0, 0, 4096, 4096 * 512, 8), StepLoad(0, 0, 4096, 4096 * 4097 / 2, 1)],
     ):
         times = [made.seconds(load) for load in loads]
         assert all(after >= before for before, after in pairwise(times)), loads
@@ -93,8 +92,8 @@ def test_a_step_takes_longer_with_more_of_anything(name: str, engine: str) -> No
 
 
 def test_nothing_to_do_takes_no_time() -> None:
-    assert model().seconds(Load()) == 0 and model().floor_seconds(Load()) == 0
-    assert set(model().split(Load())) == set(OPERATIONS)
+    assert model().seconds(StepLoad()) == 0 and model().floor_seconds(StepLoad()) == 0
+    assert set(model().split(StepLoad())) == set(OPERATIONS)
 
 
 def test_the_floor_is_the_weights_over_the_bandwidth_at_one_sequence() -> None:
@@ -141,7 +140,7 @@ def test_a_decode_step_is_padded_to_the_next_captured_size() -> None:
 
 
 def test_fp8_is_faster_than_bf16_and_gains_least_on_many_ranks() -> None:
-    def gain(tp: int, load: Load) -> float:
+    def gain(tp: int, load: StepLoad) -> float:
         return model(weights="bf16", kv="bf16", tp=tp).seconds(load) / model(tp=tp).seconds(load)
 
     assert gain(1, decode(1)) > gain(8, decode(1)) > 1.05
@@ -183,7 +182,7 @@ def test_the_hot_path_looks_up_and_computes_little(monkeypatch: pytest.MonkeyPat
     for name in ("_linear_us", "_stream_us", "_reduce_us", "_head_us"):
         original = getattr(made, name)
         monkeypatch.setattr(made, name, lambda *given, original=original: (calls.append(1), original(*given))[1])
-    loads = [Load(32, 32_000 + n, 1024, 1024 * 600.0 + n, 1) for n in range(100)]
+    loads = [StepLoad(32, 32_000 + n, 1024, 1024 * 600.0 + n, 1) for n in range(100)]
     loads += [decode(32, 1000 + n) for n in range(100)]
     for load in loads:
         made.seconds(load)
@@ -193,9 +192,9 @@ def test_the_hot_path_looks_up_and_computes_little(monkeypatch: pytest.MonkeyPat
 def test_tokens_above_a_few_tiles_share_their_times() -> None:
     made = model()
     for tokens in range(4096, 4096 + 64):
-        made.seconds(Load(0, 0, tokens, tokens * tokens / 2, 1))
+        made.seconds(StepLoad(0, 0, tokens, tokens * tokens / 2, 1))
     assert len(made._by_tokens) <= 5
-    assert made.seconds(Load(0, 0, 4097, 4097 * 2048, 1)) > made.seconds(Load(0, 0, 4096, 4096 * 2048, 1))
+    assert made.seconds(StepLoad(0, 0, 4097, 4097 * 2048, 1)) > made.seconds(StepLoad(0, 0, 4096, 4096 * 2048, 1))
 
 
 def test_a_case_gives_its_step_model() -> None:

@@ -9,11 +9,10 @@ import pytest
 
 from serving_base.yaml_files import read_yaml
 from serving_planner.case import Case, parse_case
-from serving_planner.cost_model.load import Load
-from serving_planner.cost_model.power import slowdown
-from serving_planner.cost_model.step import step_model
+from serving_planner.cost_model.laws import slowdown
+from serving_planner.cost_model.step import StepLoad, step_model
 from serving_planner.hardware import gpu
-from serving_planner.resolved import ask
+from serving_planner.replicas import resolve
 
 ROOT = Path(__file__).parents[2]
 FACTS = read_yaml(ROOT / "packages" / "serving_planner" / "data" / "power.yml")["gpus"]["h200"]
@@ -49,15 +48,15 @@ def test_the_slowdown_grows_with_the_share_of_computing_up_to_what_was_measured(
 
 def test_only_what_computes_is_slowed_down() -> None:
     burst, sustained = (step_model(case(), slower) for slower in (1.0, 1.2))
-    decode = Load(decode_sequences=1, decode_context_tokens=1024)
-    prefill = Load(prefill_tokens=8192, prefill_pairs=8192 * 512, prefill_sequences=8)
+    decode = StepLoad(decode_sequences=1, decode_context_tokens=1024)
+    prefill = StepLoad(prefill_tokens=8192, prefill_pairs=8192 * 512, prefill_sequences=8)
     assert sustained.seconds(decode) / burst.seconds(decode) < 1.01
     assert 1.12 < sustained.seconds(prefill) / burst.seconds(prefill) < 1.2
     assert sustained.floor_seconds(prefill) == burst.floor_seconds(prefill)
 
 
 def test_a_quiet_gpu_keeps_its_clock_and_a_busy_one_does_not() -> None:
-    load = Load(prefill_tokens=8192, prefill_pairs=8192 * 512, prefill_sequences=8)
-    quiet, busy = (ask(case(concurrency=n)) for n in (1, 256))
+    load = StepLoad(prefill_tokens=8192, prefill_pairs=8192 * 512, prefill_sequences=8)
+    quiet, busy = (resolve(case(concurrency=n)) for n in (1, 256))
     assert quiet.compute_share < 0.1 < 0.4 < busy.compute_share
     assert busy.model.seconds(load) > 1.05 * quiet.model.seconds(load)

@@ -6,8 +6,8 @@ import pytest
 from cpu_serving.protocol import StepRecord
 from playbook import plots
 from playbook.measure.results import StreamTimeline, timed_stream
-from serving_planner.analysis.frontier import FrontierPoint
-from serving_planner.analysis.roofline import Roofline, StepPoint
+from serving_planner.frontier import FrontierPoint
+from serving_planner.roofline import Roofline, StepPoint
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from cpu_serving.aws.faults import protocol_of, refused_signature
-from cpu_serving.aws.sigv4 import SignatureRefused, SignedRequest, verify
+from cpu_serving.aws.iam import SignatureRefused, SignedRequest, verify
 
 # The worked example of AWS's "Create a signed AWS API request", with its published signature.
 EXAMPLE_SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"

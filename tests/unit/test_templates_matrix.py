@@ -11,8 +11,7 @@ from string import Template
 import pytest
 import yaml
 
-from cpu_serving.triton.check import check_repository
-from cpu_serving.triton.templates import render_templates
+from cpu_serving.triton.repository import check_repository, render_templates
 from each import each
 from playbook.clients import triton as ask_triton
 from playbook.profile import Profile, load_profile, profile_names

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cpu_serving.aws import lmi
-from cpu_serving.aws.loopback import HOST, confine_process, require_loopback
+from cpu_serving.aws.server import HOST, confine_process, require_loopback
 from cpu_serving.aws.service import Format, Service, Tokens, Work
-from cpu_serving.loop import QueueFull, one_line
+from cpu_serving.loop import JobQueueFull, one_line
 from serving_base.errors import EngineError, RequestRefused
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def application(service: Service, failed: threading.Event) -> Starlette:
             return answer(FAILED_DEPENDENCY, lmi.error_body(str(error).replace("\n", " ")))
         except EngineError as error:
             return answer(FAILED_DEPENDENCY, lmi.error_body(one_line(error)))
-        except QueueFull as full:
+        except JobQueueFull as full:
             message = f"{full.waiting} requests wait already, and job_queue_size is {full.limit}"
             return answer(SERVICE_UNAVAILABLE, unavailable_body(message))
 

@@ -39,7 +39,7 @@ class Launcher(Protocol):
 
 
 @dataclass
-class Variant:
+class ProductionVariant:
     """A production variant. It has one container here, whatever its instance count says."""
 
     asked: Parameters
@@ -58,7 +58,7 @@ class Fleet:
     """The variants of one endpoint configuration."""
 
     config: str
-    variants: list[Variant]
+    variants: list[ProductionVariant]
     started: float = field(default_factory=time.time)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -178,7 +178,7 @@ class Endpoints:
                 if fleet is not None:
                     fleet.stop()
 
-    def _draw(self, variants: list[Variant]) -> Variant:
+    def _draw(self, variants: list[ProductionVariant]) -> ProductionVariant:
         weights = [variant.weight for variant in variants]
         if not sum(weights):
             raise _invalid("every variant of the endpoint has the weight 0")
@@ -190,7 +190,7 @@ class Endpoints:
         for asked in config.asked["ProductionVariants"]:
             model = self._registry.find(self._registry.models, "model", asked["ModelName"])
             weight, count = asked.get("InitialVariantWeight", 1.0), asked.get("InitialInstanceCount", 1)
-            variants.append(Variant(asked, model.asked, weight, count))
+            variants.append(ProductionVariant(asked, model.asked, weight, count))
         return Fleet(config_name, variants)
 
     def _begin(self, work: Callable[[Endpoint], None], endpoint: Endpoint) -> None:
@@ -251,7 +251,7 @@ def _invalid(message: str) -> AwsFault:
 
 
 def _retain(old: Fleet, new: Fleet, excluded: Iterable[str]) -> None:
-    before: Mapping[str, Variant] = {variant.name: variant for variant in old.variants}
+    before: Mapping[str, ProductionVariant] = {variant.name: variant for variant in old.variants}
     for variant in new.variants:
         known = before.get(variant.name)
         if known is not None and "DesiredWeight" not in excluded:

@@ -19,17 +19,25 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from cpu_serving.aws import iam
-from cpu_serving.aws.deployment import ContainerLauncher
+from cpu_serving.aws.deployment import ContainerLauncher, ObjectStore
 from cpu_serving.aws.endpoints import Endpoints
 from cpu_serving.aws.faults import AwsFault, Response, not_here, protocol_of, refused_signature, render
 from cpu_serving.aws.hosting import Hosting
-from cpu_serving.aws.loopback import HOST, confine_process, require_loopback
+from cpu_serving.aws.iam import Identity, SignatureRefused, SignedRequest, verify
 from cpu_serving.aws.registry import Registry
 from cpu_serving.aws.runtime import Runtime
 from cpu_serving.aws.scheduler import Scheduler
-from cpu_serving.aws.server import ACCOUNT_ID, ADDRESS_FILE, REGION, ROLE_NAME, SCHEDULER_ROLE_NAME, SECRET
-from cpu_serving.aws.sigv4 import Identity, SignatureRefused, SignedRequest, verify
-from cpu_serving.aws.storage import ObjectStore
+from cpu_serving.aws.server import (
+    ACCOUNT_ID,
+    ADDRESS_FILE,
+    HOST,
+    REGION,
+    ROLE_NAME,
+    SCHEDULER_ROLE_NAME,
+    SECRET,
+    confine_process,
+    require_loopback,
+)
 
 if TYPE_CHECKING:
     from werkzeug.serving import BaseWSGIServer

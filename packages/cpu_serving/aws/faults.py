@@ -8,9 +8,9 @@ from typing import Any, Literal
 from uuid import uuid4
 from xml.sax.saxutils import escape
 
-from cpu_serving.aws.sigv4 import Refusal
-
 Protocol = Literal["json", "rest-json", "query", "s3"]
+Refusal = Literal["missing", "unknown key", "wrong signature", "expired"]
+"""Why a signature is refused."""
 
 PROTOCOLS: Mapping[str, Protocol] = {"s3": "s3", "iam": "query", "sts": "query", "scheduler": "rest-json"}
 """By signing name; the others speak JSON."""

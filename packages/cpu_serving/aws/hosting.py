@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cpu_serving.aws.endpoints import Endpoint, Endpoints, Fleet, Variant
+from cpu_serving.aws.endpoints import Endpoint, Endpoints, Fleet, ProductionVariant
 from cpu_serving.aws.faults import not_here, validation
-from cpu_serving.aws.registry import Parameters, Record, Registry, page
+from cpu_serving.aws.registry import CreatedResource, Parameters, Registry, page
 from trtllm_check.recipes.service_model import constraint_problems, form_problems, service_model
 
 Operation = Callable[[Parameters], Mapping[str, Any]]
@@ -47,13 +47,13 @@ class Hosting:
         check_request(operation, asked)
         return act(asked)
 
-    def _model(self, asked: Parameters) -> Record:
+    def _model(self, asked: Parameters) -> CreatedResource:
         return self._registry.find(self._registry.models, "model", asked["ModelName"])
 
-    def _config(self, asked: Parameters) -> Record:
+    def _config(self, asked: Parameters) -> CreatedResource:
         return self._registry.find(self._registry.configs, "endpoint-config", asked["EndpointConfigName"])
 
-    def _describe(self, record: Record, kind: str) -> dict[str, Any]:
+    def _describe(self, record: CreatedResource, kind: str) -> dict[str, Any]:
         """What was asked for, as far as the answer has room for it. Nothing that was not given appears."""
         members = service_model("sagemaker").operation_model(f"Describe{kind}").output_shape.members
         known = {key: value for key, value in record.asked.items() if key in members}
@@ -118,7 +118,7 @@ def describe_endpoint(endpoint: Endpoint) -> dict[str, Any]:
     return answer
 
 
-def _describe_variant(variant: Variant, fleet: Fleet, status: str) -> dict[str, Any]:
+def _describe_variant(variant: ProductionVariant, fleet: Fleet, status: str) -> dict[str, Any]:
     image = variant.model["PrimaryContainer"]["Image"]
     running = variant.container is not None
     answer = {

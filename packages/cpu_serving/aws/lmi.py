@@ -30,7 +30,7 @@ class BadRequest(Exception):
 
 
 @dataclass(frozen=True)
-class TextRequest:
+class LmiRequest:
     """What ``{"inputs": ..., "parameters": {...}, "stream": ...}`` asks for."""
 
     inputs: str
@@ -83,7 +83,7 @@ def parse_body(body: bytes) -> dict[str, Any]:
     return payload
 
 
-def parse_text_request(payload: Mapping[str, Any], schema: Schema) -> TextRequest:
+def parse_text_request(payload: Mapping[str, Any], schema: Schema) -> LmiRequest:
     """Read a request in LMI's own schema; parameters that nobody knows are ignored. Raises :class:`BadRequest`."""
     inputs = payload["inputs"]
     if not isinstance(inputs, str) or not inputs:
@@ -91,7 +91,7 @@ def parse_text_request(payload: Mapping[str, Any], schema: Schema) -> TextReques
     given = payload.get("parameters") or {}
     if not isinstance(given, dict):
         raise BadRequest("Input Parsing failed. 'parameters' must be an object of key-value pairs")
-    return TextRequest(
+    return LmiRequest(
         inputs=inputs,
         sampling=read_sampling(given, schema),
         stream=read(payload, "stream", bool, False),
@@ -151,7 +151,7 @@ def error_body(message: str) -> bytes:
 class TextFormat:
     """Writes an answer in one of LMI's two schemas. ``sse``: stream lines as server-sent events."""
 
-    def __init__(self, request: TextRequest, schema: Schema, *, sse: bool = False) -> None:
+    def __init__(self, request: LmiRequest, schema: Schema, *, sse: bool = False) -> None:
         self._request = request
         self._schema = schema
         self._sse = sse
@@ -190,7 +190,7 @@ def openai_finish_reason(reason: FinishReason) -> str:
     return reason if reason in ("length", "error") else "stop"
 
 
-def _rolling_line(request: TextRequest, answer: Answer, token: Token) -> dict[str, Any]:
+def _rolling_line(request: LmiRequest, answer: Answer, token: Token) -> dict[str, Any]:
     line: dict[str, Any] = {"token": _rolling_token(token)}
     if answer.finish_reason is not None:
         line["generated_text"] = _shown_text(request, answer)
@@ -202,7 +202,7 @@ def _rolling_line(request: TextRequest, answer: Answer, token: Token) -> dict[st
     return line
 
 
-def _async_line(request: TextRequest, answer: Answer, token: Token) -> dict[str, Any]:
+def _async_line(request: LmiRequest, answer: Answer, token: Token) -> dict[str, Any]:
     line: dict[str, Any] = {
         "index": 0,
         "token": {"id": None, "text": token.text, "logprob": None},
@@ -225,7 +225,7 @@ def _rolling_token(token: Token) -> dict[str, Any]:
     return {"id": token.id, "text": token.text, "log_prob": token.log_prob}
 
 
-def _rolling_details(request: TextRequest, answer: Answer) -> dict[str, Any]:
+def _rolling_details(request: LmiRequest, answer: Answer) -> dict[str, Any]:
     return {
         "finish_reason": answer.finish_reason,
         "generated_tokens": len(answer.tokens),
@@ -233,7 +233,7 @@ def _rolling_details(request: TextRequest, answer: Answer) -> dict[str, Any]:
     }
 
 
-def _shown_text(request: TextRequest, answer: Answer) -> str:
+def _shown_text(request: LmiRequest, answer: Answer) -> str:
     return request.inputs + answer.text if request.return_full_text else answer.text
 
 

@@ -21,7 +21,7 @@ NOT_HERE = {
 
 
 @dataclass(frozen=True)
-class Record:
+class CreatedResource:
     """A thing as it was created. ``asked`` is the request without its tags."""
 
     name: str
@@ -36,8 +36,8 @@ class Registry:
     def __init__(self, account: str, region: str) -> None:
         self.account, self.region = account, region
         self.lock = threading.RLock()
-        self.models: dict[str, Record] = {}
-        self.configs: dict[str, Record] = {}
+        self.models: dict[str, CreatedResource] = {}
+        self.configs: dict[str, CreatedResource] = {}
         self.tags: dict[str, dict[str, str]] = {}
 
     def arn(self, kind: str, name: str) -> str:
@@ -64,14 +64,14 @@ class Registry:
             record = self._create(self.configs, "endpoint-config", asked["EndpointConfigName"], asked)
         return {"EndpointConfigArn": record.arn}
 
-    def find(self, records: Mapping[str, Record], kind: str, name: str) -> Record:
+    def find(self, records: Mapping[str, CreatedResource], kind: str, name: str) -> CreatedResource:
         """The record, or SageMaker's ValidationException."""
         record = records.get(name)
         if record is None:
             raise could_not_find(kind, self.arn(kind, name))
         return record
 
-    def delete(self, records: dict[str, Record], kind: str, name: str) -> dict[str, Any]:
+    def delete(self, records: dict[str, CreatedResource], kind: str, name: str) -> dict[str, Any]:
         with self.lock:
             record = self.find(records, kind, name)
             del records[name]
@@ -94,8 +94,10 @@ class Registry:
                 tags.pop(key, None)
         return {}
 
-    def _create(self, records: dict[str, Record], kind: str, name: str, asked: Parameters) -> Record:
-        record = Record(name, self.arn(kind, name), {key: value for key, value in asked.items() if key != "Tags"})
+    def _create(self, records: dict[str, CreatedResource], kind: str, name: str, asked: Parameters) -> CreatedResource:
+        record = CreatedResource(
+            name, self.arn(kind, name), {key: value for key, value in asked.items() if key != "Tags"}
+        )
         with self.lock:
             if name in records:
                 raise already_exists(kind, record.arn)

@@ -1,14 +1,50 @@
-"""SageMaker's runtime: forwards invocations to the container of a variant and turns its answers into AWS's."""
+"""SageMaker's runtime: forwards invocations to the container of a variant and turns its answers into AWS's.
+
+Streams are frames of application/vnd.amazon.eventstream. Source:
+https://docs.aws.amazon.com/transcribe/latest/dg/streaming-setting-up.html#streaming-event-stream
+"""
 
 import http.client
+import json
+import struct
+from binascii import crc32
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from cpu_serving.aws import eventstream
 from cpu_serving.aws.endpoints import Endpoints
 from cpu_serving.aws.faults import AwsFault, Response, not_here
-from cpu_serving.aws.loopback import require_loopback_url
+from cpu_serving.aws.server import require_loopback_url
+
+STRING = 7
+CONTENT_TYPE = "application/vnd.amazon.eventstream"
+
+
+def frame(headers: dict[str, str], payload: bytes) -> bytes:
+    """One message: lengths and their checksum, headers, payload, checksum of it all."""
+    packed = b"".join(_header(name, value) for name, value in headers.items())
+    prelude = struct.pack(">II", 16 + len(packed) + len(payload), len(packed))
+    message = prelude + struct.pack(">I", crc32(prelude)) + packed + payload
+    return message + struct.pack(">I", crc32(message))
+
+
+def payload_part(data: bytes) -> bytes:
+    """A PayloadPart event with ``data`` as it is."""
+    return frame(
+        {":message-type": "event", ":event-type": "PayloadPart", ":content-type": "application/octet-stream"}, data
+    )
+
+
+def stream_exception(name: str, **members: str) -> bytes:
+    """An error in the middle of a stream: botocore raises it from the iteration."""
+    headers = {":message-type": "exception", ":exception-type": name, ":content-type": "application/json"}
+    return frame(headers, json.dumps(members).encode())
+
+
+def _header(name: str, value: str) -> bytes:
+    text = value.encode()
+    return struct.pack("B", len(name)) + name.encode() + struct.pack(">BH", STRING, len(text)) + text
+
 
 INVOCATION_TIMEOUT_S = 60
 STREAM_TIMEOUT_S = 480
@@ -59,7 +95,7 @@ class Runtime:
         variant, answer, connection = self._send(endpoint, headers, body, accept, STREAM_TIMEOUT_S)
         content_type = answer.headers.get("Content-Type", "application/octet-stream")
         told = {
-            "Content-Type": eventstream.CONTENT_TYPE,
+            "Content-Type": CONTENT_TYPE,
             "X-Amzn-SageMaker-Content-Type": content_type,
             **_answer_headers(variant, answer),
         }
@@ -121,13 +157,13 @@ def frames(answer: http.client.HTTPResponse, connection: http.client.HTTPConnect
     """The container's chunks as PayloadParts; a container that goes away in the middle ends it with an exception."""
     try:
         for data in chunks(answer):
-            yield eventstream.payload_part(data)
+            yield payload_part(data)
     except TimeoutError:
-        yield eventstream.stream_exception(
+        yield stream_exception(
             "ModelStreamError", Message="the container stopped sending", ErrorCode="ModelInvocationTimeExceeded"
         )
     except (OSError, http.client.HTTPException) as error:
-        yield eventstream.stream_exception(
+        yield stream_exception(
             "ModelStreamError", Message=f"the container's stream broke off: {error!r}", ErrorCode="StreamBroken"
         )
     finally:

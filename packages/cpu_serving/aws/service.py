@@ -1,21 +1,65 @@
-"""What a container serves: requests read, run by the engine's loop, and their answers token by token."""
+"""What a container serves: requests read, run by the engine's loop, and their answers token by token.
+
+:class:`AnswerBuilder` turns the engine's outputs for one request into the tokens of an answer.
+"""
 
 import asyncio
 import os
 import traceback
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from cpu_serving.aws import lmi
-from cpu_serving.aws.answering import AnswerBuilder
 from cpu_serving.aws.chat import ChatFormat, ChatRequest, choose_framing, parse_chat_request
+from cpu_serving.aws.lmi import Answer, Token
 from cpu_serving.engine import Engine, Sampling
-from cpu_serving.loop import EngineLoop, Event, Failed, Job, Refused
-from cpu_serving.text import TextCodec
+from cpu_serving.loop import EngineJob, EngineLoop, Event, Failed, JobRefused
+from cpu_serving.protocol import Output
+from cpu_serving.text import Detokenizer, TextCodec
 from serving_base.errors import EnvironmentProblem, PlaybookError
 from trtllm_check.serving_properties import merge_settings
+
+ERROR_TOKEN = Token(-1, "", -1.0)
+
+
+class AnswerBuilder:
+    """Collects one answer. ``stop``: texts that end it; they stay in it, as TensorRT-LLM leaves them in."""
+
+    def __init__(self, tokenizer: TextCodec, prompt_tokens: int, stop: tuple[str, ...] = ()) -> None:
+        self.answer = Answer(prompt_tokens)
+        self._end_ids = tokenizer.end_ids
+        self._detokenizer = Detokenizer(tokenizer)
+        self._stop = stop
+
+    def take(self, output: Output) -> Iterator[Token]:
+        """The new tokens, one by one; before the last one comes, the answer has its finish reason.
+
+        Nothing comes after a stop sequence: whoever reads has to cancel the request.
+        """
+        if output.finish_reason in ("refused", "cancelled"):
+            yield self.fail(f"the engine gave the request up: {output.finish_reason}")
+        elif output.finish_reason and not output.token_ids:
+            yield self.fail(f"the engine ended the answer without a token: {output.finish_reason}")
+        for number, (token_id, log_prob) in enumerate(zip(output.token_ids, output.log_probs, strict=True), start=1):
+            ends = token_id in self._end_ids
+            final = bool(output.finish_reason) and number == len(output.token_ids)
+            token = Token(token_id, self._detokenizer.add(token_id, last=final), log_prob)
+            self.answer.tokens.append(token)
+            if final:
+                self.answer.finish_reason = "eos_token" if ends else "length"
+            elif self._stop and any(word in self.answer.text for word in self._stop):
+                self.answer.finish_reason = "stop_sequence"
+            yield token
+            if self.answer.finish_reason:
+                return
+
+    def fail(self, reason: str) -> Token:
+        """End the answer with an error; returns what stands for its last token."""
+        self.answer.finish_reason, self.answer.error = "error", reason
+        return ERROR_TOKEN
+
 
 MAX_ROLLING_BATCH_SIZE = 32
 JOB_QUEUE_SIZE = 1000
@@ -39,11 +83,11 @@ class Work:
     """A request that the engine can take, and how its answer is written."""
 
     prompt_ids: tuple[int, ...]
-    request: lmi.TextRequest | ChatRequest
+    request: lmi.LmiRequest | ChatRequest
     format: Format
 
 
-class AwaitedJob(Job):
+class AwaitedJob(EngineJob):
     """A request in the engine's loop, seen from the event loop."""
 
     def __init__(self, work: Work, end_ids: frozenset[int]) -> None:
@@ -118,7 +162,7 @@ class Service:
         return Work(tuple(tokenizer.encode_prompt(text.inputs)), text, form)
 
     async def begin(self, work: Work) -> tuple[AwaitedJob, Tokens]:
-        """Queue a request and wait for its first token. Raises BadRequest, EngineError and QueueFull.
+        """Queue a request and wait for its first token. Raises BadRequest, EngineError and JobQueueFull.
 
         Whoever does not read the tokens to their end has to end() the job.
         """
@@ -131,7 +175,7 @@ class Service:
         except asyncio.CancelledError:
             self.end(job)
             raise
-        if isinstance(first, Refused):
+        if isinstance(first, JobRefused):
             raise lmi.BadRequest(first.reason)
         builder = AnswerBuilder(self._tokenizer, len(work.prompt_ids), work.request.stop)
         return job, answer_tokens(job, first, builder)
@@ -152,7 +196,7 @@ async def answer_tokens(job: AwaitedJob, first: Event, builder: AnswerBuilder) -
     """Every token of an answer as it comes, with the answer so far."""
     event = first
     while True:
-        if isinstance(event, Failed | Refused):
+        if isinstance(event, Failed | JobRefused):
             yield builder.answer, builder.fail(event.reason)
             return
         for token in builder.take(event):

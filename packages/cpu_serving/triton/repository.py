@@ -1,19 +1,162 @@
-"""Writes a model repository: the release's templates, filled, checked, with the embedded lane's models beside them."""
+"""Writes a model repository: the release's templates, filled, checked, with the embedded lane's models beside them.
+
+config.pbtxt of the five models of inflight_batcher_llm is rendered from a release's facts. A filled repository is
+checked offline: by protobuf, for what is unfilled, for the ensemble's wiring. The files are read and the ensemble's
+tensors followed by the checker's own code, :mod:`trtllm_check.lint.pbtxt`.
+"""
 
 import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from string import Template
+from typing import Literal
 
-from cpu_serving.triton.check import Finding, check_config, check_repository
-from cpu_serving.triton.templates import render_templates
 from serving_base.errors import CheckFailed, UsageError
+from trtllm_check.lint.pbtxt import PLACEHOLDER, TRUE, ConfigError, Message, loose_ends, read_config, refusal
 from trtllm_check.releases.templates import emptied_variables, release_templates
 
-__all__ = ["Finding", "ServingOptions", "check_config", "check_repository", "render_templates", "write_repository"]
+TEMPLATE = Path(__file__).with_name("config.pbtxt.j2")
+
+
+@cache
+def render_templates(release: str) -> dict[str, str]:
+    """config.pbtxt of each model, with the ``${...}`` of that release still in it."""
+    import jinja2
+
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    models = release_templates(release).models
+    return {name: template.render(name=name, model=model) for name, model in models.items()}
+
+
+NEEDED_PARAMETERS = frozenset({"tokenizer_dir", "gpt_model_path"})
+"""String parameters without a default in the backend: left unfilled they are taken for a path."""
+
+
+@dataclass(frozen=True)
+class RepositoryFinding:
+    """One thing that a check found. An ``error`` stops the server from loading the model; a ``note`` does not."""
+
+    severity: Literal["error", "note"]
+    model: str
+    message: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.severity} in {self.model}: {self.message}" + (f" ({self.fix})" if self.fix else "")
+
+
+def check_repository(folder: Path) -> list[RepositoryFinding]:
+    """Check every model of ``folder`` and how they fit together; errors first."""
+    findings: list[RepositoryFinding] = []
+    configs: dict[str, Message | None] = {}
+    for path in sorted(folder.glob("*/config.pbtxt")):
+        name = path.parent.name
+        if not (path.parent / "1").is_dir():
+            findings.append(
+                RepositoryFinding("error", name, "the version folder 1/ is missing", "create it, it may be empty")
+            )
+        configs[name], found = check_config(name, path.read_text(encoding="utf-8"))
+        findings += found
+    if not configs:
+        findings.append(RepositoryFinding("error", str(folder), "holds no model", "write the repository first"))
+    findings += check_wiring(configs)
+    findings += check_decoupling(configs)
+    return sorted(findings, key=lambda finding: finding.severity)
+
+
+def check_config(name: str, text: str) -> tuple[Message | None, list[RepositoryFinding]]:
+    """Read one config.pbtxt as Triton does. The message is None when Triton would not read it."""
+    try:
+        config = read_config(text)
+    except ConfigError as error:
+        return None, [_parse_finding(name, text, refusal(text) or error)]
+    if unfilled := _unfilled(name, text, config):
+        return None, unfilled
+    if refused := refusal(text):
+        return None, [_parse_finding(name, text, refused)]
+    findings = []
+    if config.text("name") != name:
+        findings.append(
+            RepositoryFinding("error", name, f"its name is {config.text('name')!r}", "Triton wants the folder's name")
+        )
+    if PLACEHOLDER.search(config.text("backend")):
+        message = f"backend is still {config.text('backend')!r}"
+        findings.append(RepositoryFinding("error", name, message, "fill triton_backend"))
+    return config, findings + _check_parameters(name, config)
+
+
+def _unfilled(name: str, text: str, config: Message) -> list[RepositoryFinding]:
+    """Placeholders outside quotes: their fields are numbers, booleans or data types."""
+    bare = (value for _, value in config.all_scalars() if not value.quoted and PLACEHOLDER.search(value.text))
+    lines = text.splitlines()
+    return [
+        RepositoryFinding(
+            "error",
+            name,
+            f"line {number} is not filled: {lines[number - 1].strip()}",
+            f"give a value for {', '.join(PLACEHOLDER.findall(lines[number - 1]))}",
+        )
+        for number in sorted({value.line for value in bare})
+    ]
+
+
+def _parse_finding(name: str, text: str, error: ConfigError) -> RepositoryFinding:
+    lines = text.splitlines()
+    line = lines[error.line - 1].strip() if error.line <= len(lines) else "(end of file)"
+    return RepositoryFinding("error", name, f"line {error.line}: {error.message}: {line}")
+
+
+def _check_parameters(name: str, config: Message) -> list[RepositoryFinding]:
+    findings = []
+    defaulted = []
+    parameters = {entry.text("key"): entry.messages("value") for entry in config.messages("parameters")}
+    for key, values in sorted(parameters.items()):
+        value = values[-1].text("string_value") if values else ""
+        variable = PLACEHOLDER.search(value)
+        if value and variable is None:
+            continue
+        if key in NEEDED_PARAMETERS:
+            fix = f"fill {variable[1] if variable else 'it'}"
+            findings.append(RepositoryFinding("error", name, f"parameter {key} is still {value!r}", fix))
+        else:
+            defaulted.append(key)
+    if defaulted:
+        message = f"{len(defaulted)} parameters are left out: the backend takes its defaults: {', '.join(defaulted)}"
+        findings.append(RepositoryFinding("note", name, message))
+    return findings
+
+
+def check_decoupling(configs: Mapping[str, Message | None]) -> list[RepositoryFinding]:
+    """The model and its BLS must agree on decoupled mode."""
+    pair = {name: configs.get(name) for name in ("tensorrt_llm", "tensorrt_llm_bls")}
+    flags = {name: _is_decoupled(config) for name, config in pair.items() if config is not None}
+    if len(set(flags.values())) < 2:
+        return []
+    message = "decoupled is " + " and ".join(f"{flag} in {name}" for name, flag in flags.items())
+    return [RepositoryFinding("error", "tensorrt_llm_bls", message, "fill decoupled_mode with one value in both")]
+
+
+def _is_decoupled(config: Message) -> bool:
+    policies = config.messages("model_transaction_policy")
+    return bool(policies) and policies[-1].text("decoupled").lower() in TRUE
+
+
+def check_wiring(configs: Mapping[str, Message | None]) -> list[RepositoryFinding]:
+    """Follow each ensemble's tensors: what protobuf cannot see. None: a model that does not parse."""
+    read = {name: config for name, config in configs.items() if config is not None}
+    return [
+        RepositoryFinding("error", name, loose.problem)
+        for name, config in read.items()
+        if config.messages("ensemble_scheduling")
+        for loose in loose_ends(config, read)
+        if loose.model not in configs
+    ]
+
 
 CONDUCT_FILE = Path("tensorrt_llm") / "1" / "embedded.json"
 """What the embedded backend must know of the release and no config.pbtxt says."""
@@ -104,7 +247,7 @@ def _course_variables() -> tuple[str, ...]:
     return tuple(ServingOptions(Path(), Path()).values())
 
 
-def write_repository(folder: Path, release: str, values: Mapping[str, str]) -> list[Finding]:
+def write_repository(folder: Path, release: str, values: Mapping[str, str]) -> list[RepositoryFinding]:
     """Write the five models of ``release`` into ``folder`` and check them; returns the notes.
 
     Raises :class:`CheckFailed` with every error found. Nothing is written when a variable is unknown.
@@ -129,12 +272,24 @@ def write_repository(folder: Path, release: str, values: Mapping[str, str]) -> l
     return findings
 
 
-def check_paths(release: str, values: Mapping[str, str]) -> list[Finding]:
+def check_paths(release: str, values: Mapping[str, str]) -> list[RepositoryFinding]:
     """The engine and the tokenizer must be where the configuration says."""
     wanted = {"engine_dir": ("tensorrt_llm", "config.json"), "tokenizer_dir": ("preprocessing", "tokenizer.json")}
     return [
-        Finding("error", model, f"{variable} {values[variable]} holds no {file}", f"give the folder with {file}")
+        RepositoryFinding(
+            "error", model, f"{variable} {values[variable]} holds no {file}", f"give the folder with {file}"
+        )
         for variable, (model, file) in wanted.items()
         if model in release_templates(release).models and variable in values
         if not (Path(values[variable]) / file).is_file()
     ]
+
+
+__all__ = [
+    "RepositoryFinding",
+    "ServingOptions",
+    "check_config",
+    "check_repository",
+    "render_templates",
+    "write_repository",
+]

@@ -1,4 +1,4 @@
-"""The GPUs: facts with a source each (``gpus.yml``), by every name that they are given elsewhere."""
+"""The GPUs (``gpus.yml``) by every name that they are given, and AWS's instances that hold them (``instances.yml``)."""
 
 from functools import cache
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from serving_base.errors import UsageError, nearest
 from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
@@ -80,3 +81,33 @@ def find_gpu(text: str) -> Gpu | None:
     """The GPU that ``text`` names in one of the ways it is written elsewhere; None for one that is not known."""
     name = gpu_names().get(plain_name(text))
     return known_gpu(name) if name else None
+
+
+class Instance(Record):
+    """A machine of AWS: its GPUs and what is around them. Its price is in :mod:`serving_base.facts.prices`."""
+
+    name: str
+    gpu: str
+    gpus: int = Field(ge=1)
+    vcpus: int = Field(ge=1)
+    memory_gib: int = Field(ge=1, description="of the host")
+    network_gbps: float = Field(gt=0, description="Gbit/s, for some sizes only in bursts")
+
+
+@cache
+def instances() -> dict[str, Instance]:
+    """The instances that a plan may name (``instances.yml``)."""
+    entries = read_yaml(Path(__file__).with_name("instances.yml"))
+    return {name: Instance(name=name, **entry) for name, entry in entries.items()}
+
+
+def instance(name: str) -> Instance:
+    """The instance type ``name`` (also as SageMaker writes it, ``ml.p5.48xlarge``); :class:`UsageError` if unknown."""
+    plain = name.strip().lower().removeprefix("ml.")
+    if plain in instances():
+        return instances()[plain]
+    raise UsageError(
+        f"unknown instance {name!r}",
+        why=f"the planner knows {', '.join(instances())}",
+        fix=f"use {nearest(plain, instances())}, the nearest; or give gpu and gpus instead",
+    )

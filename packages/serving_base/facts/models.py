@@ -1,19 +1,18 @@
-"""The shapes of the models, and what follows from them by arithmetic.
-
-Shapes are data with a source (``models.yml``); every number in chapter 01 is computed from them.
-"""
+"""The shapes of the models, what follows from them by arithmetic, and the variants that a plan may name."""
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from serving_base.errors import UsageError
+from serving_base.errors import UsageError, nearest
 from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
 if TYPE_CHECKING:
     import torch
+
 
 BYTES_PER_ELEMENT: dict[str, float] = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
 WEIGHTS: dict[str, str] = {
@@ -132,3 +131,44 @@ def model_weight(folder: Path, name: str, *, rows: int = 0) -> "torch.Tensor":
             )
         tensor: torch.Tensor = file.get_slice(name)[:rows] if rows else file.get_tensor(name)
     return tensor
+
+
+class Variant(Record):
+    """A model by the planner's name. ``positions`` and ``trained`` are tokens of prompt and answer together."""
+
+    name: str
+    shape: ModelShape
+    positions: int
+    trained: int
+    source: str
+
+
+@cache
+def variants() -> dict[str, Variant]:
+    """Every model that the planner knows, by name (``models.yml``)."""
+    entries = models_file()["variants"].items()
+    return {name: Variant(**{**entry, "name": name, "shape": known_shape(entry["shape"])}) for name, entry in entries}
+
+
+@cache
+def model_name(text: str) -> str:
+    """The planner's name of a model, from the ways it is written elsewhere.
+
+    ``meta-llama/Llama-3.1-70B-Instruct``, ``llama-3-8b-instruct`` and ``Llama3.1-70B`` are understood.
+    :class:`UsageError` names the nearest for any other.
+    """
+    plain = text.strip().lower().replace("_", "-").rsplit("/", 1)[-1]
+    plain = re.sub(r"-(instruct|chat|hf|fp8|bf16|kv)(?=-|$)", "", plain.removeprefix("meta-"))
+    plain = re.sub(r"^llama-?v?([23])\b", r"llama\1", plain)
+    if plain in variants():
+        return plain
+    raise UsageError(
+        f"unknown model {text!r}",
+        why=f"the planner knows {', '.join(variants())}",
+        fix=f"use {nearest(plain, variants())}, the nearest",
+    )
+
+
+def variant(name: str) -> Variant:
+    """The variant called ``name`` (see :func:`model_name`); :class:`UsageError` if unknown."""
+    return variants()[model_name(name)]

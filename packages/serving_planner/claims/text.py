@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from serving_base.errors import UsageError
-from serving_base.facts.instances import instance
-from serving_base.facts.variants import model_name, variants
+from serving_base.facts.gpus import instance
+from serving_base.facts.models import model_name, variants
 from serving_planner.case import Precision
 from serving_planner.hardware import gpu_name, gpus
 

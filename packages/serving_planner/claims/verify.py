@@ -1,6 +1,6 @@
 """The lie detector: is a claimed speed above what the hardware can do, and by how much?
 
-The bound is :mod:`serving_planner.analysis.bound`. What a claim does not say is assumed in its favour (FP8, no prompt,
+The bound is :mod:`serving_planner.roofline`. What a claim does not say is assumed in its favour (FP8, no prompt,
 as many requests as the memory holds), so "impossible" stands whatever the missing words are; only the number of GPUs
 is not.
 """
@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from serving_base.facts.variants import variant
+from serving_base.facts.models import variant
 from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
-from serving_planner.analysis.bound import Bound, Machine, decode_throughput, first_token_time, throughput, token_time
 from serving_planner.case import Precision
 from serving_planner.claims.text import Claim, parse_claim
 from serving_planner.hardware import gpu
+from serving_planner.roofline import Bound, Machine, decode_throughput, first_token_time, throughput, token_time
 
 Word = Literal["possible", "suspect", "impossible"]
 Limit = Literal["compute", "bandwidth", "memory", "arithmetic"]
@@ -30,7 +30,7 @@ class Published(Record):
     source: str
 
 
-class Finding(Record):
+class CheckedFigure(Record):
     """One figure of a claim against its bound. ``share``: of the bound; above 1 it is passed by that factor.
 
     ``flops`` and ``bytes_read`` are per output token for rates, per step for times; 0 where none enters.
@@ -60,7 +60,7 @@ class Verdict(Record):
     word: Word
     share: float
     gpus_needed: int
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckedFigure, ...]
     claim: Claim
     assumed: tuple[str, ...]
 
@@ -107,7 +107,7 @@ class _Judge:
     """Collects the findings of a claim and what had to be assumed for them."""
 
     def __init__(self, said: Claim) -> None:
-        self.said, self.assumed, self.findings = said, list[str](), list[Finding]()
+        self.said, self.assumed, self.findings = said, list[str](), list[CheckedFigure]()
         hardware, shape = gpu(said.gpu), variant(said.model).shape
         best: Precision = "fp8" if hardware.fp8 else "bf16"
         if said.weights is None:
@@ -211,7 +211,7 @@ class _Judge:
         numbers: Bound | None = None,
         requests: float | None = None,
     ) -> None:
-        finding = Finding(
+        finding = CheckedFigure(
             figure=figure,
             claimed=claimed,
             bound=bound,

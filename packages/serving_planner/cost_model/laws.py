@@ -2,15 +2,27 @@
 
 ``data/constants.yml`` and the three tables are written by ``benchmarks/planner/fit.py``; ``data/step.yml`` is kept by
 hand, with a source for each fact.
+
+The power limit: compute-bound work takes longer on a GPU that is kept busy with it than in the burst of a benchmark.
+
+A GPU at its power limit lowers its clock. Work that waits for memory does not feel it; products of many tokens do.
+With the share u of time that a GPU computes at full clock, its mean power would be u P + (1 - u) ``other_w``, where P
+follows from the measured ``slowdown`` of a GPU that only computes; what is above ``limit_w`` is paid in time. The limit
+works on the mean over tenths of a second, so short steps of either kind share it.
+
+What no roofline explains on a measured machine, from the lightest loads that were measured there.
 """
 
 import csv
+import math
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
+from serving_base.errors import UsageError
 from serving_base.facts.gpus import Gpu
 from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
@@ -64,7 +76,7 @@ class Host(Record):
     exposed_request_us: float = Field(ge=0)
 
 
-class Sampling(Record):
+class SamplingLaw(Record):
     latency_us: float = Field(ge=0)
     row_us: float = Field(ge=0)
 
@@ -91,7 +103,7 @@ class EngineStep(Record):
     kernel_gap_us: float = Field(ge=0)
     eager_gap_us: float = Field(ge=0)
     host: Host
-    sampling: Sampling
+    sampling: SamplingLaw
     sources: dict[str, str]
 
 
@@ -252,3 +264,49 @@ def _collectives() -> dict[tuple[str, str, str, int], Line]:
 def collective(operation: str, table: str, gpu: Gpu, gpus: int) -> Line | None:
     """A measured ``all_reduce`` or ``all_gather`` by bytes of the result; None where it was not measured."""
     return _collectives().get((gpu.name, table, operation, gpus))
+
+
+POWER_FILE = Path(__file__).parents[1] / "data" / "power.yml"
+
+
+class PowerLimit(Record):
+    """What ``data/power.yml`` says of a GPU."""
+
+    limit_w: float = Field(gt=0)
+    slowdown: float = Field(ge=1, description="time of compute-bound work, sustained over burst")
+    other_w: float = Field(gt=0, description="power while it waits for memory")
+    time_per_watt: float = Field(gt=0, description="exponent: time goes with wanted over given power")
+    source: str
+
+    def at(self, compute_share: float) -> float:
+        """Slowdown of compute-bound work that takes ``compute_share`` of the time at full clock; 1: none."""
+        given = self.limit_w - (1 - compute_share) * self.other_w
+        wanted = compute_share * self.limit_w * self.slowdown ** (1 / self.time_per_watt)
+        time = math.exp(self.time_per_watt * math.log(wanted / given)) if wanted else 1.0
+        return min(self.slowdown, max(1.0, time))
+
+
+@cache
+def _limits() -> dict[str, PowerLimit]:
+    return {name: PowerLimit(**entry) for name, entry in read_yaml(POWER_FILE)["gpus"].items()}
+
+
+def slowdown(gpu: Gpu, compute_share: float) -> float:
+    """As :meth:`PowerLimit.at`; 1 for a GPU of which no sustained times are known."""
+    limit = _limits().get(gpu.name)
+    return limit.at(compute_share) if limit else 1.0
+
+
+def overheads(measured_tpot_ms: Mapping[int, float], planned_tpot_ms: Mapping[int, float]) -> dict[str, float]:
+    """``step_overhead_us`` and ``token_overhead_us`` for :func:`serving_planner.hardware.local_machine`.
+
+    Both by streams of a closed loop; ``planned_tpot_ms`` without overheads. What is measured beyond the plan is taken
+    as a straight line in the number of streams, step + streams x token, through the two lightest loads (all of it the
+    step's if there is one only); neither is below 0. :class:`UsageError` for a load that was not planned.
+    """
+    if not measured_tpot_ms or measured_tpot_ms.keys() - planned_tpot_ms.keys():
+        raise UsageError("a load was measured and not planned, or none was measured", fix="plan the same loads")
+    light = sorted(measured_tpot_ms)[:2]
+    beyond = [1e3 * (measured_tpot_ms[streams] - planned_tpot_ms[streams]) for streams in light]
+    token = max(0.0, (beyond[-1] - beyond[0]) / (light[1] - light[0])) if len(light) > 1 else 0.0
+    return {"step_overhead_us": max(0.0, beyond[0] - light[0] * token), "token_overhead_us": token}

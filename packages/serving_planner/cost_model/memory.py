@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from serving_base.errors import UsageError
 from serving_base.facts.fit import weights_per_gpu
-from serving_base.facts.instances import instance
+from serving_base.facts.gpus import instance
 from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from serving_planner.case import BYTES, Case, Engine, changed

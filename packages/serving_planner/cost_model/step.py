@@ -4,6 +4,8 @@ Tensor parallelism splits qkv and gate_up by their outputs and o and down by the
 halves with an all-reduce of T x hidden BF16 values; KV heads are divided, and repeated where there are more ranks; the
 output head is split over the vocabulary and its logits gathered. What belongs to a number of tokens is computed once
 and kept, so that a simulation asks for a step's time in a few microseconds.
+
+:class:`StepLoad` says what one step has to compute: the word that the step model and the scheduler share.
 """
 
 from bisect import bisect_left
@@ -30,8 +32,25 @@ from serving_planner.cost_model.laws import (
     skew,
     stream_law,
 )
-from serving_planner.cost_model.load import Load
 from serving_planner.cost_model.operations import Chip, Curve, GemmLaw, Limit, Line, OpTime, PrefillLaw, op_time, total
+
+
+@dataclass(frozen=True, slots=True)
+class StepLoad:
+    """The work of one forward pass of one replica (of one micro-batch where the pipeline is split).
+
+    ``decode_sequences`` sequences get one token each and attend to ``decode_context_tokens`` keys in all, their own
+    new token included. ``prefill_tokens`` prompt tokens are computed, attending causally to ``prefill_pairs``
+    (query, key) pairs in all: a chunk of q tokens after d tokens already cached has q*d + q*(q+1)/2.
+    ``prefill_sequences`` prompts end in this step; each makes one row for the output head.
+    """
+
+    decode_sequences: int = 0
+    decode_context_tokens: int = 0
+    prefill_tokens: int = 0
+    prefill_pairs: float = 0.0
+    prefill_sequences: int = 0
+
 
 ComputeLaw = TypeVar("ComputeLaw", GemmLaw, PrefillLaw)
 WIDTH = {"bf16": 2, "fp8": 1}
@@ -101,7 +120,7 @@ class StepModel:
         engine: str,
         slowdown: float = 1.0,
     ) -> None:
-        """``slowdown``: of compute-bound work under the power limit, see :mod:`serving_planner.cost_model.power`."""
+        """``slowdown``: of compute-bound work under the power limit, see :mod:`serving_planner.cost_model.laws`."""
         self.rank, self.tp, self.pp = rank_of(shape, tp, pp), tp, pp
         self.vocabulary = shape.vocab_size
         self.facts: EngineStep = engine_step(engine)
@@ -147,7 +166,7 @@ class StepModel:
 
     # The hot path
 
-    def seconds(self, load: Load) -> float:
+    def seconds(self, load: StepLoad) -> float:
         """The step's time in seconds; 0.0 where there is nothing to compute."""
         decode, prompt = load.decode_sequences, load.prefill_tokens
         if not decode and not prompt:
@@ -262,7 +281,7 @@ class StepModel:
 
     # The same in parts
 
-    def split(self, load: Load) -> dict[str, OpTime]:
+    def split(self, load: StepLoad) -> dict[str, OpTime]:
         """The step by kind of operation; the seconds add up to :meth:`seconds`.
 
         ``overhead``: what the host does not hide, and how much longer its own step is than the GPU's.
@@ -287,7 +306,7 @@ class StepModel:
         rest = self.seconds(load) - sum(part.seconds for part in parts.values())
         return {**parts, "overhead": OpTime(max(0.0, rest), 0.0, "overhead")}
 
-    def floor_seconds(self, load: Load) -> float:
+    def floor_seconds(self, load: StepLoad) -> float:
         """The rooflines of the same operations, one after the other: every start 0, every efficiency 1, no padding."""
         return sum(part.floor_seconds for part in self.split(load).values())
 
@@ -299,7 +318,7 @@ class StepModel:
         )
         return op_time(us, floors.floor_seconds * 1e6, limit)
 
-    def _attention_prefill(self, load: Load) -> OpTime:
+    def _attention_prefill(self, load: StepLoad) -> OpTime:
         if not load.prefill_tokens:
             return OpTime(0.0, 0.0, "compute")
         rank = self.rank
@@ -307,7 +326,7 @@ class StepModel:
         flops = 4 * rank.head_dim * rank.heads * load.prefill_pairs
         return op_time(us, rank.layers * flops / self._attention_flops * 1e6, "compute")
 
-    def _attention_decode(self, load: Load) -> OpTime:
+    def _attention_decode(self, load: StepLoad) -> OpTime:
         if not load.decode_sequences:
             return OpTime(0.0, 0.0, "bandwidth")
         with_prompts = load.prefill_tokens > 0

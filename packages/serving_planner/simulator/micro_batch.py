@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 
-from serving_planner.cost_model.load import Load
+from serving_planner.cost_model.step import StepLoad
 
 
 def blocks(tokens: int, block_tokens: int) -> int:
@@ -126,6 +126,12 @@ class MicroBatch:
                 found.append(sequence)
         return found
 
+    # Page phases. A sequence that joined at tick j with b keys writes key b + t - j at tick t, and that key opens a
+    # page when b + t - j = 1 (mod page), that is at every tick t = j + 1 - b (mod page). Neither b nor j changes while
+    # it decodes, so it belongs to one residue from join() to _leave(), and _phases[t mod page] sequences take a page at
+    # tick t. Any `page` ticks in a row meet every residue once, so they take `count` pages: growth() is whole turns x
+    # count and the sum over what is left of the circle, and nothing is done for each sequence in each step.
+
     def growth(self, first: int, ticks: int) -> int:
         """Pages that the decoding sequences take in ``ticks`` launches, the first of them at tick ``first``."""
         size, phases = self.pool.block_tokens, self._phases
@@ -210,17 +216,19 @@ class MicroBatch:
         place = bisect_right(self._gap_ticks, after)
         return self._gaps_s[place] if place < len(self._gaps_s) else 0.0
 
-    def decode_load(self) -> Load:
+    def decode_load(self) -> StepLoad:
         """The work of the next launch of the decoding sequences alone."""
-        return Load(self.count, self.context)
+        return StepLoad(self.count, self.context)
 
 
-class Lane:
+class PipelineSlot:
     """A micro-batch while a pipeline only decodes: its step times, and how far it has come."""
 
     __slots__ = ("batch", "before_s", "busy_s", "done", "end_s", "first_s", "load", "longest_s", "slope_s", "ticks")
 
-    def __init__(self, batch: MicroBatch, load: Load, end_s: float, first_s: float, slope_s: float, ticks: int) -> None:
+    def __init__(
+        self, batch: MicroBatch, load: StepLoad, end_s: float, first_s: float, slope_s: float, ticks: int
+    ) -> None:
         self.batch, self.load, self.end_s, self.ticks = batch, load, end_s, ticks
         self.first_s, self.slope_s = first_s, slope_s
         self.before_s = batch.last_end_s

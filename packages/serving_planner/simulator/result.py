@@ -1,11 +1,14 @@
-"""What a simulated load test found: the figures of its requests, and what the engine did meanwhile."""
+"""What a simulated load test found: the figures of its requests, what the engine did, and how far to trust them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from serving_planner.cost_model.load import Load
+from serving_base.measures import quantile
+from serving_planner.cost_model.step import StepLoad
+from serving_planner.simulator.arrivals import Workload
+from serving_planner.simulator.batching import Policy, ReplicaLimits, kv_concurrency
 
 StepKind = Literal["decode", "prefill", "mixed"]
 
@@ -13,12 +16,7 @@ StepKind = Literal["decode", "prefill", "mixed"]
 def percentile(values: Iterable[float], percent: float) -> float:
     """With linear interpolation between neighbours (numpy's default). 0.0 of nothing."""
     ordered = sorted(values)
-    if not ordered:
-        return 0.0
-    place = (len(ordered) - 1) * percent / 100
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return quantile(ordered, percent / 100) if ordered else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +32,10 @@ class Steps:
     prefill_sequences: int = 0
 
     @property
-    def mean_load(self) -> Load:
+    def mean_load(self) -> StepLoad:
         """The load of the average step of this kind, each count rounded."""
         share = 1 / max(1, self.count)
-        return Load(
+        return StepLoad(
             decode_sequences=round(self.decode_sequences * share),
             decode_context_tokens=round(self.decode_context_tokens * share),
             prefill_tokens=round(self.prefill_tokens * share),
@@ -46,7 +44,7 @@ class Steps:
         )
 
 
-def steps_by_kind(log: Iterable[tuple[Load, int, float]]) -> dict[StepKind, Steps]:
+def steps_by_kind(log: Iterable[tuple[StepLoad, int, float]]) -> dict[StepKind, Steps]:
     """Sums by kind of step, from (first load, steps, seconds); of several steps only the context grows."""
     sums: dict[StepKind, list[float]] = {}
     for load, steps, seconds in log:
@@ -67,7 +65,7 @@ def steps_by_kind(log: Iterable[tuple[Load, int, float]]) -> dict[StepKind, Step
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServedRequest:
     """One request as its client saw it. Seconds are counted from the start of the test or from ``send_s``."""
 
     prompt_tokens: int
@@ -89,14 +87,14 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Steady:
+class SteadyPart:
     """The part without the ramp: requests sent after the start burst and before the last ones.
 
     ``window_s``: from when the burst is answered until the last request is sent, so that the load is whole
     throughout. The rates are of that window; ``answers`` are the requests between, by the order of sending.
     """
 
-    answers: tuple[Answer, ...]
+    answers: tuple[ServedRequest, ...]
     window_s: tuple[float, float]
     output_tokens_per_s: float
     requests_per_s: float
@@ -110,10 +108,10 @@ class Served:
     report means and percentiles over all of them. ``steady`` leaves the ramp out; None where too few requests are
     left. ``makespan_s``: from the first send to the last token at its client. ``mean_queue`` and ``max_queue`` count
     requests that the scheduler knew and had not admitted. ``utilisation``: of an open loop, its rate as a share of
-    the rate that saturates the engine (:func:`serving_planner.simulator.limits.saturation_requests_per_s`).
+    the rate that saturates the engine (:func:`serving_planner.simulator.batching.saturation_requests_per_s`).
     """
 
-    answers: tuple[Answer, ...]
+    answers: tuple[ServedRequest, ...]
     steps: dict[StepKind, Steps]
     makespan_s: float
     kv_capacity_tokens: int
@@ -167,11 +165,11 @@ class Served:
         return {**seconds, "idle": max(0.0, self.makespan_s - sum(seconds.values()))}
 
     @cached_property
-    def steady(self) -> Steady | None:
+    def steady(self) -> SteadyPart | None:
         return steady(self.answers, self.concurrency)
 
 
-def steady(answers: Sequence[Answer], concurrency: int | None) -> Steady | None:
+def steady(answers: Sequence[ServedRequest], concurrency: int | None) -> SteadyPart | None:
     """The steady part of a test; None where the ramps leave less than one request in five, or no time.
 
     Closed loop: by the order of sending, all but the first and the last ``concurrency`` requests (chosen by order,
@@ -195,10 +193,10 @@ def steady(answers: Sequence[Answer], concurrency: int | None) -> Steady | None:
     chosen = tuple(answers[first:last])
     mean_output = sum(answer.output_tokens for answer in chosen) / len(chosen)
     rate = tokens / (end_s - begin_s)
-    return Steady(chosen, (begin_s, end_s), rate, rate / mean_output)
+    return SteadyPart(chosen, (begin_s, end_s), rate, rate / mean_output)
 
 
-def _tokens_between(answer: Answer, begin_s: float, end_s: float) -> float:
+def _tokens_between(answer: ServedRequest, begin_s: float, end_s: float) -> float:
     """Tokens that appeared in a window: the first at TTFT, the others evenly until the end."""
     start_s = answer.send_s + answer.ttft_s
     first = 1.0 if begin_s <= start_s < end_s else 0.0
@@ -207,3 +205,82 @@ def _tokens_between(answer: Answer, begin_s: float, end_s: float) -> float:
         return first * answer.output_tokens
     inside_s = min(end_s, answer.end_s) - max(begin_s, start_s)
     return first + (answer.output_tokens - 1) * max(0.0, inside_s) / length_s
+
+
+NEAR_SATURATION = 0.95
+"""Share of the saturated rate above which a queue needs many thousand requests to show its mean."""
+
+
+def cautions(served: Served, workload: Workload, limits: ReplicaLimits, policy: Policy) -> Served:
+    """``served`` with its warnings: overload, a full KV cache, an empty pipeline, no steady part."""
+    found = [
+        *_overload(served),
+        *_memory(served, workload, limits, policy),
+        *_emptiness(served, workload, limits),
+    ]
+    return replace(served, warnings=tuple(found))
+
+
+def _overload(served: Served) -> list[str]:
+    share, count = served.utilisation, len(served.answers)
+    if share is None:
+        return []
+    if share >= 1:
+        return [
+            f"unstable: requests arrive at {share:.0%} of the rate that saturates the engine, so the queue grows as "
+            f"long as the load lasts, and TTFT tells only how many requests were simulated ({count})"
+        ]
+    if _grows(served.answers):
+        return [
+            f"unstable or not yet settled: the queue still grew when the last of {count} requests was sent, at an "
+            f"estimated {share:.0%} of the rate that saturates the engine"
+        ]
+    if share >= NEAR_SATURATION:
+        return [
+            f"requests arrive at {share:.0%} of the rate that saturates the engine: waiting times are long, and "
+            f"{count} requests are few to tell their percentiles"
+        ]
+    return []
+
+
+def _grows(answers: Sequence[ServedRequest]) -> bool:
+    """Whether the last tenth waited for admission much longer than the middle fifth, and for most of its TTFT."""
+    tenth = max(1, len(answers) // 10)
+    middle, last = answers[4 * tenth : 6 * tenth], answers[-tenth:]
+    if not middle:
+        return False
+    middle_s = sum(answer.queue_s for answer in middle) / len(middle)
+    last_s = sum(answer.queue_s for answer in last) / len(last)
+    return last_s > 1.5 * middle_s and last_s > sum(answer.ttft_s for answer in last) / len(last) / 2
+
+
+def _memory(served: Served, workload: Workload, limits: ReplicaLimits, policy: Policy) -> list[str]:
+    found = []
+    if served.preemptions:
+        found.append(
+            f"the KV cache ran out {served.preemptions} times, and {served.recomputed_tokens} tokens were computed "
+            f"again: the pauses of the requests that gave way are in TPOT and in the longest gap"
+        )
+    holds = kv_concurrency(*workload.mean, limits, policy)
+    at_once = min(holds, limits.max_batch_size)
+    if workload.concurrency is not None and workload.concurrency > at_once:
+        what = "the KV cache holds" if holds <= limits.max_batch_size else "max_batch_size admits"
+        found.append(
+            f"{what} about {at_once} of the {workload.concurrency} requests in flight: the others wait, and TTFT "
+            f"grows with every further one"
+        )
+    return found
+
+
+def _emptiness(served: Served, workload: Workload, limits: ReplicaLimits) -> list[str]:
+    found = []
+    if workload.concurrency is not None and workload.concurrency < limits.pp:
+        found.append(
+            f"{workload.concurrency} requests in flight cannot fill {limits.pp} pipeline stages: at least "
+            f"{limits.pp - workload.concurrency} are idle at any time"
+        )
+    if served.steady is None:
+        found.append(
+            f"{len(served.answers)} requests leave no steady part between the start and the end: send more of them"
+        )
+    return found

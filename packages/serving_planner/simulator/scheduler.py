@@ -15,27 +15,31 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from serving_planner.cost_model.load import Load
+from serving_planner.cost_model.step import StepLoad
 from serving_planner.simulator.arrivals import Workload
-from serving_planner.simulator.batching import Batcher, refuse_the_impossible
-from serving_planner.simulator.cautions import cautions
-from serving_planner.simulator.limits import Limits, saturation_requests_per_s
-from serving_planner.simulator.micro_batch import Lane, MicroBatch, Sequence, steps_until
-from serving_planner.simulator.policy import Client, Policy
-from serving_planner.simulator.result import Answer, Served, steps_by_kind
+from serving_planner.simulator.batching import (
+    ClientOverhead,
+    Policy,
+    ReplicaLimits,
+    StepBatcher,
+    refuse_the_impossible,
+    saturation_requests_per_s,
+)
+from serving_planner.simulator.micro_batch import MicroBatch, PipelineSlot, Sequence, steps_until
+from serving_planner.simulator.result import Served, ServedRequest, cautions, steps_by_kind
 
 MOST_STEPS_AT_ONCE = 256
 """Bound on the steps that are done together, so that a step law that is not quite affine is followed piecewise."""
 
-NO_CLIENT = Client()
+NO_CLIENT = ClientOverhead()
 
 
 def simulate(
-    seconds: Callable[[Load], float],
+    seconds: Callable[[StepLoad], float],
     workload: Workload,
-    limits: Limits,
+    limits: ReplicaLimits,
     policy: Policy,
-    client: Client = NO_CLIENT,
+    client: ClientOverhead = NO_CLIENT,
     *,
     fast_forward: bool = True,
 ) -> Served:
@@ -56,18 +60,18 @@ class _Run:
 
     def __init__(
         self,
-        seconds: Callable[[Load], float],
+        seconds: Callable[[StepLoad], float],
         workload: Workload,
-        limits: Limits,
+        limits: ReplicaLimits,
         policy: Policy,
-        client: Client,
+        client: ClientOverhead,
         *,
         fast_forward: bool,
     ) -> None:
         self.seconds, self.workload, self.client, self.fast_forward = seconds, workload, client, fast_forward
         self.pp = limits.pp
         self.overlap = policy.overlap and limits.pp == 1  # pipelines decide when they launch
-        self.batcher = Batcher(limits, policy)
+        self.batcher = StepBatcher(limits, policy)
         self.idle = deque(self.batcher.micro_batch() for _ in range(limits.pp))
         self.flying: deque[tuple[float, MicroBatch]] = deque()
         self.stage_free_s = [0.0] * limits.pp
@@ -77,8 +81,8 @@ class _Run:
         self.unfreed: list[Sequence] = []  # ended in the step under way when the next was decided
         self.quiet = 0  # launches since anything but decoding happened
         self.sent = 0
-        self.answers: dict[int, Answer] = {}
-        self.log: list[tuple[Load, int, float]] = []  # first load, steps alike, seconds of one stage
+        self.answers: dict[int, ServedRequest] = {}
+        self.log: list[tuple[StepLoad, int, float]] = []  # first load, steps alike, seconds of one stage
         self.max_queue = 0
 
     def to_the_end(self) -> None:
@@ -101,7 +105,7 @@ class _Run:
 
     def _finish(self, sequence: Sequence, end_s: float) -> None:
         received_s = end_s + self.client.receive_s
-        self.answers[sequence.index] = Answer(
+        self.answers[sequence.index] = ServedRequest(
             prompt_tokens=sequence.prompt,
             output_tokens=sequence.output,
             send_s=sequence.sent_s,
@@ -159,7 +163,7 @@ class _Run:
         self.now_s = self.decided_s = max(self.now_s, min(events))
         return True
 
-    def _launch(self, batch: MicroBatch, load: Load, *, preempted: bool) -> None:
+    def _launch(self, batch: MicroBatch, load: StepLoad, *, preempted: bool) -> None:
         plain = load.prefill_tokens == 0 and not preempted and not self.unfreed and self.fast_forward
         self.quiet = self.quiet + 1 if plain else 0
         self._free()
@@ -184,8 +188,14 @@ class _Run:
         if self.pp > 1 and self.quiet >= self.pp:
             self._run_round()
 
-    def _steps_alike(self, batch: MicroBatch, load: Load, first_s: float) -> tuple[int, float]:
+    def _steps_alike(self, batch: MicroBatch, load: StepLoad, first_s: float) -> tuple[int, float]:
         """How many decode steps from this one on are alike, and how long the last takes. Without a pipeline."""
+        # The next steps are alike until a sequence ends, a page is missing or a request comes that may join: up to then
+        # the same n sequences decode, each with one key more than in the step before. The load of step k is therefore
+        # (n, context + (k - 1) n), and with a law that is affine in the context t(k) = t(1) + (k - 1) slope, whose sum
+        # is the trapezoid that _launch takes. compose() has counted this step in `tick` and in the pages, so it and
+        # next_end - tick more are left; block_tokens steps take one page a sequence, so free // n rounds surely fit.
+        # The step in which somebody comes is the last; with overlap also the one behind it, decided before.
         if batch.fresh or batch.partial:
             return 1, first_s
         pool, count = self.batcher.pool, load.decode_sequences
@@ -194,7 +204,7 @@ class _Run:
             most = min(most, 1 + pool.block_tokens * (pool.free // count))
         if most <= 1:
             return 1, first_s
-        last_s = self.seconds(Load(count, load.decode_context_tokens + (most - 1) * count))
+        last_s = self.seconds(StepLoad(count, load.decode_context_tokens + (most - 1) * count))
         steps = most
         due_s = self._due_s()
         if due_s < math.inf:
@@ -211,6 +221,11 @@ class _Run:
         Preempts when pages run out, and goes on until a sequence ends, a request comes or one is admitted: who waits
         for pages need not be asked before the next preemption, since there are only ever fewer.
         """
+        # Between decode steps the batch changes by an end, a preemption or an admission only. Before `due_s` nobody
+        # comes who could be admitted, and who waits now waits for pages, of which every step leaves fewer: so admission
+        # needs a look after a preemption alone, as that gives pages back. `most` is how many steps go on without an end
+        # and without a missing page; 0 means that the next step lacks one, so the last admitted makes room first.
+        # As soon as every sequence could take a page (free >= count) whole rounds fit and _steps_alike is faster.
         if batch.fresh or batch.partial:
             return
         batcher, preempted = self.batcher, False
@@ -243,7 +258,7 @@ class _Run:
             decided_s = end_s - step_s if overlap else end_s
             if done == most or decided_s >= due_s:
                 break
-            load = Load(count, load.decode_context_tokens + count)
+            load = StepLoad(count, load.decode_context_tokens + count)
         self.decided_s = decided_s
         self.log.append((first, done, busy_s))
         self._skip(batch, done)
@@ -266,6 +281,13 @@ class _Run:
 
         Only the clock is kept for each launch; contexts, pages and the log follow at the end.
         """
+        # All pp micro-batches fly and the last pp launches only decoded, so until an end, a missing page or an arrival
+        # the same batches are launched in the same order: stages are first in, first out, hence in the order of return.
+        # A launch starts when its batch is back (end_s) and stage 0 is free; stage s takes it when stage s - 1 has done
+        # it and s itself is free: end = max(end, free[s]) + step. Step k of a batch lasts first + k slope (affine law).
+        # `ticks` stops one launch before an end, which _launch has to see; pages: all batches together take one page a
+        # sequence in block_tokens rounds. Starts never go back, so the first one at or after `due_s` ends the round,
+        # and since contexts, pages and the log only add up, they follow at the end, once for each batch.
         everyone = [batch for _, batch in self.flying]
         if any(item.fresh or item.partial for item in everyone) or any(item.size for item in self.idle):
             return
@@ -280,8 +302,10 @@ class _Run:
                 return
             load = item.decode_load()
             first_s = self.seconds(load)
-            last_s = self.seconds(Load(item.count, item.context + (ticks - 1) * item.count)) if ticks > 1 else first_s
-            lanes.append(Lane(item, load, end_s, first_s, (last_s - first_s) / max(1, ticks - 1), ticks))
+            last_s = (
+                self.seconds(StepLoad(item.count, item.context + (ticks - 1) * item.count)) if ticks > 1 else first_s
+            )
+            lanes.append(PipelineSlot(item, load, end_s, first_s, (last_s - first_s) / max(1, ticks - 1), ticks))
         due_s = self._due_s()
         free_s, launched = self.stage_free_s, 0
         while True:
@@ -310,7 +334,7 @@ class _Run:
         self.flying = deque((lane.end_s, lane.batch) for lane in [*lanes[turn:], *lanes[:turn]])
 
 
-def _served(run: _Run, workload: Workload, limits: Limits, policy: Policy) -> Served:
+def _served(run: _Run, workload: Workload, limits: ReplicaLimits, policy: Policy) -> Served:
     answers = tuple(run.answers[place] for place in range(len(workload.lengths)))
     pool, rate = run.batcher.pool, workload.rate
     makespan_s = max(answer.end_s for answer in answers) - answers[0].send_s

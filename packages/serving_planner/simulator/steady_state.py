@@ -24,9 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from serving_planner.cost_model.load import Load
-from serving_planner.simulator.limits import Limits, kv_concurrency
-from serving_planner.simulator.policy import Client, Policy
+from serving_planner.cost_model.step import StepLoad
+from serving_planner.simulator.batching import ClientOverhead, Policy, ReplicaLimits, kv_concurrency
 
 ITERATIONS = 80
 CLOSE = 3e-4
@@ -44,8 +43,8 @@ class StepKinds:
     decoding: float
     joining: float
     prompts: float
-    decode: Load
-    mixed: Load
+    decode: StepLoad
+    mixed: StepLoad
     decode_s: float
     mixed_s: float
     cost_s: float
@@ -55,10 +54,10 @@ class StepKinds:
     full: bool
 
     @property
-    def loads(self) -> tuple[tuple[Load, float], ...]:
+    def loads(self) -> tuple[tuple[StepLoad, float], ...]:
         """The load of each kind of step that there is, and its share of all steps."""
         kinds = ((self.decode, 1 - self.mixed_share), (self.mixed, self.mixed_share))
-        return tuple((load, share) for load, share in kinds if share and load != Load())
+        return tuple((load, share) for load, share in kinds if share and load != StepLoad())
 
     @property
     def mean_s(self) -> float:
@@ -117,12 +116,12 @@ class Point:
 class Replica:
     """One engine: the step time of one pipeline stage and the rules around it. ``isl``, ``osl``: mean tokens."""
 
-    seconds: Callable[[Load], float]
+    seconds: Callable[[StepLoad], float]
     isl: float
     osl: float
-    limits: Limits
+    limits: ReplicaLimits
     policy: Policy
-    client: Client
+    client: ClientOverhead
 
     def closed(self, concurrency: int) -> Point:
         """With ``concurrency`` requests in flight at all times."""
@@ -230,6 +229,11 @@ class Replica:
 
     def _solve(self, start: float, decoding: Callable[[StepKinds], float]) -> StepKinds:
         """The d at which ``decoding`` finds d again; each step goes half the way, which also settles steep laws."""
+        # A fixed point of g = decoding: d sequences give the step times, these give the share of its stay in which a
+        # request decodes, and that share of all who are held is d again (Little's law). Going all the way to g(d)
+        # converges only where |g'| < 1: where prompts fill the steps, g falls steeply and d would swing between two
+        # values. (d + g(d)) / 2 has the same fixed points and the slope (1 + g') / 2, so it settles for -3 < g' < 1.
+        # CLOSE is the relative change that ends it; ITERATIONS bounds it where a law jumps and no d is found again.
         now = start
         for _ in range(ITERATIONS):
             kinds = self._kinds(now)
@@ -251,16 +255,18 @@ class Replica:
         decode_s = self.seconds(decode)
         if decoding > low:
             decode_s += (decoding - low) * (self.seconds(self._decode(low + 1)) - decode_s)
-        beside = decode if self.policy.mixed else Load()
+        beside = decode if self.policy.mixed else StepLoad()
         kinds = self._with_prompts(decoding, joining, decode, decode_s, beside)
         return replace(kinds, full=full)
 
     def _prompts_only(self, held: float) -> StepKinds:
         """Answers of one token: nobody decodes, ``held`` prompts share steps."""
-        kinds = self._with_prompts(0.0, held, Load(), 0.0, Load())
+        kinds = self._with_prompts(0.0, held, StepLoad(), 0.0, StepLoad())
         return replace(kinds, joining=kinds.prompts, mixed_share=1.0, full=kinds.prompts < held)
 
-    def _with_prompts(self, decoding: float, joining: float, decode: Load, decode_s: float, beside: Load) -> StepKinds:
+    def _with_prompts(
+        self, decoding: float, joining: float, decode: StepLoad, decode_s: float, beside: StepLoad
+    ) -> StepKinds:
         room = max(1, self.limits.max_num_tokens - beside.decode_sequences)
         isl = self.isl
         pieces = math.ceil(isl / room)
@@ -293,12 +299,12 @@ class Replica:
             full=False,
         )
 
-    def _decode(self, sequences: int) -> Load:
-        return Load(sequences, round(sequences * (self.isl + (self.osl + 1) / 2)))
+    def _decode(self, sequences: int) -> StepLoad:
+        return StepLoad(sequences, round(sequences * (self.isl + (self.osl + 1) / 2)))
 
 
-def _joined(beside: Load, tokens: float, pairs: float, ended: float) -> Load:
-    return Load(
+def _joined(beside: StepLoad, tokens: float, pairs: float, ended: float) -> StepLoad:
+    return StepLoad(
         decode_sequences=beside.decode_sequences,
         decode_context_tokens=beside.decode_context_tokens,
         prefill_tokens=max(1, round(tokens)),

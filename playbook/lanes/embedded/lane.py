@@ -1,23 +1,85 @@
-"""The embedded lane: every stage really happens, on this machine's processor, with the tiny model."""
+"""The embedded lane: every stage really happens, on this machine's processor, with the tiny model.
 
+It needs two cores, some memory and disk, and what set-up installs: :func:`checks`.
+"""
+
+import importlib.metadata
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from playbook.lanes.base import GIB, Check, existing, usable_cores, verdict
 from playbook.profile import Profile
+from serving_base.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    import playbook.lanes.embedded.lane as this
     from cpu_serving.aws.server import LocalCloud
     from cpu_serving.profiling import StepProfile
     from cpu_serving.triton.server import TritonServer
     from playbook.lanes.base import Lane, Layout
-    from playbook.lanes.machine import Check
     from playbook.measure.kernels import Phase, StepTables
-    from serving_base.steps import StepRecord
+    from serving_base.measures import StepRecord
+
+    _is_a_lane: Lane = this
+
+
+NEEDS = {"cores": 2, "memory_gib": 4, "disk_gb": 5}
+
+
+def checks(workspace: Path) -> Iterator[Check]:
+    import psutil
+
+    cores, memory_gib = usable_cores(), psutil.virtual_memory().total / GIB
+    disk_gb = shutil.disk_usage(existing(workspace)).free / 1e9
+    yield Check(
+        "cores",
+        str(cores),
+        f">= {NEEDS['cores']}",
+        verdict(cores >= NEEDS["cores"]),
+        "use a machine, or a container limit, with two cores",
+    )
+    yield Check(
+        "memory",
+        f"{memory_gib:.0f} GiB",
+        f">= {NEEDS['memory_gib']} GiB",
+        verdict(memory_gib >= NEEDS["memory_gib"]),
+        "close other programs, or use a larger machine",
+    )
+    yield Check(
+        "disk",
+        f"{disk_gb:.0f} GB free",
+        f">= {NEEDS['disk_gb']} GB",
+        verdict(disk_gb >= NEEDS["disk_gb"]),
+        "free space, or set another workspace",
+    )
+    for package in ("torch", "nvidia-modelopt", "openvino-genai", "tritonclient"):
+        yield _package(package)
+    yield _triton_server()
+
+
+def _package(name: str) -> Check:
+    try:
+        found = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name, "not installed", "installed", "missing", "run python3 playbook/bootstrap.py")
+    return Check(name, found, "installed", "ok")
+
+
+def _triton_server() -> Check:
+    from cpu_serving.triton.server import find_installation
+
+    try:
+        found = find_installation()
+    except EnvironmentProblem as problem:
+        return Check("tritonserver", problem.what, "installed", "missing", problem.fix)
+    return Check("tritonserver", f"installed, Python {found.python_version} stub", "installed", "ok")
+
 
 CAN = frozenset(
     (
@@ -45,7 +107,6 @@ def settle() -> None:
 
 
 def preflight(profile: Profile, workspace: Path) -> "Iterator[Check]":
-    from playbook.lanes.embedded.preflight import checks
 
     return checks(workspace)
 
@@ -184,9 +245,3 @@ def local_cloud(folder: Path) -> "LocalCloud":
     from cpu_serving.aws.server import LocalCloud
 
     return LocalCloud(folder)
-
-
-if TYPE_CHECKING:
-    import playbook.lanes.embedded.lane as this
-
-    _is_a_lane: Lane = this

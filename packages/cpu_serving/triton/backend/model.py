@@ -15,9 +15,8 @@ import triton_python_backend_utils as pb_utils
 from cpu_serving.engine import Batching, Engine, EngineConfig, EngineLogits
 from cpu_serving.loop import one_line
 from cpu_serving.triton import stub
-from cpu_serving.triton.batcher import Batcher, refusal
-from cpu_serving.triton.figures import Figures
-from cpu_serving.triton.request import is_stop, read_request
+from cpu_serving.triton.batcher import Batcher, Figures, refusal
+from cpu_serving.triton.tensors import is_stop, read_request
 from serving_base.errors import EngineError, PlaybookError, RequestRefused
 
 BATCHING: dict[str, Batching] = {

@@ -11,8 +11,8 @@ from typing import Any
 from serving_base.errors import UsageError
 from serving_base.record import Record
 from serving_planner.case import Case, changed, parse_case
-from serving_planner.planned import Figure
-from serving_planner.resolved import ask, whole_instance
+from serving_planner.plans import Figure
+from serving_planner.replicas import resolve, whole_instance
 
 PRECISIONS = (("fp8", "fp8"), ("bf16", "bf16"))
 """Of weights and KV cache."""
@@ -91,7 +91,7 @@ def _ways(machine: Case, precisions: Sequence[tuple[str, str]]) -> Iterator[dict
 def _points(way: dict[str, Any], machine: Case, concurrencies: Sequence[int] | None) -> list[FrontierPoint]:
     """One way at each load; :class:`UsageError` if it does not fit."""
     first = changed(machine, **way, concurrency=machine.gpu_count // (way["tp"] * way["pp"]))
-    most = ask(first).memory.max_concurrency
+    most = resolve(first).memory.max_concurrency
     loads = _doubled(first.replicas, most) if concurrencies is None else sorted(set(concurrencies))
     return [_point(first, load) for load in loads if first.replicas <= load <= most]
 
@@ -106,7 +106,7 @@ def _doubled(first: int, last: int) -> list[int]:
 
 def _point(way: Case, concurrency: int) -> FrontierPoint:
     """As :func:`serving_planner.predict.steady` has it, without the floor and what binds: a quarter of its time."""
-    asked = ask(changed(way, concurrency=concurrency))
+    asked = resolve(changed(way, concurrency=concurrency))
     points = [(share.replicas, asked.point(share)) for share in asked.shares]
     requests_per_s = sum(replicas * point.requests_per_s for replicas, point in points)
     tpot_s = sum(replicas * point.requests_per_s * point.tpot_s for replicas, point in points) / requests_per_s

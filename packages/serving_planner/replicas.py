@@ -7,21 +7,19 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from serving_base.errors import UsageError
-from serving_base.facts.instances import instance
+from serving_base.facts.gpus import instance
 from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from serving_planner.case import Case, changed
-from serving_planner.cost_model.load import Load
+from serving_planner.cost_model.laws import slowdown
 from serving_planner.cost_model.memory import Memory, memory
-from serving_planner.cost_model.power import slowdown
-from serving_planner.cost_model.step import StepModel, step_model
+from serving_planner.cost_model.step import StepLoad, StepModel, step_model
 from serving_planner.simulator.arrivals import Workload, closed_loop, open_loop, open_loop_count
-from serving_planner.simulator.limits import Limits
-from serving_planner.simulator.policy import Client, Policy, client, policy
+from serving_planner.simulator.batching import ClientOverhead, Policy, ReplicaLimits, client, policy
 from serving_planner.simulator.steady_state import Point, Replica
 
 HARNESS_FILE = Path(__file__).parent / "data" / "harness.yml"
-NO_CLIENT = Client()
+NO_CLIENT = ClientOverhead()
 REQUESTS_EACH = 10
 """Requests of a closed loop for each in flight, as public harnesses send them (InferenceMAX: CONC x 10)."""
 LEAST_REQUESTS, MOST_REQUESTS = 50, 20_000
@@ -51,35 +49,35 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ResolvedCase:
     """A case with everything that follows from it before anything is simulated."""
 
     case: Case
     memory: Memory
     model: StepModel
-    limits: Limits
+    limits: ReplicaLimits
     policy: Policy
-    client: Client
+    client: ClientOverhead
     shares: tuple[Share, ...]
 
     @cached_property
-    def floor(self) -> Callable[[Load], float]:
+    def floor(self) -> Callable[[StepLoad], float]:
         """``model.floor_seconds`` from its parts, each computed once: they depend on the step's tokens, on the rows of
         the output head, and in proportion on the context and on the prompts' pairs.
         """
         of = self.model.floor_seconds
-        each_context_token = of(Load(1, 2)) - of(Load(1, 1))
-        each_pair = of(Load(0, 0, 1, 2, 0)) - of(Load(0, 0, 1, 1, 0))
+        each_context_token = of(StepLoad(1, 2)) - of(StepLoad(1, 1))
+        each_pair = of(StepLoad(0, 0, 1, 2, 0)) - of(StepLoad(0, 0, 1, 1, 0))
 
         @cache
         def tokens_s(tokens: int) -> float:
-            return of(Load(prefill_tokens=tokens))
+            return of(StepLoad(prefill_tokens=tokens))
 
         @cache
         def rows_s(rows: int) -> float:
-            return of(Load(prefill_tokens=1, prefill_sequences=rows)) - of(Load(prefill_tokens=1))
+            return of(StepLoad(prefill_tokens=1, prefill_sequences=rows)) - of(StepLoad(prefill_tokens=1))
 
-        def seconds(load: Load) -> float:
+        def seconds(load: StepLoad) -> float:
             count, prompt = load.decode_sequences, load.prefill_tokens
             if not count and not prompt:
                 return 0.0
@@ -101,13 +99,13 @@ class Asked:
             return None
         return sum(share.replicas * (share.concurrency or 0) for share in self.shares)
 
-    def replica(self, *, floor: bool = False, limits: Limits | None = None) -> Replica:
+    def replica(self, *, floor: bool = False, limits: ReplicaLimits | None = None) -> Replica:
         """For closed forms, with the planned times or with those of the floor."""
         seconds = self.floor if floor else self.model.seconds
         isl, osl = self.mean_lengths
         return Replica(seconds, isl, osl, limits or self.limits, self.policy, NO_CLIENT if floor else self.client)
 
-    def point(self, share: Share, *, floor: bool = False, limits: Limits | None = None) -> Point:
+    def point(self, share: Share, *, floor: bool = False, limits: ReplicaLimits | None = None) -> Point:
         """The steady state of one replica of ``share``."""
         replica = self.replica(floor=floor, limits=limits)
         if share.rate is not None:
@@ -162,18 +160,18 @@ class Asked:
         )
 
 
-def ask(case: Case) -> Asked:
+def resolve(case: Case) -> ResolvedCase:
     """Memory, limits and step times of ``case``; :class:`UsageError` if it does not fit."""
     case = whole_instance(as_saturation_test(case))
     room = memory(case)
-    limits = Limits(
+    limits = ReplicaLimits(
         kv_capacity_tokens=room.kv_capacity_tokens,
         max_num_tokens=case.max_num_tokens,
         max_batch_size=case.max_batch_size,
         chunked=case.chunked,
         pp=case.pp,
     )
-    asked = Asked(case, room, step_model(case), limits, policy(case.engine), client(), _shares(case, room))
+    asked = ResolvedCase(case, room, step_model(case), limits, policy(case.engine), client(), _shares(case, room))
     slower = slowdown(case.hardware, asked.compute_share)
     return replace(asked, model=step_model(case, slower)) if slower > 1 else asked
 

@@ -1,1 +1,0 @@
-"""Plans and choices as text and as lines of JSON."""

@@ -1,1 +1,0 @@
-"""The ways to serve on an instance, judged and ranked."""
