@@ -67,14 +67,14 @@ def stop_values():
 
 
 @contextmanager
-def stream(url) -> Iterator[tuple[grpcclient.InferenceServerClient, "queue.Queue[object]"]]:
+def stream(url: str) -> Iterator[tuple[grpcclient.InferenceServerClient, "queue.Queue[object]"]]:
     arrived: queue.Queue[object] = queue.Queue()
     with grpcclient.InferenceServerClient(url) as client:
         client.start_stream(callback=lambda result, error: arrived.put(error or result))
         yield client, arrived
 
 
-def answers(url, model, values, outputs=(), request_id=""):
+def answers(url: str, model, values, outputs=(), request_id=""):
     """Send, close the stream as the clients do, and read what came; stop_stream ends when every final flag is there."""
     wanted = [grpcclient.InferRequestedOutput(name) for name in outputs] or None
     with stream(url) as (client, arrived):

@@ -10,7 +10,7 @@ class Script:
 
     name = "script"
 
-    def __init__(self, *steps, secret=""):
+    def __init__(self, *steps, secret="") -> None:
         self.steps = list(steps)
         self.sent = []
         self.closed_early = 0
@@ -32,8 +32,8 @@ class Script:
             self.closed_early += 1
             raise
 
-    def redacted(self, text):
+    def redacted(self, text: str):
         return text.replace(self.secret, "[secret]") if self.secret else text
 
-    def close(self):
+    def close(self) -> None:
         self.closed = True

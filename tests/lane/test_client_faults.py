@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -52,10 +53,10 @@ def caught(client, request):
 class Lost:
     """A server that a fault may break, and that is whole again for the next one."""
 
-    def __init__(self, server):
+    def __init__(self, server) -> None:
         self.server = server
 
-    def restart(self):
+    def restart(self) -> None:
         self.server.stop()
         self.server.start()
 
@@ -69,12 +70,12 @@ class Lost:
 
 
 @pytest.fixture(scope="module")
-def engine_folder(tmp_path_factory):
+def engine_folder(tmp_path_factory: pytest.TempPathFactory):
     return build_tiny_engine(tmp_path_factory.mktemp("engine") / "engine")
 
 
 @pytest.fixture(scope="module")
-def lost(tmp_path_factory, engine_folder):
+def lost(tmp_path_factory: pytest.TempPathFactory, engine_folder):
     folder = tmp_path_factory.mktemp("small-queue") / "repository"
     with serving(folder, engine_folder, max_batch_size=4, max_queue_size=2) as server:
         yield Lost(server)
@@ -83,7 +84,7 @@ def lost(tmp_path_factory, engine_folder):
 class Watched:
     """A transport; ``missed`` is set when it finds no server."""
 
-    def __init__(self, transport):
+    def __init__(self, transport) -> None:
         self.transport, self.missed = transport, threading.Event()
 
     def send(self, *request):
@@ -225,7 +226,7 @@ def cancelled(lost, connect):
         return read_on(answer, [])
 
 
-def caller_leaves(lost, connect):
+def caller_leaves(lost, connect) -> None:
     wait_until_idle(lost.server)
     before = generated(lost.server)
     with connect(lost) as client:
@@ -242,7 +243,7 @@ def generated(server):
     return sum(value for name, value in triton.metrics(server.metrics_url).items() if OUTPUT_TOKENS in name)
 
 
-def wait_until_idle(server):
+def wait_until_idle(server) -> None:
     name = 'nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1"}'
     until(lambda: not triton.metrics(server.metrics_url)[name], "the server works for nobody")
 
@@ -269,13 +270,13 @@ REPEATED = {  # by default, with idempotent=False, with restart=True
 ELSEWHERE = {"wrong token"}
 
 
-def test_every_row_of_the_table_is_tested():
+def test_every_row_of_the_table_is_tested() -> None:
     assert {fault.name for fault in FAULTS} == set(MAKE) | ELSEWHERE
 
 
 @pytest.mark.parametrize("connect", [http, grpc])
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.name in MAKE], ids=lambda fault: fault.name)
-def test_what_the_caller_sees(fault, connect, lost):
+def test_what_the_caller_sees(fault, connect, lost) -> None:
     seen = MAKE[fault.name](lost, connect)
     assert ("nothing" if seen is None else type(seen).__name__) == fault.sees
     if isinstance(seen, ClientError):
@@ -287,7 +288,9 @@ def test_what_the_caller_sees(fault, connect, lost):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_wrong_token_is_refused_and_shown_nowhere(stream, tmp_path, engine_folder, monkeypatch):
+def test_a_wrong_token_is_refused_and_shown_nowhere(
+    stream: bool, tmp_path: Path, engine_folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Triton can only compare a static header; a gateway answers 401 or 403 alike."""
     (row,) = [fault for fault in FAULTS if fault.name == "wrong token"]
     monkeypatch.setenv("SERVED_TOKEN", "planted-right-7f31")
@@ -308,7 +311,7 @@ def test_a_wrong_token_is_refused_and_shown_nowhere(stream, tmp_path, engine_fol
     assert "planted" not in f"{seen} {seen!r} {vars(seen)}"
 
 
-def test_a_restart_goes_on_where_the_answer_broke(lost):
+def test_a_restart_goes_on_where_the_answer_broke(lost) -> None:
     """With greedy decoding the caller gets the whole answer once, though two servers made it."""
     transport = http_transport(lost)
     with Client(transport, retry=PATIENT) as client:
@@ -321,7 +324,7 @@ def test_a_restart_goes_on_where_the_answer_broke(lost):
     assert "".join(got) == whole
 
 
-def test_the_unary_call_works_on_a_model_that_is_not_decoupled(tmp_path, engine_folder):
+def test_the_unary_call_works_on_a_model_that_is_not_decoupled(tmp_path: Path, engine_folder) -> None:
     with serving(tmp_path / "repository", engine_folder, decoupled=False) as server:
         with Client(TritonGrpc(server.grpc_url, mode="infer")) as client:
             by_grpc = client.generate(question(max_tokens=8))

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +32,7 @@ def make_request(number):
     ), leaves
 
 
-def test_a_thousand_requests_none_lost_none_answered_twice(tmp_path, capsys):
+def test_a_thousand_requests_none_lost_none_answered_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     engine = build_tiny_engine(tmp_path / "engine")
     ended = count(1)
     restarts, outcomes, repeated = [], [], []
@@ -40,7 +41,7 @@ def test_a_thousand_requests_none_lost_none_answered_twice(tmp_path, capsys):
 
     with serving(tmp_path / "repository", engine) as server:
 
-        def restart_twice():
+        def restart_twice() -> None:
             for mark, end in ((350, lambda: kill(server)), (700, lambda: None)):
                 marks[mark].wait(120)
                 end()
@@ -59,7 +60,7 @@ def test_a_thousand_requests_none_lost_none_answered_twice(tmp_path, capsys):
                 for tokens in (8, 64)
             }
 
-            def ask(number):
+            def ask(number) -> None:
                 request, leaves = make_request(number)
                 whole = expected[request.prompt, request.max_tokens]
                 answer = (http, grpc)[number % 2].stream(request)

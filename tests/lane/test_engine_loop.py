@@ -27,7 +27,7 @@ class ScriptedEngine:
         self.refuses = ""
         self.ended: list[int] = []
 
-    def submit(self, request_id, prompt_ids, sampling):
+    def submit(self, request_id, prompt_ids, sampling) -> None:
         if self.refuses:
             raise EngineError("request refused: no", fix="ask for less")
         self.live[request_id] = 0
@@ -59,7 +59,7 @@ class Client(Job):
         self.events: list[object] = []
         self.first, self.done = threading.Event(), threading.Event()
 
-    def deliver(self, row, event):
+    def deliver(self, row, event) -> None:
         self.events.append(event)
         self.first.set()
         if not isinstance(event, Output) or event.finish_reason:
@@ -82,7 +82,7 @@ def submit(loop, count):
     return clients
 
 
-def test_requests_run_together_up_to_the_batch_size(engine):
+def test_requests_run_together_up_to_the_batch_size(engine) -> None:
     loop = loop_of(engine, max_running=3)
     clients = submit(loop, 5)
     assert all(client.first.wait(5) for client in clients[:3])
@@ -93,7 +93,7 @@ def test_requests_run_together_up_to_the_batch_size(engine):
     loop.close("the end")
 
 
-def test_the_engines_own_batch_size_is_the_limit(engine):
+def test_the_engines_own_batch_size_is_the_limit(engine) -> None:
     loop = loop_of(engine, max_running=32)
     clients = submit(loop, 6)
     engine.gate.set()
@@ -102,7 +102,7 @@ def test_the_engines_own_batch_size_is_the_limit(engine):
     loop.close("the end")
 
 
-def test_a_full_queue_sheds_load(engine):
+def test_a_full_queue_sheds_load(engine) -> None:
     loop = loop_of(engine, max_running=1, max_waiting=2)
     clients = submit(loop, 3)
     with pytest.raises(QueueFull) as full:
@@ -114,7 +114,7 @@ def test_a_full_queue_sheds_load(engine):
     loop.close("the end")
 
 
-def test_a_cancelled_request_frees_its_slot(engine):
+def test_a_cancelled_request_frees_its_slot(engine) -> None:
     loop = loop_of(engine, max_running=1)
     clients = submit(loop, 3)
     assert clients[0].first.wait(5)
@@ -126,14 +126,14 @@ def test_a_cancelled_request_frees_its_slot(engine):
     loop.close("the end")
 
 
-def test_what_can_never_run_is_refused_at_once(engine):
+def test_what_can_never_run_is_refused_at_once(engine) -> None:
     loop = loop_of(engine)
     with pytest.raises(EngineError, match="max_seq_len"):
         loop.check(Client(Sampling(max_new_tokens=500)))
     loop.close("the end")
 
 
-def test_the_engines_refusal_is_delivered(engine):
+def test_the_engines_refusal_is_delivered(engine) -> None:
     engine.refuses = "yes"
     loop = loop_of(engine)
     (client,) = submit(loop, 1)
@@ -142,7 +142,7 @@ def test_the_engines_refusal_is_delivered(engine):
     loop.close("the end")
 
 
-def test_a_broken_engine_fails_everybody_and_takes_no_more(engine):
+def test_a_broken_engine_fails_everybody_and_takes_no_more(engine) -> None:
     loop = loop_of(engine, max_running=1)
     clients = submit(loop, 2)
     assert clients[0].first.wait(5)
@@ -155,7 +155,7 @@ def test_a_broken_engine_fails_everybody_and_takes_no_more(engine):
     loop.close("the end")
 
 
-def test_close_tells_what_runs_and_what_waits(engine):
+def test_close_tells_what_runs_and_what_waits(engine) -> None:
     loop = loop_of(engine, max_running=1)
     clients = submit(loop, 2)
     assert clients[0].first.wait(5)
@@ -165,7 +165,7 @@ def test_close_tells_what_runs_and_what_waits(engine):
     assert not engine.live
 
 
-def test_an_error_that_the_engine_survives_fails_what_runs_and_no_more(engine):
+def test_an_error_that_the_engine_survives_fails_what_runs_and_no_more(engine) -> None:
     loop = loop_of(engine, max_running=1, survives=(RuntimeError,))
     (running,) = submit(loop, 1)
     assert running.first.wait(5)
@@ -178,11 +178,11 @@ def test_an_error_that_the_engine_survives_fails_what_runs_and_no_more(engine):
     loop.close("the end")
 
 
-def broken():
+def broken() -> None:
     raise RuntimeError("out of memory")
 
 
-def test_a_stopped_job_that_waits_ends_through_the_engine(engine):
+def test_a_stopped_job_that_waits_ends_through_the_engine(engine) -> None:
     """It is told that it is over, though it never had a slot."""
     loop = loop_of(engine, max_running=1)
     _, waiting = submit(loop, 2)
@@ -193,12 +193,12 @@ def test_a_stopped_job_that_waits_ends_through_the_engine(engine):
     loop.close("the end")
 
 
-def test_a_refused_row_takes_its_whole_job_out_of_the_engine(engine):
+def test_a_refused_row_takes_its_whole_job_out_of_the_engine(engine) -> None:
     loop = loop_of(engine, max_running=2)
     job = Client(rows=2)
     submitted = engine.submit
 
-    def refuse_the_second(request_id, prompt_ids, sampling):
+    def refuse_the_second(request_id, prompt_ids, sampling) -> None:
         if request_id == job.numbers[-1]:
             raise EngineError("request refused: no")
         submitted(request_id, prompt_ids, sampling)
@@ -211,7 +211,7 @@ def test_a_refused_row_takes_its_whole_job_out_of_the_engine(engine):
     loop.close("the end")
 
 
-def test_every_row_of_a_stopped_job_ends(engine):
+def test_every_row_of_a_stopped_job_ends(engine) -> None:
     loop = loop_of(engine)
     job = Client(rows=2)
     loop.submit(job)
@@ -224,7 +224,7 @@ def test_every_row_of_a_stopped_job_ends(engine):
     loop.close("the end")
 
 
-def test_a_job_that_was_cancelled_is_not_told_of_the_end(engine):
+def test_a_job_that_was_cancelled_is_not_told_of_the_end(engine) -> None:
     loop = loop_of(engine)
     (client,) = submit(loop, 1)
     assert client.first.wait(5)

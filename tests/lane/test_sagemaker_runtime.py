@@ -104,10 +104,10 @@ def parts(answer) -> list[bytes]:
     return [event["PayloadPart"]["Bytes"] for event in answer["Body"]]
 
 
-def test_each_chunk_is_one_part_however_it_arrives():
+def test_each_chunk_is_one_part_however_it_arrives() -> None:
     data = [b'{"a": 1}\n', b"x" * 20_000 + b"\n", b"half a line", b" and the rest\n"]
 
-    def serve(connection, request):
+    def serve(connection, request) -> None:
         wire = CHUNKED + b"".join(chunk(piece) for piece in data) + b"0\r\n\r\n"
         for start in range(0, len(wire), 7_001):
             connection.sendall(wire[start : start + 7_001])
@@ -117,8 +117,8 @@ def test_each_chunk_is_one_part_however_it_arrives():
         assert parts(answer) == data and answer["ContentType"] == "application/jsonlines"
 
 
-def test_a_stream_that_breaks_off_ends_with_an_error():
-    def serve(connection, request):
+def test_a_stream_that_breaks_off_ends_with_an_error() -> None:
+    def serve(connection, request) -> None:
         connection.sendall(CHUNKED + chunk(b"one\n"))
 
     with caller(serve) as client:
@@ -128,19 +128,19 @@ def test_a_stream_that_breaks_off_ends_with_an_error():
             next(events)
 
 
-def test_a_stream_cut_in_a_chunk_ends_with_an_error():
-    def serve(connection, request):
+def test_a_stream_cut_in_a_chunk_ends_with_an_error() -> None:
+    def serve(connection, request) -> None:
         connection.sendall(CHUNKED + b"ff\r\nonly this")
 
     with caller(serve) as client, pytest.raises(EventStreamError, match="broke off"):
         list(ask_stream(client)["Body"])
 
 
-def test_a_container_that_hangs_in_a_stream(monkeypatch):
+def test_a_container_that_hangs_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "STREAM_TIMEOUT_S", 0.3)
     released = threading.Event()
 
-    def serve(connection, request):
+    def serve(connection, request) -> None:
         connection.sendall(CHUNKED + chunk(b"one\n"))
         released.wait(10)
 
@@ -151,7 +151,7 @@ def test_a_container_that_hangs_in_a_stream(monkeypatch):
 
 
 @pytest.mark.parametrize("call", [ask, ask_stream])
-def test_a_container_that_never_answers(monkeypatch, call):
+def test_a_container_that_never_answers(monkeypatch: pytest.MonkeyPatch, call) -> None:
     monkeypatch.setattr(runtime, "INVOCATION_TIMEOUT_S", 0.3)
     monkeypatch.setattr(runtime, "STREAM_TIMEOUT_S", 0.3)
     released = threading.Event()
@@ -163,7 +163,7 @@ def test_a_container_that_never_answers(monkeypatch, call):
 
 
 @pytest.mark.parametrize("call", [ask, ask_stream])
-def test_a_container_that_hangs_up(call):
+def test_a_container_that_hangs_up(call) -> None:
     with caller(lambda connection, request: None) as client, pytest.raises(ClientError) as raised:
         call(client)
     response = raised.value.response
@@ -171,8 +171,8 @@ def test_a_container_that_hangs_up(call):
 
 
 @pytest.mark.parametrize("call", [ask, ask_stream])
-def test_the_containers_error_is_a_model_error(call):
-    def serve(connection, request):
+def test_the_containers_error_is_a_model_error(call) -> None:
+    def serve(connection, request) -> None:
         body = b'{"code": 503, "message": "busy"}'
         connection.sendall(b"HTTP/1.1 503 Busy\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
@@ -185,10 +185,10 @@ def test_the_containers_error_is_a_model_error(call):
 
 
 @pytest.mark.parametrize("call", [ask, ask_stream])
-def test_headers_pass_both_ways(call):
+def test_headers_pass_both_ways(call) -> None:
     seen = []
 
-    def serve(connection, request):
+    def serve(connection, request) -> None:
         seen.append(request.decode().lower())
         told = b"X-Amzn-SageMaker-Custom-Attributes: trace=2\r\nContent-Length: 3\r\n\r\none"
         connection.sendall(HEAD + told)
@@ -209,7 +209,7 @@ def test_headers_pass_both_ways(call):
     assert "authorization" not in seen[0]
 
 
-def test_frames_are_what_botocore_reads():
+def test_frames_are_what_botocore_reads() -> None:
     buffer = EventStreamBuffer()
     buffer.add_data(
         eventstream.payload_part(b"\x00data") + eventstream.stream_exception("ModelStreamError", Message="m")

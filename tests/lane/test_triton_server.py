@@ -37,17 +37,17 @@ pytestmark = [pytest.mark.server]
 
 
 @pytest.fixture(scope="module")
-def engine_folder(tmp_path_factory):
+def engine_folder(tmp_path_factory: pytest.TempPathFactory):
     return build_tiny_engine(tmp_path_factory.mktemp("engine") / "engine")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory, engine_folder):
+def server(tmp_path_factory: pytest.TempPathFactory, engine_folder):
     with serving(tmp_path_factory.mktemp("decoupled") / "repository", engine_folder) as running:
         yield running
 
 
-def test_taken_ports_are_replaced(tmp_path, engine_folder, server):
+def test_taken_ports_are_replaced(tmp_path: Path, engine_folder, server) -> None:
     taken = int(server.http_url.rsplit(":", 1)[1])
     repository = write_tiny_repository(tmp_path / "repository", engine_folder)
     with TritonServer(repository, http_port=taken) as second:
@@ -56,10 +56,10 @@ def test_taken_ports_are_replaced(tmp_path, engine_folder, server):
         assert second.http_url.startswith("http://127.0.0.1:")
 
 
-def test_forty_streams_closed_in_mid_answer_leave_nothing(tmp_path, engine_folder):
+def test_forty_streams_closed_in_mid_answer_leave_nothing(tmp_path: Path, engine_folder) -> None:
     with serving(tmp_path / "repository", engine_folder) as doomed:
 
-        def leave(number):
+        def leave(number) -> None:
             model = ("ensemble", "tensorrt_llm_bls")[number % 2]
             ask = triton.generate_stream if number % 4 < 2 else triton.grpc_stream
             url = doomed.http_url if number % 4 < 2 else doomed.grpc_url
@@ -81,7 +81,7 @@ def test_forty_streams_closed_in_mid_answer_leave_nothing(tmp_path, engine_folde
         probe.bind(("127.0.0.1", port))
 
 
-def test_cancelled_requests_free_the_engine(server):
+def test_cancelled_requests_free_the_engine(server) -> None:
     def figure(name):
         return sum(value for key, value in triton.metrics(server.metrics_url).items() if key.startswith(name))
 
@@ -114,7 +114,7 @@ def wait_until_gone(pids, regions, limit_s=25.0):
     return leftovers(pids, regions)
 
 
-def test_killing_the_server_leaves_nothing(tmp_path, engine_folder):
+def test_killing_the_server_leaves_nothing(tmp_path: Path, engine_folder) -> None:
     with serving(tmp_path / "repository", engine_folder) as doomed:
         stubs = doomed.stub_pids
         regions = regions_of(stubs)
@@ -125,7 +125,7 @@ def test_killing_the_server_leaves_nothing(tmp_path, engine_folder):
     assert len(stubs) == 4
 
 
-def test_killing_our_own_process_leaves_nothing(tmp_path, engine_folder):
+def test_killing_our_own_process_leaves_nothing(tmp_path: Path, engine_folder) -> None:
     repository = write_tiny_repository(tmp_path / "repository", engine_folder)
     script = f"""
         import sys, time
@@ -148,7 +148,7 @@ def test_killing_our_own_process_leaves_nothing(tmp_path, engine_folder):
     assert wait_until_gone(family, regions) == ([], [])
 
 
-def test_a_server_that_cannot_load_says_why(tmp_path, engine_folder):
+def test_a_server_that_cannot_load_says_why(tmp_path: Path, engine_folder) -> None:
     repository = write_tiny_repository(tmp_path / "repository", engine_folder)
     config = repository / "tensorrt_llm" / "config.pbtxt"
     config.write_text(config.read_text().replace("inflight_fused_batching", "someday"))
@@ -159,7 +159,9 @@ def test_a_server_that_cannot_load_says_why(tmp_path, engine_folder):
     assert server.stub_pids == ()
 
 
-def test_a_port_taken_at_the_last_moment_is_replaced(tmp_path, engine_folder, server, monkeypatch):
+def test_a_port_taken_at_the_last_moment_is_replaced(
+    tmp_path: Path, engine_folder, server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken = int(server.http_url.rsplit(":", 1)[1])
     looks = []
 
@@ -173,28 +175,28 @@ def test_a_port_taken_at_the_last_moment_is_replaced(tmp_path, engine_folder, se
     assert len(looks) == 6
 
 
-def test_a_stopped_server_may_be_stopped_again(tmp_path, engine_folder):
+def test_a_stopped_server_may_be_stopped_again(tmp_path: Path, engine_folder) -> None:
     server = TritonServer(write_tiny_repository(tmp_path / "repository", engine_folder))
     assert server.stop().seconds == 0
     with pytest.raises(ServerError, match="not running"):
         _ = server.pid
 
 
-def test_the_stubs_import_neither_torch_nor_transformers(server):
+def test_the_stubs_import_neither_torch_nor_transformers(server) -> None:
     for pid in server.stub_pids:
         maps = Path(f"/proc/{pid}/maps").read_text()
         assert "/torch/" not in maps
         assert "libtorch" not in maps
 
 
-def test_a_missing_environment_or_libpython_is_named_with_the_fix(tmp_path):
+def test_a_missing_environment_or_libpython_is_named_with_the_fix(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="no Triton environment"):
         find_installation(tmp_path)
     with pytest.raises(EnvironmentProblem, match=r"apt-get install libpython3\.11"):
         find_libpython(str(tmp_path), "libpython3.11.a", "3.11", shared=False)
 
 
-def test_libpython_is_found_beside_its_interpreter_or_in_the_systems_folder(tmp_path):
+def test_libpython_is_found_beside_its_interpreter_or_in_the_systems_folder(tmp_path: Path) -> None:
     system = tmp_path / f"{os.uname().machine}-linux-gnu"
     system.mkdir()
     (system / "libpython3.11.so.1.0").touch()
@@ -204,7 +206,7 @@ def test_libpython_is_found_beside_its_interpreter_or_in_the_systems_folder(tmp_
 
 
 @pytest.mark.parametrize(("reuse", "requests"), [(True, 90), (False, 30)])
-def test_churn_through_triton_changes_no_answer_and_leaks_no_block(tmp_path, reuse, requests):
+def test_churn_through_triton_changes_no_answer_and_leaks_no_block(tmp_path: Path, reuse, requests) -> None:
     """Token ids and text, whole and streamed; the course's own engine loop with prompts computed in chunks."""
     build_engine(MODEL_DIR, tmp_path / "engine", replace(CHURN_OPTIONS, use_paged_context_fmha=reuse))
     with serve_triton(tmp_path, tmp_path / "engine") as (calls, log):

@@ -1,6 +1,7 @@
 """The family requests: ports, paths and inputs of requests to Triton."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -96,7 +97,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("release", "text", "expected"), CASES)
-def test_what_is_found(release, text, expected):
+def test_what_is_found(release, text: str, expected) -> None:
     assert found(check, text, release) == expected
 
 
@@ -135,7 +136,7 @@ def test_what_is_found(release, text, expected):
         ),
     ],
 )
-def test_the_corrected_request(release, text, url, body):
+def test_the_corrected_request(release, text: str, url: str, body) -> None:
     """All findings of one request hold the same corrected command."""
     commands = {one.fix.text for one in fixed(check, text, release)}
     assert len(commands) == 1
@@ -143,7 +144,7 @@ def test_the_corrected_request(release, text, url, body):
     assert request.url == url and request.fields == body
 
 
-def test_the_repositorys_own_models_count_more_than_the_releases(tmp_path):
+def test_the_repositorys_own_models_count_more_than_the_releases(tmp_path: Path) -> None:
     config = 'name: "chat"\nbackend: "python"\ninput [ { name: "question" data_type: TYPE_STRING dims: [ 1 ] } ]\n'
     write_models(tmp_path, {"chat": config, "other": config.replace("chat", "other")})
     script = tmp_path / "ask.sh"
@@ -156,7 +157,7 @@ def test_the_repositorys_own_models_count_more_than_the_releases(tmp_path):
 
 
 @pytest.mark.parametrize("release", template_releases())
-def test_every_input_of_a_releases_ensemble_is_known(release):
+def test_every_input_of_a_releases_ensemble_is_known(release) -> None:
     names = [tensor.name for tensor in release_templates(release).models["ensemble"].inputs]
     body = dict.fromkeys(names, 1) | {"text_input": "Hi", "stream": False}
     assert found(check, curl(json.dumps(body)), release) == []
@@ -173,5 +174,5 @@ def test_every_input_of_a_releases_ensemble_is_known(release):
         ("", "", 80, ""),
     ],
 )
-def test_urls(url, host, port, path):
+def test_urls(url: str, host, port, path) -> None:
     assert Target.of(url) == Target(host, port, path)

@@ -40,13 +40,13 @@ TOKEN = "planted-token-91c7"
 class Answers:
     """What the server does with each POST in turn: a callable that is given the handler."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.steps, self.bodies, self.headers, self.gets = [], [], [], 0
         self.release = threading.Event()
 
 
 def reply(status, body, **headers):
-    def step(handler):
+    def step(handler) -> None:
         data = json.dumps(body).encode() if not isinstance(body, bytes) else body
         handler.send_response(status)
         handler.send_header("Content-Length", str(len(data)))
@@ -61,7 +61,7 @@ def reply(status, body, **headers):
 def events(*parts, end=True):
     """A chunked event stream; a callable among the parts runs between two events."""
 
-    def step(handler):
+    def step(handler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Type", "text/event-stream; charset=utf-8")
         handler.send_header("Transfer-Encoding", "chunked")
@@ -82,7 +82,7 @@ def events(*parts, end=True):
     return step
 
 
-def drop(handler):
+def drop(handler) -> None:
     handler.connection.shutdown(socket.SHUT_RDWR)
     handler.close_connection = True
 
@@ -101,15 +101,15 @@ def start_server(answers):
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def log_message(self, *args):
+        def log_message(self, *args) -> None:
             pass
 
-        def do_POST(self):
+        def do_POST(self) -> None:
             answers.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             answers.headers.append(dict(self.headers))
             answers.steps.pop(0)(self)
 
-        def do_GET(self):
+        def do_GET(self) -> None:
             answers.gets += 1
             reply(200, METADATA)(self)
 
@@ -137,7 +137,7 @@ def url(start_server):
     return start_server()
 
 
-def ask(url, *, stream=False, credential=None, retry=ONCE, timeouts=None, **options):
+def ask(url: str, *, stream=False, credential=None, retry=ONCE, timeouts=None, **options):
     transport = TritonHttp(url, stream=stream, credential=credential)
     with Client(transport, retry=retry, timeouts=timeouts or Timeouts(1.0, 5.0)) as client:
         return client.generate(TextRequest("Hi", max_tokens=3, **options))
@@ -146,21 +146,21 @@ def ask(url, *, stream=False, credential=None, retry=ONCE, timeouts=None, **opti
 OK = reply(200, {"text_output": "hello"})
 
 
-def test_a_plain_answer(url, answers):
+def test_a_plain_answer(url: str, answers) -> None:
     answers.steps = [OK]
     assert ask(url, request_id="r").text == "hello"
     assert answers.bodies == [{"text_input": "Hi", "max_tokens": 3, "id": "r.1", "stream": False}]
     assert answers.gets == 0  # no options, no question for the model's inputs
 
 
-def test_options_go_under_the_names_that_the_model_has(url, answers):
+def test_options_go_under_the_names_that_the_model_has(url: str, answers) -> None:
     answers.steps = [OK]
     ask(url, sampling=SamplingOptions(seed=7, end_id=2))
     assert (answers.bodies[0]["random_seed"], answers.bodies[0]["end_id"]) == (7, 2)
     assert answers.gets == 1
 
 
-def test_an_option_that_the_model_lacks_is_refused_before_it_is_sent(url, answers):
+def test_an_option_that_the_model_lacks_is_refused_before_it_is_sent(url: str, answers) -> None:
     with pytest.raises(Refused, match="no input for top_k"):
         ask(url, sampling=SamplingOptions(top_k=3))
     assert answers.bodies == []
@@ -188,7 +188,7 @@ def test_an_option_that_the_model_lacks_is_refused_before_it_is_sent(url, answer
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_each_status_is_one_of_the_few_errors(url, answers, status, said, error, stream):
+def test_each_status_is_one_of_the_few_errors(url: str, answers, status, said, error, stream: bool) -> None:
     answers.steps = [reply(status, {"error": said}, Location="http://elsewhere/")]
     with pytest.raises(error) as caught:
         ask(url, stream=stream)
@@ -197,26 +197,26 @@ def test_each_status_is_one_of_the_few_errors(url, answers, status, said, error,
     assert str(status) in caught.value.what
 
 
-def test_an_error_behind_status_200_is_an_error(url, answers):
+def test_an_error_behind_status_200_is_an_error(url: str, answers) -> None:
     answers.steps = [reply(200, {"error": "generate expects model to produce exactly 1 response"})]
     with pytest.raises(Refused, match="exactly 1 response"):
         ask(url)
 
 
-def test_retry_after_is_read(url, answers):
+def test_retry_after_is_read(url: str, answers) -> None:
     answers.steps = [reply(503, {"error": "busy"}, Retry_After="7")]
     with pytest.raises(Overloaded) as caught:
         ask(url)
     assert caught.value.retry_after_s == 7.0
 
 
-def test_another_kind_of_server_is_named(url, answers):
+def test_another_kind_of_server_is_named(url: str, answers) -> None:
     answers.steps = [reply(200, b"<html>welcome</html>")]
     with pytest.raises(Refused, match="this is no Triton"):
         ask(url)
 
 
-def test_nobody_listens():
+def test_nobody_listens() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         with pytest.raises(Unreachable) as caught:
@@ -224,17 +224,17 @@ def test_nobody_listens():
     assert not caught.value.sent
 
 
-def test_a_connection_lost_before_the_answer_may_have_delivered_the_request(url, answers):
+def test_a_connection_lost_before_the_answer_may_have_delivered_the_request(url: str, answers) -> None:
     answers.steps = [drop]
     with pytest.raises(Unreachable) as caught:
         ask(url)
     assert caught.value.sent
 
 
-def test_silence_is_a_time_out_and_the_late_answer_is_dropped(url, answers):
+def test_silence_is_a_time_out_and_the_late_answer_is_dropped(url: str, answers) -> None:
     """The answer of the abandoned attempt comes while the next request is asked, and must not be taken for its."""
 
-    def late(handler):
+    def late(handler) -> None:
         answers.release.wait(60)
         reply(200, {"text_output": "late"})(handler)
 
@@ -248,25 +248,25 @@ def test_silence_is_a_time_out_and_the_late_answer_is_dropped(url, answers):
     assert len(second.attempts) == 1
 
 
-def test_the_answer_to_another_request_is_not_delivered(url, answers):
+def test_the_answer_to_another_request_is_not_delivered(url: str, answers) -> None:
     answers.steps = [reply(200, {"text_output": "theirs", "id": "someone.1"}), OK]
     with pytest.raises(BrokenStream, match="another request"):
         ask(url)
 
 
-def test_a_stream_is_read_event_by_event(url, answers):
+def test_a_stream_is_read_event_by_event(url: str, answers) -> None:
     answers.steps = [events("a", "b", "c")]
     assert ask(url, stream=True).pieces == ("a", "b", "c")
 
 
-def test_a_stream_that_is_cut_keeps_its_pieces(url, answers):
+def test_a_stream_that_is_cut_keeps_its_pieces(url: str, answers) -> None:
     answers.steps = [events("a", "b", end=False)]
     with pytest.raises(BrokenStream, match="after 2 pieces") as caught:
         ask(url, stream=True)
     assert caught.value.pieces == ("a", "b")
 
 
-def test_a_stream_that_falls_silent_keeps_its_pieces(url, answers):
+def test_a_stream_that_falls_silent_keeps_its_pieces(url: str, answers) -> None:
     answers.steps = [events("a", lambda: answers.release.wait(60))]
     with pytest.raises(BrokenStream) as caught:
         ask(url, stream=True, timeouts=Timeouts(5.0, 1.0))
@@ -274,14 +274,14 @@ def test_a_stream_that_falls_silent_keeps_its_pieces(url, answers):
     assert "ReadTimeout" in caught.value.why
 
 
-def test_an_error_event_after_pieces_keeps_them(url, answers):
+def test_an_error_event_after_pieces_keeps_them(url: str, answers) -> None:
     answers.steps = [events("a", {"error": "the server is shutting down"})]
     with pytest.raises(BrokenStream) as caught:
         ask(url, stream=True)
     assert (caught.value.pieces, caught.value.why) == (("a",), "the server is shutting down")
 
 
-def test_the_deadline_ends_a_silence_that_began_just_before_it(url, answers):
+def test_the_deadline_ends_a_silence_that_began_just_before_it(url: str, answers) -> None:
     """The read timeout alone would start anew at the last piece."""
     answers.steps = [events(lambda: time.sleep(0.5), "a", lambda: answers.release.wait(60))]
     started = time.monotonic()
@@ -291,7 +291,7 @@ def test_the_deadline_ends_a_silence_that_began_just_before_it(url, answers):
     assert caught.value.pieces == ("a",)
 
 
-def test_closing_the_client_from_another_thread_ends_a_silent_stream(url, answers):
+def test_closing_the_client_from_another_thread_ends_a_silent_stream(url: str, answers) -> None:
     gave_up = threading.Event()  # the server has said nothing more, and its client left before it would
     answers.steps = [events("a", lambda: answers.release.wait(600) or gave_up.set())]
     client = Client(TritonHttp(url, stream=True), timeouts=Timeouts(5.0, 900.0))
@@ -307,7 +307,9 @@ def test_closing_the_client_from_another_thread_ends_a_silent_stream(url, answer
 # Security
 
 
-def test_the_header_carries_what_the_environment_holds_at_that_moment(url, answers, monkeypatch):
+def test_the_header_carries_what_the_environment_holds_at_that_moment(
+    url: str, answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers.steps = [OK, OK]
     monkeypatch.setenv("MY_TOKEN", TOKEN)
     ask(url, credential=Credential(Secret("MY_TOKEN")))
@@ -318,14 +320,14 @@ def test_the_header_carries_what_the_environment_holds_at_that_moment(url, answe
 
 
 @pytest.mark.parametrize("value", ["", "  ", "zwei\nZeilen", "schlüssel"])
-def test_a_secret_that_cannot_be_sent_is_named_not_shown(value, monkeypatch):
+def test_a_secret_that_cannot_be_sent_is_named_not_shown(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", value)
     with pytest.raises(EnvironmentProblem, match=r"\$MY_TOKEN") as caught:
         ask("http://127.0.0.1:1", credential=Credential(Secret("MY_TOKEN")))
     assert not value.strip() or value not in str(caught.value)
 
 
-def test_a_secret_given_instead_of_its_name_is_not_repeated():
+def test_a_secret_given_instead_of_its_name_is_not_repeated() -> None:
     with pytest.raises(UsageError) as caught:
         Secret("hf_abcdefgh")
     assert "hf_abcdefgh" not in f"{caught.value} {caught.value!r}"
@@ -346,17 +348,17 @@ def test_a_secret_given_instead_of_its_name_is_not_repeated():
         (lambda secret: TritonGrpc("127.0.0.1:8001", tls=Tls(verify=False)), "gRPC cannot"),
     ],
 )
-def test_a_secret_is_not_sent_where_others_could_read_it(make, says):
+def test_a_secret_is_not_sent_where_others_could_read_it(make, says) -> None:
     with pytest.raises(UsageError, match=says):
         make(Credential(Secret("MY_TOKEN")))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://localhost:8000", "http://[::1]:8000", "https://a.b"])
-def test_a_secret_may_go_to_this_machine_and_over_tls(url):
+def test_a_secret_may_go_to_this_machine_and_over_tls(url: str) -> None:
     TritonHttp(url, credential=Credential(Secret("MY_TOKEN"))).close()
 
 
-def test_a_certificate_is_verified_unless_told_otherwise():
+def test_a_certificate_is_verified_unless_told_otherwise() -> None:
     assert Tls().context().verify_mode is ssl.CERT_REQUIRED
     assert Tls().context().check_hostname
     assert Tls(verify=False).context().verify_mode is ssl.CERT_NONE
@@ -379,14 +381,14 @@ def test_a_certificate_is_verified_unless_told_otherwise():
         ("StatusCode.UNIMPLEMENTED", "decoupled", Refused, None),
     ],
 )
-def test_each_grpc_failure_is_one_of_the_few_errors(status, said, error, sent):
+def test_each_grpc_failure_is_one_of_the_few_errors(status, said, error, sent) -> None:
     failure = grpc_failure(status, said)
     assert type(failure) is error
     assert getattr(failure, "sent", None) == sent
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory):
+def authority(tmp_path_factory: pytest.TempPathFactory):
     """A certificate for the loopback that only its owner knows."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -414,7 +416,7 @@ def authority(tmp_path_factory):
     return folder
 
 
-def test_tls_with_ones_own_authority_and_without(authority, answers, start_server):
+def test_tls_with_ones_own_authority_and_without(authority, answers, start_server) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(authority / "cert.pem", authority / "key.pem")
     url = start_server(context).replace("http://127.0.0.1", "https://localhost")
@@ -432,7 +434,7 @@ def test_tls_with_ones_own_authority_and_without(authority, answers, start_serve
     assert ask_with(Tls(verify=False)).text == "hello"
 
 
-def test_the_deadline_cuts_a_silent_tls_stream(authority, answers, start_server):
+def test_the_deadline_cuts_a_silent_tls_stream(authority, answers, start_server) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(authority / "cert.pem", authority / "key.pem")
     url = start_server(context).replace("http://127.0.0.1", "https://localhost")

@@ -8,6 +8,7 @@ import sys
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -95,7 +96,7 @@ CUT = {"cut": b"\r\n{", "half": b'Content-Type: text/event-stream\r\n\r\ndata: {
 
 
 @pytest.fixture
-def planted(monkeypatch):
+def planted(monkeypatch: pytest.MonkeyPatch):
     values = {name: f"planted-{secrets.token_hex(12)}" for name in NAMES}
     for name, value in values.items():
         monkeypatch.setenv(name, value)
@@ -107,10 +108,10 @@ def mirror():
     """A server that repeats the headers it was sent in its errors, as careless proxies do."""
 
     class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *args):
+        def log_message(self, *args) -> None:
             pass
 
-        def do_POST(self):
+        def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             kind = self.path.split("/")[1]
             if kind in CUT:
@@ -159,7 +160,7 @@ def run(folder, *sources):
     return done.returncode, {"stdout": done.stdout, "stderr": done.stderr} | files
 
 
-def test_a_course_that_fails_in_every_way_writes_no_secret(tmp_path, planted, mirror):
+def test_a_course_that_fails_in_every_way_writes_no_secret(tmp_path: Path, planted, mirror) -> None:
     cells = (CLIENT_FAILS, SAGEMAKER_FAILS, RECIPES, PROCESSES, "%xmode Verbose\n" + ENDS)
     log = str(tmp_path / "workspace" / "command.log")
     status, written = run(tmp_path, *(cell.replace("{url}", mirror).replace("{log}", log) for cell in cells))
@@ -177,7 +178,7 @@ def test_a_course_that_fails_in_every_way_writes_no_secret(tmp_path, planted, mi
     assert leaks(planted, written) == []
 
 
-def test_the_search_finds_what_a_course_leaks(tmp_path, planted):
+def test_the_search_finds_what_a_course_leaks(tmp_path: Path, planted) -> None:
     _, written = run(
         tmp_path,
         "import os; print(os.environ['CLIENT_TOKEN'])",
@@ -199,7 +200,7 @@ def test_the_search_finds_what_a_course_leaks(tmp_path, planted):
         lambda value: base64.b64encode(f"user22:{value}!!".encode()).decode(),
     ],
 )
-def test_the_search_finds_a_secret_in_disguise(disguise):
+def test_the_search_finds_a_secret_in_disguise(disguise) -> None:
     planted = {"A_TOKEN": "planted-0123456789abcdef"}
     assert leaks(planted, {"file": b"x" + disguise(planted["A_TOKEN"]).encode()}) == [("A_TOKEN", "file")]
     assert leaks(planted, {"file": b"planted-other"}) == []
