@@ -6,6 +6,7 @@ The embedded lane's ``quantize.py``. Importing modelopt takes seconds, so it is 
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import json
 import time
@@ -13,6 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -108,14 +110,25 @@ def quantize_checkpoint(
     return QuantizeReport(options, tuple(layer_scales(model)), stored, seconds)
 
 
-def calibration_texts(model_dir: Path, options: QuantizeOptions) -> list[list[int]]:
-    """Token ids of the texts shown during calibration: the tiny model's training text in ``model_dir``'s tokens."""
+def calibration_texts(model_dir: Path, options: QuantizeOptions) -> Sequence[Sequence[int]]:
+    """Token ids of the texts shown during calibration: the tiny model's training text in ``model_dir``'s tokens.
+
+    None where ``options`` quantize nothing that has a scale of its own.
+    """
+    if not needs_calibration(options):
+        return ()
+    vocabulary = (model_dir / "tokenizer.json").read_bytes()
+    return _tokenized(model_dir, hashlib.sha256(vocabulary).digest(), options.calib_samples, options.calib_max_length)
+
+
+@lru_cache(maxsize=4)
+def _tokenized(model_dir: Path, _vocabulary: bytes, samples: int, max_length: int) -> tuple[list[int], ...]:
+    """Cached, because a comparison of formats asks for the same texts once for each, and they take seconds."""
     from transformers import AutoTokenizer
 
     from tiny_llama import data
 
-    tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    return data.calibration_texts(tokenizer, options.calib_samples, options.calib_max_length)
+    return tuple(data.calibration_texts(AutoTokenizer.from_pretrained(model_dir), samples, max_length))
 
 
 def check_options(options: QuantizeOptions) -> None:

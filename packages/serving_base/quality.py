@@ -73,3 +73,16 @@ def torch_logits(model: Any) -> Logits:
         return scores
 
     return logits
+
+
+def remembered(logits: Logits) -> Logits:
+    """The same logits, each text computed once: for the reference that several models are compared with."""
+    known: dict[tuple[int, ...], np.ndarray] = {}
+
+    def look_up(ids: Sequence[int]) -> np.ndarray:
+        key = tuple(ids)
+        if key not in known:
+            known[key] = logits(ids)
+        return known[key]
+
+    return look_up

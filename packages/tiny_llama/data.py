@@ -27,17 +27,18 @@ def prompt_ids(tokenizer: Any, question: str) -> list[int]:
 
 def calibration_texts(tokenizer: Any, samples: int, max_length: int) -> list[list[int]]:
     """Texts to calibrate on: one question with its answer for every three windows of documents, in a fixed order."""
-    ids = document_ids(tokenizer, "train")
-    documents = [ids[start : start + max_length] for start in range(0, len(ids), max_length)]
-    answers = [
-        [*prompt_ids(tokenizer, item["question"]), *tokenizer.encode(item["answer"], add_special_tokens=False)]
-        for item in read_questions("train")
-    ]
-    mixed = []
-    for position in range(samples):
-        source = answers if position % 4 == 3 else documents
-        mixed.append(source[(position * 7) % len(source)][:max_length])
-    return mixed
+    ids, questions = document_ids(tokenizer, "train"), read_questions("train")
+    starts = range(0, len(ids), max_length)
+
+    def text(position: int) -> list[int]:
+        if position % 4 == 3:
+            item = questions[position * 7 % len(questions)]
+            answer = tokenizer.encode(item["answer"], add_special_tokens=False)
+            return [*prompt_ids(tokenizer, item["question"]), *answer]
+        start = starts[position * 7 % len(starts)]
+        return ids[start : start + max_length]
+
+    return [text(position)[:max_length] for position in range(samples)]
 
 
 def evaluation_texts(tokenizer: Any, count: int = 32, size: int = 256) -> list[list[int]]:

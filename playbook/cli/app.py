@@ -57,8 +57,11 @@ def run_command(
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a failed chapter.")] = False,
     cell_timeout: Seconds = None,
     chapter_timeout: Seconds = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Chapters at once; by default what lane and cores allow.")
+    ] = None,
 ) -> None:
-    """Run chapters in order; writes executed notebooks, results.json and report.html."""
+    """Run chapters, each after those that it needs; writes executed notebooks, results.json and report.html."""
     from playbook.cli.selection import choose, given_values, make_spec, output_folder
     from playbook.course.notebooks import project_root
     from playbook.course.progress import make_progress
@@ -74,6 +77,7 @@ def run_command(
         keep_going=keep_going,
         cell_timeout_s=cell_timeout,
         chapter_timeout_s=chapter_timeout,
+        jobs=jobs,
     )
     if out is None:
         spec = replace(spec, folder=new_run_folder(spec.folder))
@@ -145,7 +149,7 @@ def record_command(
     to_run = wanted if workspace else [item for item in chapters() if item.number <= wanted[-1].number]
     with tempfile.TemporaryDirectory(prefix="playbook-record-") as folder:
         space = workspace or Path(folder, "workspace")
-        spec, _ = make_spec(to_run, {"workspace": str(space)}, folder=Path(folder, "run"))
+        spec, _ = make_spec(to_run, {"workspace": str(space)}, folder=Path(folder, "run"), jobs=1)
         spec.folder.mkdir()
         results = new_results(spec)
         run(spec, results, make_progress())

@@ -7,6 +7,7 @@ from typing import Any
 from playbook.course.notebooks import Chapter, chapter, chapters, parse_assignments, project_root, values_per_chapter
 from playbook.course.runner import Limits, RunSpec
 from playbook.lanes.base import lane_of
+from playbook.lanes.machine import usable_cores
 from playbook.profile import Profile, load_profile
 from playbook.stages import workspace_root
 from serving_base.errors import UsageError
@@ -67,6 +68,7 @@ def make_spec(
     keep_going: bool = False,
     cell_timeout_s: int | None = None,
     chapter_timeout_s: int | None = None,
+    jobs: int | None = None,
 ) -> tuple[RunSpec, Profile]:
     """Check everything that can be checked before anything starts; returns what to run and its profile.
 
@@ -86,5 +88,18 @@ def make_spec(
         folder=folder.absolute(),
         limits=Limits(cell_timeout_s or lane.CELL_LIMIT_S, chapter_timeout_s or lane.CHAPTER_LIMIT_S),
         keep_going=keep_going,
+        jobs=side_by_side(jobs, profile),
     )
     return spec, profile
+
+
+def side_by_side(wanted: int | None, profile: Profile) -> int:
+    """Chapters to run at once: as many as there are cores, and the lane allows; UsageError for more than it allows."""
+    allowed = lane_of(profile.lane).AT_ONCE
+    if wanted is not None and wanted > allowed:
+        raise UsageError(
+            f"--jobs {wanted} is too many for profile {profile.name}",
+            why=f"at most {allowed} of its chapters fit on one machine side by side",
+            fix=f"give --jobs {allowed}, or none",
+        )
+    return wanted or min(allowed, usable_cores())

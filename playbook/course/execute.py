@@ -8,6 +8,7 @@ end `{"failure": null}` or `{"failure": {...}}`.
 import json
 import logging
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,6 +20,7 @@ from playbook.course.failures import DEAD_KERNEL_FIX, TIMEOUT_FIX, Failure, clas
 ENGINE = "playbook"
 KERNEL_NAME = "python3"
 KERNEL_START_TIMEOUT_S = 120
+SAVE_EVERY_S = 2.0  # what a killed run loses of its notebook
 
 
 @dataclass(frozen=True)
@@ -111,10 +113,23 @@ def register_engine(note: Callable[[int, int, str], None]) -> None:
                     note(number, len(code), first_line(cell.source))
                 start(cell, cell_index, **more)
 
-            nb_man.cell_start = tell
+            nb_man.cell_start, nb_man.save = tell, seldom(nb_man.save, SAVE_EVERY_S)
             super().execute_managed_notebook(nb_man, kernel_name, **options)
 
     papermill_engines.register(ENGINE, TellingEngine)
+
+
+def seldom(save: Callable[..., None], every_s: float) -> Callable[..., None]:
+    """papermill writes the whole notebook twice per cell; this does it once in a while. The last time is its own."""
+    last = -every_s
+
+    def save_now_and_then(**options: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last >= every_s:
+            save(**options)
+            last = time.monotonic()
+
+    return save_now_and_then
 
 
 def first_line(source: str) -> str:

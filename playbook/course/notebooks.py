@@ -32,12 +32,18 @@ PARAMETER_TYPES: dict[str, TypeAdapter[Any]] = {
 
 @dataclass(frozen=True)
 class Chapter:
-    """One notebook of the course: `notebooks/NN-slug.ipynb`."""
+    """One notebook of the course: `notebooks/NN-slug.ipynb`.
+
+    ``after`` and ``alone`` stand in its metadata, under ``playbook``: the numbers of the chapters whose artifacts it
+    reads (None: all before it), and whether it measures, so that nothing else may run beside it.
+    """
 
     number: str
     slug: str
     path: Path
     title: str
+    after: tuple[str, ...] | None = None
+    alone: bool = False
 
     @property
     def name(self) -> str:
@@ -71,10 +77,17 @@ def chapters(folder: Path | None = None) -> list[Chapter]:
     """All chapters of the course in order."""
     folder = folder if folder is not None else project_root() / "notebooks"
     return [
-        Chapter(match["number"], match["slug"], path, title(read(path), default=match["slug"]))
+        _chapter(match["number"], match["slug"], path)
         for path in sorted(folder.glob("*.ipynb"))
         if (match := CHAPTER_FILE.fullmatch(path.name))
     ]
+
+
+def _chapter(number: str, slug: str, path: Path) -> Chapter:
+    notebook = read(path)
+    wants = notebook.metadata.get("playbook", {})
+    after = tuple(wants["after"]) if "after" in wants else None
+    return Chapter(number, slug, path, title(notebook, default=slug), after, alone=wants.get("alone", False))
 
 
 def chapter(name: str, known: Sequence[Chapter] | None = None) -> Chapter:

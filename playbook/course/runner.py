@@ -1,10 +1,10 @@
-"""Run chapters in order, each with papermill in a guarded process, and record what came of them."""
+"""Run chapters, each with papermill in a guarded process, and record what came of them."""
 
 import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from playbook.course.notebooks import Chapter, read
 from playbook.course.progress import RunProgress
 from playbook.lanes.base import lane_of
 from serving_base.errors import EnvironmentProblem
-from serving_base.processes import GuardedProcess, start_guarded
+from serving_base.processes import start_guarded
 
 POLL_S = 0.1
 STOP_GRACE_S = 10.0
@@ -50,6 +50,7 @@ class RunSpec:
     folder: Path
     limits: Limits
     keep_going: bool = False
+    jobs: int = 1
 
 
 @dataclass
@@ -86,9 +87,10 @@ def new_results(spec: RunSpec) -> list[ChapterResult]:
 
 
 def run(spec: RunSpec, results: Sequence[ChapterResult], progress: RunProgress) -> None:
-    """Run the chapters and fill in their results. After a failure the rest stay "not run", unless `keep_going`.
+    """Run the chapters and fill in their results, ``spec.jobs`` at a time, each after those that it names.
 
-    results.json in the run's folder is written after every chapter, so that a killed run leaves a true record.
+    After a failure no other starts, unless `keep_going`: they stay "not run". results.json in the run's folder is
+    written after every chapter, so that a killed run leaves a true record.
     Raises EnvironmentProblem before anything starts if the disk is full, and KeyboardInterrupt again on Ctrl-C.
     """
     refuse_full_disk(spec.folder, spec.workspace)
@@ -96,60 +98,119 @@ def run(spec: RunSpec, results: Sequence[ChapterResult], progress: RunProgress) 
     with progress, scratch_folder(spec.folder) as scratch:
         lane = lane_of(spec.lane)
         env = {**kernel_environment(workspace=spec.workspace, scratch=scratch), **lane.KERNEL_ENVIRONMENT}
-        for chapter, result in zip(spec.chapters, results, strict=True):
-            try:
-                run_chapter(chapter, result, spec, env, scratch, progress)
-            finally:
-                write_results(spec.folder, results)
-            if result.status not in GONE_ON_AFTER and not spec.keep_going:
-                break
+        waiting = dict(zip(spec.chapters, results, strict=True))
+        running: list[RunningChapter] = []
+        try:
+            while waiting or running:
+                while chapter := next_to_start(waiting, [one.chapter for one in running], spec.jobs):
+                    running.append(RunningChapter(chapter, waiting.pop(chapter), spec, env, scratch, progress))
+                for one in [one for one in running if one.is_over()]:
+                    running.remove(one)
+                    write_results(spec.folder, results)
+                    if one.result.status not in GONE_ON_AFTER and not spec.keep_going:
+                        waiting.clear()
+                progress.tick()
+                time.sleep(POLL_S)
+        finally:
+            for one in running:
+                one.close()
+            write_results(spec.folder, results)
 
 
-def run_chapter(
-    chapter: Chapter,
-    result: ChapterResult,
-    spec: RunSpec,
-    env: Mapping[str, str],
-    scratch: Path,
-    progress: RunProgress,
-) -> None:
-    """Run one chapter and fill in its result; when this returns or raises, nothing of the chapter runs any more."""
-    output = spec.folder / chapter.path.name
-    log_path = output.with_suffix(".log")
-    job = Job(
-        notebook=chapter.path,
-        output=output,
-        events=scratch / f"{chapter.name}.events",
-        parameters=dict(spec.parameters.get(chapter.number, {})),
-        cell_timeout_s=spec.limits.cell_s,
-    )
-    job_file = scratch / f"{chapter.name}.job.json"
-    job.write(job_file)
-    job.events.touch()
-    progress.chapter_started(chapter.name, chapter.title, count_code_cells(read(chapter.path)))
-    started = time.monotonic()
-    result.status = "interrupted"
-    try:
-        with start_guarded(
+def next_to_start(waiting: Collection[Chapter], running: Sequence[Chapter], jobs: int) -> Chapter | None:
+    """The first of the waiting chapters, which are in order, that may start now.
+
+    It waits for the chapters that it names, as far as this run has them; one that names none, for all before it. One
+    that wants the machine alone waits until nothing runs, and meanwhile nothing else starts.
+    """
+    if len(running) >= jobs or any(chapter.alone for chapter in running):
+        return None
+    to_come = {chapter.number for chapter in (*waiting, *running)}
+    for chapter in waiting:
+        earlier = {number for number in to_come if number < chapter.number}
+        if earlier if chapter.after is None else earlier & set(chapter.after):
+            continue
+        return None if chapter.alone and running else chapter
+    return None
+
+
+class RunningChapter:
+    """One chapter that runs, under a guard: when it is over or closed, nothing of it runs any more."""
+
+    def __init__(
+        self,
+        chapter: Chapter,
+        result: ChapterResult,
+        spec: RunSpec,
+        env: Mapping[str, str],
+        scratch: Path,
+        progress: RunProgress,
+    ) -> None:
+        self.chapter = chapter
+        self.result = result
+        self._progress = progress
+        self._limit_s = spec.limits.chapter_s
+        self._output = spec.folder / chapter.path.name
+        self._log_path = self._output.with_suffix(".log")
+        self._cell: int | None = None
+        job = Job(
+            notebook=chapter.path,
+            output=self._output,
+            events=scratch / f"{chapter.name}.events",
+            parameters=dict(spec.parameters.get(chapter.number, {})),
+            cell_timeout_s=spec.limits.cell_s,
+        )
+        job_file = scratch / f"{chapter.name}.job.json"
+        job.write(job_file)
+        job.events.touch()
+        progress.chapter_started(chapter.name, chapter.title, count_code_cells(read(chapter.path)))
+        self._started = time.monotonic()
+        result.status = "interrupted"
+        self._process = start_guarded(
             [sys.executable, "-m", "playbook.course.execute", str(job_file)],
             env=env,
             cwd=spec.folder,
-            log_path=log_path,
+            log_path=self._log_path,
             name=chapter.name,
             grace_s=STOP_GRACE_S,
-        ) as process:
-            ended = follow(process, job, spec.limits.chapter_s, progress)
-        note_end(result, ended)
-    finally:
-        result.seconds = round(time.monotonic() - started, 2)
-        if output.exists():
-            result.notebook = output.name
-            result.key_results = key_results(read(output))
-        if log_path.exists() and log_path.stat().st_size:
-            result.log = log_path.name
+        )
+        self._events = job.events.open(encoding="utf-8")
+
+    def is_over(self) -> bool:
+        """Pass on what the chapter told since the last look; whether it has ended, or has just run out of time."""
+        ended = self._process.poll() is not None
+        for event in read_events(self._events):
+            if "failure" in event:
+                self._process.wait()
+                return self._end(Failure(**event["failure"]) if event["failure"] else None)
+            self._cell = event["cell"]
+            self._progress.cell_started(self.chapter.name, event["cell"], event["of"], event["text"])
+        if ended:
+            what = f"the process that ran the notebook ended with status {self._process.returncode}"
+            return self._end(Failure("dead kernel", what, self._process.tail(5).strip(), DEAD_KERNEL_FIX, self._cell))
+        if time.monotonic() - self._started > self._limit_s:
+            what = f"the chapter ran longer than {self._limit_s:g} s"
+            return self._end(Failure("timeout", what, "the limit per chapter ended it", TIMEOUT_FIX, self._cell))
+        return False
+
+    def _end(self, ended: Failure | None) -> Literal[True]:
+        note_end(self.result, ended)
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """Stop what still runs, and note what the chapter left in the run's folder."""
+        self._process.stop()
+        self._events.close()
+        self.result.seconds = round(time.monotonic() - self._started, 2)
+        if self._output.exists():
+            self.result.notebook = self._output.name
+            self.result.key_results = key_results(read(self._output))
+        if self._log_path.exists() and self._log_path.stat().st_size:
+            self.result.log = self._log_path.name
         else:
-            log_path.unlink(missing_ok=True)
-        progress.chapter_ended(result.status, result.seconds)
+            self._log_path.unlink(missing_ok=True)
+        self._progress.chapter_ended(self.chapter.name, self.result.status, self.result.seconds)
 
 
 def note_end(result: ChapterResult, ended: Failure | None) -> None:
@@ -160,30 +221,6 @@ def note_end(result: ChapterResult, ended: Failure | None) -> None:
         result.status, result.skipped = "skipped", ended
     else:
         result.status, result.failure = "failed", ended
-
-
-def follow(process: GuardedProcess, job: Job, limit_s: float, progress: RunProgress) -> Failure | None:
-    """Pass the chapter's events on until it ends or its time is over."""
-    deadline = time.monotonic() + limit_s
-    at_cell: int | None = None
-    with job.events.open(encoding="utf-8") as events:
-        while True:
-            ended = process.poll() is not None
-            for event in read_events(events):
-                if "failure" in event:
-                    process.wait()
-                    return Failure(**event["failure"]) if event["failure"] else None
-                at_cell = event["cell"]
-                progress.cell_started(event["cell"], event["of"], event["text"])
-            if ended:
-                what = f"the process that ran the notebook ended with status {process.returncode}"
-                return Failure("dead kernel", what, process.tail(5).strip(), DEAD_KERNEL_FIX, at_cell)
-            if time.monotonic() > deadline:
-                process.stop()
-                what = f"the chapter ran longer than {limit_s:g} s"
-                return Failure("timeout", what, "the limit per chapter ended it", TIMEOUT_FIX, at_cell)
-            progress.tick()
-            time.sleep(POLL_S)
 
 
 def read_events(events: Any) -> Iterator[dict[str, Any]]:

@@ -46,6 +46,8 @@ class Lane(Protocol):
     """Abilities of ``data/abilities.yml``: what a chapter may ask for beyond the stages."""
     CELL_LIMIT_S: int
     CHAPTER_LIMIT_S: int
+    AT_ONCE: int
+    """Chapters that may run side by side on one machine, on as many cores at least."""
     KERNEL_ENVIRONMENT: Mapping[str, str]
     """For the kernels of its chapters, headless."""
 

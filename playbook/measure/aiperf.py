@@ -2,7 +2,9 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from serving_base.servers import TEXT_MODEL
 TOOL = "AIPerf"
 ENVIRONMENT = "PLAYBOOK_AIPERF_ENV"
 DEFAULT_ENVIRONMENT = Path(".envs") / "aiperf"
+OnPhase = Callable[[str, str], None]
+PHASE_LINE = re.compile(r"\bPhase (?P<name>\w+) \(\w+\) (?P<event>started|complete) \|")
 TIMEOUT_S = 1800.0  # of one start: a sweep of a large model takes minutes, none takes half an hour
 BODY = (
     '{"text_input": {{ text|tojson }}, "max_tokens": {{ max_tokens }}, "stream": true, "end_id": '
@@ -89,8 +93,11 @@ def profile(
     out: Path,
     seed: int = 0,
     cores: frozenset[int] | None = None,
+    on_phase: OnPhase = lambda _name, _event: None,
 ) -> dict[str, list[RequestRecord]]:
     """Run AIPerf with these phases and return the records of each that is not a warm-up, by phase name.
+
+    ``on_phase`` is called with a phase's name and "started" or "complete" when AIPerf says so.
 
     Everything goes into ``out``, which must be new or empty: the data set, ``aiperf.yml``, AIPerf's own exports and
     its log. Raises EnvironmentProblem without AIPerf, CommandFailed with the log's last lines if it fails.
@@ -99,6 +106,9 @@ def profile(
 
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} holds another run", fix="remove it, or choose another folder")
+    names = Counter(item.name for item in items)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise UsageError(f"two prompts are called {twice[0]}", fix="give make_workload a name for each of its lists")
     out.mkdir(parents=True, exist_ok=True)
     write_dataset(items, out / "dataset.jsonl")
     usable = cores or frozenset(os.sched_getaffinity(0))
@@ -108,7 +118,7 @@ def profile(
     (out / "aiperf.yml").write_text(yaml.safe_dump(config, sort_keys=False, width=110), encoding="utf-8")
     with on_cores(usable):
         stream_command(
-            command(out), env=VARIABLES, log_path=out / "aiperf.log", timeout_s=TIMEOUT_S, echo=lambda _line: None
+            command(out), env=VARIABLES, log_path=out / "aiperf.log", timeout_s=TIMEOUT_S, echo=_told_to(on_phase)
         )
     lines = (out / "export" / "profile_export.jsonl").read_text(encoding="utf-8").splitlines()
     loads = {phase.name: phase.load for phase in phases if not phase.warmup}
@@ -122,6 +132,16 @@ def profile(
             fix=f"read {out / 'aiperf.log'}",
         )
     return runs
+
+
+def _told_to(on_phase: OnPhase) -> Callable[[str], None]:
+    """A reader of AIPerf's log, which says ``Phase closed_4 (profiling) started | ...``."""
+
+    def read(line: str) -> None:
+        if found := PHASE_LINE.search(line):
+            on_phase(found["name"], found["event"])
+
+    return read
 
 
 def command(out: Path) -> list[str]:

@@ -1,6 +1,6 @@
 """Load tests of a served model: what chapters use, from the modules that do it."""
 
-from playbook.measure.agreement import Agreement, compare
+from playbook.measure.agreement import Agreement, Beside, compare
 from playbook.measure.aiperf import Phase, command_line, configuration, profile
 from playbook.measure.counters import counted_kinds, counted_when, server_counts
 from playbook.measure.latency import (
@@ -34,7 +34,7 @@ from playbook.measure.results import (
 from playbook.measure.workload import WorkItem, distinct_texts, make_workload, write_dataset
 
 __all__ = [
-    "Agreement", "Cores", "LittlesLaw", "Load", "MachineRates", "Percentiles", "Phase", "RequestRecord",
+    "Agreement", "Beside", "Cores", "LittlesLaw", "Load", "MachineRates", "Percentiles", "Phase", "RequestRecord",
     "StreamClient", "StreamTimeline", "Summary", "Target", "WorkItem", "at_the_same_time", "by_run",
     "closed_loop", "command_line", "compare", "configuration", "counted_kinds", "counted_when",
     "distinct_texts", "good_share", "goodput_per_s", "highest_good_rate", "in_flight", "knee", "largest_gap",

@@ -41,10 +41,17 @@ def distinct_texts(ids: Sequence[int], size: int) -> Iterator[list[int]]:
 
 
 def make_workload(
-    tokenizer: Any, texts: Sequence[Sequence[int]], *, isl: tuple[int, int], osl: tuple[int, int], seed: int
+    tokenizer: Any,
+    texts: Sequence[Sequence[int]],
+    *,
+    isl: tuple[int, int],
+    osl: tuple[int, int],
+    seed: int,
+    name: str = "p",
 ) -> list[WorkItem]:
     """One item per text (token ids), cut to a length drawn from ``isl``, its answer's length drawn from ``osl``.
 
+    Items are called ``name`` and their number; what one start of AIPerf sends needs a name of its own for each.
     Both ranges are inclusive and uniform. Cutting and encoding again may move a token at the edge; the count is taken
     from the final text, without special tokens.
     """
@@ -54,7 +61,7 @@ def make_workload(
         length = draw.randint(*isl)
         text = tokenizer.decode(ids[:length], skip_special_tokens=True)
         tokens = len(tokenizer.encode(text, add_special_tokens=False))
-        items.append(WorkItem(name=f"p{number:04d}", text=text, isl_tokens=tokens, osl_tokens=draw.randint(*osl)))
+        items.append(WorkItem(name=f"{name}{number:04d}", text=text, isl_tokens=tokens, osl_tokens=draw.randint(*osl)))
     return items
 
 

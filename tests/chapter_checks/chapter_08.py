@@ -38,17 +38,16 @@ def idle(**counts: int) -> dict[str, Any]:
 
 
 def swept(failed: int = 0) -> dict[str, Any]:
-    summary = Thing(requests=4, failed=failed)
-    load = Load(profile=lambda *words, **options: {"closed_1": []}, summarize=lambda run: summary)
-    given = {"load": load, "warm": 1, "counts": {1: 4}, "generator": {}, "server": Thing(http_url=""), "items": []}
-    return given | {"out": Path("out")}
+    load = Load(summarize=lambda run: Thing(requests=4, failed=failed))
+    return {"load": load, "sweep": [Thing(name="closed_1")], "arrivals": [], "every_run": {"closed_1": []}}
 
 
 def counted(**theirs: int) -> dict[str, Any]:
     """Four requests of 5 and 2 tokens, without a warm-up; ``theirs``: what the server has counted."""
     before = dict.fromkeys(("requests", "isl_tokens", "osl_tokens"), 0)
     found = {"requests": 4, "isl_tokens": 20, "osl_tokens": 8} | theirs
-    given = {"items": [], "warm": 0, "runs": {"closed_1": records()}, "before": before, "load": real}
+    given = {"items": [], "warm": 0, "probe": records(1), "beside": Thing(records=records(1)), "before": before}
+    given |= {"every_run": {"closed_1": records(2)}, "load": real}
     return given | {"counted": lambda: {kind: number for kind, number in found.items() if number >= 0}}
 
 
@@ -64,10 +63,8 @@ def law(*, rest_s: float = 0.0) -> dict[str, Any]:
 
 def arrived(*errors: str) -> dict[str, Any]:
     answers = [Thing(ok=not error) for error in errors]
-    load = Load(profile=lambda *words, **options: {"poisson_40": answers})
-    given = {"load": load, "summaries": {"closed_1": Thing(requests_per_s=2.0)}, "shares": {"poisson_40": 0.4}}
-    given |= {"wanted": Thing(rate_seconds=1.0), "prompts": lambda count: [], "warm": 1, "warmup": None}
-    return given | {"server": Thing(http_url=""), "out": Path("out"), "generator": {}}
+    summaries = {"closed_1": Thing(requests_per_s=2.0)}
+    return {"opened": {"poisson_40": answers}, "arriving": {"poisson_40": 0.8}, "summaries": summaries}
 
 
 def written(loses: int = 0) -> dict[str, Any]:
@@ -110,7 +107,7 @@ FAILED = Thing(holds=False, errors=frozenset({"refused"}), difference_ms=0.0)
 RELEASE = "the server counts what its release counts"
 CASES = [
     Case("08-09", "a new server has counted nothing", idle(**ZEROS), idle(**ZEROS | {"requests": 3})),
-    Case("08-11", "no request failed", swept(), swept(failed=1)),
+    Case("08-11b", "no request failed", swept(), swept(failed=1)),
     Case("08-15", RELEASE, counted(), counted(osl_tokens=LOST)),
     Case("08-15", RELEASE, counted(), counted(isl_tokens=LOST, osl_tokens=LOST), profile="p5", release="1.2.1"),
     Case("08-15", RELEASE, counted(isl_tokens=LOST, osl_tokens=LOST), counted(), profile="p5", release="0.12.0"),

@@ -23,7 +23,7 @@ from notebook_factory import notebook, write_course
 from plain_chapter import run_without_kernels
 from playbook.cli.app import app
 from playbook.course import runner
-from playbook.course.execute import Job, execute
+from playbook.course.execute import Job, execute, seldom
 from playbook.course.failures import Failure
 from playbook.course.notebooks import chapters, read
 from playbook.course.progress import LineProgress
@@ -352,6 +352,16 @@ def test_a_long_cell_gives_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.Mo
     lines: list[str] = []
     run_all(spec(tmp_path), lines)
     assert lines.count("01-small  cell 2/2: time.sleep(1)") >= 2
+
+
+def test_a_running_notebook_is_saved_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter((100.0, 100.0, 101.0, 102.1, 102.1, 103.0))
+    monkeypatch.setattr("playbook.course.execute.time.monotonic", lambda: next(clock))
+    saved: list[str] = []
+    save = seldom(lambda **given: saved.append(given["cell"]), 2.0)
+    for cell in "abcd":
+        save(cell=cell)
+    assert saved == ["a", "c"]
 
 
 def test_two_runs_of_one_second_get_two_folders(tmp_path: Path) -> None:

@@ -147,6 +147,35 @@ def test_lost_records_are_an_error(environment: Path, tmp_path: Path) -> None:
         profile(tmp_path / "out")
 
 
+def test_the_phases_are_told_as_they_begin_and_end(environment: Path, tmp_path: Path) -> None:
+    log = "10:16:28.105 NOTICE   Phase c4 (profiling) {} | phase_index=0 | ... (runner.py:660)"
+    words = ("started", "sending complete", "complete")
+    program(environment, "\n".join(f"echo '{log.format(word)}'" for word in words) + "\nexit 1")
+    told: list[tuple[str, str]] = []
+    with pytest.raises(CommandFailed):
+        load.profile(
+            "http://127.0.0.1:1", ITEMS, [Phase("c4", CLOSED, 2)], tokenizer=tmp_path, out=tmp_path / "out",
+            on_phase=lambda *event: told.append(event),
+        )  # fmt: skip
+    assert told == [("c4", "started"), ("c4", "complete")]
+
+
+def test_two_prompts_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"two prompts are called {ITEMS[0].name}"):
+        load.profile(
+            "http://127.0.0.1:1", [*ITEMS, ITEMS[0]], [Phase("c4", CLOSED, 2)], tokenizer=tmp_path,
+            out=tmp_path / "out",
+        )  # fmt: skip
+
+
+def test_a_second_client_beside_a_phase_that_never_began_says_so() -> None:
+    beside = load.Beside("http://127.0.0.1:1", ITEMS, phase="alone", cores=load.split_cores().generator)
+    beside("c4", "started")
+    beside.end()
+    with pytest.raises(UsageError, match="not begun its phase alone"):
+        beside.agreement([])
+
+
 def test_offline_variables_are_removed_and_the_folder_must_be_new(
     environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from cpu_serving.quantize import (
 from cpu_serving.safetensors_file import dtype_name, read_safetensors
 from playbook.profile import load_profile
 from serving_base.errors import CheckpointError, UsageError
-from serving_base.quality import perplexity, torch_logits
+from serving_base.quality import perplexity, remembered, torch_logits
 from tiny_llama import MODEL_DIR
 from tiny_llama.data import calibration_texts, evaluation_texts
 
@@ -102,6 +103,18 @@ def test_fake_quantized_model_loses_less_than_a_percent(calibration: list[list[i
     after = perplexity(torch_logits(model), texts)
     assert after != before
     assert abs(after / before - 1) < 0.01
+
+
+def test_remembered_logits_are_computed_once_for_each_text() -> None:
+    asked: list[list[int]] = []
+
+    def logits(ids: Sequence[int]) -> np.ndarray:
+        asked.append(list(ids))
+        return np.array([[len(asked)]], dtype=np.float32)
+
+    known = remembered(logits)
+    assert [float(known(ids)[0, 0]) for ids in ([1, 2], [3], [1, 2], (3,))] == [1, 2, 1, 2]
+    assert asked == [[1, 2], [3]]
 
 
 def test_only_the_kv_cache_can_be_quantized(tmp_path: Path) -> None:
