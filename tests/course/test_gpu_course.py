@@ -81,7 +81,8 @@ def road(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if name:
         found: Road = request.getfixturevalue(name)
         return found
-    return walk_road(tmp_path_factory.mktemp("road"), *request.param, shared)
+    profile, release = request.param
+    return walk_road(tmp_path_factory.mktemp("road"), profile, release, shared)
 
 
 def option(argv: list[str], name: str) -> list[str]:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -23,6 +24,7 @@ from cpu_serving.aws.container import application
 from cpu_serving.aws.service import Service
 from cpu_serving.build import build_engine
 from cpu_serving.engine import Engine
+from cpu_serving.protocol import Output
 from serving import build_tiny_engine
 from serving_base.errors import EngineError
 from tiny_llama import MODEL_DIR
@@ -53,12 +55,13 @@ class Container:
         finally:
             connection.close()
 
-    def json(self, **body: object) -> dict:
+    def json(self, **body: object) -> dict[str, Any]:
         status, content_type, data = self.post(body)
         assert (status, content_type) == (200, "application/json"), data
-        return json.loads(data)
+        answer: dict[str, Any] = json.loads(data)
+        return answer
 
-    def lines(self, **body: object) -> list[dict]:
+    def lines(self, **body: object) -> list[dict[str, Any]]:
         status, content_type, data = self.post({"stream": True, **body})
         assert (status, content_type) == (200, "application/jsonlines"), data
         assert data.endswith(b"\n")
@@ -74,7 +77,9 @@ class Container:
 
 
 @contextmanager
-def running(folder: Path, engine: Path, *, tag: str = "0.32.0-tensorrtllm0.12.0-cu125", **settings: str) -> Iterator:
+def running(
+    folder: Path, engine: Path, *, tag: str = "0.32.0-tensorrtllm0.12.0-cu125", **settings: str
+) -> Iterator[Container]:
     folder.mkdir()
     written = {"option.model_id": "unused", **{key.replace("__", "."): value for key, value in settings.items()}}
     (folder / "serving.properties").write_text("".join(f"{key}={value}\n" for key, value in written.items()))
@@ -149,7 +154,7 @@ def test_thirty_new_tokens_are_the_default(rolling: Container) -> None:
 
 def test_greedy_and_seeded_answers_repeat(rolling: Container) -> None:
     def ask(**parameters: object) -> str:
-        return rolling.json(inputs="A list", parameters={"max_new_tokens": 20, **parameters})["generated_text"]
+        return str(rolling.json(inputs="A list", parameters={"max_new_tokens": 20, **parameters})["generated_text"])
 
     assert ask(do_sample=False, temperature=5.0, top_k=50) == ask()
     sampled = {seed: ask(do_sample=True, seed=seed, temperature=2.0, top_k=50, top_p=1.0) for seed in (1, 2)}
@@ -294,7 +299,7 @@ def test_an_engine_that_breaks_after_the_start(
     healthy_steps = iter(range(3))
     step = Engine.step
 
-    def break_after_three(self):
+    def break_after_three(self: Engine) -> list[Output]:
         if service.loop is not None and next(healthy_steps, None) is None:
             raise EngineError("the engine failed in a step")
         return step(self)
@@ -337,16 +342,18 @@ def test_output_formatter(engine: Path, tmp_path: Path) -> None:
         ({"option__max_rolling_batch_size": "none"}, "is not a number above 0"),
     ],
 )
-def test_settings_that_cannot_be_end_the_container(engine: Path, tmp_path: Path, settings, reason) -> None:
+def test_settings_that_cannot_be_end_the_container(
+    engine: Path, tmp_path: Path, settings: dict[str, str], reason: str
+) -> None:
     with running(tmp_path / "model", engine, **settings) as container:
         assert container.process.wait(30) == 1
-        assert reason in container.process.stderr.read()
+        assert reason in (container.process.stderr or pytest.fail("it has no stderr")).read()
 
 
 def test_a_folder_without_engine_ends_the_container(tmp_path: Path) -> None:
     with running(tmp_path / "model", tmp_path) as container:
         assert container.process.wait(30) == 1
-        assert "no tokenizer in" in container.process.stderr.read()
+        assert "no tokenizer in" in (container.process.stderr or pytest.fail("it has no stderr")).read()
 
 
 def test_the_container_stands_without_torch_and_pydantic() -> None:
@@ -356,7 +363,9 @@ def test_the_container_stands_without_torch_and_pydantic() -> None:
 
 
 @pytest.mark.parametrize(("reuse", "requests"), [(True, 90), (False, 30)])
-def test_churn_through_the_container_changes_no_answer_and_leaks_no_block(tmp_path: Path, reuse, requests) -> None:
+def test_churn_through_the_container_changes_no_answer_and_leaks_no_block(
+    tmp_path: Path, reuse: bool, requests: int
+) -> None:
     build_engine(MODEL_DIR, tmp_path / "engine", replace(CHURN_OPTIONS, use_paged_context_fmha=reuse))
     with serve_lmi(tmp_path, tmp_path / "engine") as (calls, log):
         reports = {way: churn_server(call, requests) for way, call in calls.items()}

@@ -6,9 +6,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import boto3
 import psutil
@@ -66,7 +68,7 @@ def cloud(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lo
         yield started
 
 
-def refusal(act) -> tuple[int, str, str]:
+def refusal(act: Callable[[], object]) -> tuple[int, str, str]:
     """Status, code and message of the error that ``act`` must raise."""
     with pytest.raises(ClientError) as raised:
         act()
@@ -160,7 +162,7 @@ CODES = {
 
 @pytest.mark.parametrize("service", OPERATIONS)
 @pytest.mark.parametrize("kind", SIGNATURES)
-def test_every_service_refuses_other_signatures(cloud: LocalCloud, service, kind) -> None:
+def test_every_service_refuses_other_signatures(cloud: LocalCloud, service: str, kind: str) -> None:
     caller = client(cloud, service, **SIGNATURES[kind])
     assert refusal(getattr(caller, OPERATIONS[service]))[:2] == (403, CODES[service][kind])
 
@@ -173,15 +175,15 @@ def test_a_refused_head_request_leaves_the_connection_usable(cloud: LocalCloud) 
 
 
 @pytest.mark.parametrize("kind", SIGNATURES)
-def test_the_runtime_refuses_other_signatures(cloud: LocalCloud, kind) -> None:
+def test_the_runtime_refuses_other_signatures(cloud: LocalCloud, kind: str) -> None:
     runtime = client(cloud, "sagemaker-runtime", **SIGNATURES[kind])
     for call in (runtime.invoke_endpoint, runtime.invoke_endpoint_with_response_stream):
-        assert refusal(lambda call=call: call(EndpointName="llama", Body=b"{}"))[:2] == (403, JSON_CODES[kind])
+        assert refusal(partial(call, EndpointName="llama", Body=b"{}"))[:2] == (403, JSON_CODES[kind])
 
 
 def test_what_the_local_cloud_lacks_is_named(cloud: LocalCloud) -> None:
     sagemaker, runtime = client(cloud, "sagemaker"), client(cloud, "sagemaker-runtime")
-    serverless = {"VariantName": "a", "ModelName": "llama", "ServerlessConfig": {"MaxConcurrency": 1}}
+    serverless: dict[str, Any] = {"VariantName": "a", "ModelName": "llama", "ServerlessConfig": {"MaxConcurrency": 1}}
     serverless["ServerlessConfig"]["MemorySizeInMB"] = 2048
     named = {
         "SageMaker ListTrainingJobs": sagemaker.list_training_jobs,
@@ -240,7 +242,7 @@ def test_invocations(cloud: LocalCloud) -> None:
     assert json.loads(parts[-1])["generated_text"] == told["generated_text"]
 
 
-def line_reader(events) -> Iterator[dict]:
+def line_reader(events: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Reads as the line iterators of AWS's notebooks and of FMBench do: bytes gathered, a line at a newline.
 
     They never leave the loop over bytes that end without a newline; here that is an error.
@@ -255,14 +257,14 @@ def line_reader(events) -> Iterator[dict]:
     assert not buffer, "a line without an end"
 
 
-def part_reader(events) -> Iterator[dict]:
+def part_reader(events: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Reads as the notebooks do that take one part for one line."""
     for event in events:
         yield json.loads(event["PayloadPart"]["Bytes"].decode())
 
 
 @pytest.mark.parametrize("reader", [line_reader, part_reader])
-def test_the_readers_of_public_notebooks(cloud: LocalCloud, reader) -> None:
+def test_the_readers_of_public_notebooks(cloud: LocalCloud, reader: Callable[[Any], Iterator[dict[str, Any]]]) -> None:
     lines = list(reader(stream(cloud, "llama", {**ASK, "stream": True})["Body"]))
     texts, ids = [line["token"]["text"] for line in lines], [line["token"]["id"] for line in lines]
     assert "".join(texts) == lines[-1]["generated_text"] and all(isinstance(number, int) for number in ids)
@@ -274,7 +276,7 @@ def test_the_readers_of_public_notebooks(cloud: LocalCloud, reader) -> None:
 
 def test_errors_of_the_runtime(cloud: LocalCloud) -> None:
     for call in (invoke, stream):
-        status, code, message = refusal(lambda call=call: call(cloud, "nowhere", ASK))
+        status, code, message = refusal(partial(call, cloud, "nowhere", ASK))
         assert (status, code) == (400, "ValidationError") and "nowhere of account 123456789012 not found" in message
         with pytest.raises(ClientError) as raised:
             call(cloud, "llama", {"nothing": 1})
@@ -282,7 +284,7 @@ def test_errors_of_the_runtime(cloud: LocalCloud) -> None:
         assert (error["Error"]["Code"], error["ResponseMetadata"]["HTTPStatusCode"]) == ("ModelError", 424)
         assert error["OriginalStatusCode"] == 424 and json.loads(error["OriginalMessage"])["code"] == 424
         assert error["LogStreamArn"].startswith("arn:aws:logs:us-east-1:123456789012:log-group:/aws/sagemaker/")
-        assert refusal(lambda call=call: call(cloud, "llama", ASK, TargetVariant="Other"))[1] == "ValidationError"
+        assert refusal(partial(call, cloud, "llama", ASK, TargetVariant="Other"))[1] == "ValidationError"
 
 
 def test_eight_streams_at_once(cloud: LocalCloud) -> None:
@@ -323,7 +325,9 @@ def test_eight_streams_at_once(cloud: LocalCloud) -> None:
         ({"../../outside.txt": "x"}, {"HF_MODEL_ID": MODEL_ID}, "could not be unpacked"),
     ],
 )
-def test_a_container_that_does_not_start_says_why(cloud: LocalCloud, files, environment, reason) -> None:
+def test_a_container_that_does_not_start_says_why(
+    cloud: LocalCloud, files: dict[str, str], environment: dict[str, str], reason: str
+) -> None:
     name = f"failing-{abs(hash(reason))}"
     client(cloud, "s3").put_object(Bucket=BUCKET, Key=f"{name}.tar.gz", Body=archive(files))
     described = deploy(cloud, name, data=f"{name}.tar.gz", environment=environment)
@@ -392,7 +396,7 @@ def test_a_dead_container_is_unavailable(cloud: LocalCloud) -> None:
     container.kill()
     container.wait(20)
     for call in (invoke, stream):
-        assert refusal(lambda call=call: call(cloud, "dying", ASK))[:2] == (503, "ServiceUnavailable")
+        assert refusal(partial(call, cloud, "dying", ASK))[:2] == (503, "ServiceUnavailable")
     client(cloud, "sagemaker").delete_endpoint(EndpointName="dying")
 
 

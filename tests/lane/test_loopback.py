@@ -67,9 +67,14 @@ def test_without_the_forwarders_guard_the_process_still_cannot_leave() -> None:
 
 def test_without_both_guards_it_would_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """The guards are what stops it, not the lack of a network."""
-    asked = []
+    asked: list[tuple[str, int]] = []
+
+    def connect(address: tuple[str, int], *rest: object, **more: object) -> _Nothing:
+        asked.append(address)
+        return _Nothing()
+
     monkeypatch.setattr(runtime, "require_loopback_url", lambda url: None)
-    monkeypatch.setattr("socket.create_connection", lambda address, *rest, **more: asked.append(address) or _Nothing())
+    monkeypatch.setattr("socket.create_connection", connect)
     runtime.connect(f"http://{FAR}:80", 1).connect()
     assert asked == [(FAR, 80)]
 

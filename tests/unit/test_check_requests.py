@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,7 +98,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("release", "text", "expected"), CASES)
-def test_what_is_found(release, text: str, expected) -> None:
+def test_what_is_found(release: str, text: str, expected: object) -> None:
     assert found(check, text, release) == expected
 
 
@@ -136,7 +137,7 @@ def test_what_is_found(release, text: str, expected) -> None:
         ),
     ],
 )
-def test_the_corrected_request(release, text: str, url: str, body) -> None:
+def test_the_corrected_request(release: str, text: str, url: str, body: dict[str, Any]) -> None:
     """All findings of one request hold the same corrected command."""
     commands = {one.fix.text for one in fixed(check, text, release)}
     assert len(commands) == 1
@@ -157,7 +158,7 @@ def test_the_repositorys_own_models_count_more_than_the_releases(tmp_path: Path)
 
 
 @pytest.mark.parametrize("release", template_releases())
-def test_every_input_of_a_releases_ensemble_is_known(release) -> None:
+def test_every_input_of_a_releases_ensemble_is_known(release: str) -> None:
     names = [tensor.name for tensor in release_templates(release).models["ensemble"].inputs]
     body = dict.fromkeys(names, 1) | {"text_input": "Hi", "stream": False}
     assert found(check, curl(json.dumps(body)), release) == []
@@ -174,5 +175,5 @@ def test_every_input_of_a_releases_ensemble_is_known(release) -> None:
         ("", "", 80, ""),
     ],
 )
-def test_urls(url: str, host, port, path) -> None:
+def test_urls(url: str, host: str, port: int | None, path: str) -> None:
     assert Target.of(url) == Target(host, port, path)

@@ -110,7 +110,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("release", "text", "expected"), CASES)
-def test_what_is_found(release, text: str, expected) -> None:
+def test_what_is_found(release: str, text: str, expected: object) -> None:
     assert found(check, text, release) == expected
 
 
@@ -128,13 +128,13 @@ def test_what_is_found(release, text: str, expected) -> None:
         ("0.12.0", f"{PREPROCESSING}\n{STREAM}", "tokenizer_dir:/t,add_special_tokens:false"),
     ],
 )
-def test_the_corrected_command(release, text: str, fragment) -> None:
+def test_the_corrected_command(release: str, text: str, fragment: str) -> None:
     commands = {one.fix.text for one in fixed(check, text, release)}
     assert len(commands) == 1 and fragment in commands.pop()
 
 
 @pytest.mark.parametrize("release", template_releases())
-def test_filled_templates_are_clean_and_unfilled_ones_are_not(tmp_path: Path, release) -> None:
+def test_filled_templates_are_clean_and_unfilled_ones_are_not(tmp_path: Path, release: str) -> None:
     values = ServingOptions(Path("/srv/engine"), Path("/srv/tokenizer")).values()
     (tmp_path / "filled").mkdir()
     assert found(check, write_models(tmp_path / "filled", fill_templates(release, values)), release) == []
@@ -155,7 +155,7 @@ WIRING = [
 
 
 @pytest.mark.parametrize(("model", "old", "new", "message"), WIRING)
-def test_the_ensembles_wiring(tmp_path: Path, model, old, new, message) -> None:
+def test_the_ensembles_wiring(tmp_path: Path, model: str, old: str, new: str, message: str) -> None:
     configs = fill_templates("0.12.0", ServingOptions(Path("/srv/engine"), Path("/srv/tokenizer")).values())
     assert old in configs[model]
     configs[model] = configs[model].replace(old, new, 1)
@@ -189,7 +189,7 @@ def test_the_reader_takes_what_protobuf_takes() -> None:
     ("text", "line", "column"),
     [("a: {", 1, 5), ("a: 1\n  : 2", 2, 3), ("a [ 1 2 ]", 1, 7), ("a", 1, 2), ('a: "x\n', 1, 4), ("a: }", 1, 4)],
 )
-def test_where_the_reader_stops(text: str, line, column) -> None:
+def test_where_the_reader_stops(text: str, line: int, column: int) -> None:
     with pytest.raises(ConfigError) as caught:
         read_config(text)
     assert (caught.value.line, caught.value.column) == (line, column)

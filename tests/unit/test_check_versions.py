@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -139,12 +140,12 @@ CONTAINERS = [
 
 
 @pytest.mark.parametrize(("release", "text", "expected"), VERSIONS)
-def test_what_is_found_of_other_releases(release, text: str, expected) -> None:
+def test_what_is_found_of_other_releases(release: str, text: str, expected: object) -> None:
     assert found(versions.check, text, release) == expected
 
 
 @pytest.mark.parametrize(("release", "text", "expected"), CONTAINERS)
-def test_what_is_found_around_the_containers(release, text: str, expected) -> None:
+def test_what_is_found_around_the_containers(release: str, text: str, expected: object) -> None:
     assert found(containers.check, text, release) == expected
 
 
@@ -183,7 +184,7 @@ def test_what_is_found_around_the_containers(release, text: str, expected) -> No
         ),
     ],
 )
-def test_the_corrected_command(family, release, text: str, command) -> None:
+def test_the_corrected_command(family: ModuleType, release: str, text: str, command: str) -> None:
     commands = {one.fix.text for one in fixed(family.check, text, release)}
     assert {" ".join(one.replace("\\\n", " ").split()) for one in commands} == {command}
 
@@ -223,7 +224,7 @@ def test_the_holder_of_every_known_image() -> None:
         ("x~=4.40", False),
     ],
 )
-def test_requirements_below_a_version(text: str, below) -> None:
+def test_requirements_below_a_version(text: str, below: bool | None) -> None:
     assert Requirement.of(text).is_below("4.43") is below
 
 

@@ -4,7 +4,9 @@ import pickle
 import random
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -24,20 +26,22 @@ from playbook.clients import (
     Unreachable,
 )
 from playbook.clients import client as client_module
-from playbook.clients.requests import Piece
+from playbook.clients.requests import Limits, Piece
 from playbook.clients.retry import may_repeat, parse_retry_after
+from playbook.clients.transport import Pieces
 from scripted_transport import Script
 from serving_base.errors import UsageError
 
 
-def request(**options):
-    return TextRequest(**({"prompt": "Hi", "max_tokens": 4} | options))
+def request(**options: Any) -> TextRequest:
+    defaults: dict[str, Any] = {"prompt": "Hi", "max_tokens": 4}
+    return TextRequest(**(defaults | options))
 
 
 @pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch):
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that the client would have made; none is made."""
-    made = []
+    made: list[float] = []
     monkeypatch.setattr(client_module, "pause", lambda cancelled, seconds: made.append(seconds))
     return made
 
@@ -54,7 +58,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch):
         ({"deadline_s": 0}, "deadline_s is 0"),
     ],
 )
-def test_an_impossible_request_is_not_made(wrong, says) -> None:
+def test_an_impossible_request_is_not_made(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         request(**wrong)
 
@@ -63,10 +67,10 @@ def test_requests_have_ids_of_their_own_and_do_not_change() -> None:
     first, second = request(), request()
     assert first.request_id != second.request_id
     with pytest.raises(AttributeError):
-        first.prompt = "other"
+        first.prompt = "other"  # type: ignore[misc]
 
 
-def test_the_result_has_the_text_its_pieces_and_its_history(pauses) -> None:
+def test_the_result_has_the_text_its_pieces_and_its_history(pauses: list[float]) -> None:
     script = Script([Overloaded("busy")], ["one", " two", Piece("", tokens=7, finish="length")])
     result = Client(script).generate(request(request_id="r"))
     assert (result.text, result.pieces) == ("one two", ("one", " two", ""))
@@ -99,12 +103,12 @@ RESTART = {"idempotent": True, "restart": True}
     ],
     ids=lambda value: repr(value)[:40],
 )
-def test_what_is_repeated(error, repeated_for) -> None:
+def test_what_is_repeated(error: Exception, repeated_for: tuple[dict[str, bool], ...]) -> None:
     for kind in (SAFE, ONCE_ONLY, RESTART):
         assert may_repeat(error, request(**kind)) == (kind in repeated_for), kind
 
 
-def test_the_last_error_is_raised_after_the_last_attempt(pauses) -> None:
+def test_the_last_error_is_raised_after_the_last_attempt(pauses: list[float]) -> None:
     script = Script(*([Overloaded("busy", why=str(number))] for number in range(9)))
     with pytest.raises(Overloaded) as caught:
         Client(script, retry=RetryPolicy(max_attempts=4)).generate(request(request_id="r"))
@@ -114,9 +118,9 @@ def test_the_last_error_is_raised_after_the_last_attempt(pauses) -> None:
     assert len(pauses) == 3
 
 
-def waits(policy, retries, runs):
+def waits(policy: RetryPolicy, retries: int, runs: int) -> list[list[float]]:
     """``runs`` x ``retries`` pauses of the policy."""
-    made = []
+    made: list[float] = []
 
     def one() -> None:
         script = Script(*([Overloaded("busy")] for _ in range(retries)))
@@ -146,7 +150,7 @@ def test_without_jitter_all_pauses_are_the_bound() -> None:
     assert waits(policy, retries=6, runs=2) == [pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0])] * 2
 
 
-def test_retry_after_is_waited_for_and_jitter_comes_on_top(pauses) -> None:
+def test_retry_after_is_waited_for_and_jitter_comes_on_top(pauses: list[float]) -> None:
     script = Script([Overloaded("busy", retry_after_s=3.0)], [Overloaded("busy", retry_after_s=3.0)])
     Client(script).generate(request())
     assert 3.0 <= pauses[0] <= 3.1
@@ -154,7 +158,7 @@ def test_retry_after_is_waited_for_and_jitter_comes_on_top(pauses) -> None:
     assert pauses[0] != pauses[1]
 
 
-def test_a_retry_after_beyond_the_deadline_ends_the_request_at_once(pauses) -> None:
+def test_a_retry_after_beyond_the_deadline_ends_the_request_at_once(pauses: list[float]) -> None:
     script = Script([Overloaded("busy", retry_after_s=3600.0)])
     with pytest.raises(DeadlineExceeded, match="no time for another attempt") as caught:
         Client(script).generate(request(deadline_s=60))
@@ -175,7 +179,7 @@ def test_a_retry_after_beyond_the_deadline_ends_the_request_at_once(pauses) -> N
         (None, None),
     ],
 )
-def test_retry_after_is_seconds_or_a_date(header, seconds) -> None:
+def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
     assert parse_retry_after(header, now=datetime(2026, 11, 20, 12, tzinfo=UTC)) == seconds
 
 
@@ -195,7 +199,7 @@ def test_a_stream_that_drips_past_the_deadline_is_ended() -> None:
     assert script.closed_early == 1
 
 
-def test_a_budget_ends_the_retries_of_all_requests_together(pauses) -> None:
+def test_a_budget_ends_the_retries_of_all_requests_together(pauses: list[float]) -> None:
     budget = RetryBudget(ratio=0.1, burst=3)
     script = Script(*([Overloaded("busy")] for _ in range(100)))
     client = Client(script, budget=budget, retry=RetryPolicy(max_attempts=5))
@@ -212,7 +216,7 @@ def test_good_times_save_no_more_retries_than_the_burst() -> None:
     assert [budget.spend() for _ in range(4)] == [True, True, True, False]
 
 
-def test_a_broken_answer_that_begins_again_is_delivered_once(pauses) -> None:
+def test_a_broken_answer_that_begins_again_is_delivered_once(pauses: list[float]) -> None:
     script = Script(["The", " cat", BrokenStream("cut", pieces=["The", " cat"])], ["The c", "at sat", "."])
     answer = Client(script).stream(request(restart=True))
     assert list(answer) == ["The", " cat", " sat", "."]
@@ -227,7 +231,7 @@ def test_without_restart_the_pieces_come_with_the_error() -> None:
 
 
 @pytest.mark.parametrize("second", [["A dog"], ["The c"]], ids=["another", "shorter"])
-def test_an_answer_that_begins_again_differently_is_never_mixed(pauses, second: list[str]) -> None:
+def test_an_answer_that_begins_again_differently_is_never_mixed(pauses: list[float], second: list[str]) -> None:
     script = Script(["The", " cat", BrokenStream("cut", pieces=["The", " cat"])], second)
     with pytest.raises(Refused, match="another one"):
         Client(script).generate(request(restart=True))
@@ -255,7 +259,7 @@ class Crowd:
     def __init__(self) -> None:
         self.lock, self.inside, self.most = threading.Lock(), 0, 0
 
-    def send(self, request, wire_id, limits):
+    def send(self, request: TextRequest, wire_id: str, limits: Limits) -> Pieces:
         with self.lock:
             self.inside += 1
             self.most = max(self.most, self.inside)
@@ -264,7 +268,7 @@ class Crowd:
             self.inside -= 1
         yield Piece(request.request_id)
 
-    def redacted(self, text: str):
+    def redacted(self, text: str) -> str:
         return text
 
     def close(self) -> None:
@@ -295,11 +299,11 @@ def test_waiting_for_a_slot_counts_against_the_deadline() -> None:
     holds.close()
 
 
-def test_map_keeps_the_order_and_puts_failures_in_their_place(pauses) -> None:
+def test_map_keeps_the_order_and_puts_failures_in_their_place(pauses: list[float]) -> None:
     requests = [request(request_id=str(number)) for number in range(20)]
 
     class Picky(Crowd):
-        def send(self, request, wire_id, limits):
+        def send(self, request: TextRequest, wire_id: str, limits: Limits) -> Pieces:
             if int(request.request_id) % 5 == 3:
                 raise Refused("no")
             yield from super().send(request, wire_id, limits)
@@ -313,7 +317,7 @@ def test_map_keeps_the_order_and_puts_failures_in_their_place(pauses) -> None:
 def test_as_completed_gives_each_once_and_takes_no_more_than_it_can_send() -> None:
     taken = []
 
-    def endless():
+    def endless() -> Iterator[TextRequest]:
         for number in range(30):
             taken.append(number)
             yield request(request_id=str(number))
@@ -371,7 +375,7 @@ def test_closing_cancels_what_is_on_the_way() -> None:
         client.generate(request())
 
 
-def test_errors_carry_neither_secrets_nor_the_frames_they_came_through(pauses) -> None:
+def test_errors_carry_neither_secrets_nor_the_frames_they_came_through(pauses: list[float]) -> None:
     def leak() -> None:
         token = "planted-55ab"  # a local of a frame below
         raise Refused(f"401 for {token}", why=f"you sent {token}", fix=f"not {token}") from ValueError(token)

@@ -3,7 +3,7 @@
 import re
 from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -14,7 +14,7 @@ from trtllm_check.explain import explain
 from trtllm_check.explain.page import releases_page
 from trtllm_check.recipes import road, tool_arguments
 from trtllm_check.releases import known_releases, load_release
-from trtllm_check.releases.history import all_flags, all_releases, default, life, lives, ranges, takes
+from trtllm_check.releases.history import Life, all_flags, all_releases, default, life, lives, ranges, takes
 from trtllm_check.releases.lore import TEMPLATES, FlagLore, flag_lore, lore_of, migration, ways
 from trtllm_check.releases.ranges import in_range
 from trtllm_check.releases.templates import release_templates, template_releases
@@ -26,6 +26,12 @@ BUILD = "trtllm-build"
 RANGED = [ranged for rule in all_rules() for ranged in (*rule.says, *rule.conditions)]
 ENTRIES = list(flag_lore().values())
 each_entry = each("entry", ENTRIES)
+
+
+def lived(tool: str, flag: str) -> Life:
+    found = life(tool, flag)
+    assert found is not None, (tool, flag)
+    return found
 
 
 def spans(tool: str, flag: str) -> list[tuple[str, str, str]]:
@@ -69,12 +75,12 @@ def test_the_life_of_a_flag_of_the_build(flag: str, expected: list[tuple[str, st
 
 
 def test_a_life_says_since_when_the_flag_is_gone() -> None:
-    assert life(BUILD, "--auto_parallel").gone_since == "1.2.0"
-    assert life(BUILD, "--max_seq_len").gone_since == ""  # the tool ends with it
+    assert lived(BUILD, "--auto_parallel").gone_since == "1.2.0"
+    assert lived(BUILD, "--max_seq_len").gone_since == ""  # the tool ends with it
 
 
 def test_a_gap_in_the_facts_of_a_tool_ends_a_span() -> None:
-    found = life("trtllm-serve", "--max_seq_len")
+    found = lived("trtllm-serve", "--max_seq_len")
     assert [span.releases for span in found.spans] == ["0.18.2", "1.0.0 to 1.3.0rc22"]
 
 
@@ -86,9 +92,10 @@ def test_a_flag_that_came_back_has_two_spans() -> None:
 
 
 def test_an_alias_lives_where_its_flag_lives() -> None:
-    found = life("trtllm-serve", "--tp_size")
+    found = lived("trtllm-serve", "--tp_size")
     assert found.names == ("--tp_size", "--tensor_parallel_size")
-    assert lore_of(found.tool, found.names).flag == "--tensor_parallel_size"
+    lore = lore_of(found.tool, found.names)
+    assert lore is not None and lore.flag == "--tensor_parallel_size"
     assert "takes a whole number; default 1" in explain("tp_size", "1.2.1")
 
 
@@ -213,7 +220,7 @@ def test_a_successor_exists_beside_or_after_the_flag_that_it_replaces(entry: Fla
     for successor in entry.instead:
         assert bool(successor.flag) != bool(successor.setting)
         if successor.flag:
-            new, old = life(successor.tool or entry.tool, successor.flag), life(entry.tool, entry.flag)
+            new, old = lived(successor.tool or entry.tool, successor.flag), lived(entry.tool, entry.flag)
             order = known_releases().index
             assert order(new.spans[-1].last) >= order(old.spans[-1].last)
             assert not old.gone_since or order(new.spans[-1].last) >= order(old.gone_since)
@@ -237,13 +244,14 @@ def printed_flags() -> set[tuple[str, str]]:
 def test_every_flag_that_a_recipe_prints_is_explained() -> None:
     printed = printed_flags()
     assert len(printed) > 50
-    assert [pair for pair in sorted(printed) if lore_of(pair[0], life(*pair).names) is None] == []
+    assert [pair for pair in sorted(printed) if lore_of(pair[0], lived(*pair).names) is None] == []
 
 
 def test_rules_have_their_own_ids_and_releases_that_exist() -> None:
     assert len({rule.id for rule in all_rules()}) == len(all_rules()) > 100
     assert {entry.severity for rule in all_rules() for entry in rule.says} == set(get_args(Severity))
-    named = {name for ranged in (*RANGED, *ways()) for name in (ranged.since, ranged.until)}
+    spanned: list[Any] = [*RANGED, *ways()]
+    named = {name for one in spanned for name in (one.since, one.until)}
     assert named - {""} <= set(known_releases())
 
 

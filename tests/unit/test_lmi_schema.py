@@ -1,12 +1,13 @@
 """LMI's request and response schema, without a server."""
 
 import json
+from typing import Any
 
 import pytest
 
 from cpu_serving.aws import chat, lmi
 from cpu_serving.aws.answering import AnswerBuilder
-from cpu_serving.protocol import Output
+from cpu_serving.protocol import FinishReason, Output
 from cpu_serving.text import UNFINISHED, TextCodec
 from serving_base.errors import RequestRefused
 from tiny_llama import MODEL_DIR
@@ -25,7 +26,9 @@ def request_of(**parameters: object) -> lmi.TextRequest:
     return lmi.parse_text_request({"inputs": PROMPT, "parameters": parameters, "stream": True}, "rolling")
 
 
-def lines(request: lmi.TextRequest, schema: lmi.Schema, reason: lmi.FinishReason = "length", **options: bool) -> list:
+def lines(
+    request: lmi.TextRequest, schema: lmi.Schema, reason: lmi.FinishReason = "length", **options: bool
+) -> list[dict[str, Any]]:
     """The lines of an answer of two tokens, parsed; each must end with a newline."""
     form, answer, written = lmi.TextFormat(request, schema, **options), lmi.Answer(4), []
     for token in TOKENS:
@@ -57,13 +60,13 @@ def test_an_async_stream() -> None:
 
 
 @pytest.mark.parametrize("schema", ["rolling", "async"])
-def test_return_full_text_is_in_the_last_line_only(schema: str) -> None:
+def test_return_full_text_is_in_the_last_line_only(schema: lmi.Schema) -> None:
     first, last = lines(request_of(return_full_text=True), schema)
     assert (first["token"]["text"], last["generated_text"]) == (" the", f"{PROMPT} the end")
 
 
 @pytest.mark.parametrize("schema", ["rolling", "async"])
-def test_a_failure_after_the_start_is_in_the_last_line(schema: str) -> None:
+def test_a_failure_after_the_start_is_in_the_last_line(schema: lmi.Schema) -> None:
     form, answer = lmi.TextFormat(request_of(), schema), lmi.Answer(4)
     answer.finish_reason, answer.error = "error", "it broke"
     line = json.loads(form.chunk(answer, lmi.Token(-1, "", -1.0)))
@@ -106,7 +109,7 @@ def test_lines_as_server_sent_events() -> None:
         ("", {}, "rolling", "sse"),
     ],
 )
-def test_the_image_chooses_the_schema(tag, settings, schema, framing) -> None:
+def test_the_image_chooses_the_schema(tag: str, settings: dict[str, str], schema: lmi.Schema, framing: str) -> None:
     image = f"763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:{tag}"
     assert lmi.choose_schema(image, settings) == schema
     assert chat.choose_framing(image, schema) == framing
@@ -141,7 +144,7 @@ def test_unknown_parameters_and_nulls_are_ignored() -> None:
         ({"inputs": "x", "stream": "yes"}, "'stream' must be of type bool"),
     ],
 )
-def test_wrong_types_are_named(payload, complaint) -> None:
+def test_wrong_types_are_named(payload: dict[str, Any], complaint: str) -> None:
     with pytest.raises(lmi.BadRequest, match=complaint):
         lmi.parse_text_request(payload, "rolling")
 
@@ -152,7 +155,7 @@ def test_what_is_no_json_object_is_refused(body: bytes) -> None:
         lmi.parse_body(body)
 
 
-def test_messages_of_text_and_of_parts_give_the_same_prompt(codec: TextCodec, tokenizer) -> None:
+def test_messages_of_text_and_of_parts_give_the_same_prompt(codec: TextCodec, tokenizer: Any) -> None:
     parts = [{"role": "user", "content": [{"type": "text", "text": "Hello"}, {"type": "text", "text": "there"}]}]
     text = [{"role": "user", "content": "Hello\nthere"}]
     prompts = [chat.parse_chat_request({"messages": m}, codec.render_chat).prompt for m in (parts, text)]
@@ -173,7 +176,7 @@ def test_messages_of_text_and_of_parts_give_the_same_prompt(codec: TextCodec, to
         ({"prompt": ["a"]}, "'prompt' must be a string"),
     ],
 )
-def test_wrong_chat_requests_are_named(codec: TextCodec, payload, complaint) -> None:
+def test_wrong_chat_requests_are_named(codec: TextCodec, payload: dict[str, Any], complaint: str) -> None:
     with pytest.raises(lmi.BadRequest, match=complaint):
         chat.parse_chat_request(payload, codec.render_chat)
 
@@ -227,14 +230,18 @@ def test_chat_log_probabilities(codec: TextCodec) -> None:
         ("a b", ("b", "a b"), False, 0),
     ],
 )
-def test_what_may_become_a_stop_sequence_is_held_back(text: str, stop, finished, visible) -> None:
+def test_what_may_become_a_stop_sequence_is_held_back(
+    text: str, stop: tuple[str, ...], finished: bool, visible: int
+) -> None:
     assert chat.visible_length(text, stop, finished=finished) == visible
 
 
-def build(codec: TextCodec, ids: list[int], *, reason: str = "length", stop: tuple[str, ...] = ()) -> AnswerBuilder:
+def build(
+    codec: TextCodec, ids: list[int], *, reason: FinishReason = "length", stop: tuple[str, ...] = ()
+) -> AnswerBuilder:
     builder = AnswerBuilder(codec, 1, stop)
     for number, token_id in enumerate(ids):
-        finish = reason if number == len(ids) - 1 else ""
+        finish: FinishReason = reason if number == len(ids) - 1 else ""
         list(builder.take(Output(0, 0, (token_id,), (-0.1,), finish)))
         if builder.answer.finish_reason:
             break

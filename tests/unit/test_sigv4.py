@@ -1,5 +1,6 @@
 """Signatures are computed again; AWS's published one is the oracle, and every wrong one is refused."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -68,7 +69,7 @@ def test_what_botocore_signs_is_accepted(service: str, path: str) -> None:
         (lambda r: {**r.headers, "authorization": r.headers["authorization"].replace("host;", "")}, "wrong signature"),
     ],
 )
-def test_a_changed_header_is_refused(change, reason) -> None:
+def test_a_changed_header_is_refused(change: Callable[[SignedRequest], dict[str, str]], reason: str) -> None:
     request = signed()
     with pytest.raises(SignatureRefused) as refused:
         verify(SignedRequest(request.method, request.target, change(request), request.body))
