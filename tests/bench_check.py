@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from trtllm_check.lint.examples import snippets
+from trtllm_check.lint.page import snippets
 
 LINES = 100
 RUNS = 15

@@ -3,24 +3,23 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from trtllm_check.lint.documents.document import Document, Setting, read_document
-from trtllm_check.lint.report.drafts import Draft
-from trtllm_check.lint.report.finding import Finding
-from trtllm_check.lint.report.fixing import findings
+from trtllm_check.lint.document import Document, read_document
+from trtllm_check.lint.finding import Draft, Finding, Platform
+from trtllm_check.lint.fixing import findings
 from trtllm_check.releases import load_release
 
-Family = Callable[[Document, Setting], Iterable[Draft]]
+Family = Callable[[Document, Platform], Iterable[Draft]]
 
 
 def found(family: Family, source: str | Path, release: str) -> list[str]:
     """What ``family`` finds, as ``line rule severity``, sorted."""
-    drafts = family(read_document(source), Setting(load_release(release)))
+    drafts = family(read_document(source), Platform(load_release(release)))
     return sorted(f"{draft.place.line} {draft.rule} {draft.severity}" for draft in drafts)
 
 
 def fixed(family: Family, source: str, release: str) -> list[Finding]:
     """The findings with their fixes; asserts that no corrected command can be mended further."""
-    setting = Setting(load_release(release))
+    setting = Platform(load_release(release))
     result = findings(read_document(source), setting, [family])
     for one in result:
         assert one.fix.text and one.message and one.why and one.source

@@ -10,8 +10,8 @@ from gpu_serving.execute import Execution, logs, run, setting
 from serving_base.errors import EngineError, PlaybookError
 from trtllm_check.deployment import Deployment
 from trtllm_check.recipes import Paths, checked
-from trtllm_check.recipes import inference as recipes
-from trtllm_check.recipes.run import ask
+from trtllm_check.recipes.run import ask, sample
+from trtllm_check.recipes.run import stream as stream_command
 
 SPECIAL_TOKENS_AT_END = re.compile(r"(<\|\w+\|>)+$")
 UNFINISHED_CHARACTER = "\ufffd"  # what a tokenizer decodes from a part of a character
@@ -34,7 +34,7 @@ def generate(
     release, paths = setting(profile, root)
     paths = replace(paths, engine=str(engine))
     asked = ask(profile, release, paths, prompts=prompts, max_output_len=max_new_tokens)
-    todo = checked(release, [recipes.sample(asked, release, sampling)])
+    todo = checked(release, [sample(asked, release, sampling)])
     refuse_long_prompts(engine, paths, prompts)
     execution = run(profile, release, todo, paths, writes=logs(profile, root))[-1]
     answers = printed_answers(execution.output)
@@ -51,7 +51,7 @@ def stream(profile: Deployment, engine: Path, prompt: str, max_new_tokens: int, 
     """The answer to ``prompt`` in the pieces in which it came, by run.py --streaming."""
     release, paths = setting(profile, root)
     paths = replace(paths, engine=str(engine))
-    todo = checked(release, [recipes.stream(profile, release, paths, prompt, max_output_len=max_new_tokens)])
+    todo = checked(release, [stream_command(profile, release, paths, prompt, max_output_len=max_new_tokens)])
     refuse_long_prompts(engine, paths, [prompt])
     execution = run(profile, release, todo, paths, writes=logs(profile, root))[-1]
     return pieces([text for number, text in printed_outputs(execution.output) if number == 0], execution)

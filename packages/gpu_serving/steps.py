@@ -10,7 +10,7 @@ from typing import Any
 from gpu_serving.execute import logs, run, setting
 from serving_base.steps import Phase, StepRecord
 from trtllm_check.deployment import Deployment
-from trtllm_check.recipes import inference as recipes
+from trtllm_check.recipes.run import steps as steps_command
 
 SCRIPT = Path(__file__).with_name("executor_steps.py")
 
@@ -29,7 +29,7 @@ def step_records(
     requests.write_text(json.dumps([{"ids": ids, "max_new_tokens": n} for n in lengths]), encoding="utf-8")
     script = shutil.copyfile(SCRIPT, folder / SCRIPT.name)
     paths = replace(paths, engine=str(engine))
-    todo = recipes.steps(profile, release, paths, script=str(script), requests=str(requests), slots=slots)
+    todo = steps_command(profile, release, paths, script=str(script), requests=str(requests), slots=slots)
     run(profile, release, [todo], paths, writes=folder)
     found = json.loads((folder / "steps.json").read_text(encoding="utf-8"))
     static = records(found["static"], group=slots)

@@ -9,8 +9,8 @@ import typer
 from serving_base.errors import UsageError
 
 if TYPE_CHECKING:
-    from trtllm_check.lint.documents.document import Document
-    from trtllm_check.lint.report.finding import Finding
+    from trtllm_check.lint.document import Document
+    from trtllm_check.lint.finding import Finding
 
 STANDARD_INPUT = "-"
 LARGEST_TEXT = 1_000_000  # bytes of a script; a log may be of any size
@@ -29,8 +29,8 @@ def check_command(
     Exit status: 1 for an error, 0 without one, 2 for input that cannot be used or understood. Lines that are not
     understood are named on stderr.
     """
-    from trtllm_check.lint.report.show import as_json as json_of
-    from trtllm_check.lint.report.show import show
+    from trtllm_check.lint.finding import as_json as json_of
+    from trtllm_check.lint.finding import show
 
     if bool(source) == bool(log):
         raise UsageError("one thing at a time", fix="give a file, a folder or -, or --log FILE")
@@ -47,7 +47,7 @@ def explain_command(
     flag: Annotated[str, typer.Argument(help="Such as --max_output_len, a template variable or an LMI option.")],
     release: Annotated[str, typer.Option(help="What this release makes of it.")] = "",
 ) -> None:
-    """Tell the life of a flag: releases, defaults, what replaced it, what it does and when to use it."""
+    """Tell the history of a flag: releases, defaults, what replaced it, what it does and when to use it."""
     from trtllm_check.explain import explain
 
     typer.echo(explain(flag, release))
@@ -62,8 +62,8 @@ def _read_log(log: str) -> "list[Finding]":
 
 def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "list[Finding]":
     from trtllm_check.lint import check_commands
-    from trtllm_check.lint.documents.document import read_document
-    from trtllm_check.lint.documents.kinds import kind_of_name
+    from trtllm_check.lint.document import read_document
+    from trtllm_check.lint.passages import kind_of_name
     from trtllm_check.releases import known_releases
 
     if not release:

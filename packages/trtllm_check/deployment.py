@@ -5,8 +5,9 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from serving_base.errors import ProfileError
-from serving_base.facts.fit import fits
+from serving_base.errors import ProfileError, UsageError
+from serving_base.facts import fit
+from serving_base.facts.fit import CALIBRATION_SOURCE, Fit, fits
 from serving_base.facts.gpus import GIB, Gpu, find_gpu, gpus
 from serving_base.facts.models import ModelShape, model_shape
 from serving_base.facts.prices import known_usd_per_hour
@@ -16,6 +17,7 @@ Qformat = Literal["fp8", "int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gpt
 FP8_ARITHMETIC = ("fp8", "w4a8_awq")
 NO_GPU = "none"
 THIS_MACHINE = "this machine"
+Settings = TypeVar("Settings", bound=BaseModel)
 
 
 class Deployment(Record):
@@ -126,9 +128,6 @@ def _divisors(number: int) -> str:
     return ", ".join(str(n) for n in range(1, number + 1) if number % n == 0)
 
 
-Settings = TypeVar("Settings", bound=BaseModel)
-
-
 def changed(profile: Settings, **settings: Any) -> Settings:
     """``profile`` with other settings, checked again; empty ones (0, "", []) are left alone. :class:`ProfileError`."""
     given = {key: value for key, value in settings.items() if value}
@@ -151,3 +150,34 @@ def reasons(error: ValidationError, model: type[BaseModel]) -> str:
             reason = f"unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else "")
         found.append(reason)
     return "; ".join(found)
+
+
+def reference_fit(profile: Deployment) -> Fit:
+    """The model's weights in 16 bits against one GPU."""
+    return fit.fits(profile.shape, _gpu(profile), "full_prec")
+
+
+def weights_gb(profile: Deployment) -> float:
+    """The model's weights in 16 bits, as quantizing and comparing load them."""
+    return profile.shape.weight_bytes("full_prec") / 1e9
+
+
+def calibration_fits(profile: Deployment) -> Fit:
+    """What quantizing needs at its peak against all GPUs together."""
+    return fit.calibration_fits(profile.shape, _gpu(profile), profile.gpu_count)
+
+
+def too_small(profile: Deployment) -> str:
+    """The sentence on a machine whose GPUs are too small to quantize on."""
+    room = calibration_fits(profile)
+    return (
+        f"Quantizing {profile.model} needs about {room.needed_gb:.0f} GB ({CALIBRATION_SOURCE}: 1.5 times the "
+        f"16-bit weights) and {profile.gpu_count} x {profile.gpu} have {room.there_gb:.1f} GB."
+    )
+
+
+def _gpu(profile: Deployment) -> Gpu:
+    """One of the GPUs of the profile; :class:`UsageError` if it names none."""
+    if profile.hardware is None:
+        raise UsageError(f"profile {profile.name} has no GPU", fix="name its gpu and gpu_count")
+    return profile.hardware

@@ -2,12 +2,12 @@
 
 import pytest
 
-from trtllm_check.lint.documents.document import Setting, read_document
-from trtllm_check.lint.report.finding import Finding
-from trtllm_check.lint.report.fixing import findings
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.finding import Finding, Platform
+from trtllm_check.lint.fixing import findings
 from trtllm_check.lint.rules import arguments
 from trtllm_check.releases import known_releases, load_release
-from trtllm_check.releases.history import all_flags, all_releases, all_tools, life
+from trtllm_check.releases.history import all_flags, all_releases, all_tools, flag_history
 
 BUILD = "trtllm-build --checkpoint_dir c"
 RUN = "python3 examples/run.py --engine_dir e --tokenizer_dir t --max_output_len 9"
@@ -16,7 +16,7 @@ FILL = "python3 tools/fill_template.py"
 
 
 def check(text: str, release: str) -> list[Finding]:
-    return findings(read_document(text, "shell"), Setting(load_release(release)), [arguments.check])
+    return findings(read_document(text, "shell"), Platform(load_release(release)), [arguments.check])
 
 
 # rule, release, text, the word that it stands at, the fix (empty: no command).
@@ -230,7 +230,7 @@ def test_a_flag_outside_its_life(tool: str) -> None:
     """Every flag in the last release before and the first one after its life: named as such, and mended."""
     order = known_releases()
     for flag in (flag for flag, tools in all_flags().items() if tool in tools and flag.startswith("-")):
-        found = life(tool, flag)
+        found = flag_history(tool, flag)
         assert found is not None
         lived = {span.first for span in found.spans}
         earlier = [name for name in found.releases if order.index(name) < min(map(order.index, lived))]

@@ -14,8 +14,8 @@ from serving_base.command_line import reporting
 from serving_base.errors import UsageError
 from trtllm_check.cli import check_command
 from trtllm_check.lint import check_commands
-from trtllm_check.lint.examples import Snippet, snippets
-from trtllm_check.lint.report.show import show
+from trtllm_check.lint.finding import show
+from trtllm_check.lint.page import Snippet, snippets
 
 app = typer.Typer()
 app.command()(reporting(check_command))

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from each import each
-from trtllm_check.lint.examples import Snippet, snippets
-from trtllm_check.lint.page import page, rule_ids
-from trtllm_check.lint.report.finding import Finding
+from trtllm_check.lint.finding import Finding
+from trtllm_check.lint.page import Snippet, page, rule_ids, snippets
 
 Where = tuple[str, int, str, str]
 each_snippet = each("snippet", snippets())
@@ -90,4 +89,4 @@ def test_a_folder_is_checked_as_a_whole(tmp_path: Path) -> None:
     (snippet,) = [one for one in snippets() if one.name.startswith("149-")]
     snippet.write(tmp_path)
     (finding,) = snippet.check(tmp_path)
-    assert (finding.file, finding.rule) == ("ensemble/config.pbtxt", "missing-model")
+    assert (finding.file, finding.rule) == ("ensemble/config.pbtxt", "ensemble-wiring")

@@ -10,17 +10,15 @@ from hypothesis import strategies as st
 
 import trtllm_check.lint
 from each import each
-from trtllm_check.lint import examples
-from trtllm_check.lint.documents.document import Setting, read_document
-from trtllm_check.lint.report.drafts import Drop, Edit, Insert, Put, Swap
-from trtllm_check.lint.report.editing import quoted, rewritten
-from trtllm_check.lint.report.finding import Finding
-from trtllm_check.lint.report.fixing import findings
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.finding import Drop, Edit, Finding, Insert, Platform, Put, Swap
+from trtllm_check.lint.fixing import findings, quoted, rewritten
+from trtllm_check.lint.page import CORPUS as CORPUS_FOLDER
 from trtllm_check.lint.rules import arguments, defaults, memory, pairs
-from trtllm_check.lint.shell.reading import read_commands
+from trtllm_check.lint.shell import read_commands
 from trtllm_check.releases import Argument, known_releases, load_release
 
-CORPUS = sorted(examples.CORPUS.glob("*.yml"))
+CORPUS = sorted(CORPUS_FOLDER.glob("*.yml"))
 FAMILIES = (arguments.check, pairs.check, defaults.check, memory.check)
 TOOLS = (
     *("quantize.py", "convert_checkpoint.py", "trtllm-build", "run.py", "summarize.py", "launch_triton_server.py"),
@@ -33,7 +31,7 @@ VALUES = (
 
 
 def check(text: str, release: str, gpu: str = "", gpus: int | None = None) -> list[Finding]:
-    return findings(read_document(text, "shell"), Setting(load_release(release), gpu, gpus), FAMILIES)
+    return findings(read_document(text, "shell"), Platform(load_release(release), gpu, gpus), FAMILIES)
 
 
 def mended(text: str, edits: list[Edit], release: str = "0.12.0") -> str:

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from gpu_serving.execute import diagnose
-from trtllm_check.lint.examples import CORPUS
 from trtllm_check.lint.logs import known, read_log, signs
+from trtllm_check.lint.page import CORPUS
 
 LOGS = sorted((CORPUS / "logs").glob("*.yml"))
 

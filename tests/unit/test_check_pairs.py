@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from trtllm_check.lint.commands.machines import gpu_of
-from trtllm_check.lint.documents.document import Setting, read_document
-from trtllm_check.lint.report.finding import Finding
-from trtllm_check.lint.report.fixing import findings
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.finding import Finding, Platform, gpu_of
+from trtllm_check.lint.fixing import findings
 from trtllm_check.lint.rules import defaults, memory, pairs
 from trtllm_check.releases import known_releases, load_release
 from trtllm_check.rules import all_rules
@@ -51,24 +50,24 @@ CASES = [
     Case("paged-fmha-turns-fp8-fmha-on", "warning", "1.2.1", FP8_KV + BUILD + " --use_fp8_context_fmha disable"),
     Case("paged-fmha-turns-fp8-fmha-on", "", "0.9.0", FP8_KV + BUILD + FP8_OFF),
     Case("paged-fmha-turns-fp8-fmha-on", "", "1.2.1", FP8 + BUILD + FP8_OFF),
-    Case("paged-fmha-needs-fp8-weights", "warning", "1.2.1", AWQ_FP8_KV + BUILD + BOTH_ON),
-    Case("fp8-fmha-without-fp8-kv", "error", "0.18.2", FP8 + BUILD + " --use_fp8_context_fmha enable"),
-    Case("fp8-fmha-without-fp8-kv", "warning", "0.19.0", FP8 + BUILD + " --use_fp8_context_fmha enable"),
-    Case("fp8-fmha-without-fp8-kv", "", "0.18.2", FP8_KV + BUILD + " --use_fp8_context_fmha enable"),
-    Case("fp8-fmha-without-fp8-kv", "", "0.18.2", BUILD + " --use_fp8_context_fmha enable"),
-    Case("fp8-fmha-without-fp8-kv", "", "1.2.1", FP8 + BUILD),
-    Case("fp8-fmha-without-fp8-weights", "error", "0.16.0", BF16 + BUILD + " --use_fp8_context_fmha enable"),
-    Case("fp8-fmha-without-fp8-weights", "warning", "1.0.0", BF16 + BUILD + " --use_fp8_context_fmha enable"),
-    Case("fp8-fmha-without-fp8-weights", "", "0.16.0", FP8_KV + BUILD + " --use_fp8_context_fmha enable"),
+    Case("paged-fmha-with-quantized-kv", "warning", "1.2.1", AWQ_FP8_KV + BUILD + BOTH_ON),
+    Case("fp8-fmha-without-fp8-checkpoint", "error", "0.18.2", FP8 + BUILD + " --use_fp8_context_fmha enable"),
+    Case("fp8-fmha-without-fp8-checkpoint", "warning", "0.19.0", FP8 + BUILD + " --use_fp8_context_fmha enable"),
+    Case("fp8-fmha-without-fp8-checkpoint", "", "0.18.2", FP8_KV + BUILD + " --use_fp8_context_fmha enable"),
+    Case("fp8-fmha-without-fp8-checkpoint", "", "0.18.2", BUILD + " --use_fp8_context_fmha enable"),
+    Case("fp8-fmha-without-fp8-checkpoint", "", "1.2.1", FP8 + BUILD),
+    Case("fp8-fmha-without-fp8-checkpoint", "error", "0.16.0", BF16 + BUILD + " --use_fp8_context_fmha enable"),
+    Case("fp8-fmha-without-fp8-checkpoint", "warning", "1.0.0", BF16 + BUILD + " --use_fp8_context_fmha enable"),
+    Case("fp8-fmha-without-fp8-checkpoint", "", "0.16.0", FP8_KV + BUILD + " --use_fp8_context_fmha enable"),
     Case("paged-fmha-with-quantized-kv", "error", "0.9.0", FP8_KV + BUILD + " --use_paged_context_fmha enable"),
     Case("paged-fmha-with-quantized-kv", "", "0.10.0", FP8_KV + BUILD + " --use_paged_context_fmha enable"),
     Case("paged-fmha-with-quantized-kv", "error", "0.18.2", INT8_KV + BUILD + " --use_paged_context_fmha enable"),
     Case("paged-fmha-with-quantized-kv", "", "0.18.2", INT8_KV + BUILD),
     Case("paged-fmha-with-quantized-kv", "warning", "0.19.0", INT8_KV + BUILD),
     Case("paged-fmha-with-quantized-kv", "", "0.19.0", INT8_KV + BUILD + " --use_paged_context_fmha disable"),
-    Case("paged-fmha-needs-fp8-weights", "error", "0.10.0", AWQ_FP8_KV + BUILD + " --use_paged_context_fmha enable"),
-    Case("paged-fmha-needs-fp8-weights", "warning", "0.19.0", AWQ_FP8_KV + BUILD + " --use_paged_context_fmha enable"),
-    Case("paged-fmha-needs-fp8-weights", "", "0.10.0", FP8_KV + BUILD + " --use_paged_context_fmha enable"),
+    Case("paged-fmha-with-quantized-kv", "error", "0.10.0", AWQ_FP8_KV + BUILD + " --use_paged_context_fmha enable"),
+    Case("paged-fmha-with-quantized-kv", "warning", "0.19.0", AWQ_FP8_KV + BUILD + " --use_paged_context_fmha enable"),
+    Case("paged-fmha-with-quantized-kv", "", "0.10.0", FP8_KV + BUILD + " --use_paged_context_fmha enable"),
     Case("fp8-fmha-needs-hopper-or-ada", "error", "0.18.2", BUILD + " --use_fp8_context_fmha enable", "a100"),
     Case("fp8-fmha-needs-hopper-or-ada", "warning", "1.2.1", BUILD + " --use_fp8_context_fmha enable", "a100"),
     Case("fp8-fmha-needs-hopper-or-ada", "error", "0.11.0", BUILD + " --use_fp8_context_fmha enable", "l4"),
@@ -77,22 +76,22 @@ CASES = [
     Case("fmha-off", "error", "0.12.0", BUILD + " --context_fmha disable --use_paged_context_fmha enable"),
     Case("fmha-off", "warning", "0.19.0", BUILD + " --context_fmha disable --use_fp8_context_fmha enable"),
     Case("fmha-off", "", "0.19.0", BUILD + " --context_fmha disable"),
-    Case("swiglu-needs-fused-mlp", "error", "0.12.0", BUILD + " --gemm_swiglu_plugin fp8"),
-    Case("swiglu-needs-fused-mlp", "", "0.12.0", BUILD + " --gemm_swiglu_plugin fp8 --use_fused_mlp"),
-    Case("swiglu-needs-fused-mlp", "", "0.13.0", BUILD + " --gemm_swiglu_plugin fp8"),
-    Case("swiglu-needs-fused-mlp", "error", "0.13.0", BUILD + " --gemm_swiglu_plugin fp8 --use_fused_mlp disable"),
-    Case("swiglu-needs-fp8", "error", "0.16.0", BF16 + BUILD + " --low_latency_gemm_swiglu_plugin fp8"),
-    Case("swiglu-needs-fp8", "", "0.16.0", FP8_KV + BUILD + " --low_latency_gemm_swiglu_plugin fp8"),
-    Case("swiglu-needs-hopper", "error", "0.16.0", BUILD + " --gemm_swiglu_plugin fp8", "l4"),
-    Case("swiglu-needs-hopper", "", "0.16.0", BUILD + " --gemm_swiglu_plugin fp8", "h200"),
+    Case("gemm-swiglu-needs", "error", "0.12.0", BUILD + " --gemm_swiglu_plugin fp8"),
+    Case("gemm-swiglu-needs", "", "0.12.0", BUILD + " --gemm_swiglu_plugin fp8 --use_fused_mlp"),
+    Case("gemm-swiglu-needs", "", "0.13.0", BUILD + " --gemm_swiglu_plugin fp8"),
+    Case("gemm-swiglu-needs", "error", "0.13.0", BUILD + " --gemm_swiglu_plugin fp8 --use_fused_mlp disable"),
+    Case("gemm-swiglu-needs", "error", "0.16.0", BF16 + BUILD + " --low_latency_gemm_swiglu_plugin fp8"),
+    Case("gemm-swiglu-needs", "", "0.16.0", FP8_KV + BUILD + " --low_latency_gemm_swiglu_plugin fp8"),
+    Case("gemm-swiglu-needs", "error", "0.16.0", BUILD + " --gemm_swiglu_plugin fp8", "l4"),
+    Case("gemm-swiglu-needs", "", "0.16.0", BUILD + " --gemm_swiglu_plugin fp8", "h200"),
     Case("fp8-gemm-plugin", "info", "0.16.0", FP8_KV + BUILD + " --gemm_plugin auto"),
     Case("fp8-gemm-plugin", "", "0.16.0", BF16 + BUILD + " --gemm_plugin auto"),
     Case("fp8-gemm-plugin", "", "0.16.0", FP8_KV + BUILD + " --gemm_plugin fp8"),
     Case("fp8-gemm-plugin", "info", "0.16.0", FP8_KV + BUILD.replace("4", "5") + " --gemm_plugin fp8"),
-    Case("reduce-fusion-without-tp", "warning", "0.12.0", FP8_KV + BUILD + " --reduce_fusion enable"),
-    Case("reduce-fusion-without-tp", "", "0.12.0", BUILD + " --reduce_fusion enable"),
-    Case("user-buffer-without-reduce-fusion", "warning", "0.16.0", BUILD + " --user_buffer enable"),
-    Case("user-buffer-without-reduce-fusion", "", "0.16.0", BUILD + " --user_buffer enable --reduce_fusion enable"),
+    Case("fused-all-reduce-ignored", "warning", "0.12.0", FP8_KV + BUILD + " --reduce_fusion enable"),
+    Case("fused-all-reduce-ignored", "", "0.12.0", BUILD + " --reduce_fusion enable"),
+    Case("fused-all-reduce-ignored", "warning", "0.16.0", BUILD + " --user_buffer enable"),
+    Case("fused-all-reduce-ignored", "", "0.16.0", BUILD + " --user_buffer enable --reduce_fusion enable"),
     Case(
         "multiple-profiles-with-opt-num-tokens",
         "error",
@@ -161,12 +160,10 @@ CASES = [
     Case("kv-reuse-wrong-answers", "error", "0.16.0", FP8_KV + BUILD + "\n" + RUN + " --kv_cache_enable_block_reuse"),
     Case("kv-reuse-wrong-answers", "", "0.17.0", FP8_KV + BUILD + "\n" + RUN + " --kv_cache_enable_block_reuse"),
     Case("kv-reuse-wrong-answers", "", "0.16.0", BF16 + BUILD + "\n" + RUN + " --kv_cache_enable_block_reuse"),
-    Case("engine-without-world", "error", "0.12.0", FP8_KV.replace("--o", "--tp_size 8 --o") + BUILD + "\n" + RUN),
-    Case("engine-without-world", "error", "0.12.0", FP8_KV.replace("--o", "--pp_size 2 --o") + BUILD + "\n" + LAUNCH),
-    Case("engine-without-world", "", "0.12.0", FP8_KV + BUILD + "\n" + RUN),
-    Case(
-        "engine-without-world", "", "0.12.0", FP8_KV.replace("--o", "--tp_size 8 --o") + BUILD + "\nmpirun -n $N " + RUN
-    ),
+    Case("ranks-not-tp-pp", "error", "0.12.0", FP8_KV.replace("--o", "--tp_size 8 --o") + BUILD + "\n" + RUN),
+    Case("ranks-not-tp-pp", "error", "0.12.0", FP8_KV.replace("--o", "--pp_size 2 --o") + BUILD + "\n" + LAUNCH),
+    Case("ranks-not-tp-pp", "", "0.12.0", FP8_KV + BUILD + "\n" + RUN),
+    Case("ranks-not-tp-pp", "", "0.12.0", FP8_KV.replace("--o", "--tp_size 8 --o") + BUILD + "\nmpirun -n $N " + RUN),
     Case("quantize-70b-memory", "error", "0.12.0", FP8_KV, "h100", 2),
     Case("quantize-70b-memory", "", "0.12.0", FP8_KV, "h100", 4),
     Case("quantize-70b-memory", "", "0.12.0", FP8_KV, "h100"),
@@ -175,16 +172,16 @@ CASES = [
     Case("weights-do-not-fit", "error", "0.12.0", FP8_KV + BUILD, "l4", 8),
     Case("weights-do-not-fit", "", "0.12.0", FP8_KV + BUILD, "h100", 8),
     Case("weights-do-not-fit", "", "0.12.0", FP8_KV.replace("--o", "--tp_size 4 --o") + BUILD, "l4", 8),
-    Case("two-instances-one-gpu", "warning", "0.16.0", FILL.format("a", "") + FILL.format("b", "") + TWO),
+    Case("kv-cache-takes-90-percent", "warning", "0.16.0", FILL.format("a", "") + FILL.format("b", "") + TWO),
     Case(
-        "two-instances-one-gpu",
+        "kv-cache-takes-90-percent",
         "",
         "0.16.0",
         FILL.format("a", ",kv_cache_free_gpu_mem_fraction:0.4") + FILL.format("b", "") + TWO,
     ),
-    Case("two-instances-one-gpu", "", "0.16.0", FILL.format("a", "") + TWO),
+    Case("kv-cache-takes-90-percent", "", "0.16.0", FILL.format("a", "") + TWO),
     Case(
-        "two-instances-one-gpu",
+        "kv-cache-takes-90-percent",
         "",
         "0.16.0",
         FILL.format("a", "")
@@ -196,7 +193,7 @@ CASES = [
 
 
 def check(case: Case, text: str = "") -> list[Finding]:
-    setting = Setting(load_release(case.release), case.gpu, case.gpus)
+    setting = Platform(load_release(case.release), case.gpu, case.gpus)
     return findings(read_document(text or case.text, "shell"), setting, [pairs.check, defaults.check, memory.check])
 
 
@@ -245,13 +242,13 @@ def test_the_ranks_are_mended_where_they_are_written() -> None:
 
 def test_a_launcher_is_put_in_front() -> None:
     case = Case("", "", "0.12.0", FP8_KV.replace("--o", "--tp_size 2 --o") + BUILD + "\nsudo " + RUN)
-    (found,) = [finding for finding in check(case) if finding.rule == "engine-without-world"]
+    (found,) = [finding for finding in check(case) if finding.rule == "ranks-not-tp-pp"]
     assert found.fix.text.split()[:6] == ["sudo", "mpirun", "-n", "2", "--allow-run-as-root", "python3"]
 
 
 def test_the_cache_is_mended_where_it_is_quantized() -> None:
     case = Case("", "", "0.12.0", FP8 + BUILD + " --use_fp8_context_fmha enable")
-    (found,) = [finding for finding in check(case) if finding.rule == "fp8-fmha-without-fp8-kv"]
+    (found,) = [finding for finding in check(case) if finding.rule == "fp8-fmha-without-fp8-checkpoint"]
     assert found.line == 2
     assert found.fix.text.startswith("python3 quantize.py") and found.fix.text.endswith("--kv_cache_dtype fp8")
 
@@ -260,11 +257,11 @@ def test_the_cache_is_mended_where_it_is_quantized() -> None:
     ("name", "arch"), [("h100", "sm90"), ("H200", "sm90"), ("l4-24gb", "sm89"), ("l40s", "sm89"), ("a100", "sm80")]
 )
 def test_a_gpu_goes_by_any_of_its_names(name: str, arch: str) -> None:
-    setting = Setting(load_release("0.12.0"), name, 2)
+    setting = Platform(load_release("0.12.0"), name, 2)
     gpu = gpu_of(setting)
     assert gpu and gpu.architecture == arch
 
 
 def test_an_unknown_machine_says_nothing() -> None:
-    assert gpu_of(Setting(load_release("0.12.0"))) is None
-    assert gpu_of(Setting(load_release("0.12.0"), "h1000")) is None
+    assert gpu_of(Platform(load_release("0.12.0"))) is None
+    assert gpu_of(Platform(load_release("0.12.0"), "h1000")) is None

@@ -9,10 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from playbook.profile import load_profile
-from trtllm_check.lint.commands.facts import model_name
-from trtllm_check.lint.commands.invocations import Invocation, invocations, regrouped
-from trtllm_check.lint.documents.document import Document, read_document
-from trtllm_check.lint.shell.reading import ShellCommand, Word, read_commands
+from trtllm_check.lint.document import Document, read_document
+from trtllm_check.lint.facts import model_name
+from trtllm_check.lint.invocations import Invocation, invocations, regrouped
+from trtllm_check.lint.shell import ShellCommand, Word, read_commands
 from trtllm_check.recipes import road
 from trtllm_check.recipes.command import docker_argv, shell
 from trtllm_check.releases import known_releases, load_release

@@ -7,8 +7,9 @@ import pytest
 from check_cases import fixed, found, write_models
 from cpu_serving.triton.repository import ServingOptions, fill_templates
 from cpu_serving.triton.templates import render_templates
-from trtllm_check.lint.documents.document import Setting, read_document
-from trtllm_check.lint.documents.pbtxt import ConfigError, read_config, refusal
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.finding import Platform
+from trtllm_check.lint.pbtxt import ConfigError, read_config, refusal
 from trtllm_check.lint.rules.templates import check
 from trtllm_check.releases import load_release
 from trtllm_check.releases.templates import release_templates, template_releases
@@ -67,13 +68,13 @@ CASES = [
     ("0.16.0", ENGINE.replace("pbtxt ", "pbtxt '") + FEATURES + r",gpu_device_ids:0\,1'", []),
     ("0.12.0", ENGINE.replace("/engine,", "s3://bucket/engine,"), ["1 unescaped-separator error"]),
     # the engine behind them
-    ("0.12.0", f"{BUILD}\n{ENGINE},enable_kv_cache_reuse:true", ["2 kv-reuse-needs-paged-fmha error"]),
+    ("0.12.0", f"{BUILD}\n{ENGINE},enable_kv_cache_reuse:true", ["2 needs-paged-context-fmha error"]),
     ("0.12.0", f"{BUILD} --use_paged_context_fmha enable\n{ENGINE},enable_kv_cache_reuse:true", []),
     ("0.12.0", f"{ENGINE},enable_kv_cache_reuse:true", []),  # nobody knows how the engine is built
     (
         "0.19.0",
         f"{BUILD} --use_paged_context_fmha disable\n{ENGINE},enable_chunked_context:true{FEATURES}{LOGITS}",
-        ["2 chunked-context-needs-paged-fmha error"],
+        ["2 needs-paged-context-fmha error"],
     ),
     ("0.15.0", f"{QUANTIZE}\n{PAGED}\n{ENGINE}{FEATURES},enable_kv_cache_reuse:true", []),
     (
@@ -160,7 +161,7 @@ def test_the_ensembles_wiring(tmp_path: Path, model: str, old: str, new: str, me
     assert old in configs[model]
     configs[model] = configs[model].replace(old, new, 1)
     write_models(tmp_path, configs)
-    drafts = list(check(read_document(tmp_path), Setting(load_release("0.12.0"))))
+    drafts = list(check(read_document(tmp_path), Platform(load_release("0.12.0"))))
     assert any(message in draft.message for draft in drafts), drafts
     assert {(draft.rule, draft.file) for draft in drafts} == {("ensemble-wiring", "ensemble/config.pbtxt")}
 
@@ -169,7 +170,7 @@ def test_a_repository_without_a_model_and_one_of_another_name(tmp_path: Path) ->
     configs = fill_templates("0.12.0", ServingOptions(Path("/srv/engine"), Path("/srv/tokenizer")).values())
     configs["post"] = configs.pop("postprocessing")
     rules = [line.split(maxsplit=1)[1] for line in found(check, write_models(tmp_path, configs), "0.12.0")]
-    assert sorted(rules) == ["config-syntax error", "missing-model error"]
+    assert sorted(rules) == ["config-syntax error", "ensemble-wiring error"]
 
 
 def test_the_reader_takes_what_protobuf_takes() -> None:

@@ -7,9 +7,9 @@ from types import ModuleType
 import pytest
 
 from check_cases import fixed, found
+from trtllm_check.lint.installs import Requirement
 from trtllm_check.lint.rules import containers, versions
 from trtllm_check.lint.rules.versions import _holder
-from trtllm_check.lint.views.requirements import Requirement
 from trtllm_check.releases import known_releases, load_release
 
 TRITON = "nvcr.io/nvidia/tritonserver:{}-trtllm-python-py3"
@@ -60,7 +60,7 @@ VERSIONS = [
     ("0.12.0", f"{CLONE} --branch v0.12.0", []),
     ("0.12.0", f"{CLONE} -b release/0.12", []),
     ("0.12.0", f"{CLONE} -b release/0.13", ["1 clone-of-another-release error"]),
-    ("0.12.0", f"{CLONE} -b main", ["1 clone-without-tag warning"]),
+    ("0.12.0", f"{CLONE} -b main", ["1 clone-of-another-release warning"]),
     ("0.12.0", f"{CLONE_SSH} && cd x && git checkout tags/v0.12.0 -b mine", []),
     ("0.12.0", f"{CLONE_SSH} && git -C x checkout v0.11.0", ["1 clone-of-another-release error"]),
     (

@@ -8,8 +8,9 @@ from serving_base.facts.fit import calibration_fits, fits, weights_per_gpu
 from serving_base.facts.gpus import find_gpu
 from serving_base.facts.models import known_shape, model_shape, model_shapes, model_weight, models_file, shape_of_size
 from tiny_llama import MODEL_DIR
-from trtllm_check.lint.documents.document import Setting, read_document
-from trtllm_check.lint.report.fixing import findings
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.finding import Platform
+from trtllm_check.lint.fixing import findings
 from trtllm_check.lint.rules import memory
 from trtllm_check.releases import load_release
 
@@ -103,7 +104,7 @@ def test_the_checker_says_the_size_that_is_stored() -> None:
         "python3 quantize.py --model_dir /m/Meta-Llama-3-70B --qformat fp8 --output_dir c\n"
         "trtllm-build --checkpoint_dir c --output_dir e\n"
     )
-    found = findings(read_document(text, "shell"), Setting(load_release("0.12.0"), "l4", 8), [memory.check])
+    found = findings(read_document(text, "shell"), Platform(load_release("0.12.0"), "l4", 8), [memory.check])
     said = [one.message for one in found if one.rule == "weights-do-not-fit"]
     assert len(said) == 1 and "73 GB per rank" in said[0]
 

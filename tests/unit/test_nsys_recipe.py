@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from each import each
 from playbook.profile import Profile, load_profile
 from trtllm_check.recipes import Command, commands, shell, tool_arguments
-from trtllm_check.recipes.profile import START_STOP
+from trtllm_check.recipes.run import START_STOP
 from trtllm_check.releases import known_releases, load_release
 
 ENGINES = [name for name in known_releases() if load_release(name).builds_engines]

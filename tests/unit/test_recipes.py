@@ -23,7 +23,7 @@ from release_data import facts_of, write_release
 from serving_base.errors import NotInRelease, UsageError
 from trtllm_check.recipes import STAGES, Command, Paths, commands, docker_argv, on_host, shell, tool_arguments
 from trtllm_check.recipes.build import Attention, attention
-from trtllm_check.recipes.flags import optional
+from trtllm_check.recipes.command import optional
 from trtllm_check.releases import Release, build_parser, known_releases, load_release
 
 PROFILES = ("p5", "p5-8b", "p5-tp4pp2", "p5en", "g6")

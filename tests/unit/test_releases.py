@@ -16,7 +16,7 @@ from playbook.profile import load_profile
 from release_data import facts_of, write_release
 from serving_base.errors import PlaybookError, UsageError
 from trtllm_check.recipes import commands
-from trtllm_check.releases import build_parser, check_arguments, known_releases, load, load_release, spans
+from trtllm_check.releases import build_parser, check_arguments, known_releases, load, load_release
 
 PYTORCH = "1.3.0rc22"
 SHIPPED = (
@@ -301,7 +301,7 @@ def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path) -> None:
 
 def forget() -> None:
     """As in a new process: nothing is read yet."""
-    for cached in (load.load_release, load.load_tool, load.known_releases, load.view, load._listed, spans._content):
+    for cached in (load.load_release, load.load_tool, load.known_releases, load.view, load._listed, load._content):
         cached.cache_clear()
 
 

@@ -14,8 +14,7 @@ from serving_base.errors import PlaybookError, UsageError
 from serving_base.yaml_files import read_yaml
 from trtllm_check.recipes import commands
 from trtllm_check.releases import check_arguments, known_releases, load_release
-from trtllm_check.releases.load import DATA_DIR
-from trtllm_check.releases.spans import ABSENT, ENTRIES, RANGE, View
+from trtllm_check.releases.load import ABSENT, DATA_DIR, ENTRIES, RANGE, View
 
 ORDER = ("0.9", "0.10", "1.0", "1.1")
 FILES = [path for part in ("tools", "topics", "triton") for path in sorted((DATA_DIR / part).rglob("*.yml"))]

@@ -18,11 +18,10 @@ from playbook.clients import triton as ask_triton
 from playbook.profile import Profile, load_profile, profile_names
 from serving import END_ID, PROMPTS, build_tiny_engine, serving
 from serving_base.errors import NotInRelease, PlaybookError, UsageError
-from trtllm_check.recipes import tool_arguments, triton, triton_llmapi
+from trtllm_check.recipes import tool_arguments, triton
 from trtllm_check.recipes.command import Command, Paths, llmapi_path, templates_path
 from trtllm_check.releases import Release, check_arguments, load_release
-from trtllm_check.releases.load import DATA_DIR
-from trtllm_check.releases.spans import _content
+from trtllm_check.releases.load import DATA_DIR, _content
 from trtllm_check.releases.templates import (
     emptied_variables,
     llmapi_model,
@@ -301,7 +300,7 @@ def test_the_llm_api_model_is_configured(tmp_path: Path, profile_name: str, rele
     (source / "1").mkdir(parents=True)
     (source / "config.pbtxt").write_text(LLM_API_CONFIG)
     (source / "1" / "model.yaml").write_text("model: TinyLlama\n")
-    execute(triton_llmapi.fill(profile, release, paths), release.name)
+    execute(triton.llmapi_fill(profile, release, paths), release.name)
     model = Path(paths.repository) / "tensorrt_llm"
     settings = yaml.safe_load((model / "1" / "model.yaml").read_text())
     served = {"1.2.1": (paths.model, "fp8"), "1.3.0rc22": (paths.checkpoint, "auto")}
@@ -331,6 +330,6 @@ def test_the_pytorch_line_serves_the_llm_api_model(profile_name: str) -> None:
 def test_a_release_without_llm_api_model_says_so() -> None:
     profile, release = setting("p5", "0.12.0")
     with pytest.raises(NotInRelease, match="LLM-API model"):
-        triton_llmapi.fill(profile, release, Paths.default(profile))
+        triton.llmapi_fill(profile, release, Paths.default(profile))
     with pytest.raises(NotInRelease, match="LLM-API model"):
         llmapi_model("0.12.0")

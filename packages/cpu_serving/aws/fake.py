@@ -172,13 +172,13 @@ def listen(application: Wsgi, port: int, host: str = HOST) -> BaseWSGIServer:
 
 def create_roles(client: Any) -> None:
     """The execution role that examples use, allowed to read S3, and the scheduler's, allowed to end endpoints."""
-    from trtllm_check.recipes import policies
+    from trtllm_check.recipes import sagemaker
 
     allow = {"Effect": "Allow", "Action": ["s3:GetObject", "s3:ListBucket"], "Resource": "*"}
     reading = {"Version": "2012-10-17", "Statement": [allow]}
-    ending = policies.ending_policy(f"arn:aws:sagemaker:{REGION}:{ACCOUNT_ID}:endpoint/*")
-    create_role(client, ROLE_NAME, policies.trust_policy(), reading)
-    create_role(client, SCHEDULER_ROLE_NAME, policies.ending_trust_policy(ACCOUNT_ID), ending)
+    ending = sagemaker.ending_policy(f"arn:aws:sagemaker:{REGION}:{ACCOUNT_ID}:endpoint/*")
+    create_role(client, ROLE_NAME, sagemaker.trust_policy(), reading)
+    create_role(client, SCHEDULER_ROLE_NAME, sagemaker.ending_trust_policy(ACCOUNT_ID), ending)
 
 
 def create_role(client: Any, name: str, trust: Mapping[str, Any], policy: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Offline checks of a filled model repository: by protobuf, for what is unfilled, for the ensemble's wiring.
 
-The files are read and the ensemble's tensors followed by the checker's own code, :mod:`trtllm_check.lint.documents`.
+The files are read and the ensemble's tensors followed by the checker's own code, :mod:`trtllm_check.lint.pbtxt`.
 """
 
 from collections.abc import Mapping
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from trtllm_check.lint.documents.pbtxt import PLACEHOLDER, ConfigError, Message, read_config, refusal
-from trtllm_check.lint.documents.wiring import TRUE, loose_ends
+from trtllm_check.lint.pbtxt import PLACEHOLDER, TRUE, ConfigError, Message, loose_ends, read_config, refusal
 
 NEEDED_PARAMETERS = frozenset({"tokenizer_dir", "gpt_model_path"})
 """String parameters without a default in the backend: left unfilled they are taken for a path."""

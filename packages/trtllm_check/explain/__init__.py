@@ -8,12 +8,12 @@ from difflib import get_close_matches
 
 from serving_base.errors import UsageError
 from trtllm_check.releases import Release, load_release
-from trtllm_check.releases.history import Life, all_names, bare, default, lives, ranges, takes
+from trtllm_check.releases.guide import TEMPLATES, FlagGuide, Replacement, flag_guides, guide_of, migration
+from trtllm_check.releases.history import FlagHistory, all_names, bare, default, flag_histories, ranges, takes
 from trtllm_check.releases.lmi import LmiImage, lmi_facts
-from trtllm_check.releases.lore import TEMPLATES, FlagLore, Successor, flag_lore, lore_of, migration
 from trtllm_check.releases.templates import release_templates, template_releases
 from trtllm_check.rules import Entry, Rule, all_rules
-from trtllm_check.rules.wording import sentence, sentences
+from trtllm_check.rules.table import sentence, sentences
 
 WIDTH = 100
 OPTION = "option."  # of LMI's serving.properties
@@ -27,11 +27,11 @@ def explain(flag: str, release: str = "") -> str:
     name that no release knows, with those that are near.
     """
     chosen = load_release(release) if release else None
-    found = lives(all_names().get(bare(flag), flag))
+    found = flag_histories(all_names().get(bare(flag), flag))
     parts = _about_flags(found, chosen)
-    names = {flag, bare(flag), *(name for life in found for name in life.names)}
+    names = {flag, bare(flag), *(name for history in found for name in history.names)}
     if not flag.startswith("-"):
-        if not parts or (TEMPLATES, flag) in flag_lore():  # the templates' files are read only when they are needed
+        if not parts or (TEMPLATES, flag) in flag_guides():  # the templates' files are read only when they are needed
             parts += _about_variable(flag, chosen)
         if not parts or flag.startswith(OPTION):
             option = OPTION + flag.removeprefix(OPTION)
@@ -43,88 +43,92 @@ def explain(flag: str, release: str = "") -> str:
     return "\n\n".join(parts + _about_rules(concerned, chosen))
 
 
-def _about_flags(found: list[Life], release: Release | None) -> list[str]:
+def _about_flags(found: list[FlagHistory], release: Release | None) -> list[str]:
     """One part per tool; with a release, only those tools that it has, if it has any of them."""
-    there = [life for life in found if release and life.tool in release.tools] or found
-    parts = [_about_flag(life, release) for life in there]
-    elsewhere = [life for life in found if life not in there]
+    there = [history for history in found if release and history.tool in release.tools] or found
+    parts = [_about_flag(history, release) for history in there]
+    elsewhere = [history for history in found if history not in there]
     if release and elsewhere:
-        others = "; ".join(f"{life.tool} ({', '.join(span.releases for span in life.spans)})" for life in elsewhere)
+        others = "; ".join(
+            f"{history.tool} ({', '.join(span.releases for span in history.spans)})" for history in elsewhere
+        )
         parts.append(textwrap.fill(f"Not in the facts of {release.name}: {others}", WIDTH))
     return parts
 
 
-def _about_flag(life: Life, release: Release | None) -> str:
-    lore = lore_of(life.tool, life.names)
-    rows: Rows = [("does", lore.does), ("when", lore.when)] if lore else []
+def _about_flag(history: FlagHistory, release: Release | None) -> str:
+    guide = guide_of(history.tool, history.names)
+    rows: Rows = [("does", guide.does), ("when", guide.when)] if guide else []
     if release:
-        rows.append((f"in {release.name}", _in_release(life, lore, release)))
-    rows += [("life", line) for line in _life_lines(life)]
-    if lore:
-        rows += [("instead", successor_text(successor, lore)) for successor in lore.instead]
-        rows += [("changed", f"{change.release}: {change.text}") for change in lore.changed]
+        rows.append((f"in {release.name}", _in_release(history, guide, release)))
+    rows += [("history", line) for line in _history_lines(history)]
+    if guide:
+        rows += [("instead", replacement_text(replacement, guide)) for replacement in guide.instead]
+        rows += [("changed", f"{change.release}: {change.text}") for change in guide.changed]
     rows += [
         ("PyTorch", f"{step.new}. {step.note}".strip())
         for step in migration()
-        if step.tool == life.tool and set(life.names) & set(step.flags)
+        if step.tool == history.tool and set(history.names) & set(step.flags)
     ]
-    if lore:
-        rows.append(("source", "; ".join(lore.source)))
-    others = f" (also {', '.join(life.names[1:])})" if len(life.names) > 1 else ""
-    return _part(f"{life.flag} of {life.tool}{others}", rows)
+    if guide:
+        rows.append(("source", "; ".join(guide.source)))
+    others = f" (also {', '.join(history.names[1:])})" if len(history.names) > 1 else ""
+    return _part(f"{history.flag} of {history.tool}{others}", rows)
 
 
-def _life_lines(life: Life) -> list[str]:
+def _history_lines(history: FlagHistory) -> list[str]:
     lines = []
-    for span in life.spans:
+    for span in history.spans:
         argument = span.argument
         doubt = f" ({argument.confidence} confidence: {argument.note})" if argument.confidence else ""
         lines.append(f"{span.releases}: {takes(argument)}; {_default(default(argument))}{doubt}")
-    return [*lines, f"from {life.gone_since}: gone"] if life.gone_since else lines
+    return [*lines, f"from {history.gone_since}: gone"] if history.gone_since else lines
 
 
 def _default(value: str) -> str:
     return {"": "no default", "required": "required"}.get(value, f"default {value}")
 
 
-def _in_release(life: Life, lore: FlagLore | None, release: Release) -> str:
+def _in_release(history: FlagHistory, guide: FlagGuide | None, release: Release) -> str:
     """How ``release`` takes the flag, or what to write there instead."""
-    if life.tool not in release.tools:
+    if history.tool not in release.tools:
         return (
-            f"there are no facts on {life.tool} in this release"
+            f"there are no facts on {history.tool} in this release"
             if release.builds_engines
-            else (f"this release has no {life.tool}; its flow is PyTorch's")
+            else (f"this release has no {history.tool}; its flow is PyTorch's")
         )
-    argument = release.tools[life.tool].argument(life.flag)
+    argument = release.tools[history.tool].argument(history.flag)
     if argument:
         doubt = f" Not certain: {argument.note}." if argument.confidence else ""
         return f"takes {takes(argument)}; {_default(default(argument))}.{doubt}"
-    advice = [successor_text(it, lore) for it in lore.instead if _usable(it, lore, release)] if lore else []
+    advice = [replacement_text(it, guide) for it in guide.instead if _usable(it, guide, release)] if guide else []
     advice += [
-        f"{_of(other.flag, other.tool, life.tool)} ({other.does.rstrip('.')})"
-        for other in _predecessors(life)
+        f"{_of(other.flag, other.tool, history.tool)} ({other.does.rstrip('.')})"
+        for other in _predecessors(history)
         if other.tool in release.tools and release.tools[other.tool].has(other.flag)
     ]
-    return f"{life.tool} refuses it. " + (f"Instead: {'; or '.join(advice)}." if advice else "Leave it out.")
+    return f"{history.tool} refuses it. " + (f"Instead: {'; or '.join(advice)}." if advice else "Leave it out.")
 
 
-def _usable(successor: Successor, lore: FlagLore, release: Release) -> bool:
-    tool = release.tools.get(successor.tool or lore.tool)
-    return not successor.flag or (tool is not None and tool.has(successor.flag))
+def _usable(replacement: Replacement, guide: FlagGuide, release: Release) -> bool:
+    tool = release.tools.get(replacement.tool or guide.tool)
+    return not replacement.flag or (tool is not None and tool.has(replacement.flag))
 
 
-def _predecessors(life: Life) -> list[FlagLore]:
+def _predecessors(history: FlagHistory) -> list[FlagGuide]:
     """Flags that this one took the place of."""
-    wanted = (life.tool, life.flag)
+    wanted = (history.tool, history.flag)
     return [
-        lore for lore in flag_lore().values() if any((it.tool or lore.tool, it.flag) == wanted for it in lore.instead)
+        guide
+        for guide in flag_guides().values()
+        if any((it.tool or guide.tool, it.flag) == wanted for it in guide.instead)
     ]
 
 
-def successor_text(successor: Successor, lore: FlagLore) -> str:
+def replacement_text(replacement: Replacement, guide: FlagGuide) -> str:
     """What to write instead, and how."""
-    what = _of(successor.flag, successor.tool, lore.tool) if successor.flag else successor.setting
-    return f"{what} ({successor.how})"
+    what = _of(replacement.flag, replacement.tool, guide.tool) if replacement.flag else replacement.setting
+    return f"{what} ({replacement.how})"
 
 
 def _of(flag: str, tool: str, here: str) -> str:
@@ -140,15 +144,15 @@ def _about_variable(name: str, release: Release | None) -> list[str]:
                 models.setdefault(model, []).append(release_name)
     if not models:
         return []
-    lore = lore_of(TEMPLATES, [name])
-    rows: Rows = [("does", lore.does), ("when", lore.when)] if lore else []
+    guide = guide_of(TEMPLATES, [name])
+    rows: Rows = [("does", guide.does), ("when", guide.when)] if guide else []
     if release:
         there = [model for model, names in models.items() if release.name in names]
         rows.append((f"in {release.name}", f"a variable of {', '.join(there)}" if there else "no model has it"))
-    rows += [("life", f"{model}: {ranges(names)}") for model, names in models.items()]
-    if lore:
-        rows += [("changed", f"{change.release}: {change.text}") for change in lore.changed]
-        rows.append(("source", "; ".join(lore.source)))
+    rows += [("history", f"{model}: {ranges(names)}") for model, names in models.items()]
+    if guide:
+        rows += [("changed", f"{change.release}: {change.text}") for change in guide.changed]
+        rows.append(("source", "; ".join(guide.source)))
     return [_part(f"{name} of config.pbtxt, a variable of Triton's templates", rows)]
 
 

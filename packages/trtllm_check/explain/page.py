@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from trtllm_check.releases.history import Life, all_releases, all_tools, default, life, ranges
-from trtllm_check.releases.lore import TEMPLATES, FlagLore, Step, Successor, flag_lore, migration, ways
+from trtllm_check.releases.guide import TEMPLATES, FlagGuide, Replacement, Step, flag_guides, migration, run_modes
+from trtllm_check.releases.history import FlagHistory, all_releases, all_tools, default, flag_history, ranges
 from trtllm_check.releases.release import Release
 from trtllm_check.releases.templates import release_templates, template_releases
 from trtllm_check.rules import TOPICS, Entry, Rule, topic
-from trtllm_check.rules.wording import sentence, sentences
+from trtllm_check.rules.table import sentence, sentences
 
 NO_BREAK_HYPHEN = "\u2011"
 NO_BREAK_SPACE = "\u00a0"
@@ -130,11 +130,11 @@ def _exactness(release: Release) -> str:
 def _flags() -> list[str]:
     parts = []
     for tool in all_tools():
-        of_tool = [lore for lore in flag_lore().values() if lore.tool == tool]
-        found = [(lore, its_life) for lore in of_tool if (its_life := life(tool, lore.flag))]
+        of_tool = [guide for guide in flag_guides().values() if guide.tool == tool]
+        found = [(guide, history) for guide in of_tool if (history := flag_history(tool, guide.flag))]
         if found:
             parts.append(f"### {tool}\n\n{_facts(tool)}\n")
-            parts.append(_table(_FLAG_HEAD, [_flag_row(lore, its_life) for lore, its_life in found]))
+            parts.append(_table(_FLAG_HEAD, [_flag_row(guide, history) for guide, history in found]))
     parts += ["### config.pbtxt\n\nVariables of Triton's templates, `inflight_batcher_llm`.\n", _variables()]
     return parts
 
@@ -148,39 +148,39 @@ def _facts(tool: str) -> str:
     return f"Facts: {ranges(confidence)}{f'; near the release, not in it: {near}' if near else ''}."
 
 
-def _flag_row(lore: FlagLore, its_life: Life) -> tuple[str, ...]:
-    return (f"`{lore.flag}`", _lived(its_life), _defaults(its_life), _told(lore))
+def _flag_row(guide: FlagGuide, history: FlagHistory) -> tuple[str, ...]:
+    return (f"`{guide.flag}`", _lived(history), _defaults(history), _told(guide))
 
 
-def _told(lore: FlagLore) -> str:
-    text = f"{lore.does} *{lore.when}*"
-    if lore.changed:
-        text += " Changed: " + "; ".join(f"{change.release} {change.text}" for change in lore.changed) + "."
-    if lore.instead:
-        text += " **Instead:** " + "; ".join(_successor(successor, lore) for successor in lore.instead) + "."
+def _told(guide: FlagGuide) -> str:
+    text = f"{guide.does} *{guide.when}*"
+    if guide.changed:
+        text += " Changed: " + "; ".join(f"{change.release} {change.text}" for change in guide.changed) + "."
+    if guide.instead:
+        text += " **Instead:** " + "; ".join(_replacement(replacement, guide) for replacement in guide.instead) + "."
     return text
 
 
-def _lived(its_life: Life) -> str:
+def _lived(history: FlagHistory) -> str:
     """The releases that have the flag, those where it is not confirmed with a question mark."""
     texts, everything = [], set()
-    for doubt, spans in groupby(its_life.spans, key=lambda span: bool(span.argument.confidence)):
-        names = {name for span in spans for name in _within(its_life, span.first, span.last)}
+    for doubt, spans in groupby(history.spans, key=lambda span: bool(span.argument.confidence)):
+        names = {name for span in spans for name in _within(history, span.first, span.last)}
         everything |= names
         texts.append(ranges(names) + ("?" if doubt else ""))
-    return "all" if everything == set(its_life.releases) and len(texts) == 1 else ", ".join(texts)
+    return "all" if everything == set(history.releases) and len(texts) == 1 else ", ".join(texts)
 
 
-def _within(its_life: Life, first: str, last: str) -> tuple[str, ...]:
-    known = its_life.releases
+def _within(history: FlagHistory, first: str, last: str) -> tuple[str, ...]:
+    known = history.releases
     return known[known.index(first) : known.index(last) + 1]
 
 
-def _defaults(its_life: Life) -> str:
+def _defaults(history: FlagHistory) -> str:
     """Defaults one after the other, each with the release that brought it."""
     steps: list[tuple[str, str]] = []
-    for span in its_life.spans:
-        value = _switch_or_default(its_life, span.argument.is_switch, default(span.argument))
+    for span in history.spans:
+        value = _switch_or_default(history, span.argument.is_switch, default(span.argument))
         if not steps or steps[-1][1] != value:
             steps.append((span.first, value))
     if len(steps) == 1:
@@ -189,30 +189,30 @@ def _defaults(its_life: Life) -> str:
     return "; ".join([first[1], *(f"{value} from {release}" for release, value in later)])
 
 
-def _switch_or_default(its_life: Life, is_switch: bool, value: str) -> str:
+def _switch_or_default(history: FlagHistory, is_switch: bool, value: str) -> str:
     """A flag that became one with a value says which it was."""
-    changed = len({span.argument.is_switch for span in its_life.spans}) > 1
+    changed = len({span.argument.is_switch for span in history.spans}) > 1
     kind = ("switch, " if is_switch else "value, ") if changed else ""
     return kind + (f"`{value}`" if value not in ("", "required", "on", "off") else value or "-")
 
 
-def _successor(successor: Successor, lore: FlagLore) -> str:
-    elsewhere = f" of {successor.tool}" if successor.tool not in ("", lore.tool) else ""
-    what = f"`{successor.flag}`{elsewhere}" if successor.flag else successor.setting
-    return f"{what} ({successor.how})"
+def _replacement(replacement: Replacement, guide: FlagGuide) -> str:
+    elsewhere = f" of {replacement.tool}" if replacement.tool not in ("", guide.tool) else ""
+    what = f"`{replacement.flag}`{elsewhere}" if replacement.flag else replacement.setting
+    return f"{what} ({replacement.how})"
 
 
 def _variables() -> str:
     rows = []
-    for lore in (lore for lore in flag_lore().values() if lore.tool == TEMPLATES):
+    for guide in (guide for guide in flag_guides().values() if guide.tool == TEMPLATES):
         models: dict[str, None] = {}
         names = []
         for release in template_releases():
-            having = [name for name, spec in release_templates(release).models.items() if lore.flag in spec.variables]
+            having = [name for name, spec in release_templates(release).models.items() if guide.flag in spec.variables]
             models |= dict.fromkeys(having)
             names += [release] if having else []
         everywhere = tuple(names) == template_releases()
-        rows.append((f"`{lore.flag}`", "all" if everywhere else ranges(names), ", ".join(models), _told(lore)))
+        rows.append((f"`{guide.flag}`", "all" if everywhere else ranges(names), ", ".join(models), _told(guide)))
     return _table(("Variable", "Releases", "Models", "What it does"), rows)
 
 
@@ -240,7 +240,7 @@ def _entry(rule: Rule, entry: Entry) -> str:
 
 
 def _ways() -> str:
-    rows = [(way.name, way.releases, way.how, way.note) for way in ways()]
+    rows = [(mode.name, mode.releases, mode.how, mode.note) for mode in run_modes()]
     return _table(("Way", "Releases", "How", "Note"), rows)
 
 

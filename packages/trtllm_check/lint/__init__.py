@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trtllm_check.lint.documents.document import Document
-    from trtllm_check.lint.report.finding import Finding
-    from trtllm_check.lint.report.fixing import Family
+    from trtllm_check.lint.document import Document
+    from trtllm_check.lint.finding import Finding
+    from trtllm_check.lint.fixing import Family
 
 FAMILIES = (
     "arguments",
@@ -36,16 +36,16 @@ def check_commands(
     """
     from serving_base.errors import UsageError
     from serving_base.facts.gpus import gpus as known_gpus
-    from trtllm_check.lint.commands.machines import gpu_of
-    from trtllm_check.lint.documents.document import Setting, read_document
-    from trtllm_check.lint.report.fixing import findings
+    from trtllm_check.lint.document import read_document
+    from trtllm_check.lint.finding import Platform, gpu_of
+    from trtllm_check.lint.fixing import findings
     from trtllm_check.releases import load_release
 
-    setting = Setting(load_release(release), gpu, gpus)
-    if gpu and gpu_of(setting) is None:
+    platform = Platform(load_release(release), gpu, gpus)
+    if gpu and gpu_of(platform) is None:
         raise UsageError(f"no facts on a GPU {gpu!r}", fix=f"use one of: {', '.join(known_gpus())}")
     document = read_document(source) if isinstance(source, str | Path) else source
-    return findings(document, setting, families())
+    return findings(document, platform, families())
 
 
 def families() -> "list[Family]":

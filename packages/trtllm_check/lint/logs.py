@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from serving_base.yaml_files import read_yaml
-from trtllm_check.lint.report.finding import Finding, Fix
+from trtllm_check.lint.finding import Finding, Fix
 
 SIGNS = Path(__file__).with_name("logs.yml")
 SHOWN_CHARACTERS = 300

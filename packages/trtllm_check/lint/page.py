@@ -1,18 +1,35 @@
-"""docs/checks.md, every rule with an example; ``playbook docs`` writes it."""
+"""The real commands in ``lint/corpus``, with what must be found in each, and docs/checks.md, which shows them."""
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from trtllm_check.lint.examples import Snippet, snippets
+from serving_base.yaml_files import read_yaml
+from trtllm_check.lint import check_commands
+from trtllm_check.lint.document import Document, read_document
+from trtllm_check.lint.finding import Finding
 from trtllm_check.lint.logs import signs
-from trtllm_check.lint.report.finding import Finding
+from trtllm_check.lint.passages import Kind
 from trtllm_check.rules import TOPICS, Entry, Rule, topic
-from trtllm_check.rules.wording import worded
+from trtllm_check.rules.table import worded
 
+CORPUS = Path(__file__).parent / "corpus"
+
+PARTS = re.compile(r"\{[^{}]*\}")  # what a command fills in of a message
+NAMES: dict[Kind, str] = {
+    "shell": "commands.sh",
+    "config.pbtxt": "config.pbtxt",
+    "serving.properties": "serving.properties",
+    "environment": ".env",
+    "request": "request.json",
+}
 MOST_LINES = 16
 AROUND = 4
 PAIN = re.compile(r" \(pains? [\d, and]+\)")  # a row of the list that the corpus was written from
-
 HEAD = """# What the checker finds
 
 `playbook check --release R [--gpu h100] [--gpus 8] [--json] FILE|DIR|-` reads a script or anything pasted, a
@@ -33,6 +50,59 @@ What `playbook check --log` knows, the more specific first; the first that match
 | Finding | What happened | What to do | Source |
 |---|---|---|---|
 """
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """One file of the corpus; of a repository ``text`` is empty and ``files`` are its files by their path."""
+
+    name: str
+    about: str
+    release: str
+    findings: tuple[dict[str, Any], ...]
+    kind: Kind
+    gpu: str = ""
+    gpus: int | None = None
+    text: str = ""
+    files: tuple[tuple[str, str], ...] = ()
+
+    def write(self, folder: Path) -> Path:
+        """The file that a user would have, or the folder."""
+        for name, text in self.files or ((NAMES[self.kind], self.text),):
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return folder if self.files else path
+
+    def document(self) -> Document:
+        """What that file or folder holds."""
+        with TemporaryDirectory() as folder:
+            return read_document(self.write(Path(folder)))
+
+    def check(self, source: str | Path | Document | None = None) -> list[Finding]:
+        """The findings under the snippet's conditions: its own, or those in ``source``."""
+        return check_commands(self.document() if source is None else source, self.release, self.gpu, self.gpus)
+
+
+@cache
+def snippets() -> tuple[Snippet, ...]:
+    """All of them, by name."""
+    return tuple(_snippet(path) for path in sorted(CORPUS.glob("*.yml")))
+
+
+def _snippet(path: Path) -> Snippet:
+    entry = read_yaml(path)
+    return Snippet(
+        path.stem,
+        entry["about"],
+        entry["release"],
+        tuple(entry["findings"]),
+        "config.pbtxt" if entry["kind"] == "repository" else entry["kind"],
+        entry.get("gpu") or "",
+        entry.get("gpus"),
+        entry.get("text", ""),
+        tuple(entry.get("files", {}).items()),
+    )
 
 
 def page() -> str:
@@ -61,8 +131,8 @@ def _range(text: Entry) -> str:
 
 
 def _entry(rule: Rule) -> str:
-    example, finding = _example(rule.id)
-    source = "; ".join(_unique(entry.source for entry in rule.says if entry.source)) or finding.source
+    examples = _examples(rule)
+    source = "; ".join(_unique(entry.source for entry in rule.says if entry.source)) or examples[0][1].source
     messages = _unique(_template(entry.message) for entry in rule.says)
     what = "\n".join(f"- {_sentence(text)}" for text in messages) if len(messages) > 1 else _sentence(messages[0])
     why = "; or ".join(text.rstrip(".") for text in _unique(_template(entry.why) for entry in rule.says))
@@ -73,17 +143,33 @@ def _entry(rule: Rule) -> str:
             what,
             f"Why: {_sentence(why)}",
             *([_escaped(_sentence(rule.note))] if rule.note else []),
-            *_shown(example, finding),
+            *(part for example in examples for part in _shown(*example)),
             f"Source: {_escaped(source)}",
         ]
     )
 
 
-def _example(id_: str) -> tuple[Snippet, Finding]:
-    """The shortest snippet in which the rule is found."""
-    fitting = [one for one in snippets() if any(expected["rule"] == id_ for expected in one.findings)]
-    snippet = min(fitting, key=lambda one: len(one.text) or sum(len(text) for _, text in one.files))
-    return snippet, next(finding for finding in snippet.check() if finding.rule == id_)
+def _examples(rule: Rule) -> list[tuple[Snippet, Finding]]:
+    """The shortest snippet in which the rule is found, of each of its forms that the corpus has."""
+    fitting = [one for one in snippets() if any(expected["rule"] == rule.id for expected in one.findings)]
+    found: dict[str, tuple[Snippet, Finding]] = {}
+    for snippet in sorted(fitting, key=lambda one: len(one.text) or sum(len(text) for _, text in one.files)):
+        for finding in snippet.check():
+            if finding.rule == rule.id:
+                found.setdefault(_form(rule, finding), (snippet, finding))
+    forms = dict.fromkeys(entry.form for entry in rule.says)
+    return [found[form] for form in forms if form in found]
+
+
+def _form(rule: Rule, finding: Finding) -> str:
+    """The form of ``rule`` whose message ``finding`` has; its first one where the checker's code words the message."""
+    forms = (entry.form for entry in rule.says if _fits(entry.message, finding.message))
+    return next(forms, rule.says[0].form)
+
+
+def _fits(template: str, message: str) -> bool:
+    parts = PARTS.split(template)
+    return re.fullmatch(".*".join(map(re.escape, parts)), message, re.DOTALL) is not None
 
 
 def _shown(snippet: Snippet, finding: Finding) -> Iterator[str]:

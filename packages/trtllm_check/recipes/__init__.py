@@ -11,10 +11,8 @@ from trtllm_check.recipes import pytorch, triton
 from trtllm_check.recipes.build import build
 from trtllm_check.recipes.command import Command, Paths, docker_argv, on_host, shell, tool_arguments
 from trtllm_check.recipes.install import fetch, install
-from trtllm_check.recipes.profile import nsys
 from trtllm_check.recipes.quantize import convert, quantize
-from trtllm_check.recipes.run import chat_prompt, run
-from trtllm_check.recipes.summarize import summarize
+from trtllm_check.recipes.run import chat_prompt, nsys, run, summarize
 from trtllm_check.releases import Release, build_parser
 
 if TYPE_CHECKING:

@@ -1,13 +1,13 @@
 """Stage build: trtllm-build with the flags that this release has, for this profile."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trtllm_check.deployment import Deployment
-from trtllm_check.recipes.command import Command, Paths, place, tool_path
-from trtllm_check.recipes.flags import FlagValue, optional, required, switch
+from trtllm_check.recipes.command import Command, FlagValue, Paths, optional, place, required, switch, tool_path
 from trtllm_check.releases import Release, Tool
 from trtllm_check.rules import topic
-from trtllm_check.rules.case import Case, objections
+from trtllm_check.rules.table import CommandFacts, objections
 
 BUILD = "trtllm-build"
 PAGED, FP8 = "--use_paged_context_fmha", "--use_fp8_context_fmha"
@@ -35,7 +35,9 @@ def build(profile: Deployment, release: Release, paths: Paths) -> list[Command]:
         **_length(profile, tool),
     }
     arguments = required(release, BUILD, flags)
-    arguments += optional(tool, {**_plugins(profile, tool), **_attention(profile, release), **_parallel(profile, tool)})
+    arguments += optional(
+        tool, {**_plugins(profile, release), **_attention(profile, release), **_parallel(profile, release)}
+    )
     argv = (*tool.launcher, tool_path(profile, release, BUILD, paths), *arguments)
     left_out = tuple(filter(None, [attention(profile, release).left_out]))
     why = " ".join(_reasons(arguments))
@@ -55,7 +57,8 @@ def attention(profile: Deployment, release: Release) -> Attention:
     wants_fp8 = profile.qformat == profile.kv_cache_dtype == "fp8" and release.tool(BUILD).has(FP8)
     reasons: list[str] = []
     for fp8 in (True, False) if wants_fp8 else (False,):
-        against = objections(topic("attention"), _case(profile, release, fp8=fp8), release.name)
+        flags = {PAGED: "enable", FP8: "enable" if fp8 else "disable"}
+        against = objections(topic("attention"), _command(profile, release, flags), release.name)
         if not against:
             return Attention(paged=True, fp8=fp8)
         reasons += against
@@ -67,9 +70,13 @@ def attention(profile: Deployment, release: Release) -> Attention:
     )
 
 
-def _case(profile: Deployment, release: Release, *, fp8: bool) -> Case:
-    """The build with paged context FMHA, as the rulebook sees it."""
-    flags = {PAGED: "enable", FP8: "enable" if fp8 else "disable"}
+def _is_advised(profile: Deployment, release: Release, flag: str, value: str) -> bool:
+    """True if the rulebook has nothing to say of ``flag`` for this GPU, these formats and so many ranks."""
+    return not objections(topic("gemm"), _command(profile, release, {flag: value}), release.name, advice=True)
+
+
+def _command(profile: Deployment, release: Release, flags: Mapping[str, str]) -> CommandFacts:
+    """The build with ``flags``, as the rulebook sees it."""
     facts = {
         "weights": profile.qformat,
         "kv_cache": profile.kv_cache_dtype,
@@ -78,7 +85,7 @@ def _case(profile: Deployment, release: Release, *, fp8: bool) -> Case:
         "gpu": profile.gpu,
         "max_batch_size": profile.max_batch_size,
     }
-    return Case(BUILD, release.tool(BUILD), flags.get, facts)
+    return CommandFacts(BUILD, release.tool(BUILD), flags.get, facts)
 
 
 def _length(profile: Deployment, tool: Tool) -> dict[str, FlagValue]:
@@ -87,15 +94,15 @@ def _length(profile: Deployment, tool: Tool) -> dict[str, FlagValue]:
     return {"--max_output_len": profile.max_seq_len - profile.max_input_len}
 
 
-def _plugins(profile: Deployment, tool: Tool) -> dict[str, FlagValue]:
-    """GEMM plugin on for 16 bit and off for FP8; the attention plugin only where it does not follow the model."""
+def _plugins(profile: Deployment, release: Release) -> dict[str, FlagValue]:
+    """The GEMM plugin unless products run slower with it; the attention plugin where it does not follow the model."""
+    tool = release.tool(BUILD)
     plugin = tool.argument("--gpt_attention_plugin")
     follows_model = plugin is None or plugin.default == "auto"
-    fp8 = profile.qformat == "fp8"
     return {
         "--gpt_attention_plugin": None if follows_model else profile.dtype,
-        "--gemm_plugin": "disable" if fp8 else profile.dtype,
-        "--strongly_typed": fp8,
+        "--gemm_plugin": profile.dtype if _is_advised(profile, release, "--gemm_plugin", profile.dtype) else "disable",
+        "--strongly_typed": profile.qformat == "fp8",
         "--use_fused_mlp": switch(tool, "--use_fused_mlp") if profile.qformat in CAN_FUSE_MLP else None,
     }
 
@@ -109,13 +116,14 @@ def _attention(profile: Deployment, release: Release) -> dict[str, FlagValue]:
     }
 
 
-def _parallel(profile: Deployment, tool: Tool) -> dict[str, FlagValue]:
+def _parallel(profile: Deployment, release: Release) -> dict[str, FlagValue]:
     if profile.world_size == 1:
         return {}
-    several_gpus_per_layer = profile.tp > 1
+    fuses = _is_advised(profile, release, "--reduce_fusion", "enable")
+    reduces = profile.tp > 1 and _is_advised(profile, release, "--use_custom_all_reduce", "enable")
     return {
-        "--reduce_fusion": "enable" if several_gpus_per_layer else None,
-        "--use_custom_all_reduce": switch(tool, "--use_custom_all_reduce") if several_gpus_per_layer else None,
+        "--reduce_fusion": "enable" if fuses else None,
+        "--use_custom_all_reduce": switch(release.tool(BUILD), "--use_custom_all_reduce") if reduces else None,
         "--workers": profile.world_size,
     }
 

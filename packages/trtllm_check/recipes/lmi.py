@@ -4,23 +4,22 @@ import gzip
 import io
 import tarfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from serving_base.errors import UsageError
-from trtllm_check.deployment import Deployment
+from serving_base.errors import NotInRelease, ProfileError, UsageError
+from trtllm_check.deployment import Deployment, changed
 from trtllm_check.recipes.command import CONTAINER_ROOT, Command, Paths, docker_argv
-from trtllm_check.recipes.lmi_fit import Fit, fitted, missing_formats, one_stage
-from trtllm_check.recipes.lmi_model import EndpointModel, endpoint_model, loads_own_checkpoint
-from trtllm_check.recipes.properties import Fate, Finding, check_properties, fates
-from trtllm_check.releases import Release
-from trtllm_check.releases.lmi import LmiImage, Settings, lmi_facts, lmi_image, lmi_images
+from trtllm_check.recipes.properties import Fate, PropertyProblem, check_properties, fates, takes
+from trtllm_check.releases import Release, load_release
+from trtllm_check.releases.lmi import KvCache, LmiImage, Settings, lmi_facts, lmi_image, lmi_images
 from trtllm_check.serving_properties import parse_properties
 
 __all__ = [
     "EndpointModel",
     "Fate",
-    "Finding",
-    "Fit",
+    "FittedProfile",
+    "PropertyProblem",
     "check_properties",
     "compile_ahead",
     "endpoint_model",
@@ -36,6 +35,11 @@ __all__ = [
     "serving_properties",
 ]
 
+
+PLAIN = {"qformat": "full_prec", "kv_cache_dtype": "auto"}
+JIT_STARTUP_S = 3600
+"""SageMaker's longest health check: the image builds at every start before it answers."""
+STARTUP_S = 1800
 FILE_NAME = "serving.properties"
 ARCHIVE_NAME = "model.tar.gz"
 REGION = "us-east-1"  # of the printed commands
@@ -48,6 +52,110 @@ WHY_AHEAD = (
     "trtllm_aot_tutorial.md)."
 )
 SHORT_DTYPE = {"bfloat16": "bf16", "float16": "fp16"}
+
+
+@dataclass(frozen=True)
+class FittedProfile:
+    """The profile as the image can serve it, and in sentences what is left out of the one that was asked for."""
+
+    profile: Deployment
+    left_out: tuple[str, ...]
+
+
+def fitted(profile: Deployment, image: LmiImage, *, quantized: bool = False) -> FittedProfile:
+    """What ``image`` makes of ``profile``; ``quantized``: it is given a checkpoint that is quantized already.
+
+    Raises :class:`NotInRelease` if the GPUs cannot hold what remains.
+    """
+    missing = missing_formats(profile, image, quantized=quantized)
+    staged = one_stage(profile, image)
+    stages = (
+        f"{image.tag} takes one pipeline stage: tensor parallelism over {staged.tp} GPUs "
+        f"instead of {profile.tp} x {profile.pp}."
+    )
+    try:
+        left = changed(staged, **{field: PLAIN[field] for field in missing})
+    except ProfileError as error:
+        raise NotInRelease(
+            f"{image.tag} cannot serve profile {profile.name}", why=error.what, fix="use a profile with more GPUs"
+        ) from error
+    return FittedProfile(left, (*([] if staged == profile else [stages]), *missing.values()))
+
+
+def one_stage(profile: Deployment, image: LmiImage) -> Deployment:
+    """The same GPUs in one pipeline stage, if that is all that ``image`` takes."""
+    if takes(image, "option.pipeline_parallel_degree", str(profile.pp)):
+        return profile
+    return changed(profile, tp=profile.world_size, pp=1)
+
+
+def missing_formats(profile: Deployment, image: LmiImage, *, quantized: bool = False) -> dict[str, str]:
+    """Fields of ``profile`` that ask for a format without an option in ``image``, each with a sentence on it."""
+    family = lmi_facts().family(image)
+    known = family.checkpoints if quantized else family.quantization
+    missing = {}
+    qformat = profile.qformat
+    if qformat not in (PLAIN["qformat"], *known):
+        missing["qformat"] = f"{image.tag} has no option for {qformat}: the model stays in {profile.dtype}."
+        qformat = "full_prec"
+    asked = profile.kv_cache_dtype
+    cache = family.kv_cache.get(asked)
+    if cache and not _goes_with(cache, qformat, profile.gpu_arch):
+        missing["kv_cache_dtype"] = f"{', '.join(cache.settings)} is left out: {cache.why} ({cache.source})."
+    if not cache and asked != PLAIN["kv_cache_dtype"]:
+        missing["kv_cache_dtype"] = f"{image.tag} has no option for a KV cache in {asked}: the image chooses."
+    return missing
+
+
+def _goes_with(cache: KvCache, qformat: str, architecture: str) -> bool:
+    return qformat in (cache.qformats or (qformat,)) and architecture in (cache.architectures or (architecture,))
+
+
+@dataclass(frozen=True)
+class EndpointModel:
+    """The folder that goes to S3, and what the image does with it.
+
+    ``profile``: what the image can serve of the one that was asked for, ``left_out`` the rest in sentences.
+    ``startup_timeout_s``: how long the endpoint may take before its health check fails.
+    """
+
+    source: Path
+    compiled: bool
+    quantized: bool
+    profile: Deployment
+    left_out: tuple[str, ...]
+    why: str
+    startup_timeout_s: int
+
+
+def endpoint_model(profile: Deployment, image: LmiImage, folder: Path) -> EndpointModel:
+    """The best of what is in the profile's workspace ``folder`` for ``image``; asks nothing of anybody.
+
+    Engines of that image (stage ``lmi`` builds them into ``lmi-engine``) start fastest. Without them the image gets
+    the checkpoint and builds at every start. Without a GPU the local container loads chapter 03's own engine.
+    """
+    ahead = folder / ("lmi-engine" if profile.gpu_count else "engine")
+    if image.engine_release and ahead.is_dir():
+        why = "it was built before, so a start only downloads and loads it"
+        return EndpointModel(ahead, True, False, profile, (), why, STARTUP_S)
+    quantized = loads_own_checkpoint(profile, load_release(profile.release), image)
+    source = folder / ("checkpoint" if quantized else "model")
+    fit = fitted(profile, image, quantized=quantized)
+    timeout = JIT_STARTUP_S if image.engine_release else STARTUP_S
+    return EndpointModel(source, False, quantized, fit.profile, fit.left_out, _why(image, quantized), timeout)
+
+
+def loads_own_checkpoint(profile: Deployment, release: Release, image: LmiImage) -> bool:
+    """True if the release's own checkpoint is one that the image loads: the unified one of the PyTorch flow."""
+    own = not image.engine_release and not release.builds_engines
+    return own and profile.qformat in lmi_facts().family(image).checkpoints
+
+
+def _why(image: LmiImage, quantized: bool) -> str:
+    if image.engine_release:
+        return f"there is no lmi-engine folder, so {image.tag} quantizes and builds at every start (just in time)"
+    what = "loads the quantized checkpoint" if quantized else "loads the checkpoint and quantizes it"
+    return f"AWS publishes no image with engines of this release, so the vLLM one {what} at every start"
 
 
 def recommended_image(release: str) -> LmiImage:
@@ -151,7 +259,7 @@ def compile_ahead(profile: Deployment, release: Release, paths: Paths) -> list[C
     return _publish(image, endpoint, folder, "checkpoint" if quantized else "model", place, why, fit.left_out)
 
 
-def _build(fit: Fit, image: LmiImage, folder: str, inside: Paths) -> list[Command]:
+def _build(fit: FittedProfile, image: LmiImage, folder: str, inside: Paths) -> list[Command]:
     uri = image_uri(image.tag, REGION)
     options = serving_properties(fit.profile, image.tag, model_id=inside.model, compiled=False)
     family = lmi_facts().family(image)

@@ -18,7 +18,7 @@ SEVERITY: dict[Kind, Severity] = {"refused": "error", "ignored": "warning", "und
 
 
 @dataclass(frozen=True)
-class Finding:
+class PropertyProblem:
     """What an image would do wrong with one line. "error": the endpoint does not start, or not as asked.
 
     ``kind`` says what is wrong with it, ``line`` counts from 1.
@@ -48,7 +48,7 @@ class Fate:
     source: str
 
 
-def check_properties(text: str, image: str) -> list[Finding]:
+def check_properties(text: str, image: str) -> list[PropertyProblem]:
     """What ``image`` would refuse, ignore or misread in the file ``text``; nothing if it does what the file says."""
     chosen = lmi_image(image)
     findings = list(_syntax(text))
@@ -71,7 +71,7 @@ def takes(image: LmiImage, key: str, value: str) -> bool:
     return _reading(_rule(image, key), value) == "read"
 
 
-def _fate(image: LmiImage, key: str, value: str, finding: Finding | None) -> Fate:
+def _fate(image: LmiImage, key: str, value: str, finding: PropertyProblem | None) -> Fate:
     rule = _rule(image, key)
     if finding is None:
         return Fate(key, value, "works", rule.note, rule.source or lmi_facts().family(image).source)
@@ -88,7 +88,7 @@ def _lines(text: str) -> Iterator[tuple[int, str, re.Match[str] | None]]:
             yield number, line.strip(), parse_line(line)
 
 
-def _syntax(text: str) -> Iterator[Finding]:
+def _syntax(text: str) -> Iterator[PropertyProblem]:
     seen: set[str] = set()
     for number, line, match in _lines(text):
         if match is None or not match["value"]:
@@ -105,11 +105,11 @@ def _syntax(text: str) -> Iterator[Finding]:
         seen.add(key)
 
 
-def _wrong(severity: Severity, key: str, message: str, why: str, fix: str, line: int) -> Finding:
-    return Finding(severity, key, message, why, fix, JAVA, "syntax", line)
+def _wrong(severity: Severity, key: str, message: str, why: str, fix: str, line: int) -> PropertyProblem:
+    return PropertyProblem(severity, key, message, why, fix, JAVA, "syntax", line)
 
 
-def _check(image: LmiImage, key: str, value: str, line: int) -> Iterator[Finding]:
+def _check(image: LmiImage, key: str, value: str, line: int) -> Iterator[PropertyProblem]:
     rule = _rule(image, key)
     reading = _reading(rule, value)
     if reading == "read":
@@ -124,7 +124,7 @@ def _check(image: LmiImage, key: str, value: str, line: int) -> Iterator[Finding
         fix = rule.fix or f"set it to {accepted}"
     refused = f"{image.tag} does not take {key}={value}"
     message = refused if reading == "refused" else f"{key}={value} is {reading} by {image.tag}"
-    yield Finding(SEVERITY[reading], key, message, why, fix, source, reading, line)
+    yield PropertyProblem(SEVERITY[reading], key, message, why, fix, source, reading, line)
 
 
 def _reading(rule: Key, value: str) -> Reading:

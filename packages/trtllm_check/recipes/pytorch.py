@@ -3,11 +3,9 @@
 import json
 
 from serving_base.errors import NotInRelease
-from trtllm_check.deployment import Deployment
-from trtllm_check.recipes.command import HOST, Command, Paths, place, tool_path
-from trtllm_check.recipes.flags import FlagValue, optional, required
+from trtllm_check.deployment import Deployment, calibration_fits, too_small
+from trtllm_check.recipes.command import HOST, Command, FlagValue, Paths, optional, place, required, tool_path
 from trtllm_check.recipes.install import beside
-from trtllm_check.recipes.memory import calibration_fits, too_small
 from trtllm_check.recipes.run import MAX_OUTPUT_LEN, QUESTION, settings_reason
 from trtllm_check.releases import Release, Tool
 

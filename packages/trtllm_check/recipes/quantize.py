@@ -3,11 +3,9 @@
 import re
 
 from serving_base.errors import NotInRelease
-from trtllm_check.deployment import Deployment
+from trtllm_check.deployment import Deployment, calibration_fits, reference_fit, too_small
 from trtllm_check.recipes import pytorch
-from trtllm_check.recipes.command import HOST, Command, Paths, place, tool_path
-from trtllm_check.recipes.flags import FlagValue, first_of, optional, required
-from trtllm_check.recipes.memory import calibration_fits, reference_fit, too_small
+from trtllm_check.recipes.command import HOST, Command, FlagValue, Paths, first_of, optional, place, required, tool_path
 from trtllm_check.releases import Release, Tool
 
 QUANTIZE = "quantize.py"

@@ -7,9 +7,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from trtllm_check.deployment import Deployment
+from trtllm_check.deployment import Deployment, weights_gb
 from trtllm_check.recipes.command import DOCKER_OPTIONS, HOST, Command, Paths, foreground, shell
-from trtllm_check.recipes.memory import weights_gb
 from trtllm_check.releases import Release
 
 WIDTH = 106

@@ -1,27 +1,58 @@
 """Stages fill, launch and request: the model repository, the server, and a first question to it.
 
-A release without engines gets Triton's LLM-API model instead (:mod:`trtllm_check.recipes.triton_llmapi`).
+A release without engines gets Triton's LLM-API model instead.
 """
 
+import json
 from collections.abc import Mapping
 
 from serving_base.errors import NotInRelease, PlaybookError, UsageError
 from trtllm_check.deployment import Deployment
-from trtllm_check.recipes import triton_llmapi
 from trtllm_check.recipes.build import paged_context_fmha
-from trtllm_check.recipes.command import Command, Paths, server_place, templates_path, tool_path
-from trtllm_check.recipes.flags import FlagValue
-from trtllm_check.recipes.run import END_ID, MAX_OUTPUT_LEN, QUESTION, chat_prompt
-from trtllm_check.recipes.server import ask, start
+from trtllm_check.recipes.command import (
+    Command,
+    FlagValue,
+    Paths,
+    llmapi_path,
+    required,
+    server_place,
+    templates_path,
+    tool_path,
+)
+from trtllm_check.recipes.run import END_ID, MAX_OUTPUT_LEN, QUESTION, chat_prompt, settings_reason
 from trtllm_check.releases import Release
-from trtllm_check.releases.templates import ReleaseTemplates, emptied_variables, release_templates
+from trtllm_check.releases.templates import (
+    ReleaseTemplates,
+    TensorSpec,
+    emptied_variables,
+    llmapi_model,
+    release_templates,
+)
 from trtllm_check.rules import rule
 
+LAUNCH = "launch_triton_server.py"
+HTTP_PORT = 8000  # the launch script's own default
+WHY_STREAM = "A stream of `data:` events; needs decoupled mode (server docs/protocol/extension_generate.md)."
+LLMAPI_MODEL = "tensorrt_llm"
+WRITE_TEXT = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])"
+LLMAPI_SOURCE = "TensorRT-LLM 1.3.0rc3 triton_backend/all_models/llmapi/tensorrt_llm/1/model.py"
+WHY_YAML = (
+    "Every key but triton_config goes to the LLM API as it stands; the model batches by itself, so Triton's "
+    f"max_batch_size is 0 ({LLMAPI_SOURCE})."
+)
+WHY_DECOUPLED = (
+    "The launch script passes --disable-auto-complete-config, so model.yaml's `decoupled` would not reach the server; "
+    "the same value in both places is allowed (python_backend triton_python_backend_utils.py)."
+)
+WHY_LLMAPI_LAUNCH = (
+    "Several GPUs are started as the project's own test does, with trtllm-llmapi-launch on each rank "
+    "(TensorRT-LLM 1.3.0rc3 tests/integration/defs/triton_server/test_triton_llm.py:3660-3668). "
+    "The script returns at once; the server is ready when /v2/health/ready answers 200."
+)
 FILL = "fill_template.py"
 PORTS = (8000, 8001, 8002)  # HTTP, gRPC, metrics: the launch script's own defaults
 TOKENIZING_INSTANCES = 8  # a tokenizer process takes about a thousand prompts a second
 SEED_NAMES = ("seed", "random_seed")
-
 NOTHING: Mapping[str, object] = {}
 WHY = {
     "preprocessing": "Every typed variable must be filled: a `${...}` left in a number, a boolean or a data type stops "
@@ -40,6 +71,138 @@ WHY_LAUNCH = (
     "--world_size must be the engine's tp x pp, or the ranks stop with `mpiSize` (tensorrtllm_backend#33). "
     "The script returns at once; the server is ready when /v2/health/ready answers 200."
 )
+
+
+def start(
+    profile: Deployment,
+    release: Release,
+    paths: Paths,
+    flags: Mapping[str, FlagValue],
+    *,
+    why: str,
+    left_out: tuple[str, ...] = (),
+) -> Command:
+    """The launch script over the repository, one process per rank of the profile."""
+    all_flags = {"--world_size": profile.world_size, "--model_repo": paths.repository, **flags}
+    arguments = required(release, LAUNCH, all_flags)
+    argv = (*release.tool(LAUNCH).launcher, tool_path(profile, release, LAUNCH, paths), *arguments)
+    return Command(
+        "launch",
+        LAUNCH,
+        argv,
+        server_place(profile, release),
+        env=release.environment_of(profile),
+        why=why + settings_reason(profile, release),
+        left_out=left_out,
+        background=release.behaviour.launch_returns_at_once.value,
+        ready_url=f"http://localhost:{flags.get('--http_port', HTTP_PORT)}/v2/health/ready",
+    )
+
+
+def ask(
+    model: str,
+    inputs: tuple[TensorSpec, ...],
+    body: Mapping[str, object],
+    port: int,
+    *,
+    why: str,
+    stream: Mapping[str, object] | None = None,
+) -> list[Command]:
+    """Ask ``model`` for a whole answer and, with the fields of ``stream`` added, for a stream.
+
+    :class:`PlaybookError` for a field that is none of ``inputs``: the server would ignore it silently.
+    """
+    url = f"http://localhost:{port}/v2/models/{model}"
+    post = ("--silent", "--show-error", "--fail", "--request", "POST")
+    whole = ("curl", f"{url}/generate", *post, "--data", _checked(model, inputs, body))
+    commands = [Command("request", "curl", whole, why=why)]
+    if stream:
+        data = _checked(model, inputs, {**body, **stream})
+        streamed = ("curl", f"{url}/generate_stream", *post, "--no-buffer", "--data", data)
+        commands.append(Command("request", "curl", streamed, why=WHY_STREAM))
+    return commands
+
+
+def _checked(model: str, inputs: tuple[TensorSpec, ...], body: Mapping[str, object]) -> str:
+    names = {tensor.name for tensor in inputs}
+    required_names = {tensor.name for tensor in inputs if not tensor.optional}
+    if not required_names <= set(body) <= names:
+        raise PlaybookError(
+            f"a request with {', '.join(body)} does not fit {model}",
+            why=f"it needs {', '.join(sorted(required_names))} and takes {', '.join(sorted(names))}",
+            fix="fix the request, or the templates' files in packages/trtllm_check/releases/data/triton",
+        )
+    return json.dumps(dict(body))
+
+
+def llmapi_fill(profile: Deployment, release: Release, paths: Paths) -> list[Command]:
+    """Copy the model, write its ``model.yaml``, and tell Triton of decoupled mode."""
+    where = server_place(profile, release)
+    repository, model = paths.repository, f"{paths.repository}/{LLMAPI_MODEL}"
+    copy = ("cp", "-r", f"{llmapi_path(profile, release, paths)}/{LLMAPI_MODEL}", repository)
+    write = ("python3", "-c", WRITE_TEXT, f"{model}/1/model.yaml", model_yaml(profile, release, paths))
+    commands = [
+        Command("fill", "mkdir", ("mkdir", "-p", repository), where),
+        Command("fill", "cp", copy, where, why="The model stays as it is; the copy gets its settings."),
+        Command("fill", "python3", write, where, why=WHY_YAML),
+    ]
+    if profile.decoupled:
+        edit = r"s/^backend: .*/& model_transaction_policy { decoupled: true }/"
+        decouple = ("sed", "-i", "-e", edit, f"{model}/config.pbtxt")
+        commands.append(Command("fill", "sed", decouple, where, why=WHY_DECOUPLED))
+    return commands
+
+
+def model_yaml(profile: Deployment, release: Release, paths: Paths) -> str:
+    """Settings of the LLM API and of Triton, as ``model.yaml`` holds them.
+
+    The LLM API loads the quantized checkpoint in Hugging Face's format, or else, where checkpoints are for engines, the
+    model itself.
+    """
+    import yaml
+
+    quantized = profile.qformat != "full_prec" and not release.builds_engines
+    fp8_cache = profile.kv_cache_dtype == "fp8" and not quantized  # a quantized checkpoint names its own
+    settings = {
+        "model": paths.checkpoint if quantized else paths.model,
+        "backend": "pytorch",
+        "tensor_parallel_size": profile.tp,
+        "pipeline_parallel_size": profile.pp,
+        "max_batch_size": profile.max_batch_size,
+        "max_num_tokens": profile.max_num_tokens,
+        "max_seq_len": profile.max_seq_len,
+        "kv_cache_config": {
+            "free_gpu_memory_fraction": profile.kv_cache_free_gpu_mem_fraction,
+            "dtype": "fp8" if fp8_cache else "auto",
+        },
+        "triton_config": {"max_batch_size": 0, "decoupled": profile.decoupled},
+    }
+    return yaml.safe_dump(settings, sort_keys=False)
+
+
+def llmapi_launch(profile: Deployment, release: Release, paths: Paths, flags: Mapping[str, FlagValue]) -> list[Command]:
+    """Start the server; ``flags`` of the launch script are added."""
+    several = profile.world_size > 1
+    own: dict[str, FlagValue] = {"--trtllm_llmapi_launch": several, "--oversubscribe": several}
+    facts = llmapi_model(release.name)
+    return [
+        start(
+            profile,
+            release,
+            paths,
+            {**own, **flags},
+            why=WHY_LLMAPI_LAUNCH,
+            left_out=(facts.note,) if facts.note else (),
+        )
+    ]
+
+
+def llmapi_request(profile: Deployment, release: Release, prompt: str, max_tokens: int, port: int) -> list[Command]:
+    """Ask the model for a whole answer and, in decoupled mode, for a stream."""
+    body = {"text_input": prompt, "sampling_param_max_tokens": max_tokens}
+    why = "The checkpoint's generation_config.json names the end ids, so a request needs none."
+    stream = {"streaming": True} if profile.decoupled else None
+    return ask(LLMAPI_MODEL, llmapi_model(release.name).inputs, body, port, why=why, stream=stream)
 
 
 def template_values(
@@ -75,7 +238,7 @@ def fill(
 ) -> list[Command]:
     """Copy the five models, then fill each one's ``config.pbtxt``; ``variables`` override what the course sets."""
     if not release.builds_engines:
-        return triton_llmapi.fill(profile, release, paths)
+        return llmapi_fill(profile, release, paths)
     where = server_place(profile, release)
     templates = release_templates(release.name)
     folder = templates_path(profile, release, paths)
@@ -108,7 +271,7 @@ def launch(
     names = ("--http_port", "--grpc_port", "--metrics_port")
     flags: dict[str, FlagValue] = {} if ports == PORTS else dict(zip(names, ports, strict=True))
     if not release.builds_engines:
-        return triton_llmapi.launch(profile, release, paths, flags)
+        return llmapi_launch(profile, release, paths, flags)
     return [start(profile, release, paths, flags, why=WHY_LAUNCH)]
 
 
@@ -117,7 +280,7 @@ def request(profile: Deployment, release: Release, _paths: Paths) -> list[Comman
     _needs_container(profile, release)
     prompt = chat_prompt(QUESTION)
     if not release.builds_engines:
-        return triton_llmapi.request(profile, release, prompt, MAX_OUTPUT_LEN, PORTS[0])
+        return llmapi_request(profile, release, prompt, MAX_OUTPUT_LEN, PORTS[0])
     ensemble = release_templates(release.name).models["ensemble"]
     seed = next(name for name in SEED_NAMES if ensemble.has_input(name))
     body = {"text_input": prompt, "max_tokens": MAX_OUTPUT_LEN, "end_id": END_ID, "pad_id": END_ID, seed: 1}

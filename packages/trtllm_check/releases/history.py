@@ -1,4 +1,4 @@
-"""The life of a flag: in which releases each tool takes it, and how."""
+"""The history of a flag: in which releases each tool takes it, and how."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Life:
+class FlagHistory:
     """One flag of one tool.
 
     ``names``: the flag, and its other names in the tool; ``releases``: those whose facts know the tool, oldest first.
@@ -92,19 +92,21 @@ def with_flag(tool_name: str, flag: str) -> tuple[str, ...]:
     return tuple(release for release, tool in tool_history(tool_name) if tool and tool.has(flag))
 
 
-def life(tool_name: str, flag: str) -> Life | None:
-    """The flag's life in one tool, under this name or as an alias; None if no release's tool has it."""
+def flag_history(tool_name: str, flag: str) -> FlagHistory | None:
+    """The flag's history in one tool, under this name or as an alias; None if no release's tool has it."""
     tools = tool_history(tool_name)
     spans = tuple(_spans((name, tool.argument(flag) if tool else "unknown") for name, tool in tools))
     if not spans:
         return None
     names = (name for _, tool in tools if tool for name in _names(tool, flag))
-    return Life(tool_name, flag, tuple(dict.fromkeys([flag, *names])), tuple(n for n, tool in tools if tool), spans)
+    return FlagHistory(
+        tool_name, flag, tuple(dict.fromkeys([flag, *names])), tuple(n for n, tool in tools if tool), spans
+    )
 
 
-def lives(flag: str) -> list[Life]:
-    """The flag's life in every tool that has it in some release."""
-    return [found for tool_name in all_tools() if (found := life(tool_name, flag))]
+def flag_histories(flag: str) -> list[FlagHistory]:
+    """The flag's history in every tool that has it in some release."""
+    return [found for tool_name in all_tools() if (found := flag_history(tool_name, flag))]
 
 
 def all_tools() -> list[str]:

@@ -3,14 +3,15 @@
 Code asks a release what it has (``release.tool("trtllm-build").has("--use_fused_mlp")``), never which one it is.
 """
 
+import argparse
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import Field, SkipValidation, field_serializer
 
-from serving_base.errors import NotInRelease
+from serving_base.errors import NotInRelease, UsageError
 from serving_base.record import Record
 
 Value = str | int | float | bool
@@ -97,7 +98,7 @@ class Tool(Record):
         return value is None or self.accepts(flag, value)
 
 
-class Source(Record):
+class SourceCommits(Record):
     """The commits that the facts were read at."""
 
     repo: str
@@ -170,7 +171,7 @@ class Download(Record):
     source: str
 
 
-class Setting(Record):
+class EnvironmentVariable(Record):
     """An environment variable that the release needs for some profiles.
 
     ``when`` names fields of a profile, all of which have to hold: a list of values that are meant, or, for
@@ -240,7 +241,7 @@ class Release(Record):
     name: str = Field(alias="release")
     date: datetime.date
     branch: str = ""
-    source: Source
+    source: SourceCommits
     containers: Containers
     python: str
     pins: dict[str, str] = Field(default={})
@@ -248,7 +249,7 @@ class Release(Record):
     checkouts: dict[str, Checkout] = Field(default={})
     native: Native | None = None
     download: Download
-    environment: tuple[Setting, ...] = ()
+    environment: tuple[EnvironmentVariable, ...] = ()
     behaviour: Behaviour
     notes: tuple[Note, ...] = ()
     tools: Annotated[Mapping[str, Tool], SkipValidation]
@@ -312,3 +313,58 @@ def _holds(profile: object, field: str, wanted: tuple[Value, ...] | float) -> bo
     if isinstance(wanted, tuple):
         return getattr(profile, field) in wanted
     return bool(getattr(profile, field.removesuffix("_above")) > wanted)
+
+
+class _RaisingParser(argparse.ArgumentParser):
+    """An ArgumentParser that raises :class:`UsageError` where argparse would end the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog} refuses this command", why=message, fix="use a flag and value that it takes")
+
+
+def build_parser(release: Release, tool_name: str, *, abbreviations: bool = False) -> argparse.ArgumentParser:
+    """The parser of ``tool_name`` in ``release``; its errors are :class:`UsageError` with argparse's message.
+
+    Real argparse takes unambiguous ``abbreviations``; commands that we print are checked without them.
+    """
+    parser = _RaisingParser(
+        prog=f"{tool_name} of TensorRT-LLM {release.name}", allow_abbrev=abbreviations, add_help=False
+    )
+    for name, argument in release.tool(tool_name).arguments.items():
+        parser.add_argument(name, *argument.aliases, **_options(name, argument))
+    return parser
+
+
+def check_arguments(release: Release, tool_name: str, arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse ``arguments`` (what follows the tool's path) as the release's tool would; UsageError if it refuses."""
+    return build_parser(release, tool_name).parse_args(list(arguments))
+
+
+def _options(name: str, argument: Argument) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if argument.dest:
+        options["dest"] = argument.dest
+    if argument.required:
+        options["required"] = True
+    if argument.action == "BooleanOptionalAction":
+        return {**options, "action": argparse.BooleanOptionalAction, "default": argument.default}
+    if argument.is_switch:
+        return {**options, "action": argument.action}
+    if argument.action != "store":
+        options["action"] = argument.action
+    for key in ("nargs", "const"):
+        if getattr(argument, key) is not None:
+            options[key] = getattr(argument, key)
+    if argument.choices:
+        options["choices"] = argument.choices
+    if name.startswith("-"):
+        options["default"] = argument.default
+    return {**options, "type": _TYPES[argument.type]}
+
+
+def _boolean(text: str) -> bool:
+    """run.py's own reading of a boolean: everything but yes, true, t and 1 is False."""
+    return text.lower() in ("yes", "true", "t", "1")
+
+
+_TYPES: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float, "bool": _boolean}

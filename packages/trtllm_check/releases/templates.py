@@ -1,7 +1,7 @@
 """Names, types and wiring of a release's Triton templates, without their text, as a view of ``data/triton``.
 
 ``templates.yml`` says where they were read, ``models`` has a file a model, ``llmapi.yml`` is the LLM-API model; all in
-spans (:mod:`trtllm_check.releases.spans`). ``variables.yml`` says which variables may be emptied, because the backend
+spans (:mod:`trtllm_check.releases.load`). ``variables.yml`` says which variables may be emptied, because the backend
 takes "" for unset.
 """
 

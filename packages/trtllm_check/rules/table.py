@@ -1,14 +1,15 @@
 """Reads the table: one file per topic, each a mapping of rule ids. A topic is read when it is first needed."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from serving_base.yaml_files import read_yaml
-from trtllm_check.releases import Release
-from trtllm_check.releases.ranges import in_range, range_in_words
+from trtllm_check.releases import Release, Tool
+from trtllm_check.releases.load import in_range, range_in_words
 
 RULES_DIR = Path(__file__).parent
 TOPICS = {
@@ -27,6 +28,9 @@ TOPICS = {
     "arguments": "Arguments",
 }
 Severity = Literal["error", "warning", "info"]
+Wanted = Sequence[str | int] | int
+PLAIN_WORD = re.compile(r"[a-z]+[ ,:']")
+BRACES = re.compile(r"\{(\w+)[^{}]*\}")
 
 
 class Entry(NamedTuple):
@@ -34,7 +38,7 @@ class Entry(NamedTuple):
 
     ``severity``: error (the tool refuses, or its result is wrong), warning (silently not what was meant, or not
     certain) or info (good to know). ``message``: what happens. ``{...}`` stand for what is known of one command.
-    ``form``: the form of what is checked, where a rule says something else of it.
+    ``form``: which form of the rule this is, where one rule says several things; conditions and code name it.
     """
 
     severity: Severity
@@ -52,11 +56,18 @@ class Entry(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """When a rule speaks of a command of ``tool``: all of ``when`` has to hold, see :mod:`trtllm_check.rules.case`.
+    """When a rule speaks of a command of ``tool``: all of ``when`` has to hold.
 
-    ``at``: the flag that a finding stands at, else it stands at the tool's own word. ``put``, ``drop``: flags that
-    mend the command, ``switch on`` as the release writes it; ``quantize``: flags of the command that made the
-    checkpoint, if that is known, instead.
+    A key of ``when``, and what it compares:
+
+    - ``--flag``: its value as written, ``switch`` for a bare one, ``absent`` without it, ``given`` for all but disable
+    - ``effective --flag``: its value, or the release's default
+    - ``weights``, ``kv_cache``, ``tp``, ``arch``, ``max_batch_size``: what is known; what is not known fits nothing
+    - ``<fact> not``: any known value but these; ``<fact> above``: more than that
+
+    ``at``: the flag that a finding stands at, else it stands at the tool's own word. ``form``: the entries that it is
+    about. ``put``, ``drop``: flags that correct the command, ``switch on`` as the release writes it; ``quantize``:
+    flags of the command that made the checkpoint, if that is known, instead.
     """
 
     tool: str
@@ -64,6 +75,7 @@ class Condition(NamedTuple):
     at: str = ""
     since: str = ""
     until: str = ""
+    form: str = ""
     put: Mapping[str, str] = MappingProxyType({})
     drop: Sequence[str] = ()
     quantize: Mapping[str, str] = MappingProxyType({})
@@ -145,3 +157,110 @@ def _rule(
 def _content(name: str) -> dict[str, dict[str, Any]]:
     content: dict[str, dict[str, Any]] = read_yaml(RULES_DIR / f"{name}.yml")
     return content
+
+
+class CommandFacts(NamedTuple):
+    """One command as the conditions see it, in a text or about to be written.
+
+    ``value``: a flag as written, "" for a bare one, None without it. ``facts``: by name.
+    """
+
+    tool_name: str
+    tool: Tool
+    value: Callable[[str], str | None]
+    facts: Mapping[str, str | int | None]
+
+    def meets(self, condition: Condition, release: str) -> bool:
+        return (
+            condition.tool == self.tool_name
+            and in_range(release, condition.since, condition.until)
+            and all(self.holds(key, wanted) for key, wanted in condition.when.items())
+        )
+
+    def known(self, condition: Condition) -> dict[str, Any]:
+        """What the texts of the condition's rule may name."""
+        return {**self.facts, "flag": condition.at, "value": self.value(condition.at)}
+
+    def holds(self, key: str, wanted: Wanted) -> bool:
+        name, _, how = key.partition(" ")
+        if name == "effective":
+            return self.effective(how) in _texts(wanted)
+        if name.startswith("-"):
+            return self.written(name) & _texts(wanted) != set()
+        value = self.facts[name]
+        if value in ("", None):
+            return False
+        if how == "above":
+            return isinstance(value, int) and isinstance(wanted, int) and value > wanted
+        return (str(value) in _texts(wanted)) != (how == "not")
+
+    def written(self, flag: str) -> set[str]:
+        """What may stand in the table for how ``flag`` is written."""
+        argument, value = self.tool.argument(flag), self.value(flag)
+        if value is None:
+            return {"absent"}
+        if argument is None:
+            return set()
+        if argument.is_switch:
+            return {"switch", "given"}
+        if not value or not self.tool.accepts(flag, value):
+            return set()
+        return {value} if value == "disable" else {value, "given"}
+
+    def effective(self, flag: str) -> str:
+        argument, value = self.tool.argument(flag), self.value(flag)
+        return "" if argument is None else str(argument.default) if value is None else value
+
+
+def met(rules: Iterable[Rule], case: CommandFacts, release: str) -> Iterator[tuple[Rule, Condition]]:
+    """The rules that speak of ``case`` in ``release``, each with the condition that it meets."""
+    for rule in rules:
+        for condition in rule.conditions:
+            if case.meets(condition, release) and rule.entry(release, condition.form):
+                yield rule, condition
+
+
+def objections(rules: Iterable[Rule], case: CommandFacts, release: str, *, advice: bool = False) -> list[str]:
+    """Why ``case`` should not be written: what the rules say of it, with their sources; mere ``advice`` if wanted."""
+    found = (
+        (rule.entry(release, condition.form), case.known(condition)) for rule, condition in met(rules, case, release)
+    )
+    texts = (
+        f"{entry.message}: {entry.why} ({entry.source})".format(**known)
+        for entry, known in found
+        if entry and (advice or entry.severity != "info")
+    )
+    return list(dict.fromkeys(texts))
+
+
+def _texts(wanted: Wanted) -> set[str]:
+    return {str(wanted)} if isinstance(wanted, int) else {str(one) for one in wanted}
+
+
+def worded(text: str, mark: str = "<{}>") -> str:
+    """``text`` with the names of what a command would fill in; ``mark`` says how a name is shown."""
+    text = text.replace("{{", "\0").replace("}}", "\1")
+    text = BRACES.sub(lambda match: mark.format(match[1].replace("_", " ")), text)
+    return text.replace("\0", "{").replace("\1", "}")
+
+
+def says_something(text: str) -> bool:
+    """False for a text that a command fills in whole."""
+    return bool(BRACES.sub("", text).strip())
+
+
+def sentences(rule: Rule, entry: Entry, mark: str = "<{}>") -> Iterator[str]:
+    """What happens, why, and what to do, as sentences."""
+    conditions = (condition for condition in rule.conditions if condition.form == entry.form)
+    flags = " or ".join(dict.fromkeys(condition.at for condition in conditions))
+    labels = {"": entry.message, "Why: ": entry.why, "Do: ": entry.fix}
+    for label, text in labels.items():
+        if says_something(text):
+            words = worded(text.replace("{flag}", flags) if flags else text, mark)
+            yield f"{label}{words.rstrip('.')}." if label else sentence(words)
+
+
+def sentence(text: str) -> str:
+    """With a capital, unless it begins with a tool's or a flag's name, and one full stop."""
+    start = text[:1].upper() if PLAIN_WORD.match(text) else text[:1]
+    return f"{start}{text[1:].rstrip('.')}."

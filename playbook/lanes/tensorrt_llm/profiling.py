@@ -12,7 +12,7 @@ from playbook.profile import Profile
 from serving_base.errors import CommandFailed
 from trtllm_check.recipes import Paths, commands
 from trtllm_check.recipes.command import HOST, Command, place
-from trtllm_check.recipes.profile import ITERATIONS
+from trtllm_check.recipes.run import ITERATIONS
 
 if TYPE_CHECKING:
     import pandas as pd

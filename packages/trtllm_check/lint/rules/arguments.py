@@ -4,14 +4,21 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from trtllm_check.lint.commands.grouping import Given
-from trtllm_check.lint.commands.invocations import Invocation
-from trtllm_check.lint.documents.document import Document, Setting
-from trtllm_check.lint.report.drafts import Draft, Drop, Edit, Put, Swap
-from trtllm_check.lint.report.editing import arguments
-from trtllm_check.lint.rules.names import Unknown, unknown
-from trtllm_check.lint.rules.spelling import NO, corrected_value, examples, foreign_folders, is_open
-from trtllm_check.lint.rules.tools import tool_drafts
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, Swap
+from trtllm_check.lint.fixing import arguments
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import Given
+from trtllm_check.lint.rules.names import (
+    NO,
+    Unknown,
+    corrected_value,
+    examples,
+    foreign_folders,
+    is_open,
+    tool_drafts,
+    unknown,
+)
 from trtllm_check.lint.shell.words import ShellCommand, Word
 from trtllm_check.releases import Argument, Release, Tool
 from trtllm_check.releases.history import takes, with_flag
@@ -22,13 +29,13 @@ CLICK = ("trtllm-serve",)  # no abbreviations; its sub-command `serve` is what r
 FIRST_SERVE = "serve"
 
 
-def check(document: Document, setting: Setting) -> Iterator[Draft]:
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Unknown, removed and misspelt flags, refused values, missing arguments, moved scripts."""
     yield from _cuts(document)
     for invocation in document.invocations:
-        yield from tool_drafts(invocation, setting.release)
-        if is_checked(invocation, setting.release):
-            yield from _Arguments(invocation, setting.release).drafts()
+        yield from tool_drafts(invocation, platform.release)
+        if is_checked(invocation, platform.release):
+            yield from _Arguments(invocation, platform.release).drafts()
 
 
 def is_checked(invocation: Invocation, release: Release) -> bool:

@@ -3,31 +3,29 @@
 import posixpath
 from collections.abc import Iterator
 
-from trtllm_check.lint.commands.invocations import Invocation
-from trtllm_check.lint.commands.programs import SHELLS
-from trtllm_check.lint.documents.document import ConfigFile, Document, Setting
-from trtllm_check.lint.report.drafts import Draft, Edit, Put, Swap
-from trtllm_check.lint.rulebook import drafts, rule_data
+from trtllm_check.lint.document import ConfigFile, Document
+from trtllm_check.lint.endpoints import SERVERS, ServerAddress, http_port, published_ports
+from trtllm_check.lint.filling import Filling, fillings
+from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import SHELLS
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.lint.views.filling import Filling, fillings
-from trtllm_check.lint.views.ports import SERVERS, http_port, published_ports
-from trtllm_check.lint.views.requests import Target
 
 FAMILY = "containers"
 PATH_VARIABLES = ("engine_dir", "tokenizer_dir")
 RANKED = ("run.py", "summarize.py", "trtllm-serve", "launch_triton_server.py", "tritonserver")
 
 
-def check(document: Document, setting: Setting) -> Iterator[Draft]:
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    release = setting.release.name
+    release = platform.release.name
     for docker in document.of("docker"):
         if not _runs(docker):
             continue
         inner = _inner(document, docker)
         yield from _gpus(release, docker, inner)
         yield from _shared_memory(release, docker, inner)
-        yield from _mounts(document, setting, docker, inner)
+        yield from _mounts(document, platform, docker, inner)
     yield from _ports(document, release)
     yield from _visible(document, release)
 
@@ -68,13 +66,15 @@ def _shared_memory(release: str, docker: Invocation, inner: list[Invocation]) ->
     yield from drafts(release, "small-shared-memory", docker.path, edits=edits, invocation=docker)
 
 
-def _mounts(document: Document, setting: Setting, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
+def _mounts(document: Document, platform: Platform, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
     """Paths that the command in the container names, or the templates that its server reads."""
     if not any(part in _image(docker) for part in rule_data(FAMILY)["gpu_images"]):
         return
     mounts = _mounted(document, docker)
     if docker.has("--volumes-from") or any("${" in inside or "$(" in inside for _, inside in mounts):
         return
+    # A path is there if it lies under the container's side of a mount or in a folder of the image. One that is mounted
+    # under another name gets that name in its own command; all others of this docker run share one new mount.
     visible = [*(inside for _, inside in mounts), *rule_data(FAMILY)["in_image"]]
     hidden = [(one, word) for one in inner for word in _paths(one) if not _is_under(word.text, visible)]
     new = _new_mount(docker, [word.text for _, word in hidden if not _seen_as(word.text, mounts)])
@@ -82,20 +82,20 @@ def _mounts(document: Document, setting: Setting, docker: Invocation, inner: lis
         inside = _seen_as(word.text, mounts)
         invocation, edits = (one, (Swap(word, inside),)) if inside else (docker, new)
         instead = f"write {inside}" if inside else f"mount {posixpath.dirname(word.text) or '/'} with -v"
-        yield from _hidden(setting, word, word.text, invocation, edits, instead)
+        yield from _hidden(platform, word, word.text, invocation, edits, instead)
     if not any(one.tool in SERVERS for one in inner):
         return
     for config, place in _config_paths(document):
         if not _is_under(place.text, visible):
             edits = _new_mount(docker, [place.text])
             instead = f"mount {posixpath.dirname(place.text)} with -v"
-            yield from _hidden(setting, place, place.text, docker, edits, instead, config.path)
-    for filling in _host_fillings(document, setting):
-        yield from _filled_paths(setting, docker, filling, mounts, visible)
+            yield from _hidden(platform, place, place.text, docker, edits, instead, config.path)
+    for filling in _host_fillings(document, platform):
+        yield from _filled_paths(platform, docker, filling, mounts, visible)
 
 
 def _filled_paths(
-    setting: Setting, docker: Invocation, filling: Filling, mounts: list[tuple[str, str]], visible: list[str]
+    platform: Platform, docker: Invocation, filling: Filling, mounts: list[tuple[str, str]], visible: list[str]
 ) -> Iterator[Draft]:
     """The folders that a template is filled with on the host."""
     values = {name: filling.values.get(name, "") for name in PATH_VARIABLES}
@@ -106,14 +106,14 @@ def _filled_paths(
     for name, inside in hidden.items():
         instead = f"{name}:{inside}" if inside else f"mount {posixpath.dirname(paths[name])} with -v"
         invocation, edits = (filling.invocation, (swap,)) if inside else (docker, new)
-        yield from _hidden(setting, filling.word, paths[name], invocation, edits, instead)
+        yield from _hidden(platform, filling.word, paths[name], invocation, edits, instead)
 
 
 def _config_paths(document: Document) -> Iterator[tuple[ConfigFile, Word]]:
     """The paths in the config.pbtxt files of ``document``."""
     if not document.configs:
         return
-    from trtllm_check.lint.views.config_files import paths_in
+    from trtllm_check.lint.config_files import paths_in
 
     for config in document.configs:
         for place in paths_in(config):
@@ -121,7 +121,7 @@ def _config_paths(document: Document) -> Iterator[tuple[ConfigFile, Word]]:
 
 
 def _hidden(
-    setting: Setting,
+    platform: Platform,
     place: Word,
     path: str,
     invocation: Invocation,
@@ -129,7 +129,7 @@ def _hidden(
     instead: str,
     file: str = "",
 ) -> Iterator[Draft]:
-    name = setting.release.name
+    name = platform.release.name
     yield from drafts(
         name,
         "path-not-mounted",
@@ -185,11 +185,11 @@ def _new_mount(docker: Invocation, paths: list[str]) -> tuple[Edit, ...]:
     return (Put(flag, value),)
 
 
-def _host_fillings(document: Document, setting: Setting) -> list[Filling]:
+def _host_fillings(document: Document, platform: Platform) -> list[Filling]:
     """The fill_template.py that run on the host, for a server in a container."""
     if not document.of("fill_template.py"):
         return []
-    return [one for one in fillings(document, setting.release) if not one.invocation.image]
+    return [one for one in fillings(document, platform.release) if not one.invocation.image]
 
 
 def _ports(document: Document, release: str) -> Iterator[Draft]:
@@ -199,8 +199,9 @@ def _ports(document: Document, release: str) -> Iterator[Draft]:
         server = next((one for one in _inner(document, docker) if one.tool in SERVERS), None)
         if _runs(docker) and server is not None:
             servers.append((docker, server))
+    # Which server a request means is not known: a port that any of them publishes is fine, else the first one has to.
     clients = [request for request in document.requests if _is_outside(document, request.place)]
-    targets = [target for request in clients if (target := Target.of(request.url)).is_triton and target.is_local]
+    targets = [target for request in clients if (target := ServerAddress.of(request.url)).is_triton and target.is_local]
     for port in dict.fromkeys(target.port for target in targets):
         if port is None or not servers or any(_reaches(docker, server, port) for docker, server in servers):
             continue

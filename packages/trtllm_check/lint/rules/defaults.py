@@ -4,17 +4,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from trtllm_check.lint import rulebook
-from trtllm_check.lint.commands.facts import QUANTIZES
-from trtllm_check.lint.commands.invocations import Invocation
-from trtllm_check.lint.commands.machines import gpu_of
-from trtllm_check.lint.commands.programs import PYTHON
-from trtllm_check.lint.documents.document import Document, DocumentFacts, Setting
-from trtllm_check.lint.report.drafts import Draft, Drop, Edit, Insert, Put
-from trtllm_check.lint.report.editing import arguments
+from trtllm_check.lint import finding
+from trtllm_check.lint.document import Document, DocumentFacts
+from trtllm_check.lint.facts import QUANTIZES
+from trtllm_check.lint.finding import Draft, Drop, Edit, Insert, Platform, Put, gpu_of
+from trtllm_check.lint.fixing import arguments
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import PYTHON
 from trtllm_check.lint.rules.arguments import is_checked, missing
+from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.pairs import LAUNCHERS, engine_world, orchestrated
-from trtllm_check.lint.rules.spelling import is_open
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Release, Tool
 
@@ -31,13 +30,13 @@ class _Case:
     """One command with what is known around it."""
 
     document: Document
-    setting: Setting
+    platform: Platform
     invocation: Invocation
     tool: Tool
 
     @property
     def release(self) -> Release:
-        return self.setting.release
+        return self.platform.release
 
     @property
     def facts(self) -> DocumentFacts:
@@ -60,7 +59,7 @@ class _Case:
     def drafts(
         self, rule: str, place: Word | None = None, edits: tuple[Edit, ...] = (), form: str = "", **known: object
     ) -> Iterator[Draft]:
-        return rulebook.drafts(
+        return finding.drafts(
             self.release.name,
             rule,
             place or self.invocation.path,
@@ -73,7 +72,7 @@ class _Case:
         )
 
 
-def check(document: Document, setting: Setting) -> Iterator[Draft]:
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All defaults that a command of a known tool leaves as they are."""
     rules: dict[str, Callable[[_Case], Iterator[Draft]]] = {
         "quantize.py": _quantize,
@@ -83,16 +82,16 @@ def check(document: Document, setting: Setting) -> Iterator[Draft]:
         "launch_triton_server.py": _world,
     }
     for invocation in document.invocations:
-        release = setting.release
+        release = platform.release
         if invocation.tool in rules and is_checked(invocation, release) and not missing(invocation, release):
-            case = _Case(document, setting, invocation, release.tools[invocation.tool])
+            case = _Case(document, platform, invocation, release.tools[invocation.tool])
             yield from rules[invocation.tool](case)
 
 
 def _quantize(case: _Case) -> Iterator[Draft]:
     qformat, cache = case.value("--qformat"), case.value("--kv_cache_dtype")
     if case.leaves_out("--qformat", "--autoq_format", "--auto_quantize_bits", "--weight_compression"):
-        gpu = gpu_of(case.setting)
+        gpu = gpu_of(case.platform)
         best = "int8_sq" if gpu and not gpu.fp8 else "fp8"
         yield from case.drafts("quantizes-nothing", edits=(Put("--qformat", best),))
     if qformat == "fp8" and case.leaves_out("--kv_cache_dtype"):
@@ -177,7 +176,7 @@ def _longest_prompt(case: _Case) -> str:
 
 
 def _world(case: _Case) -> Iterator[Draft]:
-    """engine-without-world: the number of ranks is left out."""
+    """ranks-not-tp-pp: the number of ranks is left out."""
     invocation, facts = case.invocation, case.facts
     world = engine_world(facts, case.release)
     names = [PurePosixPath(word.text).name for word in invocation.launcher]
@@ -193,9 +192,8 @@ def _world(case: _Case) -> Iterator[Draft]:
         words = [*invocation.launcher, invocation.path]
         first = next((word for word in words if PYTHON.fullmatch(PurePosixPath(word.text).name)), invocation.path)
         edits = (Insert(first, ("mpirun", "-n", str(world), "--allow-run-as-root")),)
-    yield from case.drafts(
-        "engine-without-world", edits=edits, world=world, tp=facts.tp, pp=facts.pp, left_out=left_out
-    )
+    ranks = {"world": world, "tp": facts.tp, "pp": facts.pp}
+    yield from case.drafts("ranks-not-tp-pp", None, edits, "one rank", **ranks, left_out=left_out)
 
 
 def _number(text: str) -> int | None:

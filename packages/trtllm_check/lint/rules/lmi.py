@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from serving_base.errors import UsageError
-from trtllm_check.lint.documents.document import Document, PropertiesFile, Setting
-from trtllm_check.lint.report.drafts import Draft
+from trtllm_check.lint.document import Document, PropertiesFile
+from trtllm_check.lint.finding import Draft, Platform
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.serving_properties import environment_settings
 
 if TYPE_CHECKING:
-    from trtllm_check.recipes.properties import Finding, Kind
+    from trtllm_check.recipes.properties import Kind, PropertyProblem
 
 REPOSITORY = "djl-inference"
 SERVER_PREFIX = "SERVING_"  # these set up the server, not the model
@@ -26,11 +26,11 @@ RULES: dict["Kind", str] = {
 }
 
 
-def check(document: Document, setting: Setting) -> Iterator[Draft]:
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Every line that the image does not take as it is meant."""
     if not document.properties and not document.lmi_environment:
         return
-    if image := _image(document, setting):
+    if image := _image(document, platform):
         for file in document.properties:
             yield from _file(file, image)
         for name, value in document.lmi_environment.items():
@@ -59,20 +59,20 @@ def _variable(name: str, value: Word, image: str) -> Iterator[Draft]:
             yield _draft(finding, value, f"{name}: {finding.message}")
 
 
-def _image(document: Document, setting: Setting) -> str:
+def _image(document: Document, platform: Platform) -> str:
     """The image of the text, else the release's; empty if nothing is known of the one in the text."""
     from trtllm_check.recipes.lmi import recommended_image
     from trtllm_check.releases.lmi import lmi_image
 
     named = [word.text for word in document.images if REPOSITORY in word.text]
     if not named:
-        return recommended_image(setting.release.name).tag
+        return recommended_image(platform.release.name).tag
     try:
         return lmi_image(named[0]).tag
     except UsageError:
         return ""
 
 
-def _draft(finding: "Finding", place: Word, message: str, file: str = "") -> Draft:
+def _draft(finding: "PropertyProblem", place: Word, message: str, file: str = "") -> Draft:
     rule = RULES[finding.kind]
     return Draft(rule, finding.severity, place, message, finding.why, finding.source, action=finding.fix, file=file)

@@ -6,14 +6,12 @@ from itertools import combinations
 
 from serving_base.facts.fit import calibration_fits, fits
 from serving_base.facts.models import FORMATS, shape_of_size
-from trtllm_check.lint.commands.invocations import Invocation
-from trtllm_check.lint.commands.machines import gpu_of
-from trtllm_check.lint.documents.document import Document, Setting
-from trtllm_check.lint.report.drafts import Draft, Edit, Put
-from trtllm_check.lint.rulebook import drafts, rule_data
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.filling import Filling, fillings
+from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, gpu_of, rule_data
+from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.arguments import is_checked
 from trtllm_check.lint.rules.pairs import engine_world, orchestrated
-from trtllm_check.lint.views.filling import Filling, fillings
 
 FAMILY = "memory"
 LAUNCH = "launch_triton_server.py"
@@ -22,31 +20,31 @@ MOST_FRACTION = 0.5
 FRACTION, TOKENS = "kv_cache_free_gpu_mem_fraction", "max_tokens_in_paged_kv_cache"
 
 
-def check(document: Document, setting: Setting) -> Iterator[Draft]:
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Calibration, weights and KV caches against the memory of ``setting``'s machine."""
     for invocation in document.invocations:
-        if is_checked(invocation, setting.release):
+        if is_checked(invocation, platform.release):
             if invocation.tool == "quantize.py":
-                yield from _calibration(document, setting, invocation)
+                yield from _calibration(document, platform, invocation)
             elif invocation.tool == "trtllm-build":
-                yield from _weights(document, setting, invocation)
-    yield from _two_servers(document, setting)
+                yield from _weights(document, platform, invocation)
+    yield from _two_servers(document, platform)
 
 
-def _calibration(document: Document, setting: Setting, quantize: Invocation) -> Iterator[Draft]:
+def _calibration(document: Document, platform: Platform, quantize: Invocation) -> Iterator[Draft]:
     """quantize-70b-memory."""
-    gpu, model = gpu_of(setting), document.facts_of(quantize).model
+    gpu, model = gpu_of(platform), document.facts_of(quantize).model
     shape, qformat = shape_of_size(model), quantize.value("--qformat") or "full_prec"
     on_cpu = "cpu" in (quantize.value("--device"), quantize.value("--device_map"))
-    if gpu is None or setting.gpus is None or shape is None or on_cpu:
+    if gpu is None or platform.gpus is None or shape is None or on_cpu:
         return
-    room = calibration_fits(shape, gpu, setting.gpus)
+    room = calibration_fits(shape, gpu, platform.gpus)
     if room or qformat in rule_data(FAMILY)["without_calibration"]:
         return
-    tool = setting.release.tools["quantize.py"]
+    tool = platform.release.tools["quantize.py"]
     edits: tuple[Edit, ...] = (Put("--device", "cpu"),) if tool.accepts("--device", "cpu") else ()
     yield from drafts(
-        setting.release.name,
+        platform.release.name,
         "quantize-70b-memory",
         quantize.path,
         edits=edits,
@@ -55,16 +53,16 @@ def _calibration(document: Document, setting: Setting, quantize: Invocation) -> 
         model=model,
         need=room.needed_gb,
         have=room.there_gb,
-        gpu=setting.gpu,
-        gpus=setting.gpus,
-        least=math.ceil(room.times * setting.gpus),
+        gpu=platform.gpu,
+        gpus=platform.gpus,
+        least=math.ceil(room.times * platform.gpus),
     )
 
 
-def _weights(document: Document, setting: Setting, build: Invocation) -> Iterator[Draft]:
+def _weights(document: Document, platform: Platform, build: Invocation) -> Iterator[Draft]:
     """weights-do-not-fit."""
-    gpu, facts = gpu_of(setting), document.facts_of(build)
-    shape, world = shape_of_size(facts.model), engine_world(facts, setting.release)
+    gpu, facts = gpu_of(platform), document.facts_of(build)
+    shape, world = shape_of_size(facts.model), engine_world(facts, platform.release)
     if gpu is None or shape is None or facts.weights not in FORMATS or not world or build.has("--weight_streaming"):
         return
     room = fits(shape, gpu, facts.weights, tp=facts.tp or 1, pp=facts.pp or 1)
@@ -72,7 +70,7 @@ def _weights(document: Document, setting: Setting, build: Invocation) -> Iterato
         return
     least = 2 ** math.ceil(math.log2(room.times * world))
     yield from drafts(
-        setting.release.name,
+        platform.release.name,
         "weights-do-not-fit",
         build.path,
         invocation=build,
@@ -80,15 +78,15 @@ def _weights(document: Document, setting: Setting, build: Invocation) -> Iterato
         weights="16 bit" if facts.weights == "full_prec" else facts.weights,
         need=room.needed_gb,
         have=room.there_gb,
-        gpu=setting.gpu,
+        gpu=platform.gpu,
         world=world,
         least=least,
     )
 
 
-def _two_servers(document: Document, setting: Setting) -> Iterator[Draft]:
-    """two-instances-one-gpu: two servers whose repositories the text fills, on one GPU."""
-    filled = [one for one in fillings(document, setting.release) if one.model.startswith("tensorrt_llm") and one.known]
+def _two_servers(document: Document, platform: Platform) -> Iterator[Draft]:
+    """kv-cache-takes-90-percent: two servers whose repositories the text fills, on one GPU."""
+    filled = [one for one in fillings(document, platform.release) if one.model.startswith("tensorrt_llm") and one.known]
     filled = [one for one in filled if not one.model.endswith("bls")]
     launches = [one for one in document.of(LAUNCH) if not orchestrated(one)]
     for first, second in combinations(launches, 2):
@@ -100,8 +98,8 @@ def _two_servers(document: Document, setting: Setting) -> Iterator[Draft]:
         last = fills[1]
         if last is not None:
             yield from drafts(
-                setting.release.name,
-                "two-instances-one-gpu",
+                platform.release.name,
+                "kv-cache-takes-90-percent",
                 second.path,
                 edits=(last.with_values({FRACTION: SMALLER}),),
                 invocation=last.invocation,

@@ -1,22 +1,113 @@
-"""A flag that the release's tool does not know: where it is from, and what to write instead."""
+"""Names that a release does not take: tools, flags and values, and what it takes instead."""
 
-from collections.abc import Sequence
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from trtllm_check.lint.commands.grouping import Given
-from trtllm_check.lint.commands.invocations import Invocation
-from trtllm_check.lint.report.drafts import Drop, Edit, Put, Swap
-from trtllm_check.lint.rules.spelling import is_open, successor
-from trtllm_check.releases import Release, known_releases
-from trtllm_check.releases.history import bare, ranges, with_flag
+from pydantic import Field
+
+from serving_base.record import Record
+from trtllm_check.lint.finding import Draft, Drop, Edit, Put, Swap, rule_data
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import Given
+from trtllm_check.releases import Argument, Release, Tool, known_releases
+from trtllm_check.releases.history import bare, ranges, tool_history, with_flag
 
 if TYPE_CHECKING:
-    from trtllm_check.releases.lore import FlagLore
+    from trtllm_check.releases.guide import FlagGuide
 
+YES = ("enabled", "true", "yes", "on", "1")
+NO = ("disabled", "false", "no", "off", "0", "disable", "none")
+# What the shell or the reader fills in: $X, $(...), `...`, <name>, {name}, [options]
+OPEN = re.compile(r"\$[{(@*\w]|`|^<.*>$|^\{.*\}$|^\[.*\]$|^\.\.\.$|…", re.DOTALL)
+THOUSANDS = re.compile(r"(\d+)k", re.IGNORECASE)
 Rule = Literal["unknown-flag", "flag-removed", "flag-too-new"]
 NEAR = 0.8
 DEFAULT_LENGTH = 1024  # of max_input_len and max_output_len where both exist: tools/trtllm-build.yml to 0.10.0
+CONTAINER = "/app/"
+CLONE_IN_IMAGE = "/app/tensorrt_llm/"  # of nvcr.io/nvidia/tensorrt-llm/release: TensorRT-LLM docker/Dockerfile.multi
+
+
+class Successor(Record):
+    """What a flag is called in another release."""
+
+    to: tuple[str, ...]
+    all: bool = False
+    values: dict[str, str] = Field(default={})
+
+
+class Absent(Record):
+    """A tool that releases up to ``until`` are known not to have."""
+
+    tool: str
+    until: str
+    instead: str
+    source: str
+
+
+def is_open(text: str) -> bool:
+    """True for a word that only the reader's shell, or the reader, can fill in."""
+    return OPEN.search(text) is not None
+
+
+def corrected_value(text: str, argument: Argument) -> str | None:
+    """The value that was meant, if that can be told."""
+    if not argument.choices:
+        match = THOUSANDS.fullmatch(text)
+        if argument.type == "int" and match:
+            return str(int(match[1]) * 1024)
+        digits = re.sub(r"[,_]", "", text)
+        return digits if argument.type == "int" and digits.isdecimal() and digits.isascii() else None
+    choices = [str(choice) for choice in argument.choices]
+    wanted = text.lower().strip()
+    for words, choice in ((YES, "enable"), (NO, "disable")):
+        if wanted in words and choice in choices:
+            return choice
+    if wanted in choices:
+        return wanted
+    if "auto" in choices and wanted in ("float16", "bfloat16", "float32", "fp16", "bf16"):
+        return "auto"
+    if wanted == "auto" and "bfloat16" in choices:
+        return "bfloat16"  # Llama-3's type
+    close = get_close_matches(wanted, choices, 1, 0.8)
+    return close[0] if close else None
+
+
+def successor(tool: str, flag: str) -> Successor | None:
+    """What ``flag`` of ``tool`` is written as in another release, None if nothing takes its place."""
+    found: Successor | None = _data()["successors"].get(tool, {}).get(flag)
+    return found
+
+
+def examples() -> dict[str, str]:
+    """Required flag -> a value to start from."""
+    found: dict[str, str] = _data()["examples"]
+    return found
+
+
+def absent_tools() -> tuple[Absent, ...]:
+    found: tuple[Absent, ...] = _data()["absent"]
+    return found
+
+
+def foreign_folders() -> frozenset[str]:
+    """Folders of the examples whose scripts are not Llama's."""
+    found: frozenset[str] = _data()["foreign"]
+    return found
+
+
+@cache
+def _data() -> dict[str, Any]:
+    data = rule_data("arguments")
+    successors = {
+        tool: {flag: Successor.model_validate(entry) for flag, entry in flags.items()}
+        for tool, flags in data["successors"].items()
+    }
+    absent = tuple(Absent.model_validate(entry) for entry in data["absent"])
+    return {**data, "successors": successors, "absent": absent, "foreign": frozenset(data["foreign"])}
 
 
 class Unknown(NamedTuple):
@@ -34,25 +125,25 @@ def unknown(invocation: Invocation, release: Release, given: Given, everything: 
     where = with_flag(tool, flag)
     if not where:
         return _nowhere(tool, release, given)
-    from trtllm_check.releases.lore import lore_of  # takes as long to import as a script to read
+    from trtllm_check.releases.guide import guide_of  # takes as long to import as a script to read
 
     order = known_releases()
     older = [name for name in where if order.index(name) < order.index(release.name)]
-    lore = lore_of(tool, [flag])
+    guide = guide_of(tool, [flag])
     why = f"{flag} was in {ranges(older)}." if older else f"{flag} came with {where[0]}."
-    advice = _advice(release, lore)
-    edits = _edits(release, tool, given, everything, lore)
-    source = "; ".join(lore.source) if lore else ""
+    advice = _advice(release, guide)
+    edits = _edits(release, tool, given, everything, guide)
+    source = "; ".join(guide.source) if guide else ""
     return Unknown("flag-removed" if older else "flag-too-new", f"{why} {advice}".strip(), edits, source)
 
 
-def _advice(release: Release, lore: "FlagLore | None") -> str:
+def _advice(release: Release, guide: "FlagGuide | None") -> str:
     """What took the flag's place, in words."""
-    if lore is None:
+    if guide is None:
         return ""
     found = []
-    for one in lore.instead:
-        tool = release.tools.get(one.tool or lore.tool)
+    for one in guide.instead:
+        tool = release.tools.get(one.tool or guide.tool)
         if not one.flag or (tool is not None and tool.has(one.flag)):
             of = f" of {one.tool}" if one.tool else ""
             found.append(f"{one.flag or one.setting}{of}: {one.how}")
@@ -60,27 +151,34 @@ def _advice(release: Release, lore: "FlagLore | None") -> str:
 
 
 def _edits(
-    release: Release, tool: str, given: Given, everything: Sequence[Given], lore: "FlagLore | None"
+    release: Release, tool: str, given: Given, everything: Sequence[Given], guide: "FlagGuide | None"
 ) -> tuple[Edit, ...]:
-    flag, has = given.name, release.tools[tool].has
-    drop = Drop(flag)
+    """Takes ``given`` out, and puts in what this release has for it and ``everything`` lacks."""
+    flag, facts = given.name, release.tools[tool]
     others = {one.name: one for one in everything if one.flag}
     if tool == "trtllm-build" and flag in ("--max_output_len", "--max_seq_len"):
-        return (drop, *_lengths(given, others, has_sum=has("--max_seq_len")))
+        return (Drop(flag), *_lengths(given, others, has_sum=facts.has("--max_seq_len")))
     new = successor(tool, flag)
-    wanted = [] if new is None else [name for name in new.to if has(name)]
-    if new is None and lore:
-        wanted = [one.flag for one in lore.instead if one.flag and not one.tool and has(one.flag)]
-    wanted = [name for name in wanted if name not in others][: None if new and new.all else 1]
-    if not wanted:
-        return (drop,)
-    values = {} if new is None else new.values
-    argument = release.tools[tool].argument(wanted[0])
+    wanted = [name for name in _successors(new, guide) if facts.has(name) and name not in others]
+    return _replaced(given, wanted if new and new.all else wanted[:1], new.values if new else {}, facts)
+
+
+def _successors(new: Successor | None, guide: "FlagGuide | None") -> Sequence[str]:
+    """Flags of the same tool that took the place of one: of the checker's own table, else of the guide."""
+    if new is not None:
+        return new.to
+    return [one.flag for one in guide.instead if one.flag and not one.tool] if guide else []
+
+
+def _replaced(given: Given, wanted: Sequence[str], values: Mapping[str, str], tool: Tool) -> tuple[Edit, ...]:
+    """``wanted`` instead of ``given``, with its value, or with what ``values`` says for that one."""
+    drop = Drop(given.name)
+    argument = tool.argument(wanted[0]) if wanted else None
     if argument is not None and argument.is_switch:
         return (drop, *(Put(name) for name in wanted))
-    text = given.values[0].text if given.values else "enable"
-    if len(given.values) > 1 and len(wanted) == 1:
+    if len(given.values) > 1 and len(wanted) == 1:  # only the flag's own part of the word: the values stay
         return (Swap(given.word.part(0, len(given.flag)), wanted[0]),)
+    text = given.values[0].text if given.values else "enable"
     return (drop, *(Put(name, values.get(text, text)) for name in wanted))
 
 
@@ -126,3 +224,73 @@ def _nowhere(tool: str, release: Release, given: Given) -> Unknown:
         written = given.word.part(0, len(given.flag))
         return Unknown("unknown-flag", f"No release has it; {near[0]} is near.", (Swap(written, near[0]),))
     return Unknown("unknown-flag", "No release's facts have it.", (Drop(flag),))
+
+
+def tool_drafts(invocation: Invocation, release: Release) -> Iterator[Draft]:
+    """tool-not-in-release, moved-script."""
+    tool = release.tools.get(invocation.tool)
+    if tool is None:
+        yield from _absent(invocation, release)
+    elif tool.repo_path:
+        yield from _moved(invocation, release, tool)
+
+
+def _absent(invocation: Invocation, release: Release) -> Iterator[Draft]:
+    for absent in absent_tools():
+        if absent.tool == invocation.tool and _is_before(release.name, absent.until):
+            yield Draft(
+                "tool-not-in-release",
+                "error",
+                invocation.path,
+                f"The shell stops: {absent.tool}: command not found",
+                f"TensorRT-LLM {release.name} has no {absent.tool}; the last release without it is {absent.until}.",
+                absent.source,
+                action=absent.instead,
+                invocation=invocation,
+            )
+
+
+def _is_before(release: str, until: str) -> bool:
+    order = known_releases()
+    return order.index(release) <= order.index(until)
+
+
+def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Draft]:
+    written = invocation.path.text
+    path = posixpath.normpath(written)
+    while path.startswith("../"):
+        path = path[3:]
+    if path == tool.container_path or is_open(path):
+        return
+    path = path.removeprefix(CLONE_IN_IMAGE)
+    if not path.startswith(CONTAINER) and (_ends(path, tool.repo_path) or _ends(tool.repo_path, path)):
+        return
+    others = [(name, other) for name, other in tool_history(invocation.tool) if other]
+    for _, other in reversed(others):
+        old = other.container_path
+        if not (old and path == old) and not _ends(path, old := other.repo_path):
+            continue
+        where = [name for name, one in others if old in (one.container_path, one.repo_path)]
+        yield Draft(
+            "moved-script",
+            "error",
+            invocation.path,
+            f"Python stops: can't open file '{written}': No such file or directory",
+            f"{old} is its path in {ranges(where)}; in {release.name} it is {tool.container_path or tool.repo_path}.",
+            tool.source,
+            edits=(Swap(invocation.path, _new_path(written, old, release, tool)),),
+            invocation=invocation,
+        )
+        return
+
+
+def _new_path(written: str, old: str, release: Release, tool: Tool) -> str:
+    if written.startswith(CONTAINER) and not written.startswith(CLONE_IN_IMAGE):
+        return tool.container_path or f"{release.checkouts[tool.repo].folder}/{tool.repo_path}"
+    before = written.removesuffix(old)
+    return f"{before}{tool.repo_path}" if before != written else tool.repo_path
+
+
+def _ends(path: str, end: str) -> bool:
+    """True if ``end``, with a folder in it, is the end of ``path``."""
+    return "/" in end and (path == end or path.endswith(f"/{end}"))

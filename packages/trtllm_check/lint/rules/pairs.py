@@ -5,18 +5,15 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from serving_base.facts.models import shape_of_size
-from trtllm_check.lint.commands.grouping import Given
-from trtllm_check.lint.commands.invocations import Invocation
-from trtllm_check.lint.commands.machines import gpu_of
-from trtllm_check.lint.commands.programs import RANKS
-from trtllm_check.lint.documents.document import Document, DocumentFacts, Setting
-from trtllm_check.lint.report.drafts import Draft, Drop, Edit, Put
-from trtllm_check.lint.rulebook import drafts
+from trtllm_check.lint.document import Document, DocumentFacts
+from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, drafts, gpu_of
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import RANKS, Given
 from trtllm_check.lint.rules.arguments import is_checked, missing
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Release, Tool
 from trtllm_check.rules import Condition, all_rules
-from trtllm_check.rules.case import Case, met
+from trtllm_check.rules.table import CommandFacts, met
 
 FAMILY = "pairs"
 BUILD = "trtllm-build"
@@ -24,30 +21,30 @@ SWITCH_ON = "switch on"
 LAUNCHERS = ("mpirun", "mpiexec", "srun")
 
 
-def check(document: Document, setting: Setting) -> Iterator[Draft]:
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All conditions of the table, the divided heads and the number of ranks."""
-    gpu = gpu_of(setting)
+    gpu = gpu_of(platform)
     for invocation in document.invocations:
-        if is_checked(invocation, setting.release) and not missing(invocation, setting.release):
+        if is_checked(invocation, platform.release) and not missing(invocation, platform.release):
             facts = document.facts_of(invocation)
-            yield from _table(document, setting, invocation, facts, gpu.architecture if gpu else "")
-            yield from _heads(setting.release, invocation, facts.model)
-            yield from _fixed_ranks(document, setting.release, invocation)
-            yield from _ranks(setting.release, invocation, facts)
+            yield from _table(document, platform, invocation, facts, gpu.architecture if gpu else "")
+            yield from _heads(platform.release, invocation, facts.model)
+            yield from _fixed_ranks(document, platform.release, invocation)
+            yield from _ranks(platform.release, invocation, facts)
 
 
 def _table(
-    document: Document, setting: Setting, invocation: Invocation, facts: DocumentFacts, arch: str
+    document: Document, platform: Platform, invocation: Invocation, facts: DocumentFacts, arch: str
 ) -> Iterator[Draft]:
-    found: set[tuple[str, Word]] = set()
-    release = setting.release.name
-    case = command_case(setting, invocation, facts, arch)
+    found: set[tuple[str, str, Word]] = set()
+    release = platform.release.name
+    case = command_facts(platform, invocation, facts, arch)
     for rule, condition in met(all_rules(), case, release):
         given = invocation.find(condition.at)
         place = given.word if given else invocation.path
-        if (rule.id, place) in found:
+        if (rule.id, condition.form, place) in found:
             continue
-        found.add((rule.id, place))
+        found.add((rule.id, condition.form, place))
         edited, edits = invocation, _edits(case.tool, condition)
         maker = checkpoint_maker(document, invocation)
         if condition.quantize and maker:
@@ -56,23 +53,24 @@ def _table(
             release,
             rule.id,
             place,
+            form=condition.form,
             edits=edits,
             invocation=edited,
             **case.known(condition),
         )
 
 
-def command_case(setting: Setting, invocation: Invocation, facts: DocumentFacts, arch: str) -> Case:
+def command_facts(platform: Platform, invocation: Invocation, facts: DocumentFacts, arch: str) -> CommandFacts:
     """A command of the text as the rulebook sees it."""
     known = {
         "weights": facts.weights,
         "kv_cache": facts.kv_cache,
         "tp": facts.tp,
         "arch": arch,
-        "gpu": setting.gpu,
+        "gpu": platform.gpu,
         "max_batch_size": _number(invocation.value("--max_batch_size")),
     }
-    return Case(invocation.tool, setting.release.tools[invocation.tool], invocation.value, known)
+    return CommandFacts(invocation.tool, platform.release.tools[invocation.tool], invocation.value, known)
 
 
 def checkpoint_maker(document: Document, build: Invocation) -> Invocation | None:

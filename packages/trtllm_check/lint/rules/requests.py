@@ -6,12 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from trtllm_check.lint.documents.document import Document, Setting
-from trtllm_check.lint.report.drafts import Draft, Swap
-from trtllm_check.lint.rulebook import drafts, rule_data
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.endpoints import (
+    BLS,
+    ENSEMBLE,
+    LLMAPI,
+    TRITON_PORT,
+    TritonRequest,
+    input_values,
+    inputs_of,
+    server_ports,
+    serves,
+    triton_requests,
+)
+from trtllm_check.lint.finding import Draft, Platform, Swap, drafts, rule_data
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.lint.views.ports import TRITON_PORT, server_ports, serves
-from trtllm_check.lint.views.requests import BLS, ENSEMBLE, LLMAPI, Asked, asked, input_values, inputs_of
 from trtllm_check.releases.templates import TensorSpec, release_templates, template_releases
 
 FAMILY = "requests"
@@ -24,26 +33,26 @@ READ_ONLY = re.compile(
 SETTABLE = re.compile(r"^/v2/(?:repository/|logging|trace/setting|models/[^/]+/trace/setting|\w+sharedmemory/)")
 INSTRUCT = re.compile(r"llama[-_ ]?3(?:[._]\d)?[-_ ]\d+b[-_ ]instruct", re.IGNORECASE)
 END_OF_TURN = "<|eot_id|>"
-BY_FORM = ("unknown-input", "renamed-input")  # ignored by /generate, refused by /infer
+BY_FORM = "unknown-input"  # ignored by /generate, refused by /infer
 
 
 @dataclass
-class _Mending:
-    """A request's findings, and the URL and the body that mend all of them together."""
+class _Correction:
+    """A request's findings, and the URL and the body that correct all of them together."""
 
-    asked: Asked
+    request: TritonRequest
     url: str
     body: dict[str, Any] | None
-    found: list[tuple[str, Word, dict[str, Any]]] = field(default_factory=list)
+    found: list[tuple[str, Word, bool, dict[str, Any]]] = field(default_factory=list)
 
-    def add(self, rule: str, place: Word, **known: Any) -> None:
-        self.found.append((rule, place, known))
+    def add(self, rule: str, place: Word, *, renamed: bool = False, **known: Any) -> None:
+        self.found.append((rule, place, renamed, known))
 
     def rename(self, name: str, new: str) -> None:
         """Gives an input its right name; takes it out where ``new`` is empty or there already."""
         if self.body is None:
             return
-        if self.asked.tensors:
+        if self.request.tensors:
             _rename_tensor(self.body, name, new)
             return
         for holder in (self.body, self.body.get("parameters")):
@@ -52,51 +61,56 @@ class _Mending:
                 holder.clear()
                 holder.update({key: value for key, value in items if key})
 
+    def _form(self, rule: str, renamed: bool) -> str:
+        """The form of ``rule``: of an input with another name in this release, and of a body for /infer."""
+        forms = {"renamed": renamed, "infer": self.request.tensors and rule == BY_FORM}
+        return " ".join(form for form, holds in forms.items() if holds)
+
     def drafts(self, release: str) -> Iterator[Draft]:
         edits = tuple(self._edits())
-        for rule, place, known in self.found:
+        for rule, place, renamed, known in self.found:
             yield from drafts(
                 release,
                 rule,
                 place,
-                form="infer" if self.asked.tensors and rule in BY_FORM else "",
+                form=self._form(rule, renamed),
                 edits=edits,
-                invocation=self.asked.curl if edits else None,
-                file=self.asked.request.file,
+                invocation=self.request.curl if edits else None,
+                file=self.request.request.file,
                 **known,
             )
 
     def _edits(self) -> Iterator[Swap]:
-        curl, request = self.asked.curl, self.asked.request
+        curl, request = self.request.curl, self.request.request
         if curl is None:
             return
-        if self.url != self.asked.url.text:
-            yield Swap(self.asked.url, self.url)
+        if self.url != self.request.url.text:
+            yield Swap(self.request.url, self.url)
         in_words = any(word is request.place for given in curl.given for word in given.values)
-        if in_words and self.body is not None and self.body != self.asked.fields:
+        if in_words and self.body is not None and self.body != self.request.fields:
             yield Swap(request.place, json.dumps(self.body, ensure_ascii=False))
 
 
-def check(document: Document, setting: Setting) -> Iterator[Draft]:
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     if not document.requests:
         return
-    for one in asked(document):
+    for one in triton_requests(document):
         body = None if one.fields is None else json.loads(json.dumps(one.fields))
-        mending = _Mending(one, one.url.text, body)
-        _port(mending, document)
-        _path(mending, document, setting)
-        model = one.target.model or (ENSEMBLE if setting.release.builds_engines else LLMAPI)
-        inputs = inputs_of(model, document, setting.release)
+        correction = _Correction(one, one.url.text, body)
+        _port(correction, document)
+        _path(correction, document, platform)
+        model = one.target.model or (ENSEMBLE if platform.release.builds_engines else LLMAPI)
+        inputs = inputs_of(model, document, platform.release)
         if inputs and one.fields is not None and not SETTABLE.match(one.target.path):
-            _names(mending, model, inputs)
-        _stream(mending)
-        _end(mending, document, model)
-        yield from mending.drafts(setting.release.name)
+            _names(correction, model, inputs)
+        _stream(correction)
+        _end(correction, document, model)
+        yield from correction.drafts(platform.release.name)
 
 
-def _port(mending: _Mending, document: Document) -> None:
-    target = mending.asked.target
+def _port(correction: _Correction, document: Document) -> None:
+    target = correction.request.target
     here = target.is_local or (target.is_open and serves(document))
     if not (target.is_triton and here) or target.port is None:
         return
@@ -104,19 +118,19 @@ def _port(mending: _Mending, document: Document) -> None:
     if target.port in ports or (target.port not in OTHER_PORTS and not serves(document)):
         return
     right = next((port for port in ports if port != TRITON_PORT), TRITON_PORT)
-    mending.url = re.sub(r"^((?:\w+://)?(?:\[[^\]]*\]|[^/:?]*))(?::\d*)?(?=/|$)", rf"\g<1>:{right}", mending.url)
+    correction.url = re.sub(r"^((?:\w+://)?(?:\[[^\]]*\]|[^/:?]*))(?::\d*)?(?=/|$)", rf"\g<1>:{right}", correction.url)
     reason = OTHER_PORTS.get(target.port, "nothing in the text starts a server there")
-    mending.add("wrong-port", mending.asked.url, port=target.port, right=right, reason=reason)
+    correction.add("wrong-port", correction.request.url, port=target.port, right=right, reason=reason)
 
 
-def _path(mending: _Mending, document: Document, setting: Setting) -> None:
-    one = mending.asked
+def _path(correction: _Correction, document: Document, platform: Platform) -> None:
+    one = correction.request
     path = one.target.path
     if not one.request.url or "${" in path:
         return
     posts = one.fields is not None or one.request.place is not one.url
     if one.target.verb:
-        models = _models(document, setting)
+        models = _models(document, platform)
         if not models or one.target.model in models:
             return
         right = f"/v2/models/{ENSEMBLE if ENSEMBLE in models else sorted(models)[0]}/{one.target.verb}"
@@ -125,23 +139,23 @@ def _path(mending: _Mending, document: Document, setting: Setting) -> None:
         return
     else:
         match = re.match(r"^/v2/models/([^/]+)", path)
-        model = match[1] if match else ENSEMBLE if setting.release.builds_engines else LLMAPI
+        model = match[1] if match else ENSEMBLE if platform.release.builds_engines else LLMAPI
         verb = "infer" if one.tensors else "generate_stream" if "stream" in path else "generate"
         right = f"/v2/models/{model}/{verb}"
         problem = "it only describes the model" if READ_ONLY.match(path) else "Triton has no such path"
-    mending.url = mending.url.replace(path, right, 1) if path else mending.url + right
+    correction.url = correction.url.replace(path, right, 1) if path else correction.url + right
     method = one.request.method or ("POST" if posts else "GET")
-    mending.add("wrong-model-path", one.url, path=path or "/", problem=problem, right=right, method=method)
+    correction.add("wrong-model-path", one.url, path=path or "/", problem=problem, right=right, method=method)
 
 
-def _models(document: Document, setting: Setting) -> set[str]:
+def _models(document: Document, platform: Platform) -> set[str]:
     """The models of the repository, where the text shows all of them; also what it calls so anywhere."""
     if len(document.configs) > 1:
         return {config.model for config in document.configs}
-    if not document.of("fill_template.py") or setting.release.name not in template_releases():
+    if not document.of("fill_template.py") or platform.release.name not in template_releases():
         return set()
     named = {part for one in document.commands for word in one.words[1:] for part in word.text.split("/") if part}
-    models = set(release_templates(setting.release.name).models)
+    models = set(release_templates(platform.release.name).models)
     return set() if any("${" in part for part in named) else models | (named - {"v2"}) if _copies(document) else models
 
 
@@ -151,49 +165,49 @@ def _copies(document: Document) -> bool:
     )
 
 
-def _names(mending: _Mending, model: str, inputs: tuple[TensorSpec, ...]) -> None:
-    one = mending.asked
+def _names(correction: _Correction, model: str, inputs: tuple[TensorSpec, ...]) -> None:
+    one = correction.request
     names = {tensor.name for tensor in inputs}
     values = one.values
     renamed = {a: b for pair in rule_data(FAMILY)["renamed"] for a, b in (pair, pair[::-1])}
     for name in values:
         if name in names:
             continue
-        known = {"name": name, "model": model}
+        known: dict[str, Any] = {"name": name, "model": model}
         if renamed.get(name) in names:
-            mending.add("renamed-input", one.request.at(name), hint=renamed[name], **known)
-            mending.rename(name, renamed[name])
+            correction.add("unknown-input", one.request.at(name), renamed=True, hint=renamed[name], **known)
+            correction.rename(name, renamed[name])
             continue
         meant = [other for other in rule_data(FAMILY)["elsewhere"].get(name, []) if other in names]
         new = meant[0] if meant and meant[0] not in values else ""
         hint = f"write {new}" if new else f"leave {name} out"
-        mending.add("unknown-input", one.request.at(name), hint=hint, **known)
-        mending.rename(name, new)
+        correction.add("unknown-input", one.request.at(name), hint=hint, **known)
+        correction.rename(name, new)
     required = [tensor.name for tensor in inputs if not tensor.optional]
     for name in required:
         if name not in values:
             word = one.request.place.part(0, 1)
-            mending.add("missing-input", word, name=name, model=model, required=" and ".join(required))
-            _add(mending, name)
+            correction.add("missing-input", word, name=name, model=model, required=" and ".join(required))
+            _add(correction, name)
 
 
-def _add(mending: _Mending, name: str) -> None:
-    body, value = mending.body, rule_data(FAMILY)["values"].get(name)
-    if body is None or value is None or mending.asked.tensors or name in input_values(body):
+def _add(correction: _Correction, name: str) -> None:
+    body, value = correction.body, rule_data(FAMILY)["values"].get(name)
+    if body is None or value is None or correction.request.tensors or name in input_values(body):
         return
     body[name] = value
 
 
-def _stream(mending: _Mending) -> None:
-    one = mending.asked
+def _stream(correction: _Correction) -> None:
+    one = correction.request
     if one.target.verb != "generate" or not any(one.values.get(name) is True for name in ("stream", "streaming")):
         return
-    mending.url = re.sub(r"/generate/?(?=$|\?)", "/generate_stream", mending.url)
-    mending.add("stream-needs-generate-stream", one.request.at("stream"))
+    correction.url = re.sub(r"/generate/?(?=$|\?)", "/generate_stream", correction.url)
+    correction.add("stream-needs-generate-stream", one.request.at("stream"))
 
 
-def _end(mending: _Mending, document: Document, model: str) -> None:
-    one = mending.asked
+def _end(correction: _Correction, document: Document, model: str) -> None:
+    one = correction.request
     values = one.values
     if (
         one.fields is None
@@ -207,9 +221,9 @@ def _end(mending: _Mending, document: Document, model: str) -> None:
         return
     if END_OF_TURN not in values["text_input"] and not _is_instruct(document):
         return
-    mending.add("no-end-id", one.request.place.part(0, 1))
-    if mending.body is not None:
-        mending.body["end_id"] = rule_data(FAMILY)["end_id"]
+    correction.add("no-end-id", one.request.place.part(0, 1))
+    if correction.body is not None:
+        correction.body["end_id"] = rule_data(FAMILY)["end_id"]
 
 
 def _is_instruct(document: Document) -> bool:

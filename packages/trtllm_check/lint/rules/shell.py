@@ -4,11 +4,10 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from trtllm_check.lint.commands.facts import OUTPUT
-from trtllm_check.lint.commands.invocations import Invocation
-from trtllm_check.lint.documents.document import Document, Setting
-from trtllm_check.lint.report.drafts import Draft, Edit, Insert, Swap
-from trtllm_check.lint.rulebook import drafts
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.facts import OUTPUT
+from trtllm_check.lint.finding import Draft, Edit, Insert, Platform, Swap, drafts
+from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.words import Word
 
 RECURSIVE = re.compile(r"-[a-zA-Z]*[rRa][a-zA-Z]*|--recursive|--archive")
@@ -17,9 +16,9 @@ VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}?")
 COMMON_PARTS = 2  # hf_model_dif, hf_model_path
 
 
-def check(document: Document, setting: Setting) -> Iterator[Draft]:
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    release = setting.release.name
+    release = platform.release.name
     folders = _output_folders(document)
     for cp in document.of("cp"):
         yield from _copied_folder(cp, folders, release)

@@ -7,17 +7,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from trtllm_check.lint.commands.invocations import Invocation
-from trtllm_check.lint.documents.document import Document, Setting, VariableList
-from trtllm_check.lint.report.drafts import Draft, Put
-from trtllm_check.lint.rulebook import drafts, rule_data
-from trtllm_check.lint.rules.pairs import command_case
+from trtllm_check.lint.document import Document, VariableList
+from trtllm_check.lint.filling import Filling, filled_by_default, fillings, needed_strings, prompt_drafts
+from trtllm_check.lint.finding import Draft, Platform, Put, drafts, rule_data
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.pairs import command_facts
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.lint.views.filling import Filling, filled_by_default, fillings, needed_strings
-from trtllm_check.lint.views.prompts import prompt_drafts
 from trtllm_check.releases.templates import ModelSpec, release_templates, template_releases
 from trtllm_check.rules import rule, topic
-from trtllm_check.rules.case import met
+from trtllm_check.rules.table import met
 
 FAMILY = "templates"
 ENGINE_MODEL = "tensorrt_llm"
@@ -32,8 +30,8 @@ REASONS = {
 
 
 @dataclass
-class _Mending:
-    """A command's findings, each with what it knows, and the new values that mend all of them together."""
+class _Correction:
+    """A command's findings, each with what it knows, and the new values that correct all of them together."""
 
     filling: Filling
     found: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -45,19 +43,19 @@ class _Mending:
         self.changes.setdefault(variable, new)
 
 
-def check(document: Document, setting: Setting) -> Iterator[Draft]:
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    commands = fillings(document, setting.release) if document.of("fill_template.py") else []
-    if commands and setting.release.name in template_releases():
-        yield from _fill_commands(document, setting, commands)
+    commands = fillings(document, platform.release) if document.of("fill_template.py") else []
+    if commands and platform.release.name in template_releases():
+        yield from _fill_commands(document, platform, commands)
     if document.configs:
-        from trtllm_check.lint.views.config_files import config_drafts
+        from trtllm_check.lint.config_files import config_drafts
 
-        yield from config_drafts(document, setting)
-    if document.variable_lists and setting.release.name in template_releases():
+        yield from config_drafts(document, platform)
+    if document.variable_lists and platform.release.name in template_releases():
         for listed in document.variable_lists:
-            yield from _listed(listed, setting.release.name)
-    yield from prompt_drafts(document, setting, commands)
+            yield from _listed(listed, platform.release.name)
+    yield from prompt_drafts(document, platform, commands)
 
 
 def _listed(listed: VariableList, release: str) -> Iterator[Draft]:
@@ -80,31 +78,31 @@ def _listed(listed: VariableList, release: str) -> Iterator[Draft]:
             yield from draft("footnote-in-value", written=written.strip(), mark=mark, value=value)
 
 
-def _fill_commands(document: Document, setting: Setting, commands: list[Filling]) -> Iterator[Draft]:
-    models = release_templates(setting.release.name).models
+def _fill_commands(document: Document, platform: Platform, commands: list[Filling]) -> Iterator[Draft]:
+    models = release_templates(platform.release.name).models
     by_file: dict[str, list[Filling]] = defaultdict(list)
     for filling in commands:
         by_file[posixpath.normpath(filling.path)].append(filling)
-    mendings = {id(filling): _Mending(filling) for filling in commands}
+    corrections = {id(filling): _Correction(filling) for filling in commands}
     for path, group in by_file.items():
         model = models.get(group[0].model)
         if any(filling.broken for filling in group):
             for filling in group:
-                yield from _cut(setting, filling)
+                yield from _cut(platform, filling)
             continue
         if model is not None:
             for filling in group:
-                _unknown(mendings[id(filling)], model)
-            _unfilled(mendings[id(group[-1])], document, setting.release.name, commands, group, path, model)
+                _unknown(corrections[id(filling)], model)
+            _unfilled(corrections[id(group[-1])], document, platform.release.name, commands, group, path, model)
         for filling in group:
-            _few_instances(mendings[id(filling)])
-            yield from _needs_paged(document, setting, mendings[id(filling)])
-    for mending in mendings.values():
-        filling = mending.filling
-        edits = (filling.with_values(mending.changes),)
-        for id_, known in mending.found:
+            _few_instances(corrections[id(filling)])
+            yield from _needs_paged(document, platform, corrections[id(filling)])
+    for correction in corrections.values():
+        filling = correction.filling
+        edits = (filling.with_values(correction.changes),)
+        for id_, known in correction.found:
             yield from drafts(
-                setting.release.name,
+                platform.release.name,
                 id_,
                 filling.word,
                 edits=edits,
@@ -113,7 +111,7 @@ def _fill_commands(document: Document, setting: Setting, commands: list[Filling]
             )
 
 
-def _cut(setting: Setting, filling: Filling) -> Iterator[Draft]:
+def _cut(platform: Platform, filling: Filling) -> Iterator[Draft]:
     for variable in filling.broken:
         if filling.escapes:
             escape = "a backslash keeps them, for a colon it takes two"
@@ -122,7 +120,7 @@ def _cut(setting: Setting, filling: Filling) -> Iterator[Draft]:
             escape = f"this release cannot escape them: write {variable} into {filling.path} by hand"
             instead = f"leave {variable} out here"
         yield from drafts(
-            setting.release.name,
+            platform.release.name,
             "unescaped-separator",
             filling.word,
             edits=(filling.with_values({} if filling.escapes else dict.fromkeys(filling.broken)),),
@@ -133,24 +131,24 @@ def _cut(setting: Setting, filling: Filling) -> Iterator[Draft]:
         )
 
 
-def _unknown(mending: _Mending, model: ModelSpec) -> None:
+def _unknown(correction: _Correction, model: ModelSpec) -> None:
     import difflib
 
     known = {*model.variables, *model.uncertain}
-    for name, value in mending.filling.values.items():
+    for name, value in correction.filling.values.items():
         if name in known or "${" in name:
             continue
         near = [
-            other for other in difflib.get_close_matches(name, sorted(known)) if other not in mending.filling.values
+            other for other in difflib.get_close_matches(name, sorted(known)) if other not in correction.filling.values
         ]
         instead = f"write {near[0]}" if near else f"leave {name} out"
-        mending.add("unknown-variable", name, None, instead=instead)
+        correction.add("unknown-variable", name, None, instead=instead)
         if near:
-            mending.changes.setdefault(near[0], value)
+            correction.changes.setdefault(near[0], value)
 
 
 def _unfilled(
-    mending: _Mending,
+    correction: _Correction,
     document: Document,
     release: str,
     commands: list[Filling],
@@ -169,8 +167,8 @@ def _unfilled(
         if variable in model.uncertain or filled or _edited(document, path, variable):
             continue
         typed = variable in model.typed
-        value = mending.changes.get(variable) or _value(document, commands, variable)
-        mending.add(
+        value = correction.changes.get(variable) or _value(document, commands, variable)
+        correction.add(
             "unfilled-variable",
             variable,
             value,
@@ -209,9 +207,9 @@ def _batch(filling: Filling) -> int:
     return int(value) if value.isascii() and value.isdecimal() and len(value) < 9 else 0
 
 
-def _few_instances(mending: _Mending) -> None:
-    values = mending.filling.values
-    batch = _batch(mending.filling)
+def _few_instances(correction: _Correction) -> None:
+    values = correction.filling.values
+    batch = _batch(correction.filling)
     for variable, reason in REASONS.items():
         value = values.get(variable, "")
         if not (value.isascii() and value.isdecimal() and len(value) < 9):
@@ -219,37 +217,36 @@ def _few_instances(mending: _Mending) -> None:
         few = int(value) < batch if variable.startswith("bls") else value == "1" and batch > 1
         if few:
             wanted = str(batch if variable.startswith("bls") else min(batch, 8))
-            mending.add("queue-instances", variable, wanted, value=value, batch=batch, wanted=wanted, reason=reason)
+            correction.add("queue-instances", variable, wanted, value=value, batch=batch, wanted=wanted, reason=reason)
 
 
-def _needs_paged(document: Document, setting: Setting, mending: _Mending) -> Iterator[Draft]:
+def _needs_paged(document: Document, platform: Platform, correction: _Correction) -> Iterator[Draft]:
     """KV cache reuse and chunked context against the engine that the text builds."""
-    filling = mending.filling
+    filling = correction.filling
     if filling.model != ENGINE_MODEL:
         return
     facts = document.facts_of(filling.invocation)
     reuses_fp8 = facts.kv_cache == "fp8" and filling.values.get("enable_kv_cache_reuse") in TRUE
-    if reuses_fp8 and rule("kv-reuse-wrong-answers").entry(setting.release.name, "template"):
-        mending.add("kv-reuse-wrong-answers", "enable_kv_cache_reuse", "false", form="template")
+    if reuses_fp8 and rule("kv-reuse-wrong-answers").entry(platform.release.name, "template"):
+        correction.add("kv-reuse-wrong-answers", "enable_kv_cache_reuse", "false", form="template")
     build = _build(document, filling)
-    if build is None or _is_paged(build, setting):
+    if build is None or _is_paged(build, platform):
         return
-    enabled = command_case(setting, build, facts, "")._replace(value={PAGED: "enable"}.get)
-    can = not any(met(topic("attention"), enabled, setting.release.name))
-    rules = {
-        "enable_kv_cache_reuse": "kv-reuse-needs-paged-fmha",
-        "enable_chunked_context": "chunked-context-needs-paged-fmha",
-    }
-    for variable, id_ in rules.items():
-        if filling.values.get(variable) not in TRUE or mending.changes.get(variable):
+    enabled = command_facts(platform, build, facts, "")._replace(value={PAGED: "enable"}.get)
+    can = not any(met(topic("attention"), enabled, platform.release.name))
+    id_ = "needs-paged-context-fmha"
+    for variable, form in {"enable_kv_cache_reuse": "", "enable_chunked_context": "chunked context"}.items():
+        if filling.values.get(variable) not in TRUE or correction.changes.get(variable):
             continue
         if not can:
-            mending.add(id_, variable, "false", instead=f"{variable}:false: this KV cache goes without {PAGED}")
+            instead = f"{variable}:false: this KV cache goes without {PAGED}"
+            correction.add(id_, variable, "false", form=form, instead=instead)
             continue
         yield from drafts(
-            setting.release.name,
+            platform.release.name,
             id_,
             filling.word,
+            form=form,
             edits=(Put(PAGED, "enable"),),
             invocation=build,
             instead=f"build with {PAGED} enable",
@@ -265,11 +262,11 @@ def _build(document: Document, filling: Filling) -> Invocation | None:
     return likely[-1] if likely else None
 
 
-def _is_paged(build: Invocation, setting: Setting) -> bool:
+def _is_paged(build: Invocation, platform: Platform) -> bool:
     """True also where it is not known."""
     value = build.value(PAGED)
     if value is None:
-        tool = setting.release.tools.get("trtllm-build")
+        tool = platform.release.tools.get("trtllm-build")
         argument = tool.argument(PAGED) if tool else None
         value = str(argument.default) if argument else ""
     return value not in ("disable", "False")

@@ -5,14 +5,12 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from trtllm_check.lint.commands.facts import model_name
-from trtllm_check.lint.commands.invocations import Invocation
-from trtllm_check.lint.documents.document import Document, Setting
-from trtllm_check.lint.report.drafts import Draft, Edit, Put, Swap
-from trtllm_check.lint.rulebook import drafts, rule_data
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.facts import model_name
+from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
+from trtllm_check.lint.installs import Clone, Requirement, clones, requirements
+from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.lint.views.clones import Clone, clones
-from trtllm_check.lint.views.requirements import Requirement, requirements
 from trtllm_check.releases import Release
 from trtllm_check.releases.load import container_release
 from trtllm_check.releases.templates import template_releases
@@ -29,9 +27,9 @@ NEW_ROPE = re.compile(r"llama-3\.[1-9]")
 OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc|\+)\d*.*$")
 
 
-def check(document: Document, setting: Setting) -> Iterator[Draft]:
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    release = setting.release
+    release = platform.release
     if not release.builds_engines:
         yield from _removed(document, release)
     yield from _images(document, release)
@@ -156,7 +154,9 @@ def _clone(clone: Clone, release: Release) -> Iterator[Draft]:
     if clone.reference in rule_data(FAMILY)["default_branches"]:
         if checkout is not None:
             edits: tuple[Edit, ...] = (Put(clone.flag or "--branch", checkout.tag),)
-            yield from draft("clone-without-tag", clone.git.path, edits=edits, invocation=clone.git)
+            yield from draft(
+                "clone-of-another-release", clone.git.path, form="no tag", edits=edits, invocation=clone.git
+            )
         return
     if checkout is not None and clone.reference == checkout.tag:
         return

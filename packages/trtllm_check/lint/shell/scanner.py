@@ -8,8 +8,7 @@ import re
 from collections.abc import Sequence
 
 from trtllm_check.lint.shell.pasted import Pasted
-from trtllm_check.lint.shell.scan_word import WordReader, line_end
-from trtllm_check.lint.shell.words import Place, Redirect, ShellCommand, Word
+from trtllm_check.lint.shell.words import Place, Redirect, ShellCommand, Word, WordReader, line_end
 
 OPERATOR = re.compile(
     r"(?P<redirect>\d*(?:<<<|<<-?|>>|>&|<&|>\||<>|<(?!\()|>(?!\())|&>>?)|[<>]\(|&&|\|\||;;|\|&|[;|&()]"
@@ -29,6 +28,8 @@ class Scanner:
     """Reads one text. ``text`` is what was written, ``pasted.mask`` what it means; ``places`` are of the text."""
 
     def __init__(self, text: str, pasted: Pasted, places: Sequence[Place], *, file: str = "", depth: int = 0) -> None:
+        # text[i], mask[i] and places[i] are one character. The mask has blanks where a prompt, a fence or a line number
+        # was pasted, so words are found in the mask and always say where they stand in what was written.
         self.text, self.mask, self.places, self.cuts = text, pasted.mask, places, pasted.cuts
         self.file, self.depth = file, depth
         self.position = 0
@@ -54,6 +55,7 @@ class Scanner:
         self.end = 0
 
     def _step(self) -> None:
+        # Every branch moves on by at least one character, whatever the text holds: that is why scan() ends.
         position = self.position
         if position in self.cuts and self.start >= 0:
             self.found_cuts.append(self._as_written(position, self.cuts[position]))
@@ -136,7 +138,7 @@ class Scanner:
         last = re.compile(rf"^{blanks}{re.escape(name)}[ \t\r]*$\n?", re.MULTILINE).search(self.text, begin)
         if last is None:
             return None
-        self.after_line[start] = last.end()
+        self.after_line[start] = last.end()  # the rest of this line is still to be read; its end jumps over the body
         return self._body(begin, last.start(), expand=written == name)
 
     def _body(self, begin: int, end: int, *, expand: bool) -> Word:
@@ -180,6 +182,8 @@ class Scanner:
         self.commands += inner.scan()
 
     def _finish(self) -> None:
+        # As in bash: `X=1 tool` is in the environment of that tool only; `X=1` alone holds for the lines below, and
+        # reaches their tools if it is exported.
         first = self.words[0].text if self.words else ""
         env = dict(self.exported)
         if first == "for" and len(self.words) > 1:

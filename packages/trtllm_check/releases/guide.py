@@ -1,4 +1,4 @@
-"""Reads ``data/lore/*.yml``: what flags do, the way to the PyTorch flow, ways to run."""
+"""Reads ``data/guide/*.yml``: what flags do, the way to the PyTorch flow, ways to run."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -9,14 +9,13 @@ from pydantic import ValidationError
 from serving_base.errors import PlaybookError
 from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
-from trtllm_check.releases.load import DATA_DIR
-from trtllm_check.releases.ranges import range_in_words
+from trtllm_check.releases.load import DATA_DIR, range_in_words
 
-LORE_DIR = DATA_DIR / "lore"
+GUIDE_DIR = DATA_DIR / "guide"
 TEMPLATES = "config.pbtxt"  # stands for a tool where a variable of Triton's templates is meant
 
 
-class Successor(Record):
+class Replacement(Record):
     """What to write instead: a ``flag`` of ``tool`` (empty: the same tool), or a ``setting`` that is no flag."""
 
     flag: str = ""
@@ -32,14 +31,14 @@ class Change(Record):
     text: str
 
 
-class FlagLore(Record):
+class FlagGuide(Record):
     """What one flag of one tool does, when to use it, and what took its place."""
 
     tool: str
     flag: str
     does: str
     when: str
-    instead: tuple[Successor, ...] = ()
+    instead: tuple[Replacement, ...] = ()
     changed: tuple[Change, ...] = ()
     source: tuple[str, ...]
 
@@ -56,7 +55,7 @@ class Step(Record):
     source: str
 
 
-class Way(Record):
+class RunMode(Record):
     """One way to run an engine, in the releases ``since`` to ``until``."""
 
     since: str = ""
@@ -72,40 +71,40 @@ class Way(Record):
 
 
 @cache
-def flag_lore() -> dict[tuple[str, str], FlagLore]:
+def flag_guides() -> dict[tuple[str, str], FlagGuide]:
     """(tool, flag) -> what it does."""
     data = _flags_file()
     return {
         (tool, flag): _model(
-            FlagLore, {"tool": tool, "flag": flag, **entry, "source": _sources(entry, data["sources"])}
+            FlagGuide, {"tool": tool, "flag": flag, **entry, "source": _sources(entry, data["sources"])}
         )
         for tool, entries in data["flags"].items()
         for flag, entry in entries.items()
     }
 
 
-def lore_of(tool: str, names: Iterable[str]) -> FlagLore | None:
+def guide_of(tool: str, names: Iterable[str]) -> FlagGuide | None:
     """What is known of a tool's flag, under the first of its ``names`` that has an entry."""
     tools = [tool, _flags_file()["shared"].get(tool, tool)]
-    known = flag_lore()
+    known = flag_guides()
     return next((known[owner, name] for owner in tools for name in names if (owner, name) in known), None)
 
 
 @cache
 def migration() -> tuple[Step, ...]:
     """From the engine flow to the PyTorch flow, step by step."""
-    return tuple(_model(Step, entry) for entry in read_yaml(LORE_DIR / "migration.yml")["steps"])
+    return tuple(_model(Step, entry) for entry in read_yaml(GUIDE_DIR / "migration.yml")["steps"])
 
 
 @cache
-def ways() -> tuple[Way, ...]:
+def run_modes() -> tuple[RunMode, ...]:
     """The ways to run an engine."""
-    return tuple(_model(Way, entry) for entry in read_yaml(LORE_DIR / "ways.yml")["ways"])
+    return tuple(_model(RunMode, entry) for entry in read_yaml(GUIDE_DIR / "run_modes.yml")["run_modes"])
 
 
 @cache
 def _flags_file() -> Any:
-    return read_yaml(LORE_DIR / "flags.yml")
+    return read_yaml(GUIDE_DIR / "flags.yml")
 
 
 def _sources(entry: dict[str, Any], named: dict[str, str]) -> list[str]:
@@ -119,4 +118,4 @@ def _model(kind: type[M], entry: dict[str, Any]) -> M:
     try:
         return kind.model_validate(entry)
     except ValidationError as error:
-        raise PlaybookError(f"{entry} is no {kind.__name__}", why=str(error), fix=f"mend it in {LORE_DIR}") from error
+        raise PlaybookError(f"{entry} is no {kind.__name__}", why=str(error), fix=f"fix it in {GUIDE_DIR}") from error

@@ -1,15 +1,18 @@
-"""Requests as the rules look at them: where they go, by which curl, and to which inputs of which model."""
+"""Where requests go: the ports that the servers of a text listen on, and the model and tensors that a request names."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from trtllm_check.lint.commands.invocations import Invocation
-from trtllm_check.lint.documents.document import Document, Request
+from trtllm_check.lint.document import Document, WrittenRequest
+from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Release
 from trtllm_check.releases.templates import TensorSpec, llmapi_model, release_templates, template_releases
 
+TRITON_PORT = 8000
+SERVERS = ("launch_triton_server.py", "tritonserver")
+PORT_FLAGS = ("--http_port", "--http-port")
 URL = re.compile(r"^(?:(?P<scheme>\w+)://)?(?P<host>\[[^\]]*\]|[^/:?]*)(?::(?P<port>[^/?]*))?(?P<path>/[^?]*)?")
 MODEL_PATH = re.compile(r"^/v2/models/(?P<model>[^/]+)(?:/versions/[^/]+)?/(?P<verb>generate|generate_stream|infer)/?$")
 PLACEHOLDER = re.compile(r"^(?:<.*>|\{.*\}|\$\{?\w+\}?)$")
@@ -17,7 +20,44 @@ LOCAL = re.compile(r"^(?:localhost|127\.\d+\.\d+\.\d+|0\.0\.0\.0|\[::1?\])$")
 ENSEMBLE, BLS, LLMAPI = "ensemble", "tensorrt_llm_bls", "tensorrt_llm"
 
 
-class Target(NamedTuple):
+def serves(document: Document) -> bool:
+    """True if the text starts a Triton server."""
+    return bool(document.of(*SERVERS))
+
+
+def http_port(server: Invocation) -> int | None:
+    """The port that ``server`` listens on; None where a variable says it."""
+    value = server.value(*PORT_FLAGS)
+    return TRITON_PORT if value is None else _number(value)
+
+
+def server_ports(document: Document) -> list[int]:
+    """8000, every port that a server is told, and the host's side of every published one."""
+    told = [port for server in document.of(*SERVERS) if (port := http_port(server)) is not None]
+    published = [host for docker in document.of("docker") for host, _ in published_ports(docker)]
+    return list(dict.fromkeys([*told, *published, TRITON_PORT]))
+
+
+def published_ports(docker: Invocation) -> Iterator[tuple[int, int]]:
+    """Host port and container port of each ``-p``; ranges one by one."""
+    for word in docker.values("-p", "--publish"):
+        host, sign, inside = word.text.partition("/")[0].rpartition(":")
+        if not sign:
+            continue
+        yield from zip(_range(host.rpartition(":")[2]), _range(inside), strict=False)
+
+
+def _range(text: str) -> range:
+    first, sign, last = text.partition("-")
+    start, end = _number(first), _number(last if sign else first)
+    return range(0) if start is None or end is None or end - start > 1_000 else range(start, end + 1)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else None
+
+
+class ServerAddress(NamedTuple):
     """Where a URL goes; ``port`` is 80 or 443 where it has none, None where it is a variable."""
 
     host: str
@@ -25,7 +65,7 @@ class Target(NamedTuple):
     path: str
 
     @classmethod
-    def of(cls, url: str) -> "Target":
+    def of(cls, url: str) -> "ServerAddress":
         match = URL.match(url)
         if match is None:
             return cls("", None, "")
@@ -58,11 +98,11 @@ class Target(NamedTuple):
         return match["verb"] if match else ""
 
 
-class Asked(NamedTuple):
+class TritonRequest(NamedTuple):
     """One request to Triton. ``curl``: the command that sends it, if the text has one; ``url``: its word there."""
 
-    request: Request
-    target: Target
+    request: WrittenRequest
+    target: ServerAddress
     curl: Invocation | None
     url: Word
 
@@ -89,14 +129,14 @@ def input_values(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**nested, **own} if isinstance(nested, dict) else own
 
 
-def asked(document: Document) -> list[Asked]:
+def triton_requests(document: Document) -> list[TritonRequest]:
     """The requests of ``document`` that go to a Triton server, or would by what they hold."""
     found = []
     for request in document.requests:
         curl = next((one for one in document.of("curl") if _sends(one, request.place)), None)
         urls = [*curl.values("--url"), *curl.positional] if curl else []
         place = urls[0] if urls else request.address or request.place
-        one = Asked(request, Target.of(request.url), curl, place)
+        one = TritonRequest(request, ServerAddress.of(request.url), curl, place)
         if one.target.is_triton or _is_tritons(one):
             found.append(one)
     return found
@@ -116,7 +156,7 @@ def inputs_of(model: str, document: Document, release: Release) -> tuple[TensorS
 
 
 def _declared(text: str) -> tuple[TensorSpec, ...]:
-    from trtllm_check.lint.documents.pbtxt import ConfigError, read_config
+    from trtllm_check.lint.pbtxt import ConfigError, read_config
 
     try:
         tensors = read_config(text).messages("input")
@@ -139,7 +179,7 @@ def _sends(curl: Invocation, place: Word) -> bool:
     return any(word is place for word in (*words, *redirects))
 
 
-def _is_tritons(one: Asked) -> bool:
+def _is_tritons(one: TritonRequest) -> bool:
     """By its body: text_input is nobody else's name; a list of tensors is the predict protocol's."""
     if one.fields is None:
         return False

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from trtllm_check.lint.commands.invocations import Invocation
+from trtllm_check.lint.invocations import Invocation
 
 QUANTIZES = ("quantize.py", "convert_checkpoint.py", "hf_ptq.py")
 STARTS = ("run.py", "summarize.py", "launch_triton_server.py")

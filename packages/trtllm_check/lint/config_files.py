@@ -4,57 +4,42 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trtllm_check.lint.documents.document import ConfigFile, Document, Setting
-from trtllm_check.lint.documents.pbtxt import PLACEHOLDER, ConfigError, Message, Scalar, read_config, refusal
-from trtllm_check.lint.documents.wiring import loose_ends
-from trtllm_check.lint.report.drafts import Draft
-from trtllm_check.lint.rulebook import drafts, rule_data
+from trtllm_check.lint.document import ConfigFile, Document
+from trtllm_check.lint.filling import needed_strings
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.pbtxt import PLACEHOLDER, ConfigError, Message, Scalar, loose_ends, read_config, refusal
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.lint.views.filling import needed_strings
 
 FAMILY = "templates"
 ENGINE_MODEL = "tensorrt_llm"
 ENGINE_BACKEND = "tensorrtllm"
 
 
-def config_drafts(document: Document, setting: Setting) -> Iterator[Draft]:
+def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
     """The drafts of all config.pbtxt of ``document``."""
     configs: list[tuple[ConfigFile, Message]] = []
     for config in document.configs:
         try:
             message = read_config(config.text)
         except ConfigError as error:
-            yield from _broken(config, setting, error)
+            yield from _broken(config, platform, error)
             continue
         configs.append((config, message))
-        yield from _left(config, message, setting)
+        yield from _left(config, message, platform)
         if not any(PLACEHOLDER.search(value.text) for _, value in message.all_scalars() if not value.quoted):
             refused = refusal(config.text) or _other_name(config, message)
             if refused is not None:
-                yield from _broken(config, setting, refused)
-        yield from _on_gpus(config, message, setting)
+                yield from _broken(config, platform, refused)
+        yield from _on_gpus(config, message, platform)
     for config, message in configs:
         if message.messages("ensemble_scheduling"):
             models = {
                 other.model: found for other, found in configs if other is not config and _siblings(other, config)
             }
             for loose in loose_ends(message, models):
-                rule = "missing-model" if loose.model else "ensemble-wiring"
-                yield from _draft(rule, config, setting, loose.place, problem=loose.problem, model=loose.model)
-
-
-def answers_once(document: Document) -> bool:
-    """True if the engine's model is configured to give one answer to a request."""
-    for config in document.configs:
-        if config.model != ENGINE_MODEL:
-            continue
-        try:
-            policies = read_config(config.text).messages("model_transaction_policy")
-        except ConfigError:
-            continue
-        if policies and policies[-1].text("decoupled").lower() in ("false", "f", "0"):
-            return True
-    return False
+                form = "missing model" if loose.model else ""
+                known = {"problem": loose.problem, "model": loose.model}
+                yield from _draft("ensemble-wiring", config, platform, loose.place, form=form, **known)
 
 
 def paths_in(config: ConfigFile) -> Iterator[Word]:
@@ -69,27 +54,27 @@ def paths_in(config: ConfigFile) -> Iterator[Word]:
             yield _word(config, value)
 
 
-def _broken(config: ConfigFile, setting: Setting, error: ConfigError) -> Iterator[Draft]:
+def _broken(config: ConfigFile, platform: Platform, error: ConfigError) -> Iterator[Draft]:
     lines = config.text.split("\n")
     line = lines[error.line - 1].strip() if error.line <= len(lines) else "the end of the file"
     place = Scalar("", error.line, error.column)
-    instead = f"mend line {config.line + error.line - 1}: {line}"
+    instead = f"correct line {config.line + error.line - 1}: {line}"
     yield from _draft(
-        "config-syntax", config, setting, place, problem=error.message, model=config.model, instead=instead
+        "config-syntax", config, platform, place, problem=error.message, model=config.model, instead=instead
     )
 
 
-def _left(config: ConfigFile, message: Message, setting: Setting) -> Iterator[Draft]:
-    needed = {entry.get("parameter", "backend"): entry for entry in needed_strings(config.model, setting.release.name)}
+def _left(config: ConfigFile, message: Message, platform: Platform) -> Iterator[Draft]:
+    needed = {entry.get("parameter", "backend"): entry for entry in needed_strings(config.model, platform.release.name)}
     for value, entry in _needed_values(message, needed):
         if PLACEHOLDER.search(value.text) or not value.text:
-            yield from _unfilled(config, setting, value, entry["variable"], entry["consequence"], "it has no default")
+            yield from _unfilled(config, platform, value, entry["variable"], entry["consequence"], "it has no default")
     for _, value in message.all_scalars():
         variable = None if value.quoted else PLACEHOLDER.search(value.text)
         if variable:
             consequence = "the server's parser stops with `Expected integer or identifier, got: $`"
             reason = "a number, a boolean or a data type has to be there"
-            yield from _unfilled(config, setting, value, variable[1], consequence, reason)
+            yield from _unfilled(config, platform, value, variable[1], consequence, reason)
 
 
 def _needed_values(message: Message, needed: Mapping[str, dict[str, str]]) -> Iterator[tuple[Scalar, dict[str, str]]]:
@@ -103,11 +88,11 @@ def _needed_values(message: Message, needed: Mapping[str, dict[str, str]]) -> It
 
 
 def _unfilled(
-    config: ConfigFile, setting: Setting, place: Scalar, variable: str, consequence: str, reason: str
+    config: ConfigFile, platform: Platform, place: Scalar, variable: str, consequence: str, reason: str
 ) -> Iterator[Draft]:
     value = rule_data(FAMILY)["values"].get(variable, "a value")
     known = {"variable": variable, "model": config.model, "consequence": consequence, "reason": reason, "value": value}
-    yield from _draft("unfilled-variable", config, setting, place, **known)
+    yield from _draft("unfilled-variable", config, platform, place, **known)
 
 
 def _other_name(config: ConfigFile, message: Message) -> ConfigError | None:
@@ -118,13 +103,13 @@ def _other_name(config: ConfigFile, message: Message) -> ConfigError | None:
     return ConfigError(f"its name is {name.text!r}, its folder {config.model!r}", name.line, name.column)
 
 
-def _on_gpus(config: ConfigFile, message: Message, setting: Setting) -> Iterator[Draft]:
+def _on_gpus(config: ConfigFile, message: Message, platform: Platform) -> Iterator[Draft]:
     if config.model != ENGINE_MODEL and message.text("backend") != ENGINE_BACKEND:
         return
     for group in message.messages("instance_group"):
         kinds = [kind for kind in group.scalars("kind") if kind.text == "KIND_GPU"]
         for place in (*kinds, *group.scalars("gpus"))[:1]:
-            yield from _draft("instance-group-on-gpus", config, setting, place, model=config.model)
+            yield from _draft("instance-group-on-gpus", config, platform, place, model=config.model)
 
 
 def _siblings(one: ConfigFile, other: ConfigFile) -> bool:
@@ -136,8 +121,8 @@ def _repository(config: ConfigFile) -> str:
     return posixpath.dirname(posixpath.dirname(config.path))
 
 
-def _draft(rule: str, config: ConfigFile, setting: Setting, place: Scalar, **known: Any) -> Iterator[Draft]:
-    return drafts(setting.release.name, rule, _word(config, place), file=config.path, **known)
+def _draft(rule: str, config: ConfigFile, platform: Platform, place: Scalar, **known: Any) -> Iterator[Draft]:
+    return drafts(platform.release.name, rule, _word(config, place), file=config.path, **known)
 
 
 def _word(config: ConfigFile, place: Scalar) -> Word:

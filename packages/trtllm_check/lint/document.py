@@ -9,31 +9,34 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trtllm_check.lint.commands.facts import NOTHING_KNOWN, DocumentFacts, agreed, config_facts, facts_of, stated
-from trtllm_check.lint.commands.invocations import Invocation, invocations
-from trtllm_check.lint.documents.coverage import Unread, heredoc_lines, is_request, is_strange, unread
-from trtllm_check.lint.documents.embedded import Lines, posts, properties_blocks, variable_lists
-from trtllm_check.lint.documents.kinds import FENCES, Kind, kind_of_name, kind_of_text
+from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, agreed, config_facts, facts_of, stated
+from trtllm_check.lint.invocations import Invocation, invocations
+from trtllm_check.lint.passages import (
+    FENCES,
+    Kind,
+    Lines,
+    Unread,
+    heredoc_lines,
+    is_request,
+    is_strange,
+    kind_of_name,
+    kind_of_text,
+    posts,
+    properties_blocks,
+    unread,
+    variable_lists,
+)
+from trtllm_check.lint.shell import ShellCommand, Word, read_commands
 from trtllm_check.lint.shell.pasted import fences
-from trtllm_check.lint.shell.reading import ShellCommand, Word, read_commands
-from trtllm_check.releases import Release
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
-__all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile", "Request", "Setting", "read_document"]
+__all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile", "WrittenRequest", "read_document"]
 
 MOST_FILES = 1_000
 LARGEST_FILE = 1_000_000
 SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
 BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
 MODEL_NAME = re.compile(r"^\s*name\s*:\s*\"([^\"]+)\"", re.MULTILINE)
-
-
-class Setting(NamedTuple):
-    """What the text is checked for. ``gpu``: h100, h200, l4, l40s, a100 or another name of facts/gpus.yml."""
-
-    release: Release
-    gpu: str = ""
-    gpus: int | None = None
 
 
 class ConfigFile(NamedTuple):
@@ -61,7 +64,7 @@ class VariableList(NamedTuple):
     file: str = ""
 
 
-class Request(NamedTuple):
+class WrittenRequest(NamedTuple):
     """One request to a server. ``fields``: the JSON body, None if there is none or it is no JSON object.
 
     ``place``: the body as written (the URL if there is no body); ``method`` is empty where curl chooses.
@@ -103,7 +106,7 @@ class Document:
     configs: tuple[ConfigFile, ...] = ()
     properties: tuple[PropertiesFile, ...] = ()
     lmi_environment: Mapping[str, Word] = field(default_factory=dict)
-    requests: tuple[Request, ...] = ()
+    requests: tuple[WrittenRequest, ...] = ()
     images: tuple[Word, ...] = ()
     mounts: tuple[Mount, ...] = ()
     json_configs: tuple[ConfigFile, ...] = ()
@@ -187,7 +190,7 @@ class _Builder:
         self.commands: list[ShellCommand] = []
         self.configs: list[ConfigFile] = []
         self.properties: list[PropertiesFile] = []
-        self.requests: list[Request] = []
+        self.requests: list[WrittenRequest] = []
         self.environment: dict[str, Word] = {}
         self.json_configs: list[ConfigFile] = []
         self.file_facts: list[DocumentFacts] = []
@@ -202,7 +205,7 @@ class _Builder:
         elif kind == "environment":
             self.add_environment(whole)
         elif kind == "request":
-            self.requests.append(Request("", _json_object(text), whole, file=file))
+            self.requests.append(WrittenRequest("", _json_object(text), whole, file=file))
         elif kind == "config.json":
             self.json_configs.append(ConfigFile(file, text, _model_of(file or name, ""), whole.line))
             self.file_facts.append(config_facts(text))
@@ -256,7 +259,7 @@ class _Builder:
         for post in posts(text):
             whole = _whole(text)
             body, address = whole.part(*post.body_span), whole.part(post.url_span[0] + 1, post.url_span[1] - 1)
-            self.requests.append(Request(post.url, post.fields, body, "POST", file, address))
+            self.requests.append(WrittenRequest(post.url, post.fields, body, "POST", file, address))
             lines |= {line for line, _ in (*body.places, *address.places)}
         return lines
 
@@ -361,7 +364,7 @@ def _json_object(text: str) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _request(curl: Invocation) -> Request | None:
+def _request(curl: Invocation) -> WrittenRequest | None:
     urls = [*curl.values("--url"), *curl.positional]
     if not urls:
         return None
@@ -372,7 +375,7 @@ def _request(curl: Invocation) -> Request | None:
         return None
     fields = _json_object(bodies[0].text) if bodies else None
     place = bodies[0] if bodies else urls[0]
-    return Request(urls[0].text, fields, place, curl.value("-X", "--request") or "", curl.command.file)
+    return WrittenRequest(urls[0].text, fields, place, curl.value("-X", "--request") or "", curl.command.file)
 
 
 def _mounts(docker: Invocation, image: str) -> Iterator[Mount]:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from trtllm_check.lint.commands.grouping import Given, arguments_of, group
-from trtllm_check.lint.commands.programs import (
+from trtllm_check.lint.programs import (
     ALIASES,
     MENTIONS,
     MODULES,
@@ -17,8 +16,11 @@ from trtllm_check.lint.commands.programs import (
     SHELLS,
     TOOLS,
     WRAPPERS,
+    Given,
+    arguments_of,
+    group,
 )
-from trtllm_check.lint.shell.reading import ShellCommand, Word, read_inside
+from trtllm_check.lint.shell import ShellCommand, Word, read_inside
 from trtllm_check.releases import Tool
 
 DEEPEST = 20

@@ -1,1 +1,0 @@
-"""What the commands of a text are: tools, flags, servers, clones, packages, requests."""

@@ -1,1 +1,0 @@
-"""What a text holds beside commands: config.pbtxt, serving.properties, requests."""

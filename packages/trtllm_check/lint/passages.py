@@ -1,0 +1,264 @@
+"""The kinds of text, what stands on a page between commands, and which lines the checker did not understand."""
+
+import ast
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import PurePosixPath
+from typing import Any, Literal, NamedTuple
+
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import MENTIONS, SHELLS, WRAPPERS
+from trtllm_check.lint.shell.pasted import COMMANDS, FENCE
+from trtllm_check.lint.shell.words import ShellCommand
+
+Kind = Literal["shell", "config.pbtxt", "serving.properties", "environment", "request", "config.json"]
+SUFFIXES: dict[str, Kind] = {
+    ".pbtxt": "config.pbtxt",
+    ".properties": "serving.properties",
+    ".env": "environment",
+    ".json": "request",
+    ".sh": "shell",
+    ".bash": "shell",
+    ".md": "shell",
+}
+FENCES: dict[str, Kind] = {
+    "pbtxt": "config.pbtxt",
+    "protobuf": "config.pbtxt",
+    "prototxt": "config.pbtxt",
+    "proto": "config.pbtxt",
+    "textproto": "config.pbtxt",
+    "properties": "serving.properties",
+    "ini": "serving.properties",
+    "json": "request",
+    "env": "environment",
+    "dotenv": "environment",
+}
+CONFIG_FIELD = re.compile(
+    r"^\s*(?:(?:name|platform|backend|max_batch_size)\s*:"
+    r"|(?:input|output|parameters|instance_group|ensemble_scheduling|dynamic_batching|model_transaction_policy)\s*:?\s*[\[{])",
+    re.MULTILINE,
+)
+SETTING = re.compile(r"^\s*[\w.-]+\s*(?:=|:(?!\s)).*$", re.ASCII)  # `key: value` is YAML
+LMI_SETTING = re.compile(r"^\s*(?:option\.\w+|engine)\s*[=:]", re.MULTILINE)
+ENVIRONMENT_LINE = re.compile(r"^(?:export\s+|-e\s+)?[A-Z][A-Z0-9_]*=.*$")
+COMMAND = re.compile(rf"^\s*(?:\$ )?(?:[A-Za-z_]\w*=\S* +)*{COMMANDS}", re.MULTILINE)
+LMI_LINE = re.compile(r"[ \t]*(?:option\.\w+|engine)[ \t]*=[ \t]*\S", re.ASCII)
+PROPERTY = re.compile(r"[ \t]*[A-Za-z][\w.-]*[ \t]*=.*", re.ASCII)
+VARIABLE = re.compile(
+    r"[ \t]*(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)+):(?P<value>[^\s:/][^\s]*(?:[ \t]+\*+)?|/\S*)[ \t]*", re.ASCII
+)
+POST = re.compile(r"\b(?:requests|httpx|session|client)\.post\(")
+ASSIGNED = re.compile(r"^[ \t]*(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?=[\"'{])", re.MULTILINE)
+BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " "})
+LONGEST = 20_000
+Found = tuple[Any, tuple[int, int]]
+"""A value, and the start and end of its literal."""
+# What shells do themselves, and programs that say nothing of a model.
+HARMLESS = frozenset(
+    {
+        *("cd", "pushd", "popd", "source", ".", "set", "unset", "exit", "return", "wait", "sleep", "trap", "read"),
+        *("export", "declare", "local", "readonly", "typeset", "for", "while", "if", "case", "function", "[[", "true"),
+        *("mkdir", "touch", "pwd", "kill", "conda", "nvidia-smi", "unzip", "aws", "ulimit", "alias", "shift", "eval"),
+    }
+)
+REQUEST_FIELDS = frozenset({"text_input", "inputs", "prompt", "messages", "input_ids", "parameters", "instances"})
+
+
+def kind_of_name(name: str) -> Kind | None:
+    """The kind that a file's name tells."""
+    path = PurePosixPath(name)
+    if path.name == "config.json":
+        return "config.json"
+    return "environment" if path.name == ".env" else SUFFIXES.get(path.suffix.lower())
+
+
+def kind_of_text(text: str) -> Kind:
+    """The kind that a text looks like; shell if nothing else."""
+    lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith(("#", "!"))]
+    if text.lstrip().startswith("{") and '"' in text:
+        return "environment" if _all_upper(text) else "request"
+    if COMMAND.search(text):
+        return "shell"
+    if len(CONFIG_FIELD.findall(text)) > 1:
+        return "config.pbtxt"
+    settings = sum(SETTING.match(line) is not None for line in lines)
+    if LMI_SETTING.search(text) and 2 * settings > len(lines) and all(line.isascii() for line in lines):
+        return "serving.properties"
+    if lines and all(ENVIRONMENT_LINE.match(line) for line in lines):
+        return "environment"
+    return "shell"
+
+
+def _all_upper(text: str) -> bool:
+    """A JSON object of environment variables, as SageMaker's model has."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return bool(content) and isinstance(content, dict) and all(key.isupper() for key in content)
+
+
+class Lines(NamedTuple):
+    """Lines ``first`` to ``last`` of a text, counted from 1, that belong together."""
+
+    first: int
+    last: int
+    text: str
+
+
+class Post(NamedTuple):
+    """One ``requests.post``: URL and JSON body where the text says them, and where each of them begins and ends."""
+
+    url: str
+    url_span: tuple[int, int]
+    fields: Mapping[str, Any]
+    body_span: tuple[int, int]
+
+
+def properties_blocks(text: str) -> list[Lines]:
+    """Runs of ``key=value`` lines, comments among them, with two of LMI's keys or more."""
+    return [run for run in _runs(text, _is_property) if _lmi_lines(run) > 1]
+
+
+def variable_lists(text: str) -> list[Lines]:
+    """Runs of ``template_variable:value`` lines, as pages list what to fill in."""
+    return [run for run in _runs(text, lambda line: VARIABLE.fullmatch(line) is not None) if run.last > run.first]
+
+
+def posts(text: str) -> Iterator[Post]:
+    """The requests of Python code whose URL and body are literals, or names of literals."""
+    text = text.translate(BLANKS)
+    if not POST.search(text):
+        return
+    values = {match["name"]: found for match in ASSIGNED.finditer(text) if (found := _literal(text, match.end()))}
+    for match in POST.finditer(text):
+        call = text[match.end() : _closing(text, match.end() - 1)]
+        url = _argument(re.match(r"\s*(?:url\s*=\s*)?", call), call, match.end(), text, values)
+        body = _argument(re.search(r"\bjson\s*=\s*", call), call, match.end(), text, values)
+        if url and body and isinstance(url[0], str) and isinstance(body[0], dict):
+            yield Post(url[0], url[1], body[0], body[1])
+
+
+def _argument(
+    match: re.Match[str] | None, call: str, begin: int, text: str, values: Mapping[str, Found]
+) -> Found | None:
+    """The value of one argument of a call, given there or by its name."""
+    if match is None:
+        return None
+    name = re.match(r"[A-Za-z_]\w*", call[match.end() :])
+    return values.get(name[0]) if name else _literal(text, begin + match.end())
+
+
+def _literal(text: str, begin: int) -> Found | None:
+    """The string or dictionary that begins at ``begin``."""
+    if text[begin : begin + 1] == "{":
+        end = _closing(text, begin) + 1
+    else:
+        quoted = re.match(r"\"[^\"\n]*\"|'[^'\n]*'", text[begin:])
+        end = begin + (quoted.end() if quoted else 0)
+    try:
+        return ast.literal_eval(text[begin:end]), (begin, end)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _closing(text: str, begin: int) -> int:
+    """Where the bracket at ``begin`` is closed; strings may hold others."""
+    depth = 0
+    for match in re.finditer(r"\"[^\"\n]*\"|'[^'\n]*'|[(\[{]|[)\]}]", text[begin : begin + LONGEST]):
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(match[0], 0)
+        if depth == 0:
+            return begin + match.start()
+    return begin
+
+
+def _is_property(line: str) -> bool:
+    return (PROPERTY.fullmatch(line) is not None and not line.rstrip().endswith("\\")) or line.lstrip().startswith("#")
+
+
+def _lmi_lines(run: Lines) -> int:
+    return sum(LMI_LINE.match(line) is not None for line in run.text.split("\n"))
+
+
+def _runs(text: str, belongs: Any) -> Iterator[Lines]:
+    """Lines one after the other that ``belongs`` takes."""
+    lines = text.split("\n")
+    start = 0
+    for number in range(len(lines) + 1):
+        if number < len(lines) and belongs(lines[number].rstrip("\r")):
+            continue
+        if number > start:
+            yield Lines(start + 1, number, "\n".join(lines[start:number]))
+        start = number + 1
+
+
+class Unread(NamedTuple):
+    """Lines ``first`` to ``last`` of ``file`` (empty for a single text) that say nothing to the checker."""
+
+    first: int
+    last: int
+    file: str = ""
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+def unread(
+    text: str, commands: Sequence[ShellCommand], invocations: Iterable[Invocation], read: Collection[int], file: str
+) -> list[Unread]:
+    """The lines of shell ``text`` that are neither blank, comments, part of a known command nor in ``read``."""
+    known = {id(one.command) for one in invocations if not is_strange(one)}
+    covered = set(read)
+    for command in commands:
+        if id(command) in known or is_harmless(command):
+            covered |= set(range(command.line, command.end_line + 1)) | heredoc_lines([command])
+    lines = text.split("\n")
+    left = [n for n, line in enumerate(lines, 1) if n not in covered and _says_something(line)]
+    blank = {n for n, line in enumerate(lines, 1) if not _says_something(line)} - covered
+    return [Unread(first, last, file) for first, last in _ranges(left, blank)]
+
+
+def is_strange(invocation: Invocation) -> bool:
+    """True for Python that runs somebody's own script."""
+    return invocation.tool == "python" and not invocation.has("-c", "-m")
+
+
+def is_harmless(command: ShellCommand) -> bool:
+    """True for settings of variables, and for what does nothing to a model."""
+    name = command.words[0].text.rpartition("/")[2] if command.words else ""
+    return (
+        not command.words
+        or command.words[0].text.startswith("cd..")
+        or name in HARMLESS | MENTIONS
+        or (name in SHELLS | WRAPPERS.keys())
+    )
+
+
+def heredoc_lines(commands: Iterable[ShellCommand]) -> set[int]:
+    """The lines of the texts that go into ``commands``."""
+    bodies = [one.target for command in commands for one in command.redirects if one.operator == "<<"]
+    return {line for body in bodies for line, _ in body.places} | {body.line for body in bodies}
+
+
+def is_request(fields: Mapping[str, Any] | None) -> bool:
+    """True for a body that some server of a model takes."""
+    return fields is not None and bool(REQUEST_FIELDS & fields.keys())
+
+
+def _says_something(line: str) -> bool:
+    stripped = line.strip()
+    return bool(stripped) and not stripped.startswith("#") and not FENCE.match(line)
+
+
+def _ranges(numbers: Sequence[int], between: Collection[int]) -> list[tuple[int, int]]:
+    """First and last of each run of ``numbers``; those of ``between`` do not end a run."""
+    found: list[tuple[int, int]] = []
+    for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in group]
+        if found and all(number in between for number in range(found[-1][1] + 1, run[0])):
+            found[-1] = (found[-1][0], run[-1])
+        else:
+            found.append((run[0], run[-1]))
+    return found

@@ -1,1 +1,0 @@
-"""Findings: drafted by rules, mended, shown, and the page that lists them."""
