@@ -123,7 +123,7 @@ def family(tmp_path: Path) -> Iterator[Family]:
     family.parent.kill()
     for process in family.members():
         process.kill()
-    family.parent.wait()
+    family.parent.communicate()
     family.region.unlink(missing_ok=True)
 
 

@@ -98,7 +98,7 @@ def running(
         yield Container(address.read_text(), process)
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(20)
+        process.communicate(timeout=20)
 
 
 def wait_until_healthy(container: Container) -> Container:

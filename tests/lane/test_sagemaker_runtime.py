@@ -92,6 +92,7 @@ def caller(serve: Callable[[socket.socket, bytes], object]) -> Iterator[Any]:
             )
         finally:
             server.shutdown()
+            server.server_close()
 
 
 def ask(client: Any, **arguments: Any) -> dict[str, Any]:

@@ -141,14 +141,15 @@ def test_killing_our_own_process_leaves_nothing(tmp_path: Path, engine_folder: P
         time.sleep(100)
     """
     parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
     try:
-        assert parent.stdout is not None
         family = children(int(parent.stdout.readline()))
         regions = regions_of(family)
         assert len(regions) == 4
     finally:
         parent.kill()
         parent.wait()
+        parent.stdout.close()
     assert wait_until_gone(family, regions) == ([], [])
 
 
