@@ -18,8 +18,8 @@ course: setup  ## Run the course: [PROFILE=p5] [RELEASE=0.12.0] [WORKSPACE=dir] 
 test: setup    ## Run everything that CI checks: [ARGS="-k triton"] goes to pytest; [PROCESSOR=avx2] as on an older one
 	@$(if $(PROCESSOR),env $$(python3 tests/processor_settings.py $(PROCESSOR))) $(PLAYBOOK) test $(ARGS)
 
-check: setup   ## The fast part of that, for a pull request: lint, types, tests/unit; [ARGS] as for test
-	@$(PLAYBOOK) test tests/unit $(ARGS)
+check: setup   ## The fast part of that, for a pull request: lint, types, tests/unit; [ARGS] as for test; [COVERAGE=1]
+	@$(if $(COVERAGE),env COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml COVERAGE_FILE=$(CURDIR)/.coverage) $(PLAYBOOK) test tests/unit $(ARGS)
 
 docs: setup    ## Write the generated pages of docs/ again
 	@$(PLAYBOOK) docs

@@ -238,7 +238,7 @@ def pip_install(environment: Environment, arguments: Sequence[str], failure: str
                 say("unpacking them (a minute or so)")
             elif line.startswith("ERROR: "):
                 errors.append(line.strip()[:200])
-        process.wait()
+        process.communicate()  # waits, and closes the pipe
     if process.returncode and failure:
         why = "\n       ".join([*errors[-2:], f"(more in {environment.log})"])
         fix = "check the network and `pip config list`, then run this again: it goes on where it stopped"

@@ -79,7 +79,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """
     from xdist.scheduler import LoadFileScheduling
 
-    class TwoFiles(LoadFileScheduling):
+    class TwoFiles(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
             name = place(nodeid)
             return Path(nodeid.partition("::")[0]).stem if name == "others" else scope_of(name)

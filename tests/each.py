@@ -16,8 +16,9 @@ def each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test]
     All values are tried, each with a ``tmp_path`` of its own. Other fixtures are made once for all of them, so a test
     that changes one takes parametrize.
     """
-    single = isinstance(names, str)
-    cases = [{names: value} if single else dict(zip(names, value, strict=True)) for value in values]
+    cases: list[dict[str, Any]] = [
+        {names: value} if isinstance(names, str) else dict(zip(names, value, strict=True)) for value in values
+    ]
     assert cases, f"no value for {names}"
 
     def decorate(test: Test) -> Test:

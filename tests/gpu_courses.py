@@ -241,7 +241,8 @@ def walk(workspace: stages.Workspace) -> None:
     (answer,) = stages.generate(workspace, engine, [prompt], max_new_tokens=64)
     assert "".join(stages.stream(workspace, engine, prompt, max_new_tokens=64)).strip() == answer.strip()
     repository = stages.write_repository(workspace, engine, add_special_tokens=False)
-    with stages.serve(workspace, repository) as server:
+    served: Any = stages.serve(workspace, repository)
+    with served as server:
         body = {"text_input": prompt, "max_tokens": 64, "end_id": END_ID, "pad_id": END_ID}
         served = httpx.post(f"{server.http_url}/v2/models/ensemble/generate", json=body, timeout=60, trust_env=False)
     assert "deux" in served.json()["text_output"].lower(), served.text

@@ -20,9 +20,9 @@ PROSE = "word " * 60
 
 def notebook(*sources: str, parameters: str = PARAMETERS, title: str = "# 01 · A small chapter") -> NotebookNode:
     """A notebook with a title, a parameters cell and code cells, none of them run."""
-    cells = [new_markdown_cell(title), new_code_cell(parameters, metadata={"tags": ["parameters"]})]
-    cells += [new_code_cell(source) for source in sources]
-    made = new_notebook(cells=cells)
+    cells = [new_markdown_cell(title), new_code_cell(parameters, metadata={"tags": ["parameters"]})]  # type: ignore[no-untyped-call]
+    cells += [new_code_cell(source) for source in sources]  # type: ignore[no-untyped-call]
+    made: NotebookNode = new_notebook(cells=cells)  # type: ignore[no-untyped-call]
     made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     return made
 
@@ -31,5 +31,5 @@ def write_course(folder: Path, **chapters: NotebookNode) -> Path:
     """Write chapters, `c01_small=notebook(...)` as `notebooks/01-small.ipynb`; returns the course's root."""
     (folder / "notebooks").mkdir(parents=True, exist_ok=True)
     for name, content in chapters.items():
-        nbformat.write(content, folder / "notebooks" / f"{name.removeprefix('c').replace('_', '-')}.ipynb")
+        nbformat.write(content, folder / "notebooks" / f"{name.removeprefix('c').replace('_', '-')}.ipynb")  # type: ignore[no-untyped-call]
     return folder

@@ -1,8 +1,10 @@
 """Requests as NVIDIA's clients make them, over tritonclient."""
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import tritonclient.grpc as grpcclient
@@ -12,19 +14,20 @@ from serving import END_ID
 
 NEW_TOKENS = 12
 PAD_ID = 2044
+Tensors = dict[str, np.ndarray]
 
 
-def tensor(api, name, value):
+def tensor(api: ModuleType, name: str, value: np.ndarray) -> Any:
     made = api.InferInput(name, list(value.shape), np_to_triton_dtype(value.dtype))
     made.set_data_from_numpy(value)
     return made
 
 
-def inputs(api, values):
+def inputs(api: ModuleType, values: Tensors) -> list[Any]:
     return [tensor(api, name, value) for name, value in values.items()]
 
 
-def model_values(ids, new_tokens=NEW_TOKENS, streaming=False, **more):
+def model_values(ids: list[int], new_tokens: int = NEW_TOKENS, streaming: bool = False, **more: np.ndarray) -> Tensors:
     """What the token client sends by habit."""
     values = {
         "input_ids": np.array([ids], np.int32),
@@ -42,7 +45,7 @@ def model_values(ids, new_tokens=NEW_TOKENS, streaming=False, **more):
     return values | more
 
 
-def text_values(prompts, new_tokens=NEW_TOKENS, stream=False, **more):
+def text_values(prompts: list[str], new_tokens: int = NEW_TOKENS, stream: bool = False, **more: np.ndarray) -> Tensors:
     """What the text client sends by habit."""
     column = np.ones((len(prompts), 1))
     values = {
@@ -57,7 +60,7 @@ def text_values(prompts, new_tokens=NEW_TOKENS, stream=False, **more):
     return values | more
 
 
-def stop_values():
+def stop_values() -> Tensors:
     return {
         "input_ids": np.zeros((1, 1), np.int32),
         "input_lengths": np.zeros((1, 1), np.int32),
@@ -67,14 +70,14 @@ def stop_values():
 
 
 @contextmanager
-def stream(url) -> Iterator[tuple[grpcclient.InferenceServerClient, "queue.Queue[object]"]]:
-    arrived: queue.Queue[object] = queue.Queue()
+def stream(url: str) -> Iterator[tuple[grpcclient.InferenceServerClient, "queue.Queue[Any]"]]:
+    arrived: queue.Queue[Any] = queue.Queue()
     with grpcclient.InferenceServerClient(url) as client:
         client.start_stream(callback=lambda result, error: arrived.put(error or result))
         yield client, arrived
 
 
-def answers(url, model, values, outputs=(), request_id=""):
+def answers(url: str, model: str, values: Tensors, outputs: Sequence[str] = (), request_id: str = "") -> list[Any]:
     """Send, close the stream as the clients do, and read what came; stop_stream ends when every final flag is there."""
     wanted = [grpcclient.InferRequestedOutput(name) for name in outputs] or None
     with stream(url) as (client, arrived):
@@ -83,9 +86,9 @@ def answers(url, model, values, outputs=(), request_id=""):
     return list(arrived.queue)
 
 
-def texts(results):
+def texts(results: list[Any]) -> list[str]:
     return [result.as_numpy("text_output")[0].decode() for result in results]
 
 
-def tokens(results):
+def tokens(results: list[Any]) -> list[int]:
     return [token for result in results for token in result.as_numpy("output_ids")[0, 0].tolist()]

@@ -1,8 +1,11 @@
 """A transport without a network: each attempt does what the script says."""
 
 import time
+from collections.abc import Callable, Iterable
 
-from playbook.clients.requests import Piece
+from playbook.clients.requests import AttemptLimits, Piece, Pieces, TextRequest
+
+Part = str | Piece | Exception | Callable[[], object]
 
 
 class Script:
@@ -10,16 +13,16 @@ class Script:
 
     name = "script"
 
-    def __init__(self, *steps, secret=""):
+    def __init__(self, *steps: Iterable[Part], secret: str = "") -> None:
         self.steps = list(steps)
-        self.sent = []
+        self.sent: list[tuple[str, AttemptLimits, float]] = []
         self.closed_early = 0
         self.closed = False
         self.secret = secret
 
-    def send(self, request, wire_id, limits):
+    def send(self, request: TextRequest, wire_id: str, limits: AttemptLimits) -> Pieces:
         self.sent.append((wire_id, limits, time.monotonic()))
-        step = self.steps.pop(0) if self.steps else ["ok"]
+        step: Iterable[Part] = self.steps.pop(0) if self.steps else ["ok"]
         try:
             for part in step:
                 if isinstance(part, Exception):
@@ -32,8 +35,8 @@ class Script:
             self.closed_early += 1
             raise
 
-    def redacted(self, text):
+    def redacted(self, text: str) -> str:
         return text.replace(self.secret, "[secret]") if self.secret else text
 
-    def close(self):
+    def close(self) -> None:
         self.closed = True

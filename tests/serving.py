@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -25,14 +26,14 @@ def build_tiny_engine(folder: Path) -> Path:
     return copied("tiny-engine", folder, lambda out: build_engine(MODEL_DIR, out, ENGINE_OPTIONS))
 
 
-def write_tiny_repository(folder: Path, engine: Path, release: str = "0.12.0", **options: object) -> Path:
+def write_tiny_repository(folder: Path, engine: Path, release: str = "0.12.0", **options: Any) -> Path:
     serving = ServingOptions(engine_dir=engine, tokenizer_dir=MODEL_DIR, **options)
     write_repository(folder, release, serving.values())
     return folder
 
 
 @contextmanager
-def serving(folder: Path, engine: Path, release: str = "0.12.0", **options: object) -> Iterator[TritonServer]:
+def serving(folder: Path, engine: Path, release: str = "0.12.0", **options: Any) -> Iterator[TritonServer]:
     """Write a repository into ``folder`` and serve it, on ports that it keeps over a restart and nobody prefers."""
     http, grpc, metrics = choose_ports((0, 0, 0))
     repository = write_tiny_repository(folder, engine, release, **options)

@@ -33,7 +33,7 @@ def write_model(folder: Path, shape: ModelShape, tokenizer_from: Path, data: Map
             size = 0
         shards[-1].append((name, "BF16", dims))
         size += bytes_
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number, tensors in enumerate(shards, 1):
         file = f"model-{number:05}-of-{len(shards):05}.safetensors"
         write_sparse(folder / file, tensors, data)

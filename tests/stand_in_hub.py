@@ -32,7 +32,7 @@ class Hub:
             return 200, {}, {}
         files = [{"rfilename": file.name, "size": file.stat().st_size} for file in sorted(self.models[name].iterdir())]
         # the same weights in Meta's own format, which the recipe leaves out
-        files.append({"rfilename": "original/consolidated.00.pth", "size": sum(int(f["size"]) for f in files)})
+        files.append({"rfilename": "original/consolidated.00.pth", "size": sum(int(str(f["size"])) for f in files)})
         return 200, {}, {"id": name, "modelId": name, "sha": "0" * 40, "gated": "manual", "siblings": files}
 
 

@@ -146,7 +146,8 @@ def make_executor(tiny_engine: str) -> type:
         def __init__(self, model_path: Path, model_type: str, executor_config: ExecutorConfig) -> None:
             assert (Path(model_path) / "rank0.engine").is_file()
             self.engine = Engine(Path(tiny_engine), record_steps=True)
-            self.config, self.asked, self.waiting = executor_config, 0, []
+            self.config, self.asked = executor_config, 0
+            self.waiting: list[Any] = []
 
         def __enter__(self) -> "Executor":
             return self
@@ -164,7 +165,8 @@ def make_executor(tiny_engine: str) -> type:
             return numbers
 
         def await_responses(self, timeout: datetime.timedelta) -> list[Any]:
-            while self.waiting and self.engine.active + self.engine.waiting < self.config.max_batch_size:
+            slots = self.config.max_batch_size or 0
+            while self.waiting and self.engine.active + self.engine.waiting < slots:
                 number, request = self.waiting.pop(0)
                 self.engine.submit(number, request.ids, Sampling(max_new_tokens=request.max_tokens))
             ended = [output.request_id for output in self.engine.step() if output.finish_reason]

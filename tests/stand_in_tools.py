@@ -15,7 +15,7 @@ from string import Template
 
 import numpy as np
 
-from cpu_serving.triton.repository import CONDUCT_FILE, MODELS, release_templates, render_templates
+from cpu_serving.triton.repository import CONDUCT_FILE, MODELS, render_templates
 from cpu_serving.triton.server import TritonServer
 from serving_base.errors import ServerError
 from serving_base.facts.models import ModelShape, model_shapes
@@ -26,6 +26,7 @@ from stand_in_metrics import metrics_server
 from stand_ins import PLACE, Machine, fail
 from tiny_llama import MODEL_DIR
 from trtllm_check.releases import Release
+from trtllm_check.releases.templates import release_templates
 
 SHOWN, SHOWN_ROWS = "model.layers.0.mlp.down_proj.weight", 256
 """The weights of a sparse model that are there: what chapter 02 looks at."""

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from statistics import linear_regression
 
-import tables as t
-from solve import chip, cost, fit
-
+from benchmarks.planner import tables as t
+from benchmarks.planner.solve import chip, cost, fit
 from serving_planner.cost_model.operations import AllReduceLaw, Chip
 
 WAYS = ("one_shot", "two_shot", "nccl")

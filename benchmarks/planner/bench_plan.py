@@ -77,7 +77,8 @@ def start_up_s() -> list[float]:
 
 def main() -> None:
     closed = parse_case({**CASE, "concurrency": 64})
-    target = Target(model="llama3-70b", isl=1024, osl=256, ttft_ms=500, tpot_ms=30)
+    asked = {"model": "llama3-70b", "isl": 1024, "osl": 256, "ttft_ms": 500, "tpot_ms": 30}
+    target = Target.model_validate(asked)
     work: dict[str, Callable[[], object]] = {
         "steady": lambda: steady(closed),
         "simulation": lambda: plan(parse_case({**CASE, "concurrency": 64, "requests": 500})),

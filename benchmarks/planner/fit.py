@@ -10,21 +10,25 @@ predicted over measured, so short and long operations count alike; a soft loss k
 import argparse
 import csv
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-import all_reduce
-import tables as t
-from gemms import SHIPPED_GPUS, gemm_law, mended
-from kernels import STREAMS, stream_samples
-from solve import chip, cost, errors, fit
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
 
-from serving_planner.cost_model.operations import DecodeLaw, GemmLaw, PrefillLaw, StreamLaw
+from benchmarks.planner import all_reduce  # noqa: E402
+from benchmarks.planner import tables as t  # noqa: E402
+from benchmarks.planner.gemms import SHIPPED_GPUS, gemm_law, mended  # noqa: E402
+from benchmarks.planner.kernels import STREAMS, stream_samples  # noqa: E402
+from benchmarks.planner.solve import chip, cost, errors, fit  # noqa: E402
+from serving_planner.cost_model.operations import DecodeLaw, GemmLaw, PrefillLaw, StreamLaw  # noqa: E402
 
-OUT = Path(__file__).parents[2] / "packages" / "serving_planner" / "data"
+OUT = ROOT / "packages" / "serving_planner" / "data"
 KINDS = (("bf16", "bf16"), ("bf16", "fp8"), ("fp8", "fp8"))  # of the products, of the cache
 Errors = dict[str, list[float]]  # relative errors by what was predicted
 Points = list[tuple[float, Callable[[Any], float]]]  # (measured us, law -> predicted us)
@@ -33,8 +37,9 @@ Points = list[tuple[float, Callable[[Any], float]]]  # (measured us, law -> pred
 # Attention
 
 
-def decode_points(gpu: str, engine: str, kv: str) -> list[tuple[float, Callable[[DecodeLaw], float]]]:
-    at, found = chip(gpu), []
+def decode_points(gpu: str, engine: str, kv: str) -> Points:
+    at = chip(gpu)
+    found: Points = []
     for group in (4, 8):
         for (row, keys), us in t.decode(gpu, engine, kv, group).items():
             read = row * keys * 256 * t.WIDTH[kv] / at.bandwidth * 1e6

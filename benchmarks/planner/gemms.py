@@ -4,9 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 
-import tables as t
-from solve import chip, fit
-
+from benchmarks.planner import tables as t
+from benchmarks.planner.solve import chip, fit
 from serving_planner.cost_model.operations import Chip, Curve, GemmLaw
 
 SHIPPED_GPUS = ("h100-sxm", "h200")  # with tables of their own beside the laws

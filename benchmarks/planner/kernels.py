@@ -3,8 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from tables import rows
-
+from benchmarks.planner.tables import rows
 from serving_base.facts.models import known_shape
 
 TOKENS = re.compile(r"\.(?:decode|prefill)(\d+)$")

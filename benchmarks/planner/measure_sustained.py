@@ -67,7 +67,8 @@ def graph_of(run: Callable[[int], None]) -> torch.cuda.CUDAGraph:
 
 def for_seconds(graph: torch.cuda.CUDAGraph, seconds: float) -> list[float]:
     """Microseconds of a layer, one value for each batch of replays, without a break."""
-    times, until = [], time.monotonic() + seconds
+    times: list[float] = []
+    until = time.monotonic() + seconds
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     while not times or time.monotonic() < until:
         start.record()

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-import tables as t
-
+from benchmarks.planner import tables as t
 from serving_planner.cost_model.operations import AllReduceLaw, Chip, DecodeLaw, GemmLaw, PrefillLaw, StreamLaw
 
 SCALE = 0.05  # residuals above it count by their size, no longer by their square
@@ -27,11 +26,11 @@ def fit(
     names = [field.name for field in fields(law) if field.name not in fixed]
 
     def residuals(constants: Sequence[float]) -> list[float]:
-        tried = law(**fixed, **dict(zip(names, constants, strict=True)))
+        tried = law(**fixed | dict(zip(names, constants, strict=True)))
         return [math.log(predict(tried) / us) for us, predict in points]
 
     found = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=SCALE, max_nfev=60)
-    return law(**fixed, **{name: round(float(f"{value:.4g}"), 6) for name, value in zip(names, found.x, strict=True)})
+    return law(**fixed | {name: round(float(f"{value:.4g}"), 6) for name, value in zip(names, found.x, strict=True)})
 
 
 def cost(law: Any, points: Iterable[tuple[float, Callable[[Any], float]]]) -> float:

@@ -3,18 +3,18 @@
 from types import SimpleNamespace
 
 from chapter_cells import Case
-from serving_base.facts.models import model_shape
+from serving_base.facts.models import ModelShape, model_shape
 
 MODELS = [model_shape("llama-3-70b-instruct")]
 TINY = model_shape("tiny").weight_bytes("full_prec")
 NINE = "To count to nine in French, say: un, deux, trois, quatre, cinq, six, sept, huit, neuf."
 
 
-def kv_bytes(m, element_bytes):
+def kv_bytes(m: ModelShape, element_bytes: float) -> float:
     return m.num_hidden_layers * 2 * m.num_key_value_heads * m.head_dim * element_bytes
 
 
-def only_keys(m, element_bytes):
+def only_keys(m: ModelShape, element_bytes: float) -> float:
     return kv_bytes(m, element_bytes) // 2
 
 

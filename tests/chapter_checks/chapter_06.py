@@ -13,7 +13,7 @@ from playbook import clients as real
 from playbook.clients.requests import ClientError
 
 GOOD = real.TextResult("id", "un, deux", ("un", ", deux"), 2, "stop", (), 1.0, 2.0, "http")
-ATTEMPT = Thing(started_s=1.0, outcome="ok")
+ATTEMPT: Any = Thing(started_s=1.0, outcome="ok")
 
 
 def failed(kind: type[ClientError], pieces: int = 0, attempts: int = 1) -> ClientError:

@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 import playbook
 from chapter_cells import Case, Fresh
 from playbook.cloud import Places
+from serving_base.errors import UsageError
 from trtllm_check.recipes import lmi
 from trtllm_check.recipes import sagemaker as hosting
 
@@ -43,11 +44,11 @@ def unnamed_policy(*given: Any, **options: Any) -> dict[str, Any]:
 
 
 def fail(*given: Any, **options: Any) -> None:
-    raise lmi.UsageError("endpoint article-0-33 is Failed", why="option.rolling_batch: no")
+    raise UsageError("endpoint article-0-33 is Failed", why="option.rolling_batch: no")
 
 
 def silent(*given: Any, **options: Any) -> None:
-    raise lmi.UsageError("endpoint article-0-33 is Failed", why="out of capacity")
+    raise UsageError("endpoint article-0-33 is Failed", why="out of capacity")
 
 
 def agrees(text: str) -> bool:
@@ -66,7 +67,10 @@ OPERATIONS = {"operations": ("create_model", "create_endpoint_config", "create_e
 ENDPOINT = Thing(name=SPEC.name, instances="1 x ml.p5.48xlarge", ends_at=NOON, expires_at=NOON)
 BILL = Thing(endpoints=[ENDPOINT], summary="")
 ANSWER = {"generated_text": TEXT, "details": {"generated_tokens": 3}}
-LINES = [{"token": {"text": "To count: "}}, {"token": {"text": "un, deux, trois."}, "generated_text": TEXT}]
+LINES: list[dict[str, Any]] = [
+    {"token": {"text": "To count: "}},
+    {"token": {"text": "un, deux, trois."}, "generated_text": TEXT},
+]
 SCHEDULED = {"datetime": datetime, "UTC": UTC, "timedelta": timedelta}
 
 

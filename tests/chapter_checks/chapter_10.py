@@ -10,7 +10,7 @@ def choices(**names: Any) -> dict[str, Any]:
     return {"choices": Thing(show=list, **names)}
 
 
-WAY = {"simulated": True, "ttft_ms": 190.0, "tpot_ms": 29.0, "output_tokens_per_s": 12000.0}
+WAY: dict[str, Any] = {"simulated": True, "ttft_ms": 190.0, "tpot_ms": 29.0, "output_tokens_per_s": 12000.0}
 WAY |= {"cost_usd_per_million_output_tokens": 1.25, "instance": "p5.48xlarge"}
 ARTIFACT = Thing(name="engine", removable=True, megabytes=5.0)
 

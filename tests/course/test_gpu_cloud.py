@@ -65,8 +65,8 @@ def run(folder: Path, profile: str, release: str, env: dict[str, str | None], **
         timeout=900,
     )
     (result,) = json.loads((folder / "out" / "results.json").read_text(encoding="utf-8"))
-    notebook = nbformat.read(folder / "out" / "07-lmi-sagemaker.ipynb", as_version=4)
-    own = {cell.id for cell in nbformat.read(ROOT / "notebooks" / "07-lmi-sagemaker.ipynb", as_version=4).cells}
+    notebook = nbformat.read(folder / "out" / "07-lmi-sagemaker.ipynb", as_version=4)  # type: ignore[no-untyped-call]
+    own = {cell.id for cell in nbformat.read(ROOT / "notebooks" / "07-lmi-sagemaker.ipynb", as_version=4).cells}  # type: ignore[no-untyped-call]
     ran = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.execution_count and cell.id in own]
     return Run(done.returncode, done.stdout + done.stderr, result, {cell.id: said(cell) for cell in ran})
 
@@ -115,7 +115,7 @@ def account(tmp_path: Path) -> Iterator[tuple[LocalCloud, AwsSession]]:
         yield cloud, session
 
 
-def with_consent(folder: Path, cloud: LocalCloud, **limits: int) -> Run:
+def with_consent(folder: Path, cloud: LocalCloud, **limits: Any) -> Run:
     """Chapter 07 on p5-8b (one rank, as the local container) with an engine that was built ahead."""
     workspace = prepare(folder, "p5-8b", "0.12.0")
     build_engine(MODEL_DIR, workspace.folder("lmi-engine"), replace(ENGINE_OPTIONS, **limits))

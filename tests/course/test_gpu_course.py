@@ -32,9 +32,9 @@ from gpu_courses import (
     walk_road,
 )
 from playbook import stages
-from playbook.chapter import ALREADY, NOT_HERE, YOURS
 from playbook.course.notebooks import chapters
 from playbook.course.notebooks import read as read_notebook
+from playbook.panel import ALREADY, NOT_HERE, YOURS
 from playbook.profile import load_profile
 from serving_base.errors import CommandFailed
 from stand_in_docker import docker_parser
@@ -81,7 +81,8 @@ def road(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if name:
         found: Road = request.getfixturevalue(name)
         return found
-    return walk_road(tmp_path_factory.mktemp("road"), *request.param, shared)
+    profile, release = request.param
+    return walk_road(tmp_path_factory.mktemp("road"), profile, release, shared)
 
 
 def option(argv: list[str], name: str) -> list[str]:

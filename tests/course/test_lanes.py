@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,8 @@ def test_all_stages_go_through_a_third_lane(toy: Path, tmp_path: Path) -> None:
     assert stages.stream(workspace, engine, "a b c", max_new_tokens=2) == ["c", "b"]
     assert len(stages.compare_batching(workspace, engine, "a", [2, 3], slots=1)["static"]) == 5
     repository = stages.write_repository(workspace, engine)
-    assert stages.serve(workspace, repository).repository == repository.path
+    served: Any = stages.serve(workspace, repository)
+    assert served.repository == repository.path
     assert repository.manifest.origin.made_by == "toy_lane.write_repository"
     with pytest.raises(UsageError, match="writes no unified"):
         stages.quantize(workspace, layout="hf")

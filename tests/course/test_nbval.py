@@ -162,7 +162,7 @@ def test_a_changed_digit_is_caught_except_under_timing(tmp_path: Path) -> None:
     notebooks = {"true": read(FIXTURES / "clean.ipynb"), "changed": with_another_digit("c1")}
     notebooks["timing"] = with_another_digit("c2")
     for name, notebook in notebooks.items():
-        nbformat.write(notebook, tmp_path / f"{name}.ipynb")
+        nbformat.write(notebook, tmp_path / f"{name}.ipynb")  # type: ignore[no-untyped-call]
     done = nbval(tmp_path, more=FAR_AWAY)
     assert re.findall(r"^FAILED .*?(\w+)\.ipynb::", done.stdout, re.MULTILINE) == ["changed"], done.stdout
     assert "1 failed, 11 passed" in done.stdout

@@ -22,13 +22,14 @@ WORKSPACE = Path("/somewhere/workspace")
 
 
 def stream(name: str, text: str) -> nbformat.NotebookNode:
-    return new_output("stream", name=name, text=text)
+    made: nbformat.NotebookNode = new_output("stream", name=name, text=text)  # type: ignore[no-untyped-call]
+    return made
 
 
 def test_outputs_are_taken_by_cell_and_injected_cells_are_not() -> None:
     original = read(FIXTURES / "un_run.ipynb")
     executed = read(FIXTURES / "clean.ipynb")
-    executed.cells.insert(2, new_code_cell("count = 3", metadata={"tags": ["injected-parameters"]}))
+    executed.cells.insert(2, new_code_cell("count = 3", metadata={"tags": ["injected-parameters"]}))  # type: ignore[no-untyped-call]
     executed.metadata.papermill = {"duration": 1}
     for number, cell in enumerate((cell for cell in executed.cells if cell.cell_type == "code"), start=1):
         cell.execution_count = number

@@ -1,8 +1,11 @@
 """Set-up: what it refuses and why, what it decides about torch, how it resumes. Nothing is downloaded."""
 
 import ast
+import ctypes
 import fcntl
+import importlib.util
 import os
+import platform
 import shutil
 import stat
 import subprocess
@@ -61,8 +64,8 @@ def test_unknown_environment_is_a_usage_error(capsys: pytest.CaptureFixture[str]
 def test_other_platforms_are_refused_before_anything_is_made(
     system: str, machine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bootstrap.platform, "system", lambda: system)
-    monkeypatch.setattr(bootstrap.platform, "machine", lambda: machine)
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(bootstrap, "run", lambda *_: pytest.fail("set-up went on"))
     assert bootstrap.main([]) == 3
     message = capsys.readouterr().err
@@ -97,7 +100,7 @@ def test_an_unsupported_python_hands_over_to_a_supported_one(monkeypatch: pytest
 
     monkeypatch.setattr(bootstrap, "SUPPORTED", ((3, 99),))
     monkeypatch.setattr(bootstrap, "find_interpreter", lambda: "/opt/python3.99")
-    monkeypatch.setattr(bootstrap.os, "execv", execv)
+    monkeypatch.setattr(os, "execv", execv)
     with pytest.raises(HandedOver) as handed:
         bootstrap.main(["--check"])
     assert handed.value.args == ("/opt/python3.99", ["/opt/python3.99", bootstrap.__file__, "--check"])
@@ -118,16 +121,16 @@ def test_started_by_another_python_it_still_answers(tmp_path: Path) -> None:
 
 
 def test_missing_ensurepip_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = bootstrap.importlib.util.find_spec
+    real = importlib.util.find_spec
     bootstrap.check_venv_module()
-    monkeypatch.setattr(bootstrap.importlib.util, "find_spec", lambda name: None if name == "ensurepip" else real(name))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ensurepip" else real(name))
     with pytest.raises(BootstrapError, match="apt-get install python3-venv"):
         bootstrap.check_venv_module()
 
 
 def test_libpython_beside_the_interpreter_comes_before_the_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
-    monkeypatch.setattr(bootstrap.ctypes, "CDLL", loaded.append)
+    monkeypatch.setattr(ctypes, "CDLL", loaded.append)
     assert bootstrap.find_libpython("/opt/lib") == f"/opt/lib/libpython{PYTHON}.so.1.0"
     assert loaded == [f"/opt/lib/libpython{PYTHON}.so.1.0"]
 
@@ -136,7 +139,7 @@ def test_missing_libpython_names_the_package(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(name: str) -> None:
         raise OSError(f"{name}: cannot open shared object file")
 
-    monkeypatch.setattr(bootstrap.ctypes, "CDLL", refuse)
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
     with pytest.raises(BootstrapError, match=f"apt-get install libpython{PYTHON}"):
         bootstrap.find_libpython("/opt/lib")
 
@@ -244,7 +247,7 @@ def test_the_cuda_build_is_not_taken_against_an_answer(
     environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = pip_recorder(monkeypatch, lambda arguments: arguments[-1] == PIN)
-    monkeypatch.setattr(bootstrap.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda _: "n")
     with pytest.raises(BootstrapError, match="was declined"):
         bootstrap.install_torch(environment, PIN, yes=False)
@@ -345,7 +348,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(bootstrap, "ROOT", tmp_path)
     monkeypatch.setattr(bootstrap, "environments", lambda: {"course": course})
     monkeypatch.setattr(bootstrap, "make_venv", make_venv)
-    monkeypatch.setattr(bootstrap.sys, "prefix", "/usr")
+    monkeypatch.setattr(sys, "prefix", "/usr")
     return tmp_path
 
 
@@ -358,7 +361,7 @@ def test_second_run_says_up_to_date_and_starts_no_process(
     assert bootstrap.main(["--envs", "course"]) == 0
     capsys.readouterr()
 
-    monkeypatch.setattr(bootstrap.subprocess, "run", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a process was started"))
     assert bootstrap.main(["--envs", "course"]) == 0
     assert bootstrap.main(["--check", "--envs", "course"]) == 0
     assert capsys.readouterr().out == ".venv: up to date\n" * 2
@@ -422,7 +425,7 @@ def test_a_stamp_goes_out_of_date(change: str, clone: Path, monkeypatch: pytest.
     elif change == "project":
         (clone / "pyproject.toml").write_text(PROJECT + "zip-safe = false\n")
     elif change == "python":
-        monkeypatch.setattr(bootstrap.platform, "python_version", lambda: "3.11.99")
+        monkeypatch.setattr(platform, "python_version", lambda: "3.11.99")
     else:
         course.python.unlink()
     assert not bootstrap.is_current(course)
@@ -437,8 +440,8 @@ def test_started_by_its_own_environment_it_hands_over_to_the_base_python(
     def execv(program: str, _: list[str]) -> None:
         raise HandedOver(program)
 
-    monkeypatch.setattr(bootstrap.sys, "prefix", str(clone / ".venv"))
-    monkeypatch.setattr(bootstrap.os, "execv", execv)
+    monkeypatch.setattr(sys, "prefix", str(clone / ".venv"))
+    monkeypatch.setattr(os, "execv", execv)
     with pytest.raises(HandedOver) as handed:
         bootstrap.main(["--envs", "course"])
     assert handed.value.args == (f"{sys.base_prefix}/bin/python{PYTHON}",)

@@ -5,6 +5,8 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,7 @@ GREEDY = SamplingOptions(end_id=-1)
 PATIENT = RetryPolicy(max_attempts=240, base_s=0.05, cap_s=0.5)
 
 
-def make_request(number):
+def make_request(number: int) -> tuple[TextRequest, bool]:
     leaves = number % 20 == 7
     return TextRequest(
         PROMPTS[number % len(PROMPTS)],
@@ -31,24 +33,31 @@ def make_request(number):
     ), leaves
 
 
-def test_a_thousand_requests_none_lost_none_answered_twice(tmp_path, capsys):
+def test_a_thousand_requests_none_lost_none_answered_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     engine = build_tiny_engine(tmp_path / "engine")
     ended = count(1)
-    restarts, outcomes, repeated = [], [], []
+    restarts: list[str] = []
+    outcomes: list[tuple[str, str]] = []
+    repeated: list[str] = []
     lock = threading.Lock()
     marks = {350: threading.Event(), 700: threading.Event()}
 
     with serving(tmp_path / "repository", engine) as server:
 
-        def restart_twice():
-            for mark, end in ((350, lambda: kill(server)), (700, lambda: None)):
+        def restart_twice() -> None:
+            for mark in marks:
                 marks[mark].wait(120)
-                end()
+                if mark == 350:
+                    kill(server)
                 server.stop()
                 server.start()
                 restarts.append(server.http_url)
 
-        options = {"retry": PATIENT, "timeouts": Timeouts(connect_s=1.0, read_s=5.0), "max_in_flight": THREADS}
+        options: dict[str, Any] = {
+            "retry": PATIENT,
+            "timeouts": Timeouts(connect_s=1.0, read_s=5.0),
+            "max_in_flight": THREADS,
+        }
         with (
             Client(TritonHttp(server.http_url, stream=True), **options) as http,
             Client(TritonGrpc(server.grpc_url), **options) as grpc,
@@ -59,11 +68,11 @@ def test_a_thousand_requests_none_lost_none_answered_twice(tmp_path, capsys):
                 for tokens in (8, 64)
             }
 
-            def ask(number):
+            def ask(number: int) -> None:
                 request, leaves = make_request(number)
                 whole = expected[request.prompt, request.max_tokens]
                 answer = (http, grpc)[number % 2].stream(request)
-                pieces = []
+                pieces: list[str] = []
                 try:
                     while not (leaves and len(pieces) == 3):
                         pieces.append(next(answer))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ def test_a_schedule_that_could_not_act_is_refused_when_it_is_made(cloud: Cloud, 
         ({"ScheduleExpression": "rate(5 minutes)"}, "recurring schedules"),
     ]
     for change, message in wrong:
-        assert message in refused(lambda change=change: scheduler.create_schedule(**good | change))
+        assert message in refused(partial(scheduler.create_schedule, **good | change))
     assert sagemaker.planned_end(cloud.session, "never") is None
 
 

@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def test_stream_gives_the_same_tokens_one_by_one(engine: Engine, prompts: list[l
 def test_leaving_a_stream_cancels_its_request(engine: Engine, prompts: list[list[int]]) -> None:
     stream = engine.stream(prompts[0], Sampling(60))
     next(stream)
-    assert engine.active == 1
+    assert engine.active == 1 and isinstance(stream, Generator)
     stream.close()
     assert engine.active == 0
     assert not engine.has_work
@@ -151,7 +151,7 @@ def test_zero_temperature_or_top_p_is_greedy(engine: Engine, prompts: list[list[
 @pytest.mark.parametrize(
     "penalty", [{"repetition_penalty": 2.0}, {"presence_penalty": 2.0}, {"frequency_penalty": 2.0}]
 )
-def test_penalties_change_the_answer(engine: Engine, prompts: list[list[int]], penalty: dict[str, float]) -> None:
+def test_penalties_change_the_answer(engine: Engine, prompts: list[list[int]], penalty: dict[str, Any]) -> None:
     assert engine.generate(prompts[:4], Sampling(40, **penalty)) != engine.generate(prompts[:4], Sampling(40))
 
 

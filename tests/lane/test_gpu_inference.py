@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -202,7 +203,7 @@ def test_published_scores_are_read() -> None:
 def test_a_stream_that_does_not_continue_is_an_error(tmp_path: Path) -> None:
     from types import SimpleNamespace as Thing
 
-    execution = Thing(log_path=tmp_path / "x.log")
+    execution: Any = Thing(log_path=tmp_path / "x.log")
     assert inference.pieces(["a", "ab\ufffd", "abé"], execution) == ["a", "b", "é"]
     with pytest.raises(PlaybookError, match="does not continue"):
         inference.pieces(["ab", "ba"], execution)

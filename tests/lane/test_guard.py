@@ -120,9 +120,10 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def family(tmp_path: Path) -> Iterator[Family]:
     family = Family(tmp_path)
     yield family
-    for process in [family.parent, *family.members()]:
+    family.parent.kill()
+    for process in family.members():
         process.kill()
-    family.parent.wait()
+    family.parent.communicate()
     family.region.unlink(missing_ok=True)
 
 
@@ -208,7 +209,7 @@ def test_a_region_that_another_server_maps_a_moment_after_it_made_it_stays(monke
             file = other_server.enter_context(region.open("r+b"))
             other_server.enter_context(mmap.mmap(file.fileno(), 4096))
 
-        monkeypatch.setattr(guard.time, "sleep", meanwhile)
+        monkeypatch.setattr(time, "sleep", meanwhile)
         other_server.callback(region.unlink)
         region.write_bytes(b"x" * 4096)
         memory.sweep()

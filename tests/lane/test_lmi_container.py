@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -23,6 +24,7 @@ from cpu_serving.aws.container import application
 from cpu_serving.aws.service import Service
 from cpu_serving.build import build_engine
 from cpu_serving.engine import Engine
+from cpu_serving.protocol import Output
 from serving import build_tiny_engine
 from serving_base.errors import EngineError
 from tiny_llama import MODEL_DIR
@@ -53,12 +55,13 @@ class Container:
         finally:
             connection.close()
 
-    def json(self, **body: object) -> dict:
+    def json(self, **body: object) -> dict[str, Any]:
         status, content_type, data = self.post(body)
         assert (status, content_type) == (200, "application/json"), data
-        return json.loads(data)
+        answer: dict[str, Any] = json.loads(data)
+        return answer
 
-    def lines(self, **body: object) -> list[dict]:
+    def lines(self, **body: object) -> list[dict[str, Any]]:
         status, content_type, data = self.post({"stream": True, **body})
         assert (status, content_type) == (200, "application/jsonlines"), data
         assert data.endswith(b"\n")
@@ -74,7 +77,9 @@ class Container:
 
 
 @contextmanager
-def running(folder: Path, engine: Path, *, tag: str = "0.32.0-tensorrtllm0.12.0-cu125", **settings: str) -> Iterator:
+def running(
+    folder: Path, engine: Path, *, tag: str = "0.32.0-tensorrtllm0.12.0-cu125", **settings: str
+) -> Iterator[Container]:
     folder.mkdir()
     written = {"option.model_id": "unused", **{key.replace("__", "."): value for key, value in settings.items()}}
     (folder / "serving.properties").write_text("".join(f"{key}={value}\n" for key, value in written.items()))
@@ -93,7 +98,7 @@ def running(folder: Path, engine: Path, *, tag: str = "0.32.0-tensorrtllm0.12.0-
         yield Container(address.read_text(), process)
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(20)
+        process.communicate(timeout=20)
 
 
 def wait_until_healthy(container: Container) -> Container:
@@ -116,14 +121,14 @@ def rolling(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield wait_until_healthy(container)
 
 
-def test_ping_says_when_the_engine_is_loaded(engine, tmp_path):
+def test_ping_says_when_the_engine_is_loaded(engine: Path, tmp_path: Path) -> None:
     with running(tmp_path / "model", engine) as container:
         assert container.ping() == 503
         assert container.post({"inputs": "x"})[0] == 503
         wait_until_healthy(container)
 
 
-def test_one_answer(rolling):
+def test_one_answer(rolling: Container) -> None:
     assert set(rolling.json(inputs="The value of", parameters=SMALL)) == {"generated_text"}
     told = rolling.json(inputs="The value of", parameters={**SMALL, "details": True})
     tokens = told["details"].pop("tokens")
@@ -133,7 +138,7 @@ def test_one_answer(rolling):
     assert all(value <= 0 for value in probabilities) and len(set(probabilities)) > 1
 
 
-def test_a_stream_is_the_same_answer(rolling):
+def test_a_stream_is_the_same_answer(rolling: Container) -> None:
     parameters = {**SMALL, "details": True}
     told = rolling.json(inputs="The value of", parameters=parameters)
     lines = rolling.lines(inputs="The value of", parameters=parameters)
@@ -143,13 +148,13 @@ def test_a_stream_is_the_same_answer(rolling):
     assert lines[-1]["details"] == {"finish_reason": "length", "generated_tokens": 8, "inputs": "The value of"}
 
 
-def test_thirty_new_tokens_are_the_default(rolling):
+def test_thirty_new_tokens_are_the_default(rolling: Container) -> None:
     assert len(rolling.lines(inputs="The value of")) == 30
 
 
-def test_greedy_and_seeded_answers_repeat(rolling):
+def test_greedy_and_seeded_answers_repeat(rolling: Container) -> None:
     def ask(**parameters: object) -> str:
-        return rolling.json(inputs="A list", parameters={"max_new_tokens": 20, **parameters})["generated_text"]
+        return str(rolling.json(inputs="A list", parameters={"max_new_tokens": 20, **parameters})["generated_text"])
 
     assert ask(do_sample=False, temperature=5.0, top_k=50) == ask()
     sampled = {seed: ask(do_sample=True, seed=seed, temperature=2.0, top_k=50, top_p=1.0) for seed in (1, 2)}
@@ -157,7 +162,7 @@ def test_greedy_and_seeded_answers_repeat(rolling):
     assert sampled[1] != sampled[2]
 
 
-def test_an_answer_ends_at_the_end_token(rolling):
+def test_an_answer_ends_at_the_end_token(rolling: Container) -> None:
     text = "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nWhat is the capital of France?<|eot_id|>"
     prompt = text + "<|start_header_id|>assistant<|end_header_id|>\n\n"
     details = rolling.json(inputs=prompt, parameters={"max_new_tokens": 60, "details": True})["details"]
@@ -165,7 +170,7 @@ def test_an_answer_ends_at_the_end_token(rolling):
     assert details["tokens"][-1]["text"] == "" and details["tokens"][-1]["log_prob"] <= 0
 
 
-def test_a_stop_sequence_ends_the_answer(rolling):
+def test_a_stop_sequence_ends_the_answer(rolling: Container) -> None:
     whole = rolling.json(inputs="The value of", parameters=SMALL)["generated_text"]
     word = whole.split()[1]
     told = rolling.json(inputs="The value of", parameters={**SMALL, "details": True, "stop_sequences": [word]})
@@ -173,7 +178,7 @@ def test_a_stop_sequence_ends_the_answer(rolling):
     assert told["generated_text"] == whole[: whole.index(word) + len(word)]
 
 
-def test_chat(rolling):
+def test_chat(rolling: Container) -> None:
     told = rolling.json(messages=CHAT, max_tokens=40, temperature=0)
     choice = told["choices"][0]
     assert choice["finish_reason"] == "stop" and choice["message"]["role"] == "assistant"
@@ -200,14 +205,24 @@ def test_chat(rolling):
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_bad_input_is_answered_with_424(rolling, body, stream):
+def test_bad_input_is_answered_with_424(
+    rolling: Container,
+    body: bytes
+    | dict[str, dict[str, bool | float] | str]
+    | dict[str, dict[str, int] | str]
+    | dict[str, dict[str, str] | str]
+    | dict[str, int]
+    | dict[str, list[dict[str, list[dict[str, str]] | str]]]
+    | dict[str, str],
+    stream: bool,
+) -> None:
     status, content_type, data = rolling.post(body if isinstance(body, bytes) else {**body, "stream": stream})
     told = json.loads(data)
     assert (status, content_type, told["code"]) == (424, "application/json", 424)
     assert told["error"] and "Traceback" not in told["error"] and "\n" not in told["error"]
 
 
-def test_eight_streams_run_in_one_batch(rolling):
+def test_eight_streams_run_in_one_batch(rolling: Container) -> None:
     spans: list[tuple[float, float]] = []
 
     def read() -> None:
@@ -236,7 +251,7 @@ def post_together(container: Container, body: object, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_leaves_frees_its_slot(engine, tmp_path, stream):
+def test_a_client_that_leaves_frees_its_slot(engine: Path, tmp_path: Path, stream: bool) -> None:
     settings = {"option__max_rolling_batch_size": "1", "job_queue_size": "1"}
     with running(tmp_path / "model", engine, **settings) as container:
         wait_until_healthy(container)
@@ -251,7 +266,7 @@ def test_a_client_that_leaves_frees_its_slot(engine, tmp_path, stream):
         assert statuses == [200, 200]  # one runs and one waits; with the leaver there would be one too many
 
 
-def test_clients_that_leave_while_they_wait_free_their_places(engine, tmp_path):
+def test_clients_that_leave_while_they_wait_free_their_places(engine: Path, tmp_path: Path) -> None:
     settings = {"option__max_rolling_batch_size": "1", "job_queue_size": "2"}
     with running(tmp_path / "model", engine, **settings) as container:
         wait_until_healthy(container)
@@ -266,7 +281,7 @@ def test_clients_that_leave_while_they_wait_free_their_places(engine, tmp_path):
         connection.close()
 
 
-def test_a_full_queue_is_answered_with_503(engine, tmp_path):
+def test_a_full_queue_is_answered_with_503(engine: Path, tmp_path: Path) -> None:
     settings = {"option__max_rolling_batch_size": "1", "job_queue_size": "1"}
     with running(tmp_path / "model", engine, **settings) as container:
         wait_until_healthy(container)
@@ -276,13 +291,15 @@ def test_a_full_queue_is_answered_with_503(engine, tmp_path):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_engine_that_breaks_after_the_start(engine, tmp_path, monkeypatch, stream):
+def test_an_engine_that_breaks_after_the_start(
+    engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
     """HTTP 200 has been sent by then: the answer itself says that it failed, and the container is no longer healthy."""
     service = Service(tmp_path, engine, "x:0.32.0-tensorrtllm0.12.0-cu125")
     healthy_steps = iter(range(3))
     step = Engine.step
 
-    def break_after_three(self):
+    def break_after_three(self: Engine) -> list[Output]:
         if service.loop is not None and next(healthy_steps, None) is None:
             raise EngineError("the engine failed in a step")
         return step(self)
@@ -299,7 +316,7 @@ def test_an_engine_that_breaks_after_the_start(engine, tmp_path, monkeypatch, st
         assert http_client.post("/invocations", json={"inputs": "x"}).status_code == 503
 
 
-def test_the_schema_of_033(engine, tmp_path):
+def test_the_schema_of_033(engine: Path, tmp_path: Path) -> None:
     with running(tmp_path / "model", engine, tag="0.33.0-tensorrtllm0.21.0-cu128") as container:
         wait_until_healthy(container)
         parameters = {**SMALL, "do_sample": False, "details": True}
@@ -311,7 +328,7 @@ def test_the_schema_of_033(engine, tmp_path):
         assert "".join(line["token"]["text"] for line in lines) == told["generated_text"]
 
 
-def test_output_formatter(engine, tmp_path):
+def test_output_formatter(engine: Path, tmp_path: Path) -> None:
     with running(tmp_path / "model", engine, option__output_formatter="sse") as container:
         wait_until_healthy(container)
         status, content_type, data = container.post({"inputs": "x", "parameters": SMALL})
@@ -325,26 +342,30 @@ def test_output_formatter(engine, tmp_path):
         ({"option__max_rolling_batch_size": "none"}, "is not a number above 0"),
     ],
 )
-def test_settings_that_cannot_be_end_the_container(engine, tmp_path, settings, reason):
+def test_settings_that_cannot_be_end_the_container(
+    engine: Path, tmp_path: Path, settings: dict[str, str], reason: str
+) -> None:
     with running(tmp_path / "model", engine, **settings) as container:
         assert container.process.wait(30) == 1
-        assert reason in container.process.stderr.read()
+        assert reason in (container.process.stderr or pytest.fail("it has no stderr")).read()
 
 
-def test_a_folder_without_engine_ends_the_container(tmp_path):
+def test_a_folder_without_engine_ends_the_container(tmp_path: Path) -> None:
     with running(tmp_path / "model", tmp_path) as container:
         assert container.process.wait(30) == 1
-        assert "no tokenizer in" in container.process.stderr.read()
+        assert "no tokenizer in" in (container.process.stderr or pytest.fail("it has no stderr")).read()
 
 
-def test_the_container_stands_without_torch_and_pydantic():
+def test_the_container_stands_without_torch_and_pydantic() -> None:
     modules = "torch transformers pydantic moto boto3"
     code = f"import sys, cpu_serving.aws.container; print([m for m in {modules.split()} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(("reuse", "requests"), [(True, 90), (False, 30)])
-def test_churn_through_the_container_changes_no_answer_and_leaks_no_block(tmp_path, reuse, requests):
+def test_churn_through_the_container_changes_no_answer_and_leaks_no_block(
+    tmp_path: Path, reuse: bool, requests: int
+) -> None:
     build_engine(MODEL_DIR, tmp_path / "engine", replace(CHURN_OPTIONS, use_paged_context_fmha=reuse))
     with serve_lmi(tmp_path, tmp_path / "engine") as (calls, log):
         reports = {way: churn_server(call, requests) for way, call in calls.items()}

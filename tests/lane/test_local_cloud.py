@@ -6,9 +6,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import boto3
 import psutil
@@ -66,7 +68,7 @@ def cloud(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lo
         yield started
 
 
-def refusal(act) -> tuple[int, str, str]:
+def refusal(act: Callable[[], object]) -> tuple[int, str, str]:
     """Status, code and message of the error that ``act`` must raise."""
     with pytest.raises(ClientError) as raised:
         act()
@@ -84,7 +86,7 @@ def containers(root: int) -> list[int]:
     return found
 
 
-def test_the_services_of_a_chapter(cloud):
+def test_the_services_of_a_chapter(cloud: LocalCloud) -> None:
     assert client(cloud, "sts").get_caller_identity()["Account"] == cloud.account_id
     assert client(cloud, "iam").get_role(RoleName=cloud.role_arn.rpartition("/")[2])["Role"]["Arn"] == cloud.role_arn
     s3 = client(cloud, "s3")
@@ -111,7 +113,7 @@ def test_the_services_of_a_chapter(cloud):
     assert policy["TargetTrackingScalingPolicyConfiguration"]["TargetValue"] == 60.0
 
 
-def test_a_role_is_simulated_by_its_own_policies(cloud):
+def test_a_role_is_simulated_by_its_own_policies(cloud: LocalCloud) -> None:
     iam = client(cloud, "iam")
     simulated = iam.simulate_principal_policy(
         PolicySourceArn=cloud.role_arn, ActionNames=["s3:GetObject", "s3:PutObject"]
@@ -160,12 +162,12 @@ CODES = {
 
 @pytest.mark.parametrize("service", OPERATIONS)
 @pytest.mark.parametrize("kind", SIGNATURES)
-def test_every_service_refuses_other_signatures(cloud, service, kind):
+def test_every_service_refuses_other_signatures(cloud: LocalCloud, service: str, kind: str) -> None:
     caller = client(cloud, service, **SIGNATURES[kind])
     assert refusal(getattr(caller, OPERATIONS[service]))[:2] == (403, CODES[service][kind])
 
 
-def test_a_refused_head_request_leaves_the_connection_usable(cloud):
+def test_a_refused_head_request_leaves_the_connection_usable(cloud: LocalCloud) -> None:
     s3 = client(cloud, "s3", aws_secret_access_key="guessed")
     for _ in range(3):
         assert refusal(lambda: s3.head_bucket(Bucket=BUCKET))[:2] == (403, "403")
@@ -173,15 +175,15 @@ def test_a_refused_head_request_leaves_the_connection_usable(cloud):
 
 
 @pytest.mark.parametrize("kind", SIGNATURES)
-def test_the_runtime_refuses_other_signatures(cloud, kind):
+def test_the_runtime_refuses_other_signatures(cloud: LocalCloud, kind: str) -> None:
     runtime = client(cloud, "sagemaker-runtime", **SIGNATURES[kind])
     for call in (runtime.invoke_endpoint, runtime.invoke_endpoint_with_response_stream):
-        assert refusal(lambda call=call: call(EndpointName="llama", Body=b"{}"))[:2] == (403, JSON_CODES[kind])
+        assert refusal(partial(call, EndpointName="llama", Body=b"{}"))[:2] == (403, JSON_CODES[kind])
 
 
-def test_what_the_local_cloud_lacks_is_named(cloud):
+def test_what_the_local_cloud_lacks_is_named(cloud: LocalCloud) -> None:
     sagemaker, runtime = client(cloud, "sagemaker"), client(cloud, "sagemaker-runtime")
-    serverless = {"VariantName": "a", "ModelName": "llama", "ServerlessConfig": {"MaxConcurrency": 1}}
+    serverless: dict[str, Any] = {"VariantName": "a", "ModelName": "llama", "ServerlessConfig": {"MaxConcurrency": 1}}
     serverless["ServerlessConfig"]["MemorySizeInMB"] = 2048
     named = {
         "SageMaker ListTrainingJobs": sagemaker.list_training_jobs,
@@ -200,7 +202,7 @@ def test_what_the_local_cloud_lacks_is_named(cloud):
         assert (status, code) == (501, "NotInLocalCloud") and name in message
 
 
-def test_requests_are_checked_against_the_service_model(cloud):
+def test_requests_are_checked_against_the_service_model(cloud: LocalCloud) -> None:
     assert refusal(lambda: create_config(cloud, "bad", [{**variant("llama"), "InstanceType": "ml.p9.huge"}]))[:2] == (
         400,
         "ValidationException",
@@ -216,7 +218,7 @@ def test_requests_are_checked_against_the_service_model(cloud):
     assert (status, code) == (400, "ValidationException") and "EndpointConfigName" in message
 
 
-def test_describes_say_what_was_asked_and_no_more(cloud):
+def test_describes_say_what_was_asked_and_no_more(cloud: LocalCloud) -> None:
     sagemaker = client(cloud, "sagemaker")
     model = sagemaker.describe_model(ModelName="llama")
     assert model["PrimaryContainer"]["ModelDataUrl"] == f"s3://{BUCKET}/model.tar.gz"
@@ -229,7 +231,7 @@ def test_describes_say_what_was_asked_and_no_more(cloud):
     assert endpoint["EndpointConfigName"] == "llama" and "FailureReason" not in endpoint
 
 
-def test_invocations(cloud):
+def test_invocations(cloud: LocalCloud) -> None:
     answer = invoke(cloud, "llama", ASK)
     assert (answer["ContentType"], answer["InvokedProductionVariant"]) == ("application/json", "AllTraffic")
     told = json.loads(answer["Body"].read())
@@ -240,7 +242,7 @@ def test_invocations(cloud):
     assert json.loads(parts[-1])["generated_text"] == told["generated_text"]
 
 
-def line_reader(events) -> Iterator[dict]:
+def line_reader(events: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Reads as the line iterators of AWS's notebooks and of FMBench do: bytes gathered, a line at a newline.
 
     They never leave the loop over bytes that end without a newline; here that is an error.
@@ -255,14 +257,14 @@ def line_reader(events) -> Iterator[dict]:
     assert not buffer, "a line without an end"
 
 
-def part_reader(events) -> Iterator[dict]:
+def part_reader(events: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Reads as the notebooks do that take one part for one line."""
     for event in events:
         yield json.loads(event["PayloadPart"]["Bytes"].decode())
 
 
 @pytest.mark.parametrize("reader", [line_reader, part_reader])
-def test_the_readers_of_public_notebooks(cloud, reader):
+def test_the_readers_of_public_notebooks(cloud: LocalCloud, reader: Callable[[Any], Iterator[dict[str, Any]]]) -> None:
     lines = list(reader(stream(cloud, "llama", {**ASK, "stream": True})["Body"]))
     texts, ids = [line["token"]["text"] for line in lines], [line["token"]["id"] for line in lines]
     assert "".join(texts) == lines[-1]["generated_text"] and all(isinstance(number, int) for number in ids)
@@ -272,9 +274,9 @@ def test_the_readers_of_public_notebooks(cloud, reader):
     assert all(isinstance(chunk["choices"][0]["delta"]["content"], str) for chunk in chunks)
 
 
-def test_errors_of_the_runtime(cloud):
+def test_errors_of_the_runtime(cloud: LocalCloud) -> None:
     for call in (invoke, stream):
-        status, code, message = refusal(lambda call=call: call(cloud, "nowhere", ASK))
+        status, code, message = refusal(partial(call, cloud, "nowhere", ASK))
         assert (status, code) == (400, "ValidationError") and "nowhere of account 123456789012 not found" in message
         with pytest.raises(ClientError) as raised:
             call(cloud, "llama", {"nothing": 1})
@@ -282,10 +284,10 @@ def test_errors_of_the_runtime(cloud):
         assert (error["Error"]["Code"], error["ResponseMetadata"]["HTTPStatusCode"]) == ("ModelError", 424)
         assert error["OriginalStatusCode"] == 424 and json.loads(error["OriginalMessage"])["code"] == 424
         assert error["LogStreamArn"].startswith("arn:aws:logs:us-east-1:123456789012:log-group:/aws/sagemaker/")
-        assert refusal(lambda call=call: call(cloud, "llama", ASK, TargetVariant="Other"))[1] == "ValidationError"
+        assert refusal(partial(call, cloud, "llama", ASK, TargetVariant="Other"))[1] == "ValidationError"
 
 
-def test_eight_streams_at_once(cloud):
+def test_eight_streams_at_once(cloud: LocalCloud) -> None:
     runtime = client(cloud, "sagemaker-runtime", config=Config(max_pool_connections=8))
     body = json.dumps({"inputs": "A list of", "stream": True, "parameters": {"max_new_tokens": 250}})
     spans: list[tuple[float, float]] = []
@@ -323,7 +325,9 @@ def test_eight_streams_at_once(cloud):
         ({"../../outside.txt": "x"}, {"HF_MODEL_ID": MODEL_ID}, "could not be unpacked"),
     ],
 )
-def test_a_container_that_does_not_start_says_why(cloud, files, environment, reason):
+def test_a_container_that_does_not_start_says_why(
+    cloud: LocalCloud, files: dict[str, str], environment: dict[str, str], reason: str
+) -> None:
     name = f"failing-{abs(hash(reason))}"
     client(cloud, "s3").put_object(Bucket=BUCKET, Key=f"{name}.tar.gz", Body=archive(files))
     described = deploy(cloud, name, data=f"{name}.tar.gz", environment=environment)
@@ -332,7 +336,7 @@ def test_a_container_that_does_not_start_says_why(cloud, files, environment, rea
     client(cloud, "sagemaker").delete_endpoint(EndpointName=name)
 
 
-def test_the_environment_alone_and_the_schema_of_033(cloud):
+def test_the_environment_alone_and_the_schema_of_033(cloud: LocalCloud) -> None:
     described = deploy(cloud, "by-environment", image=ASYNC_IMAGE, data="", environment=ASYNC_ENVIRONMENT)
     assert described["EndpointStatus"] == "InService", described
     lines = list(line_reader(stream(cloud, "by-environment", {**ASK, "stream": True})["Body"]))
@@ -340,7 +344,7 @@ def test_the_environment_alone_and_the_schema_of_033(cloud):
     client(cloud, "sagemaker").delete_endpoint(EndpointName="by-environment")
 
 
-def test_update_routing_and_deletion(cloud):
+def test_update_routing_and_deletion(cloud: LocalCloud) -> None:
     sagemaker = client(cloud, "sagemaker")
     tags = [{"Key": "ttl", "Value": "2026-01-01T00:00:00Z"}]
     create_config(cloud, "before", [variant("llama")])
@@ -369,7 +373,7 @@ def test_update_routing_and_deletion(cloud):
     assert refusal(lambda: sagemaker.describe_endpoint_config(EndpointConfigName="before"))[1] == "ValidationException"
 
 
-def test_an_update_that_fails_leaves_the_old_containers(cloud):
+def test_an_update_that_fails_leaves_the_old_containers(cloud: LocalCloud) -> None:
     client(cloud, "s3").put_object(
         Bucket=BUCKET, Key="hub.tar.gz", Body=archive({"serving.properties": "engine=MPI\noption.model_id=gpt2\n"})
     )
@@ -384,7 +388,7 @@ def test_an_update_that_fails_leaves_the_old_containers(cloud):
     client(cloud, "sagemaker").delete_endpoint(EndpointName="stays")
 
 
-def test_a_dead_container_is_unavailable(cloud):
+def test_a_dead_container_is_unavailable(cloud: LocalCloud) -> None:
     before = set(containers(cloud.pid))
     deploy(cloud, "dying")
     (pid,) = set(containers(cloud.pid)) - before
@@ -392,11 +396,11 @@ def test_a_dead_container_is_unavailable(cloud):
     container.kill()
     container.wait(20)
     for call in (invoke, stream):
-        assert refusal(lambda call=call: call(cloud, "dying", ASK))[:2] == (503, "ServiceUnavailable")
+        assert refusal(partial(call, cloud, "dying", ASK))[:2] == (503, "ServiceUnavailable")
     client(cloud, "sagemaker").delete_endpoint(EndpointName="dying")
 
 
-def test_an_endpoint_deleted_while_it_is_created_leaves_nothing(cloud):
+def test_an_endpoint_deleted_while_it_is_created_leaves_nothing(cloud: LocalCloud) -> None:
     sagemaker = client(cloud, "sagemaker")
     before = len(containers(cloud.pid))
     sagemaker.create_endpoint(EndpointName="hasty", EndpointConfigName="llama")
@@ -408,7 +412,7 @@ def test_an_endpoint_deleted_while_it_is_created_leaves_nothing(cloud):
     assert len(containers(cloud.pid)) == before
 
 
-def test_lists_are_filtered_sorted_and_paged(cloud):
+def test_lists_are_filtered_sorted_and_paged(cloud: LocalCloud) -> None:
     sagemaker = client(cloud, "sagemaker")
     for number in range(5):
         create_config(cloud, f"listed-{number}", [variant("llama")])
@@ -423,7 +427,7 @@ def test_lists_are_filtered_sorted_and_paged(cloud):
     )
 
 
-def test_sagemaker_core(cloud, monkeypatch):
+def test_sagemaker_core(cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """The SDK's third version, whose models refuse empty members."""
     for name, value in cloud.environment.items():
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
@@ -460,7 +464,7 @@ def test_sagemaker_core(cloud, monkeypatch):
     model.delete()
 
 
-def test_two_clouds_side_by_side(cloud, tmp_path):
+def test_two_clouds_side_by_side(cloud: LocalCloud, tmp_path: Path) -> None:
     with LocalCloud(tmp_path / "aws") as other:
         assert other.endpoint_url != cloud.endpoint_url and other.pid != cloud.pid
         assert client(other, "sagemaker").list_endpoints()["Endpoints"] == []
@@ -481,7 +485,7 @@ time.sleep(600)
 """
 
 
-def test_nothing_outlives_a_killed_parent(engine, tmp_path):
+def test_nothing_outlives_a_killed_parent(engine: Path, tmp_path: Path) -> None:
     code = KILLED.format(tests=str(Path(__file__).parents[1]), folder=str(tmp_path / "aws"), engine=str(engine))
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None and parent.stdout.readline().strip() == "InService"
@@ -493,7 +497,7 @@ def test_nothing_outlives_a_killed_parent(engine, tmp_path):
     assert alive == []
 
 
-def test_a_stopped_cloud_leaves_no_container(engine, tmp_path):
+def test_a_stopped_cloud_leaves_no_container(engine: Path, tmp_path: Path) -> None:
     cloud = LocalCloud(tmp_path / "aws")
     cloud.start()
     upload(cloud, engine)

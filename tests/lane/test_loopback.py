@@ -36,12 +36,12 @@ def confined(code: str) -> str:
         "import urllib.request as u; u.urlopen('http://169.254.169.254/latest/meta-data/', timeout=1)",
     ],
 )
-def test_a_confined_process_cannot_leave(code):
+def test_a_confined_process_cannot_leave(code: str) -> None:
     printed = confined(code)
     assert "refused to" in printed and "passed" not in printed
 
 
-def test_a_confined_process_can_use_the_loopback():
+def test_a_confined_process_can_use_the_loopback() -> None:
     code = (
         "a = socket.socket(); a.bind(('127.0.0.1', 0)); a.listen()\nsocket.create_connection(a.getsockname()).close()"
     )
@@ -51,12 +51,12 @@ def test_a_confined_process_can_use_the_loopback():
 @pytest.mark.parametrize(
     "url", [f"http://{FAR}:8080", "https://127.0.0.1", "http://runtime.sagemaker.us-east-1.amazonaws.com", "http://"]
 )
-def test_the_forwarder_refuses_other_machines(url):
+def test_the_forwarder_refuses_other_machines(url: str) -> None:
     with pytest.raises(NotLoopback):
         runtime.connect(url, 1)
 
 
-def test_without_the_forwarders_guard_the_process_still_cannot_leave():
+def test_without_the_forwarders_guard_the_process_still_cannot_leave() -> None:
     code = (
         "from cpu_serving.aws import runtime\n"
         "runtime.require_loopback_url = lambda url: None\n"
@@ -65,11 +65,16 @@ def test_without_the_forwarders_guard_the_process_still_cannot_leave():
     assert confined(code) == f"NotLoopback refused to look up {FAR}"
 
 
-def test_without_both_guards_it_would_leave(monkeypatch):
+def test_without_both_guards_it_would_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """The guards are what stops it, not the lack of a network."""
-    asked = []
+    asked: list[tuple[str, int]] = []
+
+    def connect(address: tuple[str, int], *rest: object, **more: object) -> _Nothing:
+        asked.append(address)
+        return _Nothing()
+
     monkeypatch.setattr(runtime, "require_loopback_url", lambda url: None)
-    monkeypatch.setattr("socket.create_connection", lambda address, *rest, **more: asked.append(address) or _Nothing())
+    monkeypatch.setattr("socket.create_connection", connect)
     runtime.connect(f"http://{FAR}:80", 1).connect()
     assert asked == [(FAR, 80)]
 
@@ -78,7 +83,7 @@ class _Nothing:
     def setsockopt(self, *arguments: object) -> None: ...
 
 
-def test_the_server_and_the_container_bind_to_the_loopback_only():
+def test_the_server_and_the_container_bind_to_the_loopback_only() -> None:
     from cpu_serving.aws import container, fake
 
     with pytest.raises(NotLoopback, match=r"bind 0\.0\.0\.0"):
@@ -95,7 +100,7 @@ def test_the_server_and_the_container_bind_to_the_loopback_only():
         "container.serve = lambda *rest: leave()\ncontainer.main(['--model', '.', '--port', '0'])",
     ],
 )
-def test_both_programs_confine_themselves(code):
+def test_both_programs_confine_themselves(code: str) -> None:
     """Before anything else runs in them, whatever that then tries."""
     start = "import socket\nfrom cpu_serving.aws import container, fake\n"
     leave = f"def leave():\n    socket.create_connection(('{FAR}', 80), 1)\n"
@@ -103,7 +108,7 @@ def test_both_programs_confine_themselves(code):
     assert ended.returncode == 1 and f"refused to look up {FAR}" in ended.stderr
 
 
-def test_addresses():
+def test_addresses() -> None:
     require_loopback("127.0.0.1")
     require_loopback("::1")
     require_loopback("localhost")

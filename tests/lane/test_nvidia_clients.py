@@ -6,6 +6,9 @@ inflight_batcher_llm/client/*.py and tools/inflight_batcher_llm/*.py.
 
 import queue
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +18,10 @@ from tritonclient.utils import InferenceServerException
 
 from cpu_serving.engine import Engine, Sampling
 from cpu_serving.text import TextCodec
+from cpu_serving.triton.server import TritonServer
 from nvidia_requests import (
     NEW_TOKENS,
+    Tensors,
     answers,
     inputs,
     model_values,
@@ -35,29 +40,31 @@ PROMPT = "Return the name of the file"
 
 
 @pytest.fixture(scope="module")
-def engine_folder(tmp_path_factory):
+def engine_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny_engine(tmp_path_factory.mktemp("engine") / "engine")
 
 
 @pytest.fixture(scope="module")
-def codec():
+def codec() -> TextCodec:
     return TextCodec.load(MODEL_DIR)
 
 
 @pytest.fixture(scope="module")
-def prompt_ids(codec):
+def prompt_ids(codec: TextCodec) -> list[int]:
     return codec.encode(PROMPT, special_tokens=True)
 
 
 @pytest.fixture(scope="module")
-def new_ids(engine_folder, prompt_ids):
+def new_ids(engine_folder: Path, prompt_ids: list[int]) -> list[int]:
     with Engine(engine_folder, threads=1) as engine:
         (completion,) = engine.generate([prompt_ids], Sampling(max_new_tokens=NEW_TOKENS, end_id=END_ID))
     return list(completion.token_ids)
 
 
 @pytest.fixture(scope="module", params=["0.12.0", "0.16.0", "0.19.0"])
-def decoupled(request, tmp_path_factory, engine_folder):
+def decoupled(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, engine_folder: Path
+) -> Iterator[tuple[str, str]]:
     """(release, gRPC address) of a server in decoupled mode, with the prompt in its answers as the template has it."""
     folder = tmp_path_factory.mktemp("decoupled") / "repository"
     with serving(folder, engine_folder, request.param, exclude_input_in_output=False) as server:
@@ -65,7 +72,9 @@ def decoupled(request, tmp_path_factory, engine_folder):
 
 
 @pytest.fixture(scope="module", params=["0.12.0", "0.16.0", "0.19.0"])
-def one_answer(request, tmp_path_factory, engine_folder):
+def one_answer(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, engine_folder: Path
+) -> Iterator[tuple[str, TritonServer]]:
     """(release, server) of a server without decoupling."""
     folder = tmp_path_factory.mktemp("plain") / "repository"
     options = {"exclude_input_in_output": False, "decoupled": False}
@@ -76,7 +85,9 @@ def one_answer(request, tmp_path_factory, engine_folder):
 # ---- decoupled
 
 
-def test_streamed_tokens_and_their_outputs(decoupled, prompt_ids, new_ids):
+def test_streamed_tokens_and_their_outputs(
+    decoupled: tuple[str, str], prompt_ids: list[int], new_ids: list[int]
+) -> None:
     _, url = decoupled
     wanted = ["output_ids", "sequence_length"]
     results = answers(url, "tensorrt_llm", model_values(prompt_ids, streaming=True), wanted)
@@ -85,7 +96,9 @@ def test_streamed_tokens_and_their_outputs(decoupled, prompt_ids, new_ids):
     assert all(result.as_numpy("sequence_length")[0][0] == 1 for result in results)
 
 
-def test_one_answer_on_a_decoupled_model_holds_the_prompt(decoupled, prompt_ids, new_ids):
+def test_one_answer_on_a_decoupled_model_holds_the_prompt(
+    decoupled: tuple[str, str], prompt_ids: list[int], new_ids: list[int]
+) -> None:
     _, url = decoupled
     (result,) = answers(url, "tensorrt_llm", model_values(prompt_ids))
     assert tokens([result]) == prompt_ids + new_ids
@@ -94,7 +107,9 @@ def test_one_answer_on_a_decoupled_model_holds_the_prompt(decoupled, prompt_ids,
     assert (first.name, list(first.shape)) == ("output_ids", [1, 1, len(prompt_ids + new_ids)])
 
 
-def test_the_requests_flag_leaves_the_prompt_out(decoupled, prompt_ids, new_ids):
+def test_the_requests_flag_leaves_the_prompt_out(
+    decoupled: tuple[str, str], prompt_ids: list[int], new_ids: list[int]
+) -> None:
     release, url = decoupled
     values = model_values(prompt_ids, exclude_input_in_output=np.array([[True]]))
     results = answers(url, "tensorrt_llm", values)
@@ -105,7 +120,7 @@ def test_the_requests_flag_leaves_the_prompt_out(decoupled, prompt_ids, new_ids)
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])
-def test_text_client(decoupled, codec, new_ids, model):
+def test_text_client(decoupled: tuple[str, str], codec: TextCodec, new_ids: list[int], model: str) -> None:
     _, url = decoupled
     pieces = answers(url, model, text_values([PROMPT], stream=True), ["text_output", "batch_index"])
     assert "".join(texts(pieces)) == "".join(codec.decode([token], skip_special_tokens=True) for token in new_ids)
@@ -115,7 +130,7 @@ def test_text_client(decoupled, codec, new_ids, model):
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])
-def test_a_batch_of_prompts_answers_by_batch_index(decoupled, model):
+def test_a_batch_of_prompts_answers_by_batch_index(decoupled: tuple[str, str], model: str) -> None:
     _, url = decoupled
     prompts = [PROMPT, "The value of"]
     alone = ["".join(texts(answers(url, model, text_values([prompt], stream=True)))) for prompt in prompts]
@@ -126,7 +141,7 @@ def test_a_batch_of_prompts_answers_by_batch_index(decoupled, model):
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])
-def test_two_sequences_answer_by_sequence_index(decoupled, model):
+def test_two_sequences_answer_by_sequence_index(decoupled: tuple[str, str], model: str) -> None:
     release, url = decoupled
     values = text_values(
         [PROMPT], stream=True, num_return_sequences=np.array([[2]], np.int32), top_k=np.array([[20]], np.int32)
@@ -142,17 +157,17 @@ def test_two_sequences_answer_by_sequence_index(decoupled, model):
     assert sequences[0] != sequences[1]
 
 
-def test_streamed_log_probabilities_are_real(decoupled, prompt_ids):
+def test_streamed_log_probabilities_are_real(decoupled: tuple[str, str], prompt_ids: list[int]) -> None:
     _, url = decoupled
     values = model_values(prompt_ids, streaming=True, return_log_probs=np.array([[True]]))
     results = answers(url, "tensorrt_llm", values)
-    values = [float(result.as_numpy("output_log_probs")[0, 0, 0]) for result in results]
-    assert all(value <= 0 for value in values)
+    chances = [float(result.as_numpy("output_log_probs")[0, 0, 0]) for result in results]
+    assert all(value <= 0 for value in chances)
     assert len(set(values)) > NEW_TOKENS // 2
-    assert results[-1].as_numpy("cum_log_probs")[0, 0] == pytest.approx(sum(values), abs=1e-4)
+    assert results[-1].as_numpy("cum_log_probs")[0, 0] == pytest.approx(sum(chances), abs=1e-4)
 
 
-def test_a_stop_request_ends_the_running_one(decoupled, prompt_ids):
+def test_a_stop_request_ends_the_running_one(decoupled: tuple[str, str], prompt_ids: list[int]) -> None:
     _, url = decoupled
     values = model_values(prompt_ids, 600, streaming=True, end_id=np.array([[-1]], np.int32))
     with stream(url) as (client, arrived):
@@ -167,13 +182,13 @@ def test_a_stop_request_ends_the_running_one(decoupled, prompt_ids):
     assert len(results) - len(streamed) == 1  # the stop request's own answer, without tensors
 
 
-def test_a_stop_request_needs_an_id(decoupled):
+def test_a_stop_request_needs_an_id(decoupled: tuple[str, str]) -> None:
     _, url = decoupled
     (error,) = answers(url, "tensorrt_llm", stop_values())
     assert "a stop request must carry the id" in error.message()
 
 
-def test_a_cancelled_stream_ends_early(decoupled, prompt_ids):
+def test_a_cancelled_stream_ends_early(decoupled: tuple[str, str], prompt_ids: list[int]) -> None:
     _, url = decoupled
     values = model_values(prompt_ids, 600, streaming=True, end_id=np.array([[-1]], np.int32))
     with stream(url) as (client, arrived):
@@ -186,7 +201,7 @@ def test_a_cancelled_stream_ends_early(decoupled, prompt_ids):
     assert len(results) < 600
 
 
-def test_an_error_ends_the_stream_too(decoupled, prompt_ids):
+def test_an_error_ends_the_stream_too(decoupled: tuple[str, str], prompt_ids: list[int]) -> None:
     _, url = decoupled
     (error,) = answers(url, "tensorrt_llm", model_values(prompt_ids, 0, streaming=True), request_id="79")
     assert "request '79' refused: request_output_len is 0" in error.message()
@@ -196,7 +211,9 @@ def test_an_error_ends_the_stream_too(decoupled, prompt_ids):
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_three_models_by_hand_equal_ensemble_and_bls(one_answer, codec, prompt_ids, new_ids, protocol):
+def test_three_models_by_hand_equal_ensemble_and_bls(
+    one_answer: tuple[str, TritonServer], codec: TextCodec, prompt_ids: list[int], new_ids: list[int], protocol: str
+) -> None:
     release, server = one_answer
     api = httpclient if protocol == "http" else grpcclient
     url = server.http_url.removeprefix("http://") if protocol == "http" else server.grpc_url
@@ -246,7 +263,7 @@ def test_three_models_by_hand_equal_ensemble_and_bls(one_answer, codec, prompt_i
             assert client.infer(model, inputs(api, values)).as_numpy("text_output").tolist() == by_hand.tolist()
 
 
-def test_outputs_that_nobody_asked_for(one_answer, prompt_ids):
+def test_outputs_that_nobody_asked_for(one_answer: tuple[str, TritonServer], prompt_ids: list[int]) -> None:
     """0.12's own client reads them all; from 0.16 on a client asks for what it reads."""
     release, server = one_answer
     with grpcclient.InferenceServerClient(server.grpc_url) as client:
@@ -259,7 +276,9 @@ def test_outputs_that_nobody_asked_for(one_answer, prompt_ids):
         assert shapes == {}
 
 
-def test_log_probabilities_and_logits_by_flag(one_answer, prompt_ids, new_ids):
+def test_log_probabilities_and_logits_by_flag(
+    one_answer: tuple[str, TritonServer], prompt_ids: list[int], new_ids: list[int]
+) -> None:
     _, server = one_answer
     flags = ("return_log_probs", "return_context_logits", "return_generation_logits")
     values = model_values(prompt_ids) | {flag: np.array([[True]]) for flag in flags}
@@ -276,7 +295,7 @@ def test_log_probabilities_and_logits_by_flag(one_answer, prompt_ids, new_ids):
     assert answer.as_numpy("context_logits").shape == (1, len(prompt_ids), 2048)
 
 
-def test_the_ensemble_hands_log_probabilities_through(one_answer):
+def test_the_ensemble_hands_log_probabilities_through(one_answer: tuple[str, TritonServer]) -> None:
     _, server = one_answer
     values = text_values([PROMPT], return_log_probs=np.array([[True]]))
     with httpclient.InferenceServerClient(server.http_url.removeprefix("http://")) as client:
@@ -287,7 +306,7 @@ def test_the_ensemble_hands_log_probabilities_through(one_answer):
     assert answer.as_numpy("cum_log_probs")[0, 0] < 0
 
 
-def test_statistics_of_the_benchmark_client(one_answer, prompt_ids):
+def test_statistics_of_the_benchmark_client(one_answer: tuple[str, TritonServer], prompt_ids: list[int]) -> None:
     """It subtracts the prompt from the first output's last dimension, and goes negative without the prompt in it."""
     _, server = one_answer
     with httpclient.InferenceServerClient(server.http_url.removeprefix("http://"), concurrency=16) as client:
@@ -304,13 +323,13 @@ def test_statistics_of_the_benchmark_client(one_answer, prompt_ids):
     assert [shape[2] - len(prompt_ids) for shape in shapes] == lengths
 
 
-def test_a_stop_request_answers_with_what_there_is(one_answer, prompt_ids):
+def test_a_stop_request_answers_with_what_there_is(one_answer: tuple[str, TritonServer], prompt_ids: list[int]) -> None:
     _, server = one_answer
-    arrived: queue.Queue[object] = queue.Queue()
+    arrived: queue.Queue[Any] = queue.Queue()
     values = model_values(prompt_ids, 600, end_id=np.array([[-1]], np.int32))
     with grpcclient.InferenceServerClient(server.grpc_url) as client:
 
-        def send(tensors):
+        def send(tensors: Tensors) -> None:
             client.async_infer(
                 "tensorrt_llm",
                 inputs(grpcclient, tensors),
@@ -329,12 +348,10 @@ def test_a_stop_request_answers_with_what_there_is(one_answer, prompt_ids):
     assert lengths[0] < len(prompt_ids) + 600
 
 
-def test_names_of_the_newest_release(tmp_path, engine_folder, prompt_ids):
+def test_names_of_the_newest_release(tmp_path: Path, engine_folder: Path, prompt_ids: list[int]) -> None:
     with serving(tmp_path / "repository", engine_folder, "1.2.1") as server:
         flags = {name: np.array([[True]]) for name in ("return_num_input_tokens", "return_num_output_tokens")}
-        values = model_values(
-            prompt_ids, seed=np.array([[5]], np.uint64), min_tokens=np.array([[1]], np.int32), **flags
-        )
+        values = model_values(prompt_ids, seed=np.array([[5]], np.uint64), min_tokens=np.array([[1]], np.int32)) | flags
         (result,) = answers(server.grpc_url, "tensorrt_llm", values)
     assert result.as_numpy("num_input_tokens").tolist() == [[len(prompt_ids)]]
     assert result.as_numpy("num_output_tokens").tolist() == [[NEW_TOKENS]]

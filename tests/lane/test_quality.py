@@ -15,13 +15,13 @@ def test_uniform_model_has_the_vocabularys_perplexity() -> None:
 
 
 def test_perplexity_weighs_tokens_not_texts() -> None:
-    model = constant(np.log([0.5, 0.25, 0.25]))
+    model = constant(np.log([0.5, 0.25, 0.25]).tolist())
     # three predictions of token 0 and one of token 1: exp(-(3 ln 0.5 + ln 0.25) / 4)
     assert perplexity(model, [[2, 0, 0, 0], [2, 1]]) == pytest.approx(np.exp(-(3 * np.log(0.5) + np.log(0.25)) / 4))
 
 
 def test_kl_divergence_of_known_distributions() -> None:
-    p, q = constant(np.log([0.5, 0.5])), constant(np.log([0.9, 0.1]))
+    p, q = constant(np.log([0.5, 0.5]).tolist()), constant(np.log([0.9, 0.1]).tolist())
     assert kl_divergence(p, p, [[0, 1]]) == pytest.approx(0, abs=1e-12)
     assert kl_divergence(p, q, [[0, 1]]) == pytest.approx(0.5 * np.log(0.5 / 0.9) + 0.5 * np.log(0.5 / 0.1), rel=1e-5)
 

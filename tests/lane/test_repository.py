@@ -27,12 +27,12 @@ VALUES = ServingOptions(Path("engine"), Path("tokenizer")).values()
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny_engine(tmp_path_factory.mktemp("engine") / "engine")
 
 
 @pytest.fixture
-def repository(tmp_path, engine):
+def repository(tmp_path: Path, engine: Path) -> Path:
     return write_tiny_repository(tmp_path / "repository", engine)
 
 
@@ -51,13 +51,13 @@ def as_triton_reads(text: str) -> ModelConfig:
     return text_format.Parse(text, ModelConfig())
 
 
-def test_unknown_release_names_the_known_ones():
+def test_unknown_release_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"(?s)no Triton templates for TensorRT-LLM 0\.7\.1.*0\.12\.0"):
         release_templates("0.7.1")
 
 
 @pytest.mark.parametrize("release", template_releases())
-def test_every_template_parses_once_filled_and_keeps_no_placeholder(release):
+def test_every_template_parses_once_filled_and_keeps_no_placeholder(release: str) -> None:
     configs = fill_templates(release, VALUES)
     assert sorted(configs) == MODELS
     parsed = {}
@@ -66,13 +66,14 @@ def test_every_template_parses_once_filled_and_keeps_no_placeholder(release):
         parsed[name], findings = check_config(name, text)
         assert not errors(findings)
     assert check_wiring(parsed) == []
-    assert parsed["tensorrt_llm"].text("backend") == "tensorrtllm"
+    read = parsed["tensorrt_llm"]
+    assert read is not None and read.text("backend") == "tensorrtllm"
     required = [tensor.name for tensor in as_triton_reads(configs["ensemble"]).input if not tensor.optional]
     assert required == ["text_input", "max_tokens"]
 
 
 @pytest.mark.parametrize("release", template_releases())
-def test_queues_are_filled_as_the_release_has_them(release):
+def test_queues_are_filled_as_the_release_has_them(release: str) -> None:
     """From 0.12.0 on the queue has a limit; before, its template has no such field."""
     queue = release_templates(release).models["tensorrt_llm"].queue
     config = as_triton_reads(fill_templates(release, VALUES | {"max_queue_size": "7"})["tensorrt_llm"])
@@ -81,7 +82,7 @@ def test_queues_are_filled_as_the_release_has_them(release):
 
 
 @pytest.mark.parametrize("release", template_releases())
-def test_unfilled_templates_stop_at_their_typed_fields_only(release):
+def test_unfilled_templates_stop_at_their_typed_fields_only(release: str) -> None:
     for name, text in render_templates(release).items():
         config, findings = check_config(name, text)
         assert config is None
@@ -92,7 +93,7 @@ def test_unfilled_templates_stop_at_their_typed_fields_only(release):
         assert named == set(spec.typed)
 
 
-def test_what_releases_renamed_and_added():
+def test_what_releases_renamed_and_added() -> None:
     names = {
         release: {tensor.name for tensor in release_templates(release).models["tensorrt_llm"].inputs}
         for release in template_releases()
@@ -105,7 +106,7 @@ def test_what_releases_renamed_and_added():
     assert "return_perf_metrics" in names["0.19.0"]
 
 
-def test_text_and_tensors_of_0_12():
+def test_text_and_tensors_of_0_12() -> None:
     configs = {name: as_triton_reads(text) for name, text in fill_templates("0.12.0", VALUES).items()}
     inputs = {tensor.name: tensor for tensor in configs["tensorrt_llm"].input}
     assert len(inputs) == 38
@@ -116,21 +117,21 @@ def test_text_and_tensors_of_0_12():
     assert configs["postprocessing"].output[0].name == "OUTPUT"
 
 
-def test_fill_leaves_what_it_has_no_value_for():
+def test_fill_leaves_what_it_has_no_value_for() -> None:
     assert fill("a: ${a} b: ${b}", {"a": "1"}) == "a: 1 b: ${b}"
 
 
-def test_a_misspelt_variable_is_refused_with_the_right_name():
+def test_a_misspelt_variable_is_refused_with_the_right_name() -> None:
     with pytest.raises(UsageError, match="did you mean 'decoupled_mode'"):
         refuse_unknown_variables("0.12.0", {"decoupled_mod": "true"})
 
 
-def test_a_variable_of_another_release_is_refused():
+def test_a_variable_of_another_release_is_refused() -> None:
     with pytest.raises(UsageError, match="participant_ids"):
         fill_templates("0.12.0", {"participant_ids": "0"})
 
 
-def test_written_repository_has_what_triton_loads(repository):
+def test_written_repository_has_what_triton_loads(repository: Path) -> None:
     assert sorted(path.parent.name for path in repository.glob("*/config.pbtxt")) == MODELS
     for name in ("preprocessing", "postprocessing", "tensorrt_llm_bls"):
         assert (repository / name / "1" / "model.py").is_file()
@@ -138,7 +139,7 @@ def test_written_repository_has_what_triton_loads(repository):
     assert errors(check_repository(repository)) == []
 
 
-def test_a_good_repository_notes_what_takes_its_default(tmp_path, engine):
+def test_a_good_repository_notes_what_takes_its_default(tmp_path: Path, engine: Path) -> None:
     findings = write_repository(tmp_path, "0.12.0", ServingOptions(engine, MODEL_DIR).values())
     assert {finding.severity for finding in findings} == {"note"}
     assert any("decoding_mode" in finding.message for finding in findings)
@@ -151,13 +152,13 @@ def test_a_good_repository_notes_what_takes_its_default(tmp_path, engine):
     assert check_repository(tmp_path) == findings
 
 
-def test_an_empty_path_is_an_error(repository):
+def test_an_empty_path_is_an_error(repository: Path) -> None:
     path = repository / "tensorrt_llm" / "config.pbtxt"
     path.write_text(re.sub(r'(gpt_model_path"\s+value: { string_value: )"[^"]+"', r'\1""', path.read_text()))
     assert "parameter gpt_model_path is still ''" in "".join(errors(check_repository(repository)))
 
 
-def test_missing_values_are_all_named_before_launch(tmp_path, engine):
+def test_missing_values_are_all_named_before_launch(tmp_path: Path, engine: Path) -> None:
     values = ServingOptions(engine, MODEL_DIR).values()
     del values["decoupled_mode"], values["triton_backend"], values["tokenizer_dir"]
     with pytest.raises(CheckFailed) as caught:
@@ -168,12 +169,12 @@ def test_missing_values_are_all_named_before_launch(tmp_path, engine):
     assert "parameter tokenizer_dir is still '${tokenizer_dir}'" in message
 
 
-def test_unfilled_backend_name_is_found():
+def test_unfilled_backend_name_is_found() -> None:
     text = fill(render_templates("0.12.0")["tensorrt_llm"], {**VALUES, "triton_backend": "${triton_backend}"})
     assert any("fill triton_backend" in error for error in errors(check_config("tensorrt_llm", text)[1]))
 
 
-def test_missing_engine_is_found(tmp_path):
+def test_missing_engine_is_found(tmp_path: Path) -> None:
     with pytest.raises(CheckFailed, match=r"holds no config\.json"):
         write_repository(tmp_path, "0.12.0", ServingOptions(tmp_path / "none", MODEL_DIR).values())
 
@@ -189,13 +190,13 @@ def test_missing_engine_is_found(tmp_path):
         ('name: "tensorrt_llm"', 'name: "llm"', "its name is 'llm'"),
     ],
 )
-def test_what_protobuf_finds(repository, old, new, message):
+def test_what_protobuf_finds(repository: Path, old: str, new: str, message: str) -> None:
     edit(repository, "tensorrt_llm", old, new)
     found = errors(check_repository(repository))
     assert any(message in error for error in found), found
 
 
-def test_a_missing_brace_is_found_at_the_end(repository):
+def test_a_missing_brace_is_found_at_the_end(repository: Path) -> None:
     path = repository / "ensemble" / "config.pbtxt"
     path.write_text(path.read_text().rstrip().removesuffix("}"))
     assert any("ensemble" in error and "line" in error for error in errors(check_repository(repository)))
@@ -224,22 +225,22 @@ def test_a_missing_brace_is_found_at_the_end(repository):
         ("tensorrt_llm", "decoupled: true", "decoupled: false", "decoupled is False in tensorrt_llm and True in"),
     ],
 )
-def test_what_only_the_wiring_shows(repository, model, old, new, message):
+def test_what_only_the_wiring_shows(repository: Path, model: str, old: str, new: str, message: str) -> None:
     edit(repository, model, old, new)
     found = errors(check_repository(repository))
     assert any(message in error for error in found), found
 
 
-def test_a_missing_version_folder_is_found(repository):
+def test_a_missing_version_folder_is_found(repository: Path) -> None:
     (repository / "ensemble" / "1").rmdir()
     assert any("version folder" in error for error in errors(check_repository(repository)))
 
 
-def test_an_empty_folder_is_not_a_repository(tmp_path):
+def test_an_empty_folder_is_not_a_repository(tmp_path: Path) -> None:
     assert any("holds no model" in error for error in errors(check_repository(tmp_path)))
 
 
-def test_only_a_model_that_is_not_there_is_called_missing(repository):
+def test_only_a_model_that_is_not_there_is_called_missing(repository: Path) -> None:
     edit(repository, "postprocessing", "backend:", "backnd:")
     found = "".join(errors(check_repository(repository)))
     assert "backnd" in found and "no such model" not in found

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import boto3
 import pytest
@@ -48,7 +49,7 @@ def read_request(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def container(serve: Callable[[socket.socket, bytes], None]) -> Iterator[str]:
+def container(serve: Callable[[socket.socket, bytes], object]) -> Iterator[str]:
     """A container that reads a request and then does ``serve``."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -67,15 +68,16 @@ def container(serve: Callable[[socket.socket, bytes], None]) -> Iterator[str]:
 
 
 @contextmanager
-def caller(serve: Callable[[socket.socket, bytes], None]) -> Iterator:
+def caller(serve: Callable[[socket.socket, bytes], object]) -> Iterator[Any]:
     """A boto3 client of a runtime whose endpoints are all that container."""
     with container(serve) as url:
-        endpoints = OneContainer(url)
+        endpoints: Any = OneContainer(url)
+        none: Any = None
         front = Front(
             Hosting(Registry("123456789012", "us-east-1"), endpoints),
             runtime.Runtime(endpoints, "us-east-1", "123456789012"),
-            scheduler=None,
-            moto=None,
+            scheduler=none,
+            moto=none,
         )
         server = listen(front, 0)
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -90,24 +92,29 @@ def caller(serve: Callable[[socket.socket, bytes], None]) -> Iterator:
             )
         finally:
             server.shutdown()
+            server.server_close()
 
 
-def ask(client, **arguments):
-    return client.invoke_endpoint(EndpointName="e", Body=b"{}", ContentType="application/json", **arguments)
+def ask(client: Any, **arguments: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = client.invoke_endpoint(
+        EndpointName="e", Body=b"{}", ContentType="application/json", **arguments
+    )
+    return answer
 
 
-def ask_stream(client, **arguments):
-    return client.invoke_endpoint_with_response_stream(EndpointName="e", Body=b"{}", **arguments)
+def ask_stream(client: Any, **arguments: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = client.invoke_endpoint_with_response_stream(EndpointName="e", Body=b"{}", **arguments)
+    return answer
 
 
-def parts(answer) -> list[bytes]:
+def parts(answer: dict[str, Any]) -> list[bytes]:
     return [event["PayloadPart"]["Bytes"] for event in answer["Body"]]
 
 
-def test_each_chunk_is_one_part_however_it_arrives():
+def test_each_chunk_is_one_part_however_it_arrives() -> None:
     data = [b'{"a": 1}\n', b"x" * 20_000 + b"\n", b"half a line", b" and the rest\n"]
 
-    def serve(connection, request):
+    def serve(connection: socket.socket, request: bytes) -> None:
         wire = CHUNKED + b"".join(chunk(piece) for piece in data) + b"0\r\n\r\n"
         for start in range(0, len(wire), 7_001):
             connection.sendall(wire[start : start + 7_001])
@@ -117,8 +124,8 @@ def test_each_chunk_is_one_part_however_it_arrives():
         assert parts(answer) == data and answer["ContentType"] == "application/jsonlines"
 
 
-def test_a_stream_that_breaks_off_ends_with_an_error():
-    def serve(connection, request):
+def test_a_stream_that_breaks_off_ends_with_an_error() -> None:
+    def serve(connection: socket.socket, request: bytes) -> None:
         connection.sendall(CHUNKED + chunk(b"one\n"))
 
     with caller(serve) as client:
@@ -128,19 +135,19 @@ def test_a_stream_that_breaks_off_ends_with_an_error():
             next(events)
 
 
-def test_a_stream_cut_in_a_chunk_ends_with_an_error():
-    def serve(connection, request):
+def test_a_stream_cut_in_a_chunk_ends_with_an_error() -> None:
+    def serve(connection: socket.socket, request: bytes) -> None:
         connection.sendall(CHUNKED + b"ff\r\nonly this")
 
     with caller(serve) as client, pytest.raises(EventStreamError, match="broke off"):
         list(ask_stream(client)["Body"])
 
 
-def test_a_container_that_hangs_in_a_stream(monkeypatch):
+def test_a_container_that_hangs_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "STREAM_TIMEOUT_S", 0.3)
     released = threading.Event()
 
-    def serve(connection, request):
+    def serve(connection: socket.socket, request: bytes) -> None:
         connection.sendall(CHUNKED + chunk(b"one\n"))
         released.wait(10)
 
@@ -151,7 +158,7 @@ def test_a_container_that_hangs_in_a_stream(monkeypatch):
 
 
 @pytest.mark.parametrize("call", [ask, ask_stream])
-def test_a_container_that_never_answers(monkeypatch, call):
+def test_a_container_that_never_answers(monkeypatch: pytest.MonkeyPatch, call: Callable[..., dict[str, Any]]) -> None:
     monkeypatch.setattr(runtime, "INVOCATION_TIMEOUT_S", 0.3)
     monkeypatch.setattr(runtime, "STREAM_TIMEOUT_S", 0.3)
     released = threading.Event()
@@ -163,7 +170,7 @@ def test_a_container_that_never_answers(monkeypatch, call):
 
 
 @pytest.mark.parametrize("call", [ask, ask_stream])
-def test_a_container_that_hangs_up(call):
+def test_a_container_that_hangs_up(call: Callable[..., dict[str, Any]]) -> None:
     with caller(lambda connection, request: None) as client, pytest.raises(ClientError) as raised:
         call(client)
     response = raised.value.response
@@ -171,8 +178,8 @@ def test_a_container_that_hangs_up(call):
 
 
 @pytest.mark.parametrize("call", [ask, ask_stream])
-def test_the_containers_error_is_a_model_error(call):
-    def serve(connection, request):
+def test_the_containers_error_is_a_model_error(call: Callable[..., dict[str, Any]]) -> None:
+    def serve(connection: socket.socket, request: bytes) -> None:
         body = b'{"code": 503, "message": "busy"}'
         connection.sendall(b"HTTP/1.1 503 Busy\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
@@ -185,10 +192,10 @@ def test_the_containers_error_is_a_model_error(call):
 
 
 @pytest.mark.parametrize("call", [ask, ask_stream])
-def test_headers_pass_both_ways(call):
+def test_headers_pass_both_ways(call: Callable[..., dict[str, Any]]) -> None:
     seen = []
 
-    def serve(connection, request):
+    def serve(connection: socket.socket, request: bytes) -> None:
         seen.append(request.decode().lower())
         told = b"X-Amzn-SageMaker-Custom-Attributes: trace=2\r\nContent-Length: 3\r\n\r\none"
         connection.sendall(HEAD + told)
@@ -209,7 +216,7 @@ def test_headers_pass_both_ways(call):
     assert "authorization" not in seen[0]
 
 
-def test_frames_are_what_botocore_reads():
+def test_frames_are_what_botocore_reads() -> None:
     buffer = EventStreamBuffer()
     buffer.add_data(runtime.payload_part(b"\x00data") + runtime.stream_exception("ModelStreamError", Message="m"))
     part, error = (message.to_response_dict() for message in buffer)

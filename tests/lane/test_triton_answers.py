@@ -1,14 +1,19 @@
 """What the real tritonserver answers on an engine of the tiny model, by every road."""
 
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
 from cpu_serving.engine import Engine, Sampling
+from cpu_serving.protocol import Completion
 from cpu_serving.text import TextCodec
+from cpu_serving.triton.server import TritonServer
 from playbook.clients import Overloaded, Refused, triton
 from serving import (
     END_ID,
@@ -26,17 +31,17 @@ NEW_TOKENS = 12
 
 
 @pytest.fixture(scope="module")
-def engine_folder(tmp_path_factory):
+def engine_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny_engine(tmp_path_factory.mktemp("engine") / "engine")
 
 
 @pytest.fixture(scope="module")
-def codec():
+def codec() -> TextCodec:
     return TextCodec.load(MODEL_DIR)
 
 
 @pytest.fixture(scope="module")
-def answers(engine_folder, codec):
+def answers(engine_folder: Path, codec: TextCodec) -> dict[str, Completion]:
     """Prompt -> the new tokens that the engine gives by itself, with their log-probabilities."""
     prompts = [codec.encode(prompt, special_tokens=True) for prompt in PROMPTS]
     with Engine(engine_folder, threads=1) as engine:
@@ -45,27 +50,34 @@ def answers(engine_folder, codec):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory, engine_folder):
+def server(tmp_path_factory: pytest.TempPathFactory, engine_folder: Path) -> Iterator[TritonServer]:
     with serving(tmp_path_factory.mktemp("decoupled") / "repository", engine_folder) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def one_answer_server(tmp_path_factory, engine_folder):
+def one_answer_server(tmp_path_factory: pytest.TempPathFactory, engine_folder: Path) -> Iterator[TritonServer]:
     with serving(tmp_path_factory.mktemp("plain") / "repository", engine_folder, decoupled=False) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def unusual_server(tmp_path_factory, engine_folder):
+def unusual_server(tmp_path_factory: pytest.TempPathFactory, engine_folder: Path) -> Iterator[TritonServer]:
     """Every setting that the other servers leave alone."""
     folder = tmp_path_factory.mktemp("unusual") / "repository"
-    options = {"max_queue_size": 2, "accumulate_tokens": True, "add_special_tokens": False, "batching_strategy": "V1"}
+    options: dict[str, Any] = {
+        "max_queue_size": 2,
+        "accumulate_tokens": True,
+        "add_special_tokens": False,
+        "batching_strategy": "V1",
+    }
     with serving(folder, engine_folder, **options) as running:
         yield running
 
 
-def prompt_tensors(codec, prompt, new_tokens=NEW_TOKENS, **more):
+def prompt_tensors(
+    codec: TextCodec, prompt: str, new_tokens: int = NEW_TOKENS, **more: object
+) -> dict[str, np.ndarray]:
     ids = codec.encode(prompt, special_tokens=True)
     tensors = {
         "input_ids": np.array([ids], np.int32),
@@ -76,15 +88,17 @@ def prompt_tensors(codec, prompt, new_tokens=NEW_TOKENS, **more):
     return tensors | {name: np.array([[value]]) for name, value in more.items()}
 
 
-def streamed_text(codec, tokens):
+def streamed_text(codec: TextCodec, tokens: Sequence[int]) -> str:
     return "".join(codec.decode([token], skip_special_tokens=True) for token in tokens)
 
 
 # ---- the same tokens on every road
 
 
-def test_64_requests_over_16_grpc_streams_equal_the_engine(server, codec, answers):
-    def ask(number):
+def test_64_requests_over_16_grpc_streams_equal_the_engine(
+    server: TritonServer, codec: TextCodec, answers: dict[str, Completion]
+) -> None:
+    def ask(number: int) -> bool:
         prompt = PROMPTS[number % len(PROMPTS)]
         tensors = prompt_tensors(codec, prompt, streaming=True)
         parts = triton.grpc_infer(server.grpc_url, "tensorrt_llm", tensors, request_id=str(number))
@@ -96,8 +110,10 @@ def test_64_requests_over_16_grpc_streams_equal_the_engine(server, codec, answer
         assert sum(pool.map(ask, range(64))) == 64
 
 
-def test_64_http_streams_equal_the_engine(server, codec, answers):
-    def ask(number):
+def test_64_http_streams_equal_the_engine(
+    server: TritonServer, codec: TextCodec, answers: dict[str, Completion]
+) -> None:
+    def ask(number: int) -> bool:
         prompt = PROMPTS[number % len(PROMPTS)]
         text = "".join(triton.generate_stream(server.http_url, prompt, NEW_TOKENS))
         return text == streamed_text(codec, answers[prompt].token_ids)
@@ -107,7 +123,9 @@ def test_64_http_streams_equal_the_engine(server, codec, answers):
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])
-def test_text_is_the_same_in_one_piece(server, codec, answers, model):
+def test_text_is_the_same_in_one_piece(
+    server: TritonServer, codec: TextCodec, answers: dict[str, Completion], model: str
+) -> None:
     for prompt in PROMPTS[:4]:
         expected = codec.decode(answers[prompt].token_ids, skip_special_tokens=True)
         assert triton.generate(server.http_url, prompt, NEW_TOKENS, model=model) == expected
@@ -116,14 +134,16 @@ def test_text_is_the_same_in_one_piece(server, codec, answers, model):
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])
-def test_text_is_the_same_in_pieces(server, codec, answers, model):
+def test_text_is_the_same_in_pieces(
+    server: TritonServer, codec: TextCodec, answers: dict[str, Completion], model: str
+) -> None:
     for prompt in PROMPTS[:4]:
         expected = streamed_text(codec, answers[prompt].token_ids)
         assert "".join(triton.generate_stream(server.http_url, prompt, NEW_TOKENS, model=model)) == expected
         assert "".join(triton.grpc_stream(server.grpc_url, prompt, NEW_TOKENS, model=model)) == expected
 
 
-def by_hand(server, prompt, **more):
+def by_hand(server: TritonServer, prompt: str, **more: object) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     """Preprocessing, tensorrt_llm, postprocessing, one after the other: new tokens and text."""
     pre = triton.infer(
         server.grpc_url,
@@ -155,14 +175,18 @@ def by_hand(server, prompt, **more):
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_by_hand_through_the_three_models(server, codec, answers, streaming):
+def test_by_hand_through_the_three_models(
+    server: TritonServer, codec: TextCodec, answers: dict[str, Completion], streaming: bool
+) -> None:
     for prompt in PROMPTS[:4]:
         _, ids, text = by_hand(server, prompt, streaming=streaming)
         assert tuple(ids.ravel().tolist()) == answers[prompt].token_ids
         assert text[0].decode() == codec.decode(answers[prompt].token_ids, skip_special_tokens=True)
 
 
-def test_without_decoupling_the_tokens_are_the_same(one_answer_server, codec, answers):
+def test_without_decoupling_the_tokens_are_the_same(
+    one_answer_server: TritonServer, codec: TextCodec, answers: dict[str, Completion]
+) -> None:
     for prompt in PROMPTS[:4]:
         result = triton.infer(one_answer_server.grpc_url, "tensorrt_llm", prompt_tensors(codec, prompt))
         assert tuple(result["output_ids"].ravel().tolist()) == answers[prompt].token_ids
@@ -174,7 +198,7 @@ def test_without_decoupling_the_tokens_are_the_same(one_answer_server, codec, an
 # ---- what the tensors look like
 
 
-def test_preprocessing_sends_every_output_for_text(server):
+def test_preprocessing_sends_every_output_for_text(server: TritonServer) -> None:
     pre, _, text = by_hand(server, PROMPTS[0])
     assert {name: value.shape for name, value in pre.items() if name != "OUT_PROMPT_EMBEDDING_TABLE"} == {
         "INPUT_ID": pre["INPUT_ID"].shape,
@@ -192,7 +216,9 @@ def test_preprocessing_sends_every_output_for_text(server):
     assert text.shape == (1,)
 
 
-def test_log_probabilities_are_the_engines(server, codec, answers):
+def test_log_probabilities_are_the_engines(
+    server: TritonServer, codec: TextCodec, answers: dict[str, Completion]
+) -> None:
     prompt = PROMPTS[0]
     tensors = prompt_tensors(codec, prompt, return_log_probs=True)
     (answer,) = triton.grpc_infer(server.grpc_url, "tensorrt_llm", tensors)
@@ -201,7 +227,7 @@ def test_log_probabilities_are_the_engines(server, codec, answers):
     assert len(set(answers[prompt].log_probs)) > 1
 
 
-def test_logits_lead_to_the_tokens(server, codec, answers):
+def test_logits_lead_to_the_tokens(server: TritonServer, codec: TextCodec, answers: dict[str, Completion]) -> None:
     prompt = PROMPTS[0]
     tensors = prompt_tensors(codec, prompt, return_context_logits=True, return_generation_logits=True)
     (answer,) = triton.grpc_infer(server.grpc_url, "tensorrt_llm", tensors)
@@ -211,22 +237,22 @@ def test_logits_lead_to_the_tokens(server, codec, answers):
     assert tuple(answer["generation_logits"][0, 0].argmax(axis=1).tolist()) == expected
 
 
-def test_end_id_minus_one_gives_exactly_what_was_asked(server, codec):
+def test_end_id_minus_one_gives_exactly_what_was_asked(server: TritonServer, codec: TextCodec) -> None:
     tensors = prompt_tensors(codec, PROMPTS[0], 120) | {"end_id": np.array([[-1]], np.int32)}
     (answer,) = triton.grpc_infer(server.grpc_url, "tensorrt_llm", tensors)
     assert answer["output_ids"].shape == (1, 1, 120)
     assert answer["sequence_length"].tolist() == [[120]]
 
 
-def test_sampling_with_a_seed_repeats_itself(server):
-    def ask(seed):
+def test_sampling_with_a_seed_repeats_itself(server: TritonServer) -> None:
+    def ask(seed: int) -> str:
         return triton.generate(server.http_url, PROMPTS[0], 20, temperature=1.5, top_k=50, top_p=0.95, random_seed=seed)
 
     assert ask(1) == ask(1)
     assert ask(1) != ask(2)
 
 
-def test_stop_words_end_the_answer(server):
+def test_stop_words_end_the_answer(server: TritonServer) -> None:
     prompt = PROMPTS[0]
     plain = triton.generate(server.http_url, prompt, NEW_TOKENS)
     word = plain.split()[1]
@@ -238,7 +264,7 @@ def test_stop_words_end_the_answer(server):
 # ---- health, metrics
 
 
-def test_health_and_metrics(server):
+def test_health_and_metrics(server: TritonServer) -> None:
     seen = triton.health(server.http_url, ["ensemble", "tensorrt_llm_bls", "nope"])
     assert (seen.live, seen.ready, seen.version) == (True, True, "2.51.0")
     assert seen.models == {"ensemble": True, "tensorrt_llm_bls": True, "nope": False}
@@ -272,14 +298,14 @@ def test_health_and_metrics(server):
     ]
 
 
-def test_each_text_request_counts_once_in_every_model(tmp_path, engine_folder):
+def test_each_text_request_counts_once_in_every_model(tmp_path: Path, engine_folder: Path) -> None:
     with serving(tmp_path / "repository", engine_folder) as fresh:
         for prompt in PROMPTS[:3]:
             triton.generate(fresh.http_url, prompt, 4)
         models = ("ensemble", "preprocessing", "tensorrt_llm", "postprocessing")
         names = [f'nv_inference_count{{model="{model}",version="1"}}' for model in models]
 
-        def counts():
+        def counts() -> list[float]:
             figures = triton.metrics(fresh.metrics_url)
             return [figures.get(name, 0) for name in names]
 
@@ -309,7 +335,9 @@ def test_each_text_request_counts_once_in_every_model(tmp_path, engine_folder):
         ("tensorrt_llm_bls", {"text_input": "a", "max_tokens": 4, "num_draft_tokens": 3}, 400, "num_draft_tokens"),
     ],
 )
-def test_refusals_say_what_and_why(server, model, body, status, message):
+def test_refusals_say_what_and_why(
+    server: TritonServer, model: str, body: dict[str, Any], status: int, message: str
+) -> None:
     response = httpx.post(f"{server.http_url}/v2/models/{model}/generate", json=body, timeout=20)
     error = response.json()["error"]
     assert response.status_code == status, error
@@ -318,7 +346,7 @@ def test_refusals_say_what_and_why(server, model, body, status, message):
     assert "\n" not in error
 
 
-def test_a_refusal_names_the_request(server, codec):
+def test_a_refusal_names_the_request(server: TritonServer, codec: TextCodec) -> None:
     with pytest.raises(Refused, match="request 'r-7' refused: beam_width is 3"):
         list(
             triton.grpc_infer(
@@ -330,24 +358,24 @@ def test_a_refusal_names_the_request(server, codec):
         )
 
 
-def test_token_ids_outside_the_vocabulary_are_refused(server, codec):
+def test_token_ids_outside_the_vocabulary_are_refused(server: TritonServer, codec: TextCodec) -> None:
     tensors = prompt_tensors(codec, "a") | {"input_ids": np.array([[99999, 1]], np.int32)}
     with pytest.raises(Refused, match="outside the vocabulary of 2048"):
         list(triton.grpc_infer(server.grpc_url, "tensorrt_llm", tensors))
 
 
-def test_a_decoupled_model_refuses_plain_inference(server, codec):
+def test_a_decoupled_model_refuses_plain_inference(server: TritonServer, codec: TextCodec) -> None:
     with pytest.raises(Refused, match="decoupled"):
         triton.infer(server.grpc_url, "tensorrt_llm", prompt_tensors(codec, "a"))
 
 
-def test_streaming_needs_decoupled_mode(one_answer_server, codec):
+def test_streaming_needs_decoupled_mode(one_answer_server: TritonServer, codec: TextCodec) -> None:
     with pytest.raises(Refused, match=r"Streaming is only supported in decoupled mode\."):
         triton.infer(one_answer_server.grpc_url, "tensorrt_llm", prompt_tensors(codec, "a", streaming=True))
 
 
-def test_a_full_queue_is_refused_in_tritons_words(unusual_server, codec):
-    def ask(number):
+def test_a_full_queue_is_refused_in_tritons_words(unusual_server: TritonServer, codec: TextCodec) -> None:
+    def ask(number: int) -> str:
         tensors = prompt_tensors(codec, PROMPTS[0], 300) | {"end_id": np.array([[-1]], np.int32)}
         try:
             list(triton.grpc_infer(unusual_server.grpc_url, "tensorrt_llm", tensors))
@@ -364,19 +392,23 @@ def test_a_full_queue_is_refused_in_tritons_words(unusual_server, codec):
 # ---- settings of the repository
 
 
-def test_static_batching_gives_the_same_tokens(unusual_server, codec, answers):
+def test_static_batching_gives_the_same_tokens(
+    unusual_server: TritonServer, codec: TextCodec, answers: dict[str, Completion]
+) -> None:
     (answer,) = triton.grpc_infer(unusual_server.grpc_url, "tensorrt_llm", prompt_tensors(codec, PROMPTS[0]))
     assert tuple(answer["output_ids"].ravel().tolist()) == answers[PROMPTS[0]].token_ids
 
 
-def test_without_special_tokens_the_prompt_is_only_the_text(unusual_server, server, codec):
+def test_without_special_tokens_the_prompt_is_only_the_text(
+    unusual_server: TritonServer, server: TritonServer, codec: TextCodec
+) -> None:
     pre, _, _ = by_hand(unusual_server, PROMPTS[0])
     assert pre["INPUT_ID"][0].tolist() == codec.encode(PROMPTS[0], special_tokens=False)
     pre, _, _ = by_hand(server, PROMPTS[0])
     assert pre["INPUT_ID"][0].tolist() == codec.encode(PROMPTS[0], special_tokens=True)
 
 
-def test_accumulated_tokens_repeat_the_text_so_far(unusual_server):
+def test_accumulated_tokens_repeat_the_text_so_far(unusual_server: TritonServer) -> None:
     pieces = list(triton.generate_stream(unusual_server.http_url, PROMPTS[0], 6, model="tensorrt_llm_bls"))
     assert len(pieces) == 6
     assert pieces[-1] == triton.generate(unusual_server.http_url, PROMPTS[0], 6)

@@ -1,19 +1,32 @@
 import threading
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from cpu_serving.protocol import EngineConfig, EngineStats, Output
+from cpu_serving.protocol import EngineConfig, EngineStats, FinishReason, Output, Sampling
 from cpu_serving.text import TextCodec
 from cpu_serving.triton.batcher import Batcher
-from cpu_serving.triton.tensors import SequenceState, is_stop, next_tensors, read_request, read_words
+from cpu_serving.triton.tensors import (
+    GenerationRequest,
+    Logits,
+    SequenceState,
+    is_stop,
+    next_tensors,
+    read_request,
+    read_words,
+)
 from serving_base.errors import EnvironmentProblem, RequestRefused
 from tiny_llama import MODEL_DIR
 from waiting import until
 
+Tensors = dict[str, np.ndarray]
 
-def tensors(**more):
+
+def tensors(**more: object) -> Tensors:
     """The inputs of the smallest request, as Triton hands them over after its reshape."""
     base = {
         "input_ids": np.array([[5, 6, 7]], np.int32),
@@ -23,14 +36,14 @@ def tensors(**more):
     return base | {name: np.asarray(value) for name, value in more.items()}
 
 
-def read(decoupled=True, exclude_input=False, **more):
+def read(decoupled: bool = True, exclude_input: bool = False, **more: object) -> GenerationRequest:
     return read_request(tensors(**more), decoupled=decoupled, exclude_input=exclude_input)
 
 
 # ---- requests
 
 
-def test_the_smallest_request_is_greedy_and_never_stops_early():
+def test_the_smallest_request_is_greedy_and_never_stops_early() -> None:
     request = read()
     assert request.prompts == ((5, 6, 7),)
     sampling = request.samplings[0]
@@ -48,17 +61,17 @@ def test_the_smallest_request_is_greedy_and_never_stops_early():
         ({"runtime_top_p": np.array([0.5])}, False, 0, 0.5),
     ],
 )
-def test_sampling_follows_tensorrt_llms_defaults(given, greedy, top_k, top_p):
+def test_sampling_follows_tensorrt_llms_defaults(given: dict[str, Any], greedy: bool, top_k: int, top_p: float) -> None:
     sampling = read(**given).samplings[0]
     assert (sampling.greedy, sampling.top_k, sampling.top_p) == (greedy, top_k, top_p)
 
 
-def test_seed_goes_by_both_names():
+def test_seed_goes_by_both_names() -> None:
     assert read(random_seed=np.array([7], np.uint64)).samplings[0].seed == 7
     assert read(seed=np.array([8], np.uint64)).samplings[0].seed == 8
 
 
-def test_what_clients_send_by_habit_changes_nothing():
+def test_what_clients_send_by_habit_changes_nothing() -> None:
     assert (
         read(
             pad_id=[2],
@@ -94,19 +107,19 @@ def test_what_clients_send_by_habit_changes_nothing():
         ({"return_kv_cache_reuse_stats": [True]}, "return_kv_cache_reuse_stats"),
     ],
 )
-def test_what_the_engine_cannot_do_is_refused(given, message):
+def test_what_the_engine_cannot_do_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestRefused, match=message):
         read(**given)
 
 
-def test_one_answer_models_refuse_streams_and_several_answers():
+def test_one_answer_models_refuse_streams_and_several_answers() -> None:
     with pytest.raises(RequestRefused, match=r"Streaming is only supported in decoupled mode\."):
         read(decoupled=False, streaming=[True])
     with pytest.raises(RequestRefused, match="1 prompts and 2 sequences"):
         read(decoupled=False, num_return_sequences=[2])
 
 
-def test_rows_of_a_batch_keep_their_own_settings():
+def test_rows_of_a_batch_keep_their_own_settings() -> None:
     request = read_request(
         {
             "input_ids": np.array([[5, 6, 7], [8, 0, 0]], np.int32),
@@ -120,15 +133,15 @@ def test_rows_of_a_batch_keep_their_own_settings():
     assert [sampling.max_new_tokens for sampling in request.samplings] == [4, 9]
 
 
-def test_the_requests_flag_beats_the_models_parameter():
+def test_the_requests_flag_beats_the_models_parameter() -> None:
     assert not read(exclude_input=True, exclude_input_in_output=[False]).exclude_input
 
 
-def test_stop_is_seen_before_lengths_are_checked():
+def test_stop_is_seen_before_lengths_are_checked() -> None:
     assert is_stop(tensors(stop=[True], input_lengths=[0], request_output_len=[0]))
 
 
-def test_word_lists_are_read_row_by_row():
+def test_word_lists_are_read_row_by_row() -> None:
     words = np.array([[[9, 8, 7, 0], [2, 3, -1, -1]], [[4, 0, 0, 0], [1, -1, -1, -1]]])
     assert read_words(words, 0) == ((9, 8), (7,))
     assert read_words(words, 1) == ((4,),)
@@ -137,61 +150,67 @@ def test_word_lists_are_read_row_by_row():
 # ---- answers
 
 
-def state_after(*outputs):
+def state_after(*outputs: tuple[tuple[int, ...], FinishReason]) -> SequenceState:
     state = SequenceState(0, 0, (5, 6, 7))
     for tokens, reason in outputs:
         state.take(Output(0, 0, tokens, tuple(-0.5 for _ in tokens), reason))
     return state
 
 
-def no_logits():
+def no_logits() -> Logits:
     raise AssertionError("logits were not asked for")
 
 
-def test_one_answer_holds_prompt_and_new_tokens():
+def answer_of(request: GenerationRequest, state: SequenceState, logits: Callable[[], Logits], **how: bool) -> Tensors:
+    answer = next_tensors(request, state, logits, **how)
+    assert answer is not None
+    return answer
+
+
+def test_one_answer_holds_prompt_and_new_tokens() -> None:
     request = read()
     assert next_tensors(request, state_after(((1,), "")), no_logits) is None
-    answer = next_tensors(request, state_after(((1,), ""), ((2,), "length")), no_logits)
+    answer = answer_of(request, state_after(((1,), ""), ((2,), "length")), no_logits)
     assert answer["output_ids"].tolist() == [[[5, 6, 7, 1, 2]]]
     assert answer["sequence_length"].tolist() == [[5]]
     assert answer["batch_index"].tolist() == answer["sequence_index"].tolist() == [[0]]
     assert "cum_log_probs" not in answer
 
 
-def test_the_prompt_is_left_out_when_asked():
-    answer = next_tensors(read(exclude_input_in_output=[True]), state_after(((1,), "length")), no_logits)
+def test_the_prompt_is_left_out_when_asked() -> None:
+    answer = answer_of(read(exclude_input_in_output=[True]), state_after(((1,), "length")), no_logits)
     assert answer["output_ids"].tolist() == [[[1]]]
 
 
-def test_streaming_sends_only_new_tokens_and_nothing_empty():
+def test_streaming_sends_only_new_tokens_and_nothing_empty() -> None:
     request = read(streaming=[True])
     state = state_after(((1,), ""))
-    assert next_tensors(request, state, no_logits)["output_ids"].tolist() == [[[1]]]
+    assert answer_of(request, state, no_logits)["output_ids"].tolist() == [[[1]]]
     state.take(Output(0, 0, (), (), "end_id"))
     assert next_tensors(request, state, no_logits) is None
 
 
-def test_log_probabilities_cover_the_new_tokens():
+def test_log_probabilities_cover_the_new_tokens() -> None:
     request = read(return_log_probs=[True])
-    answer = next_tensors(request, state_after(((1, 2), "length")), no_logits)
+    answer = answer_of(request, state_after(((1, 2), "length")), no_logits)
     assert answer["output_log_probs"].tolist() == [[[-0.5, -0.5]]]
     assert answer["cum_log_probs"].tolist() == [[-1.0]]
 
 
-def test_logits_have_one_row_per_token():
+def test_logits_have_one_row_per_token() -> None:
     request = read(return_context_logits=[True], return_generation_logits=[True])
 
-    def logits():
+    def logits() -> Logits:
         return lambda ids: np.array([[float(token)] * 2 for token in ids], np.float32)
 
-    answer = next_tensors(request, state_after(((1, 2), "length")), logits)
+    answer = answer_of(request, state_after(((1, 2), "length")), logits)
     assert answer["context_logits"][0, :, 0].tolist() == [5, 6, 7]
     # The row that predicts token 1 stands at the prompt's last token, the row for 2 at token 1.
     assert answer["generation_logits"][0, 0, :, 0].tolist() == [7, 1]
 
 
-def test_placeholders_stand_behind_the_real_outputs():
-    answer = next_tensors(read(), state_after(((1,), "length")), no_logits, placeholders=True)
+def test_placeholders_stand_behind_the_real_outputs() -> None:
+    answer = answer_of(read(), state_after(((1,), "length")), no_logits, placeholders=True)
     assert next(iter(answer)) == "output_ids"
     assert answer["output_log_probs"].shape == (1, 1, 3)
     assert answer["generation_logits"].shape == (1, 1, 1, 1)
@@ -205,25 +224,25 @@ class ScriptedEngine:
 
     config = EngineConfig(2, 64, 32, 64, "fp8", 32, True, True, 100, 1, 1, 8)
 
-    def __init__(self, slots=2):
+    def __init__(self, slots: int = 2) -> None:
         self.slots = slots
-        self.left = {}
-        self.cancelled = []
+        self.left: dict[int, int] = {}
+        self.cancelled: list[int] = []
         self.hold = threading.Event()
         self.hold.set()
 
-    def submit(self, request_id, prompt_ids, sampling):
+    def submit(self, request_id: int, prompt_ids: tuple[int, ...], sampling: Sampling) -> None:
         self.left[request_id] = sampling.max_new_tokens
 
-    def cancel(self, request_id):
+    def cancel(self, request_id: int) -> bool:
         self.cancelled.append(request_id)
         return request_id in self.left
 
     @property
-    def has_work(self):
+    def has_work(self) -> bool:
         return bool(self.left)
 
-    def step(self):
+    def step(self) -> list[Output]:
         self.hold.wait(5)
         outputs = []
         for number in list(self.left):
@@ -238,7 +257,7 @@ class ScriptedEngine:
                 del self.left[number]
         return outputs
 
-    def stats(self):
+    def stats(self) -> EngineStats:
         active = min(len(self.left), self.slots)
         return EngineStats(active, len(self.left) - active, active, 0, active, self.slots, 8, 0, 8, 32, 0)
 
@@ -246,43 +265,45 @@ class ScriptedEngine:
 class RecordedReply:
     """Breaks the test if anything is asked or sent after the final response, which would crash the real server."""
 
-    def __init__(self):
-        self.sent, self.error, self.final, self.gone = [], "", threading.Event(), False
-        self.after_final = []
+    def __init__(self) -> None:
+        self.sent: list[Tensors] = []
+        self.error, self.final, self.gone = "", threading.Event(), False
+        self.after_final: list[str] = []
 
-    def send(self, tensors, *, final):
+    def send(self, tensors: Tensors | None, *, final: bool) -> None:
         if self.final.is_set():
             self.after_final.append("send")
-        self.sent.append(tensors)
+        if tensors is not None:
+            self.sent.append(tensors)
         if final:
             self.final.set()
 
-    def fail(self, message, *, cancelled=False, overloaded=False):
+    def fail(self, message: str, *, cancelled: bool = False, overloaded: bool = False) -> None:
         if self.final.is_set():
             self.after_final.append("fail")
         self.error = message
         self.final.set()
 
-    def cancelled(self):
+    def cancelled(self) -> bool:
         if self.final.is_set():
             self.after_final.append("cancelled")
         return self.gone
 
 
 @pytest.fixture
-def engine():
+def engine() -> ScriptedEngine:
     return ScriptedEngine()
 
 
 @pytest.fixture
-def batcher(engine):
+def batcher(engine: ScriptedEngine) -> Iterator[Batcher]:
     made = Batcher(engine, no_logits, max_queue_size=1)
     yield made
     engine.hold.set()
     made.close()
 
 
-def test_each_request_gets_its_own_tokens_and_one_final(batcher):
+def test_each_request_gets_its_own_tokens_and_one_final(batcher: Batcher) -> None:
     replies = [RecordedReply() for _ in range(2)]
     for reply in replies:
         batcher.submit("", read(streaming=[True]), reply)
@@ -292,7 +313,7 @@ def test_each_request_gets_its_own_tokens_and_one_final(batcher):
         assert reply.after_final == []
 
 
-def test_a_client_that_left_is_noticed_and_its_request_cancelled(batcher, engine):
+def test_a_client_that_left_is_noticed_and_its_request_cancelled(batcher: Batcher, engine: ScriptedEngine) -> None:
     reply = RecordedReply()
     engine.hold.clear()
     batcher.submit("", read(request_output_len=[10**6]), reply)
@@ -305,7 +326,7 @@ def test_a_client_that_left_is_noticed_and_its_request_cancelled(batcher, engine
     assert reply.after_final == []
 
 
-def test_stop_ends_the_request_of_that_id_with_what_it_has(batcher, engine):
+def test_stop_ends_the_request_of_that_id_with_what_it_has(batcher: Batcher, engine: ScriptedEngine) -> None:
     running, stopping = RecordedReply(), RecordedReply()
     batcher.submit("a", read(request_output_len=[10**6]), running)
     batcher.stop("a", stopping)
@@ -315,7 +336,7 @@ def test_stop_ends_the_request_of_that_id_with_what_it_has(batcher, engine):
     assert running.sent[0]["output_ids"].shape[2] < 10**6
 
 
-def test_stop_ends_only_the_request_of_that_id(batcher, engine):
+def test_stop_ends_only_the_request_of_that_id(batcher: Batcher, engine: ScriptedEngine) -> None:
     running, other = RecordedReply(), RecordedReply()
     batcher.submit("a", read(request_output_len=[10**6]), running)
     batcher.submit("b", read(request_output_len=[10**6], streaming=[True]), other)
@@ -326,7 +347,7 @@ def test_stop_ends_only_the_request_of_that_id(batcher, engine):
     assert not other.final.is_set()
 
 
-def test_the_last_row_of_a_batch_ends_the_answer(batcher):
+def test_the_last_row_of_a_batch_ends_the_answer(batcher: Batcher) -> None:
     both = {
         "input_ids": np.array([[5, 6, 7], [8, 9, 10]], np.int32),
         "input_lengths": np.array([3, 3], np.int32),
@@ -339,7 +360,7 @@ def test_the_last_row_of_a_batch_ends_the_answer(batcher):
     assert [answer["output_ids"].shape[2] for answer in reply.sent] == [2, 5] and reply.after_final == []
 
 
-def test_a_full_queue_refuses_in_tritons_words(batcher, engine):
+def test_a_full_queue_refuses_in_tritons_words(batcher: Batcher, engine: ScriptedEngine) -> None:
     engine.hold.clear()
     replies = [RecordedReply() for _ in range(4)]
     for reply in replies:
@@ -351,19 +372,21 @@ def test_a_full_queue_refuses_in_tritons_words(batcher, engine):
     assert "Exceeds maximum queue size" in refused[0]
 
 
-def test_a_broken_engine_answers_everybody(batcher, engine):
-    def broken():
+def test_a_broken_engine_answers_everybody(
+    batcher: Batcher, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
         engine.left.clear()
         raise RuntimeError("out of memory")
 
-    engine.step = broken
+    monkeypatch.setattr(engine, "step", broken)
     reply = RecordedReply()
     batcher.submit("", read(), reply)
     assert reply.final.wait(5)
     assert "out of memory" in reply.error
 
 
-def test_close_answers_what_still_runs(engine):
+def test_close_answers_what_still_runs(engine: ScriptedEngine) -> None:
     batcher = Batcher(engine, no_logits)
     reply = RecordedReply()
     batcher.submit("", read(request_output_len=[10**9]), reply)
@@ -375,7 +398,7 @@ def test_close_answers_what_still_runs(engine):
     assert engine.cancelled == [0]
 
 
-def test_close_answers_what_had_not_begun(engine):
+def test_close_answers_what_had_not_begun(engine: ScriptedEngine) -> None:
     batcher = Batcher(engine, no_logits)
     engine.hold.clear()
     first, late = RecordedReply(), RecordedReply()
@@ -394,15 +417,15 @@ def test_close_answers_what_had_not_begun(engine):
 
 
 @pytest.fixture(scope="module")
-def codec():
+def codec() -> TextCodec:
     return TextCodec.load(MODEL_DIR)
 
 
-def test_ids_of_the_special_tokens(codec):
+def test_ids_of_the_special_tokens(codec: TextCodec) -> None:
     assert (codec.end_id, codec.pad_id) == (2047, 2044)
 
 
-def test_prompts_are_padded_and_begin_with_the_special_token(codec):
+def test_prompts_are_padded_and_begin_with_the_special_token(codec: TextCodec) -> None:
     ids, lengths = codec.prompts(["Return", "Return the name"], special_tokens=True)
     assert ids[0, 0] == ids[1, 0] == 2040
     assert lengths[1, 0] == ids.shape[1] > lengths[0, 0]
@@ -410,18 +433,18 @@ def test_prompts_are_padded_and_begin_with_the_special_token(codec):
     assert codec.prompts(["Return"], special_tokens=False)[0][0, 0] != 2040
 
 
-def test_special_tokens_are_skipped_on_demand(codec):
+def test_special_tokens_are_skipped_on_demand(codec: TextCodec) -> None:
     ids = [*codec.encode("Return", special_tokens=False), codec.end_id]
     assert codec.decode(ids, skip_special_tokens=True) == "Return"
     assert codec.decode(ids, skip_special_tokens=False) == "Return<|eot_id|>"
 
 
-def test_an_empty_prompt_is_refused(codec):
+def test_an_empty_prompt_is_refused(codec: TextCodec) -> None:
     with pytest.raises(RequestRefused, match="text_input is empty"):
         codec.prompts([""], special_tokens=True)
 
 
-def test_words_in_tensorrt_llms_layout(codec):
+def test_words_in_tensorrt_llms_layout(codec: TextCodec) -> None:
     the, space_the = (codec.encode(word, special_tokens=False) for word in ("the", " the"))
     assert the != space_the
     words = codec.words([["the", " the", ""], []])
@@ -433,7 +456,7 @@ def test_words_in_tensorrt_llms_layout(codec):
     assert read_words(words, 0) == (tuple(the), tuple(space_the))
 
 
-def test_a_folder_without_tokenizer_or_end_token_says_so(tmp_path):
+def test_a_folder_without_tokenizer_or_end_token_says_so(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="no tokenizer in"):
         TextCodec.load(tmp_path)
     (tmp_path / "tokenizer.json").write_bytes((MODEL_DIR / "tokenizer.json").read_bytes())

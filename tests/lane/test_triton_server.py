@@ -7,9 +7,11 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -36,17 +38,17 @@ pytestmark = [pytest.mark.server]
 
 
 @pytest.fixture(scope="module")
-def engine_folder(tmp_path_factory):
+def engine_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny_engine(tmp_path_factory.mktemp("engine") / "engine")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory, engine_folder):
+def server(tmp_path_factory: pytest.TempPathFactory, engine_folder: Path) -> Iterator[TritonServer]:
     with serving(tmp_path_factory.mktemp("decoupled") / "repository", engine_folder) as running:
         yield running
 
 
-def test_taken_ports_are_replaced(tmp_path, engine_folder, server):
+def test_taken_ports_are_replaced(tmp_path: Path, engine_folder: Path, server: TritonServer) -> None:
     taken = int(server.http_url.rsplit(":", 1)[1])
     repository = write_tiny_repository(tmp_path / "repository", engine_folder)
     with TritonServer(repository, http_port=taken) as second:
@@ -55,15 +57,16 @@ def test_taken_ports_are_replaced(tmp_path, engine_folder, server):
         assert second.http_url.startswith("http://127.0.0.1:")
 
 
-def test_forty_streams_closed_in_mid_answer_leave_nothing(tmp_path, engine_folder):
+def test_forty_streams_closed_in_mid_answer_leave_nothing(tmp_path: Path, engine_folder: Path) -> None:
     with serving(tmp_path / "repository", engine_folder) as doomed:
 
-        def leave(number):
+        def leave(number: int) -> None:
             model = ("ensemble", "tensorrt_llm_bls")[number % 2]
             ask = triton.generate_stream if number % 4 < 2 else triton.grpc_stream
             url = doomed.http_url if number % 4 < 2 else doomed.grpc_url
             pieces = ask(url, PROMPTS[0], 150, model=model, end_id=-1)
             next(pieces)
+            assert isinstance(pieces, Generator)
             pieces.close()
 
         with ThreadPoolExecutor(8) as pool:
@@ -80,11 +83,11 @@ def test_forty_streams_closed_in_mid_answer_leave_nothing(tmp_path, engine_folde
         probe.bind(("127.0.0.1", port))
 
 
-def test_cancelled_requests_free_the_engine(server):
-    def figure(name):
+def test_cancelled_requests_free_the_engine(server: TritonServer) -> None:
+    def figure(name: str) -> float:
         return sum(value for key, value in triton.metrics(server.metrics_url).items() if key.startswith(name))
 
-    def active():
+    def active() -> float:
         return figure('nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active"')
 
     before = figure("nv_llm_output_token_len_sum")
@@ -94,6 +97,7 @@ def test_cancelled_requests_free_the_engine(server):
     for _ in range(4):
         pieces = triton.grpc_infer(server.grpc_url, "tensorrt_llm", tensors)
         next(pieces)
+        assert isinstance(pieces, Generator)
         pieces.close()
     deadline = time.monotonic() + 60
     while active() and time.monotonic() < deadline:
@@ -102,18 +106,18 @@ def test_cancelled_requests_free_the_engine(server):
     assert figure("nv_llm_output_token_len_sum") - before < 4 * 300  # not run to their ends, which would be 4 x 600
 
 
-def children(pid):
+def children(pid: int) -> tuple[int, ...]:
     return tuple(child.pid for child in psutil.Process(pid).children(recursive=True))
 
 
-def wait_until_gone(pids, regions, limit_s=25.0):
+def wait_until_gone(pids: tuple[int, ...], regions: set[str], limit_s: float = 25.0) -> tuple[list[int], list[str]]:
     deadline = time.monotonic() + limit_s
     while leftovers(pids, regions) != ([], []) and time.monotonic() < deadline:
         time.sleep(0.1)
     return leftovers(pids, regions)
 
 
-def test_killing_the_server_leaves_nothing(tmp_path, engine_folder):
+def test_killing_the_server_leaves_nothing(tmp_path: Path, engine_folder: Path) -> None:
     with serving(tmp_path / "repository", engine_folder) as doomed:
         stubs = doomed.stub_pids
         regions = regions_of(stubs)
@@ -124,7 +128,7 @@ def test_killing_the_server_leaves_nothing(tmp_path, engine_folder):
     assert len(stubs) == 4
 
 
-def test_killing_our_own_process_leaves_nothing(tmp_path, engine_folder):
+def test_killing_our_own_process_leaves_nothing(tmp_path: Path, engine_folder: Path) -> None:
     repository = write_tiny_repository(tmp_path / "repository", engine_folder)
     script = f"""
         import sys, time
@@ -136,18 +140,19 @@ def test_killing_our_own_process_leaves_nothing(tmp_path, engine_folder):
         time.sleep(100)
     """
     parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
     try:
-        assert parent.stdout is not None
         family = children(int(parent.stdout.readline()))
         regions = regions_of(family)
         assert len(regions) == 4
     finally:
         parent.kill()
         parent.wait()
+        parent.stdout.close()
     assert wait_until_gone(family, regions) == ([], [])
 
 
-def test_a_server_that_cannot_load_says_why(tmp_path, engine_folder):
+def test_a_server_that_cannot_load_says_why(tmp_path: Path, engine_folder: Path) -> None:
     repository = write_tiny_repository(tmp_path / "repository", engine_folder)
     config = repository / "tensorrt_llm" / "config.pbtxt"
     config.write_text(config.read_text().replace("inflight_fused_batching", "someday"))
@@ -158,11 +163,13 @@ def test_a_server_that_cannot_load_says_why(tmp_path, engine_folder):
     assert server.stub_pids == ()
 
 
-def test_a_port_taken_at_the_last_moment_is_replaced(tmp_path, engine_folder, server, monkeypatch):
+def test_a_port_taken_at_the_last_moment_is_replaced(
+    tmp_path: Path, engine_folder: Path, server: TritonServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken = int(server.http_url.rsplit(":", 1)[1])
-    looks = []
+    looks: list[int] = []
 
-    def late(preferred=0, **options):
+    def late(preferred: int = 0, **options: Any) -> int:
         looks.append(preferred)
         return taken if len(looks) == 1 else free_port(preferred, **options)
 
@@ -172,28 +179,28 @@ def test_a_port_taken_at_the_last_moment_is_replaced(tmp_path, engine_folder, se
     assert len(looks) == 6
 
 
-def test_a_stopped_server_may_be_stopped_again(tmp_path, engine_folder):
+def test_a_stopped_server_may_be_stopped_again(tmp_path: Path, engine_folder: Path) -> None:
     server = TritonServer(write_tiny_repository(tmp_path / "repository", engine_folder))
     assert server.stop().seconds == 0
     with pytest.raises(ServerError, match="not running"):
         _ = server.pid
 
 
-def test_the_stubs_import_neither_torch_nor_transformers(server):
+def test_the_stubs_import_neither_torch_nor_transformers(server: TritonServer) -> None:
     for pid in server.stub_pids:
         maps = Path(f"/proc/{pid}/maps").read_text()
         assert "/torch/" not in maps
         assert "libtorch" not in maps
 
 
-def test_a_missing_environment_or_libpython_is_named_with_the_fix(tmp_path):
+def test_a_missing_environment_or_libpython_is_named_with_the_fix(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="no Triton environment"):
         find_installation(tmp_path)
     with pytest.raises(EnvironmentProblem, match=r"apt-get install libpython3\.11"):
         find_libpython(str(tmp_path), "libpython3.11.a", "3.11", shared=False)
 
 
-def test_libpython_is_found_beside_its_interpreter_or_in_the_systems_folder(tmp_path):
+def test_libpython_is_found_beside_its_interpreter_or_in_the_systems_folder(tmp_path: Path) -> None:
     system = tmp_path / f"{os.uname().machine}-linux-gnu"
     system.mkdir()
     (system / "libpython3.11.so.1.0").touch()
@@ -203,7 +210,7 @@ def test_libpython_is_found_beside_its_interpreter_or_in_the_systems_folder(tmp_
 
 
 @pytest.mark.parametrize(("reuse", "requests"), [(True, 90), (False, 30)])
-def test_churn_through_triton_changes_no_answer_and_leaks_no_block(tmp_path, reuse, requests):
+def test_churn_through_triton_changes_no_answer_and_leaks_no_block(tmp_path: Path, reuse: bool, requests: int) -> None:
     """Token ids and text, whole and streamed; the course's own engine loop with prompts computed in chunks."""
     build_engine(MODEL_DIR, tmp_path / "engine", replace(CHURN_OPTIONS, use_paged_context_fmha=reuse))
     with serve_triton(tmp_path, tmp_path / "engine") as (calls, log):

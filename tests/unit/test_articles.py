@@ -1,7 +1,9 @@
 """What the course quotes is what the articles say, letter by letter."""
 
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ def lines(article: articles.Article) -> list[str]:
     return (COPIES / article.file).read_text(encoding="utf-8").split("\n")
 
 
-READERS = {"quotes": articles.quote, "names": articles.names, "tables": articles.table}
+READERS: dict[str, Callable[[str], Any]] = {"quotes": articles.quote, "names": articles.names, "tables": articles.table}
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in READERS for name in articles.entries(kind)])

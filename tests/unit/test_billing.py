@@ -175,7 +175,7 @@ def variant(kind: str = "ml.p5.48xlarge", count: int = 1, name: str = "AllTraffi
     return {"VariantName": name, "InstanceType": kind, "InitialInstanceCount": count}
 
 
-class NotFound(ClientError):
+class NotFound(ClientError):  # type: ignore[misc] # botocore has no types
     """As boto3 makes it for one client."""
 
 
@@ -209,7 +209,7 @@ def test_the_instances_that_run_now_are_priced_not_those_at_the_start() -> None:
 
 def test_both_fleets_of_an_update_are_priced() -> None:
     pending = {"PendingDeploymentSummary": {"EndpointConfigName": "b"}, "EndpointStatus": "Updating"}
-    endpoints = {"a": ([variant()], [], pending), "b": ([variant(count=2)], [], {})}
+    endpoints: dict[str, Any] = {"a": ([variant()], [], pending), "b": ([variant(count=2)], [], {})}
     (one,) = [item for item in found(endpoints) if item.name == "a"]
     assert one.usd_per_hour == pytest.approx(3 * P5)
 

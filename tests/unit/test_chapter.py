@@ -138,13 +138,13 @@ def test_a_panel_on_the_machine_itself_tells_what_ran_from_what_is_left_to_do(tm
     assert ALREADY not in panel_markdown(profile, ["build"], workspace=tmp_path)  # other limits: another command
 
 
-def test_a_notebook_shows_the_fix_and_not_the_stack() -> None:
+def test_a_notebook_shows_the_fix_and_not_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     from IPython.core.interactiveshell import InteractiveShell
 
-    shell = InteractiveShell()
+    shell = InteractiveShell()  # type: ignore[no-untyped-call]
     shown: list[str] = []
-    shell._showtraceback = lambda kind, value, lines: shown.extend(lines)  # type: ignore[method-assign]
-    shell.run_cell("import playbook\nplaybook.start('00', profile='p6')")
+    monkeypatch.setattr(shell, "_showtraceback", lambda kind, value, lines: shown.extend(lines))
+    shell.run_cell("import playbook\nplaybook.start('00', profile='p6')")  # type: ignore[no-untyped-call]
     assert shown[0].startswith("ProfileError: no profile 'p6'")
     assert "fix: use one of" in shown[0] and "Traceback" not in "".join(shown)
 

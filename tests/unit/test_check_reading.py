@@ -187,7 +187,8 @@ def test_arguments_of_a_release() -> None:
     text = "trtllm-build --gather_all_token_logits x --workers 8 9 –tp_size=2 --seed -1"
     build = only(text, "trtllm-build")
     assert build.value("--workers") == "8" and build.value("--tp_size") == "2" and build.value("--seed") == "-1"
-    assert build.find("--tp_size").flag == "–tp_size"
+    given = build.find("--tp_size")
+    assert given is not None and given.flag == "–tp_size"
     again = regrouped(build, load_release("0.12.0").tool("trtllm-build"))
     assert [(given.flag, [word.text for word in given.values]) for given in again[:4]] == [
         ("--gather_all_token_logits", []),

@@ -1,6 +1,8 @@
 """The family requests: ports, paths and inputs of requests to Triton."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,7 +98,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("release", "text", "expected"), CASES)
-def test_what_is_found(release, text, expected):
+def test_what_is_found(release: str, text: str, expected: object) -> None:
     assert found(check, text, release) == expected
 
 
@@ -135,7 +137,7 @@ def test_what_is_found(release, text, expected):
         ),
     ],
 )
-def test_the_corrected_request(release, text, url, body):
+def test_the_corrected_request(release: str, text: str, url: str, body: dict[str, Any]) -> None:
     """All findings of one request hold the same corrected command."""
     commands = {one.fix.text for one in fixed(check, text, release)}
     assert len(commands) == 1
@@ -143,7 +145,7 @@ def test_the_corrected_request(release, text, url, body):
     assert request.url == url and request.fields == body
 
 
-def test_the_repositorys_own_models_count_more_than_the_releases(tmp_path):
+def test_the_repositorys_own_models_count_more_than_the_releases(tmp_path: Path) -> None:
     config = 'name: "chat"\nbackend: "python"\ninput [ { name: "question" data_type: TYPE_STRING dims: [ 1 ] } ]\n'
     write_models(tmp_path, {"chat": config, "other": config.replace("chat", "other")})
     script = tmp_path / "ask.sh"
@@ -156,7 +158,7 @@ def test_the_repositorys_own_models_count_more_than_the_releases(tmp_path):
 
 
 @pytest.mark.parametrize("release", template_releases())
-def test_every_input_of_a_releases_ensemble_is_known(release):
+def test_every_input_of_a_releases_ensemble_is_known(release: str) -> None:
     names = [tensor.name for tensor in release_templates(release).models["ensemble"].inputs]
     body = dict.fromkeys(names, 1) | {"text_input": "Hi", "stream": False}
     assert found(check, curl(json.dumps(body)), release) == []
@@ -173,5 +175,5 @@ def test_every_input_of_a_releases_ensemble_is_known(release):
         ("", "", 80, ""),
     ],
 )
-def test_urls(url, host, port, path):
+def test_urls(url: str, host: str, port: int | None, path: str) -> None:
     assert ServerAddress.of(url) == ServerAddress(host, port, path)

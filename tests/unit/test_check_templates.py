@@ -110,7 +110,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("release", "text", "expected"), CASES)
-def test_what_is_found(release, text, expected):
+def test_what_is_found(release: str, text: str, expected: object) -> None:
     assert found(check, text, release) == expected
 
 
@@ -128,13 +128,13 @@ def test_what_is_found(release, text, expected):
         ("0.12.0", f"{PREPROCESSING}\n{STREAM}", "tokenizer_dir:/t,add_special_tokens:false"),
     ],
 )
-def test_the_corrected_command(release, text, fragment):
+def test_the_corrected_command(release: str, text: str, fragment: str) -> None:
     commands = {one.fix.text for one in fixed(check, text, release)}
     assert len(commands) == 1 and fragment in commands.pop()
 
 
 @pytest.mark.parametrize("release", template_releases())
-def test_filled_templates_are_clean_and_unfilled_ones_are_not(tmp_path, release):
+def test_filled_templates_are_clean_and_unfilled_ones_are_not(tmp_path: Path, release: str) -> None:
     values = ServingOptions(Path("/srv/engine"), Path("/srv/tokenizer")).values()
     (tmp_path / "filled").mkdir()
     assert found(check, write_models(tmp_path / "filled", fill_templates(release, values)), release) == []
@@ -155,7 +155,7 @@ WIRING = [
 
 
 @pytest.mark.parametrize(("model", "old", "new", "message"), WIRING)
-def test_the_ensembles_wiring(tmp_path, model, old, new, message):
+def test_the_ensembles_wiring(tmp_path: Path, model: str, old: str, new: str, message: str) -> None:
     configs = fill_templates("0.12.0", ServingOptions(Path("/srv/engine"), Path("/srv/tokenizer")).values())
     assert old in configs[model]
     configs[model] = configs[model].replace(old, new, 1)
@@ -165,14 +165,14 @@ def test_the_ensembles_wiring(tmp_path, model, old, new, message):
     assert {(draft.rule, draft.file) for draft in drafts} == {("ensemble-wiring", "ensemble/config.pbtxt")}
 
 
-def test_a_repository_without_a_model_and_one_of_another_name(tmp_path):
+def test_a_repository_without_a_model_and_one_of_another_name(tmp_path: Path) -> None:
     configs = fill_templates("0.12.0", ServingOptions(Path("/srv/engine"), Path("/srv/tokenizer")).values())
     configs["post"] = configs.pop("postprocessing")
     rules = [line.split(maxsplit=1)[1] for line in found(check, write_models(tmp_path, configs), "0.12.0")]
     assert sorted(rules) == ["config-syntax error", "ensemble-wiring error"]
 
 
-def test_the_reader_takes_what_protobuf_takes():
+def test_the_reader_takes_what_protobuf_takes() -> None:
     """Every text that loses one character: the reader may be the milder one, never the stricter."""
     text = SMALL + "# end\nversion_policy: { latest < num_versions: 1 > };\n"
     assert refusal(text) is None
@@ -189,13 +189,13 @@ def test_the_reader_takes_what_protobuf_takes():
     ("text", "line", "column"),
     [("a: {", 1, 5), ("a: 1\n  : 2", 2, 3), ("a [ 1 2 ]", 1, 7), ("a", 1, 2), ('a: "x\n', 1, 4), ("a: }", 1, 4)],
 )
-def test_where_the_reader_stops(text, line, column):
+def test_where_the_reader_stops(text: str, line: int, column: int) -> None:
     with pytest.raises(ConfigError) as caught:
         read_config(text)
     assert (caught.value.line, caught.value.column) == (line, column)
 
 
-def test_deep_nesting_is_no_crash():
+def test_deep_nesting_is_no_crash() -> None:
     with pytest.raises(ConfigError):
         read_config("a {" * 5_000)
 

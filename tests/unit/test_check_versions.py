@@ -1,6 +1,8 @@
 """The families versions and containers: one release for everything, and docker run around it."""
 
 import json
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -138,12 +140,12 @@ CONTAINERS = [
 
 
 @pytest.mark.parametrize(("release", "text", "expected"), VERSIONS)
-def test_what_is_found_of_other_releases(release, text, expected):
+def test_what_is_found_of_other_releases(release: str, text: str, expected: object) -> None:
     assert found(versions.check, text, release) == expected
 
 
 @pytest.mark.parametrize(("release", "text", "expected"), CONTAINERS)
-def test_what_is_found_around_the_containers(release, text, expected):
+def test_what_is_found_around_the_containers(release: str, text: str, expected: object) -> None:
     assert found(containers.check, text, release) == expected
 
 
@@ -182,12 +184,12 @@ def test_what_is_found_around_the_containers(release, text, expected):
         ),
     ],
 )
-def test_the_corrected_command(family, release, text, command):
+def test_the_corrected_command(family: ModuleType, release: str, text: str, command: str) -> None:
     commands = {one.fix.text for one in fixed(family.check, text, release)}
     assert {" ".join(one.replace("\\\n", " ").split()) for one in commands} == {command}
 
 
-def test_an_engine_of_a_folder(tmp_path):
+def test_an_engine_of_a_folder(tmp_path: Path) -> None:
     config = {"version": "0.10.0", "pretrained_config": {}, "build_config": {}}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config, indent=1))
@@ -198,7 +200,7 @@ def test_an_engine_of_a_folder(tmp_path):
     assert found(versions.check, tmp_path, "0.12.0") == []
 
 
-def test_the_holder_of_every_known_image():
+def test_the_holder_of_every_known_image() -> None:
     holders: dict[str, str] = {}
     for name in known_releases():
         for image in load_release(name).containers.triton:
@@ -222,11 +224,11 @@ def test_the_holder_of_every_known_image():
         ("x~=4.40", False),
     ],
 )
-def test_requirements_below_a_version(text, below):
+def test_requirements_below_a_version(text: str, below: bool | None) -> None:
     assert Requirement.of(text).is_below("4.43") is below
 
 
-def test_paths_of_a_repositorys_configs(tmp_path):
+def test_paths_of_a_repositorys_configs(tmp_path: Path) -> None:
     """A path in a config.pbtxt that the server's container does not see."""
     model = tmp_path / "repo" / "tensorrt_llm"
     model.mkdir(parents=True)
@@ -238,7 +240,7 @@ def test_paths_of_a_repositorys_configs(tmp_path):
     assert found(containers.check, tmp_path, "0.12.0") == []
 
 
-def test_both_paths_of_a_template_are_mended_at_once():
+def test_both_paths_of_a_template_are_mended_at_once() -> None:
     fill = "python3 fill_template.py -i r/tensorrt_llm/config.pbtxt engine_dir:/a/e,tokenizer_dir:/a/t"
     text = f"{fill}\n{RUN.replace('-v /srv:/srv', '-v /a:/b')} tritonserver --model-repository=/b/r"
     commands = {one.fix.text for one in fixed(containers.check, text, "0.12.0")}

@@ -110,7 +110,7 @@ def test_scores_are_sums_of_weights_for_every_pair_of_needs() -> None:
         kept = [entry for entry in ranked if not entry.excluded_by]
         assert ranked[: len(kept)] == kept and [e.score for e in kept] == sorted((e.score for e in kept), reverse=True)
         for entry in ranked:
-            counted = [weights[need] for need in entry.gives if weights[need] != "needed"]
+            counted = [weight for need in entry.gives if isinstance(weight := weights[need], int)]
             assert entry.score == sum(counted) and set(entry.gives) | set(entry.lacks) == set(pair)
 
 
@@ -198,7 +198,13 @@ def test_a_source_is_the_service_s_own_page(name: str) -> None:
 
 
 def answered(run: str, concurrency: int, *, seconds: float, tokens: int) -> RequestRecord:
-    times = {"scheduled_s": 0, "sent_s": 0, "first_token_s": seconds / 2, "last_token_s": seconds, "began_unix_s": 0}
+    times: dict[str, Any] = {
+        "scheduled_s": 0,
+        "sent_s": 0,
+        "first_token_s": seconds / 2,
+        "last_token_s": seconds,
+        "began_unix_s": 0,
+    }
     load = Load(mode="closed", concurrency=concurrency)
     return RequestRecord(run=run, tool="test", load=load, prompt="p", isl_tokens=5, osl_tokens=tokens, **times)
 

@@ -4,7 +4,9 @@ import pickle
 import random
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -24,20 +26,21 @@ from playbook.clients import (
     Unreachable,
 )
 from playbook.clients import client as client_module
-from playbook.clients.requests import Piece
+from playbook.clients.requests import AttemptLimits, Piece, Pieces
 from playbook.clients.retry import may_repeat, parse_retry_after
 from scripted_transport import Script
 from serving_base.errors import UsageError
 
 
-def request(**options):
-    return TextRequest(**({"prompt": "Hi", "max_tokens": 4} | options))
+def request(**options: Any) -> TextRequest:
+    defaults: dict[str, Any] = {"prompt": "Hi", "max_tokens": 4}
+    return TextRequest(**(defaults | options))
 
 
 @pytest.fixture
-def pauses(monkeypatch):
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that the client would have made; none is made."""
-    made = []
+    made: list[float] = []
     monkeypatch.setattr(client_module, "pause", lambda cancelled, seconds: made.append(seconds))
     return made
 
@@ -54,19 +57,19 @@ def pauses(monkeypatch):
         ({"deadline_s": 0}, "deadline_s is 0"),
     ],
 )
-def test_an_impossible_request_is_not_made(wrong, says):
+def test_an_impossible_request_is_not_made(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         request(**wrong)
 
 
-def test_requests_have_ids_of_their_own_and_do_not_change():
+def test_requests_have_ids_of_their_own_and_do_not_change() -> None:
     first, second = request(), request()
     assert first.request_id != second.request_id
     with pytest.raises(AttributeError):
-        first.prompt = "other"
+        first.prompt = "other"  # type: ignore[misc]
 
 
-def test_the_result_has_the_text_its_pieces_and_its_history(pauses):
+def test_the_result_has_the_text_its_pieces_and_its_history(pauses: list[float]) -> None:
     script = Script([Overloaded("busy")], ["one", " two", Piece("", tokens=7, finish="length")])
     result = Client(script).generate(request(request_id="r"))
     assert (result.text, result.pieces) == ("one two", ("one", " two", ""))
@@ -99,12 +102,12 @@ RESTART = {"idempotent": True, "restart": True}
     ],
     ids=lambda value: repr(value)[:40],
 )
-def test_what_is_repeated(error, repeated_for):
+def test_what_is_repeated(error: Exception, repeated_for: tuple[dict[str, bool], ...]) -> None:
     for kind in (SAFE, ONCE_ONLY, RESTART):
         assert may_repeat(error, request(**kind)) == (kind in repeated_for), kind
 
 
-def test_the_last_error_is_raised_after_the_last_attempt(pauses):
+def test_the_last_error_is_raised_after_the_last_attempt(pauses: list[float]) -> None:
     script = Script(*([Overloaded("busy", why=str(number))] for number in range(9)))
     with pytest.raises(Overloaded) as caught:
         Client(script, retry=RetryPolicy(max_attempts=4)).generate(request(request_id="r"))
@@ -114,11 +117,11 @@ def test_the_last_error_is_raised_after_the_last_attempt(pauses):
     assert len(pauses) == 3
 
 
-def waits(policy, retries, runs):
+def waits(policy: RetryPolicy, retries: int, runs: int) -> list[list[float]]:
     """``runs`` x ``retries`` pauses of the policy."""
-    made = []
+    made: list[float] = []
 
-    def one():
+    def one() -> None:
         script = Script(*([Overloaded("busy")] for _ in range(retries)))
         Client(script, retry=policy).generate(request(deadline_s=1e6))
 
@@ -129,7 +132,7 @@ def waits(policy, retries, runs):
     return [made[at : at + retries] for at in range(0, len(made), retries)]
 
 
-def test_full_jitter_is_uniform_from_zero_to_the_bound():
+def test_full_jitter_is_uniform_from_zero_to_the_bound() -> None:
     random.seed(20261120)
     policy = RetryPolicy(max_attempts=9, base_s=0.1, cap_s=2.0)
     made = waits(policy, retries=7, runs=400)
@@ -141,12 +144,12 @@ def test_full_jitter_is_uniform_from_zero_to_the_bound():
         assert min(quarters) > 70, quarters  # 100 expected, standard deviation 8.7
 
 
-def test_without_jitter_all_pauses_are_the_bound():
+def test_without_jitter_all_pauses_are_the_bound() -> None:
     policy = RetryPolicy(max_attempts=9, base_s=0.1, cap_s=2.0, jitter=False)
     assert waits(policy, retries=6, runs=2) == [pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0])] * 2
 
 
-def test_retry_after_is_waited_for_and_jitter_comes_on_top(pauses):
+def test_retry_after_is_waited_for_and_jitter_comes_on_top(pauses: list[float]) -> None:
     script = Script([Overloaded("busy", retry_after_s=3.0)], [Overloaded("busy", retry_after_s=3.0)])
     Client(script).generate(request())
     assert 3.0 <= pauses[0] <= 3.1
@@ -154,7 +157,7 @@ def test_retry_after_is_waited_for_and_jitter_comes_on_top(pauses):
     assert pauses[0] != pauses[1]
 
 
-def test_a_retry_after_beyond_the_deadline_ends_the_request_at_once(pauses):
+def test_a_retry_after_beyond_the_deadline_ends_the_request_at_once(pauses: list[float]) -> None:
     script = Script([Overloaded("busy", retry_after_s=3600.0)])
     with pytest.raises(DeadlineExceeded, match="no time for another attempt") as caught:
         Client(script).generate(request(deadline_s=60))
@@ -175,11 +178,11 @@ def test_a_retry_after_beyond_the_deadline_ends_the_request_at_once(pauses):
         (None, None),
     ],
 )
-def test_retry_after_is_seconds_or_a_date(header, seconds):
+def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
     assert parse_retry_after(header, now=datetime(2026, 11, 20, 12, tzinfo=UTC)) == seconds
 
 
-def test_an_attempt_gets_no_more_time_than_the_deadline_leaves():
+def test_an_attempt_gets_no_more_time_than_the_deadline_leaves() -> None:
     script = Script()
     Client(script).generate(request(deadline_s=1.5))
     _, limits, _ = script.sent[0]
@@ -187,7 +190,7 @@ def test_an_attempt_gets_no_more_time_than_the_deadline_leaves():
     assert limits.read_s <= 1.5
 
 
-def test_a_stream_that_drips_past_the_deadline_is_ended():
+def test_a_stream_that_drips_past_the_deadline_is_ended() -> None:
     script = Script(["a", lambda: time.sleep(1.5), "b", "c"])
     with pytest.raises(DeadlineExceeded) as caught:
         Client(script).generate(request(deadline_s=1))
@@ -195,7 +198,7 @@ def test_a_stream_that_drips_past_the_deadline_is_ended():
     assert script.closed_early == 1
 
 
-def test_a_budget_ends_the_retries_of_all_requests_together(pauses):
+def test_a_budget_ends_the_retries_of_all_requests_together(pauses: list[float]) -> None:
     budget = RetryBudget(ratio=0.1, burst=3)
     script = Script(*([Overloaded("busy")] for _ in range(100)))
     client = Client(script, budget=budget, retry=RetryPolicy(max_attempts=5))
@@ -205,20 +208,20 @@ def test_a_budget_ends_the_retries_of_all_requests_together(pauses):
     assert 20 + 3 <= len(script.sent) <= 20 + 3 + 0.1 * 20
 
 
-def test_good_times_save_no_more_retries_than_the_burst():
+def test_good_times_save_no_more_retries_than_the_burst() -> None:
     budget = RetryBudget(ratio=0.5, burst=3)
     for _ in range(100):
         budget.earn()
     assert [budget.spend() for _ in range(4)] == [True, True, True, False]
 
 
-def test_a_broken_answer_that_begins_again_is_delivered_once(pauses):
+def test_a_broken_answer_that_begins_again_is_delivered_once(pauses: list[float]) -> None:
     script = Script(["The", " cat", BrokenStream("cut", pieces=["The", " cat"])], ["The c", "at sat", "."])
     answer = Client(script).stream(request(restart=True))
     assert list(answer) == ["The", " cat", " sat", "."]
 
 
-def test_without_restart_the_pieces_come_with_the_error():
+def test_without_restart_the_pieces_come_with_the_error() -> None:
     script = Script(["The", " cat", BrokenStream("cut", pieces=["The", " cat"])])
     with pytest.raises(BrokenStream) as caught:
         Client(script).generate(request())
@@ -227,14 +230,14 @@ def test_without_restart_the_pieces_come_with_the_error():
 
 
 @pytest.mark.parametrize("second", [["A dog"], ["The c"]], ids=["another", "shorter"])
-def test_an_answer_that_begins_again_differently_is_never_mixed(pauses, second):
+def test_an_answer_that_begins_again_differently_is_never_mixed(pauses: list[float], second: list[str]) -> None:
     script = Script(["The", " cat", BrokenStream("cut", pieces=["The", " cat"])], second)
     with pytest.raises(Refused, match="another one"):
         Client(script).generate(request(restart=True))
     assert len(script.sent) == 2
 
 
-def test_leaving_a_stream_closes_the_attempt_and_frees_the_slot():
+def test_leaving_a_stream_closes_the_attempt_and_frees_the_slot() -> None:
     script = Script(["a", "b"], ["c"])
     client = Client(script, max_in_flight=1, max_waiting=0)
     answer = client.stream(request())
@@ -252,10 +255,10 @@ class Crowd:
 
     name = "crowd"
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.lock, self.inside, self.most = threading.Lock(), 0, 0
 
-    def send(self, request, wire_id, limits):
+    def send(self, request: TextRequest, wire_id: str, limits: AttemptLimits) -> Pieces:
         with self.lock:
             self.inside += 1
             self.most = max(self.most, self.inside)
@@ -264,14 +267,14 @@ class Crowd:
             self.inside -= 1
         yield Piece(request.request_id)
 
-    def redacted(self, text):
+    def redacted(self, text: str) -> str:
         return text
 
-    def close(self):
+    def close(self) -> None:
         pass
 
 
-def test_many_threads_never_exceed_the_slots_and_all_are_answered():
+def test_many_threads_never_exceed_the_slots_and_all_are_answered() -> None:
     crowd = Crowd()
     client = Client(crowd, max_in_flight=4, max_waiting=60)
     answers = []
@@ -285,7 +288,7 @@ def test_many_threads_never_exceed_the_slots_and_all_are_answered():
     assert all(answer.text == answer.request_id for answer in answers)
 
 
-def test_waiting_for_a_slot_counts_against_the_deadline():
+def test_waiting_for_a_slot_counts_against_the_deadline() -> None:
     script = Script(["a", "b"])
     client = Client(script, max_in_flight=1)
     holds = client.stream(request())
@@ -295,11 +298,11 @@ def test_waiting_for_a_slot_counts_against_the_deadline():
     holds.close()
 
 
-def test_map_keeps_the_order_and_puts_failures_in_their_place(pauses):
+def test_map_keeps_the_order_and_puts_failures_in_their_place(pauses: list[float]) -> None:
     requests = [request(request_id=str(number)) for number in range(20)]
 
     class Picky(Crowd):
-        def send(self, request, wire_id, limits):
+        def send(self, request: TextRequest, wire_id: str, limits: AttemptLimits) -> Pieces:
             if int(request.request_id) % 5 == 3:
                 raise Refused("no")
             yield from super().send(request, wire_id, limits)
@@ -310,10 +313,10 @@ def test_map_keeps_the_order_and_puts_failures_in_their_place(pauses):
     assert [outcome.request_id for outcome in outcomes] == [str(number) for number in range(20)]
 
 
-def test_as_completed_gives_each_once_and_takes_no_more_than_it_can_send():
+def test_as_completed_gives_each_once_and_takes_no_more_than_it_can_send() -> None:
     taken = []
 
-    def endless():
+    def endless() -> Iterator[TextRequest]:
         for number in range(30):
             taken.append(number)
             yield request(request_id=str(number))
@@ -325,7 +328,7 @@ def test_as_completed_gives_each_once_and_takes_no_more_than_it_can_send():
     assert sorted([first.request_id, *others], key=int) == [str(number) for number in range(30)]
 
 
-def test_a_request_on_the_way_is_not_sent_a_second_time():
+def test_a_request_on_the_way_is_not_sent_a_second_time() -> None:
     script = Script(["a", "b"])
     client = Client(script)
     twin = request()
@@ -337,7 +340,7 @@ def test_a_request_on_the_way_is_not_sent_a_second_time():
     assert len(script.sent) == 1
 
 
-def test_cancel_ends_a_pause():
+def test_cancel_ends_a_pause() -> None:
     script = Script([Overloaded("busy", retry_after_s=3600.0)])
     client = Client(script)
     asked = request(deadline_s=1e6)
@@ -347,7 +350,7 @@ def test_cancel_ends_a_pause():
     assert not client.cancel(asked.request_id)
 
 
-def test_cancel_ends_the_wait_for_a_slot():
+def test_cancel_ends_the_wait_for_a_slot() -> None:
     client = Client(Script(["a", "b"]), max_in_flight=1)
     holds = client.stream(request())
     next(holds)
@@ -358,7 +361,7 @@ def test_cancel_ends_the_wait_for_a_slot():
     holds.close()
 
 
-def test_closing_cancels_what_is_on_the_way():
+def test_closing_cancels_what_is_on_the_way() -> None:
     script = Script(["a", "b"])
     client = Client(script)
     answer = client.stream(request())
@@ -371,8 +374,8 @@ def test_closing_cancels_what_is_on_the_way():
         client.generate(request())
 
 
-def test_errors_carry_neither_secrets_nor_the_frames_they_came_through(pauses):
-    def leak():
+def test_errors_carry_neither_secrets_nor_the_frames_they_came_through(pauses: list[float]) -> None:
+    def leak() -> None:
         token = "planted-55ab"  # a local of a frame below
         raise Refused(f"401 for {token}", why=f"you sent {token}", fix=f"not {token}") from ValueError(token)
 
@@ -396,7 +399,7 @@ def test_errors_carry_neither_secrets_nor_the_frames_they_came_through(pauses):
     [Overloaded("x", retry_after_s=2.0), Unreachable("x", sent=True), BrokenStream("x", why="y", pieces=["a"])],
     ids=lambda error: type(error).__name__,
 )
-def test_errors_survive_pickling(error):
+def test_errors_survive_pickling(error: BrokenStream | Overloaded | Unreachable) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
     assert vars(again) == vars(error)

@@ -5,8 +5,11 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +18,16 @@ from playbook.clients import (
     BrokenStream,
     Cancelled,
     Client,
+    ClientError,
     Credential,
     DeadlineExceeded,
     Overloaded,
     Refused,
+    RetryPolicy,
     SamplingOptions,
     Secret,
     TextRequest,
+    TextResult,
     TimedOut,
     Timeouts,
     Tls,
@@ -35,18 +41,23 @@ from serving_base.errors import EnvironmentProblem, UsageError
 NAMES = ("text_input", "max_tokens", "stream", "end_id", "random_seed")
 METADATA = {"inputs": [{"name": name, "datatype": "INT32"} for name in NAMES]}
 TOKEN = "planted-token-91c7"
+Step = Callable[[BaseHTTPRequestHandler], object]
+StartServer = Callable[..., str]
 
 
 class Answers:
     """What the server does with each POST in turn: a callable that is given the handler."""
 
-    def __init__(self):
-        self.steps, self.bodies, self.headers, self.gets = [], [], [], 0
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.gets = 0
         self.release = threading.Event()
 
 
-def reply(status, body, **headers):
-    def step(handler):
+def reply(status: int, body: object, **headers: str) -> Step:
+    def step(handler: BaseHTTPRequestHandler) -> None:
         data = json.dumps(body).encode() if not isinstance(body, bytes) else body
         handler.send_response(status)
         handler.send_header("Content-Length", str(len(data)))
@@ -58,10 +69,10 @@ def reply(status, body, **headers):
     return step
 
 
-def events(*parts, end=True):
+def events(*parts: object, end: bool = True) -> Step:
     """A chunked event stream; a callable among the parts runs between two events."""
 
-    def step(handler):
+    def step(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Type", "text/event-stream; charset=utf-8")
         handler.send_header("Transfer-Encoding", "chunked")
@@ -82,40 +93,40 @@ def events(*parts, end=True):
     return step
 
 
-def drop(handler):
+def drop(handler: BaseHTTPRequestHandler) -> None:
     handler.connection.shutdown(socket.SHUT_RDWR)
     handler.close_connection = True
 
 
 @pytest.fixture
-def answers():
+def answers() -> Iterator[Answers]:
     answers = Answers()
     yield answers
     answers.release.set()
 
 
 @pytest.fixture
-def start_server(answers):
+def start_server(answers: Answers) -> Iterator[StartServer]:
     """Starts a server, with TLS if it is given a context; returns its URL."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def log_message(self, *args):
+        def log_message(self, *args: object) -> None:
             pass
 
-        def do_POST(self):
+        def do_POST(self) -> None:
             answers.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             answers.headers.append(dict(self.headers))
             answers.steps.pop(0)(self)
 
-        def do_GET(self):
+        def do_GET(self) -> None:
             answers.gets += 1
             reply(200, METADATA)(self)
 
-    servers = []
+    servers: list[tuple[ThreadingHTTPServer, threading.Thread]] = []
 
-    def start(context=None):
+    def start(context: ssl.SSLContext | None = None) -> str:
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         if context is not None:
             server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -133,11 +144,19 @@ def start_server(answers):
 
 
 @pytest.fixture
-def url(start_server):
+def url(start_server: StartServer) -> str:
     return start_server()
 
 
-def ask(url, *, stream=False, credential=None, retry=ONCE, timeouts=None, **options):
+def ask(
+    url: str,
+    *,
+    stream: bool = False,
+    credential: Credential | None = None,
+    retry: RetryPolicy = ONCE,
+    timeouts: Timeouts | None = None,
+    **options: Any,
+) -> TextResult:
     transport = TritonHttp(url, stream=stream, credential=credential)
     with Client(transport, retry=retry, timeouts=timeouts or Timeouts(1.0, 5.0)) as client:
         return client.generate(TextRequest("Hi", max_tokens=3, **options))
@@ -146,21 +165,21 @@ def ask(url, *, stream=False, credential=None, retry=ONCE, timeouts=None, **opti
 OK = reply(200, {"text_output": "hello"})
 
 
-def test_a_plain_answer(url, answers):
+def test_a_plain_answer(url: str, answers: Answers) -> None:
     answers.steps = [OK]
     assert ask(url, request_id="r").text == "hello"
     assert answers.bodies == [{"text_input": "Hi", "max_tokens": 3, "id": "r.1", "stream": False}]
     assert answers.gets == 0  # no options, no question for the model's inputs
 
 
-def test_options_go_under_the_names_that_the_model_has(url, answers):
+def test_options_go_under_the_names_that_the_model_has(url: str, answers: Answers) -> None:
     answers.steps = [OK]
     ask(url, sampling=SamplingOptions(seed=7, end_id=2))
     assert (answers.bodies[0]["random_seed"], answers.bodies[0]["end_id"]) == (7, 2)
     assert answers.gets == 1
 
 
-def test_an_option_that_the_model_lacks_is_refused_before_it_is_sent(url, answers):
+def test_an_option_that_the_model_lacks_is_refused_before_it_is_sent(url: str, answers: Answers) -> None:
     with pytest.raises(Refused, match="no input for top_k"):
         ask(url, sampling=SamplingOptions(top_k=3))
     assert answers.bodies == []
@@ -188,7 +207,9 @@ def test_an_option_that_the_model_lacks_is_refused_before_it_is_sent(url, answer
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_each_status_is_one_of_the_few_errors(url, answers, status, said, error, stream):
+def test_each_status_is_one_of_the_few_errors(
+    url: str, answers: Answers, status: int, said: str, error: type[ClientError], stream: bool
+) -> None:
     answers.steps = [reply(status, {"error": said}, Location="http://elsewhere/")]
     with pytest.raises(error) as caught:
         ask(url, stream=stream)
@@ -197,26 +218,26 @@ def test_each_status_is_one_of_the_few_errors(url, answers, status, said, error,
     assert str(status) in caught.value.what
 
 
-def test_an_error_behind_status_200_is_an_error(url, answers):
+def test_an_error_behind_status_200_is_an_error(url: str, answers: Answers) -> None:
     answers.steps = [reply(200, {"error": "generate expects model to produce exactly 1 response"})]
     with pytest.raises(Refused, match="exactly 1 response"):
         ask(url)
 
 
-def test_retry_after_is_read(url, answers):
+def test_retry_after_is_read(url: str, answers: Answers) -> None:
     answers.steps = [reply(503, {"error": "busy"}, Retry_After="7")]
     with pytest.raises(Overloaded) as caught:
         ask(url)
     assert caught.value.retry_after_s == 7.0
 
 
-def test_another_kind_of_server_is_named(url, answers):
+def test_another_kind_of_server_is_named(url: str, answers: Answers) -> None:
     answers.steps = [reply(200, b"<html>welcome</html>")]
     with pytest.raises(Refused, match="this is no Triton"):
         ask(url)
 
 
-def test_nobody_listens():
+def test_nobody_listens() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         with pytest.raises(Unreachable) as caught:
@@ -224,17 +245,17 @@ def test_nobody_listens():
     assert not caught.value.sent
 
 
-def test_a_connection_lost_before_the_answer_may_have_delivered_the_request(url, answers):
+def test_a_connection_lost_before_the_answer_may_have_delivered_the_request(url: str, answers: Answers) -> None:
     answers.steps = [drop]
     with pytest.raises(Unreachable) as caught:
         ask(url)
     assert caught.value.sent
 
 
-def test_silence_is_a_time_out_and_the_late_answer_is_dropped(url, answers):
+def test_silence_is_a_time_out_and_the_late_answer_is_dropped(url: str, answers: Answers) -> None:
     """The answer of the abandoned attempt comes while the next request is asked, and must not be taken for its."""
 
-    def late(handler):
+    def late(handler: BaseHTTPRequestHandler) -> None:
         answers.release.wait(60)
         reply(200, {"text_output": "late"})(handler)
 
@@ -248,25 +269,25 @@ def test_silence_is_a_time_out_and_the_late_answer_is_dropped(url, answers):
     assert len(second.attempts) == 1
 
 
-def test_the_answer_to_another_request_is_not_delivered(url, answers):
+def test_the_answer_to_another_request_is_not_delivered(url: str, answers: Answers) -> None:
     answers.steps = [reply(200, {"text_output": "theirs", "id": "someone.1"}), OK]
     with pytest.raises(BrokenStream, match="another request"):
         ask(url)
 
 
-def test_a_stream_is_read_event_by_event(url, answers):
+def test_a_stream_is_read_event_by_event(url: str, answers: Answers) -> None:
     answers.steps = [events("a", "b", "c")]
     assert ask(url, stream=True).pieces == ("a", "b", "c")
 
 
-def test_a_stream_that_is_cut_keeps_its_pieces(url, answers):
+def test_a_stream_that_is_cut_keeps_its_pieces(url: str, answers: Answers) -> None:
     answers.steps = [events("a", "b", end=False)]
     with pytest.raises(BrokenStream, match="after 2 pieces") as caught:
         ask(url, stream=True)
     assert caught.value.pieces == ("a", "b")
 
 
-def test_a_stream_that_falls_silent_keeps_its_pieces(url, answers):
+def test_a_stream_that_falls_silent_keeps_its_pieces(url: str, answers: Answers) -> None:
     answers.steps = [events("a", lambda: answers.release.wait(60))]
     with pytest.raises(BrokenStream) as caught:
         ask(url, stream=True, timeouts=Timeouts(5.0, 1.0))
@@ -274,14 +295,14 @@ def test_a_stream_that_falls_silent_keeps_its_pieces(url, answers):
     assert "ReadTimeout" in caught.value.why
 
 
-def test_an_error_event_after_pieces_keeps_them(url, answers):
+def test_an_error_event_after_pieces_keeps_them(url: str, answers: Answers) -> None:
     answers.steps = [events("a", {"error": "the server is shutting down"})]
     with pytest.raises(BrokenStream) as caught:
         ask(url, stream=True)
     assert (caught.value.pieces, caught.value.why) == (("a",), "the server is shutting down")
 
 
-def test_the_deadline_ends_a_silence_that_began_just_before_it(url, answers):
+def test_the_deadline_ends_a_silence_that_began_just_before_it(url: str, answers: Answers) -> None:
     """The read timeout alone would start anew at the last piece."""
     answers.steps = [events(lambda: time.sleep(0.5), "a", lambda: answers.release.wait(60))]
     started = time.monotonic()
@@ -291,9 +312,14 @@ def test_the_deadline_ends_a_silence_that_began_just_before_it(url, answers):
     assert caught.value.pieces == ("a",)
 
 
-def test_closing_the_client_from_another_thread_ends_a_silent_stream(url, answers):
+def test_closing_the_client_from_another_thread_ends_a_silent_stream(url: str, answers: Answers) -> None:
     gave_up = threading.Event()  # the server has said nothing more, and its client left before it would
-    answers.steps = [events("a", lambda: answers.release.wait(600) or gave_up.set())]
+
+    def wait() -> None:
+        if not answers.release.wait(600):
+            gave_up.set()
+
+    answers.steps = [events("a", wait)]
     client = Client(TritonHttp(url, stream=True), timeouts=Timeouts(5.0, 900.0))
     answer = client.stream(TextRequest("Hi", max_tokens=3))
     assert next(answer) == "a"
@@ -307,7 +333,9 @@ def test_closing_the_client_from_another_thread_ends_a_silent_stream(url, answer
 # Security
 
 
-def test_the_header_carries_what_the_environment_holds_at_that_moment(url, answers, monkeypatch):
+def test_the_header_carries_what_the_environment_holds_at_that_moment(
+    url: str, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers.steps = [OK, OK]
     monkeypatch.setenv("MY_TOKEN", TOKEN)
     ask(url, credential=Credential(Secret("MY_TOKEN")))
@@ -318,14 +346,14 @@ def test_the_header_carries_what_the_environment_holds_at_that_moment(url, answe
 
 
 @pytest.mark.parametrize("value", ["", "  ", "zwei\nZeilen", "schlüssel"])
-def test_a_secret_that_cannot_be_sent_is_named_not_shown(value, monkeypatch):
+def test_a_secret_that_cannot_be_sent_is_named_not_shown(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", value)
     with pytest.raises(EnvironmentProblem, match=r"\$MY_TOKEN") as caught:
         ask("http://127.0.0.1:1", credential=Credential(Secret("MY_TOKEN")))
     assert not value.strip() or value not in str(caught.value)
 
 
-def test_a_secret_given_instead_of_its_name_is_not_repeated():
+def test_a_secret_given_instead_of_its_name_is_not_repeated() -> None:
     with pytest.raises(UsageError) as caught:
         Secret("hf_abcdefgh")
     assert "hf_abcdefgh" not in f"{caught.value} {caught.value!r}"
@@ -346,17 +374,17 @@ def test_a_secret_given_instead_of_its_name_is_not_repeated():
         (lambda secret: TritonGrpc("127.0.0.1:8001", tls=Tls(verify=False)), "gRPC cannot"),
     ],
 )
-def test_a_secret_is_not_sent_where_others_could_read_it(make, says):
+def test_a_secret_is_not_sent_where_others_could_read_it(make: Callable[[Credential], object], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         make(Credential(Secret("MY_TOKEN")))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://localhost:8000", "http://[::1]:8000", "https://a.b"])
-def test_a_secret_may_go_to_this_machine_and_over_tls(url):
+def test_a_secret_may_go_to_this_machine_and_over_tls(url: str) -> None:
     TritonHttp(url, credential=Credential(Secret("MY_TOKEN"))).close()
 
 
-def test_a_certificate_is_verified_unless_told_otherwise():
+def test_a_certificate_is_verified_unless_told_otherwise() -> None:
     assert Tls().context().verify_mode is ssl.CERT_REQUIRED
     assert Tls().context().check_hostname
     assert Tls(verify=False).context().verify_mode is ssl.CERT_NONE
@@ -379,14 +407,16 @@ def test_a_certificate_is_verified_unless_told_otherwise():
         ("StatusCode.UNIMPLEMENTED", "decoupled", Refused, None),
     ],
 )
-def test_each_grpc_failure_is_one_of_the_few_errors(status, said, error, sent):
+def test_each_grpc_failure_is_one_of_the_few_errors(
+    status: str | None, said: str, error: type[ClientError], sent: bool | None
+) -> None:
     failure = grpc_failure(status, said)
     assert type(failure) is error
     assert getattr(failure, "sent", None) == sent
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory):
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate for the loopback that only its owner knows."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -414,13 +444,13 @@ def authority(tmp_path_factory):
     return folder
 
 
-def test_tls_with_ones_own_authority_and_without(authority, answers, start_server):
+def test_tls_with_ones_own_authority_and_without(authority: Path, answers: Answers, start_server: StartServer) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(authority / "cert.pem", authority / "key.pem")
     url = start_server(context).replace("http://127.0.0.1", "https://localhost")
     answers.steps = [events("a", "b"), OK]
 
-    def ask_with(tls):
+    def ask_with(tls: Tls) -> TextResult:
         with Client(TritonHttp(url, stream=True, tls=tls), retry=ONCE) as client:
             return client.generate(TextRequest("Hi", max_tokens=3, deadline_s=5))
 
@@ -432,7 +462,7 @@ def test_tls_with_ones_own_authority_and_without(authority, answers, start_serve
     assert ask_with(Tls(verify=False)).text == "hello"
 
 
-def test_the_deadline_cuts_a_silent_tls_stream(authority, answers, start_server):
+def test_the_deadline_cuts_a_silent_tls_stream(authority: Path, answers: Answers, start_server: StartServer) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(authority / "cert.pem", authority / "key.pem")
     url = start_server(context).replace("http://127.0.0.1", "https://localhost")

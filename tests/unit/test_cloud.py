@@ -115,7 +115,12 @@ def test_a_local_cloud_that_cannot_be_used_is_stopped_again(tmp_path: Path, monk
 
     stopped: list[bool] = []
     stop = LocalCloud.stop
-    monkeypatch.setattr(LocalCloud, "stop", lambda self: (stopped.append(True), stop(self)))
+
+    def counted(self: LocalCloud) -> None:
+        stopped.append(True)
+        stop(self)
+
+    monkeypatch.setattr(LocalCloud, "stop", counted)
     monkeypatch.setattr(cloud, "loopback_session", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         open_cloud(Workspace(tmp_path, load_profile("local")))

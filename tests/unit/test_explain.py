@@ -3,7 +3,7 @@
 import re
 from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -15,7 +15,16 @@ from trtllm_check.explain.page import releases_page
 from trtllm_check.recipes import road, tool_arguments
 from trtllm_check.releases import known_releases, load_release
 from trtllm_check.releases.guide import TEMPLATES, FlagGuide, flag_guides, guide_of, migration, run_modes
-from trtllm_check.releases.history import all_flags, all_releases, default, flag_histories, flag_history, ranges, takes
+from trtllm_check.releases.history import (
+    FlagHistory,
+    all_flags,
+    all_releases,
+    default,
+    flag_histories,
+    flag_history,
+    ranges,
+    takes,
+)
 from trtllm_check.releases.load import in_range
 from trtllm_check.releases.templates import release_templates, template_releases
 from trtllm_check.rules import TOPICS, Severity, all_rules, rule, topic
@@ -26,6 +35,12 @@ BUILD = "trtllm-build"
 RANGED = [ranged for rule in all_rules() for ranged in (*rule.says, *rule.conditions)]
 ENTRIES = list(flag_guides().values())
 each_entry = each("entry", ENTRIES)
+
+
+def known_history(tool: str, flag: str) -> FlagHistory:
+    found = flag_history(tool, flag)
+    assert found is not None, (tool, flag)
+    return found
 
 
 def spans(tool: str, flag: str) -> list[tuple[str, str, str]]:
@@ -69,12 +84,12 @@ def test_the_life_of_a_flag_of_the_build(flag: str, expected: list[tuple[str, st
 
 
 def test_a_life_says_since_when_the_flag_is_gone() -> None:
-    assert flag_history(BUILD, "--auto_parallel").gone_since == "1.2.0"
-    assert flag_history(BUILD, "--max_seq_len").gone_since == ""  # the tool ends with it
+    assert known_history(BUILD, "--auto_parallel").gone_since == "1.2.0"
+    assert known_history(BUILD, "--max_seq_len").gone_since == ""  # the tool ends with it
 
 
 def test_a_gap_in_the_facts_of_a_tool_ends_a_span() -> None:
-    found = flag_history("trtllm-serve", "--max_seq_len")
+    found = known_history("trtllm-serve", "--max_seq_len")
     assert [span.releases for span in found.spans] == ["0.18.2", "1.0.0 to 1.3.0rc22"]
 
 
@@ -86,9 +101,10 @@ def test_a_flag_that_came_back_has_two_spans() -> None:
 
 
 def test_an_alias_lives_where_its_flag_lives() -> None:
-    found = flag_history("trtllm-serve", "--tp_size")
+    found = known_history("trtllm-serve", "--tp_size")
     assert found.names == ("--tp_size", "--tensor_parallel_size")
-    assert guide_of(found.tool, found.names).flag == "--tensor_parallel_size"
+    guide = guide_of(found.tool, found.names)
+    assert guide is not None and guide.flag == "--tensor_parallel_size"
     assert "takes a whole number; default 1" in explain("tp_size", "1.2.1")
 
 
@@ -213,7 +229,10 @@ def test_a_successor_exists_beside_or_after_the_flag_that_it_replaces(entry: Fla
     for successor in entry.instead:
         assert bool(successor.flag) != bool(successor.setting)
         if successor.flag:
-            new, old = flag_history(successor.tool or entry.tool, successor.flag), flag_history(entry.tool, entry.flag)
+            new, old = (
+                known_history(successor.tool or entry.tool, successor.flag),
+                known_history(entry.tool, entry.flag),
+            )
             order = known_releases().index
             assert order(new.spans[-1].last) >= order(old.spans[-1].last)
             assert not old.gone_since or order(new.spans[-1].last) >= order(old.gone_since)
@@ -237,13 +256,14 @@ def printed_flags() -> set[tuple[str, str]]:
 def test_every_flag_that_a_recipe_prints_is_explained() -> None:
     printed = printed_flags()
     assert len(printed) > 50
-    assert [pair for pair in sorted(printed) if guide_of(pair[0], flag_history(*pair).names) is None] == []
+    assert [pair for pair in sorted(printed) if guide_of(pair[0], known_history(*pair).names) is None] == []
 
 
 def test_rules_have_their_own_ids_and_releases_that_exist() -> None:
     assert len({rule.id for rule in all_rules()}) == len(all_rules()) > 90
     assert {entry.severity for rule in all_rules() for entry in rule.says} == set(get_args(Severity))
-    named = {name for ranged in (*RANGED, *run_modes()) for name in (ranged.since, ranged.until)}
+    spanned: list[Any] = [*RANGED, *run_modes()]
+    named = {name for one in spanned for name in (one.since, one.until)}
     assert named - {""} <= set(known_releases())
 
 

@@ -69,7 +69,7 @@ def test_an_exit_in_the_last_cell_is_early_too() -> None:
     nb = notebook("raise SystemExit(0)")
     for count, cell in enumerate((cell for cell in nb.cells if cell.cell_type == "code"), start=1):
         cell.execution_count = count
-    nb.cells[-1].outputs = [new_output("error", ename="SystemExit", evalue="0", traceback=[])]
+    nb.cells[-1].outputs = [new_output("error", ename="SystemExit", evalue="0", traceback=[])]  # type: ignore[no-untyped-call]
     failure = unfinished(nb)
     assert failure is not None
     assert failure.cell == 2

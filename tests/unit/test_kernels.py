@@ -61,7 +61,9 @@ ARTICLE = {  # row: what its FP8 column and its BF16 column say by their names a
 
 
 @pytest.mark.parametrize(("row", "wanted"), list(zip(table("aws-kernels").records(), ARTICLE.items(), strict=True)))
-def test_every_name_of_the_article_s_table_is_read(row: dict[str, str], wanted: tuple[str, tuple[str, ...]]) -> None:
+def test_every_name_of_the_article_s_table_is_read(
+    row: dict[str, str], wanted: tuple[str, tuple[str | None, ...]]
+) -> None:
     label, (kernel_class, phase, *in_fp8) = wanted
     assert row["OP/Kernel"].startswith(label)
     for column, expected in zip(("TensorRT FP8", "TensorRT BF16"), in_fp8, strict=True):
@@ -114,7 +116,7 @@ def test_patterns_refuse_a_class_that_is_not_declared() -> None:
 
 def test_unknown_flow_is_refused() -> None:
     with pytest.raises(UsageError, match="unknown flow"):
-        classify("x", "rocm")  # type: ignore[arg-type]
+        classify("x", "rocm")
 
 
 # --- the shipped captures
@@ -255,7 +257,7 @@ def test_comparison_has_ratios_only_where_both_sides_ran() -> None:
     tables = {"BF16": kernels.kernel_table(sums.head(1).assign(total_us=20.0)), "FP8": kernels.kernel_table(sums)}
     table = kernels.compare(tables)
     assert table.loc["layer GEMMs", "BF16/FP8"] == 2
-    assert pd.isna(table.loc["quantize", "BF16/FP8"])
+    assert table["BF16/FP8"].isna()["quantize"]
     assert table.loc["total"].to_dict() == {
         "BF16 us": 20,
         "FP8 us": 12,
@@ -265,7 +267,7 @@ def test_comparison_has_ratios_only_where_both_sides_ran() -> None:
     }
     assert table.loc["unclassified", "FP8 us"] == 0  # always there
     text = kernels.readable(table)
-    assert text.loc["quantize"].tolist() == ["0", "2", "0.0%", "16.7%", ""]
+    assert list(text.loc["quantize"]) == ["0", "2", "0.0%", "16.7%", ""]
 
 
 # --- files
@@ -295,8 +297,9 @@ def written(tmp_path: Path, text: str, name: str = "report.csv") -> Path:
     return path
 
 
-def sums(frame: pd.DataFrame) -> dict[str, tuple[int, float]]:
-    return {row.kernel: (row.calls, pytest.approx(row.total_us)) for row in frame.itertuples()}
+def sums(frame: pd.DataFrame) -> dict[str, tuple[int, Any]]:
+    columns = zip(frame["kernel"], frame["calls"], frame["total_us"], strict=True)
+    return {kernel: (calls, pytest.approx(total_us)) for kernel, calls, total_us in columns}
 
 
 def test_a_kernel_sum_is_read_past_its_preamble_and_before_the_next_report(tmp_path: Path) -> None:
@@ -428,8 +431,8 @@ def test_the_same_step_from_three_formats_is_the_same_table(tmp_path: Path) -> N
         database.executemany("INSERT INTO StringIds VALUES (?, ?)", list(enumerate(names)))
         database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, streamId, demangledName)")
         rows = [
-            (round(1e3 * row.start_us), round(1e3 * (row.start_us + row.duration_us)), 0, 7, names.index(row.kernel))
-            for row in frame.itertuples()
+            (round(1e3 * start), round(1e3 * (start + duration)), 0, 7, names.index(kernel))
+            for start, duration, kernel in zip(frame["start_us"], frame["duration_us"], frame["kernel"], strict=True)
         ]
         database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?)", rows)
     own = kernels.by_group(kernels.kernel_table(frame))["us_per_step"]

@@ -41,7 +41,7 @@ def record(sent_s: float, e2e_s: float = 1.0, **changed: Any) -> RequestRecord:
     return RequestRecord(**values | changed)
 
 
-FAILED = {"first_token_s": None, "last_token_s": None, "osl_tokens": 0, "gaps_ms": (), "error": "503"}
+FAILED: dict[str, Any] = {"first_token_s": None, "last_token_s": None, "osl_tokens": 0, "gaps_ms": (), "error": "503"}
 
 
 # --- records

@@ -220,7 +220,7 @@ def break_ids(notebook: NotebookNode) -> None:
 
 
 def store_error(notebook: NotebookNode) -> None:
-    notebook.cells[3].outputs = [new_output("error", ename="ValueError", evalue="no", traceback=[])]
+    notebook.cells[3].outputs = [new_output("error", ename="ValueError", evalue="no", traceback=[])]  # type: ignore[no-untyped-call]
 
 
 def second_parameters_cell(notebook: NotebookNode) -> None:
@@ -277,7 +277,7 @@ def without(text: str) -> Callable[[NotebookNode], None]:
 
 
 def cleanup_not_last(notebook: NotebookNode) -> None:
-    notebook.cells += [new_markdown_cell("more " * 60), new_code_cell("print(1)", execution_count=5)]
+    notebook.cells += [new_markdown_cell("more " * 60), new_code_cell("print(1)", execution_count=5)]  # type: ignore[no-untyped-call]
 
 
 def papermill_metadata(notebook: NotebookNode) -> None:

@@ -1,5 +1,7 @@
 """Overheads of a measured machine: from the lightest loads, and back again through a plan."""
 
+from typing import Any
+
 import pytest
 
 from playbook.measure.machine import measure_machine
@@ -8,7 +10,14 @@ from serving_planner.cost_model.laws import overheads
 from serving_planner.hardware import local_machine
 from serving_planner.predict import plan
 
-LOAD = {"model": "tiny", "gpu": "calibration test", "isl": 128, "osl": 32, "length_ratio": 1.0, "requests": 24}
+LOAD: dict[str, Any] = {
+    "model": "tiny",
+    "gpu": "calibration test",
+    "isl": 128,
+    "osl": 32,
+    "length_ratio": 1.0,
+    "requests": 24,
+}
 
 
 def tpot_ms(streams: int, **beside: float) -> float:

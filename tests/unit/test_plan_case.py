@@ -161,7 +161,7 @@ def test_changed_is_checked_again() -> None:
 
 def test_a_case_cannot_be_altered() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        case().tp = 2  # type: ignore[misc]
+        case().tp = 2
 
 
 @pytest.mark.parametrize("given", [None, [], "llama3-70b", 3])

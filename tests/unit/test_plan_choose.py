@@ -65,7 +65,8 @@ def test_the_cheapest_is_first_and_the_top_is_simulated(best: Choices) -> None:
 
 def test_every_way_is_ranked_or_rejected_with_a_reason(best: Choices) -> None:
     splits = [(tp, pp) for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8) if tp * pp <= 8]
-    ways = [(way.tp, way.pp, way.weights, way.kv) for way in (*best.ranked, *best.rejected)]
+    answers: list[Any] = [*best.ranked, *best.rejected]
+    ways = [(way.tp, way.pp, way.weights, way.kv) for way in answers]
     wanted = [(*split, *bits) for split in splits for bits in (("fp8", "fp8"), ("fp8", "bf16"), ("bf16", "bf16"))]
     assert sorted(ways) == sorted(wanted)
     reasons = {(way.tp, way.pp, way.weights): way.why for way in best.rejected}
@@ -127,7 +128,9 @@ def test_without_a_price_ways_are_ranked_by_what_a_gpu_carries() -> None:
 
 
 def test_a_target_without_times_takes_what_the_engine_carries_and_long_ones_are_warned_of() -> None:
-    found = choose(Target(model="llama3-8b", isl=9000, osl=100), "p5.4xlarge", {"p5.4xlarge": 5})
+    found = choose(
+        Target.model_validate({"model": "llama3-8b", "isl": 9000, "osl": 100}), "p5.4xlarge", {"p5.4xlarge": 5}
+    )
     assert found.ranked[0].simulated and found.ranked[0].cost_usd_per_million_output_tokens is not None
     assert any("8192 positions" in warning for warning in found.warnings)
     assert "as many requests/s as possible\n" in show_choices(found)

@@ -284,4 +284,7 @@ def test_a_verdict_is_data() -> None:
     verdict = verify("70b fp8 8xh100 1024/256 c=64 tok/s=4000 ttft=200ms tpot=12ms")
     assert Verdict.model_validate(json.loads(verdict.model_dump_json())) == verdict
     assert verdict.findings[0].flops > 0 and verdict.findings[0].bytes_read > 0
-    assert verify(Claim(model="llama3-70b", gpu="h100-sxm", gpus=8, tpot_ms=12)).word == "possible"
+    assert (
+        verify(Claim.model_validate({"model": "llama3-70b", "gpu": "h100-sxm", "gpus": 8, "tpot_ms": 12})).word
+        == "possible"
+    )

@@ -11,17 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from serving_planner.cost_model.operations import AllReduceLaw
+from benchmarks.planner import all_reduce, fit, gemms, tables
+from benchmarks.planner.solve import chip, errors
+from serving_planner.cost_model.operations import AllReduceLaw, DecodeLaw, GemmLaw, PrefillLaw
 
 ROOT = Path(__file__).parents[2]
 PLANNER = ROOT / "benchmarks" / "planner"
 SHIPPED = ROOT / "packages" / "serving_planner" / "data"
-sys.path.insert(0, str(PLANNER))
-
-import all_reduce  # noqa: E402
-import fit  # noqa: E402
-import gemms  # noqa: E402
-import tables  # noqa: E402
 
 opened: list[Path] = []
 watching = False
@@ -147,7 +143,7 @@ def test_each_way_of_an_all_reduce_is_the_fastest_at_three_measured_sizes(
     for found in reduced:
         _, engine, gpu, gpus = found.path
         law, sizes = shipped_law(shipped, found), all_reduce.sizes(gpu, engine, gpus)
-        wins = all_reduce.wins(law, sizes, fit.chip(gpu))
+        wins = all_reduce.wins(law, sizes, chip(gpu))
         assert min(wins.values()) >= 3 and sum(wins.values()) == len(sizes) > 15, found.path
 
 
@@ -168,9 +164,9 @@ def test_the_attention_laws_stay_within_their_bounds(shipped: dict[str, Any], gp
     section, engine, key = what
     constants = shipped[section][engine][gpu][key]
     if section == "attention_decode":
-        wrong = fit.errors(fit.DecodeLaw(**constants), fit.decode_points(gpu, engine, key))
+        wrong = errors(DecodeLaw(**constants), fit.decode_points(gpu, engine, key))
     else:
-        wrong = fit.errors(fit.PrefillLaw(**constants), fit.prefill_points(gpu, engine, *key.split("-")))
+        wrong = errors(PrefillLaw(**constants), fit.prefill_points(gpu, engine, *key.split("-")))
     assert len(wrong) > 200
     assert 100 * median(map(abs, wrong)) < BOUNDS[section, engine, key]
     assert abs(100 * median(wrong)) < 1.5
@@ -184,7 +180,7 @@ def test_the_gemm_laws_stay_within_their_bounds(
     shipped: dict[str, Any], gpu: str, engine: str, precision: str, bound: float
 ) -> None:
     """Over the layers of 8B and 70B at TP 1 to 8; the factors that ship take the rest off, down to their digits."""
-    law, at = gemms.GemmLaw(**shipped["gemm"][engine][gpu][precision]), gemms.chip(gpu, precision)
+    law, at = GemmLaw(**shipped["gemm"][engine][gpu][precision]), chip(gpu, precision)
     width = tables.WIDTH[precision]
     with (SHIPPED / "gemm_factors.csv").open(encoding="utf-8") as file:
         factors = {
@@ -204,7 +200,7 @@ def test_the_gemm_laws_stay_within_their_bounds(
 
 def test_a_worse_law_is_caught_by_the_bounds(shipped: dict[str, Any]) -> None:
     constants = {**shipped["attention_prefill"]["tensorrt-llm"]["h200"]["fp8-fp8"], "compute_efficiency": 0.7}
-    wrong = fit.errors(fit.PrefillLaw(**constants), fit.prefill_points("h200", "tensorrt-llm", "fp8", "fp8"))
+    wrong = errors(PrefillLaw(**constants), fit.prefill_points("h200", "tensorrt-llm", "fp8", "fp8"))
     assert 100 * median(map(abs, wrong)) > BOUNDS["attention_prefill", "tensorrt-llm", "fp8-fp8"]
 
 

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving_base.errors import UsageError
+from serving_base.facts.gpus import gpus
 from serving_planner.case import BYTES, Case, changed, parse_case
 from serving_planner.cost_model.memory import (
     GIB,
@@ -206,7 +207,7 @@ def test_the_nearest_that_fits_fits() -> None:
 def test_nothing_fits_a_load_too_large_for_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     import serving_planner.cost_model.memory as module
 
-    one = {"l4": module.gpus()["l4"].model_copy(update={"link_gpus": 1})}
+    one = {"l4": gpus()["l4"].model_copy(update={"link_gpus": 1})}
     monkeypatch.setattr(module, "gpus", lambda: one)
     monkeypatch.setattr(Case, "hardware", property(lambda self: one["l4"]))
     with pytest.raises(UsageError) as error:

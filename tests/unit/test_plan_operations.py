@@ -217,7 +217,7 @@ def test_a_gpu_without_tables_takes_the_constants_of_its_architecture() -> None:
 
 
 def test_a_measured_machine_loses_less_than_a_data_sheet() -> None:
-    machine = local_machine(40e9, 1e12, 16e9, name="law test machine")
+    machine = local_machine(40e9, 1e12, 16_000_000_000, name="law test machine")
     at = Chip(40e9, 1e12, 1e12, 40e9)
     time = laws.gemm_law("tensorrt-llm", machine, "bf16").time(4096, 4096, 1, 2, at)
     assert time.limit == "bandwidth" and 1 < time.seconds / time.floor_seconds < 1.3

@@ -83,7 +83,11 @@ class Walker:
 def naive(workload: Workload, limits: ReplicaLimits, rules: Policy) -> dict[int, Walker]:
     """Single steps, one stage, decoding and prompts mixed; written without any of the product's bookkeeping."""
     size, capacity = rules.block_tokens, limits.kv_capacity_tokens // rules.block_tokens
-    sent, coming, waiting, running, done = 0, [], [], [], {}
+    sent = 0
+    coming: list[Walker] = []
+    waiting: list[Walker] = []
+    running: list[Walker] = []
+    done: dict[int, Walker] = {}
     unfreed: list[Walker] = []
     used = 0
     now = decided = 0.0
@@ -104,7 +108,7 @@ def naive(workload: Workload, limits: ReplicaLimits, rules: Policy) -> dict[int,
             running.remove(walker)
         unfreed.clear()
 
-    for at in workload.send_s or [0.0] * workload.concurrency:
+    for at in workload.send_s or [0.0] * (workload.concurrency or 0):
         send(at)
     while coming or waiting or running:
         if not rules.overlap:

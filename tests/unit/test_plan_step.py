@@ -3,6 +3,7 @@
 import csv
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -179,9 +180,17 @@ def test_the_hot_path_looks_up_and_computes_little(monkeypatch: pytest.MonkeyPat
     """Counted, not timed: after the first step of a size, GEMMs, kernels and collectives are not computed again."""
     made = model(tp=8)
     calls: list[int] = []
+
+    def counted(original: Callable[..., float]) -> Callable[..., float]:
+        def call(*given: object) -> float:
+            calls.append(1)
+            return original(*given)
+
+        return call
+
     for name in ("_linear_us", "_stream_us", "_reduce_us", "_head_us"):
         original = getattr(made, name)
-        monkeypatch.setattr(made, name, lambda *given, original=original: (calls.append(1), original(*given))[1])
+        monkeypatch.setattr(made, name, counted(original))
     loads = [StepLoad(32, 32_000 + n, 1024, 1024 * 600.0 + n, 1) for n in range(100)]
     loads += [decode(32, 1000 + n) for n in range(100)]
     for load in loads:
@@ -205,7 +214,7 @@ def test_a_case_gives_its_step_model() -> None:
 
 
 def test_a_machine_that_was_measured_is_planned_by_its_bandwidth() -> None:
-    machine = local_machine(40e9, 1e12, 64e9, name="step test machine")
+    machine = local_machine(40e9, 1e12, 64_000_000_000, name="step test machine")
     made = StepModel(SHAPES["8b"], machine, weights="bf16", kv="bf16", tp=1, pp=1, engine="tensorrt-llm")
     read_s = (2 * SHAPES["8b"].linear_parameters + 2 * 128256 * 4096) / 40e9
     assert 1 < made.seconds(decode(1, 100)) / read_s < 1.3

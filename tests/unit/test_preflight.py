@@ -1,5 +1,6 @@
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_world_size_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu
 
 def test_missing_things_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLAYBOOK_TRITON_ENV", str(tmp_path / "nothing"))
-    monkeypatch.setattr(preflight.sys, "version_info", (3, 13, 0, "final", 0))
+    monkeypatch.setattr(sys, "version_info", (3, 13, 0, "final", 0))
     checks = by_name(preflight.check_machine(load_profile("local"), tmp_path))
     for name in ("tritonserver", "python"):
         assert checks[name].verdict == "missing" and "bootstrap.py" in checks[name].fix

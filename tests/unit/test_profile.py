@@ -92,8 +92,8 @@ def test_a_p5_gets_a_load_worth_its_price(name: str) -> None:
     wanted = profile.benchmark
     seconds = 0.0
     for streams in wanted.concurrency:
-        point = {"concurrency": streams, "requests": wanted.requests(streams)}
-        seconds += wanted.requests(streams) / plan.plan(plan.case_of(profile, **wanted.case, **point)).requests_per_s
+        point: dict[str, Any] = {**wanted.case, "concurrency": streams, "requests": wanted.requests(streams)}
+        seconds += wanted.requests(streams) / plan.plan(plan.case_of(profile, **point)).requests_per_s
     assert 60 < seconds < 900
     assert wanted.rate_seconds >= 60
 

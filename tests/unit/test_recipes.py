@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,7 @@ def parsed(release_name: str, tool: str, arguments: tuple[str, ...]) -> argparse
 
 @cache
 def setting(profile_name: str, release_name: str, **changes: object) -> tuple[Profile, Release]:
-    settings = {**shipped(profile_name), "release": release_name, **changes}
+    settings: dict[str, Any] = {**shipped(profile_name), "release": release_name, **changes}
     return Profile(**settings), load_release(release_name)
 
 

@@ -106,7 +106,8 @@ def test_summarize_surely_has_what_the_accuracy_check_needs(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_each_tool_and_template_can_be_found(name: str) -> None:
     release = load_release(name)
-    for part in filter(None, [*release.tools.values(), release.templates, release.llmapi]):
+    parts: list[Any] = [*release.tools.values(), release.templates, release.llmapi]
+    for part in filter(None, parts):
         assert bool(part.repo) == bool(part.repo_path)  # a script of a clone, or a program on PATH
         assert not part.repo or part.repo in release.checkouts
         assert not part.container_path or part.container_path.startswith("/app/")

@@ -6,8 +6,10 @@ import secrets
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -95,7 +97,7 @@ CUT = {"cut": b"\r\n{", "half": b'Content-Type: text/event-stream\r\n\r\ndata: {
 
 
 @pytest.fixture
-def planted(monkeypatch):
+def planted(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     values = {name: f"planted-{secrets.token_hex(12)}" for name in NAMES}
     for name, value in values.items():
         monkeypatch.setenv(name, value)
@@ -103,14 +105,14 @@ def planted(monkeypatch):
 
 
 @pytest.fixture
-def mirror():
+def mirror() -> Iterator[str]:
     """A server that repeats the headers it was sent in its errors, as careless proxies do."""
 
     class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *args):
+        def log_message(self, *args: object) -> None:
             pass
 
-        def do_POST(self):
+        def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             kind = self.path.split("/")[1]
             if kind in CUT:
@@ -134,7 +136,7 @@ def mirror():
     server.server_close()
 
 
-def leaks(planted, written):
+def leaks(planted: dict[str, str], written: dict[str, bytes]) -> list[tuple[str, str]]:
     """(secret's name, where) of each value found as it is, in base64, or as in a URL. ``written``: name -> bytes."""
     found = []
     for name, value in planted.items():
@@ -145,7 +147,7 @@ def leaks(planted, written):
     return found
 
 
-def run(folder, *sources):
+def run(folder: Path, *sources: str) -> tuple[int, dict[str, bytes]]:
     """`playbook run` of a course of these cells; everything that it wrote, by name."""
     write_course(folder, c01_small=notebook(*sources))
     done = subprocess.run(
@@ -159,7 +161,9 @@ def run(folder, *sources):
     return done.returncode, {"stdout": done.stdout, "stderr": done.stderr} | files
 
 
-def test_a_course_that_fails_in_every_way_writes_no_secret(tmp_path, planted, mirror):
+def test_a_course_that_fails_in_every_way_writes_no_secret(
+    tmp_path: Path, planted: dict[str, str], mirror: str
+) -> None:
     cells = (CLIENT_FAILS, SAGEMAKER_FAILS, RECIPES, PROCESSES, "%xmode Verbose\n" + ENDS)
     log = str(tmp_path / "workspace" / "command.log")
     status, written = run(tmp_path, *(cell.replace("{url}", mirror).replace("{log}", log) for cell in cells))
@@ -177,7 +181,7 @@ def test_a_course_that_fails_in_every_way_writes_no_secret(tmp_path, planted, mi
     assert leaks(planted, written) == []
 
 
-def test_the_search_finds_what_a_course_leaks(tmp_path, planted):
+def test_the_search_finds_what_a_course_leaks(tmp_path: Path, planted: dict[str, str]) -> None:
     _, written = run(
         tmp_path,
         "import os; print(os.environ['CLIENT_TOKEN'])",
@@ -199,7 +203,7 @@ def test_the_search_finds_what_a_course_leaks(tmp_path, planted):
         lambda value: base64.b64encode(f"user22:{value}!!".encode()).decode(),
     ],
 )
-def test_the_search_finds_a_secret_in_disguise(disguise):
+def test_the_search_finds_a_secret_in_disguise(disguise: Callable[[str], str]) -> None:
     planted = {"A_TOKEN": "planted-0123456789abcdef"}
     assert leaks(planted, {"file": b"x" + disguise(planted["A_TOKEN"]).encode()}) == [("A_TOKEN", "file")]
     assert leaks(planted, {"file": b"planted-other"}) == []

@@ -1,5 +1,6 @@
 """Signatures are computed again; AWS's published one is the oracle, and every wrong one is refused."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -47,14 +48,14 @@ def signed(
     return SignedRequest(method, path, headers, body)
 
 
-def test_the_published_example_is_accepted():
+def test_the_published_example_is_accepted() -> None:
     identity = verify(EXAMPLE, {"AKIDEXAMPLE": EXAMPLE_SECRET}, EXAMPLE_TIME)
     assert (identity.service, identity.region) == ("iam", "us-east-1")
 
 
 @pytest.mark.parametrize("path", ["/", "/a%20b/c%C3%BC", "/x?b=2&a=1&c", "/x?key=a%2Fb&empty="])
 @pytest.mark.parametrize("service", ["sagemaker", "s3"])
-def test_what_botocore_signs_is_accepted(service, path):
+def test_what_botocore_signs_is_accepted(service: str, path: str) -> None:
     assert verify(signed(service=service, path=path)).service == service
 
 
@@ -68,14 +69,14 @@ def test_what_botocore_signs_is_accepted(service, path):
         (lambda r: {**r.headers, "authorization": r.headers["authorization"].replace("host;", "")}, "wrong signature"),
     ],
 )
-def test_a_changed_header_is_refused(change, reason):
+def test_a_changed_header_is_refused(change: Callable[[SignedRequest], dict[str, str]], reason: str) -> None:
     request = signed()
     with pytest.raises(SignatureRefused) as refused:
         verify(SignedRequest(request.method, request.target, change(request), request.body))
     assert refused.value.reason == reason
 
 
-def test_a_changed_request_is_refused():
+def test_a_changed_request_is_refused() -> None:
     request = signed()
     for method, target, body in [
         ("GET", request.target, request.body),
@@ -87,13 +88,13 @@ def test_a_changed_request_is_refused():
             verify(SignedRequest(method, target, request.headers, body))
 
 
-def test_a_changed_body_is_refused_by_its_hash_in_s3():
+def test_a_changed_body_is_refused_by_its_hash_in_s3() -> None:
     request = signed(service="s3", method="PUT", path="/bucket/key", body=b"one")
     with pytest.raises(SignatureRefused, match="x-amz-content-sha256"):
         verify(SignedRequest("PUT", "/bucket/key", request.headers, b"two"))
 
 
-def test_other_keys_are_refused():
+def test_other_keys_are_refused() -> None:
     with pytest.raises(SignatureRefused) as unknown:
         verify(signed(key="AKIAIOSFODNN7EXAMPLE"))
     with pytest.raises(SignatureRefused) as wrong:
@@ -101,7 +102,7 @@ def test_other_keys_are_refused():
     assert (unknown.value.reason, wrong.value.reason) == ("unknown key", "wrong signature")
 
 
-def test_a_clock_may_be_300_seconds_off():
+def test_a_clock_may_be_300_seconds_off() -> None:
     now = datetime.now(UTC)
     verify(signed(), now=now + timedelta(seconds=290))
     for skew in (timedelta(seconds=310), timedelta(seconds=-310)):
@@ -110,7 +111,7 @@ def test_a_clock_may_be_300_seconds_off():
         assert expired.value.reason == "expired"
 
 
-def test_each_protocol_has_its_own_names():
+def test_each_protocol_has_its_own_names() -> None:
     assert protocol_of("s3", "/bucket", {}) == "s3"
     assert protocol_of("iam", "/", {"content-type": "application/x-www-form-urlencoded"}) == "query"
     assert protocol_of("sagemaker", "/", {"x-amz-target": "SageMaker.ListModels"}) == "json"
