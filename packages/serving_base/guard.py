@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,8 +25,11 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 TICK_S = 0.5
+LOOK_S = 0.1
 TERM_GRACE_S = 3.0
 KILL_LIMIT_S = 10.0
+LOOKS = 3
+"""At a new region, one a tick, until it is taken for another tree's. Each look reads the whole of /proc."""
 SECOND_LOOK_S = 1.0
 """Between making a region and mapping it a server needs microseconds, unless the machine is very busy."""
 SHM = Path("/dev/shm")
@@ -97,10 +101,13 @@ class SharedMemory:
     def __init__(self) -> None:
         self._before = self._names()
         self._ours: set[str] = set()
+        self._looks: Counter[str] = Counter()
 
     def watch(self, root: int) -> None:
-        if new := self._names() - self._before - self._ours:
+        new = {name for name in self._names() - self._before - self._ours if self._looks[name] < LOOKS}
+        if new:
             self._ours |= new & mapped_regions(descendants(root))
+            self._looks.update(new)
 
     def sweep(self) -> None:
         """Remove the tree's regions. Regions that somebody still maps, or that are not ours, stay."""
@@ -141,13 +148,13 @@ class Guard:
     def run(self) -> int:
         """Run the command to its end or ours. Returns its exit status as a shell would (128 + signal)."""
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-        wakeup = self._catch_signals()
+        self._wakeup = self._catch_signals()
         try:
             self.child = self._start()
         except OSError as error:
             print(f"{self.argv[0]}: {error.strerror}", file=sys.stderr)
             return 127
-        while self.returncode is None and not self._parent_gone(wakeup):
+        while self.returncode is None and not self._parent_gone():
             self._reap()
             self.shared_memory.watch(os.getpid())
         self._stop()
@@ -180,10 +187,10 @@ class Guard:
         os.close(read_end)
         return child
 
-    def _parent_gone(self, wakeup: int) -> bool:
+    def _parent_gone(self) -> bool:
         """Wait up to a tick; true if we were told to stop or the parent is no more."""
-        readable, _, _ = select.select([self.parent_fd, wakeup], [], [], TICK_S)
-        if wakeup in readable and any(number in STOP_SIGNALS for number in os.read(wakeup, 4096)):
+        readable, _, _ = select.select([self.parent_fd, self._wakeup], [], [], TICK_S)
+        if self._wakeup in readable and any(number in STOP_SIGNALS for number in os.read(self._wakeup, 4096)):
             return True
         # The second look is for a pipe end that a forked sibling of ours keeps open.
         return self.parent_fd in readable or os.getppid() != self.parent_pid
@@ -221,12 +228,14 @@ class Guard:
         self.shared_memory.sweep()
 
     def _wait(self, done: Callable[[], bool], limit_s: float) -> None:
+        """Look again whenever a child of ours ends, and now and then for the children of others."""
         deadline = time.monotonic() + limit_s
-        while time.monotonic() < deadline:
+        while (left_s := deadline - time.monotonic()) > 0:
             self._reap()
             if done():
                 return
-            time.sleep(0.02)
+            if select.select([self._wakeup], [], [], min(left_s, LOOK_S))[0]:
+                os.read(self._wakeup, 4096)
 
     @staticmethod
     def _send(number: signal.Signals, pids: set[int]) -> None:
