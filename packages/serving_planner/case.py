@@ -52,7 +52,7 @@ class Case(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: str = Field(description="llama3-8b, llama3-70b, llama3.1-8b, llama3.3-70b ... (facts/models.yml)")
-    gpu: str = Field(description="h100-sxm, h200, l40s, l4, a100-sxm, or a measured local machine")
+    gpu: str = Field(description="one of gpus.yml, such as h100-sxm, or a measured local machine")
     gpus: int | None = Field(None, ge=1, description="GPUs in all; not given: tp x pp")
     tp: int = Field(1, ge=1, description="tensor parallelism")
     pp: int = Field(1, ge=1, description="pipeline parallelism")

@@ -18,7 +18,7 @@ STANDARD_INPUT = "-"
 
 def plan_command(
     model: Annotated[str | None, typer.Option(help="llama3-8b, llama3-70b, llama3.1-8b, llama3.3-70b ...")] = None,
-    gpu: Annotated[str | None, typer.Option(help="h100-sxm, h200, l40s, l4, a100-sxm.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="h100-sxm, h200, l40s ...")] = None,
     gpus: Annotated[int | None, typer.Option(help="GPUs in all; tp x pp by default.")] = None,
     tp: Annotated[int | None, typer.Option(help="Tensor parallelism; 1 by default.")] = None,
     pp: Annotated[int | None, typer.Option(help="Pipeline parallelism; 1 by default.")] = None,

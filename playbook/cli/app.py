@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from playbook.cli.commands import commands_command
+from playbook.cli.commands import SHIPPED, commands_command
 from serving_base.command_line import reporting, show_rows
 from serving_base.errors import EnvironmentProblem, PlaybookError
 from serving_planner.cli import plan_command
@@ -31,7 +31,7 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 ChapterNames = Annotated[list[str] | None, typer.Argument(help="Chapters, such as 02 05; all of them by default.")]
-ProfileOption = Annotated[str, typer.Option(help="local, p5, p5-8b, p5-tp4pp2, p5en, g6, or your own .yml.")]
+ProfileOption = Annotated[str, typer.Option(help=f"local, {SHIPPED}")]
 ReleaseOption = Annotated[str, typer.Option(help="TensorRT-LLM release; the profile's by default.")]
 WorkspaceOption = Annotated[Path | None, typer.Option(help="Artifacts; default $PLAYBOOK_WORKSPACE, else ./workspace.")]
 Values = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="A parameter of the chapters.")]

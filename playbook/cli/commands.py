@@ -5,6 +5,7 @@ Also ``playbook docs``: the pages of ``docs/`` that are made from the project it
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from trtllm_check.recipes import Command
 
 
-SHIPPED = "p5, p5-8b, p5-tp4pp2, p5en, g6, or your own .yml."
+ON_GPUS = sorted({path.stem for path in Path(__file__).parents[1].glob("profiles/*.yml")} - {"local"})
+SHIPPED = f"{', '.join(ON_GPUS)}, or your own .yml."
 Switch = Annotated[bool, typer.Option("--json", help="A list of {stage, tool, argv, where, cwd, env, why}.")]
 
 

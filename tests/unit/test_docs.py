@@ -6,16 +6,23 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from aws_commands import problems
 from playbook.cli.app import app
 from playbook.cli.commands import cli_page, generated_pages
+from playbook.profile import profile_names
 from serving_base.facts.prices import prices
+from trtllm_check.releases import known_releases, load_release
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+WRITTEN = [page for page in PAGES if page.name not in {"checks.md", "cli.md", "releases.md"}]  # by hand
+PACKAGES = sorted(ROOT.glob("packages/*/__init__.py"))
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -60,6 +67,16 @@ def test_a_page_that_says_it_is_made_is_made() -> None:
     assert made == set(generated_pages(app)) == {"checks.md", "cli.md", "releases.md"}
 
 
+FILE = re.compile(
+    r"(?<![\w./-])((?:playbook|packages|tests|notebooks|benchmarks|docs)/[\w./*-]*\w)(?::([A-Za-z_][\w.]*))?"
+)
+OURS = "|".join(["playbook", *(path.parent.name for path in PACKAGES)])
+MODULE = re.compile(rf"(?<![\w./@-])((?:{OURS})(?:\.\w+)+)")
+SCRIPT = re.compile(r"(?<![\w./-])\w+\.py\b")
+TARGET = re.compile(r"(?:^|`)make (\w+)", re.MULTILINE)
+COMMAND = re.compile(r"(?:^|`)(?:\.venv/bin/)?playbook ([a-z][^`\n#]*)", re.MULTILINE)
+
+
 def names_in(body: list[ast.stmt], before: str = "") -> Iterator[str]:
     """``f``, ``C`` and ``C.m`` of what a module defines."""
     for node in body:
@@ -69,28 +86,98 @@ def names_in(body: list[ast.stmt], before: str = "") -> Iterator[str]:
             yield from names_in(node.body, f"{node.name}.")
 
 
-def missing(text: str) -> list[str]:
-    """Files named in ``text`` that do not exist, and those that do not hold the name behind the colon."""
-    found = set(re.findall(r"`((?:playbook|packages|tests|notebooks)/[\w./-]*\w)(?::([\w.]+))?`", text))
-    gone = [file for file, _ in found if not (ROOT / file).exists()]
-    named = [(file, name) for file, name in found if name and file not in gone]
-    return gone + [f"{file}:{name}" for file, name in named if name not in defined(file)]
-
-
 def defined(file: str) -> set[str]:
     return set(names_in(ast.parse((ROOT / file).read_text()).body))
 
 
-@each_page
-def test_files_and_names_in_them_that_a_page_names_exist(page: Path) -> None:
+def missing(text: str) -> list[str]:
+    """What a page names and the project has not; the lines that a diff adds may name what is not there yet."""
+    kept = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("+"))
+    return sorted({*missing_files(kept), *missing_names(kept), *missing_commands(kept)})
+
+
+def missing_files(text: str) -> Iterator[str]:
+    """Files and folders that do not exist, and those that do not hold the name behind the colon; scripts by name."""
+    for file, name in FILE.findall(text):
+        if not any(ROOT.glob(file)):
+            yield file
+        elif name and name not in defined(file):
+            yield f"{file}:{name}"
+    tools = {tool for release in known_releases() for tool in load_release(release).tools}
+    yield from set(SCRIPT.findall(text)) - tools - {path.name for path in ROOT.glob("[bpt]*/**/*.py")}
+
+
+def missing_names(text: str) -> Iterator[str]:
+    """Modules of ours, and names in them, that cannot be imported."""
+    for name in MODULE.findall(text):
+        try:
+            resolve_name(name)
+        except (ImportError, AttributeError):
+            yield name
+
+
+def missing_commands(text: str) -> Iterator[str]:
+    """Targets of make, commands of playbook and their options."""
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    yield from (f"make {target}" for target in TARGET.findall(text) if target not in targets)
+    for name, *words in (line.split() for line in COMMAND.findall(text)):
+        known = options(name)
+        yield from () if known else (name,)
+        given = {word.partition("=")[0] for word in words if word.startswith("-")}
+        yield from (f"{name} {word}" for word in given if known and word not in known)
+
+
+def options(name: str) -> set[str]:
+    """Those of ``playbook <name>``; none at all where there is no such command."""
+    group = get_command(app)
+    command = group.commands.get(name) if isinstance(group, TyperGroup) else None
+    words = [[*param.opts, *param.secondary_opts] for param in command.params] if command else []
+    return {word for each in words for word in each} | ({"--help"} if command else set())
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_what_a_page_names_exists(page: Path) -> None:
     assert missing(page.read_text()) == []
 
 
 def test_a_name_that_is_gone_is_found() -> None:
-    text = (
-        "`playbook/profile.py:load_profile` `playbook/profile.py:Profile.gone` `playbook/gone.py:load` `tests/gone.py`"
+    text = """
+`playbook/profile.py:load_profile` `playbook/profile.py:Profile.gone` `pytest tests/unit/gone.py tests/toy_lane.py`
+`playbook.serve(...)` `playbook.clients.gone.generate(x)` `playbook.clients.triton.gone` `quantize.py` `gone.py`
+`make test` `make gone` `playbook plan --gpu x --gone` `.venv/bin/playbook gone` `packages/*/gone.py`
++++ tests/added.py
+"""
+    assert missing(text) == [
+        "gone",
+        "gone.py",
+        "make gone",
+        "packages/*/gone.py",
+        "plan --gone",
+        "playbook.clients.gone.generate",
+        "playbook.clients.triton.gone",
+        "playbook/profile.py:Profile.gone",
+        "tests/unit/gone.py",
+    ]
+
+
+def test_the_readme_names_every_profile_and_the_releases() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert [name for name in profile_names() if f"`{name}`" not in text] == []
+    builds = [name for name in known_releases() if load_release(name).builds_engines]
+    assert f"from {builds[0]} to {builds[-1]} and" in text
+
+
+def test_the_table_of_the_packages_is_true() -> None:
+    """Nearly: a module or some hundred lines more are no lie yet."""
+    rows = re.findall(
+        r"^\| (\S+) \| (\d+) \| ([\d,]+) \|$", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE
     )
-    assert sorted(missing(text)) == ["playbook/gone.py", "playbook/profile.py:Profile.gone", "tests/gone.py"]
+    assert {name for name, _, _ in rows} == {"playbook", *(f"packages/{path.parent.name}" for path in PACKAGES)}
+    for name, modules, lines in rows:
+        files = list((ROOT / name).rglob("*.py"))
+        assert len(files) == pytest.approx(int(modules), rel=0.05, abs=1), name
+        written = sum(len(file.read_text().splitlines()) for file in files)
+        assert written == pytest.approx(int(lines.replace(",", "")), rel=0.05, abs=100), name
 
 
 def test_the_picture_of_the_rooms_is_the_layers_that_are_checked() -> None:

@@ -345,6 +345,14 @@ def test_the_recommended_image_loads_the_release_s_engines() -> None:
     assert all(image.tag in load_release(image.engine_release).containers.lmi for image in engines)
 
 
+def test_without_engines_the_newest_image_is_recommended(monkeypatch: pytest.MonkeyPatch) -> None:
+    further = lmi.lmi_image(VLLM).model_copy(update={"tag": "9.0.0-lmi99.0.0-cu999"})
+    facts = lmi_facts().model_copy(update={"images": (*lmi_facts().images, further)})
+    monkeypatch.setattr(lmi, "lmi_facts", lambda: facts)
+    assert lmi.recommended_image("1.2.1") == further
+    assert lmi.recommended_image("0.12.0").tag == TOOLKIT[0]
+
+
 def ahead(profile: Profile, release: str) -> list[Command]:
     return lmi.compile_ahead(profile, load_release(release), Paths.default(profile))
 

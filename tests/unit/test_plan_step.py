@@ -213,6 +213,15 @@ def test_a_case_gives_its_step_model() -> None:
     assert made.seconds(decode(8)) == model(name="h100-sxm", tp=4, pp=2).seconds(decode(8))
 
 
+@pytest.mark.parametrize(
+    ("architecture", "relative"), [("sm75", "a100-sxm"), ("sm86", "a100-sxm"), ("sm90", "h200"), ("sm100", "h200")]
+)
+def test_a_gpu_that_was_not_measured_is_planned_by_its_relative(architecture: str, relative: str) -> None:
+    unknown = gpu("a100-sxm").model_copy(update={"name": "new", "architecture": architecture})
+    assert laws.stand_in("tensorrt-llm", unknown)[1] == relative
+    assert laws.gemm_law("tensorrt-llm", unknown, "bf16") == laws.gemm_law("tensorrt-llm", gpu(relative), "bf16")
+
+
 def test_a_machine_that_was_measured_is_planned_by_its_bandwidth() -> None:
     machine = local_machine(40e9, 1e12, 64_000_000_000, name="step test machine")
     made = StepModel(SHAPES["8b"], machine, weights="bf16", kv="bf16", tp=1, pp=1, engine="tensorrt-llm")

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from each import Test, each
-from playbook.profile import Profile, load_profile
+from playbook.profile import Profile, load_profile, profile_names
 from release_data import facts_of, write_release
 from serving_base.errors import NotInRelease, UsageError
 from trtllm_check.recipes import STAGES, Command, Paths, commands, docker_argv, on_host, shell, tool_arguments
@@ -26,7 +26,7 @@ from trtllm_check.recipes.build import Attention, attention
 from trtllm_check.recipes.command import optional
 from trtllm_check.releases import Release, build_parser, known_releases, load_release
 
-PROFILES = ("p5", "p5-8b", "p5-tp4pp2", "p5en", "g6")
+PROFILES = [name for name in profile_names() if load_profile(name).lane == "tensorrt_llm"]
 FORMATS = ("fp8", "int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "full_prec")
 AWQ = ("int4_awq", "w4a8_awq")
 CACHES = ("fp8", "int8", "auto")
@@ -403,8 +403,8 @@ def test_serve_gives_what_the_release_serves(release_name: str) -> None:
     assert all(question.where == "host" and question.stage == "serve" for question in questions)
 
 
-def test_the_pytorch_line_quantizes_with_modelopts_own_script() -> None:
-    (name,) = (name for name in known_releases() if not load_release(name).builds_engines)
+@pytest.mark.parametrize("name", [name for name in known_releases() if not load_release(name).builds_engines])
+def test_the_pytorch_line_quantizes_with_modelopts_own_script(name: str) -> None:
     parsed = one("quantize", "p5", name).parsed
     paths = Paths.default(load_profile("p5"))
     assert (parsed.pyt_ckpt_path, parsed.export_path) == (paths.model, paths.checkpoint)

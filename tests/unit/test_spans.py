@@ -1,6 +1,7 @@
 """Facts in spans: what holds for which release, and what a further release costs."""
 
 import difflib
+import re
 import shutil
 from collections.abc import Iterator
 from itertools import pairwise
@@ -133,20 +134,16 @@ ENTRY = """\
     pins: {nvidia-modelopt: 0.50.0}
 """
 WAS_READ = f"  - {{until: {NEW}, confidence: high, source: 'TensorRT-LLM@{{commit}} its own files'}}"
-# What the release changes: a line of a file, and what is there instead.
+# What the release changes: a pattern of one place in a file, and what is there instead.
 CHANGES = [
-    *[(f"tools/{tool}.yml", "arguments:", f"{WAS_READ}\narguments:") for tool in load_release(NEWEST).tools],
+    *[(f"tools/{tool}.yml", r"^arguments:$", f"{WAS_READ}\narguments:") for tool in load_release(NEWEST).tools],
+    ("tools/trtllm-serve.yml", r"^arguments:$", f"arguments:\n  --warp: {{since: {NEW}, type: int}}"),
     (
         "tools/trtllm-serve.yml",
-        "  model: {type: str}",
-        f"  model: {{type: str}}\n  --warp: {{since: {NEW}, type: int}}",
+        r"^(  --max_batch_size:\n(?:    - .*\n)*)    - \{type: (.*)\}$",
+        rf"\1    - {{until: {NEWEST}, type: \2}}\n    - {{type: int, default: 1}}",
     ),
-    (
-        "tools/trtllm-serve.yml",
-        "    - {type: int, default: 2048}",
-        f"    - {{until: {NEWEST}, type: int, default: 2048}}\n    - {{type: int, default: 4096}}",
-    ),
-    ("topics/install.yml", "  - '3.12'", f"  - {{until: {NEWEST}, is: '3.12'}}\n  - '3.13'"),
+    ("topics/install.yml", r"^  - '(3\.\d+)'$", rf"  - {{until: {NEWEST}, is: '\1'}}\n  - '3.99'"),
 ]
 
 
@@ -164,9 +161,9 @@ def folder(tmp_path: Path) -> Path:
     shutil.copytree(DATA_DIR, tmp_path, dirs_exist_ok=True)
     (tmp_path / "releases.yml").write_text((DATA_DIR / "releases.yml").read_text() + ENTRY)
     for name, old, new in CHANGES:
-        lines = (tmp_path / name).read_text().splitlines()
-        assert lines.count(old) == 1, (name, old)
-        (tmp_path / name).write_text("\n".join(new if line == old else line for line in lines))
+        text, found = re.subn(old, new, (tmp_path / name).read_text(), flags=re.MULTILINE)
+        assert found == 1, (name, old)
+        (tmp_path / name).write_text(text)
     return tmp_path
 
 
@@ -175,7 +172,7 @@ def test_a_further_release_is_a_diff_that_can_be_read(folder: Path) -> None:
     new, before = load_release(NEW, folder), load_release(NEWEST, folder)
     assert known_releases(folder) == (*known_releases(), NEW)
     assert list(new.tools) == list(before.tools)
-    assert (new.python, before.python) == ("3.13", "3.12")
+    assert new.python == "3.99" != before.python
     assert new.tool("trtllm-serve").source == "TensorRT-LLM@01234567 its own files"
     assert new.checkouts["tensorrt_llm"].tag == "v9.0.0"
     served, was = new.tool("trtllm-serve").arguments, before.tool("trtllm-serve").arguments
@@ -189,6 +186,25 @@ def test_a_further_release_changes_no_other(folder: Path) -> None:
     assert [load_release(name, folder) for name in known_releases()] == [
         load_release(name) for name in known_releases()
     ]
+
+
+def values(node: Any) -> Iterator[str]:
+    """Every text but those that say where a fact comes from, and why it matters."""
+    if isinstance(node, str):
+        yield node
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node if isinstance(node, list) else []):
+        if key not in {"source", "note", "notes", "why"}:
+            yield from values(value)
+
+
+def test_what_a_further_release_installs_is_of_its_own_version(folder: Path) -> None:
+    """A version that stands in a value instead of ``{release}`` or the name of a pin would be taken over."""
+    new, before = (
+        load_release(name, where).model_dump(mode="json") for name, where in ((NEW, folder), (NEWEST, DATA_DIR))
+    )
+    earlier = {NEWEST, *before["pins"].values()}
+    assert len([text for text in values(before) if any(version in text for version in earlier)]) > 5
+    assert [text for text in values(new) if any(version in text for version in earlier)] == []
 
 
 def test_what_was_not_read_in_a_release_it_does_not_have(folder: Path) -> None:

@@ -302,8 +302,8 @@ def test_the_llm_api_model_is_configured(tmp_path: Path, profile_name: str, rele
     execute(triton.llmapi_fill(profile, release, paths), release.name)
     model = Path(paths.repository) / "tensorrt_llm"
     settings = yaml.safe_load((model / "1" / "model.yaml").read_text())
-    served = {"1.2.1": (paths.model, "fp8"), "1.3.0rc22": (paths.checkpoint, "auto")}
-    assert (settings["model"], settings["kv_cache_config"]["dtype"]) == served[release_name]
+    served = (paths.model, "fp8") if release.builds_engines else (paths.checkpoint, "auto")
+    assert (settings["model"], settings["kv_cache_config"]["dtype"]) == served
     assert (settings["tensor_parallel_size"], settings["pipeline_parallel_size"]) == (profile.tp, profile.pp)
     assert settings["triton_config"] == {"max_batch_size": 0, "decoupled": True}
     assert "model_transaction_policy { decoupled: true }" in (model / "config.pbtxt").read_text()

@@ -165,11 +165,23 @@ def pipeline() -> Pipeline:
 
 
 def _stand_in(section: str, engine: str, gpu: Gpu) -> tuple[str, str]:
-    """(engine, GPU) whose constants to take: its own; those of its architecture; another engine's on that GPU."""
+    """(engine, GPU) whose constants to take: its own; those of its relative; another engine's on that GPU."""
     known = _constants()[section]
-    relative = gpu.name if any(gpu.name in gpus for gpus in known.values()) else _facts()["relatives"][gpu.architecture]
+    relative = gpu.name if any(gpu.name in gpus for gpus in known.values()) else _relative(gpu.architecture)
     engines = [engine, *(other for other in known if other != engine)]
     return next((other, relative) for other in engines if relative in known[other])
+
+
+def _relative(architecture: str) -> str:
+    """The measured GPU of ``sm86`` or of the next older architecture; of the oldest, for one that is older still."""
+    relatives: dict[str, str] = _facts()["relatives"]
+    known = sorted(relatives, key=_generation)
+    older = [name for name in known if _generation(name) <= _generation(architecture)]
+    return relatives[older[-1] if older else known[0]]
+
+
+def _generation(architecture: str) -> int:
+    return int(architecture.removeprefix("sm"))
 
 
 def stand_in(engine: str, gpu: Gpu) -> tuple[str, str]:

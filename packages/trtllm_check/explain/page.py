@@ -6,6 +6,7 @@ from itertools import groupby
 
 from trtllm_check.releases.guide import TEMPLATES, FlagGuide, Replacement, Step, flag_guides, migration, run_modes
 from trtllm_check.releases.history import FlagHistory, all_releases, all_tools, default, flag_history, ranges
+from trtllm_check.releases.load import container_release
 from trtllm_check.releases.release import Release
 from trtllm_check.releases.templates import release_templates, template_releases
 from trtllm_check.rules import TOPICS, Entry, Rule, topic
@@ -96,11 +97,12 @@ def _releases() -> str:
 
 def _release_row(release: Release) -> tuple[str, ...]:
     modelopt, ammo = (release.pins.get(name, "").lstrip("~=") for name in ("nvidia-modelopt", "nvidia-ammo"))
+    own = [image for image in release.containers.triton if container_release(image) == release.name]
     supported = [model.removeprefix("llama-") for model, support in release.models.items() if support.supported]
     return (
         release.name,
         str(release.date).replace("-", NO_BREAK_HYPHEN),
-        ", ".join(_tag(image) for image in release.containers.triton) if release.builds_engines else "-",
+        ", ".join(_tag(image) for image in own) or "-",
         ", ".join(image.partition("-")[0] for image in release.containers.lmi) or "-",
         ".".join(release.python.split(".")[:2]),
         modelopt or (f"ammo {ammo}" if ammo else "-"),

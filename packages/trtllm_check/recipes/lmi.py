@@ -159,10 +159,9 @@ def _why(image: LmiImage, quantized: bool) -> str:
 
 
 def recommended_image(release: str) -> LmiImage:
-    """The image for engines of a TensorRT-LLM release; where AWS publishes none, the vLLM one for checkpoints."""
-    with_engines = lmi_images(release)
+    """The first image for engines of a TensorRT-LLM release; if AWS publishes none, the newest vLLM one."""
     without = [image for image in lmi_facts().images if not image.engine_release]
-    return (with_engines or without)[0]
+    return next(iter(lmi_images(release)), without[-1])
 
 
 def serving_properties(

@@ -13,7 +13,8 @@ In a file of facts a value stands for every release, or is a list of *spans*, ol
 ``since`` and ``until`` name releases and are included. A span without ``since`` begins where the one before it ended;
 one without ``until`` holds for every later release. ``is`` holds what is not a mapping. A value that does not hold for
 a release is absent there. The entries of the lists in ``ENTRIES`` come and go one by one, by a range of their own.
-A word in braces (``{commit}``) stands for what the release's own entry in ``releases.yml`` says.
+A word in braces (``{commit}``, ``{nvidia-modelopt}`` of the pins) stands for what the release's own entry in
+``releases.yml`` says.
 """
 
 import re
@@ -31,7 +32,7 @@ from trtllm_check.releases.release import Release, Tool, Tools
 FINAL = 1_000_000  # later than every release candidate
 ENTRIES = frozenset({"inputs", "outputs", "steps", "notes", "environment"})
 RANGE = frozenset({"since", "until"})
-WORD = re.compile(r"(?<!\$)\{(\w+)\}")  # ${...} is a variable of Triton's templates
+WORD = re.compile(r"(?<!\$)\{([\w-]+)\}")  # ${...} is a variable of Triton's templates
 NESTED = (str, dict, list)  # what may hold a word or a span
 ABSENT: Any = object()
 Raw = dict[str, Any]
@@ -174,7 +175,7 @@ def view(release: str, folder: Path = DATA_DIR) -> View:
     commit, backend = source.get("commit", ""), source.get("backend_commit", "")
     words = {"release": release, "commit": commit[:8], "backend": backend[:8], "backend_commit": backend}
     said = {word: text for word, text in words.items() if text}
-    return View(release, known_releases(folder), {**said, **entry.get("words", {})})
+    return View(release, known_releases(folder), {**said, **entry.get("pins", {}), **entry.get("words", {})})
 
 
 def checked(kind: type[Checked], facts: Raw, what: str, where: Path) -> Checked:
