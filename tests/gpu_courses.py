@@ -26,6 +26,7 @@ import numpy as np
 from checkout import PYTHON_PATH, ROOT
 from cpu_serving.build import build_engine
 from cpu_serving.generate import generate_text
+from cpu_serving.text import TextCodec
 from playbook import artifact, stages
 from playbook.course.notebooks import chapters, parameters, read
 from playbook.profile import load_profile
@@ -250,13 +251,8 @@ def walk(workspace: stages.Workspace) -> None:
 
 def chats(questions: Iterable[str]) -> list[str]:
     """The questions in the model's chat format."""
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(MODEL_DIR)
-    return [
-        tokenizer.apply_chat_template([{"role": "user", "content": q}], add_generation_prompt=True, tokenize=False)
-        for q in questions
-    ]
+    codec = TextCodec.load(MODEL_DIR)
+    return [codec.render_chat([{"role": "user", "content": question}]) for question in questions]
 
 
 def short_values(names: Sequence[str]) -> list[str]:

@@ -1,4 +1,7 @@
-"""What the tools of a TensorRT-LLM container write and print: the work of the stand-ins, after their parsers."""
+"""What the tools of a TensorRT-LLM container write and print: the work of the stand-ins, after their parsers.
+
+A tool of these starts a hundred times in a run of the tests, so what only one of them needs it imports itself.
+"""
 
 import argparse
 import json
@@ -12,21 +15,18 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from string import Template
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from cpu_serving.triton.repository import CONDUCT_FILE, MODELS, render_templates
-from cpu_serving.triton.server import TritonServer
 from serving_base.errors import ServerError
 from serving_base.facts.models import ModelShape, model_shapes
-from serving_base.processes import free_port
 from sparse_models import rank_tensors, write_sparse
 from stand_in_inference import answer_of, print_build_total, print_rank_build, print_streamed, summarize
-from stand_in_metrics import metrics_server
 from stand_ins import PLACE, Machine, fail
 from tiny_llama import MODEL_DIR
 from trtllm_check.releases import Release
-from trtllm_check.releases.templates import release_templates
+
+if TYPE_CHECKING:
+    from cpu_serving.triton.server import TritonServer
 
 SHOWN, SHOWN_ROWS = "model.layers.0.mlp.down_proj.weight", 256
 """The weights of a sparse model that are there: what chapter 02 looks at."""
@@ -94,6 +94,8 @@ def write_checkpoint(given: argparse.Namespace, algorithm: str | None, kv: str |
 
 def known_scales(model: Path) -> dict[str, bytes]:
     """The scale of the one matrix that the sparse model has values of: its largest one over FP8's, 448."""
+    import numpy as np
+
     if not (model / "model.safetensors.index.json").is_file():
         return {}
     index = json.loads((model / "model.safetensors.index.json").read_text(encoding="utf-8"))
@@ -177,6 +179,8 @@ def run(machine: Machine, release: Release, given: argparse.Namespace) -> int:
 
 def write_templates(release: str, folder: Path, models: Iterable[str] = ()) -> None:
     """The release's inflight_batcher_llm, with the data's variables in it; ``models``: only these of it."""
+    from cpu_serving.triton.repository import render_templates
+
     rendered = render_templates(release)
     for name in models or rendered:
         text = rendered[name]
@@ -242,6 +246,12 @@ def tritonserver(machine: Machine, words: list[str]) -> int:
 
     Of the backend's figures /metrics has those of the release.
     """
+    from cpu_serving.triton.repository import CONDUCT_FILE, MODELS
+    from cpu_serving.triton.server import TritonServer
+    from serving_base.processes import free_port
+    from stand_in_metrics import metrics_server
+    from trtllm_check.releases.templates import release_templates
+
     if machine.failure().get("tool") == "tritonserver":
         return fail(machine.failure())
     source = Path(next(word for word in words if word.startswith("--model-repository=")).partition("=")[2])
@@ -272,7 +282,7 @@ def tritonserver(machine: Machine, words: list[str]) -> int:
     return 0
 
 
-def start(server: TritonServer, attempts: int = 3) -> None:
+def start(server: "TritonServer", attempts: int = 3) -> None:
     """On a machine that is busy elsewhere, the locks of Triton's python backend run out of time now and then."""
     for attempt in range(1, attempts + 1):
         try:

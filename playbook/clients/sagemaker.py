@@ -19,7 +19,7 @@ BUSY = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Dele
 GONE = "gone"
 WAIT_S, DELETE_S, POLL_S = 3600.0, 1800.0, 0.2
 SLOW_POLL_S = 15.0
-"""Between two looks at a real account: its API is throttled, and an endpoint takes minutes."""
+"""At most, between two looks at a real account: its API is throttled, and an endpoint takes minutes."""
 
 Show = Callable[[str], object]
 
@@ -85,6 +85,7 @@ def watch(
     """
     client = session.client("sagemaker")
     deadline = time.monotonic() + timeout_s
+    pauses = pauses_s(session)
     shown = ""
     while (endpoint := described(client, name)) is not None:
         if (state := endpoint["EndpointStatus"]) != shown:
@@ -97,7 +98,7 @@ def watch(
                 why=why(),
                 fix=fix or f"it bills: aws sagemaker delete-endpoint --endpoint-name {name}, then `playbook cost`",
             )
-        time.sleep(poll_s(session))
+        time.sleep(next(pauses))
 
 
 def described(client: Any, name: str) -> dict[str, Any] | None:
@@ -147,8 +148,12 @@ def schedule_of(name: str) -> str:
     return f"{name}-end"
 
 
-def poll_s(session: AwsSession) -> float:
-    return POLL_S if session.is_loopback else SLOW_POLL_S
+def pauses_s(session: AwsSession) -> Iterator[float]:
+    """Between two looks: twice as long each time at a real account, where some steps take seconds and some minutes."""
+    pause = POLL_S
+    while True:
+        yield pause
+        pause = POLL_S if session.is_loopback else min(2 * pause, SLOW_POLL_S)
 
 
 def split_s3_uri(uri: str) -> tuple[str, str]:

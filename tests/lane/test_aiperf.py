@@ -195,10 +195,10 @@ def test_offline_variables_are_removed_and_the_folder_must_be_new(
 
 @pytest.mark.server
 @pytest.mark.slow
-def test_aiperf_and_the_plain_client_are_answered_and_the_server_counted_every_token(
+def test_aiperf_and_the_plain_client_are_both_answered(
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from playbook.clients import triton
+    """Its phases, its records and the server's counts are chapter 08's checks, which CI runs with the real one, too."""
     from serving_base.quality import windows
     from tiny_llama.data import document_ids
 
@@ -207,37 +207,20 @@ def test_aiperf_and_the_plain_client_are_answered_and_the_server_counted_every_t
     engine = build_tiny_engine(tmp_path / "engine")
     repository = write_tiny_repository(tmp_path / "repository", engine, add_special_tokens=False)
     texts = list(windows(document_ids(tokenizer, "train"), 224))
-    folder = engine / "tokenizer"
     cores = load.split_cores()
     with load.on_cores(cores.server), TritonServer(repository, http_port=0, grpc_port=0, metrics_port=0) as server:
-        items = load.make_workload(tokenizer, texts[:24], isl=(32, 128), osl=(8, 24), seed=1)
-        runs = load.profile(
-            server.http_url,
-            items,
-            [
-                Phase("closed", Load(mode="closed", concurrency=4), 16),
-                Phase("open", Load(mode="open", rate_per_s=8), 8),
-            ],
-            tokenizer=folder,
-            out=tmp_path / "runs",
-            cores=cores.generator,
-        )
-        metrics = triton.metrics(server.metrics_url)
         tries = load.compare(
             server.http_url,
-            load.make_workload(tokenizer, texts[24:184], isl=(224, 224), osl=(8, 24), seed=2),
+            load.make_workload(tokenizer, texts[:160], isl=(224, 224), osl=(8, 24), seed=2),
             requests=16,
-            tokenizer=folder,
+            tokenizer=engine / "tokenizer",
             out=tmp_path / "compare",
             cores=cores.generator,
             tries=1,
         )
         told = server.tail()
-    records = [one for found in runs.values() for one in found]
-    assert len(records) == 24 and all(one.ok for one in records)
-    for name, kind in (("nv_llm_input_token_len", "isl_tokens"), ("nv_llm_output_token_len", "osl_tokens")):
-        served = sum(value for key, value in metrics.items() if key.startswith(f"{name}_sum"))
-        assert served == sum(getattr(one, kind) for one in records)
-    assert load.largest_gap(records, load.unexplained_ms) < 1
-    assert not any(one.errors for one in tries), [*(one.errors for one in tries), told]
-    assert {type(one.difference_ms) for one in tries} == {float}  # how far apart they are is this machine's affair
+    (one,) = tries
+    assert not one.errors, [one.errors, told]
+    assert one.aiperf.requests == 16 and one.plain.requests > 0
+    assert load.largest_gap(one.records, load.unexplained_ms) < 1
+    assert isinstance(one.difference_ms, float)  # how far apart they are is this machine's affair

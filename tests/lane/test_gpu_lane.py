@@ -85,28 +85,6 @@ def engine_folder(root: Path) -> Path:
     return engine
 
 
-def test_the_road_from_checkpoint_to_filled_repository(
-    profile: Profile, root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model, checkpoint, engine, repository = (folder(root, n) for n in ("model", "checkpoint", "engine", "repository"))
-    (quantized,) = tensorrt_llm.quantize(profile, write_70b(model), checkpoint, root=root)
-    assert len(list(checkpoint.glob("rank*.safetensors"))) == 8
-    tensorrt_llm.build(profile, checkpoint, engine, root=root)
-    assert len(list(engine.glob("rank*.engine"))) == 8
-    assert tensorrt_llm.generate(profile, engine, ["count", "again"], 17, root=root) == ["un, deux,\ntrois"] * 2
-    tensorrt_llm.write_repository(profile, engine, repository, root=root)
-    config = (repository / "tensorrt_llm" / "config.pbtxt").read_text(encoding="utf-8")
-    assert f'string_value: "{engine}"' in config
-    assert "decoupled: true" in config
-
-    shown = capsys.readouterr().out
-    assert shown.count("$ docker run --name playbook-") >= 8
-    assert "quantize.py: exit code 0 after" in shown
-    log = quantized.log_path.read_text(encoding="utf-8")
-    assert quantized.log_path == root / "p5" / "logs" / "quantize-0-quantize.log"
-    assert "calibrating with 512 samples of abisee/cnn_dailymail" in log
-
-
 def test_sixteen_bits_are_converted_not_quantized(profile: Profile, root: Path) -> None:
     baseline = profile.model_copy(update={"qformat": "full_prec", "kv_cache_dtype": "auto"})
     checkpoint = folder(root, "checkpoint")
@@ -335,19 +313,33 @@ def test_the_model_is_downloaded_verified_and_kept_for_other_profiles(
     assert TOKEN not in capsys.readouterr().out
 
 
-def test_the_stages_make_artifacts_of_it(profile: Profile, root: Path, fake_hub: type[Hub]) -> None:
+def test_the_stages_make_artifacts_of_it(
+    profile: Profile, root: Path, fake_hub: type[Hub], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The road from the hub to a filled repository, and what it leaves: files, their origins, the record, the log."""
     workspace = stages.Workspace(root, profile)
     assert not stages.prepare(workspace).up_to_date
     assert stages.prepare(workspace).up_to_date
     checkpoint = stages.quantize(workspace)
+    assert len(list(checkpoint.path.glob("rank*.safetensors"))) == 8
     engine = stages.build(workspace, checkpoint)
+    assert len(list(engine.path.glob("rank*.engine"))) == 8
     assert (checkpoint.manifest.origin.world_size, engine.manifest.origin.gpu_arch) == (8, "sm90")
-    assert stages.generate(workspace, engine, ["count"], max_new_tokens=5) == ["un, deux,\ntrois"]
+    assert stages.generate(workspace, engine, ["count", "again"], max_new_tokens=17) == ["un, deux,\ntrois"] * 2
     repository = stages.write_repository(workspace, engine, skip_special_tokens=False)
     skip = r'"skip_special_tokens"\s*value: \{\s*string_value: "false"'
     assert re.search(skip, (repository.path / "postprocessing" / "config.pbtxt").read_text(encoding="utf-8"))
-    config = (repository.path / "preprocessing" / "config.pbtxt").read_text(encoding="utf-8")
-    assert f'string_value: "{root}/p5/model"' in config
+    preprocessing = (repository.path / "preprocessing" / "config.pbtxt").read_text(encoding="utf-8")
+    assert f'string_value: "{root}/p5/model"' in preprocessing
+    config = (repository.path / "tensorrt_llm" / "config.pbtxt").read_text(encoding="utf-8")
+    assert f'string_value: "{engine.path}"' in config
+    assert "decoupled: true" in config
+
+    shown = capsys.readouterr().out
+    assert shown.count("$ docker run --name playbook-") >= 8
+    assert "quantize.py: exit code 0 after" in shown
+    log = (root / "p5" / "logs" / "quantize-0-quantize.log").read_text(encoding="utf-8")
+    assert "calibrating with 512 samples of abisee/cnn_dailymail" in log
 
 
 def test_a_failed_stage_leaves_no_artifact(profile: Profile, root: Path, fake_hub: type[Hub]) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -224,6 +225,12 @@ def test_waiting_shows_each_state_once_and_ends_at_its_limit(monkeypatch: pytest
     assert "it bills" in late.value.fix
     with pytest.raises(PlaybookError, match="is OutOfService"):
         sagemaker.wait_in_service(session_of("Creating", "OutOfService"), "e", show=states.append)
+
+
+def test_a_real_account_is_asked_more_and_more_seldom() -> None:
+    here, account = (AwsSession(SimpleNamespace(), "us-east-1", url) for url in ("http://127.0.0.1:1", ""))
+    assert list(islice(sagemaker.pauses_s(here), 9)) == [0.2] * 9
+    assert list(islice(sagemaker.pauses_s(account), 9)) == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 15, 15]
 
 
 def test_an_endpoint_that_nothing_ends_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
