@@ -26,7 +26,7 @@ def papermill(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", ["00"])
+@pytest.mark.parametrize("number", ["01"])
 def test_a_chapter_runs_with_plain_papermill_and_its_parameters(number: str, tmp_path: Path) -> None:
     item = chapter(number, COURSE)
     workspace = tmp_path / "workspace"
