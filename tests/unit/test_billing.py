@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,31 +38,39 @@ DEPLOYMENT = textwrap.dedent(
     from playbook.clients.aws import loopback_session
     from trtllm_check.recipes import sagemaker as requests
 
-    url, role, die_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    session = loopback_session(url, "us-east-1")
-    calls = 0
+    url, role = sys.argv[1:]
+    client = loopback_session(url, "us-east-1").client("sagemaker")
 
-    def call(operation, request):
-        global calls
-        if calls == die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        getattr(session.client("sagemaker"), operation)(**request)
-        calls += 1
+    def calls():
+        for name in ("first", "second"):
+            yield "create_model", requests.create_model(spec(name, 1))
+            yield "create_endpoint_config", requests.create_endpoint_config(spec(name, 1))
+            yield "create_endpoint", requests.create_endpoint(spec(name, 1))
+        yield "create_model", requests.create_model(spec("first", 2))
+        yield "delete_endpoint", {"EndpointName": "first"}
 
     def spec(name, version):
         image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.32.0-tensorrtllm0.12.0-cu125"
         soon = datetime.now(UTC) + timedelta(minutes=5)
         return requests.EndpointSpec(name, image, "s3://playbook-models/model.tar.gz", role, soon, version=version)
 
-    for name in ("first", "second"):
-        call("create_model", requests.create_model(spec(name, 1)))
-        call("create_endpoint_config", requests.create_endpoint_config(spec(name, 1)))
-        call("create_endpoint", requests.create_endpoint(spec(name, 1)))
-    call("create_model", requests.create_model(spec("first", 2)))
-    call("delete_endpoint", {"EndpointName": "first"})
-    print("calls:", calls)
+    def deploy(die_at):
+        for number, (operation, request) in enumerate(calls()):
+            if number == die_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            getattr(client, operation)(**request)
+        os._exit(0)
+
+    for line in sys.stdin:
+        if not (child := os.fork()):
+            try:
+                deploy(int(line))
+            finally:
+                os._exit(1)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
     """
 )
+"""For each line of its input a process of its own deploys and dies before that call: Python is started only once."""
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +80,23 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     opened.stop()
 
 
+@pytest.fixture(scope="module")
+def deploy(cloud: Cloud) -> Iterator[Callable[[int], int]]:
+    """Deploys in a process that dies before the call of that number; gives its exit status."""
+    argv = [sys.executable, "-c", DEPLOYMENT, cloud.session.endpoint_url, cloud.role_arn]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin and process.stdout
+        to, answers = process.stdin, process.stdout
+
+        def run(die_at: int) -> int:
+            print(die_at, file=to, flush=True)
+            return int(answers.readline())
+
+        yield run
+        to.close()
+    assert process.returncode == 0
+
+
 def cost(*arguments: str) -> Any:
     result = CliRunner().invoke(app, ["cost", "--json", *arguments])
     assert result.exit_code == 0, result.output
@@ -79,11 +104,11 @@ def cost(*arguments: str) -> Any:
 
 
 @pytest.mark.parametrize("die_at", range(API_CALLS + 1))
-def test_a_run_killed_between_two_calls_leaves_no_endpoint_that_is_not_listed(cloud: Cloud, die_at: int) -> None:
+def test_a_run_killed_between_two_calls_leaves_no_endpoint_that_is_not_listed(
+    cloud: Cloud, deploy: Callable[[int], int], die_at: int
+) -> None:
     url = cloud.session.endpoint_url
-    argv = [sys.executable, "-c", DEPLOYMENT, url, cloud.role_arn, str(die_at)]
-    run = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
-    assert run.returncode == (-9 if die_at < API_CALLS else 0), run.stderr
+    assert deploy(die_at) == (-9 if die_at < API_CALLS else 0)
     exist = {item["EndpointName"] for item in cloud.client("sagemaker").list_endpoints()["Endpoints"]}
     created = {"first"} if die_at >= 3 else set()
     created |= {"second"} if die_at >= 6 else set()

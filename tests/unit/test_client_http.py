@@ -316,12 +316,12 @@ def test_closing_the_client_from_another_thread_ends_a_silent_stream(url: str, a
     gave_up = threading.Event()  # the server has said nothing more, and its client left before it would
 
     def wait() -> None:
-        if not answers.release.wait(600):
+        if not answers.release.wait(30):
             gave_up.set()
 
     answers.steps = [events("a", wait)]
     client = Client(TritonHttp(url, stream=True), timeouts=Timeouts(5.0, 900.0))
-    answer = client.stream(TextRequest("Hi", max_tokens=3))
+    answer = client.stream(TextRequest("Hi", max_tokens=3, deadline_s=900))  # longer than the server's silence
     assert next(answer) == "a"
     threading.Timer(0.1, client.close).start()
     with pytest.raises(Cancelled) as caught:

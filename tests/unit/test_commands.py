@@ -3,9 +3,9 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
-import sys
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -19,7 +19,7 @@ from playbook.profile import Profile, load_profile, profile_names
 from trtllm_check.deployment import changed
 from trtllm_check.recipes import STAGES, Road, road, tool_arguments
 from trtllm_check.recipes.script import script
-from trtllm_check.releases import check_arguments, known_releases, load_release
+from trtllm_check.releases import Release, check_arguments, known_releases, load_release
 
 PROFILES = [name for name in profile_names() if load_profile(name).lane == "tensorrt_llm"]
 MATRIX = list(product(PROFILES, known_releases()))
@@ -30,7 +30,6 @@ def matrix(test: Test) -> Test:
     return pytest.mark.parametrize("profile", PROFILES)(each("release", known_releases())(test))
 
 
-ROOT = Path(__file__).resolve().parents[2]
 KEYS = ["stage", "tool", "argv", "where", "cwd", "env", "why"]
 
 
@@ -181,24 +180,14 @@ def test_another_precision_changes_quantize_and_drops_the_fp8_cache() -> None:
     assert "--kv_cache_dtype" not in quantize["argv"]
 
 
-STAND_IN = """#!{python}
-import os, sys
-sys.path.insert(0, {root!r})
-from pathlib import Path
-from trtllm_check.releases import check_arguments, load_release
-name, words = Path(sys.argv[0]).name, sys.argv[1:]
-with open({calls!r}, "a") as file:
-    print(name, *words, file=file)
-if name == "docker" and words[0] == "inspect":
-    print("true")
-release = load_release({release!r})
-for position, word in enumerate(words if name == "docker" else []):
-    if Path(word).name in release.tools:
-        check_arguments(release, Path(word).name, words[position + 1:])
-        break
-if os.environ.get("FAIL_AT", "never") in words:
-    sys.exit(17)
+STAND_IN = """#!/bin/sh
+name=${{0##*/}}
+echo "$name $*" >> {calls}
+{{ printf '%s\\036' "$name" "$@"; printf '\\035'; }} >> {words}
+if [ "$name $1" = "docker inspect" ]; then echo true; fi
+for word in "$@"; do if [ "$word" = "$FAIL_AT" ]; then exit 17; fi; done
 """
+"""Writes down how it was called: a line for the reader, and the words, which separators of their own end."""
 
 
 @pytest.fixture(params=["0.12.0", "1.2.1"])
@@ -209,24 +198,38 @@ def stand_ins(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     """
     programs = tmp_path / "bin"
     programs.mkdir()
-    source = STAND_IN.format(
-        python=sys.executable, root=str(ROOT), calls=str(tmp_path / "calls"), release=request.param
-    )
+    source = STAND_IN.format(calls=shlex.quote(str(tmp_path / "calls")), words=shlex.quote(str(tmp_path / "words")))
     for name in ("docker", "git", "curl", "aws", "tar", "nvidia-smi"):
         program = programs / name
         program.write_text(source, encoding="utf-8")
         program.chmod(0o755)
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "HF_TOKEN": "hf_secret", "RELEASE": request.param, "DISK_GB": "0"}
+    given = {"PATH": path, "HF_TOKEN": "hf_secret", "RELEASE": request.param, "DISK_GB": "0", "FAIL_AT": "never"}
+    return {**os.environ, **given}
+
+
+def accepted_calls(words: Path, release: Release) -> int:
+    """How many of docker's calls ran a tool of the release, each with arguments that its parser takes."""
+    calls = words.read_text(encoding="utf-8").split("\035")[:-1] if words.exists() else []
+    number = 0
+    for name, *argv in (call.split("\036")[:-1] for call in calls):
+        places = [place for place, word in enumerate(argv) if Path(word).name in release.tools]
+        if name == "docker" and places:
+            check_arguments(release, Path(argv[places[0]]).name, argv[places[0] + 1 :])
+            number += 1
+    return number
 
 
 def run_script(folder: Path, environment: dict[str, str], *stages: str) -> "subprocess.CompletedProcess[str]":
+    release = load_release(environment["RELEASE"])
     chosen, way = whole_road("p5", environment["RELEASE"])
-    text = script(chosen, load_release(environment["RELEASE"]), way.commands, way.left_out)
+    text = script(chosen, release, way.commands, way.left_out)
     (folder / "p5.sh").write_text(text, encoding="utf-8")
-    return subprocess.run(
+    done = subprocess.run(
         ["bash", "p5.sh", *stages], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
+    accepted_calls(folder / "words", release)
+    return done
 
 
 def test_the_script_walks_the_whole_road_in_order(tmp_path: Path, stand_ins: dict[str, str]) -> None:
@@ -240,6 +243,7 @@ def test_the_script_walks_the_whole_road_in_order(tmp_path: Path, stand_ins: dic
     asked = calls.index("/generate", ready)
     assert asked < calls.index("docker rm --force playbook-server", asked)
     assert "hf_secret" not in done.stdout + calls
+    assert accepted_calls(tmp_path / "words", load_release(stand_ins["RELEASE"])) >= 4
 
 
 def test_the_script_stops_at_the_first_failure_and_removes_its_server(

@@ -17,6 +17,8 @@ from playbook.clients import triton as ask_triton
 from playbook.profile import Profile, load_profile, profile_names
 from serving import END_ID, PROMPTS, build_tiny_engine, serving
 from serving_base.errors import NotInRelease, PlaybookError, UsageError
+from trtllm_check.lint import check_commands
+from trtllm_check.lint.document import read_document
 from trtllm_check.recipes import tool_arguments, triton
 from trtllm_check.recipes.command import Command, Paths, llmapi_path, templates_path
 from trtllm_check.releases import Release, check_arguments, load_release
@@ -101,7 +103,9 @@ def filled(tmp_path: Path, profile: Profile, release: Release, **templates: tupl
 
 
 @each(("profile_name", "release_name"), MATRIX)
-def test_every_filled_repository_loads(tmp_path: Path, profile_name: str, release_name: str) -> None:
+def test_every_filled_repository_loads_and_the_checker_is_silent(
+    tmp_path: Path, profile_name: str, release_name: str
+) -> None:
     profile, release = setting(profile_name, release_name, runner="native")
     repository = filled(tmp_path, profile, release)
     texts = {path.parent.name: path.read_text() for path in repository.glob("*/config.pbtxt")}
@@ -113,6 +117,8 @@ def test_every_filled_repository_loads(tmp_path: Path, profile_name: str, releas
         for name, text in spec.parameters.items():
             expected = Template(text).substitute(values[model])
             assert re.search(rf'key: "{name}"\s+value: {{ string_value: "{re.escape(expected)}" }}', texts[model])
+    assert len(read_document(repository).configs) >= 4
+    assert check_commands(repository, release_name, profile.gpu, profile.gpu_count) == []
 
 
 @pytest.mark.parametrize("release_name", [name for name in RELEASES if release_templates(name).confidence != "high"])

@@ -197,17 +197,17 @@ class _Builder:
 
     def add(self, text: str, kind: Kind, *, file: str = "", word: Word | None = None, name: str = "") -> None:
         """One text; ``word`` is its place where it is a part of another, ``name`` how it is called there."""
-        whole = word or _whole(text)
+        line = word.line if word else 1
         if kind == "config.pbtxt":
-            self.configs.append(ConfigFile(file, text, _model_of(file or name, text), whole.line))
+            self.configs.append(ConfigFile(file, text, _model_of(file or name, text), line))
         elif kind == "serving.properties":
-            self.properties.append(PropertiesFile(file, text, whole.line))
+            self.properties.append(PropertiesFile(file, text, line))
         elif kind == "environment":
-            self.add_environment(whole)
+            self.add_environment(word or _whole(text))
         elif kind == "request":
-            self.requests.append(WrittenRequest("", _json_object(text), whole, file=file))
+            self.requests.append(WrittenRequest("", _json_object(text), word or _whole(text), file=file))
         elif kind == "config.json":
-            self.json_configs.append(ConfigFile(file, text, _model_of(file or name, ""), whole.line))
+            self.json_configs.append(ConfigFile(file, text, _model_of(file or name, ""), line))
             self.file_facts.append(config_facts(text))
         else:
             self.add_shell(text, file)
@@ -256,8 +256,9 @@ class _Builder:
     def add_posts(self, text: str, file: str) -> set[int]:
         """Requests of Python code; the lines of them."""
         lines: set[int] = set()
-        for post in posts(text):
-            whole = _whole(text)
+        found = list(posts(text))
+        whole = _whole(text if found else "")
+        for post in found:
             body, address = whole.part(*post.body_span), whole.part(post.url_span[0] + 1, post.url_span[1] - 1)
             self.requests.append(WrittenRequest(post.url, post.fields, body, "POST", file, address))
             lines |= {line for line, _ in (*body.places, *address.places)}

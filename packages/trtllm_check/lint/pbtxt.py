@@ -7,7 +7,7 @@ import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,11 +83,16 @@ class _Token(NamedTuple):
     column: int
 
 
+TEXTS_KEPT = 64  # of a repository each file is read by several rules
+
+
+@lru_cache(maxsize=TEXTS_KEPT)
 def read_config(text: str) -> Message:
     """The whole text; :class:`ConfigError` where it is none."""
     return _Reader(_tokens(text)).message("", 0)
 
 
+@lru_cache(maxsize=TEXTS_KEPT)
 def refusal(text: str) -> ConfigError | None:
     """What protobuf says against ``text`` as a configuration of Triton's; None if it takes it."""
     from google.protobuf import text_format
@@ -124,9 +129,8 @@ def _tokens(text: str) -> list[_Token]:
         kind = match.lastgroup or ""
         if kind != "blank":
             tokens.append(_Token(kind, match[0], line, match.start() - line_start + 1))
-        newlines = match[0].count("\n")
-        if newlines:
-            line += newlines
+        if "\n" in match[0]:
+            line += match[0].count("\n")
             line_start = match.start() + match[0].rindex("\n") + 1
     return [*tokens, _Token("end", "", line, max(len(text) - line_start, 0) + 1)]
 
