@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from playbook.measure.machine import on_cores
+from playbook.measure.machine import move_to_cores
 from playbook.measure.results import Load, RequestRecord
 from playbook.measure.workload import NEVER_STOP, WorkItem, write_dataset
 from serving_base.errors import CommandFailed, EnvironmentProblem, UsageError
@@ -116,10 +116,13 @@ def profile(
         url, out / "dataset.jsonl", tokenizer, phases, out=out / "export", seed=seed, workers=max(1, len(usable) // 2)
     )
     (out / "aiperf.yml").write_text(yaml.safe_dump(config, sort_keys=False, width=110), encoding="utf-8")
-    with on_cores(usable):
-        stream_command(
-            command(out), env=VARIABLES, log_path=out / "aiperf.log", timeout_s=TIMEOUT_S, echo=_told_to(on_phase)
-        )
+
+    def begin(name: str, event: str) -> None:
+        if (name, event) == (phases[0].name, "started"):  # until then it imports: on all cores, as nothing is measured
+            move_to_cores("aiperf", usable)
+        on_phase(name, event)
+
+    stream_command(command(out), env=VARIABLES, log_path=out / "aiperf.log", timeout_s=TIMEOUT_S, echo=_told_to(begin))
     lines = (out / "export" / "profile_export.jsonl").read_text(encoding="utf-8").splitlines()
     loads = {phase.name: phase.load for phase in phases if not phase.warmup}
     runs = parse_records([json.loads(line) for line in lines], loads, {item.name: item for item in items})

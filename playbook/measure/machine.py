@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from serving_base.errors import EnvironmentProblem
 
@@ -50,6 +51,18 @@ def on_cores(cores: frozenset[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def move_to_cores(program: str, cores: frozenset[int]) -> None:
+    """Confine this process's descendants that run ``program``, with every thread, to ``cores``."""
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error, OSError):  # it has just ended
+            # `/bin/program`, `python /bin/program`, or what a process calls itself: `program its part`.
+            if program in {Path(word.split()[0]).name for word in process.cmdline()[:2] if word.strip()}:
+                for thread in process.threads():
+                    os.sched_setaffinity(thread.id, cores)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -10,11 +12,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pydantic import ValidationError
 
 from playbook.measure import load
 from playbook.measure.load import LatencyTarget, Load, RequestRecord, WorkItem
+from playbook.measure.machine import move_to_cores
 from serving_base.errors import UsageError
 
 TTFT_S, GAP_S = 0.04, 0.01
@@ -242,6 +246,33 @@ def test_what_is_started_on_cores_stays_there_and_we_return() -> None:
         thread.join()
     assert seen == [{min(before)}]
     assert os.sched_getaffinity(0) == before
+
+
+THREADS = """import threading, time
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+print(flush=True)
+time.sleep(600)"""
+
+
+def test_only_the_named_program_is_moved_with_all_its_threads(tmp_path: Path) -> None:
+    before = os.sched_getaffinity(0)
+    started = []
+    for name in ("moved", "moved-not"):
+        (tmp_path / name).write_text(THREADS)
+        started.append(subprocess.Popen([sys.executable, tmp_path / name, "moved"], stdout=subprocess.PIPE))
+    try:
+        for process in started:
+            assert process.stdout is not None and process.stdout.readline()
+        move_to_cores("moved", frozenset({min(before)}))
+        cores = [
+            {frozenset(os.sched_getaffinity(thread.id)) for thread in psutil.Process(process.pid).threads()}
+            for process in started
+        ]
+        assert cores == [{frozenset({min(before)})}, {frozenset(before)}]
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
 
 
 # --- the plain client
