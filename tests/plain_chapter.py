@@ -36,7 +36,7 @@ def run_cells(job: dict[str, Any], events: Path) -> dict[str, Any] | None:
     try:
         for number, cell in enumerate(code, start=1):
             source = "".join(cell["source"])
-            tell(events, {"cell": number, "of": len(code), "text": source.splitlines()[-1]})
+            tell(events, {"cell": number, "of": len(code), "id": cell["id"], "text": source.splitlines()[-1]})
             exec(source, variables)
             variables.update(job["parameters"] if number == 1 else {})
             cell["execution_count"] = number

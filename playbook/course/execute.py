@@ -1,8 +1,8 @@
 """Run one notebook with papermill: `python -m playbook.course.execute JOB.json`, under a guard (see the runner).
 
 The job file names the notebook, where it goes, its parameters and its limits. What happens is appended to an
-events file, one JSON object per line: `{"cell": 3, "of": 14, "text": "..."}` when a code cell starts, and at the
-end `{"failure": null}` or `{"failure": {...}}`.
+events file, one JSON object per line: `{"cell": 3, "of": 14, "id": "...", "text": "..."}` when a code cell starts,
+and at the end `{"failure": null}` or `{"failure": {...}}`.
 """
 
 import json
@@ -20,6 +20,8 @@ from playbook.course.failures import DEAD_KERNEL_FIX, TIMEOUT_FIX, Failure, clas
 ENGINE = "playbook"
 KERNEL_NAME = "python3"
 KERNEL_START_TIMEOUT_S = 120
+OnCell = Callable[[int, int, str, str], None]
+"""Told when a code cell starts: its number, counted from 1, of how many, its id, and its first line that tells."""
 SAVE_EVERY_S = 2.0  # what a killed run loses of its notebook
 
 
@@ -44,18 +46,18 @@ class Job:
         return cls(**fields)
 
 
-def execute(job: Job, on_cell: Callable[[int, int, str], None]) -> Failure | None:
-    """Run the notebook; None if every code cell ran to its end. `on_cell(number, of, first_line)` counts from 1."""
+def execute(job: Job, on_cell: OnCell) -> Failure | None:
+    """Run the notebook; None if every code cell ran to its end."""
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
     reached = 0
 
-    def note(number: int, of: int, text: str) -> None:
+    def note(number: int, of: int, cell_id: str, text: str) -> None:
         nonlocal reached
         reached = number
-        on_cell(number, of, text)
+        on_cell(number, of, cell_id, text)
 
     register_engine(note)
     try:
@@ -97,7 +99,7 @@ def drop_error_banners(path: Path) -> None:
     nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
 
 
-def register_engine(note: Callable[[int, int, str], None]) -> None:
+def register_engine(note: OnCell) -> None:
     """Give papermill an engine that tells `note` of each code cell before it runs."""
     from papermill.engines import NBClientEngine, NotebookExecutionManager, papermill_engines
 
@@ -110,7 +112,7 @@ def register_engine(note: Callable[[int, int, str], None]) -> None:
             def tell(cell: Any, cell_index: int | None = None, **more: Any) -> None:
                 if cell.cell_type == "code":
                     number = 1 + next(index for index, other in enumerate(code) if other is cell)
-                    note(number, len(code), first_line(cell.source))
+                    note(number, len(code), cell.get("id", ""), first_line(cell.source))
                 start(cell, cell_index, **more)
 
             nb_man.cell_start, nb_man.save = tell, seldom(nb_man.save, SAVE_EVERY_S)
@@ -149,7 +151,7 @@ def main() -> int:
             events.write(json.dumps(event) + "\n")
 
     try:
-        failure = execute(job, lambda number, of, text: append({"cell": number, "of": of, "text": text}))
+        failure = execute(job, lambda *cell: append(dict(zip(("cell", "of", "id", "text"), cell, strict=True))))
     except KeyboardInterrupt:  # the guard's word that the run is over; papermill has ended the kernel
         return 130
     append({"failure": asdict(failure) if failure else None})

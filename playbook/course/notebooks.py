@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -30,19 +30,27 @@ PARAMETER_TYPES: dict[str, TypeAdapter[Any]] = {
 }
 
 
+class After(NamedTuple):
+    """A chapter that another comes after: all of it, or up to a cell and with it. In metadata `02` or `02#CELL`."""
+
+    number: str
+    cell: str = ""
+
+
 @dataclass(frozen=True)
 class Chapter:
     """One notebook of the course: `notebooks/NN-slug.ipynb`.
 
-    ``after`` and ``alone`` stand in its metadata, under ``playbook``: the numbers of the chapters whose artifacts it
-    reads (None: all before it), and whether it measures, so that nothing else may run beside it.
+    ``after`` and ``alone`` stand in its metadata, under ``playbook``: the chapters whose artifacts it reads, each with
+    the cell that makes the last of them (None: all chapters before it), and whether it measures, so that nothing else
+    may run beside it.
     """
 
     number: str
     slug: str
     path: Path
     title: str
-    after: tuple[str, ...] | None = None
+    after: tuple[After, ...] | None = None
     alone: bool = False
 
     @property
@@ -86,7 +94,7 @@ def chapters(folder: Path | None = None) -> list[Chapter]:
 def _chapter(number: str, slug: str, path: Path) -> Chapter:
     notebook = read(path)
     wants = notebook.metadata.get("playbook", {})
-    after = tuple(wants["after"]) if "after" in wants else None
+    after = tuple(After(*word.split("#")) for word in wants["after"]) if "after" in wants else None
     return Chapter(number, slug, path, title(notebook, default=slug), after, alone=wants.get("alone", False))
 
 

@@ -101,7 +101,7 @@ def run(spec: RunSpec, results: Sequence[ChapterResult], progress: RunProgress) 
         running: list[RunningChapter] = []
         try:
             while waiting or running:
-                while chapter := next_to_start(waiting, [one.chapter for one in running], spec.jobs):
+                while chapter := next_to_start(waiting, {one.chapter: one.passed for one in running}, spec.jobs):
                     running.append(RunningChapter(chapter, waiting.pop(chapter), spec, env, scratch, progress))
                 for one in [one for one in running if one.is_over()]:
                     running.remove(one)
@@ -125,21 +125,28 @@ def kernels(spec: RunSpec, scratch: Path) -> Iterator[dict[str, str]]:
         yield env_of_forked
 
 
-def next_to_start(waiting: Collection[Chapter], running: Sequence[Chapter], jobs: int) -> Chapter | None:
+def next_to_start(
+    waiting: Collection[Chapter], running: Mapping[Chapter, Collection[str]], jobs: int
+) -> Chapter | None:
     """The first of the waiting chapters, which are in order, that may start now.
 
-    It waits for the chapters that it names, as far as this run has them; one that names none, for all before it. One
-    that wants the machine alone waits until nothing runs, and meanwhile nothing else starts.
+    ``running``: with the cells that each has passed. A chapter waits for those that it names, as far as this run has
+    them; one that names none, for all before it. One that wants the machine alone waits until nothing runs, and
+    meanwhile nothing else starts.
     """
     if len(running) >= jobs or any(chapter.alone for chapter in running):
         return None
-    to_come = {chapter.number for chapter in (*waiting, *running)}
     for chapter in waiting:
-        earlier = {number for number in to_come if number < chapter.number}
-        if earlier if chapter.after is None else earlier & set(chapter.after):
-            continue
-        return None if chapter.alone and running else chapter
+        if not any(holds_up(other, chapter, running.get(other, ())) for other in (*waiting, *running)):
+            return None if chapter.alone and running else chapter
     return None
+
+
+def holds_up(other: Chapter, chapter: Chapter, passed: Collection[str]) -> bool:
+    """Whether ``chapter`` has to wait for ``other``, which is not over but has ``passed`` these cells."""
+    if other.number >= chapter.number or chapter.after is None:
+        return other.number < chapter.number
+    return any(other.number == number and cell not in passed for number, cell in chapter.after)
 
 
 class RunningChapter:
@@ -161,6 +168,8 @@ class RunningChapter:
         self._output = spec.folder / chapter.path.name
         self._log_path = self._output.with_suffix(".log")
         self._cell: int | None = None
+        self._cell_id = ""
+        self.passed: set[str] = set()
         job = Job(
             notebook=chapter.path,
             output=self._output,
@@ -191,7 +200,8 @@ class RunningChapter:
             if "failure" in event:
                 self._process.wait()
                 return self._end(Failure(**event["failure"]) if event["failure"] else None)
-            self._cell = event["cell"]
+            self.passed |= {self._cell_id} - {""}
+            self._cell, self._cell_id = event["cell"], event["id"]
             self._progress.cell_started(self.chapter.name, event["cell"], event["of"], event["text"])
         if ended:
             what = f"the process that ran the notebook ended with status {self._process.returncode}"

@@ -1,6 +1,7 @@
 """Which chapter may start when: what it names in its metadata, and what it reads."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from checkout import ROOT
 from notebook_factory import notebook, write_course
 from plain_chapter import run_without_kernels
 from playbook.cli.selection import choose, make_spec
-from playbook.course.notebooks import Chapter, chapters, read
+from playbook.course.notebooks import After, Chapter, chapters, read
 from playbook.course.progress import LineProgress
 from playbook.course.runner import Limits, RunSpec, new_results, next_to_start, run
 from serving_base.errors import UsageError
@@ -20,11 +21,12 @@ MAKERS = {"model": "01", "checkpoint": "02", "engine": "03", "engine-bf16": "03"
 
 
 def chapter(number: str, after: tuple[str, ...] | None = (), *, alone: bool = False) -> Chapter:
-    return Chapter(number, "x", Path(f"{number}-x.ipynb"), "X", after, alone)
+    named = None if after is None else tuple(After(*word.split("#")) for word in after)
+    return Chapter(number, "x", Path(f"{number}-x.ipynb"), "X", named, alone)
 
 
-def started(waiting: list[Chapter], running: list[Chapter], jobs: int = 2) -> str:
-    found = next_to_start(waiting, running, jobs)
+def started(waiting: list[Chapter], running: list[Chapter], jobs: int = 2, passed: Collection[str] = ()) -> str:
+    found = next_to_start(waiting, dict.fromkeys(running, passed), jobs)
     return found.number if found else ""
 
 
@@ -32,7 +34,7 @@ def order(course: list[Chapter], jobs: int) -> list[set[str]]:
     """The sets of chapters that run at one time when the first to start is always the first to end."""
     waiting, running, seen = list(course), list[Chapter](), list[set[str]]()
     while waiting or running:
-        while found := next_to_start(waiting, running, jobs):
+        while found := next_to_start(waiting, dict.fromkeys(running, ()), jobs):
             waiting.remove(found)
             running.append(found)
         seen.append({one.number for one in running})
@@ -46,6 +48,20 @@ def test_a_chapter_waits_for_those_that_it_names_and_no_others() -> None:
     assert started([two, three], []) == "02"
     assert started([three], [two]) == "03"
     assert started([three], [two], jobs=1) == ""
+
+
+def test_a_chapter_that_names_a_cell_waits_for_that_cell_only() -> None:
+    two, three = chapter("02"), chapter("03", ("02#makes",))
+    assert started([two, three], []) == "02"
+    assert started([three], [two], passed=["opens"]) == ""
+    assert started([three], [two], passed=["opens", "makes"]) == "03"
+    assert started([three], []) == "03"
+
+
+def test_a_cell_that_is_named_is_there() -> None:
+    cells = {item.number: {cell.id for cell in read(item.path).cells if cell.cell_type == "code"} for item in COURSE}
+    named = [other for item in COURSE for other in item.after or () if other.cell]
+    assert named and all(cell in cells[number] for number, cell in named), named
 
 
 def test_what_is_not_in_the_run_is_not_waited_for() -> None:
@@ -78,7 +94,11 @@ def test_two_at_a_time_share_the_machine_where_nobody_measures() -> None:
 def reachable(number: str) -> set[str]:
     """The chapters that are over when this one starts."""
     (item,) = (item for item in COURSE if item.number == number)
-    named = {other.number for other in COURSE if other.number < number} if item.after is None else set(item.after)
+    named = (
+        {other.number for other in COURSE if other.number < number}
+        if item.after is None
+        else {other.number for other in item.after}
+    )
     return named.union(*(reachable(other) for other in named))
 
 
