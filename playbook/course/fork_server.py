@@ -30,7 +30,6 @@ INLINE = "module://matplotlib_inline.backend_inline"
 def main() -> None:
     address, *statements = sys.argv[1:]
     del sys.path[0]  # this file's folder, which no kernel has there
-    environment = lasting(os.environ)  # imports change it, and would do so in a kernel
     prepare(statements)
     gc.collect()
     gc.freeze()  # a child that collects garbage would copy every page
@@ -44,7 +43,7 @@ def main() -> None:
         while True:
             connection, _ = door.accept()
             with connection:
-                answer(connection, door, environment)
+                answer(connection, door)
 
 
 def prepare(statements: Sequence[str]) -> None:
@@ -55,13 +54,13 @@ def prepare(statements: Sequence[str]) -> None:
     del os.environ["MPLBACKEND"]
 
 
-def answer(connection: socket.socket, door: socket.socket, environment: Mapping[str, str]) -> None:
-    """Fork a guarded kernel, or say 0 to who has another environment."""
+def answer(connection: socket.socket, door: socket.socket) -> None:
+    """Fork a guarded kernel, or say 0."""
     _, streams, _, _ = socket.recv_fds(connection, 1, 3)
     try:
         with connection.makefile() as words:
             request = json.loads(words.readline())
-        if lasting(request["environment"]) != environment:
+        if lasting(request["environment"]) != lasting(os.environ):
             connection.sendall(b"0\n")
         elif os.fork() == 0:
             door.close()

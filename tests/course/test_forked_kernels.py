@@ -27,7 +27,6 @@ FORKED = "'torch' in __import__('sys').modules"
 # An ordinary kernel looks every second whether Jupyter lives; a forked one has a guard for that.
 STATE = """\
 import gc, json, locale, os, random, resource, signal, sys, threading, warnings, logging, numpy, matplotlib, torch
-from transformers import AutoTokenizer
 def target(fd):
     try:
         return os.readlink(f"/proc/self/fd/{fd}")
@@ -107,7 +106,7 @@ class Kernel:
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    cells = "import torch, json\nfrom transformers import AutoTokenizer", f"print({FORKED})"
+    cells = "import torch, json", f"print({FORKED})"
     folder = tmp_path_factory.mktemp("a-folder-whose-path-is-longer-than-the-address-of-a-socket-may-be-" + 60 * "x")
     return write_course(folder, c01_one=notebook(*cells), c02_two=notebook(*cells))
 
