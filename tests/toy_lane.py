@@ -17,7 +17,6 @@ from tiny_llama import MODEL_DIR
 CAN = frozenset({"repeat"})
 CELL_LIMIT_S = CHAPTER_LIMIT_S = 600
 AT_ONCE = 1
-FORKS_KERNELS = False
 KERNEL_ENVIRONMENT: Mapping[str, str] = {"HF_HUB_OFFLINE": "1"}
 
 

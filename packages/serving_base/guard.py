@@ -45,13 +45,6 @@ def prctl(option: int, value: int) -> None:
         raise OSError(errno, f"prctl({option}, {value}): {os.strerror(errno)}")
 
 
-def die_with(guard_pid: int) -> None:
-    """For a guard's child: be killed when the guard is, even if that has happened already."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guard_pid:
-        os._exit(128 + signal.SIGKILL)
-
-
 def guard_argv(parent_fd: int, argv: Sequence[str], *, grace_s: float, outer: bool = True) -> list[str]:
     """The command line that runs `argv` under a guard whose parent's pipe is `parent_fd`."""
     role = ["--outer"] if outer else []
@@ -141,26 +134,14 @@ class SharedMemory:
 
 
 class Guard:
-    """One guarded command. `outer` guards guard the inner guard, and let it do its work first.
+    """One guarded command. `outer` guards guard the inner guard, and let it do its work first."""
 
-    `start` starts another child than `argv` and returns its process id; it calls :func:`die_with` in that child.
-    """
-
-    def __init__(
-        self,
-        parent_fd: int,
-        argv: Sequence[str],
-        *,
-        grace_s: float,
-        outer: bool = False,
-        start: Callable[[], int] | None = None,
-    ) -> None:
+    def __init__(self, parent_fd: int, argv: Sequence[str], *, grace_s: float, outer: bool) -> None:
         self.parent_fd = parent_fd
         self.parent_pid = os.getppid()
         self.argv = list(argv)
         self.grace_s = grace_s
         self.outer = outer
-        self._start = start or self._spawn
         self.shared_memory = SharedMemory()
         self.returncode: int | None = None
 
@@ -169,7 +150,7 @@ class Guard:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         self._wakeup = self._catch_signals()
         try:
-            self.child_pid = self._start()
+            self.child = self._start()
         except OSError as error:
             print(f"{self.argv[0]}: {error.strerror}", file=sys.stderr)
             return 127
@@ -189,18 +170,22 @@ class Guard:
             signal.signal(number, lambda *_: None)
         return read_end
 
-    def _spawn(self) -> int:
+    def _start(self) -> "subprocess.Popen[bytes]":
         me = os.getpid()
+
+        def die_with_guard() -> None:
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != me:
+                os._exit(128 + signal.SIGKILL)
+
         if not self.outer:
-            child = subprocess.Popen(self.argv, start_new_session=True, preexec_fn=lambda: die_with(me))
-        else:
-            # The inner guard must outlive us to clean up, so it does not die with us: our end of its pipe closes.
-            read_end, self._keep_open = os.pipe()
-            argv = guard_argv(read_end, self.argv, grace_s=self.grace_s, outer=False)
-            child = subprocess.Popen(argv, start_new_session=True, pass_fds=(read_end,))
-            os.close(read_end)
-        child.returncode = 0  # we reap it ourselves
-        return child.pid
+            return subprocess.Popen(self.argv, start_new_session=True, preexec_fn=die_with_guard)
+        # The inner guard must outlive us to clean up, so it does not die with us: our end of its pipe closes.
+        read_end, self._keep_open = os.pipe()
+        argv = guard_argv(read_end, self.argv, grace_s=self.grace_s, outer=False)
+        child = subprocess.Popen(argv, start_new_session=True, pass_fds=(read_end,))
+        os.close(read_end)
+        return child
 
     def _parent_gone(self) -> bool:
         """Wait up to a tick; true if we were told to stop or the parent is no more."""
@@ -219,15 +204,15 @@ class Guard:
                 return
             if pid == 0:
                 return
-            if pid == self.child_pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
+            if pid == self.child.pid:
+                self.returncode = self.child.returncode = os.waitstatus_to_exitcode(status)
 
     def _stop(self) -> None:
         """Ask the command, then whatever it left, then insist; last its shared memory."""
         me = os.getpid()
         self.shared_memory.watch(me)
         if self.returncode is None:
-            self._send(signal.SIGINT, {self.child_pid})
+            self._send(signal.SIGINT, {self.child.pid})
             # The inner guard needs its own three steps before the outer one may insist.
             patience_s = 2 * self.grace_s + TERM_GRACE_S + 2 if self.outer else self.grace_s
             self._wait(lambda: self.returncode is not None, patience_s)

@@ -16,7 +16,6 @@ from nbformat import NotebookNode
 from playbook.chapter import RESULT_MIME
 from playbook.course.execute import Job
 from playbook.course.failures import DEAD_KERNEL_FIX, TIMEOUT_FIX, Failure
-from playbook.course.forking import forked_kernels
 from playbook.course.kernel_env import kernel_environment
 from playbook.course.notebooks import Chapter, read
 from playbook.course.progress import RunProgress
@@ -96,7 +95,9 @@ def run(spec: RunSpec, results: Sequence[ChapterResult], progress: RunProgress) 
     """
     refuse_full_disk(spec.folder, spec.workspace)
     write_results(spec.folder, results)
-    with progress, scratch_folder(spec.folder) as scratch, kernels(spec, scratch) as env:
+    with progress, scratch_folder(spec.folder) as scratch:
+        lane = lane_of(spec.lane)
+        env = {**kernel_environment(workspace=spec.workspace, scratch=scratch), **lane.KERNEL_ENVIRONMENT}
         waiting = dict(zip(spec.chapters, results, strict=True))
         running: list[RunningChapter] = []
         try:
@@ -114,15 +115,6 @@ def run(spec: RunSpec, results: Sequence[ChapterResult], progress: RunProgress) 
             for one in running:
                 one.close()
             write_results(spec.folder, results)
-
-
-@contextmanager
-def kernels(spec: RunSpec, scratch: Path) -> Iterator[dict[str, str]]:
-    """The environment that the kernels of this run get."""
-    lane = lane_of(spec.lane)
-    env = {**kernel_environment(workspace=spec.workspace, scratch=scratch), **lane.KERNEL_ENVIRONMENT}
-    with forked_kernels(spec.chapters if lane.FORKS_KERNELS else (), env, scratch) as env_of_forked:
-        yield env_of_forked
 
 
 def next_to_start(

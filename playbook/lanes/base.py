@@ -98,8 +98,6 @@ class Lane(Protocol):
     CHAPTER_LIMIT_S: int
     AT_ONCE: int
     """Chapters that may run side by side on one machine, on as many cores at least."""
-    FORKS_KERNELS: bool
-    """Whether a run forks its kernels from one process that has imported what the chapters share."""
     KERNEL_ENVIRONMENT: Mapping[str, str]
     """For the kernels of its chapters, headless."""
 

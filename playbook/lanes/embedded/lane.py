@@ -91,7 +91,6 @@ CAN = frozenset(
 CELL_LIMIT_S = 600
 CHAPTER_LIMIT_S = 1800
 AT_ONCE = 4
-FORKS_KERNELS = True
 # One thread: a tiny model on two busy ones spends its time waiting for them to meet.
 KERNEL_ENVIRONMENT: Mapping[str, str] = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 OUTLIER_CHANNELS = (3, 64, 128, 200)

@@ -200,7 +200,6 @@ CAN = frozenset(("summarize", "print_commands"))
 CELL_LIMIT_S = 4 * 3600
 CHAPTER_LIMIT_S = 8 * 3600
 AT_ONCE = 1  # the engine of each fills the GPUs
-FORKS_KERNELS = False  # beside its stages, which take minutes, imports are nothing
 KERNEL_ENVIRONMENT: Mapping[str, str] = {}
 WHY_REFERENCE = (
     "transformers loads the 16-bit model over all GPUs (device_map=auto, which accelerate does), answers and scores: "
