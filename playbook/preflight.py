@@ -8,11 +8,11 @@ from pathlib import Path
 
 from playbook.lanes.base import Check, lane_of, verdict
 from playbook.profile import Profile
-from trtllm_check.recipes.triton import PORTS
+from serving_base.facts import TRITON_PORTS
 
 __all__ = ["Check", "check_machine"]
 
-TRITON_PORTS = dict(zip(("HTTP", "gRPC", "metrics"), PORTS, strict=True))
+PORT_NAMES = ("HTTP", "gRPC", "metrics")
 
 
 def check_machine(profile: Profile, workspace: Path) -> list[Check]:
@@ -46,7 +46,7 @@ def _python() -> Iterator[Check]:
 
 
 def _ports() -> Iterator[Check]:
-    for name, port in TRITON_PORTS.items():
+    for name, port in zip(PORT_NAMES, TRITON_PORTS, strict=True):
         free = port_is_free(port)
         yield Check(
             f"port {port} ({name})",

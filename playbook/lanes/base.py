@@ -111,7 +111,7 @@ class Lane(Protocol):
         """Get the model in Hugging Face's layout."""
 
     def reference(self, profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -> None:
-        """Write ``result.json``: what :func:`playbook.measure.reference_run.run` returns for ``job``."""
+        """Write ``result.json``: what :func:`serving_base.reference_run.run` returns for ``job``."""
 
     def quantize(self, profile: Profile, model: Path, out: Path, *, layout: Layout, root: Path) -> object:
         """Write a checkpoint of TP x PP ranks; ``qformat: full_prec`` keeps 16 bits."""

@@ -49,7 +49,7 @@ def test_a_second_run_loads_no_model_and_another_job_is_refused(
 ) -> None:
     model = stages.prepare(local)
     first = reference(local, model, **asked)
-    monkeypatch.setattr("playbook.measure.reference_run.run", None)
+    monkeypatch.setattr("serving_base.reference_run.run", None)
     again = reference(local, model, **asked)
     assert again.artifact.up_to_date
     assert again.mean_nll == first.mean_nll

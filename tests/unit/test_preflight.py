@@ -59,7 +59,7 @@ def test_a_taken_port_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr(preflight, "TRITON_PORTS", {"HTTP": port})
+        monkeypatch.setattr(preflight, "TRITON_PORTS", (port, port, port))
         check = by_name(preflight.check_machine(load_profile("local"), tmp_path))[f"port {port} (HTTP)"]
     assert (check.found, check.verdict) == ("taken", "note")
 

@@ -4,13 +4,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from serving_base.facts import TRITON_PORTS
 from trtllm_check.lint.document import Document, WrittenRequest
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Release
 from trtllm_check.releases.templates import TensorSpec, llmapi_model, release_templates, template_releases
 
-TRITON_PORT = 8000
+TRITON_PORT = TRITON_PORTS[0]
 SERVERS = ("launch_triton_server.py", "tritonserver")
 PORT_FLAGS = ("--http_port", "--http-port")
 URL = re.compile(r"^(?:(?P<scheme>\w+)://)?(?P<host>\[[^\]]*\]|[^/:?]*)(?::(?P<port>[^/?]*))?(?P<path>/[^?]*)?")

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 
 from serving_base.errors import NotInRelease, PlaybookError, UsageError
+from serving_base.facts import TRITON_PORTS
 from trtllm_check.deployment import Deployment
 from trtllm_check.recipes.build import paged_context_fmha
 from trtllm_check.recipes.command import (
@@ -31,7 +32,6 @@ from trtllm_check.releases.templates import (
 from trtllm_check.rules import rule
 
 LAUNCH = "launch_triton_server.py"
-HTTP_PORT = 8000  # the launch script's own default
 WHY_STREAM = "A stream of `data:` events; needs decoupled mode (server docs/protocol/extension_generate.md)."
 LLMAPI_MODEL = "tensorrt_llm"
 WRITE_TEXT = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])"
@@ -50,7 +50,6 @@ WHY_LLMAPI_LAUNCH = (
     "The script returns at once; the server is ready when /v2/health/ready answers 200."
 )
 FILL = "fill_template.py"
-PORTS = (8000, 8001, 8002)  # HTTP, gRPC, metrics: the launch script's own defaults
 TOKENIZING_INSTANCES = 8  # a tokenizer process takes about a thousand prompts a second
 SEED_NAMES = ("seed", "random_seed")
 NOTHING: Mapping[str, object] = {}
@@ -95,7 +94,7 @@ def start(
         why=why + settings_reason(profile, release),
         left_out=left_out,
         background=release.behaviour.launch_returns_at_once.value,
-        ready_url=f"http://localhost:{flags.get('--http_port', HTTP_PORT)}/v2/health/ready",
+        ready_url=f"http://localhost:{flags.get('--http_port', TRITON_PORTS[0])}/v2/health/ready",
     )
 
 
@@ -264,12 +263,12 @@ def fill(
 
 
 def launch(
-    profile: Deployment, release: Release, paths: Paths, *, ports: tuple[int, int, int] = PORTS
+    profile: Deployment, release: Release, paths: Paths, *, ports: tuple[int, int, int] = TRITON_PORTS
 ) -> list[Command]:
     """Start one server process per rank. ``ports``: HTTP, gRPC, metrics."""
     _needs_container(profile, release)
     names = ("--http_port", "--grpc_port", "--metrics_port")
-    flags: dict[str, FlagValue] = {} if ports == PORTS else dict(zip(names, ports, strict=True))
+    flags: dict[str, FlagValue] = {} if ports == TRITON_PORTS else dict(zip(names, ports, strict=True))
     if not release.builds_engines:
         return llmapi_launch(profile, release, paths, flags)
     return [start(profile, release, paths, flags, why=WHY_LAUNCH)]
@@ -280,7 +279,7 @@ def request(profile: Deployment, release: Release, _paths: Paths) -> list[Comman
     _needs_container(profile, release)
     prompt = chat_prompt(QUESTION)
     if not release.builds_engines:
-        return llmapi_request(profile, release, prompt, MAX_OUTPUT_LEN, PORTS[0])
+        return llmapi_request(profile, release, prompt, MAX_OUTPUT_LEN, TRITON_PORTS[0])
     ensemble = release_templates(release.name).models["ensemble"]
     seed = next(name for name in SEED_NAMES if ensemble.has_input(name))
     body = {"text_input": prompt, "max_tokens": MAX_OUTPUT_LEN, "end_id": END_ID, "pad_id": END_ID, seed: 1}
@@ -289,7 +288,7 @@ def request(profile: Deployment, release: Release, _paths: Paths) -> list[Comman
         f"field is {seed} in this release: one that is no input is taken for a parameter and has no effect."
     )
     stream = {"stream": True} if profile.decoupled else None
-    return ask("ensemble", ensemble.inputs, body, PORTS[0], why=why, stream=stream)
+    return ask("ensemble", ensemble.inputs, body, TRITON_PORTS[0], why=why, stream=stream)
 
 
 def _needs_container(profile: Deployment, release: Release) -> None:

@@ -126,7 +126,7 @@ def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -
     """By transformers in this environment's CPU PyTorch."""
     import json
 
-    from playbook.measure.reference_run import run
+    from serving_base.reference_run import run
 
     (out / "result.json").write_text(json.dumps(run(job | {"device_map": None})), encoding="utf-8")
 

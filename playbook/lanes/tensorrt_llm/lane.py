@@ -221,7 +221,7 @@ def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -
 
     The course's own environment has a CPU build of PyTorch and no accelerate, and 70B in 16 bits is no work for a CPU.
     """
-    from playbook.measure import reference_run
+    from serving_base import reference_run
 
     release, paths = setting(profile, root)
     script, asked, answered = (out / name for name in ("reference_run.py", "job.json", "result.json"))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from serving_base.facts import TRITON_PORTS
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import (
     BLS,
@@ -24,7 +25,12 @@ from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases.templates import TensorSpec, release_templates, template_releases
 
 FAMILY = "requests"
-OTHER_PORTS = {8001: "8001 is Triton's gRPC port", 8002: "8002 has Triton's metrics", 8080: "8080 is LMI's port"}
+_, GRPC_PORT, METRICS_PORT = TRITON_PORTS
+OTHER_PORTS = {
+    GRPC_PORT: f"{GRPC_PORT} is Triton's gRPC port",
+    METRICS_PORT: f"{METRICS_PORT} has Triton's metrics",
+    8080: "8080 is LMI's port",
+}
 # Paths that answer without a body: health, metadata, statistics, settings.
 READ_ONLY = re.compile(
     r"^/v2(?:/health/(?:live|ready)|/models/(?:[^/]+(?:/versions/[^/]+)?(?:/(?:ready|config|stats|trace/setting))?|stats)"
