@@ -479,7 +479,7 @@ def server_programs(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch)
     programs.mkdir()
     install_program(programs, "docker", DOCKER)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr("trtllm_check.recipes.triton.PORTS", (0, 0, 0))  # so that the script is always told its ports
+    monkeypatch.setattr("trtllm_check.recipes.triton.TRITON_PORTS", (0, 0, 0))  # always told
     return programs
 
 
