@@ -1,12 +1,13 @@
 """A chapter's process without papermill and kernel, for tests of what runs it: `python plain_chapter.py JOB.json`.
 
-It reads the same job, writes the same events and leaves an executed notebook; cells run here, in this process, which
-imports nothing unless one fails. What the real process does with a notebook is tested on `playbook.course.execute`, and
-on a kernel in tests/course/test_runner.py.
+It reads the same job, waits for its turn, writes the same events and leaves an executed notebook; cells run here, in
+this process, which imports nothing unless one fails. What the real process does with a notebook is tested on
+`playbook.course.execute`, and on a kernel in tests/course/test_runner.py.
 """
 
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ def run_cells(job: dict[str, Any], events: Path) -> dict[str, Any] | None:
         return failure_of(error, number)
     finally:
         Path(job["output"]).write_text(json.dumps(notebook), encoding="utf-8")
+    tell(events, {"passed": True})
     return None
 
 
@@ -64,6 +66,9 @@ def tell(events: Path, event: dict[str, Any]) -> None:
 def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     events = Path(job["events"])
+    tell(events, {"ready": True})
+    while not Path(job["turn"]).exists():
+        time.sleep(0.05)
     tell(events, {"failure": run_cells(job, events)})
 
 

@@ -43,12 +43,12 @@ def perplexity(logits: Logits, texts: Iterable[Sequence[int]]) -> float:
 
 
 def kl_divergence(reference: Logits, other: Logits, texts: Iterable[Sequence[int]]) -> float:
-    """Mean KL(reference || other) in nats per token position."""
+    """Mean KL(reference || other) in nats per predicted token, at the positions that :func:`perplexity` scores."""
     import numpy as np
 
     means = []
     for ids in texts:
-        p, q = log_softmax(reference(ids)), log_softmax(other(ids))
+        p, q = log_softmax(reference(ids[:-1])), log_softmax(other(ids[:-1]))
         means.append((np.exp(p) * (p - q)).sum(-1).mean())
     return float(np.mean(means))
 

@@ -1,8 +1,10 @@
 """Run one notebook with papermill: `python -m playbook.course.execute JOB.json`, under a guard (see the runner).
 
 The job file names the notebook, where it goes, its parameters and its limits. What happens is appended to an
-events file, one JSON object per line: `{"cell": 3, "of": 14, "id": "...", "text": "..."}` when a code cell starts,
-and at the end `{"failure": null}` or `{"failure": {...}}`.
+events file, one JSON object per line: `{"ready": true}` when the kernel runs, `{"cell": 3, "of": 14, "id": "...",
+"text": "..."}` when a code cell starts, `{"passed": true}` when all have run, and when the kernel has ended, too,
+`{"failure": null}` or `{"failure": {...}}`. The first cell waits until the file `turn` is there: a kernel may be
+started while the chapters before it still run.
 """
 
 import json
@@ -20,9 +22,10 @@ from playbook.course.failures import DEAD_KERNEL_FIX, TIMEOUT_FIX, Failure, clas
 ENGINE = "playbook"
 KERNEL_NAME = "python3"
 KERNEL_START_TIMEOUT_S = 120
-OnCell = Callable[[int, int, str, str], None]
-"""Told when a code cell starts: its number, counted from 1, of how many, its id, and its first line that tells."""
+Tell = Callable[[dict[str, Any]], None]
+"""Told of each event: a line of the events file."""
 SAVE_EVERY_S = 2.0  # what a killed run loses of its notebook
+LOOK_EVERY_S = 0.05  # for the chapter's turn
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Job:
     notebook: Path
     output: Path
     events: Path
+    turn: Path
     parameters: dict[str, Any]
     cell_timeout_s: int
 
@@ -41,25 +45,25 @@ class Job:
     @classmethod
     def read(cls, path: Path) -> "Job":
         fields = json.loads(path.read_text(encoding="utf-8"))
-        for name in ("notebook", "output", "events"):
+        for name in ("notebook", "output", "events", "turn"):
             fields[name] = Path(fields[name])
         return cls(**fields)
 
 
-def execute(job: Job, on_cell: OnCell) -> Failure | None:
-    """Run the notebook; None if every code cell ran to its end."""
+def execute(job: Job, tell: Tell) -> Failure | None:
+    """Run the notebook when its turn has come; None if every code cell ran to its end."""
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
     reached = 0
 
-    def note(number: int, of: int, cell_id: str, text: str) -> None:
+    def note(event: dict[str, Any]) -> None:
         nonlocal reached
-        reached = number
-        on_cell(number, of, cell_id, text)
+        reached = event.get("cell", reached)
+        tell(event)
 
-    register_engine(note)
+    register_engine(job.turn, note)
     try:
         notebook = papermill.execute_notebook(
             job.notebook,
@@ -99,8 +103,8 @@ def drop_error_banners(path: Path) -> None:
     nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
 
 
-def register_engine(note: OnCell) -> None:
-    """Give papermill an engine that tells `note` of each code cell before it runs."""
+def register_engine(turn: Path, tell: Tell) -> None:
+    """Give papermill an engine that waits for the chapter's turn, and tells what happens."""
     from papermill.engines import NBClientEngine, NotebookExecutionManager, papermill_engines
 
     class TellingEngine(NBClientEngine):  # type: ignore[misc]
@@ -109,13 +113,24 @@ def register_engine(note: OnCell) -> None:
             code = [cell for cell in nb_man.nb.cells if cell.cell_type == "code"]
             start = nb_man.cell_start
 
-            def tell(cell: Any, cell_index: int | None = None, **more: Any) -> None:
+            def cell_start(cell: Any, cell_index: int | None = None, **more: Any) -> None:
+                if cell_index == 0:  # the kernel runs
+                    tell({"ready": True})
+                    while not turn.exists():
+                        time.sleep(LOOK_EVERY_S)
                 if cell.cell_type == "code":
                     number = 1 + next(index for index, other in enumerate(code) if other is cell)
-                    note(number, len(code), cell.get("id", ""), first_line(cell.source))
+                    text = first_line(cell.source)
+                    tell({"cell": number, "of": len(code), "id": cell.get("id", ""), "text": text})
                 start(cell, cell_index, **more)
 
-            nb_man.cell_start, nb_man.save = tell, seldom(nb_man.save, SAVE_EVERY_S)
+            def cell_executed(cell: Any, execute_reply: Any, **_: Any) -> None:
+                good = execute_reply["content"]["status"] == "ok"
+                if good and cell is code[-1] and unfinished(nb_man.nb) is None:
+                    tell({"passed": True})
+
+            nb_man.cell_start, nb_man.save = cell_start, seldom(nb_man.save, SAVE_EVERY_S)
+            options["on_cell_executed"] = cell_executed
             super().execute_managed_notebook(nb_man, kernel_name, **options)
 
     papermill_engines.register(ENGINE, TellingEngine)
@@ -151,7 +166,7 @@ def main() -> int:
             events.write(json.dumps(event) + "\n")
 
     try:
-        failure = execute(job, lambda *cell: append(dict(zip(("cell", "of", "id", "text"), cell, strict=True))))
+        failure = execute(job, append)
     except KeyboardInterrupt:  # the guard's word that the run is over; papermill has ended the kernel
         return 130
     append({"failure": asdict(failure) if failure else None})

@@ -18,6 +18,18 @@ SageMaker:
 
 # ipykernel 7 warns at every start that the loopback is not encrypted.
 KERNEL_CONFIG = "c.IPKernelApp.log_level = 'ERROR'\n"
+IMPORTS = "PLAYBOOK_IMPORTS"
+# Runs in the kernel before its first cell, and leaves no name there. What is not installed, no cell imports.
+STARTUP = f"""\
+def _import():
+    import importlib.util, os, pkgutil
+    for name in os.environ.get("{IMPORTS}", "").split():
+        if importlib.util.find_spec(name.partition(".")[0]):
+            pkgutil.resolve_name(name)
+
+_import()
+del _import
+"""
 
 
 def interactive_environment() -> dict[str, str]:
@@ -44,6 +56,9 @@ def kernel_environment(*, workspace: Path, scratch: Path) -> dict[str, str]:
     kernel_config = scratch / "ipython" / "profile_default" / "ipython_kernel_config.py"
     kernel_config.parent.mkdir(parents=True)
     kernel_config.write_text(KERNEL_CONFIG, encoding="utf-8")
+    startup = kernel_config.parent / "startup" / "imports.py"
+    startup.parent.mkdir()
+    startup.write_text(STARTUP, encoding="utf-8")
     return interactive_environment() | {
         "PLAYBOOK_HEADLESS": "1",
         "PLAYBOOK_WORKSPACE": str(workspace),

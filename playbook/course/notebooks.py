@@ -30,20 +30,25 @@ PARAMETER_TYPES: dict[str, TypeAdapter[Any]] = {
 }
 
 
+WHOLE = ""
+"""In place of a cell's id: all cells."""
+
+
 class After(NamedTuple):
     """A chapter that another comes after: all of it, or up to a cell and with it. In metadata `02` or `02#CELL`."""
 
     number: str
-    cell: str = ""
+    cell: str = WHOLE
 
 
 @dataclass(frozen=True)
 class Chapter:
     """One notebook of the course: `notebooks/NN-slug.ipynb`.
 
-    ``after`` and ``alone`` stand in its metadata, under ``playbook``: the chapters whose artifacts it reads, each with
-    the cell that makes the last of them (None: all chapters before it), and whether it measures, so that nothing else
-    may run beside it.
+    The last three stand in its metadata, under ``playbook``. ``after``: the chapters whose artifacts it reads, each
+    with the cell that makes the last of them (None: all chapters before it). ``alone``: it measures, so nothing else
+    may run beside it. ``imports``: what takes its cells seconds to import (`transformers.AutoTokenizer`); its kernel
+    does so while it waits for its turn.
     """
 
     number: str
@@ -52,6 +57,7 @@ class Chapter:
     title: str
     after: tuple[After, ...] | None = None
     alone: bool = False
+    imports: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -95,7 +101,8 @@ def _chapter(number: str, slug: str, path: Path) -> Chapter:
     notebook = read(path)
     wants = notebook.metadata.get("playbook", {})
     after = tuple(After(*word.split("#")) for word in wants["after"]) if "after" in wants else None
-    return Chapter(number, slug, path, title(notebook, default=slug), after, alone=wants.get("alone", False))
+    own_title = title(notebook, default=slug)
+    return Chapter(number, slug, path, own_title, after, wants.get("alone", False), tuple(wants.get("imports", ())))
 
 
 def chapter(name: str, known: Sequence[Chapter] | None = None) -> Chapter:

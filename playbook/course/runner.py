@@ -1,6 +1,7 @@
 """Run chapters, each with papermill in a guarded process, and record what came of them."""
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -16,8 +17,8 @@ from nbformat import NotebookNode
 from playbook.chapter import RESULT_MIME
 from playbook.course.execute import Job
 from playbook.course.failures import DEAD_KERNEL_FIX, TIMEOUT_FIX, Failure
-from playbook.course.kernel_env import kernel_environment
-from playbook.course.notebooks import Chapter, read
+from playbook.course.kernel_env import IMPORTS, kernel_environment
+from playbook.course.notebooks import WHOLE, Chapter, read
 from playbook.course.progress import RunProgress
 from playbook.lanes.base import lane_of
 from serving_base.errors import EnvironmentProblem
@@ -26,6 +27,8 @@ from serving_base.processes import start_guarded
 POLL_S = 0.1
 STOP_GRACE_S = 10.0
 MIN_FREE_BYTES = 200 * 10**6
+STARTED_AHEAD = 2
+"""Chapters whose kernels start before their turn: two seconds of each that the course need not wait for."""
 
 Status = Literal["ok", "skipped", "failed", "interrupted", "not run"]
 GONE_ON_AFTER = ("ok", "skipped")
@@ -89,6 +92,7 @@ def new_results(spec: RunSpec) -> list[ChapterResult]:
 def run(spec: RunSpec, results: Sequence[ChapterResult], progress: RunProgress) -> None:
     """Run the chapters and fill in their results, ``spec.jobs`` at a time, each after those that it names.
 
+    The kernels of the next two start meanwhile, one by one, and wait; never while a chapter runs that measures.
     After a failure no other starts, unless `keep_going`: they stay "not run". results.json in the run's folder is
     written after every chapter, so that a killed run leaves a true record.
     Raises EnvironmentProblem before anything starts if the disk is full, and KeyboardInterrupt again on Ctrl-C.
@@ -99,11 +103,21 @@ def run(spec: RunSpec, results: Sequence[ChapterResult], progress: RunProgress) 
         lane = lane_of(spec.lane)
         env = {**kernel_environment(workspace=spec.workspace, scratch=scratch), **lane.KERNEL_ENVIRONMENT}
         waiting = dict(zip(spec.chapters, results, strict=True))
-        running: list[RunningChapter] = []
+        running: list[ChapterProcess] = []
+        ahead: dict[Chapter, ChapterProcess] = {}
+
+        def start(chapter: Chapter) -> ChapterProcess:
+            return ChapterProcess(chapter, waiting[chapter], spec, env, scratch, progress)
+
         try:
             while waiting or running:
                 while chapter := next_to_start(waiting, {one.chapter: one.passed for one in running}, spec.jobs):
-                    running.append(RunningChapter(chapter, waiting.pop(chapter), spec, env, scratch, progress))
+                    running.append(ahead.pop(chapter) if chapter in ahead else start(chapter))
+                    running[-1].begin()
+                    del waiting[chapter]
+                ready = {chapter: one.is_ready() for chapter, one in ahead.items()}
+                if chapter := next_ahead(waiting, [one.chapter for one in running], ready):
+                    ahead[chapter] = start(chapter)
                 for one in [one for one in running if one.is_over()]:
                     running.remove(one)
                     write_results(spec.folder, results)
@@ -112,7 +126,7 @@ def run(spec: RunSpec, results: Sequence[ChapterResult], progress: RunProgress) 
                 progress.tick()
                 time.sleep(POLL_S)
         finally:
-            for one in running:
+            for one in (*running, *ahead.values()):
                 one.close()
             write_results(spec.folder, results)
 
@@ -120,29 +134,43 @@ def run(spec: RunSpec, results: Sequence[ChapterResult], progress: RunProgress) 
 def next_to_start(
     waiting: Collection[Chapter], running: Mapping[Chapter, Collection[str]], jobs: int
 ) -> Chapter | None:
-    """The first of the waiting chapters, which are in order, that may start now.
+    """The one of the waiting chapters, which are in order, that starts now.
 
     ``running``: with the cells that each has passed. A chapter waits for those that it names, as far as this run has
     them; one that names none, for all before it. One that wants the machine alone waits until nothing runs, and
-    meanwhile nothing else starts.
+    meanwhile nothing else starts. With two jobs, one for which others wait goes before one for which none does.
     """
     if len(running) >= jobs or any(chapter.alone for chapter in running):
         return None
-    for chapter in waiting:
-        if not any(holds_up(other, chapter, running.get(other, ())) for other in (*waiting, *running)):
-            return None if chapter.alone and running else chapter
-    return None
+    free = [
+        chapter
+        for chapter in waiting
+        if not any(holds_up(other, chapter, running.get(other, ())) for other in (*waiting, *running))
+    ]
+    if not free or free[0].alone:
+        return None if running or not free else free[0]
+    named = {number for chapter in waiting for number, _ in chapter.after or ()} if jobs > 1 else set()
+    return min((one for one in free if not one.alone), key=lambda chapter: chapter.number not in named)
 
 
 def holds_up(other: Chapter, chapter: Chapter, passed: Collection[str]) -> bool:
-    """Whether ``chapter`` has to wait for ``other``, which is not over but has ``passed`` these cells."""
+    """Whether ``chapter`` has to wait for ``other``, whose kernel has not ended, but which ``passed`` these cells."""
     if other.number >= chapter.number or chapter.after is None:
         return other.number < chapter.number
     return any(other.number == number and cell not in passed for number, cell in chapter.after)
 
 
-class RunningChapter:
-    """One chapter that runs, under a guard: when it is over or closed, nothing of it runs any more."""
+def next_ahead(
+    waiting: Collection[Chapter], running: Collection[Chapter], ahead: Mapping[Chapter, bool]
+) -> Chapter | None:
+    """The first of the waiting chapters whose kernel is to start before its turn. ``ahead``: with who is ready."""
+    if any(chapter.alone for chapter in running) or not all(ahead.values()):
+        return None
+    return next((chapter for chapter in waiting if chapter not in ahead and len(ahead) < STARTED_AHEAD), None)
+
+
+class ChapterProcess:
+    """One chapter under a guard, which waits for its turn: when it is over or closed, nothing of it runs any more."""
 
     def __init__(
         self,
@@ -160,24 +188,24 @@ class RunningChapter:
         self._output = spec.folder / chapter.path.name
         self._log_path = self._output.with_suffix(".log")
         self._cell: int | None = None
-        self._cell_id = ""
+        self._cell_id = WHOLE
         self.passed: set[str] = set()
         job = Job(
             notebook=chapter.path,
             output=self._output,
             events=scratch / f"{chapter.name}.events",
+            turn=scratch / f"{chapter.name}.turn",
             parameters=dict(spec.parameters.get(chapter.number, {})),
             cell_timeout_s=spec.limits.cell_s,
         )
         job_file = scratch / f"{chapter.name}.job.json"
         job.write(job_file)
         job.events.touch()
-        progress.chapter_started(chapter.name, chapter.title, count_code_cells(read(chapter.path)))
-        self._started = time.monotonic()
-        result.status = "interrupted"
+        self._turn = job.turn
+        self._began = float("nan")
         self._process = start_guarded(
             [sys.executable, "-m", "playbook.course.execute", str(job_file)],
-            env=env,
+            env={**env, IMPORTS: " ".join(chapter.imports)},
             cwd=spec.folder,
             log_path=self._log_path,
             name=chapter.name,
@@ -185,20 +213,37 @@ class RunningChapter:
         )
         self._events = job.events.open(encoding="utf-8")
 
+    def begin(self) -> None:
+        """Its turn has come."""
+        cells = count_code_cells(read(self.chapter.path))
+        self._progress.chapter_started(self.chapter.name, self.chapter.title, cells)
+        self.result.status = "interrupted"
+        self._began = time.monotonic()
+        self._turn.touch()
+
+    def is_ready(self) -> bool:
+        """Whether its kernel runs, or never will (the record says so when its turn has come)."""
+        return os.fstat(self._events.fileno()).st_size > 0 or self._process.poll() is not None
+
     def is_over(self) -> bool:
         """Pass on what the chapter told since the last look; whether it has ended, or has just run out of time."""
         ended = self._process.poll() is not None
         for event in read_events(self._events):
+            if "ready" in event:
+                continue
             if "failure" in event:
                 self._process.wait()
                 return self._end(Failure(**event["failure"]) if event["failure"] else None)
-            self.passed |= {self._cell_id} - {""}
+            self.passed |= {self._cell_id} - {WHOLE}
+            if "passed" in event:
+                self.passed.add(WHOLE)
+                continue
             self._cell, self._cell_id = event["cell"], event["id"]
             self._progress.cell_started(self.chapter.name, event["cell"], event["of"], event["text"])
         if ended:
             what = f"the process that ran the notebook ended with status {self._process.returncode}"
             return self._end(Failure("dead kernel", what, self._process.tail(5).strip(), DEAD_KERNEL_FIX, self._cell))
-        if time.monotonic() - self._started > self._limit_s:
+        if time.monotonic() - self._began > self._limit_s:
             what = f"the chapter ran longer than {self._limit_s:g} s"
             return self._end(Failure("timeout", what, "the limit per chapter ended it", TIMEOUT_FIX, self._cell))
         return False
@@ -209,10 +254,14 @@ class RunningChapter:
         return True
 
     def close(self) -> None:
-        """Stop what still runs, and note what the chapter left in the run's folder."""
+        """Stop what still runs, and note what the chapter left in the run's folder: nothing before its turn."""
         self._process.stop()
         self._events.close()
-        self.result.seconds = round(time.monotonic() - self._started, 2)
+        if self.result.status == "not run":
+            self._output.unlink(missing_ok=True)
+            self._log_path.unlink(missing_ok=True)
+            return
+        self.result.seconds = round(time.monotonic() - self._began, 2)
         if self._output.exists():
             self.result.notebook = self._output.name
             self.result.key_results = key_results(read(self._output))

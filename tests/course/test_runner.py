@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,9 @@ from playbook.cli.app import app
 from playbook.course import runner
 from playbook.course.execute import Job, execute, seldom
 from playbook.course.failures import Failure
-from playbook.course.notebooks import chapters, read
+from playbook.course.notebooks import Chapter, chapters, read
 from playbook.course.progress import LineProgress
-from playbook.course.runner import ChapterResult, Limits, RunSpec, new_results, new_run_folder, run
+from playbook.course.runner import ChapterResult, Limits, RunSpec, new_results, new_run_folder, next_ahead, run
 from serving_base.errors import EnvironmentProblem, UsageError
 
 RESULT = """\
@@ -128,7 +128,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     children = CHILDREN.format(marker=marker, log=str(folder / "log"))
     where = "import os, sys\nprint(sys.executable)"
     which = "print(os.environ['PLAYBOOK_WORKSPACE'], os.environ['HF_HUB_OFFLINE'])"
-    write_course(folder, c01_small=notebook("print(count, rate)", RESULT, f"{where}\n{which}", children))
+    imported = "print('graphlib' in sys.modules, [name for name in globals() if 'import' in name])"
+    content = notebook("print(count, rate)", RESULT, f"{where}\n{which}\n{imported}", children)
+    content.metadata["playbook"] = {"imports": ["graphlib.TopologicalSorter", "not_installed.anything"]}
+    write_course(folder, c01_small=content)
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_DATA_DIR", str(folder / "data"))
@@ -158,6 +161,11 @@ def test_the_kernel_is_this_interpreter_whatever_the_user_installed(finished: Fi
     printed = read(finished.folder / "out" / "01-small.ipynb").cells[5].outputs[0].text.splitlines()
     assert Path(printed[0]).resolve() == Path(sys.executable).resolve()
     assert printed[1] == f"{finished.folder / 'workspace'} 1"
+
+
+def test_what_a_chapter_imports_is_there_before_its_first_cell_and_leaves_no_name(finished: Finished) -> None:
+    """Nothing else of the kernel's has imported it; and what is not installed is left to the cells."""
+    assert read(finished.folder / "out" / "01-small.ipynb").cells[5].outputs[0].text.splitlines()[2] == "True []"
 
 
 def test_progress_tells_of_chapters_and_slow_cells(finished: Finished) -> None:
@@ -219,8 +227,10 @@ def kernel_answers(answers: dict[str, NotebookNode], monkeypatch: pytest.MonkeyP
 
 def execute_one(folder: Path, *cells: str, cell_s: int = 60) -> Failure | None:
     write_course(folder, c01_small=notebook(*cells))
-    job = Job(folder / "notebooks" / "01-small.ipynb", folder / "executed.ipynb", folder / "events", {}, cell_s)
-    return execute(job, lambda *_: None)
+    turn = folder / "turn"
+    turn.touch()
+    job = Job(folder / "notebooks" / "01-small.ipynb", folder / "executed.ipynb", folder / "events", turn, {}, cell_s)
+    return execute(job, lambda _: None)
 
 
 @pytest.mark.usefixtures("kernel_answers")
@@ -302,6 +312,46 @@ def test_after_a_failure_the_rest_is_not_run_unless_told_to_keep_going(
     for keep_going, expected in ((False, ["failed", "not run"]), (True, ["failed", "ok"])):
         results = run_all(spec(tmp_path, keep_going=keep_going))
         assert [result.status for result in results] == expected
+
+
+READY = """\
+import time
+from pathlib import Path
+scratch = Path(out, ".scratch")
+ready = {"01-x.events", "02-x.events", "03-x.events"}
+while {path.name for path in scratch.glob("*.events") if path.stat().st_size} != ready:
+    time.sleep(0.05)
+Path(out, "first").touch()"""
+
+
+def test_the_next_two_start_before_their_turn_and_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first chapter goes on when both are ready; what it makes then is there for their first cells."""
+    run_without_kernels(monkeypatch)
+    out = tmp_path / "out"
+    late = notebook(f"assert open({str(out / 'first')!r})")
+    write_course(tmp_path, c01_x=notebook(f"out = {str(out)!r}\n{READY}"), c02_x=late, c03_x=late, c04_x=late)
+    assert [result.status for result in run_all(spec(tmp_path))] == ["ok"] * 4
+
+
+def test_what_waits_for_a_turn_that_never_comes_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_without_kernels(monkeypatch)
+    cells = f"out = {str(tmp_path / 'out')!r}\n{READY}\n1 / 0"
+    write_course(tmp_path, c01_x=notebook(cells), c02_x=notebook("x = 1"), c03_x=notebook("x = 1"))
+    assert [result.status for result in run_all(spec(tmp_path))] == ["failed", "not run", "not run"]
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert left == {"first", "results.json", "01-x.ipynb"}
+
+
+def test_kernels_start_ahead_one_by_one_and_never_beside_a_measurement(tmp_path: Path) -> None:
+    first, second, third, fourth = (Chapter(f"0{number}", "x", tmp_path, "") for number in range(4))
+    measuring = replace(first, alone=True)
+    waiting = [second, third, fourth]
+    assert next_ahead(waiting, [first], {}) == second
+    assert next_ahead(waiting, [measuring], {}) is None
+    assert next_ahead(waiting, [first], {second: False}) is None
+    assert next_ahead(waiting, [first], {second: True}) == third
+    assert next_ahead(waiting, [first], {second: True, third: True}) is None
+    assert next_ahead([], [first], {}) is None
 
 
 def test_a_process_that_ends_without_a_word_is_a_dead_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,7 +466,9 @@ class LivingRun:
 
     def kernel(self) -> psutil.Process:
         everyone = psutil.Process(self.process.pid).children(recursive=True)
-        (kernel,) = [process for process in everyone if "ipykernel_launcher" in process.cmdline()]
+        kernels = [process for process in everyone if "ipykernel_launcher" in process.cmdline()]
+        # The next chapter's runs, too; only this one has children.
+        (kernel,) = [process for process in kernels if process.children()]
         return kernel
 
     def family(self) -> list[psutil.Process]:

@@ -26,6 +26,18 @@ def test_kl_divergence_of_known_distributions() -> None:
     assert kl_divergence(p, q, [[0, 1]]) == pytest.approx(0.5 * np.log(0.5 / 0.9) + 0.5 * np.log(0.5 / 0.1), rel=1e-5)
 
 
+def test_kl_divergence_asks_for_the_positions_that_perplexity_scores() -> None:
+    asked: list[list[int]] = []
+
+    def model(ids: Sequence[int]) -> np.ndarray:
+        asked.append(list(ids))
+        return np.zeros((len(ids), 4), np.float32)
+
+    perplexity(model, [[1, 2, 3]])
+    kl_divergence(model, model, [[1, 2, 3]])
+    assert asked == [[1, 2]] * 3
+
+
 def test_windows_predict_each_token_once() -> None:
     cut = list(windows(list(range(11)), 5))
     assert cut == [[0, 1, 2, 3, 4, 5], [5, 6, 7, 8, 9, 10]]

@@ -10,7 +10,7 @@ from checkout import ROOT
 from notebook_factory import notebook, write_course
 from plain_chapter import run_without_kernels
 from playbook.cli.selection import choose, make_spec
-from playbook.course.notebooks import After, Chapter, chapters, read
+from playbook.course.notebooks import WHOLE, After, Chapter, chapters, read
 from playbook.course.progress import LineProgress
 from playbook.course.runner import Limits, RunSpec, new_results, next_to_start, run
 from serving_base.errors import UsageError
@@ -50,6 +50,13 @@ def test_a_chapter_waits_for_those_that_it_names_and_no_others() -> None:
     assert started([three], [two], jobs=1) == ""
 
 
+def test_one_for_which_others_wait_goes_first_where_two_may_run() -> None:
+    four, five, six = chapter("04"), chapter("05"), chapter("06", ("05",))
+    assert started([four, five, six], []) == "05"
+    assert started([four, five, six], [], jobs=1) == "04"
+    assert started([four, six], [five]) == "04"
+
+
 def test_a_chapter_that_names_a_cell_waits_for_that_cell_only() -> None:
     two, three = chapter("02"), chapter("03", ("02#makes",))
     assert started([two, three], []) == "02"
@@ -78,6 +85,14 @@ def test_a_chapter_that_measures_has_the_machine_alone_and_is_not_passed_over() 
     assert started([quiet, later], [loud], jobs=3) == ""
     assert started([later], [quiet], jobs=3) == ""
     assert started([quiet, later], [], jobs=3) == "08"
+    assert started([later, quiet], [], jobs=3) == "09"
+
+
+def test_a_chapter_whose_cells_have_all_run_holds_up_only_who_waits_for_its_end() -> None:
+    one, two, ten = chapter("01"), chapter("02", ("01",)), chapter("10", None)
+    assert started([two], [one], passed=[WHOLE]) == "02"
+    assert started([two], [one], jobs=1, passed=[WHOLE]) == ""
+    assert started([ten], [one], passed=[WHOLE]) == ""
 
 
 def test_one_at_a_time_is_the_courses_own_order() -> None:
