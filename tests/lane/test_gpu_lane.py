@@ -479,7 +479,8 @@ def server_programs(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch)
     programs.mkdir()
     install_program(programs, "docker", DOCKER)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr("trtllm_check.recipes.triton.TRITON_PORTS", (0, 0, 0))  # always told
+    for room in ("trtllm_check.recipes.triton", "gpu_serving.server"):  # ports that nobody prefers, and always told
+        monkeypatch.setattr(f"{room}.TRITON_PORTS", (0, 0, 0))
     return programs
 
 
