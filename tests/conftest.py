@@ -1,4 +1,4 @@
-"""The order of the tests over two workers, and the tiny model's checkpoints and engines, made once for all of them."""
+"""The order of the tests over the workers, and the tiny model's checkpoints and engines, made once for all of them."""
 
 import os
 import pickle
@@ -19,7 +19,7 @@ from tiny_llama import MODEL_DIR
 SERVERS = ("test_gpu_course", "test_client_faults", "test_kill", "test_triton_server")
 """They want Triton's own ports: one worker's work."""
 COURSE = ("test_nbval",)
-"""Its servers want them, too; where it gets a network of its own, the other worker may take it."""
+"""Its servers want them, too; where it gets a network of its own, another worker may take it."""
 LONG = (
     "test_runner",
     "test_gpu_lane",
@@ -36,9 +36,9 @@ LONG = (
     "test_guard",
     "test_packaging",
 )
-"""After the servers and the course the longest: neither worker shall end with one of them alone."""
+"""After the servers and the course the longest: no worker shall end with one of them alone."""
 MEASURED = ("test_the_measuring_chapters", "test_aiperf")
-"""Tests and files that measure, so the machine should be theirs: last, when the other worker runs out of work."""
+"""Tests and files that measure, so the machine should be theirs: last, when the others run out of work."""
 ORDER = (*SERVERS, *COURSE, *LONG, "others", *MEASURED)
 OPTIONS = BuildOptions(max_batch_size=4, max_num_tokens=64, max_input_len=320, max_seq_len=512)
 
@@ -80,12 +80,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """
     from xdist.scheduler import LoadFileScheduling
 
-    class TwoFiles(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
+    class FileByFile(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
             name = place(nodeid)
             return Path(nodeid.partition("::")[0]).stem if name == "others" else scope_of(name)
 
-    return TwoFiles(config, log)
+    return FileByFile(config, log)
 
 
 @pytest.fixture(scope="session")

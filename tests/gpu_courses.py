@@ -55,8 +55,8 @@ QUESTIONS = ["How do I count to nine in French?"] + [
 ]
 SHORT = {
     "concurrency": "[8, 12]",  # streams: with few, a stand-in's tiny model is faster than eight GPUs can read 70B
-    "isl": "[32, 96]",
-    "osl": "[8, 32]",
+    "isl": "[16, 48]",
+    "osl": "[4, 8]",
     "rate_seconds": "2",
     "comparisons": "1",
     "clients": "4",

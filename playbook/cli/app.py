@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from playbook.course.runner import ChapterResult
 
 CACHES = (".pytest_cache", ".mypy_cache", ".ruff_cache", ".import_linter_cache", "build")
-TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")  # a later "-n 0" takes it back
+SIDE_BY_SIDE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+"""On two cores: one waits for a server now and then. A later ``-n 0`` takes it back."""
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -199,7 +200,7 @@ def test_command(context: typer.Context) -> None:
         [sys.executable, "-m", "ruff", "format", "--check"],
         [sys.executable, "-m", "mypy"],
         [str(tools / "lint-imports")],
-        [sys.executable, "-m", "pytest", *TWO_AT_A_TIME, *context.args],
+        [sys.executable, "-m", "pytest", *SIDE_BY_SIDE, *context.args],
     ]
     failed = [step for step in steps if not passes(step)]
     for step in failed:

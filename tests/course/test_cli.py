@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from checkout import PYTHON_PATH, ROOT
 from notebook_factory import notebook, write_course
 from plain_chapter import run_without_kernels
-from playbook.cli.app import TWO_AT_A_TIME, app
+from playbook.cli.app import SIDE_BY_SIDE, app
 from playbook.course import runner
 
 
@@ -149,11 +149,11 @@ def test_the_tests_command_runs_every_check_and_fails_when_one_fails(
     assert "ruff check" in done.stderr
     assert "$ " in done.stdout
     assert "F401" in capfd.readouterr().out
-    pytest_words = " ".join(("pytest", *TWO_AT_A_TIME, "--collect-only"))
+    pytest_words = " ".join(("pytest", *SIDE_BY_SIDE, "--collect-only"))
     assert noted == ["ruff check", "ruff format --check", "mypy", "lint-imports", pytest_words]
 
 
-def test_two_workers_share_no_file_and_measure_last(tmp_path: Path) -> None:
+def test_workers_share_no_file_and_measure_last(tmp_path: Path) -> None:
     """Files of these names under the suite's own conftest: xdist's own groups fail without a word."""
     folder = tmp_path / "tests"
     folder.mkdir()
@@ -163,7 +163,7 @@ def test_two_workers_share_no_file_and_measure_last(tmp_path: Path) -> None:
         (folder / f"test_{name}.py").write_text("".join(f"def test_{test}():\n    pass\n" for test in made))
     path = os.pathsep.join([PYTHON_PATH, str(ROOT / "tests")])
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *TWO_AT_A_TIME, "-v", "-p", "no:cacheprovider", "-p", "xdist"],
+        [sys.executable, "-m", "pytest", *SIDE_BY_SIDE, "-v", "-p", "no:cacheprovider", "-p", "xdist"],
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
