@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from playbook.course.runner import ChapterResult
 
 CACHES = (".pytest_cache", ".mypy_cache", ".ruff_cache", ".import_linter_cache", "build")
-SIDE_BY_SIDE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
-"""On two cores: one waits for a server now and then. A later ``-n 0`` takes it back."""
+SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+"""A later ``-n 0`` takes it back."""
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from playbook.measure import aiperf
 from playbook.measure.aiperf import Phase, command_line, configuration, profile
-from playbook.measure.machine import Cores, MachineRates, measure_machine, on_cores, split_cores
 from playbook.measure.plain_client import StreamClient, closed_loop, open_loop
 from playbook.measure.results import (
     LatencyTarget,
@@ -41,6 +40,7 @@ from playbook.measure.results import (
 )
 from playbook.measure.workload import WorkItem, distinct_texts, make_workload, write_dataset
 from serving_base.errors import UsageError
+from serving_base.machine import Cores, MachineRates, measure_machine, on_cores, split_cores
 from serving_base.servers import TEXT_MODEL
 from trtllm_check.releases.templates import release_templates
 

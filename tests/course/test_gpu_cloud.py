@@ -88,7 +88,7 @@ def prepare(folder: Path, profile: str, release: str) -> stages.Workspace:
     return workspace
 
 
-@pytest.mark.parametrize(("profile", "release"), [("p5", "0.12.0"), ("p5-8b", "1.2.1")])
+@pytest.mark.parametrize(("profile", "release"), [("p5-8b", "1.2.1")])
 def test_without_consent_the_chapter_is_skipped_at_its_price_and_all_before_it_has_passed(
     profile: str, release: str, tmp_path: Path
 ) -> None:

@@ -249,13 +249,13 @@ def read(path: Path) -> bytes:
 def test_the_chapters_go_on_from_a_road_that_was_walked(far_corner: Road, tmp_path: Path) -> None:
     """What is there is not made again; scores are no artifact: they are measured anew."""
     before = len(far_corner.machine.calls())
-    status, output = far_corner.run("02", "03", "05", out=tmp_path / "out")
+    status, output = far_corner.run("03", "05", out=tmp_path / "out")
     assert status == 0, output
     again = {call["program"] for call in far_corner.machine.calls()[before:]}
     assert {"summarize.py", "launch_triton_server.py"} <= again
     assert again & {"hf", "huggingface-cli", "quantize.py", "trtllm-build", "fill_template.py", "git"} == set()
     assert "engine: up to date" in (tmp_path / "out" / "03-engine-build.ipynb").read_text(encoding="utf-8")
-    for name in ("02-fp8-quantization", "03-engine-build", "05-triton-serving"):
+    for name in ("03-engine-build", "05-triton-serving"):
         assert far_corner.release in (tmp_path / "out" / f"{name}.ipynb").read_text(encoding="utf-8"), name
 
 
@@ -301,10 +301,8 @@ def test_a_failed_stage_names_the_fix_and_leaves_nothing_half_made(
     assert bool(road.machine.calls("docker")) is not native
 
 
-def test_a_failing_tool_fails_the_chapter_and_the_next_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Natively: the same chapter without docker."""
+def test_a_failing_tool_fails_the_chapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Natively: the same chapter without docker. The next run goes on as the stage does, above."""
     road, _ = ready_to_build(tmp_path, monkeypatch, native=True)
     road.machine.fail("trtllm-build", "torch.OutOfMemoryError: CUDA out of memory.")
     status, output = road.run("03", "04", out=tmp_path / "failed")
@@ -314,10 +312,6 @@ def test_a_failing_tool_fails_the_chapter_and_the_next_run_goes_on(
     results = json.loads((tmp_path / "failed" / "results.json").read_text(encoding="utf-8"))
     assert [item["status"] for item in results] == ["failed", "not run"]
     assert not (road.folder / "engine").exists()
-
-    road.machine.mend()
-    status, output = road.run("03", out=tmp_path / "mended")
-    assert status == 0, output
     assert len(road.machine.calls("quantize.py")) == 1
     assert road.machine.calls("docker") == []
 

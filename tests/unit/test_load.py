@@ -18,8 +18,8 @@ from pydantic import ValidationError
 
 from playbook.measure import load
 from playbook.measure.load import LatencyTarget, Load, RequestRecord, WorkItem
-from playbook.measure.machine import move_to_cores
 from serving_base.errors import UsageError
+from serving_base.machine import move_to_cores
 
 TTFT_S, GAP_S = 0.04, 0.01
 CLOSED = Load(mode="closed", concurrency=2)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from playbook.measure.machine import measure_machine
 from serving_base.errors import UsageError
+from serving_base.machine import measure_machine
 from serving_planner.cost_model.laws import overheads
 from serving_planner.hardware import local_machine
 from serving_planner.predict import plan

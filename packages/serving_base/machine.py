@@ -80,7 +80,7 @@ def measure_machine(cores: frozenset[int], *, weight_bytes: int) -> MachineRates
 
     Takes two seconds. :class:`EnvironmentProblem` if the measuring process fails.
     """
-    argv = [sys.executable, "-m", "playbook.measure.machine", str(weight_bytes)]
+    argv = [sys.executable, "-m", "serving_base.machine", str(weight_bytes)]
     with on_cores(cores):
         done = subprocess.run(argv, capture_output=True, text=True, timeout=LONGEST_S, check=False)
     if done.returncode:
