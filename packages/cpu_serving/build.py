@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cpu_serving.checkpoint import read_checkpoint
+from cpu_serving.config import EngineConfig
 from cpu_serving.graph import build_graph
 from cpu_serving.llama import LlamaShape
-from cpu_serving.protocol import EngineConfig
 from cpu_serving.runtime import openvino
 from serving_base.errors import EngineError, UsageError
 

@@ -21,7 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cpu_serving.protocol import Completion, EngineConfig, FinishReason, Output, Phase, Sampling
+from cpu_serving.config import EngineConfig
+from model_server.protocol import Completion, FinishReason, Output, Phase, Sampling
 
 
 @dataclass

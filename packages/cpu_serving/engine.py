@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from cpu_serving.config import EngineConfig
 from cpu_serving.decoding import (
     UNTAGGED,
     EngineRequest,
@@ -30,10 +31,10 @@ from cpu_serving.decoding import (
     tag_prompt,
     take_tokens,
 )
-from cpu_serving.protocol import (
+from cpu_serving.runtime import EngineLogits, openvino, openvino_genai
+from model_server.protocol import (
     Batching,
     Completion,
-    EngineConfig,
     EngineStats,
     FinishReason,
     Output,
@@ -41,7 +42,6 @@ from cpu_serving.protocol import (
     Sampling,
     StepRecord,
 )
-from cpu_serving.runtime import EngineLogits, openvino, openvino_genai
 from serving_base.errors import EngineError
 
 __all__ = [

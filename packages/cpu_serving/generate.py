@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from cpu_serving.engine import Engine, Sampling
-from cpu_serving.protocol import Batching, StepRecord
-from cpu_serving.text import TextCodec
+from model_server.protocol import Batching, StepRecord
+from model_server.text import TextCodec
 
 GREEDY: Mapping[str, Any] = {}
 

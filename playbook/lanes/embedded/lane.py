@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     import playbook.lanes.embedded.lane as this
-    from cpu_serving.aws.server import LocalCloud
     from cpu_serving.profiling import StepProfile
-    from cpu_serving.triton.server import TritonServer
+    from model_server.aws.server import LocalCloud
+    from model_server.triton.server import TritonServer
     from playbook.lanes.base import Lane, Layout
     from playbook.measure.kernels import Phase, StepTables
     from serving_base.measures import StepRecord
@@ -72,7 +72,7 @@ def _package(name: str) -> Check:
 
 
 def _triton_server() -> Check:
-    from cpu_serving.triton.server import find_installation
+    from model_server.triton.server import find_installation
 
     try:
         found = find_installation()
@@ -219,8 +219,8 @@ def operation_table(profile: "StepProfile", phase: "Phase" = "") -> "DataFrame":
 
 
 def write_repository(profile: Profile, engine: Path, out: Path, *, root: Path, variables: Mapping[str, Any]) -> None:
-    from cpu_serving.triton.repository import ServingOptions
-    from cpu_serving.triton.repository import write_repository as write_models
+    from model_server.triton.repository import ServingOptions
+    from model_server.triton.repository import write_repository as write_models
 
     serving = ServingOptions(
         engine_dir=engine,
@@ -233,7 +233,7 @@ def write_repository(profile: Profile, engine: Path, out: Path, *, root: Path, v
 
 
 def serve(profile: Profile, repository: Path, *, root: Path) -> "TritonServer":
-    from cpu_serving.triton.server import TritonServer
+    from model_server.triton.server import TritonServer
 
     server = TritonServer(repository)
     server.start()
@@ -242,6 +242,6 @@ def serve(profile: Profile, repository: Path, *, root: Path) -> "TritonServer":
 
 def local_cloud(folder: Path) -> "LocalCloud":
 
-    from cpu_serving.aws.server import LocalCloud
+    from model_server.aws.server import LocalCloud
 
     return LocalCloud(folder)
