@@ -25,7 +25,7 @@ import numpy as np
 
 from checkout import PYTHON_PATH, ROOT
 from cpu_serving.build import build_engine
-from cpu_serving.generate import generate_text
+from model_server.generate import generate_text
 from model_server.text import TextCodec
 from playbook import artifact, stages
 from playbook.course.notebooks import chapters, parameters, read

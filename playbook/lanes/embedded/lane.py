@@ -169,13 +169,13 @@ def generate(
     root: Path,
     sampling: Mapping[str, float],
 ) -> list[str]:
-    from cpu_serving.generate import generate_text
+    from model_server.generate import generate_text
 
     return generate_text(engine, prompts, max_new_tokens, sampling)
 
 
 def stream(profile: Profile, engine: Path, prompt: str, max_new_tokens: int, *, root: Path) -> list[str]:
-    from cpu_serving.generate import stream_text
+    from model_server.generate import stream_text
 
     return stream_text(engine, prompt, max_new_tokens)
 
