@@ -46,8 +46,13 @@ class Lab:
         if ability not in known:
             raise UsageError(f"no ability is called {ability!r}", fix=f"ask for one of {', '.join(sorted(known))}")
         needs = known[ability].get("needs", "")
-        tiny, trained = self.profile.model == "tiny", self.profile.weights == "published"
-        met = {"": True, "trained weights": trained, "the tiny model": tiny}
+        profile = self.profile
+        met = {
+            "": True,
+            "trained weights": profile.weights == "published",
+            "the tiny model": profile.model == "tiny",
+            "an engine of the checkpoint": profile.build_from == "checkpoint",
+        }
         return met[needs] and ability in lane_of(self.profile.lane).CAN
 
     def card(self) -> None:

@@ -53,6 +53,10 @@ class Profile(Deployment):
     weights: Literal["published", "random"] = Field(
         "published", description="random: the model's architecture without a hub; speed and bytes only"
     )
+    build_from: Literal["checkpoint", "model"] = Field(
+        "checkpoint",
+        description="model: the engine computes in 16 bits, for engines without kernels for the checkpoint",
+    )
     benchmark: BenchmarkLoad = Field(default=BenchmarkLoad(), description="the load of chapter 08")
 
 

@@ -180,11 +180,18 @@ def preview_quantized(
 
 
 def build(workspace: Workspace, checkpoint: Artifact, *, name: str = "engine", **limits: int) -> Artifact:
-    """Compile ``checkpoint`` into an engine; ``limits`` override the profile's (``max_batch_size=4`` and so on)."""
+    """Compile ``checkpoint`` into an engine; ``limits`` override the profile's (``max_batch_size=4`` and so on).
+
+    With ``build_from: model`` in the profile the model is compiled instead, and that is said.
+    """
     profile = changed(workspace.profile, **limits)
+    kv_cache_dtype = checkpoint.spec["kv_cache_dtype"]
+    if profile.build_from == "model":
+        checkpoint, kv_cache_dtype = require(workspace, "model"), "auto"
+        print(f"{profile.name} builds from the 16-bit model: this engine has no kernels for the checkpoint")
     lane = lane_of(profile.lane)
     keys = ("max_batch_size", "max_num_tokens", "max_input_len", "max_seq_len")
-    spec = {key: getattr(profile, key) for key in keys} | {"kv_cache_dtype": checkpoint.spec["kv_cache_dtype"]}
+    spec = {key: getattr(profile, key) for key in keys} | {"kv_cache_dtype": kv_cache_dtype}
     origin = workspace.origin(
         "engine",
         _lane_name(profile, "build"),

@@ -258,6 +258,10 @@ class Engine:
         return len(self._waiting)
 
     @property
+    def closed(self) -> bool:
+        return self._pipeline is None
+
+    @property
     def has_work(self) -> bool:
         """Whether another step would do anything."""
         return bool(self._pending or self._waiting or (self._pipeline and self._pipeline.has_non_finished_requests()))

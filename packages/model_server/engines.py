@@ -38,6 +38,10 @@ Logits = Callable[[Sequence[int]], np.ndarray]
 class ServedEngine(StepEngine, Protocol):
     """An engine behind a server: one thread steps it, any thread submits and cancels."""
 
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more requests: it was closed, or what computes has ended."""
+
     def stats(self) -> EngineStats: ...
     def close(self) -> None: ...
 

@@ -383,6 +383,10 @@ class VllmEngine:
         return [] if self._steps is None else self._steps.records()
 
     @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
     def has_work(self) -> bool:
         return bool(self._requests or self._pending)
 

@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_server.engines import EngineOptions, opener_of, warm_up
+from model_server.held import held_engine
 from model_server.loop import StepEngine
 from model_server.protocol import Batching, Sampling
 from model_server.text import TextCodec
@@ -15,13 +15,9 @@ from serving_base.measures import Phase, StepRecord
 def step_records(engine: Path, prompt: str, lengths: Sequence[int], slots: int) -> dict[str, list[StepRecord]]:
     """The steps of one request of ``prompt`` per entry of ``lengths``, at most ``slots`` at a time, by policy."""
     ids = tuple(TextCodec.load(engine / "tokenizer").encode(prompt, special_tokens=False))
-    opened = opener_of(engine).open_engine(engine, EngineOptions())
-    try:
-        warm_up(opened)
-        policies: tuple[Batching, ...] = ("static", "inflight")
+    policies: tuple[Batching, ...] = ("static", "inflight")
+    with held_engine(engine) as opened:
         return {policy: run_policy(opened, ids, lengths, slots, policy) for policy in policies}
-    finally:
-        opened.close()
 
 
 def run_policy(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_serving.fetch import fetch
+from model_server.held import held_engine, release_engine
 from playbook.artifact import MANIFEST
 from playbook.profile import Profile
 from ptq.preview import preview as preview
@@ -118,6 +119,7 @@ def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root
 
 def build(profile: Profile, checkpoint: Path, out: Path, *, root: Path) -> None:
     """Start vLLM on the checkpoint twice: the first start compiles and keeps what it compiled, the second is timed."""
+    release_engine()
     from vllm_serving.build import BuildOptions, build_engine
 
     unified = checkpoint / UNIFIED
@@ -150,13 +152,13 @@ def generate(
 ) -> list[str]:
     from model_server.generate import generate_text
 
-    return generate_text(engine, prompts, max_new_tokens, sampling)
+    return generate_text(engine, prompts, max_new_tokens, sampling, opened=held_engine)
 
 
 def stream(profile: Profile, engine: Path, prompt: str, max_new_tokens: int, *, root: Path) -> list[str]:
     from model_server.generate import stream_text
 
-    return stream_text(engine, prompt, max_new_tokens)
+    return stream_text(engine, prompt, max_new_tokens, opened=held_engine)
 
 
 def step_records(
@@ -178,6 +180,7 @@ def step_records(
 def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) -> "StepTables":
     from playbook.lanes.vllm.profiling import step_tables as measured
 
+    release_engine()
     return measured(engine, profile=profile, root=root)
 
 
@@ -186,6 +189,7 @@ def token_scores(profile: Profile, engine: Path, texts: Sequence[Sequence[int]],
     from vllm_serving.engine import EngineFolder
 
     held = EngineFolder.read(engine)
+    release_engine()
     job = {"model": held.model, "args": held.args, "texts": [list(ids) for ids in texts]}
     log_path = root / profile.name / "logs" / f"score-{engine.name}.log"
     found: list[list[float]] = run_job(Path(held.python), "vllm_serving.score", job, log_path=log_path, **held.env)
@@ -201,6 +205,7 @@ def write_repository(profile: Profile, engine: Path, out: Path, *, root: Path, v
 def serve(profile: Profile, repository: Path, *, root: Path) -> "TritonServer":
     from model_server.triton.server import TritonServer
 
+    release_engine()
     server = TritonServer(repository, ready_timeout_s=READY_TIMEOUT_S)
     server.start()
     return server
@@ -212,6 +217,7 @@ READY_TIMEOUT_S = 900.0
 def local_cloud(folder: Path) -> "LocalCloud":
     from model_server.aws.server import LocalCloud
 
+    release_engine()
     return LocalCloud(folder)
 
 
@@ -220,6 +226,7 @@ def _device_map(installation: VllmInstallation) -> str | None:
 
 
 def _run(profile: Profile, module: str, job: Mapping[str, Any], root: Path) -> Any:
+    release_engine()
     log_path = root / profile.name / "logs" / f"{module}.log"
     installation = find_vllm()
     python = installation.python if installation.device == "cuda" else Path(sys.executable)
