@@ -249,9 +249,9 @@ class VllmEngine:
 
     def _failure(self, what: str) -> EngineError:
         """Ends the worker; its log stays."""
-        self._end()
         written = self.log_path.read_text(errors="replace").splitlines() if self.log_path.is_file() else []
         told = "\n".join(written[-LOG_LINES:]) or "it said nothing"
+        self._end()
         return EngineError(what, why=f"its log ends:\n{told}", fix=f"the whole log is {self.log_path}; load it again")
 
     def submit(self, request_id: int, prompt_ids: tuple[int, ...], sampling: Sampling) -> None:
