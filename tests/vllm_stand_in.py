@@ -10,9 +10,10 @@ from typing import Any
 
 import psutil
 
-from stand_in_vllm.vllm import END_ID, log_probability, token
+from stand_in_vllm.vllm import END_ID as END_ID
+from stand_in_vllm.vllm import log_probability, token
 from tiny_llama import MODEL_DIR
-from vllm_serving.build import BuildOptions, copy_tokenizer, engine_config, read_model
+from vllm_serving.build import VllmBuildOptions, copy_tokenizer, engine_config, read_model
 from vllm_serving.environment import VllmInstallation
 
 LIMITS: dict[str, Any] = {"max_batch_size": 16, "max_num_tokens": 64, "max_input_len": 320, "max_seq_len": 768}
@@ -55,7 +56,7 @@ def stand_in_engine(folder: Path, fault: str = "", **options: Any) -> Path:
     out = folder / "engine"
     model = read_model(MODEL_DIR)
     found = installation(stand_in_python(folder / "environment"))
-    config = engine_config(MODEL_DIR, out, BuildOptions(**{**LIMITS, **options}), found, model)
+    config = engine_config(MODEL_DIR, out, VllmBuildOptions(**{**LIMITS, **options}), found, model)
     config["vllm"]["env"]["VLLM_STAND_IN_FAULT"] = fault
     out.mkdir(parents=True)
     (out / "config.json").write_text(json.dumps(config))

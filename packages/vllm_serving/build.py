@@ -36,7 +36,7 @@ ALWAYS = {
 
 
 @dataclass(frozen=True)
-class BuildOptions:
+class VllmBuildOptions:
     """Limits of an engine, named as ``trtllm-build`` names them; lengths in tokens.
 
     ``max_num_tokens``: tokens of all requests together in one step. ``max_seq_len``: prompt and answer together.
@@ -88,7 +88,7 @@ class BuildReport:
         return self.cold_start_s - self.warm_start_s
 
 
-def build_engine(checkpoint: Path, out: Path, options: BuildOptions, installation: VllmInstallation) -> BuildReport:
+def build_engine(checkpoint: Path, out: Path, options: VllmBuildOptions, installation: VllmInstallation) -> BuildReport:
     """Write ``config.json``, ``tokenizer/``, ``cache/`` and ``build.json`` into ``out``; the weights stay in place.
 
     ``checkpoint``: a Hugging Face Llama folder, quantized or not. Starts the engine twice.
@@ -101,11 +101,15 @@ def build_engine(checkpoint: Path, out: Path, options: BuildOptions, installatio
     shutil.rmtree(out / "cache", ignore_errors=True)
     copy_tokenizer(checkpoint, out)
     config = engine_config(checkpoint.resolve(), out.resolve(), options, installation, model)
-    _write(out / "config.json", config)
-    cold_s, ready = measure_start(out)
-    config["build_config"]["tokens_per_block"] = ready["block_size"]
-    _write(out / "config.json", config)
-    warm_s, ready = measure_start(out)
+    try:
+        _write(out / "config.json", config)
+        cold_s, ready = measure_start(out)
+        config["build_config"]["tokens_per_block"] = ready["block_size"]
+        _write(out / "config.json", config)
+        warm_s, ready = measure_start(out)
+    except BaseException:
+        (out / "config.json").unlink(missing_ok=True)  # what does not start is no engine
+        raise
     report = BuildReport(
         vllm=installation.vllm,
         device=installation.device,
@@ -176,7 +180,7 @@ def _quantization(checkpoint: Path, written: Mapping[str, Any]) -> dict[str, str
     return {"quant_algo": algorithm, "kv_cache_quant_algo": "FP8" if inside.get("kv_cache_scheme") else None}
 
 
-def check_options(options: BuildOptions, model: Mapping[str, Any], installation: VllmInstallation) -> None:
+def check_options(options: VllmBuildOptions, model: Mapping[str, Any], installation: VllmInstallation) -> None:
     """Raise :class:`UsageError` for what cannot work with this checkpoint or in this installation."""
     algorithm, kv_algorithm = model["quantization"]["quant_algo"], model["quantization"]["kv_cache_quant_algo"]
     on_cpu, heads = installation.device == "cpu", model["num_key_value_heads"]
@@ -232,7 +236,7 @@ def check_options(options: BuildOptions, model: Mapping[str, Any], installation:
 
 
 def engine_config(
-    checkpoint: Path, out: Path, options: BuildOptions, installation: VllmInstallation, model: Mapping[str, Any]
+    checkpoint: Path, out: Path, options: VllmBuildOptions, installation: VllmInstallation, model: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The ``config.json`` of an engine folder; ``tokens_per_block`` is known after the first start."""
     tp, kv_algorithm = options.tp_size, model["quantization"]["kv_cache_quant_algo"]
@@ -259,7 +263,7 @@ def engine_config(
     }
 
 
-def vllm_arguments(options: BuildOptions, installation: VllmInstallation, model: Mapping[str, Any]) -> dict[str, Any]:
+def vllm_arguments(options: VllmBuildOptions, installation: VllmInstallation, model: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of vLLM's ``AsyncEngineArgs``."""
     on_cpu = installation.device == "cpu"
     eager = on_cpu if options.eager is None else options.eager
@@ -292,7 +296,7 @@ def graph_sizes(largest: int) -> list[int]:
     return sorted({size for size in (1, 2, 4, *range(GRAPH_STEP, largest, GRAPH_STEP)) if size < largest} | {largest})
 
 
-def full_batch_bytes(options: BuildOptions, model: Mapping[str, Any]) -> int:
+def full_batch_bytes(options: VllmBuildOptions, model: Mapping[str, Any]) -> int:
     """Bytes of a BF16 KV cache for ``max_batch_size`` sequences of ``max_seq_len``, and vLLM's null block."""
     blocks = options.max_batch_size * -(-options.max_seq_len // CPU_BLOCK) + 1
     values = 2 * model["num_hidden_layers"] * model["num_key_value_heads"] * model["head_size"]

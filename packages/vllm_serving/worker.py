@@ -109,7 +109,7 @@ def sampling_params(wanted: dict[str, Any]) -> SamplingParams:
 
 
 @dataclass
-class Answer:
+class GrowingAnswer:
     """One sequence as it comes. Its stop words are ours, not vLLM's, whose end in the middle of a text."""
 
     end_id: int
@@ -188,7 +188,7 @@ class Worker:
         words = [tuple(word) for word in wanted["stop_words"]]
         params = sampling_params(wanted)
         copies = wanted["num_return_sequences"] // params.n  # greedy sequences are all the same
-        answers = [Answer(-1 if wanted["end_id"] is None else wanted["end_id"], words) for _ in range(params.n)]
+        answers = [GrowingAnswer(-1 if wanted["end_id"] is None else wanted["end_id"], words) for _ in range(params.n)]
         async with aclosing(self._engine.generate({"prompt_token_ids": prompt}, params, str(number))) as outputs:
             async for output in outputs:
                 for part in output.outputs:
@@ -197,7 +197,7 @@ class Worker:
                 if all(answer.over for answer in answers):
                     return  # and leaving ends the request in the engine
 
-    def _take(self, number: int, answer: Answer, part: Any, copies: int) -> None:
+    def _take(self, number: int, answer: GrowingAnswer, part: Any, copies: int) -> None:
         given = list(part.token_ids)
         tokens, finish = answer.take(given, part.finish_reason)
         scores = [found[token].logprob for token, found in zip(given, part.logprobs or (), strict=False)]
