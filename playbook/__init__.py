@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cpu_serving import numerics as numerics
     from cpu_serving.checkpoint import checkpoint_tensors as checkpoint_tensors
     from model_server.protocol import Sampling as Sampling
     from model_server.triton import repository as model_repository
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from playbook.stages import stream as stream
     from playbook.stages import summarize as summarize
     from playbook.stages import write_repository as write_repository
+    from ptq import numerics as numerics
     from serving_base import quality as quality
     from serving_base.facts import models as models
     from tiny_llama import data as texts
@@ -74,7 +74,7 @@ _MODULES = {
     "load": "playbook.measure.load",
     "model_repository": "model_server.triton.repository",
     "models": "serving_base.facts.models",
-    "numerics": "cpu_serving.numerics",
+    "numerics": "ptq.numerics",
     "plan": "playbook.planning",
     "plots": "playbook.plots",
     "quality": "serving_base.quality",

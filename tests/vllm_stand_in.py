@@ -10,10 +10,11 @@ from typing import Any
 
 import psutil
 
+from serving_base.tokenizer_files import copy_tokenizer
 from stand_in_vllm.vllm import END_ID as END_ID
 from stand_in_vllm.vllm import log_probability, token
 from tiny_llama import MODEL_DIR
-from vllm_serving.build import VllmBuildOptions, copy_tokenizer, engine_config, read_model
+from vllm_serving.build import VllmBuildOptions, engine_config, read_model
 from vllm_serving.environment import VllmInstallation
 
 LIMITS: dict[str, Any] = {"max_batch_size": 16, "max_num_tokens": 64, "max_input_len": 320, "max_seq_len": 768}

@@ -18,8 +18,10 @@ OURS = {
     "trtllm_check",
     "serving_planner",
     "cpu_serving",
+    "gpu_serving",
     "vllm_serving",
     "model_server",
+    "ptq",
     "tiny_llama",
     "serving_base",
 }

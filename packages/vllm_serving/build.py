@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from serving_base.errors import CheckpointError, UsageError
+from serving_base.tokenizer_files import copy_tokenizer
 from vllm_serving.engine import VllmEngine
 from vllm_serving.environment import VllmInstallation
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 ARCHITECTURE = "LlamaForCausalLM"
 PROVISIONAL_BLOCK = 16
 CPU_BLOCK = 128
@@ -263,7 +263,9 @@ def engine_config(
     }
 
 
-def vllm_arguments(options: VllmBuildOptions, installation: VllmInstallation, model: Mapping[str, Any]) -> dict[str, Any]:
+def vllm_arguments(
+    options: VllmBuildOptions, installation: VllmInstallation, model: Mapping[str, Any]
+) -> dict[str, Any]:
     """Arguments of vLLM's ``AsyncEngineArgs``."""
     on_cpu = installation.device == "cpu"
     eager = on_cpu if options.eager is None else options.eager
@@ -314,14 +316,6 @@ def worker_environment(out: Path) -> dict[str, str]:
         "TRITON_CACHE_DIR": str(cache / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
     }
-
-
-def copy_tokenizer(source: Path, out: Path) -> None:
-    """Copy the tokenizer of a checkpoint to ``out``/tokenizer, where the server's text models look for it."""
-    (out / "tokenizer").mkdir(parents=True, exist_ok=True)
-    for name in TOKENIZER_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, out / "tokenizer" / name)
 
 
 def _bytes(folder: Path, pattern: str) -> int:

@@ -133,15 +133,15 @@ def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -
 
 def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root: Path) -> None:
     """By nvidia-modelopt, on the processor."""
-    from cpu_serving.quantize import QuantizeOptions, quantize_checkpoint
+    from ptq.quantize import QuantizeOptions, quantize_checkpoint
 
     quantize_checkpoint(model, out, QuantizeOptions.from_profile(profile), layout=layout)
 
 
 def preview(model: Path, *, qformat: str, kv_cache_dtype: str, calib_samples: int, outlier_factor: int) -> Any:
     """The quantized model as torch computes it; see :func:`playbook.stages.preview_quantized`."""
-    from cpu_serving.numerics import add_outliers
-    from cpu_serving.quantize import QuantizeOptions, apply_quantization, calibration_texts, load_model
+    from ptq.numerics import add_outliers
+    from ptq.quantize import QuantizeOptions, apply_quantization, calibration_texts, load_model
 
     options = QuantizeOptions(qformat=qformat, kv_cache_dtype=kv_cache_dtype, calib_samples=calib_samples)
     torch_model = load_model(model)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cpu_serving.llama import E4M3_MAX
 from serving_base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,8 +18,9 @@ def round_fp8(x: Tensor, amax: float | None = None) -> Tensor:
     """``x`` through float8_e4m3fn with one scale, amax / 448; float32. ``amax`` None: that of ``x``."""
     import torch
 
-    scale = _scale(x, amax, E4M3_MAX)
-    return (x.float() / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).float() * scale
+    largest = torch.finfo(torch.float8_e4m3fn).max
+    scale = _scale(x, amax, largest)
+    return (x.float() / scale).clamp(-largest, largest).to(torch.float8_e4m3fn).float() * scale
 
 
 def round_int8(x: Tensor, amax: float | None = None) -> Tensor:

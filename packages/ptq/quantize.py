@@ -1,6 +1,7 @@
-"""Post-training quantization with nvidia-modelopt on the CPU, written as a TensorRT-LLM or Hugging Face checkpoint.
+"""Post-training quantization with nvidia-modelopt, written as a TensorRT-LLM or Hugging Face checkpoint.
 
-The embedded lane's ``quantize.py``. Importing modelopt takes seconds, so it is imported where it is used.
+The course's own ``quantize.py``, on the device where the model is. Importing modelopt takes seconds, so it is imported
+where it is used.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from cpu_serving.build import copy_tokenizer
 from serving_base.errors import CheckpointError, UsageError
+from serving_base.tokenizer_files import copy_tokenizer
 
 if TYPE_CHECKING:
     from trtllm_check.deployment import Deployment
@@ -132,7 +133,7 @@ def _tokenized(model_dir: Path, _vocabulary: bytes, samples: int, max_length: in
 
 
 def check_options(options: QuantizeOptions) -> None:
-    """Raise :class:`UsageError` when the embedded lane cannot do what is asked."""
+    """Raise :class:`UsageError` for what cannot be made here."""
     if options.qformat in NEED_CUDA:
         raise UsageError(
             f"qformat {options.qformat} cannot be made on a CPU",
@@ -143,7 +144,7 @@ def check_options(options: QuantizeOptions) -> None:
         raise UsageError(f"unknown qformat {options.qformat!r}", fix=f"use one of: {', '.join(FORMATS)}")
     if options.kv_cache_dtype not in KV_CACHE_DTYPES:
         raise UsageError(
-            f"kv_cache_dtype {options.kv_cache_dtype!r} is not built on the embedded lane",
+            f"kv_cache_dtype {options.kv_cache_dtype!r} is not calibrated here",
             fix=f"use one of: {', '.join(KV_CACHE_DTYPES)}",
         )
     if options.dtype not in ("bfloat16", "float16"):
@@ -157,13 +158,14 @@ def needs_calibration(options: QuantizeOptions) -> bool:
     return FORMATS[options.qformat] is not None or options.kv_cache_dtype == "fp8"
 
 
-def load_model(model_dir: Path, dtype: str = "bfloat16") -> Any:
-    """The Hugging Face causal language model in ``model_dir``, for inference."""
+def load_model(model_dir: Path, dtype: str = "bfloat16", device_map: str | None = None) -> Any:
+    """The Hugging Face causal language model in ``model_dir``, for inference; ``device_map`` None: on the CPU."""
     import torch
     from transformers import AutoModelForCausalLM
 
     with quiet():
-        return AutoModelForCausalLM.from_pretrained(model_dir, dtype=getattr(torch, dtype)).eval()
+        loaded = AutoModelForCausalLM.from_pretrained(model_dir, dtype=getattr(torch, dtype), device_map=device_map)
+        return loaded.eval()
 
 
 def apply_quantization(model: Any, options: QuantizeOptions, texts: Sequence[Sequence[int]]) -> Any:
@@ -188,7 +190,7 @@ def apply_quantization(model: Any, options: QuantizeOptions, texts: Sequence[Seq
         def show_texts(module: Any) -> None:
             with torch.inference_mode():
                 for ids in texts:
-                    module(input_ids=torch.tensor([list(ids)]), use_cache=False)  # [1, tokens]
+                    module(input_ids=torch.tensor([list(ids)], device=model.device), use_cache=False)  # [1, tokens]
 
         return mtq.quantize(model, config, show_texts)
 
