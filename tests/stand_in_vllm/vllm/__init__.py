@@ -196,7 +196,7 @@ class AsyncLLM:
             raise AttributeError(f"the worker has no {method}")
         return [sum(args)]
 
-    def shutdown(self) -> None:
+    def shutdown(self, timeout: float) -> None:
         self._task.cancel()
         self._core.kill()
         self._core.wait()
