@@ -24,8 +24,8 @@ CPU_BLOCK = 128
 """Tokens of a KV cache block of vLLM on a CPU."""
 BF16_BYTES = 2
 GRAPH_STEP = 8
-USERS = ("VLLM_", "NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "HF_HOME")
-"""Variables of the caller that the engine keeps, by their beginnings."""
+USERS = ("VLLM_", "NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "HF_HOME")
+"""Variables of who builds that the engine keeps, by their beginnings: a server's own are other ones."""
 ALWAYS = {
     "HF_HUB_OFFLINE": "1",  # the checkpoint is a folder
     "VLLM_NO_USAGE_STATS": "1",

@@ -225,7 +225,7 @@ class Worker:
 
 
 async def warm_up(engine: AsyncLLM) -> None:
-    """Two tokens for nobody: the first step compiles, and log-probabilities do, which eager mode does not switch off."""
+    """Two tokens for nobody: the first step compiles, and log-probabilities do even in eager mode."""
     params = SamplingParams(max_tokens=2, ignore_eos=True, detokenize=False, temperature=0.0, logprobs=0)
     async for _ in engine.generate({"prompt_token_ids": [0]}, params, "warm-up"):
         pass

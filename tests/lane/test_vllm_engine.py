@@ -1,12 +1,14 @@
 """vLLM's engine process and the engine that steps it, on a stand-in for vLLM: the real worker, and no kernel."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from model_server.engines import EngineOptions, opener_of
 from model_server.loop import EngineJob, EngineLoop, Event, Failed, JobQueueFull
 from model_server.protocol import Output, Sampling
 from serving_base.errors import EngineError, MissingArtifact, RequestRefused
-from vllm_serving.engine import VllmEngine
+from vllm_serving.engine import WORKER, EngineFolder, VllmEngine
 from vllm_stand_in import (
     END_ID,
     answer,
@@ -267,6 +269,41 @@ def test_a_killed_parent_leaves_no_worker(folder: Path) -> None:
         assert len(workers({each.pid for each in born})) == 1 and any(each.name() == "sleep" for each in born)
         os.kill(parent.pid, signal.SIGKILL)
         until(lambda: not any(each.is_running() for each in born), "the worker's end")
+
+
+def worker_alone(folder: Path, then: bytes) -> tuple[int, list[dict[str, Any]]]:
+    """Exit status and messages of a worker without guard and engine, which is sent these bytes; then nobody listens."""
+    wanted = EngineFolder.read(folder)
+    address = folder.parent / "s"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen(1)
+        listener.settimeout(60)
+        with subprocess.Popen([wanted.python, WORKER, address], env={**os.environ, **wanted.env}) as process:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as lines:
+                start = {"model": wanted.model, "args": wanted.args, "iterations": False}
+                connection.sendall(json.dumps({"start": start}).encode() + b"\n")
+                messages = [json.loads(lines.readline())]
+                connection.sendall(then)
+                connection.shutdown(socket.SHUT_WR)
+                messages += [json.loads(line) for line in lines]
+            return process.wait(60), messages
+
+
+@pytest.mark.parametrize("nonsense", [b"it rains\n", b'{"what": 1}\n', b"[1]\n"])
+def test_a_worker_that_is_told_nonsense_says_so_and_ends(tmp_path: Path, nonsense: bytes) -> None:
+    with births() as born:
+        status, messages = worker_alone(stand_in_engine(tmp_path), nonsense)
+        assert status == 1 and [next(iter(message)) for message in messages] == ["ready", "fatal"]
+        assert not born.alive()
+
+
+def test_a_worker_ends_when_nobody_listens_any_more(tmp_path: Path) -> None:
+    asked = {"submit": 1, "prompt": [1], "sampling": {**asdict(LONG), "greedy": True}}
+    with births() as born:
+        status, messages = worker_alone(stand_in_engine(tmp_path), json.dumps(asked).encode() + b"\n")
+        assert status == 0 and "ready" in messages[0] and not born.alive()
 
 
 class Client(EngineJob):
