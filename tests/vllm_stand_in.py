@@ -57,7 +57,7 @@ def stand_in_engine(folder: Path, fault: str = "", **options: Any) -> Path:
     out = folder / "engine"
     model = read_model(MODEL_DIR)
     found = installation(stand_in_python(folder / "environment"))
-    config = engine_config(MODEL_DIR, out, VllmBuildOptions(**{**LIMITS, **options}), found, model)
+    config = engine_config(MODEL_DIR, out / "cache", VllmBuildOptions(**{**LIMITS, **options}), found, model)
     config["vllm"]["env"]["VLLM_STAND_IN_FAULT"] = fault
     out.mkdir(parents=True)
     (out / "config.json").write_text(json.dumps(config))

@@ -51,7 +51,7 @@ def test_gpus_are_counted_when_asked(tmp_path: Path) -> None:
 def test_what_is_missing_or_too_old_is_named(tmp_path: Path, version: str, package: str, said: str) -> None:
     with pytest.raises(EnvironmentProblem, match=said) as raised:
         find_vllm(stand_in_python(tmp_path, version, package))
-    assert "--with vllm" in raised.value.fix and PYTHON in raised.value.fix
+    assert "--envs vllm" in raised.value.fix and PYTHON in raised.value.fix
 
 
 def test_an_interpreter_that_is_none(tmp_path: Path) -> None:
