@@ -140,7 +140,7 @@ def test_steps_are_recorded_with_their_requests(engine: VllmEngine) -> None:
         own = [record for record in records if number in record.phases]
         assert [record.phases[number] for record in own] == ["context"] + ["generation"] * (length - 1)
         assert [record.new_tokens[number] for record in own] == [1] * length
-    assert all(0 < record.seconds < 5 for record in records)
+    assert all(record.seconds > 0 for record in records)
 
 
 def test_a_method_of_the_worker_is_called(engine: VllmEngine) -> None:
@@ -159,6 +159,7 @@ def test_a_cancelled_request_frees_its_slot(tmp_path: Path) -> None:
         assert engine.stats().active == 1 and engine.stats().waiting == 1 and engine.stats().kv_blocks_used == 10
         engine.cancel(1)
         outputs = drain(engine)
+        assert engine.stats().steps < LONG.max_new_tokens  # nobody waited for the end of the long answer
     assert [output.finish_reason for output in outputs if output.request_id == 1] == ["cancelled"]
     assert sum((output.token_ids for output in outputs if output.request_id == 2), ()) == answer(PROMPT, 3)
 
@@ -219,6 +220,12 @@ def test_a_broken_worker_is_named(tmp_path: Path, fault: str, said: str) -> None
 
 def test_a_worker_that_hangs_is_named(tmp_path: Path) -> None:
     assert "hangs: no token for 0.5 s" in failure(stand_in_engine(tmp_path, "hang", hang_s=0.5)).what
+
+
+def test_a_long_answer_is_no_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_STAND_IN_STEP_S", "0.1")
+    with VllmEngine(stand_in_engine(tmp_path, hang_s=3.0)) as engine:
+        assert only(engine, Sampling(max_new_tokens=40)).token_ids == answer(PROMPT, 40)
 
 
 @pytest.mark.parametrize(

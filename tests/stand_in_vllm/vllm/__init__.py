@@ -25,7 +25,7 @@ MODULES = ("engine", "engine.arg_utils", "sampling_params", "v1", "v1.engine", "
 for each in (*MODULES, "v1.metrics.loggers"):
     sys.modules[f"vllm.{each}"] = sys.modules[__name__]
 
-STEP_S = 0.002
+STEP_S = float(os.environ.get("VLLM_STAND_IN_STEP_S", "0.002"))
 BLOCKS, BLOCK_SIZE, END_ID, FIRST_WORDS = 1000, 16, 2047, 2000
 FAULTY_STEP = 5
 
