@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from model_server.answers import complete
-from model_server.protocol import Sampling
 from serving_base.errors import CheckpointError, UsageError
 from serving_base.tokenizer_files import copy_tokenizer
 from vllm_serving.engine import VllmEngine
@@ -26,8 +24,8 @@ CPU_BLOCK = 128
 """Tokens of a KV cache block of vLLM on a CPU."""
 BF16_BYTES = 2
 GRAPH_STEP = 8
-USERS = ("VLLM_", "NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "HF_HOME")
-"""Variables of the caller that the engine keeps, by their beginnings."""
+USERS = ("VLLM_", "NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "HF_HOME")
+"""Variables of who builds that the engine keeps, by their beginnings: a server's own are other ones."""
 ALWAYS = {
     "HF_HUB_OFFLINE": "1",  # the checkpoint is a folder
     "VLLM_NO_USAGE_STATS": "1",
@@ -38,7 +36,7 @@ ALWAYS = {
 
 
 @dataclass(frozen=True)
-class BuildOptions:
+class VllmBuildOptions:
     """Limits of an engine, named as ``trtllm-build`` names them; lengths in tokens.
 
     ``max_num_tokens``: tokens of all requests together in one step. ``max_seq_len``: prompt and answer together.
@@ -64,7 +62,7 @@ class BuildOptions:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What a build fixed and measured, as in ``build.json``. Seconds are from the start of the process to readiness.
+    """What a build fixed and measured, as in ``build.json``. Seconds: from the start of the process to its first token.
 
     ``cold_start_s``: with empty caches; ``warm_start_s``: with those that the first start filled.
     ``weights_gb``: of the checkpoint's files, 10^9 bytes. ``graph_sizes``: batch sizes with a CUDA graph.
@@ -91,7 +89,7 @@ class BuildReport:
 
 
 def build_engine(
-    checkpoint: Path, out: Path, options: BuildOptions, installation: VllmInstallation, *, cache: Path | None = None
+    checkpoint: Path, out: Path, options: VllmBuildOptions, installation: VllmInstallation, *, cache: Path | None = None
 ) -> BuildReport:
     """Write ``config.json``, ``tokenizer/`` and ``build.json`` into ``out``; the weights stay in place.
 
@@ -107,11 +105,15 @@ def build_engine(
     shutil.rmtree(cache, ignore_errors=True)
     copy_tokenizer(checkpoint, out)
     config = engine_config(checkpoint.resolve(), cache, options, installation, model)
-    _write(out / "config.json", config)
-    cold_s, ready = measure_start(out)
-    config["build_config"]["tokens_per_block"] = ready["block_size"]
-    _write(out / "config.json", config)
-    warm_s, ready = measure_start(out)
+    try:
+        _write(out / "config.json", config)
+        cold_s, ready = measure_start(out)
+        config["build_config"]["tokens_per_block"] = ready["block_size"]
+        _write(out / "config.json", config)
+        warm_s, ready = measure_start(out)
+    except BaseException:
+        (out / "config.json").unlink(missing_ok=True)  # what does not start is no engine
+        raise
     report = BuildReport(
         vllm=installation.vllm,
         device=installation.device,
@@ -134,12 +136,10 @@ def read_report(folder: Path) -> BuildReport:
 
 
 def measure_start(folder: Path) -> tuple[float, dict[str, Any]]:
-    """Start an engine, have one token made, end it: seconds until it was ready, and what it said of itself."""
+    """Start an engine and end it: seconds until it had made its first token, and what it said of itself."""
     began = time.monotonic()
     with VllmEngine(folder) as engine:
-        seconds = round(time.monotonic() - began, 2)
-        complete(engine, [(0,)], Sampling(max_new_tokens=2))
-        return seconds, engine.ready
+        return round(time.monotonic() - began, 2), engine.ready
 
 
 def read_model(checkpoint: Path) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _quantization(checkpoint: Path, written: Mapping[str, Any]) -> dict[str, str
     return {"quant_algo": algorithm, "kv_cache_quant_algo": "FP8" if inside.get("kv_cache_scheme") else None}
 
 
-def check_options(options: BuildOptions, model: Mapping[str, Any], installation: VllmInstallation) -> None:
+def check_options(options: VllmBuildOptions, model: Mapping[str, Any], installation: VllmInstallation) -> None:
     """Raise :class:`UsageError` for what cannot work with this checkpoint or in this installation."""
     algorithm, kv_algorithm = model["quantization"]["quant_algo"], model["quantization"]["kv_cache_quant_algo"]
     on_cpu, heads = installation.device == "cpu", model["num_key_value_heads"]
@@ -240,7 +240,7 @@ def check_options(options: BuildOptions, model: Mapping[str, Any], installation:
 
 
 def engine_config(
-    checkpoint: Path, cache: Path, options: BuildOptions, installation: VllmInstallation, model: Mapping[str, Any]
+    checkpoint: Path, cache: Path, options: VllmBuildOptions, installation: VllmInstallation, model: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The ``config.json`` of an engine folder; ``tokens_per_block`` is known after the first start."""
     tp, kv_algorithm = options.tp_size, model["quantization"]["kv_cache_quant_algo"]
@@ -267,7 +267,9 @@ def engine_config(
     }
 
 
-def vllm_arguments(options: BuildOptions, installation: VllmInstallation, model: Mapping[str, Any]) -> dict[str, Any]:
+def vllm_arguments(
+    options: VllmBuildOptions, installation: VllmInstallation, model: Mapping[str, Any]
+) -> dict[str, Any]:
     """Arguments of vLLM's ``AsyncEngineArgs``."""
     on_cpu = installation.device == "cpu"
     eager = on_cpu if options.eager is None else options.eager
@@ -300,7 +302,7 @@ def graph_sizes(largest: int) -> list[int]:
     return sorted({size for size in (1, 2, 4, *range(GRAPH_STEP, largest, GRAPH_STEP)) if size < largest} | {largest})
 
 
-def full_batch_bytes(options: BuildOptions, model: Mapping[str, Any]) -> int:
+def full_batch_bytes(options: VllmBuildOptions, model: Mapping[str, Any]) -> int:
     """Bytes of a BF16 KV cache for ``max_batch_size`` sequences of ``max_seq_len``, and vLLM's null block."""
     blocks = options.max_batch_size * -(-options.max_seq_len // CPU_BLOCK) + 1
     values = 2 * model["num_hidden_layers"] * model["num_key_value_heads"] * model["head_size"]

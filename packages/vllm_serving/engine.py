@@ -5,7 +5,6 @@ Standard library and :mod:`model_server` only: it runs inside Triton's stub, who
 
 import json
 import math
-import select
 import shutil
 import socket
 import subprocess
@@ -14,14 +13,15 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from model_server.protocol import Batching, EngineLimits, EngineStats, FinishReason, Output, Phase, Sampling, StepRecord
+from model_server.protocol import Batching, EngineLimits, EngineStats, FinishReason, Output, Sampling, StepRecord
 from serving_base.errors import EngineError, MissingArtifact
 from serving_base.processes import Environment, start_guarded
+from vllm_serving.connection import StepNotes, WorkerConnection, joined
 
 WORKER = Path(__file__).with_name("worker.py")
 TICK_S = 0.001
@@ -30,7 +30,6 @@ POLL_S = 0.2
 CLOSE_S = 5.0
 GRACE_S = 2.0
 LOG_LINES = 15
-CHUNK = 1 << 20
 NOT_THE_WORKERS: Environment = dict.fromkeys(
     ("LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 ) | {"PYTHONSAFEPATH": "1"}
@@ -80,66 +79,6 @@ class _Request:
     started: bool = False
 
 
-@dataclass
-class _Connection:
-    """Lines of JSON to and from the worker."""
-
-    socket: socket.socket
-    buffer: bytes = b""
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
-        while data:
-            try:
-                data = data[self.socket.send(data) :]
-            except BlockingIOError:
-                if not select.select([], [self.socket], [], CLOSE_S)[1]:
-                    raise TimeoutError("it takes no more messages") from None
-
-    def receive(self, wait_s: float) -> list[dict[str, Any]]:
-        """Whole messages that have come. EOFError when the other side closed, ValueError for nonsense."""
-        if not select.select([self.socket], [], [], wait_s)[0]:
-            return []
-        chunks = [self.buffer]
-        try:
-            while chunk := self.socket.recv(CHUNK):
-                chunks.append(chunk)
-            ended = True
-        except BlockingIOError:
-            ended = False
-        *lines, self.buffer = b"".join(chunks).split(b"\n")
-        if ended and not lines:
-            raise EOFError("its connection ended")
-        return [_message(line) for line in lines]
-
-
-def _message(line: bytes) -> dict[str, Any]:
-    message = json.loads(line)
-    if not isinstance(message, dict):
-        raise ValueError(f"a line that is no message: {line[:80]!r}")
-    return message
-
-
-@dataclass
-class _Steps:
-    """Makes step records of rows and of vLLM's iterations, which may come in one message or in two."""
-
-    seconds: dict[int, float] = field(default_factory=dict)
-    rows: dict[int, dict[int, int]] = field(default_factory=dict)
-    phases: dict[int, dict[int, Phase]] = field(default_factory=dict)
-    seen: set[int] = field(default_factory=set)
-
-    def add(self, step: int, request_id: int, number: int, tokens: int) -> None:
-        given = self.rows.setdefault(step, {})
-        given[request_id] = given.get(request_id, 0) + tokens
-        self.phases.setdefault(step, {})[request_id] = "generation" if number in self.seen else "context"
-        self.seen.add(number)
-
-    def records(self) -> list[StepRecord]:
-        known = sorted(step for step in self.rows if step in self.seconds)
-        return [StepRecord(step, self.seconds[step], self.phases[step], self.rows[step]) for step in known]
-
-
 class VllmEngine:
     """Start the worker of an engine folder and wait until it is ready; :class:`EngineError` with its last lines if not.
 
@@ -178,7 +117,7 @@ class VllmEngine:
         self._pending: list[Output] = []
         self._results: dict[int, dict[str, Any]] = {}
         self._stats: dict[str, Any] = {"running": 0, "waiting": 0, "kv_usage": 0.0, "steps": 0}
-        self._steps = _Steps() if record_steps else None
+        self._steps = StepNotes() if record_steps else None
         self._heard_s = time.monotonic()
         self._closed = False
         self._scratch = Path(tempfile.mkdtemp(prefix="vllm-engine-", dir="/tmp"))
@@ -201,7 +140,7 @@ class VllmEngine:
                 grace_s=GRACE_S,
             )
             try:
-                self._connection = _Connection(self._accept(listener, deadline))
+                self._connection = WorkerConnection(self._accept(listener, deadline))
                 self._connection.send(self._wanted)
                 self.ready = self._wait_ready(deadline)
             except BaseException:
@@ -249,9 +188,9 @@ class VllmEngine:
 
     def _failure(self, what: str) -> EngineError:
         """Ends the worker; its log stays."""
-        self._end()
         written = self.log_path.read_text(errors="replace").splitlines() if self.log_path.is_file() else []
         told = "\n".join(written[-LOG_LINES:]) or "it said nothing"
+        self._end()
         return EngineError(what, why=f"its log ends:\n{told}", fix=f"the whole log is {self.log_path}; load it again")
 
     def submit(self, request_id: int, prompt_ids: tuple[int, ...], sampling: Sampling) -> None:
@@ -341,7 +280,7 @@ class VllmEngine:
                 self._note_step(step, number, len(tokens))
                 output = self._output(number, index, tokens, log_probs, finish)
                 if output is not None:
-                    found[number, index] = _joined(found.get((number, index)), output)
+                    found[number, index] = joined(found.get((number, index)), output)
                 if finish:
                     self._finish(number, index)
         except (KeyError, TypeError, ValueError) as error:
@@ -456,15 +395,3 @@ class VllmEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _joined(before: Output | None, new: Output) -> Output:
-    if before is None:
-        return new
-    return Output(
-        new.request_id,
-        new.sequence_index,
-        before.token_ids + new.token_ids,
-        before.log_probs + new.log_probs,
-        new.finish_reason,
-    )

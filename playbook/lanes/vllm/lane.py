@@ -119,11 +119,11 @@ def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root
 
 def build(profile: Profile, checkpoint: Path, out: Path, *, root: Path) -> None:
     """Start vLLM on the checkpoint twice: the first start compiles and keeps what it compiled, the second is timed."""
-    release_engine()
-    from vllm_serving.build import BuildOptions, build_engine
+    from vllm_serving.build import VllmBuildOptions, build_engine
 
+    release_engine()
     unified = checkpoint / UNIFIED
-    options = BuildOptions(
+    options = VllmBuildOptions(
         max_batch_size=profile.max_batch_size,
         max_num_tokens=profile.max_num_tokens,
         max_input_len=profile.max_input_len,
