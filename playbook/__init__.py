@@ -8,10 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cpu_serving import numerics as numerics
     from cpu_serving.checkpoint import checkpoint_tensors as checkpoint_tensors
-    from cpu_serving.protocol import Sampling as Sampling
-    from cpu_serving.triton import repository as model_repository
+    from model_server.protocol import Sampling as Sampling
+    from model_server.triton import repository as model_repository
     from playbook import articles as articles
     from playbook import choices as choices
     from playbook import clients as clients
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from playbook.stages import stream as stream
     from playbook.stages import summarize as summarize
     from playbook.stages import write_repository as write_repository
+    from ptq import numerics as numerics
     from serving_base import quality as quality
     from serving_base.facts import models as models
     from tiny_llama import data as texts
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from trtllm_check.lint import check_commands as check_commands
 
 _HOME = {
-    "Sampling": "cpu_serving.protocol",
+    "Sampling": "model_server.protocol",
     "build": "playbook.stages",
     "check_commands": "trtllm_check.lint",
     "compare_batching": "playbook.stages",
@@ -72,9 +72,9 @@ _MODULES = {
     "engines": "playbook.engines",
     "kernels": "playbook.measure.kernels",
     "load": "playbook.measure.load",
-    "model_repository": "cpu_serving.triton.repository",
+    "model_repository": "model_server.triton.repository",
     "models": "serving_base.facts.models",
-    "numerics": "cpu_serving.numerics",
+    "numerics": "ptq.numerics",
     "plan": "playbook.planning",
     "plots": "playbook.plots",
     "quality": "serving_base.quality",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from cpu_serving.aws.server import ADDRESS_FILE
+from model_server.aws.server import ADDRESS_FILE
 from playbook.clients.aws import AwsSession, loopback_session, real_session
 from playbook.clients.sagemaker import described, planned_end
 from playbook.clients.security import is_loopback

@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from cpu_serving.aws.server import LocalCloud
+from model_server.aws.server import LocalCloud
 
 REGISTRY = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference"
 ROLLING_IMAGE = f"{REGISTRY}:0.32.0-tensorrtllm0.12.0-cu125"

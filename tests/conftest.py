@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from cpu_serving.build import BuildOptions, build_engine
-from cpu_serving.quantize import QuantizeOptions, QuantizeReport, quantize_checkpoint
 from made_once import SHARED, made_once
 from own_network import without_network
+from ptq.quantize import QuantizeOptions, QuantizeReport, quantize_checkpoint
 from tiny_llama import MODEL_DIR
 
 SERVERS = ("test_gpu_course", "test_client_faults", "test_kill", "test_triton_server")

@@ -25,8 +25,8 @@ import numpy as np
 
 from checkout import PYTHON_PATH, ROOT
 from cpu_serving.build import build_engine
-from cpu_serving.generate import generate_text
-from cpu_serving.text import TextCodec
+from model_server.generate import generate_text
+from model_server.text import TextCodec
 from playbook import artifact, stages
 from playbook.course.notebooks import chapters, parameters, read
 from playbook.profile import load_profile

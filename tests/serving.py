@@ -8,9 +8,9 @@ from typing import Any
 import psutil
 
 from cpu_serving.build import BuildOptions, build_engine
-from cpu_serving.triton.repository import ServingOptions, write_repository
-from cpu_serving.triton.server import TritonServer
 from made_once import copied
+from model_server.triton.repository import ServingOptions, write_repository
+from model_server.triton.server import TritonServer
 from serving_base.servers import choose_ports
 from tiny_llama import MODEL_DIR
 

@@ -50,7 +50,7 @@ def answer_of(machine: Machine, given: argparse.Namespace, prompt: str) -> str:
         return known[prompt]
     if not machine.tiny_engine:
         return "un, deux,\ntrois"
-    from cpu_serving.generate import generate_text
+    from model_server.generate import generate_text
 
     sampling = {"top_k": given.top_k, "top_p": given.top_p, "seed": given.random_seed}
     return generate_text(Path(machine.tiny_engine), [prompt], given.max_output_len, sampling)[0]

@@ -26,7 +26,7 @@ from tiny_llama import MODEL_DIR
 from trtllm_check.releases import Release
 
 if TYPE_CHECKING:
-    from cpu_serving.triton.server import TritonServer
+    from model_server.triton.server import TritonServer
 
 SHOWN, SHOWN_ROWS = "model.layers.0.mlp.down_proj.weight", 256
 """The weights of a sparse model that are there: what chapter 02 looks at."""
@@ -179,7 +179,7 @@ def run(machine: Machine, release: Release, given: argparse.Namespace) -> int:
 
 def write_templates(release: str, folder: Path, models: Iterable[str] = ()) -> None:
     """The release's inflight_batcher_llm, with the data's variables in it; ``models``: only these of it."""
-    from cpu_serving.triton.repository import render_templates
+    from model_server.triton.repository import render_templates
 
     rendered = render_templates(release)
     for name in models or rendered:
@@ -246,8 +246,8 @@ def tritonserver(machine: Machine, words: list[str]) -> int:
 
     Of the backend's figures /metrics has those of the release.
     """
-    from cpu_serving.triton.repository import CONDUCT_FILE, MODELS
-    from cpu_serving.triton.server import TritonServer
+    from model_server.triton.repository import CONDUCT_FILE, MODELS
+    from model_server.triton.server import TritonServer
     from serving_base.processes import free_port
     from stand_in_metrics import metrics_server
     from trtllm_check.releases.templates import release_templates

@@ -13,7 +13,7 @@ import typer
 from benchmarks.churn.churn import Answer, Ask, ask_alone, churn, write_asks
 from benchmarks.churn.lanes import EngineLane, sizes
 from cpu_serving.engine import Engine, Sampling
-from cpu_serving.text import TextCodec
+from model_server.text import TextCodec
 
 
 def main(

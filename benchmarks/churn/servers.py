@@ -19,9 +19,9 @@ import typer
 from benchmarks.churn.churn import churn_server
 from benchmarks.churn.lanes import Call, lmi_text, triton_ids, triton_text
 from cpu_serving.build import BuildOptions
-from cpu_serving.text import TextCodec
-from cpu_serving.triton.repository import ServingOptions, write_repository
-from cpu_serving.triton.server import TritonServer
+from model_server.text import TextCodec
+from model_server.triton.repository import ServingOptions, write_repository
+from model_server.triton.server import TritonServer
 from serving_base.servers import choose_ports
 
 CHURN_OPTIONS = BuildOptions(max_batch_size=16, max_num_tokens=64, max_input_len=288, max_seq_len=512)
@@ -62,7 +62,7 @@ def serve_lmi(folder: Path, engine: Path) -> Iterator[tuple[Mapping[str, Call], 
     (folder / "serving.properties").write_text("option.model_id=unused\n")
     address, log = folder / "address", folder / "log"
     arguments = ["--model", folder, "--engine", engine, "--image", IMAGE, "--port", "0", "--address-file", address]
-    command = [sys.executable, "-m", "cpu_serving.aws.container", *map(str, arguments)]
+    command = [sys.executable, "-m", "model_server.aws.container", *map(str, arguments)]
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file)
     try:

@@ -1,1 +1,1 @@
-"""Llama-3 in FP8, really served on a CPU: quantization, engine, Triton backend, LMI container, a local SageMaker."""
+"""Llama-3 in FP8 computed on a CPU: quantization, checkpoint, graph, and an engine with in-flight batching."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,17 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cpu_serving.checkpoint import read_checkpoint
+from cpu_serving.config import EngineConfig
 from cpu_serving.graph import build_graph
 from cpu_serving.llama import LlamaShape
-from cpu_serving.protocol import EngineConfig
 from cpu_serving.runtime import openvino
 from serving_base.errors import EngineError, UsageError
+from serving_base.tokenizer_files import copy_tokenizer
 
 if TYPE_CHECKING:
     from trtllm_check.deployment import Deployment
 
 TOKENS_PER_BLOCK = 32  # fixed by OpenVINO's CPU plugin
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 _NO_OPERATION = {"Constant", "Const", "Parameter", "Input", "Result", "Output"}
 
 
@@ -83,16 +82,6 @@ def build_engine(checkpoint: Path, out: Path, options: BuildOptions) -> EngineCo
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     copy_tokenizer(checkpoint, out)
     return EngineConfig.read(out)
-
-
-def copy_tokenizer(source: Path, out: Path) -> None:
-    """Copy the tokenizer of ``source`` (its ``tokenizer/`` folder, or beside the weights) to ``out``/tokenizer."""
-    folder = source / "tokenizer" if (source / "tokenizer").is_dir() else source
-    present = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
-    if present:
-        (out / "tokenizer").mkdir(parents=True, exist_ok=True)
-    for path in present:
-        shutil.copyfile(path, out / "tokenizer" / path.name)
 
 
 @dataclass(frozen=True)

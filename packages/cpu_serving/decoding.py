@@ -21,7 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cpu_serving.protocol import Completion, EngineConfig, FinishReason, Output, Phase, Sampling
+from cpu_serving.config import EngineConfig
+from model_server.protocol import FinishReason, Output, Phase, Sampling
 
 
 @dataclass
@@ -118,15 +119,6 @@ def count_tokens(outputs: Sequence[Output]) -> Mapping[int, int]:
     for output in outputs:
         counts[output.request_id] = counts.get(output.request_id, 0) + len(output.token_ids)
     return counts
-
-
-def join_outputs(outputs: Sequence[Output]) -> Completion:
-    """All outputs of one sequence as one answer."""
-    return Completion(
-        tuple(token for output in outputs for token in output.token_ids),
-        tuple(value for output in outputs for value in output.log_probs),
-        outputs[-1].finish_reason,
-    )
 
 
 UNTAGGED = 0

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from cpu_serving.config import EngineConfig
 from cpu_serving.decoding import (
     UNTAGGED,
     EngineRequest,
@@ -25,15 +26,15 @@ from cpu_serving.decoding import (
     count_tokens,
     end_answers,
     generation_config,
-    join_outputs,
     may_join,
     tag_prompt,
     take_tokens,
 )
-from cpu_serving.protocol import (
+from cpu_serving.runtime import EngineLogits, openvino, openvino_genai
+from model_server.answers import complete, stream
+from model_server.protocol import (
     Batching,
     Completion,
-    EngineConfig,
     EngineStats,
     FinishReason,
     Output,
@@ -41,7 +42,6 @@ from cpu_serving.protocol import (
     Sampling,
     StepRecord,
 )
-from cpu_serving.runtime import EngineLogits, openvino, openvino_genai
 from serving_base.errors import EngineError
 
 __all__ = [
@@ -286,35 +286,11 @@ class Engine:
 
         A refused prompt raises before any of them runs.
         """
-        samplings = [sampling] * len(prompts) if isinstance(sampling, Sampling) else list(sampling)
-        if len(samplings) != len(prompts):
-            raise EngineError(f"{len(prompts)} prompts but {len(samplings)} samplings", fix="give one for each prompt")
-        collected: dict[tuple[int, int], list[Output]] = {
-            (number, index): [] for number, s in enumerate(samplings) for index in range(s.num_return_sequences)
-        }
-        for output in self._run(prompts, samplings):
-            collected[output.request_id, output.sequence_index].append(output)
-        return [join_outputs(outputs) for outputs in collected.values()]
+        return complete(self, prompts, sampling)
 
     def stream(self, prompt: Sequence[int], sampling: Sampling) -> Iterator[Output]:
         """Yield the answer as it comes; leaving the loop early cancels the request."""
-        return self._run([prompt], [sampling])
-
-    def _run(self, prompts: Sequence[Sequence[int]], samplings: Sequence[Sampling]) -> Iterator[Output]:
-        busy = self.has_work
-        if busy:
-            raise EngineError("the engine is busy with other requests", fix="use submit() and step(), or wait")
-        numbers = range(len(prompts))
-        try:
-            for number in numbers:
-                self.submit(number, prompts[number], samplings[number])
-            while self.has_work:
-                yield from self.step()
-        finally:
-            for number in numbers:
-                self.cancel(number)
-            while self.has_work:
-                self.step()
+        return stream(self, prompt, sampling)
 
     def close(self) -> None:
         """Drop every request and free the model; a closed engine refuses what comes later."""

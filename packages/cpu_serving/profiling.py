@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cpu_serving.protocol import EngineConfig
+from cpu_serving.config import EngineConfig
 from cpu_serving.runtime import openvino
 from serving_base.errors import EngineError
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cpu_serving.protocol import EngineConfig
+from cpu_serving.config import EngineConfig
 
 
 def openvino(name: str = "openvino") -> Any:

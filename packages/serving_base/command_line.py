@@ -13,7 +13,18 @@ from serving_base.errors import EnvironmentProblem, PlaybookError
 
 P = ParamSpec("P")
 INTERRUPTED = 130
-OURS = {"playbook", "trtllm_check", "serving_planner", "cpu_serving", "tiny_llama", "serving_base"}
+OURS = {
+    "playbook",
+    "trtllm_check",
+    "serving_planner",
+    "cpu_serving",
+    "gpu_serving",
+    "vllm_serving",
+    "model_server",
+    "ptq",
+    "tiny_llama",
+    "serving_base",
+}
 
 
 def reporting(command: Callable[P, None]) -> Callable[P, None]:

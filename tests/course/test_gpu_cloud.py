@@ -19,8 +19,8 @@ import nbformat
 import pytest
 
 from checkout import PYTHON_PATH, ROOT
-from cpu_serving.aws.server import LocalCloud
 from cpu_serving.build import build_engine
+from model_server.aws.server import LocalCloud
 from playbook import artifact, stages
 from playbook.billing import running_endpoints
 from playbook.clients.aws import AwsSession, loopback_session

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from cpu_serving.checkpoint import checkpoint_tensors
-from cpu_serving.triton.repository import check_repository
 from gpu_courses import (
     FAR_CORNER,
     ROADS,
@@ -31,6 +30,7 @@ from gpu_courses import (
     run_course,
     walk_road,
 )
+from model_server.triton.repository import check_repository
 from playbook import stages
 from playbook.course.notebooks import chapters
 from playbook.course.notebooks import read as read_notebook

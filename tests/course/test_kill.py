@@ -22,7 +22,7 @@ LIMIT_S = 180.0
 SERVE = """\
 import json
 from pathlib import Path
-from cpu_serving.triton.server import TritonServer
+from model_server.triton.server import TritonServer
 server = TritonServer(Path({repository!r}))
 server.start()
 urls = [server.http_url, server.grpc_url, server.metrics_url.removesuffix("/metrics")]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cpu_serving.triton.server import TritonServer
+from model_server.triton.server import TritonServer
 from playbook.measure import aiperf, load
 from playbook.measure.load import Load, Phase, WorkItem
 from serving import build_tiny_engine, write_tiny_repository

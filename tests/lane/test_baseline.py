@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cpu_serving.quantize import load_model
 from playbook import artifact, stages
 from playbook.profile import load_profile
 from playbook.stages import reference
+from ptq.quantize import load_model
 from serving_base.errors import CommandFailed, StaleArtifact
 from serving_base.quality import perplexity, torch_logits
 from sparse_models import write_model

@@ -12,7 +12,7 @@ import pytest
 
 from cpu_serving.checkpoint import checkpoint_tensors, read_checkpoint
 from cpu_serving.llama import LlamaWeights, read_safetensors
-from cpu_serving.quantize import QuantizeOptions, quantize_checkpoint
+from ptq.quantize import QuantizeOptions, quantize_checkpoint
 from serving_base.errors import CheckpointError
 from tiny_llama import MODEL_DIR
 

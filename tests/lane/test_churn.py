@@ -11,8 +11,9 @@ import pytest
 from benchmarks.churn.churn import Ask, End, ask_alone, churn, write_asks
 from benchmarks.churn.servers import CHURN_OPTIONS
 from cpu_serving.build import build_engine
+from cpu_serving.config import EngineConfig
 from cpu_serving.decoding import SHARED, UNTAGGED, tag_prompt
-from cpu_serving.engine import Completion, Engine, EngineConfig, Output, Sampling
+from cpu_serving.engine import Completion, Engine, Output, Sampling
 from serving_base.errors import EngineError
 from tiny_llama import MODEL_DIR
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cpu_serving.triton.server import TritonServer
+from model_server.triton.server import TritonServer
 from playbook.clients import (
     FAULTS,
     ONCE,

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from cpu_serving.aws.faults import AwsFault
-from cpu_serving.aws.scheduler import Scheduler, when
-from cpu_serving.aws.server import ACCOUNT_ID, REGION
+from model_server.aws.faults import AwsFault
+from model_server.aws.scheduler import Scheduler, when
+from model_server.aws.server import ACCOUNT_ID, REGION
 from playbook.clients import sagemaker
 from playbook.cloud import Cloud, open_cloud
 from playbook.profile import load_profile
@@ -241,7 +241,7 @@ def test_a_time_is_read_in_its_zone() -> None:
 def test_who_may_take_a_role(deletions: Deletions, change: dict[str, Any], allowed: bool) -> None:
     import boto3
 
-    from cpu_serving.aws.iam import may_assume
+    from model_server.aws.iam import may_assume
 
     trust = requests.ending_trust_policy(ACCOUNT_ID)
     trust["Statement"][0] |= change

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from cpu_serving.loop import EngineJob, EngineLoop, Event, Failed, JobQueueFull, JobRefused
-from cpu_serving.protocol import EngineConfig, FinishReason, Output, Sampling
+from model_server.loop import EngineJob, EngineLoop, Event, Failed, JobQueueFull, JobRefused
+from model_server.protocol import EngineLimits, FinishReason, Output, Sampling
 from serving_base.errors import EngineError
 from waiting import until
 
-CONFIG = EngineConfig(4, 64, 32, 64, "fp8", 32, True, True, 100, 1, 1, 8)
+CONFIG = EngineLimits(4, 64, 32, 64, 32)
 FOREVER = Sampling(max_new_tokens=60, log_probs=True)
 
 

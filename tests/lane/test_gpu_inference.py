@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from cpu_serving.build import build_engine
-from cpu_serving.generate import stream_text
 from gpu_serving import inference
 from gpu_serving.inference import BuildLog, describe_built, printed_scores, read_build_log, records
+from model_server.generate import stream_text
 from playbook.lanes.tensorrt_llm import lane as tensorrt_llm
 from playbook.profile import Profile, load_profile
 from serving import ENGINE_OPTIONS

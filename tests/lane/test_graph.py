@@ -14,8 +14,8 @@ from cpu_serving.checkpoint import read_checkpoint
 from cpu_serving.engine import Engine, EngineLogits, Sampling
 from cpu_serving.graph import inverse_frequencies
 from cpu_serving.llama import RopeScaling
-from cpu_serving.quantize import QuantizeOptions, quantize_checkpoint
 from cpu_serving.runtime import openvino
+from ptq.quantize import QuantizeOptions, quantize_checkpoint
 from serving_base.errors import UsageError
 from serving_base.quality import kl_divergence, perplexity, torch_logits
 from tiny_llama import MODEL_DIR

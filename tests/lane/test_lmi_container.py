@@ -20,11 +20,11 @@ from starlette.testclient import TestClient
 from benchmarks.churn.churn import churn_server
 from benchmarks.churn.servers import CHURN_OPTIONS, serve_lmi
 from cloud import most_at_once
-from cpu_serving.aws.container import application
-from cpu_serving.aws.service import Service
 from cpu_serving.build import build_engine
 from cpu_serving.engine import Engine
-from cpu_serving.protocol import Output
+from model_server.aws.container import application
+from model_server.aws.service import Service
+from model_server.protocol import Output
 from serving import build_tiny_engine
 from serving_base.errors import EngineError
 from tiny_llama import MODEL_DIR
@@ -86,7 +86,7 @@ def running(
     address = folder / "address"
     arguments = ["--model", folder, "--engine", engine, "--image", f"x:{tag}", "--port", "0", "--address-file", address]
     process = subprocess.Popen(
-        [sys.executable, "-m", "cpu_serving.aws.container", *map(str, arguments)],
+        [sys.executable, "-m", "model_server.aws.container", *map(str, arguments)],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -358,7 +358,7 @@ def test_a_folder_without_engine_ends_the_container(tmp_path: Path) -> None:
 
 def test_the_container_stands_without_torch_and_pydantic() -> None:
     modules = "torch transformers pydantic moto boto3"
-    code = f"import sys, cpu_serving.aws.container; print([m for m in {modules.split()} if m in sys.modules])"
+    code = f"import sys, model_server.aws.container; print([m for m in {modules.split()} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 

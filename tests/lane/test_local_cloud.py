@@ -37,7 +37,7 @@ from cloud import (
     variant,
     wait,
 )
-from cpu_serving.aws.server import LocalCloud
+from model_server.aws.server import LocalCloud
 from serving import build_tiny_engine
 
 ASK = {"inputs": "The value of", "parameters": {"max_new_tokens": 6, "details": True}}
@@ -81,7 +81,7 @@ def containers(root: int) -> list[int]:
     found = []
     for process in psutil.Process(root).children(recursive=True):
         with suppress(psutil.Error):  # it has just ended
-            if "cpu_serving.aws.container" in process.cmdline()[2:3]:
+            if "model_server.aws.container" in process.cmdline()[2:3]:
                 found.append(process.pid)
     return found
 
@@ -476,7 +476,7 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from cloud import deploy, upload
-from cpu_serving.aws.server import LocalCloud
+from model_server.aws.server import LocalCloud
 cloud = LocalCloud(Path({folder!r}))
 cloud.start()
 upload(cloud, Path({engine!r}))

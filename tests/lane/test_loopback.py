@@ -5,15 +5,15 @@ import sys
 
 import pytest
 
-from cpu_serving.aws import runtime
-from cpu_serving.aws.server import NotLoopback, require_loopback, require_loopback_url
+from model_server.aws import runtime
+from model_server.aws.server import NotLoopback, require_loopback, require_loopback_url
 
 FAR = "192.0.2.1"  # TEST-NET-1: nobody has it
 
 
 def confined(code: str) -> str:
     """What a process prints that is confined to the loopback and then runs ``code``."""
-    start = "import socket, sys\nfrom cpu_serving.aws.server import confine_process\nconfine_process()\n"
+    start = "import socket, sys\nfrom model_server.aws.server import confine_process\nconfine_process()\n"
     attempt = "".join(f"    {line}\n" for line in code.splitlines())
     ending = "except Exception as error:\n    print(type(error).__name__, error.args[0])\nelse:\n    print('passed')\n"
     return subprocess.run(
@@ -58,7 +58,7 @@ def test_the_forwarder_refuses_other_machines(url: str) -> None:
 
 def test_without_the_forwarders_guard_the_process_still_cannot_leave() -> None:
     code = (
-        "from cpu_serving.aws import runtime\n"
+        "from model_server.aws import runtime\n"
         "runtime.require_loopback_url = lambda url: None\n"
         f"runtime.connect('http://{FAR}:80', 1).connect()"
     )
@@ -84,7 +84,7 @@ class _Nothing:
 
 
 def test_the_server_and_the_container_bind_to_the_loopback_only() -> None:
-    from cpu_serving.aws import container, fake
+    from model_server.aws import container, fake
 
     with pytest.raises(NotLoopback, match=r"bind 0\.0\.0\.0"):
         fake.listen(lambda environ, start: [], 0, host="0.0.0.0")
@@ -102,7 +102,7 @@ def test_the_server_and_the_container_bind_to_the_loopback_only() -> None:
 )
 def test_both_programs_confine_themselves(code: str) -> None:
     """Before anything else runs in them, whatever that then tries."""
-    start = "import socket\nfrom cpu_serving.aws import container, fake\n"
+    start = "import socket\nfrom model_server.aws import container, fake\n"
     leave = f"def leave():\n    socket.create_connection(('{FAR}', 80), 1)\n"
     ended = subprocess.run([sys.executable, "-c", start + leave + code], capture_output=True, text=True)
     assert ended.returncode == 1 and f"refused to look up {FAR}" in ended.stderr

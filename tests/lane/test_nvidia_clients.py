@@ -17,8 +17,8 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from cpu_serving.engine import Engine, Sampling
-from cpu_serving.text import TextCodec
-from cpu_serving.triton.server import TritonServer
+from model_server.text import TextCodec
+from model_server.triton.server import TritonServer
 from nvidia_requests import (
     NEW_TOKENS,
     Tensors,

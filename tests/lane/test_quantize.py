@@ -14,8 +14,9 @@ from cpu_serving.build import BuildOptions, build_engine
 from cpu_serving.checkpoint import read_checkpoint
 from cpu_serving.engine import EngineLogits
 from cpu_serving.llama import dtype_name, read_safetensors
-from cpu_serving.numerics import add_outliers, layer_input, round_fp8, round_int8, sqnr_db
-from cpu_serving.quantize import (
+from playbook.profile import load_profile
+from ptq.numerics import add_outliers, layer_input, round_fp8, round_int8, sqnr_db
+from ptq.quantize import (
     QuantizeOptions,
     QuantizeReport,
     apply_quantization,
@@ -24,7 +25,6 @@ from cpu_serving.quantize import (
     load_model,
     quantize_checkpoint,
 )
-from playbook.profile import load_profile
 from serving_base.errors import CheckpointError, UsageError
 from serving_base.quality import perplexity, remembered, torch_logits
 from tiny_llama import MODEL_DIR

@@ -5,7 +5,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from cpu_serving.triton.repository import (
+from model_server.triton.repository import (
     RepositoryFinding,
     ServingOptions,
     check_config,

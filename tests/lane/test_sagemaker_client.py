@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cpu_serving.generate import generate_text
+from model_server.generate import generate_text
 from playbook.articles import quote
 from playbook.clients import sagemaker
 from playbook.clients.aws import AwsSession

@@ -13,10 +13,10 @@ from botocore.config import Config
 from botocore.eventstream import EventStreamBuffer
 from botocore.exceptions import ClientError, EventStreamError
 
-from cpu_serving.aws import runtime
-from cpu_serving.aws.fake import Front, listen
-from cpu_serving.aws.hosting import Hosting
-from cpu_serving.aws.registry import Registry
+from model_server.aws import runtime
+from model_server.aws.fake import Front, listen
+from model_server.aws.hosting import Hosting
+from model_server.aws.registry import Registry
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/jsonlines\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"

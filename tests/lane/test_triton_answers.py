@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from cpu_serving.engine import Engine, Sampling
-from cpu_serving.protocol import Completion
-from cpu_serving.text import TextCodec
-from cpu_serving.triton.server import TritonServer
+from model_server.protocol import Completion
+from model_server.text import TextCodec
+from model_server.triton.server import TritonServer
 from playbook.clients import Overloaded, Refused, triton
 from serving import (
     END_ID,

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpu_serving.protocol import EngineConfig, EngineStats, FinishReason, Output, Sampling
-from cpu_serving.text import TextCodec
-from cpu_serving.triton.batcher import Batcher
-from cpu_serving.triton.tensors import (
+from model_server.engines import Logits
+from model_server.protocol import EngineLimits, EngineStats, FinishReason, Output, Sampling
+from model_server.text import TextCodec
+from model_server.triton.batcher import Batcher
+from model_server.triton.tensors import (
     GenerationRequest,
-    Logits,
     SequenceState,
     is_stop,
     next_tensors,
@@ -222,7 +222,7 @@ def test_placeholders_stand_behind_the_real_outputs() -> None:
 class ScriptedEngine:
     """Gives one token per step and request."""
 
-    config = EngineConfig(2, 64, 32, 64, "fp8", 32, True, True, 100, 1, 1, 8)
+    config = EngineLimits(2, 64, 32, 64, 32)
 
     def __init__(self, slots: int = 2) -> None:
         self.slots = slots

@@ -20,7 +20,7 @@ import pytest
 from benchmarks.churn.churn import churn_server
 from benchmarks.churn.servers import CHURN_OPTIONS, serve_triton
 from cpu_serving.build import build_engine
-from cpu_serving.triton.server import TritonServer, find_installation, find_libpython
+from model_server.triton.server import TritonServer, find_installation, find_libpython
 from playbook.clients import triton
 from serving import (
     PROMPTS,
@@ -133,7 +133,7 @@ def test_killing_our_own_process_leaves_nothing(tmp_path: Path, engine_folder: P
     script = f"""
         import sys, time
         from pathlib import Path
-        from cpu_serving.triton.server import TritonServer
+        from model_server.triton.server import TritonServer
         server = TritonServer(Path({str(repository)!r}))
         server.start()
         print(server.pid, flush=True)

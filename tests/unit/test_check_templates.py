@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from check_cases import fixed, found, write_models
-from cpu_serving.triton.repository import ServingOptions, fill_templates, render_templates
+from model_server.triton.repository import ServingOptions, fill_templates, render_templates
 from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Platform
 from trtllm_check.lint.pbtxt import ConfigError, read_config, refusal

@@ -111,7 +111,7 @@ def test_the_embedded_lane_s_cloud_is_on_this_machine(tmp_path: Path, monkeypatc
 
 
 def test_a_local_cloud_that_cannot_be_used_is_stopped_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cpu_serving.aws.server import LocalCloud
+    from model_server.aws.server import LocalCloud
 
     stopped: list[bool] = []
     stop = LocalCloud.stop

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from cpu_serving.aws import chat, lmi
-from cpu_serving.aws.service import AnswerBuilder
-from cpu_serving.protocol import FinishReason, Output
-from cpu_serving.text import UNFINISHED, TextCodec
+from model_server.aws import chat, lmi
+from model_server.aws.service import AnswerBuilder
+from model_server.protocol import FinishReason, Output
+from model_server.text import UNFINISHED, TextCodec
 from serving_base.errors import RequestRefused
 from tiny_llama import MODEL_DIR
 from trtllm_check.serving_properties import merge_settings, parse_properties

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpu_serving.protocol import StepRecord
+from model_server.protocol import StepRecord
 from playbook import plots
 from playbook.measure.results import StreamTimeline, timed_stream
 from serving_planner.frontier import FrontierPoint

@@ -8,8 +8,8 @@ from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from cpu_serving.aws.faults import protocol_of, refused_signature
-from cpu_serving.aws.iam import SignatureRefused, SignedRequest, verify
+from model_server.aws.faults import protocol_of, refused_signature
+from model_server.aws.iam import SignatureRefused, SignedRequest, verify
 
 # The worked example of AWS's "Create a signed AWS API request", with its published signature.
 EXAMPLE_SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"

@@ -11,8 +11,8 @@ from string import Template
 import pytest
 import yaml
 
-from cpu_serving.triton.repository import check_repository, render_templates
 from each import each
+from model_server.triton.repository import check_repository, render_templates
 from playbook.clients import triton as ask_triton
 from playbook.profile import Profile, load_profile, profile_names
 from serving import END_ID, PROMPTS, build_tiny_engine, serving

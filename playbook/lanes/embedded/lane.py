@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     import playbook.lanes.embedded.lane as this
-    from cpu_serving.aws.server import LocalCloud
     from cpu_serving.profiling import StepProfile
-    from cpu_serving.triton.server import TritonServer
+    from model_server.aws.server import LocalCloud
+    from model_server.triton.server import TritonServer
     from playbook.lanes.base import Lane, Layout
     from playbook.measure.kernels import Phase, StepTables
     from serving_base.measures import StepRecord
@@ -72,7 +72,7 @@ def _package(name: str) -> Check:
 
 
 def _triton_server() -> Check:
-    from cpu_serving.triton.server import find_installation
+    from model_server.triton.server import find_installation
 
     try:
         found = find_installation()
@@ -133,15 +133,15 @@ def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -
 
 def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root: Path) -> None:
     """By nvidia-modelopt, on the processor."""
-    from cpu_serving.quantize import QuantizeOptions, quantize_checkpoint
+    from ptq.quantize import QuantizeOptions, quantize_checkpoint
 
     quantize_checkpoint(model, out, QuantizeOptions.from_profile(profile), layout=layout)
 
 
 def preview(model: Path, *, qformat: str, kv_cache_dtype: str, calib_samples: int, outlier_factor: int) -> Any:
     """The quantized model as torch computes it; see :func:`playbook.stages.preview_quantized`."""
-    from cpu_serving.numerics import add_outliers
-    from cpu_serving.quantize import QuantizeOptions, apply_quantization, calibration_texts, load_model
+    from ptq.numerics import add_outliers
+    from ptq.quantize import QuantizeOptions, apply_quantization, calibration_texts, load_model
 
     options = QuantizeOptions(qformat=qformat, kv_cache_dtype=kv_cache_dtype, calib_samples=calib_samples)
     torch_model = load_model(model)
@@ -169,13 +169,13 @@ def generate(
     root: Path,
     sampling: Mapping[str, float],
 ) -> list[str]:
-    from cpu_serving.generate import generate_text
+    from model_server.generate import generate_text
 
     return generate_text(engine, prompts, max_new_tokens, sampling)
 
 
 def stream(profile: Profile, engine: Path, prompt: str, max_new_tokens: int, *, root: Path) -> list[str]:
-    from cpu_serving.generate import stream_text
+    from model_server.generate import stream_text
 
     return stream_text(engine, prompt, max_new_tokens)
 
@@ -219,8 +219,8 @@ def operation_table(profile: "StepProfile", phase: "Phase" = "") -> "DataFrame":
 
 
 def write_repository(profile: Profile, engine: Path, out: Path, *, root: Path, variables: Mapping[str, Any]) -> None:
-    from cpu_serving.triton.repository import ServingOptions
-    from cpu_serving.triton.repository import write_repository as write_models
+    from model_server.triton.repository import ServingOptions
+    from model_server.triton.repository import write_repository as write_models
 
     serving = ServingOptions(
         engine_dir=engine,
@@ -233,7 +233,7 @@ def write_repository(profile: Profile, engine: Path, out: Path, *, root: Path, v
 
 
 def serve(profile: Profile, repository: Path, *, root: Path) -> "TritonServer":
-    from cpu_serving.triton.server import TritonServer
+    from model_server.triton.server import TritonServer
 
     server = TritonServer(repository)
     server.start()
@@ -242,6 +242,6 @@ def serve(profile: Profile, repository: Path, *, root: Path) -> "TritonServer":
 
 def local_cloud(folder: Path) -> "LocalCloud":
 
-    from cpu_serving.aws.server import LocalCloud
+    from model_server.aws.server import LocalCloud
 
     return LocalCloud(folder)

@@ -1,0 +1,1 @@
+"""Post-training quantization with nvidia-modelopt: formats, calibration, checkpoints, on the CPU or on a GPU."""
