@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 Verdict = Literal["ok", "missing", "note"]
+ELSEWHERE = "PLAYBOOK_ELSEWHERE"
+"""In a lane's ``KERNEL_ENVIRONMENT``: packages that work in its containers, so that no kernel imports them ahead."""
 GIB = 2**30
 
 
