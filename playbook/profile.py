@@ -1,6 +1,7 @@
 """Profiles: one YAML file says which machine, model, precision, parallelism and limits a run has."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, PositiveInt, ValidationError
 
@@ -48,7 +49,10 @@ class Profile(Deployment):
     """One machine and one way to serve one model on it. Fields carry the names of the tools' flags."""
 
     name: str = Field(description="name of the profile: also its folder in the workspace")
-    lane: str = Field(description="what does the work: embedded (this CPU), tensorrt_llm, or a module of yours")
+    lane: str = Field(description="what does the work: embedded (this CPU), tensorrt_llm, vllm, or a module of yours")
+    weights: Literal["published", "random"] = Field(
+        "published", description="random: the model's architecture without a hub; speed and bytes only"
+    )
     benchmark: BenchmarkLoad = Field(default=BenchmarkLoad(), description="the load of chapter 08")
 
 

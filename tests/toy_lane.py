@@ -7,9 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from playbook.lanes.base import Check
 from playbook.profile import Profile
 from serving_base import reference_run
+from serving_base.checks import Check
 from serving_base.errors import UsageError
 from serving_base.measures import StepRecord
 from tiny_llama import MODEL_DIR

@@ -71,7 +71,7 @@ def timed(found: JobResult, step: str) -> Iterator[None]:
         torch.cuda.synchronize(device)
     found.seconds[step] = time.perf_counter() - started
     found.gpu_peak_gb[step] = sum(torch.cuda.max_memory_allocated(device) for device in cuda) / 1e9
-    print(f"{step}: {found.seconds[step]:.1f} s, {found.gpu_peak_gb[step]:.1f} GB of GPU memory", flush=True)
+    print(f"job: {step}: {found.seconds[step]:.1f} s, {found.gpu_peak_gb[step]:.1f} GB of GPU memory", flush=True)
 
 
 def main() -> None:

@@ -16,10 +16,10 @@ from typing import Any, Literal
 from model_server.answers import complete
 from model_server.protocol import Sampling
 from serving_base.errors import CheckpointError, UsageError
+from serving_base.tokenizer_files import copy_tokenizer
 from vllm_serving.engine import VllmEngine
 from vllm_serving.environment import VllmInstallation
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 ARCHITECTURE = "LlamaForCausalLM"
 PROVISIONAL_BLOCK = 16
 CPU_BLOCK = 128
@@ -90,19 +90,23 @@ class BuildReport:
         return self.cold_start_s - self.warm_start_s
 
 
-def build_engine(checkpoint: Path, out: Path, options: BuildOptions, installation: VllmInstallation) -> BuildReport:
-    """Write ``config.json``, ``tokenizer/``, ``cache/`` and ``build.json`` into ``out``; the weights stay in place.
+def build_engine(
+    checkpoint: Path, out: Path, options: BuildOptions, installation: VllmInstallation, *, cache: Path | None = None
+) -> BuildReport:
+    """Write ``config.json``, ``tokenizer/`` and ``build.json`` into ``out``; the weights stay in place.
 
-    ``checkpoint``: a Hugging Face Llama folder, quantized or not. Starts the engine twice.
+    ``checkpoint``: a Hugging Face Llama folder, quantized or not. ``cache``: what the first start compiles, and later
+    ones may add to; None: ``out``/cache. It is emptied. Starts the engine twice.
     Raises :class:`UsageError` for options that cannot work here, :class:`CheckpointError` for an unreadable checkpoint,
     and the :class:`EngineError` of an engine that does not start.
     """
     model = read_model(checkpoint)
     check_options(options, model, installation)
     out.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(out / "cache", ignore_errors=True)
+    cache = (cache or out / "cache").resolve()
+    shutil.rmtree(cache, ignore_errors=True)
     copy_tokenizer(checkpoint, out)
-    config = engine_config(checkpoint.resolve(), out.resolve(), options, installation, model)
+    config = engine_config(checkpoint.resolve(), cache, options, installation, model)
     _write(out / "config.json", config)
     cold_s, ready = measure_start(out)
     config["build_config"]["tokens_per_block"] = ready["block_size"]
@@ -113,7 +117,7 @@ def build_engine(checkpoint: Path, out: Path, options: BuildOptions, installatio
         device=installation.device,
         cold_start_s=cold_s,
         warm_start_s=warm_s,
-        cache_mb=round(_bytes(out / "cache", "**/*") / 1e6, 1),
+        cache_mb=round(_bytes(cache, "**/*") / 1e6, 1),
         kv_blocks=ready["kv_blocks"],
         tokens_per_block=ready["block_size"],
         graph_sizes=tuple(ready["graph_sizes"]),
@@ -236,7 +240,7 @@ def check_options(options: BuildOptions, model: Mapping[str, Any], installation:
 
 
 def engine_config(
-    checkpoint: Path, out: Path, options: BuildOptions, installation: VllmInstallation, model: Mapping[str, Any]
+    checkpoint: Path, cache: Path, options: BuildOptions, installation: VllmInstallation, model: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The ``config.json`` of an engine folder; ``tokens_per_block`` is known after the first start."""
     tp, kv_algorithm = options.tp_size, model["quantization"]["kv_cache_quant_algo"]
@@ -256,7 +260,7 @@ def engine_config(
             "model": str(checkpoint),
             "args": vllm_arguments(options, installation, model),
             "python": str(installation.python),
-            "env": worker_environment(out),
+            "env": worker_environment(cache),
             "start_s": options.start_s,
             "hang_s": options.hang_s,
         },
@@ -303,10 +307,9 @@ def full_batch_bytes(options: BuildOptions, model: Mapping[str, Any]) -> int:
     return int(blocks * CPU_BLOCK * values * BF16_BYTES)
 
 
-def worker_environment(out: Path) -> dict[str, str]:
-    """Variables of the engine's process: the caller's own for vLLM, and caches in the engine folder."""
+def worker_environment(cache: Path) -> dict[str, str]:
+    """Variables of the engine's process: the caller's own for vLLM, and where it keeps what it compiles."""
     users = {name: value for name, value in os.environ.items() if name.startswith(USERS)}
-    cache = out / "cache"
     return {
         **ALWAYS,
         **users,
@@ -314,14 +317,6 @@ def worker_environment(out: Path) -> dict[str, str]:
         "TRITON_CACHE_DIR": str(cache / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
     }
-
-
-def copy_tokenizer(source: Path, out: Path) -> None:
-    """Copy the tokenizer of a checkpoint to ``out``/tokenizer, where the server's text models look for it."""
-    (out / "tokenizer").mkdir(parents=True, exist_ok=True)
-    for name in TOKENIZER_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, out / "tokenizer" / name)
 
 
 def _bytes(folder: Path, pattern: str) -> int:

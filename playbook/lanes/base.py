@@ -1,24 +1,18 @@
 """What a lane is: the module that does a chapter's work on one kind of machine, and how a profile names it.
 
-A lane is a module with the functions and constants of :class:`Lane`. The two that ship are called ``embedded`` and
-``tensorrt_llm``; a profile may name any other module by its dotted path (``lane: my_package.my_lane``).
-
-:class:`Check` is one line of the preflight table; the functions beside it ask a machine what it has.
+A lane is a module with the functions and constants of :class:`Lane`. Those that ship are called ``embedded``,
+``tensorrt_llm`` and ``vllm``; a profile may name any other module by its dotted path (``lane: my_package.my_lane``).
 """
 
-import os
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from subprocess import PIPE, STDOUT
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from playbook.profile import Profile
+from serving_base.checks import Check
 from serving_base.errors import UsageError
-from serving_base.processes import users_environment
 
 if TYPE_CHECKING:
     from playbook.measure.kernels import StepTables
@@ -26,52 +20,9 @@ if TYPE_CHECKING:
     from serving_base.servers import LoopbackServer
 
 
-Verdict = Literal["ok", "missing", "note"]
+SHIPPED = {name: f"playbook.lanes.{name}.lane" for name in ("embedded", "tensorrt_llm", "vllm")}
 ELSEWHERE = "PLAYBOOK_ELSEWHERE"
 """In a lane's ``KERNEL_ENVIRONMENT``: packages that work in its containers, so that no kernel imports them ahead."""
-GIB = 2**30
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of the preflight table. ``missing`` stops the chapter, ``note`` does not."""
-
-    name: str
-    found: str
-    needed: str
-    verdict: Verdict
-    fix: str = ""
-
-
-def verdict(holds: bool) -> Verdict:
-    return "ok" if holds else "missing"
-
-
-def asked(argv: Sequence[str], limit_s: float) -> tuple[int, str]:
-    """Exit status and output of a program that only reads; one that hangs or is not there has failed."""
-    try:
-        done = subprocess.run(
-            argv, stdout=PIPE, stderr=STDOUT, text=True, timeout=limit_s, check=False, env=users_environment()
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 1, str(error)
-    return done.returncode, done.stdout
-
-
-def last_line(output: str) -> str:
-    return next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no output")
-
-
-def usable_cores() -> int:
-    """Cores that this process may use: fewer than the machine has in a container."""
-    return len(os.sched_getaffinity(0))
-
-
-def existing(path: Path) -> Path:
-    return next(folder for folder in (path, *path.parents) if folder.exists())
-
-
-SHIPPED = {name: f"playbook.lanes.{name}.lane" for name in ("embedded", "tensorrt_llm")}
 Layout = Literal["tensorrt_llm", "hf"]
 
 
@@ -106,7 +57,7 @@ class Lane(Protocol):
     def settle(self) -> None:
         """Set what libraries that are loaded already need, when a chapter starts."""
 
-    def preflight(self, profile: Profile, workspace: Path) -> Iterator["Check"]:
+    def preflight(self, profile: Profile, workspace: Path) -> Iterator[Check]:
         """What this lane needs of the machine; reads only."""
 
     def prepare(self, profile: Profile, out: Path, *, root: Path) -> object:

@@ -367,8 +367,21 @@ def test_second_run_says_up_to_date_and_starts_no_process(
     assert capsys.readouterr().out == ".venv: up to date\n" * 2
 
 
-def test_set_up_makes_all_three_environments(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bootstrap.parse([]).envs == ["course", "triton", "aiperf"] == list(bootstrap.environments())
+@pytest.mark.parametrize(("cuda", "more"), [(False, []), (True, ["vllm"])])
+def test_set_up_makes_three_environments_and_vllm_where_a_driver_is(
+    cuda: bool, more: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "has_cuda", lambda: cuda)
+    assert bootstrap.parse([]).envs == ["course", "triton", "aiperf", *more]
+    assert set(bootstrap.environments()) == {"course", "triton", "aiperf", "vllm", "vllm-cpu"}
+
+
+def test_only_vllms_own_environment_takes_torch_with_cuda() -> None:
+    assert [name for name, made in bootstrap.environments().items() if made.cuda] == ["vllm"]
+    pins = {
+        name: [pin for pin in made.pins if pin.startswith("torch==")] for name, made in bootstrap.environments().items()
+    }
+    assert pins["course"] == pins["vllm-cpu"] != pins["vllm"]
 
 
 def test_the_load_generators_environment_is_its_packages_and_a_proof(

@@ -13,11 +13,14 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from string import Template
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from serving_base.errors import CheckFailed, UsageError
 from trtllm_check.lint.pbtxt import PLACEHOLDER, TRUE, ConfigError, Message, loose_ends, read_config, refusal
 from trtllm_check.releases.templates import emptied_variables, release_templates
+
+if TYPE_CHECKING:
+    from trtllm_check.deployment import Deployment
 
 TEMPLATE = Path(__file__).with_name("config.pbtxt.j2")
 
@@ -270,6 +273,18 @@ def write_repository(folder: Path, release: str, values: Mapping[str, str]) -> l
             fix="give the missing values and write it again",
         )
     return findings
+
+
+def write_for_engine(deployment: "Deployment", engine: Path, folder: Path, variables: Mapping[str, Any]) -> None:
+    """The repository for an engine folder with its tokenizer; ``variables``: fields of :class:`ServingOptions`."""
+    serving = ServingOptions(
+        engine_dir=engine,
+        tokenizer_dir=engine / "tokenizer",
+        max_batch_size=deployment.max_batch_size,
+        decoupled=deployment.decoupled,
+        **variables,
+    )
+    write_repository(folder, deployment.release, serving.values())
 
 
 def check_paths(release: str, values: Mapping[str, str]) -> list[RepositoryFinding]:

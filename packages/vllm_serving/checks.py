@@ -1,0 +1,117 @@
+"""What the lane of vLLM needs of a machine: its environments, the GPU and its driver, disk, memory, ports."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from serving_base.checks import GIB, Check, asked, existing, last_line, verdict
+from serving_base.errors import EnvironmentProblem
+from trtllm_check.deployment import Deployment
+from vllm_serving.environment import VllmInstallation, find_vllm
+
+CHECKPOINT_COPIES = 4  # the model, and the quantized one in two layouts, at most so many times the BF16 weights
+SHARED_MEMORY_MIB = 64  # each of Triton's five models takes one MiB and grows
+QUERY = (
+    "nvidia-smi",
+    "--query-gpu=name,driver_version,compute_cap,memory.total,memory.used",
+    "--format=csv,noheader,nounits",
+)
+BUSY_MIB = 1024
+QUICK_S = 30
+
+
+def checks(profile: Deployment, workspace: Path) -> Iterator[Check]:
+    """One line for each; what is missing stops the chapter."""
+    installation = None
+    try:
+        installation = find_vllm()
+        yield Check("vLLM", f"{installation.vllm} in {installation.python}", "0.26 or later", "ok")
+    except EnvironmentProblem as problem:
+        yield Check("vLLM", problem.what, "0.26 or later", "missing", problem.fix)
+    yield from _gpus(profile) if profile.on_gpus else _processor(installation)
+    yield _triton_server()
+    needed_gb = CHECKPOINT_COPIES * profile.shape.weight_bytes("full_prec") / 1e9
+    free_gb = shutil.disk_usage(existing(workspace)).free / 1e9
+    yield Check(
+        "disk",
+        f"{free_gb:.0f} GB free",
+        f">= {needed_gb:.0f} GB",
+        verdict(free_gb >= needed_gb),
+        "set another workspace",
+    )
+    shared = shutil.disk_usage("/dev/shm").free / 2**20
+    yield Check(
+        "shared memory",
+        f"{shared:.0f} MiB free in /dev/shm",
+        f">= {SHARED_MEMORY_MIB} MiB, for Triton's models",
+        verdict(shared >= SHARED_MEMORY_MIB),
+        "docker run --shm-size=1g, or free what /dev/shm holds",
+    )
+
+
+def _gpus(profile: Deployment) -> Iterator[Check]:
+    status, output = asked(QUERY, QUICK_S)
+    rows = [line.split(", ") for line in output.splitlines()] if status == 0 else []
+    found = [dict(zip(("name", "driver", "capability", "total", "used"), row, strict=False)) for row in rows]
+    yield Check(
+        "GPUs",
+        f"{len(found)} x {found[0]['name']}" if found else f"none: {last_line(output)}",
+        f"{profile.world_size} x {profile.gpu}",
+        verdict(len(found) >= profile.world_size),
+        "use a machine with them, or the profile vllm-local for a processor",
+    )
+    gpu = profile.hardware
+    if not found or gpu is None:
+        return
+    card = found[0]
+    yield Check(
+        "NVIDIA driver", card["driver"], "one that vLLM's CUDA runs on; vLLM's start says if it does not", "note"
+    )
+    yield Check(
+        "compute capability",
+        card["capability"],
+        ">= 8.9 for FP8" if "fp8" in (profile.qformat, profile.kv_cache_dtype) else ">= 8.0",
+        verdict(float(card["capability"]) >= (8.9 if "fp8" in (profile.qformat, profile.kv_cache_dtype) else 8.0)),
+        "FP8 needs an L4, H100, H200 or newer; use qformat full_prec with kv_cache_dtype auto",
+    )
+    total_gib = float(card["total"]) / 1024
+    yield Check(
+        "GPU memory",
+        f"{total_gib:.0f} GiB",
+        f">= {0.97 * gpu.visible_gib:.0f} GiB, as {profile.gpu} has",
+        verdict(total_gib >= 0.97 * gpu.visible_gib),
+        "choose the profile of this GPU, or write your own with its name",
+    )
+    busy = [str(number) for number, one in enumerate(found) if float(one["used"]) > BUSY_MIB]
+    yield Check(
+        "GPU memory in use",
+        f"by others on GPU {', '.join(busy)}" if busy else "none",
+        "none: vLLM takes nine tenths for itself",
+        verdict(not busy),
+        "nvidia-smi names the processes; a worker whose parent is gone may be ended with kill",
+    )
+
+
+def _processor(installation: VllmInstallation | None) -> Iterator[Check]:
+    import psutil
+
+    memory_gib = psutil.virtual_memory().total / GIB
+    yield Check("memory", f"{memory_gib:.0f} GiB", ">= 8 GiB", verdict(memory_gib >= 8), "use a larger machine")
+    if installation is not None:
+        yield Check(
+            "vLLM's device",
+            installation.device,
+            "cpu, as the profile names no GPU",
+            verdict(installation.device == "cpu"),
+            "choose a profile with your GPU",
+        )
+
+
+def _triton_server() -> Check:
+    from model_server.triton.server import find_installation
+
+    try:
+        found = find_installation()
+    except EnvironmentProblem as problem:
+        return Check("tritonserver", problem.what, "installed", "missing", problem.fix)
+    return Check("tritonserver", f"installed, Python {found.python_version} stub", "installed", "ok")

@@ -1,0 +1,226 @@
+"""The lane of vLLM: modelopt's checkpoint in vLLM's engine, behind the same Triton repository and the same container.
+
+vLLM has an environment of its own (:mod:`vllm_serving.environment`), and what needs CUDA's PyTorch runs there.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpu_serving.fetch import fetch
+from playbook.artifact import MANIFEST
+from playbook.profile import Profile
+from ptq.preview import preview as preview
+from serving_base.checks import Check
+from serving_base.tokenizer_files import TOKENIZER_FILES
+from tiny_llama import MODEL_DIR, copy_model
+from vllm_serving.checks import checks
+from vllm_serving.environment import VllmInstallation, find_vllm
+from vllm_serving.jobs import run_job
+
+if TYPE_CHECKING:
+    import playbook.lanes.vllm.lane as this
+    from model_server.aws.server import LocalCloud
+    from model_server.triton.server import TritonServer
+    from playbook.lanes.base import Lane, Layout
+    from playbook.measure.kernels import StepTables
+    from serving_base.measures import StepRecord
+
+    _is_a_lane: Lane = this
+
+
+CAN = frozenset(
+    (
+        *("stream", "repeat", "report_idle", "count_tokens", "unified", "second_start", "token_scores", "preview"),
+        *("free_endpoints", "same_build", "trained"),
+    )
+)
+CELL_LIMIT_S = 3600
+CHAPTER_LIMIT_S = 2 * 3600
+AT_ONCE = 1  # an engine takes the GPU's memory for itself
+KERNEL_ENVIRONMENT: Mapping[str, str] = {"TOKENIZERS_PARALLELISM": "false"}
+UNIFIED = "unified"
+"""Folder in a checkpoint of TensorRT-LLM's layout: the same weights in the layout that vLLM reads."""
+
+
+def settle() -> None:
+    """Nothing: the engine is a process of its own."""
+
+
+def preflight(profile: Profile, workspace: Path) -> Iterator[Check]:
+    return checks(profile, workspace)
+
+
+def prepare(profile: Profile, out: Path, *, root: Path) -> None:
+    """The shipped model, the one of the hub, or the real architecture with random weights."""
+    if profile.model == "tiny":
+        copy_model(out)
+    elif profile.weights == "random":
+        _prepare_random(profile, out, root)
+    else:
+        fetch(profile, out, root=root)
+
+
+def _prepare_random(profile: Profile, out: Path, root: Path) -> None:
+    from tokenizers import Tokenizer
+
+    from vllm_serving.random_model import answerable_ids
+
+    shape = profile.shape
+    job = {
+        "config": shape.model_dump(exclude={"name", "hf_id", "source", "download_gb"}) | {"head_dim": shape.head_dim},
+        "out": str(out),
+        "answerable": answerable_ids(Tokenizer.from_file(str(MODEL_DIR / "tokenizer.json")).get_vocab()),
+        "device": find_vllm().device,
+    }
+    _run(profile, "vllm_serving.random_model", job, root)
+    for name in TOKENIZER_FILES:
+        if (MODEL_DIR / name).is_file():
+            shutil.copyfile(MODEL_DIR / name, out / name)
+
+
+def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -> None:
+    """By transformers in vLLM's PyTorch, on its GPUs."""
+    import json
+
+    asked = job | {"device_map": _device_map(find_vllm())}
+    found = _run(profile, "serving_base.reference_run", asked, root)
+    (out / "result.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root: Path) -> None:
+    """By nvidia-modelopt on the GPU: TensorRT-LLM's layout, and beside it, from the same calibration, vLLM's own."""
+    import json
+
+    from ptq.quantize import QuantizeOptions, calibration_texts, needs_calibration
+
+    options = QuantizeOptions.from_profile(profile)
+    if not needs_calibration(options):  # the model is what vLLM reads
+        ignored = shutil.ignore_patterns(MANIFEST)
+        shutil.copytree(model, out, copy_function=os.link, dirs_exist_ok=True, ignore=ignored)
+        return
+    layouts = {"hf": "."} if layout == "hf" else {"tensorrt_llm": ".", "hf": UNIFIED}
+    job = {
+        "model": str(model),
+        "out": str(out),
+        "options": asdict(options),
+        "texts": [list(ids) for ids in calibration_texts(model, options)],
+        "layouts": layouts,
+        "device_map": _device_map(find_vllm()),
+    }
+    found = _run(profile, "ptq.job", job, root)
+    (out / "quantize.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+def build(profile: Profile, checkpoint: Path, out: Path, *, root: Path) -> None:
+    """Start vLLM on the checkpoint twice: the first start compiles and keeps what it compiled, the second is timed."""
+    from vllm_serving.build import BuildOptions, build_engine
+
+    unified = checkpoint / UNIFIED
+    options = BuildOptions(
+        max_batch_size=profile.max_batch_size,
+        max_num_tokens=profile.max_num_tokens,
+        max_input_len=profile.max_input_len,
+        max_seq_len=profile.max_seq_len,
+        tp_size=profile.tp,
+        gpu_memory_utilization=profile.kv_cache_free_gpu_mem_fraction,
+    )
+    # outside of the artifact, which never changes: every start may add to it
+    cache = root / profile.name / "vllm-cache" / out.name
+    build_engine(unified if unified.is_dir() else checkpoint, out, options, find_vllm(count_gpus=True), cache=cache)
+
+
+def engine_ranks(checkpoint_ranks: int) -> int:
+    """vLLM spreads the weights when it loads them."""
+    return checkpoint_ranks
+
+
+def generate(
+    profile: Profile,
+    engine: Path,
+    prompts: Sequence[str],
+    max_new_tokens: int,
+    *,
+    root: Path,
+    sampling: Mapping[str, float],
+) -> list[str]:
+    from model_server.generate import generate_text
+
+    return generate_text(engine, prompts, max_new_tokens, sampling)
+
+
+def stream(profile: Profile, engine: Path, prompt: str, max_new_tokens: int, *, root: Path) -> list[str]:
+    from model_server.generate import stream_text
+
+    return stream_text(engine, prompt, max_new_tokens)
+
+
+def step_records(
+    profile: Profile,
+    engine: Path,
+    prompt: str,
+    lengths: Sequence[int],
+    slots: int,
+    *,
+    root: Path,
+    narrow: Callable[[], Path],
+) -> "dict[str, list[StepRecord]]":
+    """With ``slots`` requests in the engine at most; "static" sends none before the whole batch is done."""
+    from vllm_serving.steps import step_records as recorded
+
+    return recorded(engine, prompt, lengths, slots)
+
+
+def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) -> "StepTables":
+    from playbook.lanes.vllm.profiling import step_tables as measured
+
+    return measured(engine, profile=profile, root=root)
+
+
+def token_scores(profile: Profile, engine: Path, texts: Sequence[Sequence[int]], *, root: Path) -> list[list[float]]:
+    """The engine's log-probability of every token of ``texts`` but the first of each."""
+    from vllm_serving.engine import EngineFolder
+
+    held = EngineFolder.read(engine)
+    job = {"model": held.model, "args": held.args, "texts": [list(ids) for ids in texts]}
+    log_path = root / profile.name / "logs" / f"score-{engine.name}.log"
+    found: list[list[float]] = run_job(Path(held.python), "vllm_serving.score", job, log_path=log_path, **held.env)
+    return found
+
+
+def write_repository(profile: Profile, engine: Path, out: Path, *, root: Path, variables: Mapping[str, Any]) -> None:
+    from model_server.triton.repository import write_for_engine
+
+    write_for_engine(profile, engine, out, variables)
+
+
+def serve(profile: Profile, repository: Path, *, root: Path) -> "TritonServer":
+    from model_server.triton.server import TritonServer
+
+    server = TritonServer(repository, ready_timeout_s=READY_TIMEOUT_S)
+    server.start()
+    return server
+
+
+READY_TIMEOUT_S = 900.0
+
+
+def local_cloud(folder: Path) -> "LocalCloud":
+    from model_server.aws.server import LocalCloud
+
+    return LocalCloud(folder)
+
+
+def _device_map(installation: VllmInstallation) -> str | None:
+    return "auto" if installation.device == "cuda" else None
+
+
+def _run(profile: Profile, module: str, job: Mapping[str, Any], root: Path) -> Any:
+    log_path = root / profile.name / "logs" / f"{module}.log"
+    installation = find_vllm()
+    python = installation.python if installation.device == "cuda" else Path(sys.executable)
+    return run_job(python, module, job, log_path=log_path)
