@@ -93,9 +93,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def service_models() -> Iterator[None]:
     """What botocore reads of the services, read once: every session of its own would parse megabytes of JSON again."""
     import botocore.loaders
+    import botocore.session
 
+    once = cache(botocore.loaders.create_loader)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(botocore.loaders, "create_loader", cache(botocore.loaders.create_loader))
+        for module in (botocore.loaders, botocore.session):
+            patch.setattr(module, "create_loader", once)
         yield
 
 

@@ -154,9 +154,9 @@ def send(response: Response, start_response: StartResponse) -> Iterable[bytes]:
 
 def read_models_once() -> None:
     """What botocore knows of the services: moto makes a session for each table of its own, and each would parse it."""
-    import botocore.loaders
+    import botocore.session
 
-    botocore.loaders.create_loader = cache(botocore.loaders.create_loader)
+    botocore.session.create_loader = cache(botocore.session.create_loader)
 
 
 def moto_application() -> Wsgi:
