@@ -4,6 +4,7 @@ import os
 import pickle
 import shutil
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return Path(nodeid.partition("::")[0]).stem if name == "others" else scope_of(name)
 
     return FileByFile(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def service_models() -> Iterator[None]:
+    """What botocore reads of the services, read once: every session of its own would parse megabytes of JSON again."""
+    import botocore.loaders
+    import botocore.session
+
+    once = cache(botocore.loaders.create_loader)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (botocore.loaders, botocore.session):
+            patch.setattr(module, "create_loader", once)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -67,13 +68,21 @@ class Tls:
     verify: bool = True
 
     def context(self) -> "ssl.SSLContext":
-        import ssl
+        return _new_context(self) if self.ca_bundle else _system_context(self)
 
-        context = ssl.create_default_context(cafile=str(self.ca_bundle) if self.ca_bundle else None)
-        if not self.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
+
+def _new_context(tls: Tls) -> "ssl.SSLContext":
+    import ssl
+
+    context = ssl.create_default_context(cafile=str(tls.ca_bundle) if tls.ca_bundle else None)
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+_system_context = cache(_new_context)
+"""The system's authorities are read once: 30 ms."""
 
 
 VERIFIED = Tls()

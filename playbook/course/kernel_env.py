@@ -6,6 +6,7 @@ from pathlib import Path
 
 import playbook
 import serving_base
+from playbook.lanes.base import ELSEWHERE
 from serving_base.processes import kept_for_the_user
 
 SAGEMAKER_CONFIG = """\
@@ -23,8 +24,10 @@ IMPORTS = "PLAYBOOK_IMPORTS"
 STARTUP = f"""\
 def _import():
     import importlib.util, os, pkgutil
+    elsewhere = os.environ.get("{ELSEWHERE}", "").split()
     for name in os.environ.get("{IMPORTS}", "").split():
-        if importlib.util.find_spec(name.partition(".")[0]):
+        package = name.partition(".")[0]
+        if package not in elsewhere and importlib.util.find_spec(package):
             pkgutil.resolve_name(name)
 
 _import()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 SHIPPED = {name: f"playbook.lanes.{name}.lane" for name in ("embedded", "tensorrt_llm", "vllm")}
+ELSEWHERE = "PLAYBOOK_ELSEWHERE"
+"""In a lane's ``KERNEL_ENVIRONMENT``: packages that work in its containers, so that no kernel imports them ahead."""
 Layout = Literal["tensorrt_llm", "hf"]
 
 

@@ -28,6 +28,7 @@ from playbook.course.failures import Failure
 from playbook.course.notebooks import Chapter, chapters, read
 from playbook.course.progress import LineProgress
 from playbook.course.runner import ChapterResult, Limits, RunSpec, new_results, new_run_folder, next_ahead, run
+from playbook.lanes.base import ELSEWHERE
 from serving_base.errors import EnvironmentProblem, UsageError
 
 RESULT = """\
@@ -128,13 +129,16 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     children = CHILDREN.format(marker=marker, log=str(folder / "log"))
     where = "import os, sys\nprint(sys.executable)"
     which = "print(os.environ['PLAYBOOK_WORKSPACE'], os.environ['HF_HUB_OFFLINE'])"
-    imported = "print('graphlib' in sys.modules, [name for name in globals() if 'import' in name])"
+    imported = (
+        "print('graphlib' in sys.modules, 'netrc' in sys.modules, [name for name in globals() if 'import' in name])"
+    )
     content = notebook("print(count, rate)", RESULT, f"{where}\n{which}\n{imported}", children)
-    content.metadata["playbook"] = {"imports": ["graphlib.TopologicalSorter", "not_installed.anything"]}
+    content.metadata["playbook"] = {"imports": ["graphlib.TopologicalSorter", "not_installed.anything", "netrc.netrc"]}
     write_course(folder, c01_small=content)
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_DATA_DIR", str(folder / "data"))
+        patch.setenv(ELSEWHERE, "netrc")
         patch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
         patch.setattr("playbook.course.progress.PLAIN_INTERVAL_S", 0.0)
         (result,) = run_all(spec(folder, count=7), lines)
@@ -164,8 +168,8 @@ def test_the_kernel_is_this_interpreter_whatever_the_user_installed(finished: Fi
 
 
 def test_what_a_chapter_imports_is_there_before_its_first_cell_and_leaves_no_name(finished: Finished) -> None:
-    """Nothing else of the kernel's has imported it; and what is not installed is left to the cells."""
-    assert read(finished.folder / "out" / "01-small.ipynb").cells[5].outputs[0].text.splitlines()[2] == "True []"
+    """Nothing else of the kernel's has imported it; what is not installed or works elsewhere is left to the cells."""
+    assert read(finished.folder / "out" / "01-small.ipynb").cells[5].outputs[0].text.splitlines()[2] == "True False []"
 
 
 def test_progress_tells_of_chapters_and_slow_cells(finished: Finished) -> None:

@@ -113,15 +113,11 @@ def test_the_embedded_lane_s_cloud_is_on_this_machine(tmp_path: Path, monkeypatc
 def test_a_local_cloud_that_cannot_be_used_is_stopped_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from model_server.aws.server import LocalCloud
 
-    stopped: list[bool] = []
-    stop = LocalCloud.stop
-
-    def counted(self: LocalCloud) -> None:
-        stopped.append(True)
-        stop(self)
-
-    monkeypatch.setattr(LocalCloud, "stop", counted)
+    done: list[str] = []
+    monkeypatch.setattr(LocalCloud, "start", lambda _: done.append("start"))
+    monkeypatch.setattr(LocalCloud, "stop", lambda _: done.append("stop"))
+    monkeypatch.setattr(LocalCloud, "endpoint_url", "http://127.0.0.1:9")
     monkeypatch.setattr(cloud, "loopback_session", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         open_cloud(Workspace(tmp_path, load_profile("local")))
-    assert stopped
+    assert done == ["start", "stop"]

@@ -27,7 +27,7 @@ NAMES = (
 )
 
 CLIENT_FAILS = """\
-import io, logging, pickle, traceback
+import logging, pickle, traceback
 from rich.console import Console
 from rich.traceback import Traceback
 from playbook.clients import Client, Credential, RetryPolicy, Secret, TextRequest, Timeouts, TritonGrpc, TritonHttp
@@ -50,9 +50,7 @@ for transport in transports:
         print(error, repr(error), vars(error), error.attempts, pickle.dumps(error))
         print("".join(traceback.TracebackException.from_exception(error, capture_locals=True).format()))
         rich_trace = Traceback.from_exception(type(error), error, error.__traceback__, show_locals=True)
-        Console(file=io.StringIO(), record=True).print(rich_trace)
-        console = Console(width=200)
-        console.print(rich_trace)
+        Console(width=200).print(rich_trace)
     print(credential, repr(client), vars(client), vars(transport), pickle.dumps(credential))
 print("failures:", len(seen), sorted(set(seen)))"""
 

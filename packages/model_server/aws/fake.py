@@ -14,6 +14,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -151,6 +152,13 @@ def send(response: Response, start_response: StartResponse) -> Iterable[bytes]:
     return [response.body]
 
 
+def read_models_once() -> None:
+    """What botocore knows of the services: moto makes a session for each table of its own, and each would parse it."""
+    import botocore.session
+
+    botocore.session.create_loader = cache(botocore.session.create_loader)
+
+
 def moto_application() -> Wsgi:
     """moto's dispatcher with the services that this cloud has, loaded."""
     from importlib import import_module
@@ -213,6 +221,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--port", type=int, default=0, help="0: one that is free")
     options = parser.parse_args(argv)
     confine_process()
+    read_models_once()
     root: Path = options.root.resolve()
     registry = Registry(ACCOUNT_ID, REGION)
     url = ""

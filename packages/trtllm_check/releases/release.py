@@ -7,9 +7,11 @@ import argparse
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
-from pydantic import Field, SkipValidation, field_serializer
+from pydantic import Field, GetCoreSchemaHandler, field_serializer
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import is_instance_schema
 
 from serving_base.errors import NotInRelease, UsageError
 from serving_base.record import Record
@@ -222,6 +224,11 @@ class Tools(Mapping[str, Tool]):
 
     def __init__(self, names: Iterable[str], read: Callable[[str], Tool | None]) -> None:
         self._names, self._read = names, cache(read)
+        self.parsers: dict[tuple[str, bool], argparse.ArgumentParser] = {}
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return is_instance_schema(cls)
 
     def __getitem__(self, name: str) -> Tool:
         if (tool := self._read(name)) is None:
@@ -252,7 +259,7 @@ class Release(Record):
     environment: tuple[EnvironmentVariable, ...] = ()
     behaviour: Behaviour
     notes: tuple[Note, ...] = ()
-    tools: Annotated[Mapping[str, Tool], SkipValidation]
+    tools: Tools
     templates: Templates | None = None
     llmapi: Templates | None = None
 
@@ -325,8 +332,16 @@ class _RaisingParser(argparse.ArgumentParser):
 def build_parser(release: Release, tool_name: str, *, abbreviations: bool = False) -> argparse.ArgumentParser:
     """The parser of ``tool_name`` in ``release``; its errors are :class:`UsageError` with argparse's message.
 
-    Real argparse takes unambiguous ``abbreviations``; commands that we print are checked without them.
+    Real argparse takes unambiguous ``abbreviations``; commands that we print are checked without them. A release
+    builds each parser once: it is not to be changed.
     """
+    parsers, key = release.tools.parsers, (tool_name, abbreviations)
+    if key not in parsers:
+        parsers[key] = _new_parser(release, tool_name, abbreviations=abbreviations)
+    return parsers[key]
+
+
+def _new_parser(release: Release, tool_name: str, *, abbreviations: bool) -> argparse.ArgumentParser:
     parser = _RaisingParser(
         prog=f"{tool_name} of TensorRT-LLM {release.name}", allow_abbrev=abbreviations, add_help=False
     )

@@ -19,6 +19,7 @@ from gpu_serving.inference import generate as generate
 from gpu_serving.inference import stream as stream
 from gpu_serving.inference import summarize as summarize
 from gpu_serving.server import TritonRanks
+from playbook.lanes.base import ELSEWHERE
 from playbook.profile import Profile
 from serving_base.checks import Check
 from serving_base.errors import PlaybookError
@@ -41,7 +42,7 @@ CAN = frozenset(("summarize", "print_commands", "trained"))
 CELL_LIMIT_S = 4 * 3600
 CHAPTER_LIMIT_S = 8 * 3600
 AT_ONCE = 1  # the engine of each fills the GPUs
-KERNEL_ENVIRONMENT: Mapping[str, str] = {}
+KERNEL_ENVIRONMENT: Mapping[str, str] = {ELSEWHERE: "modelopt"}
 WHY_REFERENCE = (
     "transformers loads the 16-bit model over all GPUs (device_map=auto, which accelerate does), answers and scores: "
     "what quantized engines are compared with."
