@@ -1,7 +1,7 @@
 """The kernels of chosen engine steps, by PyTorch's profiler inside vLLM's worker.
 
 ``python -m vllm_serving.trace JOB.json RESULT.json`` in vLLM's interpreter. The job: ``model`` and ``args`` of the
-engine, ``out`` (folder), ``cases`` (fields of :class:`Case`). The result: by case, ``files``, the Chrome
+engine, ``out`` (folder), ``cases`` (fields of :class:`StepShape`). The result: by case, ``files``, the Chrome
 traces of the ranks, rank 0 first, and ``steps``, how many engine steps are in them (0: none had the shape).
 """
 
@@ -18,7 +18,7 @@ WARM_STEPS = 8
 
 
 @dataclass(frozen=True)
-class Case:
+class StepShape:
     """A step by its shape: ``requests`` in it with ``tokens`` in all; ``steps`` such steps are traced.
 
     ``prompt_tokens`` and ``new_tokens`` of each request make the engine take such steps.
@@ -32,12 +32,12 @@ class Case:
     new_tokens: int
 
     @classmethod
-    def prefill(cls, tokens: int) -> "Case":
+    def prefill(cls, tokens: int) -> "StepShape":
         """One prompt in one step."""
         return cls(f"prefill{tokens}", 1, tokens, 1, tokens, 2)
 
     @classmethod
-    def decode(cls, requests: int, steps: int = 10, prompt_tokens: int = 128) -> "Case":
+    def decode(cls, requests: int, steps: int = 10, prompt_tokens: int = 128) -> "StepShape":
         """One token for each of ``requests``."""
         return cls(f"decode{requests}", requests, requests, steps, prompt_tokens, 2 * WARM_STEPS + steps)
 
@@ -119,7 +119,7 @@ class StepTracer:
         return str(path), self._traced
 
 
-def trace_case(engine: Any, case: Case, out: Path, vocabulary: int) -> dict[str, Any]:
+def trace_case(engine: Any, case: StepShape, out: Path, vocabulary: int) -> dict[str, Any]:
     """Run the engine until the case's steps have come, twice for a prefill: the first prompt of a size compiles."""
     from vllm import SamplingParams
 
@@ -145,7 +145,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     engine = LLM(model=job["model"], worker_extension_cls="vllm_serving.trace.StepTracer", **job["args"])
     vocabulary = engine.model_config.get_vocab_size()
-    cases = [Case(**case) for case in job["cases"]]
+    cases = [StepShape(**case) for case in job["cases"]]
     answered.write_text(
         json.dumps({case.name: trace_case(engine, case, out, vocabulary) for case in cases}), encoding="utf-8"
     )

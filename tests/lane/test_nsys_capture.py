@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_serving.nsys import record_kernels
 from playbook.lanes.tensorrt_llm import profiling
 from playbook.measure import kernels
 from playbook.profile import Profile, load_profile
@@ -46,7 +47,7 @@ def engine_of(profile: Profile, root: Path, *, fp8_fmha: str = "disable") -> Pat
 @pytest.mark.parametrize(("machine", "name"), [("0.12.0", "p5"), ("1.2.1", "p5-8b")], indirect=["machine"])
 def test_a_prefill_and_ten_decode_steps_become_tables(machine: Machine, tmp_path: Path, name: str) -> None:
     profile, root = load_profile(name, machine.release), tmp_path / "workspace"
-    recording = profiling.record_kernels(profile, engine_of(profile, root), root=root)
+    recording = record_kernels(profile, engine_of(profile, root), root=root)
     assert not recording.missing
     assert {phase: entry.steps for phase, entry in recording.phases.items()} == {"prefill": 1, "decode": 10}
     layers = profile.shape.num_hidden_layers
@@ -65,10 +66,10 @@ def test_a_prefill_and_ten_decode_steps_become_tables(machine: Machine, tmp_path
 def test_a_second_recording_reads_no_older_export(machine: Machine, tmp_path: Path) -> None:
     profile, root = load_profile("p5-8b", machine.release), tmp_path / "workspace"
     engine = engine_of(profile, root)
-    profiling.record_kernels(profile, engine, root=root)
+    record_kernels(profile, engine, root=root)
     older = root / profile.name / "profiles" / "decode_rank0.sqlite"
     older.write_bytes(b"an export of another engine")
-    recording = profiling.record_kernels(profile, engine, root=root)
+    recording = record_kernels(profile, engine, root=root)
     assert not kernels.read_ranks(recording.phases["decode"].files).empty
 
 
@@ -78,14 +79,14 @@ def test_an_image_without_nsys_says_what_to_build_and_the_built_one_is_used(mach
     image = load_release(machine.release).image
     nsys = machine.container / "nsys"
     nsys.rename(machine.folder / "nsys")
-    recording = profiling.record_kernels(profile, engine, root=root)
+    recording = record_kernels(profile, engine, root=root)
     assert not recording.phases and f"docker build --tag {image}-nsys" in recording.missing
     assert f"FROM {image}\n" in recording.missing and "nsight-systems-cli" in recording.missing
     assert not machine.calls("run.py"), "no engine is loaded for nothing"
     (machine.folder / "nsys").rename(nsys)
     facts = machine.facts()
     (machine.folder / "facts.json").write_text(json.dumps({**facts, "images": [f"{image}-nsys"]}), encoding="utf-8")
-    assert profiling.record_kernels(profile, engine, root=root).phases
+    assert record_kernels(profile, engine, root=root).phases
     recorded = [call["argv"] for call in machine.calls("docker") if "stats" in call["argv"]]
     assert recorded and all(f"{image}-nsys" in argv for argv in recorded)
 

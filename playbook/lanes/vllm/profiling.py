@@ -10,7 +10,7 @@ from playbook.profile import Profile
 from serving_base.errors import CheckFailed
 from vllm_serving.engine import EngineFolder
 from vllm_serving.jobs import run_job
-from vllm_serving.trace import Case
+from vllm_serving.trace import StepShape
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,8 +24,8 @@ PREFILL_TOKENS, DECODE_REQUESTS = 4096, 32
 def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) -> StepTables:
     """Prefill and decode steps of both engines, traced now; of 8B also the shipped ones, taken under the same loads."""
     cases = {
-        "prefill": Case.prefill(min(PREFILL_TOKENS, profile.max_input_len, profile.max_num_tokens)),
-        "decode": Case.decode(min(DECODE_REQUESTS, profile.max_batch_size)),
+        "prefill": StepShape.prefill(min(PREFILL_TOKENS, profile.max_input_len, profile.max_num_tokens)),
+        "decode": StepShape.decode(min(DECODE_REQUESTS, profile.max_batch_size)),
     }
     traced = {name: trace(engine(folder), cases, profile, root) for name, folder in ENGINES.items()}
     tables: dict[Phase, dict[str, pd.DataFrame]] = {}
@@ -41,7 +41,7 @@ def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) 
     return StepTables(tables, own=tuple(ENGINES), steps=steps, like=True, remark=remark)
 
 
-def trace(engine: Path, cases: dict[str, Case], profile: Profile, root: Path) -> Any:
+def trace(engine: Path, cases: dict[str, StepShape], profile: Profile, root: Path) -> Any:
     """The traces of one engine, by case."""
     held = EngineFolder.read(engine)
     job = {
