@@ -50,6 +50,7 @@ class Lab:
         met = {
             "": True,
             "trained weights": profile.weights == "published",
+            "a processor alone": not self.profile.on_gpus,
             "the tiny model": profile.model == "tiny",
             "an engine of the checkpoint": profile.build_from == "checkpoint",
         }

@@ -6,6 +6,7 @@ import serving_planner
 from playbook.profile import Profile
 from serving_base.errors import UsageError
 from serving_planner.case import Case, parse_case
+from trtllm_check.deployment import THIS_MACHINE
 
 WEIGHTS = {"fp8": "fp8", "full_prec": "bf16"}  # by qformat
 KV = {"fp8": "fp8", "auto": "bf16"}  # by kv_cache_dtype
@@ -46,7 +47,7 @@ def case_of(profile: Profile, *, isl: int, osl: int, **settings: Any) -> Case:
         "max_batch_size": profile.max_batch_size,
         "kv_fraction": profile.kv_cache_free_gpu_mem_fraction,
         "usd_per_hour": profile.own_usd_per_hour or None,
-        "instance": profile.instance if profile.on_gpus else None,
+        "instance": profile.instance if profile.on_gpus and profile.instance != THIS_MACHINE else None,
     }
     return parse_case({**from_profile, "isl": isl, "osl": osl, **settings})
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gpu_serving import checks as gpu_machine
 from playbook import preflight
-from playbook.lanes.tensorrt_llm import lane as gpu_machine
 from playbook.profile import load_profile
 from stand_in_docker import keep_image
 from stand_ins import Machine

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 CAN = frozenset(
     (
         *("stream", "repeat", "report_idle", "count_tokens", "unified", "second_start", "token_scores", "preview"),
+        "measure_machine",
         *("free_endpoints", "same_build", "trained"),
     )
 )
