@@ -19,10 +19,16 @@ ENGINES = {"BF16": "engine-bf16", "FP8": "engine"}
 RECORDED_MODELS = {"llama-3-8b-instruct": "8b"}
 PHASES: dict[str, Phase] = {"prefill": "prefill", "decode": "decode"}
 PREFILL_TOKENS, DECODE_REQUESTS = 4096, 32
+RECORDED_STEPS: dict[Phase, str] = {"prefill": f"prefill{PREFILL_TOKENS}", "decode": f"decode{DECODE_REQUESTS}"}
 
 
 def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) -> StepTables:
-    """Prefill and decode steps of both engines, traced now; of 8B also the shipped ones, taken under the same loads."""
+    """Prefill and decode steps of both engines, traced now; of 8B also the shipped ones, taken under the same loads.
+
+    On a processor nothing is traced: there are no GPU kernels, and the shipped tables stand alone.
+    """
+    if not profile.on_gpus:
+        return shipped_tables()
     cases = {
         "prefill": StepShape.prefill(min(PREFILL_TOKENS, profile.max_input_len, profile.max_num_tokens)),
         "decode": StepShape.decode(min(DECODE_REQUESTS, profile.max_batch_size)),
@@ -39,6 +45,17 @@ def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) 
     described = " and ".join(f"{case.requests} request(s) with {case.tokens} tokens" for case in cases.values())
     remark = f"Steps of {described}, traced by PyTorch's profiler in vLLM's own worker."
     return StepTables(tables, own=tuple(ENGINES), steps=steps, like=True, remark=remark)
+
+
+def shipped_tables() -> StepTables:
+    """8B on an H200, with the same engine."""
+    tables: dict[Phase, dict[str, pd.DataFrame]] = {
+        phase: {f"H200 {name}": hopper_table(f"8b-{name.lower()}", step) for name in ENGINES}
+        for phase, step in RECORDED_STEPS.items()
+    }
+    return StepTables(
+        tables, own=(), steps={}, like=True, remark="This machine has no GPU whose kernels could be traced."
+    )
 
 
 def trace(engine: Path, cases: dict[str, StepShape], profile: Profile, root: Path) -> Any:
