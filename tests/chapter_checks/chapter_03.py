@@ -46,10 +46,20 @@ class Folder:
         return [Thing(stat=lambda: Thing(st_size=int(self.size)))] if pattern == "openvino_model.bin" else []
 
 
-def formula() -> int:
+def formula(qformat: str = "fp8") -> int:
     from serving_base.facts.models import model_shape
 
-    return model_shape("tiny").weight_bytes("fp8")
+    return model_shape("tiny").weight_bytes(qformat)
+
+
+def held(size: float, quant_algo: str | None = "FP8") -> dict[str, Any]:
+    return {"engine": Folder(size), "formats": {"quant_algo": quant_algo}}
+
+
+def starts(first_s: float, second_s: float) -> dict[str, Any]:
+    """What a build of vLLM's engine measured."""
+    figures = {"cache_mb": 90.0, "graph_sizes": (1, 2, 4), "kv_tokens": 450_336, "tokens_per_block": 16}
+    return {"starts": Thing(cold_start_s=first_s, warm_start_s=second_s, **figures)}
 
 
 class Merging:
@@ -78,10 +88,19 @@ CASES = [
     Case("03-14", "every layer kept one attention", graph(), graph(attention=0)),
     Case("03-14", "fusion removed arithmetic", graph(), graph(arithmetic=110)),
     Case("03-14", "there is one engine per rank", anatomy(*[9] * 8), anatomy(9), profile="p5"),
+    Case("03-14", "the second start is faster", starts(54.0, 13.0), starts(54.0, 54.0), profile="hopper"),
+    Case(
+        "03-17",
+        "FP8 perplexity is within",
+        QUALITY,
+        {"perplexity": {"BF16": 48.0, "FP8": 60.0}},
+        profile="hopper",
+    ),
     Case("03-17", "FP8 perplexity is within", QUALITY, {"perplexity": {"BF16": 48.0, "FP8": 60.0}}),
     Case("03-17", "the FP8 engine is not the BF16 engine", QUALITY, {"divergence": 0.0}),
     Case("03-17", "the engine's ROUGE-1", rouge(26.3), rouge(9.0), profile="p5"),
-    Case("03-19", "the engine holds its weights", {"engine": Folder(formula())}, {"engine": Folder(2 * formula())}),
+    Case("03-19", "the engine holds its weights", held(formula()), held(2 * formula())),
+    Case("03-19", "the engine holds its weights", held(formula("full_prec"), None), held(formula(), None)),
     Case("03-21", "TP 2 merged gives TP 1's logits", MERGED, {"playbook": Merging(1.5)}),
     Case("03-21", "the tensor-parallel ranks", anatomy(*[9] * 8), anatomy(*[9] * 7, 18), profile="p5"),
     Case("checker-3", "0.12.0 takes", PASTED, {"playbook": Checker(Thing(fix=None, severity="error", message="no"))}),
