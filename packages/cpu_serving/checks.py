@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from serving_base.checks import GIB, Check, existing, usable_cores, verdict
-from serving_base.errors import EnvironmentProblem
 
 NEEDS = {"cores": 2, "memory_gib": 4, "disk_gb": 5}
 
 
 def checks(workspace: Path) -> Iterator[Check]:
     import psutil
+
+    from model_server.triton.server import server_check
 
     cores, memory_gib = usable_cores(), psutil.virtual_memory().total / GIB
     disk_gb = shutil.disk_usage(existing(workspace)).free / 1e9
@@ -39,7 +40,7 @@ def checks(workspace: Path) -> Iterator[Check]:
     )
     for package in ("torch", "nvidia-modelopt", "openvino-genai", "tritonclient"):
         yield _package(package)
-    yield _triton_server()
+    yield server_check()
 
 
 def _package(name: str) -> Check:
@@ -48,13 +49,3 @@ def _package(name: str) -> Check:
     except importlib.metadata.PackageNotFoundError:
         return Check(name, "not installed", "installed", "missing", "run python3 playbook/bootstrap.py")
     return Check(name, found, "installed", "ok")
-
-
-def _triton_server() -> Check:
-    from model_server.triton.server import find_installation
-
-    try:
-        found = find_installation()
-    except EnvironmentProblem as problem:
-        return Check("tritonserver", problem.what, "installed", "missing", problem.fix)
-    return Check("tritonserver", f"installed, Python {found.python_version} stub", "installed", "ok")

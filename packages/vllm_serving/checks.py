@@ -7,7 +7,7 @@ from pathlib import Path
 from serving_base.checks import GIB, Check, asked, existing, last_line, verdict
 from serving_base.errors import EnvironmentProblem
 from trtllm_check.deployment import Deployment
-from vllm_serving.environment import VllmInstallation, find_vllm
+from vllm_serving.environment import OLDEST, VllmInstallation, find_vllm
 
 CHECKPOINT_COPIES = 4  # the model, and the quantized one in two layouts, at most so many times the BF16 weights
 SHARED_MEMORY_MIB = 64  # each of Triton's five models takes one MiB and grows
@@ -16,20 +16,23 @@ QUERY = (
     "--query-gpu=name,driver_version,compute_cap,memory.total,memory.used",
     "--format=csv,noheader,nounits",
 )
+NEEDED = f"{'.'.join(map(str, OLDEST))} or later"
 BUSY_MIB = 1024
 QUICK_S = 30
 
 
 def checks(profile: Deployment, workspace: Path) -> Iterator[Check]:
     """One line for each; what is missing stops the chapter."""
+    from model_server.triton.server import server_check
+
     installation = None
     try:
         installation = find_vllm()
-        yield Check("vLLM", f"{installation.vllm} in {installation.python}", "0.26 or later", "ok")
+        yield Check("vLLM", f"{installation.vllm} in {installation.python}", NEEDED, "ok")
     except EnvironmentProblem as problem:
-        yield Check("vLLM", problem.what, "0.26 or later", "missing", problem.fix)
+        yield Check("vLLM", problem.what, NEEDED, "missing", problem.fix)
     yield from _gpus(profile) if profile.on_gpus else _processor(installation)
-    yield _triton_server()
+    yield server_check()
     needed_gb = CHECKPOINT_COPIES * profile.shape.weight_bytes("full_prec") / 1e9
     free_gb = shutil.disk_usage(existing(workspace)).free / 1e9
     yield Check(
@@ -105,13 +108,3 @@ def _processor(installation: VllmInstallation | None) -> Iterator[Check]:
             verdict(installation.device == "cpu"),
             "choose a profile with your GPU",
         )
-
-
-def _triton_server() -> Check:
-    from model_server.triton.server import find_installation
-
-    try:
-        found = find_installation()
-    except EnvironmentProblem as problem:
-        return Check("tritonserver", problem.what, "installed", "missing", problem.fix)
-    return Check("tritonserver", f"installed, Python {found.python_version} stub", "installed", "ok")

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from serving_base.checks import Check
 from serving_base.errors import EnvironmentProblem, ServerError
 from serving_base.facts import TRITON_PORTS
 from serving_base.processes import GuardedProcess, start_guarded
@@ -89,6 +90,15 @@ def find_installation(environment: Path | None = None) -> TritonInstallation:
             f"nvidia-pytriton has no stub for Python {facts['version']}", fix="make the environment with Python 3.11"
         )
     return found
+
+
+def server_check() -> Check:
+    """The line of a preflight table on this server."""
+    try:
+        found = find_installation()
+    except EnvironmentProblem as problem:
+        return Check("tritonserver", problem.what, "installed", "missing", problem.fix)
+    return Check("tritonserver", f"installed, Python {found.python_version} stub", "installed", "ok")
 
 
 def _default_environment() -> Path:
