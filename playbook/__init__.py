@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cpu_serving.checkpoint import checkpoint_tensors as checkpoint_tensors
+    from gpu_measurements import hopper as hopper
+    from gpu_measurements import kernels as kernels
     from model_server.protocol import Sampling as Sampling
     from model_server.triton import repository as model_repository
     from playbook import articles as articles
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from playbook.chapter import table as table
     from playbook.cloud import open_cloud as open_cloud
     from playbook.cloud import places as places
-    from playbook.measure import kernels as kernels
     from playbook.measure import load as load
     from playbook.preflight import check_machine as check_machine
     from playbook.profile import load_profile as load_profile
@@ -70,7 +71,8 @@ _MODULES = {
     "choices": "playbook.choices",
     "clients": "playbook.clients",
     "engines": "playbook.engines",
-    "kernels": "playbook.measure.kernels",
+    "hopper": "gpu_measurements.hopper",
+    "kernels": "gpu_measurements.kernels",
     "load": "playbook.measure.load",
     "model_repository": "model_server.triton.repository",
     "models": "serving_base.facts.models",

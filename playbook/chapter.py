@@ -22,6 +22,8 @@ from trtllm_check.releases import load_release
 RECORDED_FILE = Path(__file__).parent / "data" / "recorded.yml"
 ABILITIES_FILE = Path(__file__).parent / "data" / "abilities.yml"
 RESULT_MIME = "application/vnd.playbook.result+json"
+MEASURED = "measured here"
+"""How the origin of a figure begins that this run, with its own weights, measured."""
 UNTRAINED = {"published": "", "random": ", random weights: speed and bytes only"}
 P5_PROFILE = "p5"  # whose commands a panel shows when the chapter itself runs none
 
@@ -67,7 +69,7 @@ class Lab:
         print(f"release    TensorRT-LLM {profile.release}")
         print(f"machine    {platform.system()} {platform.machine()}, {usable_cores()} cores")
         print(f"workspace  {self.workspace.root}")
-        print(f"time       {recorded_time(profile.lane, self.chapter)}")
+        print(f"time       {recorded_time(self.chapter, profile.name, profile.lane)}")
 
     def require(self, name: str) -> Artifact:
         """Return an earlier chapter's artifact, or raise the error that names that chapter."""
@@ -95,11 +97,12 @@ class Lab:
         text = sentence.format(**figures)
         display(Markdown(text))  # type: ignore[no-untyped-call]
 
-    def result(self, name: str, value: float | int | str, unit: str = "", origin: str = "measured here") -> None:
+    def result(self, name: str, value: float | int | str, unit: str = "", origin: str = MEASURED) -> None:
         """Show a key result and hand it to the runner's report."""
         from IPython.display import display
 
-        origin += UNTRAINED[self.profile.weights]
+        if origin.startswith(MEASURED):
+            origin += UNTRAINED[self.profile.weights]
         result = {"name": name, "value": value, "unit": unit, "origin": origin}
         text = f"{name} = {value} {unit}".rstrip() + f" [{origin}]"
         display({RESULT_MIME: result, "text/plain": text}, raw=True)  # type: ignore[no-untyped-call]
@@ -174,17 +177,18 @@ def _abilities() -> dict[str, dict[str, Any]]:
 
 
 def recorded_runs(path: Path = RECORDED_FILE) -> dict[str, dict[str, Any]]:
-    """Seconds, cores and date of each chapter's recorded run, by lane and the chapter's number."""
+    """Seconds, date and ``cores`` or ``machine`` of each chapter's recorded run, by profile or lane, and by number."""
     runs: dict[str, dict[str, Any]] = (read_yaml(path) if path.is_file() else None) or {}
     return runs
 
 
-def recorded_time(lane: str, chapter: str) -> str:
-    """The time of a chapter in words; a lane on which nothing was recorded has none, and that is what it says."""
-    run = recorded_runs().get(lane, {}).get(chapter)
-    if run is None:
-        return "not measured yet on this lane"
-    return f"{run['seconds']} s when it was recorded ({run['date']}, {run['cores']} cores)"
+def recorded_time(chapter: str, *places: str) -> str:
+    """The time of a chapter in words, at the first of ``places`` (profile, lane) where it was recorded, if at one."""
+    runs = recorded_runs()
+    for run in (runs[place][chapter] for place in places if chapter in runs.get(place, {})):
+        machine = run.get("machine") or f"{run['cores']} cores"
+        return f"{run['seconds']} s when it was recorded ({run['date']}, {machine})"
+    return "not measured yet on this lane"
 
 
 def table(rows: list[dict[str, Any]]) -> Any:

@@ -18,7 +18,7 @@ from vllm_serving.build import read_report as describe_starts
 from vllm_serving.engine import EngineFolder
 
 if TYPE_CHECKING:
-    from playbook.measure.kernels import StepTables
+    from gpu_measurements.tables import StepTables
     from playbook.stages import Workspace
 
 __all__ = [

@@ -22,13 +22,15 @@ class EngineOptions:
     """How a server wants its engine.
 
     ``threads`` 0: as many as the machine offers. ``kv_cache_tokens`` 0: enough for a full batch.
-    ``enable_block_reuse`` None: as built.
+    ``enable_block_reuse`` None: as built. ``gpu_sharers``: engines that may run on one GPU at once; each takes its part
+    of the memory that it was built to take.
     """
 
     threads: int = 0
     batching: Batching = "inflight"
     kv_cache_tokens: int = 0
     enable_block_reuse: bool | None = None
+    gpu_sharers: int = 1
 
 
 Logits = Callable[[Sequence[int]], np.ndarray]

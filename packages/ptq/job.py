@@ -63,6 +63,8 @@ def timed(found: JobResult, step: str) -> Iterator[None]:
     import torch
 
     cuda = range(torch.cuda.device_count())
+    if cuda:
+        torch.cuda.init()  # before it, a GPU's memory figures cannot be reset: "Invalid device argument"
     for device in cuda:
         torch.cuda.reset_peak_memory_stats(device)
     started = time.perf_counter()

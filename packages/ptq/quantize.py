@@ -45,7 +45,8 @@ class QuantizeOptions:
     """Settings of a quantization, named as TensorRT-LLM's ``quantize.py`` names them.
 
     ``qformat`` "full_prec" keeps ``dtype``; "int8" (W8A8, one scale per tensor) is for comparison and has no
-    TensorRT-LLM checkpoint. ``kv_cache_dtype`` "auto": as ``dtype``. Lengths in tokens.
+    TensorRT-LLM checkpoint. ``kv_cache_dtype`` "auto": as ``dtype``. Lengths in tokens. ``calib_batch_size``: texts in
+    one pass, always of one length, so that no padding is calibrated on. A GPU is idle with one at a time.
     """
 
     qformat: str = "fp8"
@@ -55,6 +56,7 @@ class QuantizeOptions:
     pp_size: int = 1
     calib_samples: int = 64
     calib_max_length: int = 256
+    calib_batch_size: int = 1
 
     @classmethod
     def from_profile(cls, profile: Deployment) -> QuantizeOptions:
@@ -149,9 +151,10 @@ def check_options(options: QuantizeOptions) -> None:
         )
     if options.dtype not in ("bfloat16", "float16"):
         raise UsageError(f"dtype {options.dtype!r}", fix="use bfloat16 or float16")
-    sizes = (options.tp_size, options.pp_size, options.calib_samples, options.calib_max_length)
-    if min(sizes) < 1:
-        raise UsageError(f"tp_size, pp_size, calib_samples, calib_max_length are {sizes}", fix="use 1 or more")
+    names = ("tp_size", "pp_size", "calib_samples", "calib_max_length", "calib_batch_size")
+    sizes = {name: getattr(options, name) for name in names}
+    if min(sizes.values()) < 1:
+        raise UsageError(", ".join(f"{name} is {size}" for name, size in sizes.items()), fix="use 1 or more")
 
 
 def needs_calibration(options: QuantizeOptions) -> bool:
@@ -189,10 +192,21 @@ def apply_quantization(model: Any, options: QuantizeOptions, texts: Sequence[Seq
 
         def show_texts(module: Any) -> None:
             with torch.inference_mode():
-                for ids in texts:
-                    module(input_ids=torch.tensor([list(ids)], device=model.device), use_cache=False)  # [1, tokens]
+                for batch in batches(texts, options.calib_batch_size):
+                    module(input_ids=torch.tensor(batch, device=model.device), use_cache=False)  # [texts, tokens]
 
         return mtq.quantize(model, config, show_texts)
+
+
+def batches(texts: Sequence[Sequence[int]], size: int) -> Iterator[list[list[int]]]:
+    """The texts, each once, ``size`` at most together and only those of one length."""
+    waiting: dict[int, list[list[int]]] = {}
+    for ids in texts:
+        batch = waiting.setdefault(len(ids), [])
+        batch.append(list(ids))
+        if len(batch) == size:
+            yield waiting.pop(len(ids))
+    yield from waiting.values()
 
 
 def layer_scales(model: Any) -> Iterator[LayerScales]:

@@ -22,6 +22,7 @@ OURS = {
     "vllm_serving",
     "model_server",
     "ptq",
+    "gpu_measurements",
     "tiny_llama",
     "serving_base",
 }

@@ -28,6 +28,9 @@ KEPT = "PLAYBOOK_USERS_"
 """Before the name of a variable: what the user had there, in a kernel of the course, which changes it."""
 CHANGED = ("PATH", "PYTHONPATH", "PYTHONNOUSERSITE")
 
+STARTED = "PLAYBOOK_STARTED"
+"""A variable that every process has which the course started."""
+
 Environment = Mapping[str, str | None]
 """Additions to this process's environment; None removes a variable."""
 
@@ -132,7 +135,7 @@ def start_guarded(
     """
     if not sys.platform.startswith("linux"):
         raise EnvironmentProblem("guarded processes need Linux", fix="run the playbook on Linux or in WSL 2")
-    full_env = merged_environment(env, base)
+    full_env = merged_environment(env, base) | {STARTED: "1"}
     program = shutil.which(argv[0], path=full_env.get("PATH"))
     if program is None:
         raise EnvironmentProblem(

@@ -24,6 +24,7 @@ from serving_base.processes import Environment, start_guarded
 from vllm_serving.connection import StepNotes, WorkerConnection, joined
 
 WORKER = Path(__file__).with_name("worker.py")
+GPU_SHARE = "gpu_memory_utilization"
 TICK_S = 0.001
 """What a step waits for tokens before its caller can look for new requests."""
 POLL_S = 0.2
@@ -84,8 +85,9 @@ class VllmEngine:
 
     One thread steps it, any thread submits and cancels. ``batching`` "static": requests are taken from the queue until
     ``max_batch_size`` sequences run, and none joins before all of them have ended. ``kv_cache_blocks`` 0 and
-    ``enable_block_reuse`` None: as built. ``record_steps`` keeps :attr:`records`, as vLLM tells of its iterations: a
-    request is seen in a step when it gave tokens, so a prompt computed in parts is seen in its last one only.
+    ``enable_block_reuse`` None: as built. ``gpu_sharers`` as in
+    :class:`model_server.engines.EngineOptions`. ``record_steps`` keeps :attr:`records`, as vLLM tells of its
+    iterations: a request is seen in a step when it gave tokens, so a prompt computed in parts is seen in its last one.
     ``extension``: name of a worker extension class, whose methods :meth:`call` reaches.
     A worker that ended, does not answer or speaks nonsense makes :meth:`step` raise :class:`EngineError`, once.
     """
@@ -97,6 +99,7 @@ class VllmEngine:
         batching: Batching = "inflight",
         kv_cache_blocks: int = 0,
         enable_block_reuse: bool | None = None,
+        gpu_sharers: int = 1,
         record_steps: bool = False,
         extension: str = "",
     ) -> None:
@@ -110,6 +113,8 @@ class VllmEngine:
             "worker_extension_cls": extension or None,
         }
         args = {**self.folder.args, **{name: value for name, value in changed.items() if value is not None}}
+        if gpu_sharers > 1 and GPU_SHARE in args:
+            args[GPU_SHARE] = args[GPU_SHARE] / gpu_sharers
         self._lock = threading.RLock()
         self._requests: dict[int, _Request] = {}  # by the number that the worker knows; one of ours is never used twice
         self._numbers: dict[int, int] = {}  # request id -> that number

@@ -8,10 +8,11 @@ answer is text that the tokenizer reads back as the same tokens, and none ends b
 """
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from vllm_serving.job import answer, asked
 
 SHARD_BYTES = 2 << 30
 STD = 0.02
@@ -78,11 +79,10 @@ def save(model: Any, folder: Path) -> None:
 
 
 def main() -> None:
-    asked, answered = (Path(word) for word in sys.argv[1:3])
-    job = json.loads(asked.read_text(encoding="utf-8"))
+    job = asked()
     model = random_llama(job["config"], job["answerable"], job["device"])
     save(model, Path(job["out"]))
-    answered.write_text(json.dumps({"parameters": sum(p.numel() for p in model.parameters())}), encoding="utf-8")
+    answer({"parameters": sum(p.numel() for p in model.parameters())})
 
 
 if __name__ == "__main__":

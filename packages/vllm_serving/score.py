@@ -4,18 +4,17 @@
 engine, ``texts`` (lists of token ids). The result: for every text one natural logarithm per token after the first.
 """
 
-import json
-import sys
-from pathlib import Path
 from typing import Any
+
+from vllm_serving.job import answer, asked
 
 
 def scores(engine: Any, texts: list[list[int]]) -> list[list[float]]:
     """Log-probabilities, one list per text of ``len(text) - 1`` values."""
     from vllm import SamplingParams
 
-    asked = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
-    answers = engine.generate([{"prompt_token_ids": ids} for ids in texts], asked, use_tqdm=False)
+    wanted = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
+    answers = engine.generate([{"prompt_token_ids": ids} for ids in texts], wanted, use_tqdm=False)
     return [
         [float(position[token].logprob) for token, position in zip(ids[1:], answer.prompt_logprobs[1:], strict=True)]
         for ids, answer in zip(texts, answers, strict=True)
@@ -25,10 +24,9 @@ def scores(engine: Any, texts: list[list[int]]) -> list[list[float]]:
 def main() -> None:
     from vllm import LLM
 
-    asked, answered = (Path(word) for word in sys.argv[1:3])
-    job = json.loads(asked.read_text(encoding="utf-8"))
+    job = asked()
     engine = LLM(model=job["model"], **job["args"])
-    answered.write_text(json.dumps(scores(engine, job["texts"])), encoding="utf-8")
+    answer(scores(engine, job["texts"]))
 
 
 if __name__ == "__main__":

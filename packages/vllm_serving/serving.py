@@ -14,6 +14,7 @@ def open_engine(folder: Path, options: EngineOptions) -> VllmEngine:
         batching=options.batching,
         kv_cache_blocks=-(-options.kv_cache_tokens // EngineFolder.read(folder).limits.tokens_per_block),
         enable_block_reuse=options.enable_block_reuse,
+        gpu_sharers=options.gpu_sharers,
     )
 
 

@@ -7,10 +7,11 @@ traces of the ranks, rank 0 first, and ``steps``, how many engine steps are in t
 
 import gzip
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from vllm_serving.job import answer, asked
 
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 WARM_STEPS = 8
@@ -139,16 +140,13 @@ def trace_case(engine: Any, case: StepShape, out: Path, vocabulary: int) -> dict
 def main() -> None:
     from vllm import LLM
 
-    asked, answered = (Path(word) for word in sys.argv[1:3])
-    job = json.loads(asked.read_text(encoding="utf-8"))
+    job = asked()
     out = Path(job["out"])
     out.mkdir(parents=True, exist_ok=True)
     engine = LLM(model=job["model"], worker_extension_cls="vllm_serving.trace.StepTracer", **job["args"])
     vocabulary = engine.model_config.get_vocab_size()
     cases = [StepShape(**case) for case in job["cases"]]
-    answered.write_text(
-        json.dumps({case.name: trace_case(engine, case, out, vocabulary) for case in cases}), encoding="utf-8"
-    )
+    answer({case.name: trace_case(engine, case, out, vocabulary) for case in cases})
 
 
 if __name__ == "__main__":

@@ -11,15 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from playbook import artifact
 from playbook.stages import Workspace
 from serving_base.errors import ForeignArtifact, UsageError
+from serving_base.processes import STARTED
 from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
+
+if TYPE_CHECKING:
+    import psutil
 
 LEFTOVERS_FILE = Path(__file__).parents[1] / "data" / "leftovers.yml"
 
@@ -172,16 +176,29 @@ def remove(workspace: Workspace, names: Sequence[str]) -> list[ArtifactRow]:
 
 
 def running(workspace: Workspace) -> list[str]:
-    """Processes that name this workspace in their command line, ourselves and those that started us left out."""
+    """Processes of the course that name this workspace in their command line.
+
+    Ourselves and those that started us are left out, and so is the user's own ``tail -f`` of a log in it.
+    """
     import psutil
 
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     found = []
     for process in psutil.process_iter(["pid", "name", "cmdline"]):
         line = " ".join(process.info["cmdline"] or ())
-        if process.pid not in own and re.search(rf"{re.escape(str(workspace.root))}(?![\w.-])", line):
+        named = re.search(rf"{re.escape(str(workspace.root))}(?![\w.-])", line)
+        if named and process.pid not in own and _ours(process):
             found.append(f"{process.info['name']} (pid {process.pid})")
     return found
+
+
+def _ours(process: "psutil.Process") -> bool:
+    import psutil
+
+    try:
+        return STARTED in process.environ()
+    except psutil.Error:  # ended meanwhile, or another user's
+        return False
 
 
 def _own(folder: Path) -> artifact.Artifact:

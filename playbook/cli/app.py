@@ -167,7 +167,7 @@ def record_command(
             elif result.skipped:
                 typer.echo(skip_text(result))
             elif item in wanted and result.status == "ok":
-                took = recorded_time(spec.lane, item.number) if own else ""
+                took = recorded_time(item.number, spec.lane) if own else ""
                 record(item.path, spec.folder / result.notebook, workspace=spec.workspace, took=took)
                 typer.echo(f"recorded {item.path.name}")
                 problems += [f"{item.path.name}: {problem}" for problem in static_problems(read(item.path))]

@@ -105,7 +105,7 @@ def record_times(lane: str, seconds: Mapping[str, float], *, cores: int, day: da
         chapter: {"seconds": round(took), "cores": cores, "date": day.isoformat()} for chapter, took in seconds.items()
     }
     runs[lane] = dict(sorted((runs.get(lane, {}) | now).items()))
-    head = "# What each chapter took when its stored outputs were recorded, by lane. Written by `playbook record`.\n"
+    head = "# What each chapter took when it was recorded, by lane or profile. Written by `playbook record`.\n"
     path.write_text(
         head + json.dumps(runs, indent=2, sort_keys=True) + "\n", encoding="utf-8"
     )  # YAML, every key quoted

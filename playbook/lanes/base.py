@@ -15,7 +15,7 @@ from serving_base.checks import Check
 from serving_base.errors import UsageError
 
 if TYPE_CHECKING:
-    from playbook.measure.kernels import StepTables
+    from gpu_measurements.tables import StepTables
     from serving_base.measures import StepRecord
     from serving_base.servers import LoopbackServer
 

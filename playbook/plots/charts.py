@@ -22,6 +22,7 @@ DASHES = ("-", "--", ":", "-.")
 MARKERS = "os^D"
 STATE_COLORS = {"Creating": ORANGE, "InService": GREEN, "Updating": BLUE}
 MAX_DOTS = 200_000
+SHORT_ORIGIN, ORIGIN_LINE_INCHES = 40, 0.14
 
 
 def empty_figure(columns: int = 1, *, height: float = 3.2, width: float = 8.0) -> tuple[Any, Any]:
@@ -39,6 +40,9 @@ def show(figure: Any, origin: str, alt: str) -> None:
     import matplotlib.pyplot as plt
     from IPython.display import display
 
+    if len(origin) > SHORT_ORIGIN:  # it would run into the label of an axis: a line of its own
+        line = ORIGIN_LINE_INCHES / figure.get_figheight()
+        figure.get_layout_engine().set(rect=(0, line, 1, 1 - line))
     figure.text(0.995, 0.005, origin, ha="right", va="bottom", fontsize=7, color=GREY)
     display(figure, metadata={"image/png": {"alt": alt}})  # type: ignore[no-untyped-call]
     plt.close(figure)

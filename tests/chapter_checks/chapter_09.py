@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from chapter_cells import Case
-from playbook.measure import kernels
+from gpu_measurements import kernels
 
 GEMM = "sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize64x64x128"
 ATTENTION = "kernel_mha"
@@ -28,7 +28,16 @@ def live(*own: tuple[str, int, float], other: str = GEMM) -> dict[str, Any]:
 STEP = ((GEMM, 4 * LAYERS, 900.0), (ATTENTION, LAYERS, 90.0))
 UNKNOWN = ("a_kernel_that_nobody_named", 9, 300.0)
 
+
+def gains(server: float) -> dict[str, Any]:
+    return {"ratios": [{"users": 32, "decode step": 1.23, "prefill": 1.65, "server, tokens/s": server}]}
+
+
+BETWEEN = "the server gains at least what a decode step gains, and at most what a prefill does"
+
 CASES = [
+    Case("09-server-b", BETWEEN, gains(1.4), gains(1.1)),
+    Case("09-server-b", BETWEEN, gains(1.23), gains(1.7)),
     Case(
         "09-28",
         "decode, this machine: every layer ran its attention",

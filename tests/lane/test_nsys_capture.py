@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gpu_measurements import kernels
 from gpu_serving.nsys import record_kernels
 from playbook.lanes.tensorrt_llm import profiling
-from playbook.measure import kernels
 from playbook.profile import Profile, load_profile
 from serving_base.facts.models import model_shape
 from sparse_models import write_model

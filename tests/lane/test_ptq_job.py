@@ -1,15 +1,19 @@
 """The quantization that runs in another Python: both layouts from one calibration, and what it took."""
 
 import json
+import math
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+
 from cpu_serving.checkpoint import checkpoint_tensors
-from ptq.job import JobResult
-from ptq.quantize import QuantizeOptions, calibration_texts
+from ptq.job import JobResult, timed
+from ptq.quantize import QuantizeOptions, batches, calibration_texts
 from tiny_llama import MODEL_DIR
 
 OPTIONS = QuantizeOptions(calib_samples=4, calib_max_length=32)
@@ -42,6 +46,47 @@ def test_one_calibration_gives_both_layouts_with_the_same_scales(tmp_path: Path)
     assert found.checkpoint_bytes["hf"] == sum(
         p.stat().st_size for p in (tmp_path / "out/unified").glob("*.safetensors")
     )
+
+
+def test_a_gpu_is_opened_before_its_memory_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch 2.11 on an H200: reset_peak_memory_stats alone is an "Invalid device argument"."""
+    opened: list[bool] = []
+
+    def reset(device: int) -> None:
+        if not opened:
+            raise RuntimeError("Invalid device argument")
+
+    fakes = {
+        "device_count": lambda: 1,
+        "init": lambda: opened.append(True),
+        "reset_peak_memory_stats": reset,
+        "synchronize": lambda device: None,
+        "max_memory_allocated": lambda device: 3_000_000_000,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    found = JobResult()
+    with timed(found, "load"):
+        pass
+    assert found.gpu_peak_gb == {"load": 3.0}
+
+
+def test_a_batch_holds_texts_of_one_length_and_every_text_comes_once() -> None:
+    texts = [[1, 2], [3], [4, 5], [6, 7], [8], [9, 9, 9]]
+    assert list(batches(texts, 2)) == [[[1, 2], [4, 5]], [[3], [8]], [[6, 7]], [[9, 9, 9]]]
+    assert list(batches(texts, 1)) == [[text] for text in texts]
+
+
+def test_batches_calibrate_to_the_same_scales(tmp_path: Path) -> None:
+    amax = []
+    for name, size in (("one", 1), ("three", 3)):
+        (tmp_path / name).mkdir()
+        done = run_job(tmp_path / name, options=asdict(OPTIONS) | {"calib_batch_size": size})
+        assert done.returncode == 0, done.stderr
+        tensors = checkpoint_tensors(tmp_path / name / "out")
+        amax.append({t.name: t.value or 0.0 for t in tensors if "activation_scaling" in t.name})
+    assert amax[0] and amax[0].keys() == amax[1].keys()
+    assert all(math.isclose(amax[0][name], amax[1][name], rel_tol=0.02) for name in amax[0])  # BF16 rounds by shape
 
 
 def test_a_format_that_does_not_exist_is_refused_before_the_model_is_read(tmp_path: Path) -> None:

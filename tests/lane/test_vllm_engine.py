@@ -175,6 +175,9 @@ def test_the_opener_follows_the_servers_wishes(folder: Path) -> None:
     opened = opener_of(folder).open_engine(folder, EngineOptions(kv_cache_tokens=40 * 16, threads=1))
     assert opened.stats().kv_blocks_max == 40
     opened.close()
+    shared = opener_of(folder).open_engine(folder, EngineOptions(gpu_sharers=2))
+    assert shared.stats().kv_blocks_max == 500  # of the 1000 that it has alone
+    shared.close()
     with pytest.raises(RequestRefused, match="no logits"):
         opener_of(folder).open_logits(folder)
 

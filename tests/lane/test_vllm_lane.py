@@ -1,7 +1,10 @@
 """The lane of vLLM, stage by stage, on a stand-in for vLLM; and its parts that need neither vLLM nor a GPU."""
 
+import json
 import math
 import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,6 +151,8 @@ def test_random_weights_are_labelled_and_nothing_is_asked_of_their_answers(
     assert (
         capsys.readouterr().out.count("random weights: speed and bytes only") == 3
     )  # the card; the result, as data and as text
+    own.result("y", 2, origin="measured on one NVIDIA H200, 2026-11-20, random weights")
+    assert "random weights: speed and bytes only" not in capsys.readouterr().out  # another run's figure has its own
 
 
 def test_what_a_profile_must_bring_for_an_ability(tmp_path: Path) -> None:
@@ -189,6 +194,19 @@ def test_preflight_without_a_gpu_and_without_vllm(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PATH", str(tmp_path))
     verdicts = {check.name: check.verdict for check in checks(load_profile("hopper-tiny"), tmp_path)}
     assert (verdicts["vLLM"], verdicts["GPUs"]) == ("missing", "missing")
+
+
+def test_a_job_that_has_answered_is_over_whatever_python_would_do_at_its_end(tmp_path: Path) -> None:
+    """vLLM 0.26.0 aborted there on an H200, after the scores had been written: exit status 134."""
+    job = (
+        "import atexit, os; from vllm_serving.job import answer; "
+        "atexit.register(os.abort); print('said'); answer({'scores': [1.5]})"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", job, "job.json", str(tmp_path / "result.json")], capture_output=True, text=True
+    )
+    assert (found.returncode, found.stdout) == (0, "said\n")
+    assert json.loads((tmp_path / "result.json").read_text()) == {"scores": [1.5]}
 
 
 def test_scores_are_those_of_the_texts_own_tokens() -> None:

@@ -171,9 +171,20 @@ def test_the_time_of_a_chapter_is_that_of_its_recording(tmp_path: Path, monkeypa
     record_times("embedded", {"02": 41.7}, cores=2, day=date(2026, 11, 22), path=path)
     record_times("embedded", {"09": 20.1}, cores=4, day=date(2026, 11, 23), path=path)
     monkeypatch.setattr("playbook.chapter.recorded_runs", lambda: recorded_runs(path))
-    assert recorded_time("embedded", "02") == "42 s when it was recorded (2026-11-22, 2 cores)"
-    assert recorded_time("embedded", "09") == "20 s when it was recorded (2026-11-23, 4 cores)"
-    assert recorded_time("tensorrt_llm", "02") == "not measured yet on this lane"
+    assert recorded_time("02", "local", "embedded") == "42 s when it was recorded (2026-11-22, 2 cores)"
+    assert recorded_time("09", "local", "embedded") == "20 s when it was recorded (2026-11-23, 4 cores)"
+    assert recorded_time("02", "p5", "tensorrt_llm") == "not measured yet on this lane"
+
+
+def test_a_profile_s_own_time_goes_before_its_lane_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = {
+        "vllm": {"02": {"seconds": 9, "cores": 2, "date": "2026-11-22"}},
+        "hopper": {"02": {"seconds": 292, "machine": "one GPU", "date": "2026-11-23"}},
+    }
+    monkeypatch.setattr("playbook.chapter.recorded_runs", lambda: runs)
+    assert recorded_time("02", "hopper", "vllm") == "292 s when it was recorded (2026-11-23, one GPU)"
+    assert recorded_time("02", "l4", "vllm") == "9 s when it was recorded (2026-11-22, 2 cores)"
+    assert recorded_time("03", "hopper", "vllm") == "not measured yet on this lane"
 
 
 def test_a_recorded_card_shows_the_time_of_its_own_run() -> None:

@@ -2,6 +2,7 @@ import fcntl
 import itertools
 import re
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -360,9 +361,12 @@ def test_running_finds_what_still_uses_the_workspace(workspace: Workspace) -> No
     with (
         start_guarded([*sleep, f"--model-repository={workspace.folder('repository')}"]),
         start_guarded([*sleep, f"{workspace.root}-other/engine"]),
+        subprocess.Popen([*sleep, str(workspace.root / "the user's own")]) as users,
     ):
         assert wait_for(lambda: choices.running(workspace))
         assert all("pid" in line for line in choices.running(workspace))
+        assert f"(pid {users.pid})" not in " ".join(choices.running(workspace))
+        users.kill()
         neighbour = Workspace(Path(f"{workspace.root}-other"), workspace.profile)
         assert wait_for(lambda: choices.running(neighbour))
         assert not set(choices.running(neighbour)) & set(choices.running(workspace))

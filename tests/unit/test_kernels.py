@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from each import each
+from gpu_measurements import hopper, kernels
+from gpu_measurements.sources import NO_MATCH, PATTERNS_PATH, Patterns, classify, patterns, read_capture
 from playbook.articles import table
-from playbook.measure import kernels
-from playbook.measure.kernel_sources import NO_MATCH, PATTERNS_PATH, Patterns, classify, patterns, read_capture
 from serving_base.errors import UsageError
 
 NAMES = yaml.safe_load((Path(__file__).parents[1] / "fixtures" / "kernel_names.yml").read_text(encoding="utf-8"))
@@ -440,3 +440,30 @@ def test_the_same_step_from_three_formats_is_the_same_table(tmp_path: Path) -> N
     from_sum = kernels.by_group(kernels.kernel_table(kernels.hopper_kernel_sum()))["us_per_step"]
     assert from_sqlite.to_numpy() == pytest.approx(own.to_numpy(), rel=1e-3)
     assert from_sum["gemm"] == pytest.approx(own["gemm"], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("run", "isl", "users", "ttft_ms", "tpot_ms", "tokens_per_s"),
+    [
+        ("8b-bf16", 1024, 128, 603, 28.38, 3677),
+        ("8b-fp8", 1024, 32, 309, 6.10, 3659),
+        ("8b-fp8kv", 128, 64, 136, 4.41, 11711),
+        ("70b-fp8", 1024, 16, 1324, 27.85, 415),
+        ("70b-tp2-fp8-customar", 1024, 1, 83, 12.36, 77.3),
+    ],
+)
+def test_the_serving_points_are_those_of_the_report(
+    run: str, isl: int, users: int, ttft_ms: float, tpot_ms: float, tokens_per_s: float
+) -> None:
+    point = hopper.serving(run, isl=isl)[users]
+    assert (point.isl, point.osl, point.users) == (isl, 128, users)
+    assert point.ttft_ms_p50 == pytest.approx(ttft_ms, rel=0.01)
+    assert point.tpot_ms_p50 == pytest.approx(tpot_ms, abs=0.01)
+    assert point.output_tokens_per_s == pytest.approx(tokens_per_s, abs=0.5)
+    assert point.power_w_p50 <= 700 and point.sm_mhz_p50 <= 1980
+
+
+def test_a_serving_run_that_does_not_ship_is_named() -> None:
+    with pytest.raises(UsageError, match="no serving run 8b-int4 with isl 1024") as caught:
+        hopper.serving("8b-int4")
+    assert "8b-fp8 with isl 1024" in caught.value.fix

@@ -228,8 +228,8 @@ def test_the_article_s_lines_are_found_as_variables_too() -> None:
 def test_an_endpoint_s_model_is_known_before_anything_is_built_or_paid(name: str, image: str, tmp_path: Path) -> None:
     profile, chosen = load_profile(name), lmi.lmi_image(image)
     (tmp_path / "engine").mkdir()
-    model = lmi.endpoint_model(profile, chosen, tmp_path)
-    local = name == "local" and bool(chosen.engine_release)
+    local = name == "local"
+    model = lmi.endpoint_model(profile, chosen, tmp_path, same_build=local)
     assert (model.source.name, model.compiled) == (("engine", True) if local else ("model", False))
     assert model.startup_timeout_s == (3600 if chosen.engine_release and not local else 1800)
     assert lmi.check_properties(file_of(model, image), image) == []

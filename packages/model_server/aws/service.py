@@ -63,6 +63,8 @@ class AnswerBuilder:
 
 MAX_ROLLING_BATCH_SIZE = 32
 JOB_QUEUE_SIZE = 1000
+ENDPOINTS_AT_ONCE = 2
+"""Of this machine. Each real one has an instance for itself, these share a GPU: chapter 07 moves between two."""
 
 Tokens = AsyncGenerator[tuple[lmi.Answer, lmi.Token], None]
 """The tokens of an answer as they come, each with the answer so far."""
@@ -127,7 +129,9 @@ class Service:
             self._tokenizer = TextCodec.load(
                 self._engine_folder / "tokenizer", fix="upload the engine folder with its tokenizer/"
             )
-            engine = opener_of(self._engine_folder).open_engine(self._engine_folder, EngineOptions())
+            engine = opener_of(self._engine_folder).open_engine(
+                self._engine_folder, EngineOptions(gpu_sharers=ENDPOINTS_AT_ONCE)
+            )
             warm_up(engine)
             self.loop = EngineLoop(
                 engine,

@@ -33,6 +33,7 @@ __all__ = [
     "parse_properties",
     "recommended_image",
     "serving_properties",
+    "vllm_image",
 ]
 
 
@@ -128,16 +129,19 @@ class EndpointModel:
     startup_timeout_s: int
 
 
-def endpoint_model(profile: Deployment, image: LmiImage, folder: Path) -> EndpointModel:
+def endpoint_model(profile: Deployment, image: LmiImage, folder: Path, *, same_build: bool = False) -> EndpointModel:
     """The best of what is in the profile's workspace ``folder`` for ``image``; asks nothing of anybody.
 
     Engines of that image (stage ``lmi`` builds them into ``lmi-engine``) start fastest. Without them the image gets
-    the checkpoint and builds at every start. Without a GPU the local container loads chapter 03's own engine.
+    the checkpoint and builds at every start. ``same_build``: the container is this machine's own, which loads chapter
+    03's engine whatever the image.
     """
-    ahead = folder / ("lmi-engine" if profile.gpu_count else "engine")
-    if image.engine_release and ahead.is_dir():
+    ahead = folder / ("engine" if same_build else "lmi-engine")
+    if (same_build or image.engine_release) and ahead.is_dir():
+        quantized = not image.engine_release
+        fit = fitted(profile, image, quantized=quantized) if quantized else FittedProfile(profile, ())
         why = "it was built before, so a start only downloads and loads it"
-        return EndpointModel(ahead, True, False, profile, (), why, STARTUP_S)
+        return EndpointModel(ahead, True, quantized, fit.profile, fit.left_out, why, STARTUP_S)
     quantized = loads_own_checkpoint(profile, load_release(profile.release), image)
     source = folder / ("checkpoint" if quantized else "model")
     fit = fitted(profile, image, quantized=quantized)
@@ -160,8 +164,12 @@ def _why(image: LmiImage, quantized: bool) -> str:
 
 def recommended_image(release: str) -> LmiImage:
     """The first image for engines of a TensorRT-LLM release; if AWS publishes none, the newest vLLM one."""
-    without = [image for image in lmi_facts().images if not image.engine_release]
-    return next(iter(lmi_images(release)), without[-1])
+    return next(iter(lmi_images(release)), vllm_image())
+
+
+def vllm_image() -> LmiImage:
+    """The newest image with vLLM."""
+    return [image for image in lmi_facts().images if not image.engine_release][-1]
 
 
 def serving_properties(

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     import playbook.lanes.embedded.lane as this
     from cpu_serving.profiling import StepProfile
+    from gpu_measurements.tables import Phase, StepTables
     from model_server.aws.server import LocalCloud
     from model_server.triton.server import TritonServer
     from playbook.lanes.base import Lane, Layout
-    from playbook.measure.kernels import Phase, StepTables
     from serving_base.measures import StepRecord
 
     _is_a_lane: Lane = this
@@ -129,7 +129,7 @@ def step_records(
 def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) -> "StepTables":
     """Tables of the engines in BF16 and in FP8, and a remark that says how far the control lets one trust them."""
     from cpu_serving.profiling import compare_engines, remark
-    from playbook.measure.kernels import StepTables
+    from gpu_measurements.tables import StepTables
 
     found = compare_engines({"BF16": engine("engine-bf16"), "FP8": engine("engine")})
     phases: tuple[Phase, ...] = ("prefill", "decode")
@@ -143,7 +143,7 @@ def operation_table(profile: "StepProfile", phase: "Phase" = "") -> "DataFrame":
     """The kernel table of one profiled step of the CPU's engine."""
     import pandas as pd
 
-    from playbook.measure.kernels import kernel_table
+    from gpu_measurements.tables import kernel_table
 
     return kernel_table(pd.DataFrame(profile.rows()), flow="openvino", phase=phase)
 

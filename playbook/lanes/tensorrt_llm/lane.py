@@ -31,8 +31,8 @@ from trtllm_check.releases.templates import release_templates
 
 if TYPE_CHECKING:
     import playbook.lanes.tensorrt_llm.lane as this
+    from gpu_measurements.tables import StepTables
     from playbook.lanes.base import Lane, Layout
-    from playbook.measure.kernels import StepTables
     from serving_base.measures import StepRecord
 
     _is_a_lane: Lane = this

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpu_measurements.captures import hopper_table
+from gpu_measurements.tables import Phase, StepTables, kernel_table, read_ranks
 from gpu_serving.nsys import record_kernels
-from playbook.measure.kernels import Phase, StepTables, hopper_table, kernel_table, read_ranks
 from playbook.profile import Profile
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +25,10 @@ from vllm_serving.jobs import run_job
 
 if TYPE_CHECKING:
     import playbook.lanes.vllm.lane as this
+    from gpu_measurements.tables import StepTables
     from model_server.aws.server import LocalCloud
     from model_server.triton.server import TritonServer
     from playbook.lanes.base import Lane, Layout
-    from playbook.measure.kernels import StepTables
     from serving_base.measures import StepRecord
 
     _is_a_lane: Lane = this
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 CAN = frozenset(
     (
         *("stream", "repeat", "report_idle", "count_tokens", "unified", "second_start", "token_scores", "preview"),
+        "vllm_image",
         "measure_machine",
         *("free_endpoints", "same_build", "trained"),
     )
@@ -94,13 +95,16 @@ def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -
     (out / "result.json").write_text(json.dumps(found), encoding="utf-8")
 
 
+CALIBRATION_BATCH = {"cuda": 32, "cpu": 1}
+
+
 def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root: Path) -> None:
     """By nvidia-modelopt on the GPU: TensorRT-LLM's layout, and beside it, from the same calibration, vLLM's own."""
     import json
 
     from ptq.quantize import QuantizeOptions, calibration_texts, needs_calibration
 
-    options = QuantizeOptions.from_profile(profile)
+    options = replace(QuantizeOptions.from_profile(profile), calib_batch_size=CALIBRATION_BATCH[find_vllm().device])
     if not needs_calibration(options):  # the model is what vLLM reads
         ignored = shutil.ignore_patterns(MANIFEST)
         shutil.copytree(model, out, copy_function=os.link, dirs_exist_ok=True, ignore=ignored)

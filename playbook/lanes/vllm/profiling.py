@@ -5,7 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playbook.measure.kernels import Phase, StepTables, hopper_table, kernel_table, read_ranks
+from gpu_measurements.captures import hopper_table
+from gpu_measurements.tables import Phase, StepTables, kernel_table, read_ranks
 from playbook.profile import Profile
 from serving_base.errors import CheckFailed
 from vllm_serving.engine import EngineFolder

@@ -119,8 +119,9 @@ class AsyncLLM:
     """Steps all requests that fit; its process is a child, as vLLM's EngineCore is."""
 
     def __init__(self, args: AsyncEngineArgs, loggers: list[Callable[..., Any]]) -> None:
+        blocks = round(BLOCKS * args.gpu_memory_utilization / 0.9)
         self.vllm_config = Namespace(
-            cache_config=Namespace(block_size=BLOCK_SIZE, num_gpu_blocks=args.num_gpu_blocks_override or BLOCKS),
+            cache_config=Namespace(block_size=BLOCK_SIZE, num_gpu_blocks=args.num_gpu_blocks_override or blocks),
             scheduler_config=Namespace(
                 max_num_seqs=args.max_num_seqs, max_num_batched_tokens=args.max_num_batched_tokens
             ),

@@ -3,7 +3,7 @@
 A reader returns one of two frames. *Events*, one row per launch: ``kernel, start_us, duration_us, stream, device``.
 *Sums*, one row per kernel: ``kernel, calls, total_us``. Only events know order and overlap.
 
-What a kernel's name tells is in the ordered patterns of ``kernel_patterns.yml``: the first that matches counts.
+What a kernel's name tells is in the ordered patterns of ``patterns.yml``: the first that matches counts.
 """
 
 import csv
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-PATTERNS_PATH = Path(__file__).with_name("kernel_patterns.yml")
+PATTERNS_PATH = Path(__file__).with_name("patterns.yml")
 UNCLASSIFIED = "unclassified"
 
 Flow = Literal["cuda", "openvino"]
@@ -120,7 +120,7 @@ EVENT_COLUMNS = ["kernel", "start_us", "duration_us", "stream", "device"]
 SUM_COLUMNS = ["kernel", "calls", "total_us"]
 
 # Column titles without their unit, over the reports and versions of `nsys stats` that list kernels: cuda_gpu_kern_sum
-# (gpukernsum before 2023), cuda_gpu_sum, nvtx_kern_sum, cuda_gpu_trace (gputrace); the last are those of data/hopper.
+# (gpukernsum before 2023), cuda_gpu_sum, nvtx_kern_sum, cuda_gpu_trace (gputrace); the last are those of hopper.
 NAME_TITLES = ("Name", "Kernel Name", "Operation", "kernel")
 CALLS_TITLES = ("Instances", "Kern Inst", "Count", "calls")
 TOTAL_TITLES = ("Total Time", "total_us")
