@@ -1,7 +1,9 @@
 """tensorrt_llm_bls: the ensemble's job written out in python, which is where one would add logic of one's own."""
 
 import json
+import time
 import uuid
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from typing import Any
@@ -40,6 +42,13 @@ TO_MODEL = {
 DECODER = frozenset({"DECODER_INPUT_ID", "REQUEST_DECODER_INPUT_LEN"})
 LOG_PROBS = ("cum_log_probs", "output_log_probs")
 RENAMED = {"top_k": "runtime_top_k", "top_p": "runtime_top_p", "length_penalty": "len_penalty", "stream": "streaming"}
+KEPT_S = 2.0
+"""How long a finished iterator of responses lives on.
+
+Triton's stub forgets it in a thread of its own, which does not hold the GIL (2.51, SendCleanupId). If that is the last
+to hold it, the arrays in it are freed there, and on Python 3.12 the stub dies of a segmentation fault: seen when clients
+leave a stream. So this side must be the last.
+"""
 UNSUPPORTED = ("image", "video", "num_draft_tokens", "use_draft_logits")
 
 
@@ -59,6 +68,7 @@ class TritonPythonModel:
         self._prepared = [name for name in TO_MODEL if has_decoder or name not in DECODER]
         self._log_probs = () if has_decoder else LOG_PROBS
         self._passed = [name for name in stub.outputs(args) if name != "text_output"]
+        self._finished: deque[tuple[float, Any]] = deque()
 
     def execute(self, requests: list[Any]) -> list[Any] | None:
         if not self._decoupled:
@@ -147,10 +157,19 @@ class TritonPythonModel:
             model_name=model, inputs=inputs, requested_output_names=wanted, request_id=request_id
         )
         responses = call.exec(decoupled=True) if decoupled else [call.exec()]
-        for response in responses:
-            if response.has_error():
-                raise CallFailed(response.error().message())
-            yield {tensor.name(): tensor.as_numpy() for tensor in response.output_tensors()}
+        try:
+            for response in responses:
+                if response.has_error():
+                    raise CallFailed(response.error().message())
+                yield {tensor.name(): tensor.as_numpy() for tensor in response.output_tensors()}
+        finally:
+            self._keep(responses)
+
+    def _keep(self, responses: Any) -> None:
+        now = time.monotonic()
+        self._finished.append((now, responses))
+        while now - self._finished[0][0] > KEPT_S:
+            self._finished.popleft()
 
 
 def _renamed(tensors: Tensors, names: Mapping[str, str]) -> Tensors:
