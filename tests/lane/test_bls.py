@@ -58,11 +58,7 @@ def asked(bls: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, 
     request = types.SimpleNamespace(exec=execute)
     monkeypatch.setattr(bls.pb_utils, "InferenceRequest", lambda **words: request, raising=False)
     model = bls.TritonPythonModel()
-    model.initialize(
-        {
-            "model_config": '{"parameters": {}, "model_transaction_policy": {"decoupled": true}, "input": [], "output": []}'
-        }
-    )
+    model.initialize({"model_config": '{"parameters": {}, "input": [], "output": []}'})
     return model, given
 
 
