@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_server.protocol import EngineLimits
+from model_server.protocol import EngineLimits, Sampling
 from serving_base.errors import EngineError, MissingArtifact
 
 _BUILD_KEYS = (
@@ -61,3 +62,14 @@ class EngineConfig(EngineLimits):
             raise EngineError(
                 f"{path} is not an engine's config.json", why=repr(error), fix="build the engine again"
             ) from error
+
+    def check_request(self, prompt_ids: Sequence[int], sampling: Sampling, kv_blocks: int) -> None:
+        """Raise :class:`EngineError` when a request can never run in this engine with ``kv_blocks`` cache blocks."""
+        sampling.check()
+        self.check_fits(len(prompt_ids), sampling, kv_blocks)
+        outside = [token for token in prompt_ids if not 0 <= token < self.vocab_size]
+        if outside:
+            raise EngineError(
+                f"request refused: token ids outside the vocabulary of {self.vocab_size}: {outside[:5]}",
+                fix="use the tokenizer that belongs to this engine",
+            )

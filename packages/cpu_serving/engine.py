@@ -134,14 +134,7 @@ class Engine:
         """Queue a request. :class:`EngineError` when it can never run, with the reason."""
         if self._pipeline is None:
             raise EngineError("the engine is closed", fix="load it again")
-        sampling.check()
-        self.config.check_fits(len(prompt_ids), sampling, self._blocks)
-        outside = [token for token in prompt_ids if not 0 <= token < self.config.vocab_size]
-        if outside:
-            raise EngineError(
-                f"request refused: token ids outside the vocabulary of {self.config.vocab_size}: {outside[:5]}",
-                fix="use the tokenizer that belongs to this engine",
-            )
+        self.config.check_request(prompt_ids, sampling, self._blocks)
         answers = [ReturnedSequence() for _ in range(sampling.num_return_sequences)]
         with self._lock:
             if self._find(request_id) is not None or any(o.request_id == request_id for o in self._pending):

@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
+from cpu_serving.apart import EngineApart
 from cpu_serving.config import EngineConfig
 from cpu_serving.engine import Engine
 from cpu_serving.runtime import EngineLogits
-from model_server.engines import EngineOptions
+from model_server.engines import EngineOptions, ServedEngine
 
 
-def open_engine(folder: Path, options: EngineOptions) -> Engine:
-    return Engine(
+def open_engine(folder: Path, options: EngineOptions) -> ServedEngine:
+    opened = EngineApart if options.apart else Engine
+    return opened(
         folder,
         threads=options.threads,
         batching=options.batching,

@@ -23,7 +23,8 @@ class EngineOptions:
 
     ``threads`` 0: as many as the machine offers. ``kv_cache_tokens`` 0: enough for a full batch.
     ``enable_block_reuse`` None: as built. ``gpu_sharers``: engines that may run on one GPU at once; each takes its part
-    of the memory that it was built to take.
+    of the memory that it was built to take. ``apart``: in a process of its own, as a server wants an engine whose steps
+    hold Python's global lock.
     """
 
     threads: int = 0
@@ -31,6 +32,7 @@ class EngineOptions:
     kv_cache_tokens: int = 0
     enable_block_reuse: bool | None = None
     gpu_sharers: int = 1
+    apart: bool = False
 
 
 Logits = Callable[[Sequence[int]], np.ndarray]

@@ -20,8 +20,8 @@ from starlette.testclient import TestClient
 from benchmarks.churn.churn import churn_server
 from benchmarks.churn.servers import CHURN_OPTIONS, serve_lmi
 from cloud import most_at_once
+from cpu_serving.apart import EngineApart
 from cpu_serving.build import build_engine
-from cpu_serving.engine import Engine
 from model_server.aws.container import application
 from model_server.aws.service import Service
 from model_server.protocol import Output
@@ -297,14 +297,15 @@ def test_an_engine_that_breaks_after_the_start(
     """HTTP 200 has been sent by then: the answer itself says that it failed, and the container is no longer healthy."""
     service = Service(tmp_path, engine, "x:0.32.0-tensorrtllm0.12.0-cu125")
     healthy_steps = iter(range(3))
-    step = Engine.step
+    step = EngineApart.step
 
-    def break_after_three(self: Engine) -> list[Output]:
-        if service.loop is not None and next(healthy_steps, None) is None:
+    def break_after_three(self: EngineApart) -> list[Output]:
+        outputs = step(self)
+        if service.loop is not None and outputs and next(healthy_steps, None) is None:
             raise EngineError("the engine failed in a step")
-        return step(self)
+        return outputs
 
-    monkeypatch.setattr(Engine, "step", break_after_three)
+    monkeypatch.setattr(EngineApart, "step", break_after_three)
     with TestClient(application(service, threading.Event())) as http_client:
         while http_client.get("/ping").status_code != 200:
             time.sleep(0.02)

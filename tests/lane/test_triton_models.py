@@ -269,8 +269,14 @@ class RecordedReply:
         self.sent: list[Tensors] = []
         self.error, self.final, self.gone = "", threading.Event(), False
         self.after_final: list[str] = []
+        self.pass_on = threading.Event()
+        self.pass_on.set()
+
+    def tokens(self) -> list[int]:
+        return [int(token) for answer in self.sent for token in answer["output_ids"].ravel()]
 
     def send(self, tensors: Tensors | None, *, final: bool) -> None:
+        self.pass_on.wait(5)
         if self.final.is_set():
             self.after_final.append("send")
         if tensors is not None:
@@ -309,8 +315,70 @@ def test_each_request_gets_its_own_tokens_and_one_final(batcher: Batcher) -> Non
         batcher.submit("", read(streaming=[True]), reply)
     for number, reply in enumerate(replies):
         assert reply.final.wait(5)
-        assert [answer["output_ids"].tolist() for answer in reply.sent] == [[[[number]]]] * 4
+        assert reply.tokens() == [number] * 4
         assert reply.after_final == []
+
+
+def test_a_request_alone_gets_each_token_by_itself_from_a_slow_sender(batcher: Batcher) -> None:
+    reply = RecordedReply()
+    reply.pass_on.clear()
+    batcher.submit("", read(streaming=[True]), reply)
+    time.sleep(0.1)  # all four tokens are there
+    reply.pass_on.set()
+    assert reply.final.wait(5)
+    assert [answer["output_ids"].tolist() for answer in reply.sent] == [[[[0]]]] * 4
+
+
+def test_tokens_that_come_while_a_response_is_sent_share_the_next_one(batcher: Batcher, engine: ScriptedEngine) -> None:
+    slow, other = RecordedReply(), RecordedReply()
+    slow.pass_on.clear()
+    batcher.submit("", read(streaming=[True], request_output_len=[50]), slow)
+    batcher.submit("", read(streaming=[True], request_output_len=[10**6]), other)
+    until(lambda: engine.left.get(1, 10**6) < 10**6 - 100, "the engine goes on while a response cannot be sent")
+    assert slow.sent == []
+    slow.pass_on.set()
+    assert slow.final.wait(5)
+    assert slow.tokens() == [0] * 50
+    assert len(slow.sent) < 5
+    assert slow.after_final == []
+
+
+def test_what_came_before_a_failure_is_sent_before_it(
+    batcher: Batcher, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, step = iter(range(3)), engine.step
+
+    def breaking() -> list[Output]:
+        if next(steps, None) is None:
+            engine.left.clear()
+            raise RuntimeError("out of memory")
+        return step()
+
+    monkeypatch.setattr(engine, "step", breaking)
+    reply = RecordedReply()
+    reply.pass_on.clear()
+    batcher.submit("", read(streaming=[True]), reply)
+    time.sleep(0.1)
+    reply.pass_on.set()
+    assert reply.final.wait(5)
+    assert reply.tokens() == [0] * 3
+    assert "out of memory" in reply.error
+    assert reply.after_final == []
+
+
+def test_an_answer_that_cannot_be_made_ends_its_request_alone(engine: ScriptedEngine) -> None:
+    def broken() -> Logits:
+        raise RuntimeError("no memory for a second copy")
+
+    batcher = Batcher(engine, broken)
+    asking, other = RecordedReply(), RecordedReply()
+    batcher.submit("", read(return_context_logits=[True]), asking)
+    batcher.submit("", read(exclude_input=True), other)
+    assert asking.final.wait(5)
+    assert other.final.wait(5)
+    batcher.close()
+    assert "no memory for a second copy" in asking.error
+    assert other.tokens() == [1] * 4
 
 
 def test_a_client_that_left_is_noticed_and_its_request_cancelled(batcher: Batcher, engine: ScriptedEngine) -> None:
@@ -321,7 +389,7 @@ def test_a_client_that_left_is_noticed_and_its_request_cancelled(batcher: Batche
     engine.hold.set()
     assert reply.final.wait(5)
     assert "cancelled" in reply.error
-    assert engine.cancelled == [0]
+    until(lambda: engine.cancelled == [0], "the engine ends it")
     time.sleep(0.3)
     assert reply.after_final == []
 

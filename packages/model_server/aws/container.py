@@ -93,8 +93,7 @@ def application(service: Service, failed: threading.Event) -> Starlette:
         loading = asyncio.ensure_future(load())
         yield
         await loading
-        if service.loop is not None:
-            service.loop.close("the container is shutting down")
+        service.close()
 
     async def load() -> None:
         # Starlette's own thread pool, so that what streaming needs is imported before the first caller comes.

@@ -14,7 +14,7 @@ from typing import Protocol
 from model_server.aws import lmi
 from model_server.aws.chat import ChatFormat, ChatRequest, choose_framing, parse_chat_request
 from model_server.aws.lmi import Answer, Token
-from model_server.engines import EngineOptions, opener_of, warm_up
+from model_server.engines import EngineOptions, ServedEngine, opener_of, warm_up
 from model_server.loop import EngineJob, EngineLoop, Event, Failed, JobRefused
 from model_server.protocol import Output
 from model_server.text import Detokenizer, TextCodec
@@ -118,6 +118,7 @@ class Service:
         self._schema = lmi.choose_schema(image, self._settings)
         self._framing = choose_framing(image, self._schema)
         self._tokenizer: TextCodec | None = None
+        self._engine: ServedEngine | None = None
         self.loop: EngineLoop[AwaitedJob] | None = None
         self.failure = ""
 
@@ -130,8 +131,9 @@ class Service:
                 self._engine_folder / "tokenizer", fix="upload the engine folder with its tokenizer/"
             )
             engine = opener_of(self._engine_folder).open_engine(
-                self._engine_folder, EngineOptions(gpu_sharers=ENDPOINTS_AT_ONCE)
+                self._engine_folder, EngineOptions(gpu_sharers=ENDPOINTS_AT_ONCE, apart=True)
             )
+            self._engine = engine
             warm_up(engine)
             self.loop = EngineLoop(
                 engine,
@@ -143,6 +145,13 @@ class Service:
             self.failure = str(error)
         except Exception:
             self.failure = traceback.format_exc()
+
+    def close(self) -> None:
+        """Tell those who wait, and free the engine."""
+        if self.loop is not None:
+            self.loop.close("the container is shutting down")
+        if self._engine is not None:
+            self._engine.close()
 
     @property
     def healthy(self) -> bool:

@@ -4,9 +4,11 @@
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +27,7 @@ from model_server.loop import (
     one_line,
 )
 from model_server.protocol import EngineStats, Output
+from model_server.triton.outbox import Outbox
 from model_server.triton.tensors import GenerationRequest, SequenceState, next_tensors
 from serving_base.errors import EngineError
 
@@ -153,9 +156,13 @@ class Reply(Protocol):
 
 @dataclass(eq=False)
 class _Live(EngineJob):
+    """``came``: what the engine gave since the last response, by row and sequence. ``over``: nothing comes after it."""
+
     request_id: str
     request: GenerationRequest
     reply: Reply
+    over: bool = False
+    came: dict[tuple[int, int], list[Output]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sequences = {
@@ -166,7 +173,7 @@ class _Live(EngineJob):
 
 
 class Batcher:
-    """Takes requests from any thread; the engine's thread sends every answer.
+    """Takes requests from any thread; the engine's thread only steps, the outbox's thread sends every answer.
 
     ``placeholders``: see :func:`next_tensors`. ``max_queue_size`` 0: no limit; else a request is refused when that
     many wait for a slot already.
@@ -193,6 +200,8 @@ class Batcher:
         self._count = count
         self._checked = 0.0
         self._observed = 0.0
+        self._lock = threading.Lock()  # of what came and over, which both threads change
+        self._outbox = Outbox()
         self._loop: EngineLoop[_Live] = EngineLoop(
             engine,
             self._answer,
@@ -218,38 +227,77 @@ class Batcher:
         reply.send({}, final=True)
 
     def close(self) -> None:
-        """Refuse what runs and end the thread."""
+        """Refuse what runs, send what is left and end both threads."""
         self._loop.close("the server is shutting down")
+        self._outbox.close()
 
     def _look_around(self, loop: EngineLoop[_Live]) -> None:
-        """What need not happen at every step."""
+        """What need not happen at every step; asking Triton and telling it is the outbox's work."""
         now = time.monotonic()
         if now - self._checked >= self._cancel_check_s:
             self._checked = now
-            for live in [live for live in loop.jobs if live.reply.cancelled()]:
-                loop.cancel(live)
-                live.reply.fail("the client cancelled the request", cancelled=True)
+            if loop.jobs:
+                self._outbox.put("cancelled", self._end_cancelled)
         if now - self._observed >= OBSERVE_S or not self._engine.has_work:
             self._observed = now
-            states = (state for live in loop.jobs for state in live.sequences.values())
-            self._observe(self._engine.stats(), sum(len(state.prompt) for state in states if not state.token_ids))
+            states = [state for live in loop.jobs for state in live.sequences.values()]
+            context_tokens = sum(len(state.prompt) for state in states if not state.token_ids)
+            self._outbox.put("observed", partial(self._observe, self._engine.stats(), context_tokens))
+
+    def _end_cancelled(self) -> None:
+        for live in [live for live in self._loop.jobs if live.reply.cancelled()]:
+            self._loop.cancel(live)
+            live.reply.fail("the client cancelled the request", cancelled=True)
 
     def _answer(self, live: _Live, row: int, event: Event) -> None:
         match event:
             case JobRefused(reason):
-                live.reply.fail(refusal(live.request_id, reason))
+                self._fail(live, refusal(live.request_id, reason))
             case Failed(reason, closed):
-                live.reply.fail(reason if closed else f"the engine failed: {reason}", cancelled=closed)
+                self._fail(live, reason if closed else f"the engine failed: {reason}", cancelled=closed)
             case Output():
-                self._pass_on(live, live.sequences[row, event.sequence_index], event)
+                self._pass_on(live, row, event)
 
-    def _pass_on(self, live: _Live, state: SequenceState, output: Output) -> None:
-        state.take(output)
-        if output.finish_reason == "refused" or (output.finish_reason == "cancelled" and not live.stopped):
-            live.reply.fail(refusal(live.request_id, f"the engine gave it up: {output.finish_reason}"))
+    def _fail(self, live: _Live, message: str, *, cancelled: bool = False) -> None:
+        # Not urgent: what came before it goes first.
+        self._outbox.put((live, "failed"), partial(live.reply.fail, message, cancelled=cancelled))
+
+    def _pass_on(self, live: _Live, row: int, output: Output) -> None:
+        """In the engine's thread: note what came, and that it is to be sent."""
+        reason = output.finish_reason
+        if reason == "refused" or (reason == "cancelled" and not live.stopped):
+            self._fail(live, refusal(live.request_id, f"the engine gave it up: {reason}"))
             return
-        tensors = next_tensors(live.request, state, self._logits, placeholders=self._placeholders)
-        final = not live.unfinished
+        key = row, output.sequence_index
+        with self._lock:
+            live.came.setdefault(key, []).append(output)
+            live.over = not live.unfinished
+        if live.request.streaming or reason:
+            first = not live.sequences[key].sent
+            self._outbox.put((live, key), partial(self._send, live, key), urgent=first or bool(reason))
+
+    def _send(self, live: _Live, key: tuple[int, int]) -> None:
+        """In the outbox's thread: one response with everything that came for a sequence since the last.
+
+        A request that runs alone gets one for each step, whatever the machine is busy with.
+        """
+        with self._lock:
+            came = live.came.pop(key, [])
+            final = live.over and not live.came
+        alone = self._loop.jobs in ((), (live,))
+        parts = [[output] for output in came] if alone else [came]
+        for part in filter(None, parts):
+            self._respond(live, live.sequences[key], part, final=final and part[-1] is came[-1])
+
+    def _respond(self, live: _Live, state: SequenceState, part: list[Output], *, final: bool) -> None:
+        for output in part:
+            state.take(output)
+        try:
+            tensors = next_tensors(live.request, state, self._logits, placeholders=self._placeholders)
+        except Exception as error:
+            self._loop.cancel(live)
+            live.reply.fail(refusal(live.request_id, f"its answer could not be made: {error!r}"))
+            raise
         if state.done:
             self._count(len(state.prompt), len(state.token_ids))
         if tensors is not None or final:

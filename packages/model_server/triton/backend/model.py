@@ -62,8 +62,12 @@ class TritonReply:
         self._send(pb_utils.InferenceResponse([], error=pb_utils.TritonError(message, code)), final=True)
 
     def cancelled(self) -> bool:
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            return False  # a response is on its way, and may take long
+        try:
             return not self._done and bool(self._sender.is_cancelled())
+        finally:
+            self._lock.release()
 
     def _send(self, response: Any, *, final: bool) -> None:
         with self._lock:
@@ -147,5 +151,6 @@ def load_engine(folder: Path, parameters: Mapping[str, str]) -> ServedEngine:
         batching=BATCHING[strategy],
         kv_cache_tokens=int(parameters.get("max_tokens_in_paged_kv_cache", "0")),
         enable_block_reuse=reuse,
+        apart=True,
     )
     return opener_of(folder).open_engine(folder, options)

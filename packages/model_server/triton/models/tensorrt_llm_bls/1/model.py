@@ -46,8 +46,8 @@ KEPT_S = 2.0
 """How long a finished iterator of responses lives on.
 
 Triton's stub forgets it in a thread of its own, which does not hold the GIL (2.51, SendCleanupId). If that is the last
-to hold it, the arrays in it are freed there, and on Python 3.12 the stub dies of a segmentation fault: seen when clients
-leave a stream. So this side must be the last.
+to hold it, the arrays in it are freed there, and on Python 3.12 the stub dies of a segmentation fault: seen when
+clients leave a stream. So this side must be the last.
 """
 UNSUPPORTED = ("image", "video", "num_draft_tokens", "use_draft_logits")
 

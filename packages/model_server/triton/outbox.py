@@ -1,0 +1,77 @@
+"""A thread of its own tells Triton what is to be told: the engine's thread never waits for a response to go out."""
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Hashable
+
+Action = Callable[[], None]
+
+REST = 3.0
+"""How long the thread rests after a round, in rounds; what comes meanwhile for a stream shares its next response."""
+HOLD_S = 0.018
+"""The longest round and rest together: no token waits longer for those that share its response, while this keeps up."""
+
+
+class Outbox:
+    """Runs actions in the order in which they were put, each key once: an action replaces a waiting one of its key.
+
+    A round is what waits when it begins. Its time grows with the responses and with the load of the machine, so the
+    rest after it makes responses fewer and larger when there are many streams, and changes nothing when there are few.
+    ``urgent`` actions wait for no rest and go before the others. What an action raises is printed.
+    """
+
+    def __init__(self) -> None:
+        self._wake = threading.Condition()
+        self._urgent: dict[Hashable, Action] = {}
+        self._waiting: dict[Hashable, Action] = {}
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
+        self._thread.start()
+
+    def put(self, key: Hashable, action: Action, *, urgent: bool = False) -> None:
+        """From any thread."""
+        with self._wake:
+            # A key stays where it waits: an urgent one must not fall back.
+            (self._urgent if urgent or key in self._urgent else self._waiting)[key] = action
+            if urgent:
+                self._waiting.pop(key, None)
+            self._wake.notify()
+
+    def close(self) -> None:
+        """Run what waits and end the thread."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        rest_until = 0.0
+        while True:
+            actions, whole = self._next(rest_until)
+            if not actions:
+                return
+            began = time.monotonic()
+            for action in actions:
+                try:
+                    action()
+                except Exception:
+                    traceback.print_exc()
+            if whole:
+                now = time.monotonic()
+                rest_until = now + min(REST * (now - began), max(0.0, HOLD_S - (now - began)))
+
+    def _next(self, rest_until: float) -> tuple[list[Action], bool]:
+        """What to do now, and whether it is a whole round or only what was urgent. Nothing: the end."""
+        with self._wake:
+            while not self._closing:
+                rest_s = rest_until - time.monotonic()
+                if self._urgent or (self._waiting and rest_s <= 0):
+                    break
+                self._wake.wait(rest_s if self._waiting else None)
+            whole = self._closing or rest_until <= time.monotonic()
+            actions = [*self._urgent.values(), *(self._waiting.values() if whole else ())]
+            self._urgent.clear()
+            if whole:
+                self._waiting.clear()
+            return actions, whole
