@@ -23,6 +23,7 @@ OURS = {
     "model_server",
     "ptq",
     "gpu_measurements",
+    "course_runs",
     "tiny_llama",
     "serving_base",
 }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from playbook.cli.commands import SHIPPED, commands_command
+from playbook.cli.compare import compare_command
 from serving_base.command_line import reporting, show_rows
 from serving_base.errors import EnvironmentProblem, PlaybookError
 from serving_planner.cli import plan_command
@@ -83,7 +84,9 @@ def run_command(
     if out is None:
         spec = replace(spec, folder=new_run_folder(spec.folder))
     started = datetime.now().astimezone().isoformat(timespec="seconds")
-    facts = RunFacts(started, active.name, active.lane, active.release, str(spec.workspace), given)
+    facts = RunFacts(
+        started, active.name, active.lane, active.release, str(spec.workspace), given, active.model_dump(mode="json")
+    )
     results = new_results(spec)
     try:
         run(spec, results, make_progress())
@@ -282,6 +285,7 @@ def clean_command(
                 typer.echo(f"removed {folder.relative_to(root)}/")
 
 
+app.command("compare")(compare_command)
 app.command("commands")(reporting(commands_command))
 app.command("check")(reporting(check_command))
 app.command("plan")(reporting(plan_command))

@@ -3,15 +3,17 @@
 import importlib.metadata
 import json
 import platform
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from playbook.course.runner import ChapterResult
 
 TEMPLATE = Path(__file__).parent / "templates" / "report.html.j2"
+DISTRIBUTION = "llama3-fp8-playbook"
 PACKAGES = (
     "torch",
     "transformers",
@@ -28,7 +30,7 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a run was asked to do, and when it started (ISO 8601)."""
+    """What a run was asked to do, and when it started (ISO 8601). ``choices``: the profile's values."""
 
     started: str
     profile: str
@@ -36,6 +38,7 @@ class RunFacts:
     release: str
     workspace: str
     parameters: Mapping[str, str]
+    choices: Mapping[str, Any] = field(default_factory=dict)
 
 
 def environment() -> dict[str, str]:
@@ -56,7 +59,26 @@ def environment() -> dict[str, str]:
             facts[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return facts
+    gpus = _said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
+    return facts | ({"gpus": "; ".join(gpus)} if gpus else {"gpus": "none"})
+
+
+def playbook_version() -> dict[str, str]:
+    """The package's version, and the commit of a checkout ("+" behind it: with changes)."""
+    root = str(Path(__file__).parents[2])
+    own = Path(root, ".git").exists()  # and not the checkout of somebody whose environment this is in
+    commit = _said("git", "-C", root, "rev-parse", "--short=12", "HEAD").strip() if own else ""
+    changed = "+" if commit and _said("git", "-C", root, "status", "--porcelain", "--untracked-files=no") else ""
+    return {"version": importlib.metadata.version(DISTRIBUTION), "commit": commit + changed}
+
+
+def _said(*command: str) -> str:
+    """What a program prints; "" where there is none, or it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
 
 
 def _processor() -> str:
@@ -71,7 +93,7 @@ def write_report(folder: Path, facts: RunFacts, results: Sequence[ChapterResult]
     import jinja2
 
     machine = environment()
-    run = {**asdict(facts), "command": sys.argv[1:], "environment": machine}
+    run = {**asdict(facts), "playbook": playbook_version(), "command": sys.argv[1:], "environment": machine}
     (folder / "run.json").write_text(json.dumps(run, indent=2), encoding="utf-8")
     engine = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     engine.filters["number"] = format_value

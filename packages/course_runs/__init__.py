@@ -1,0 +1,1 @@
+"""What runs of the course left, read again: two of them side by side."""
