@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from playbook.stages import stream as stream
     from playbook.stages import summarize as summarize
     from playbook.stages import write_repository as write_repository
+    from ptq import exercises as quantization_exercises
+    from ptq import formats as formats
+    from ptq import laboratory as laboratory
+    from ptq import metrics as metrics
     from ptq import numerics as numerics
     from serving_base import quality as quality
     from serving_base.facts import models as models
@@ -71,14 +75,18 @@ _MODULES = {
     "choices": "playbook.choices",
     "clients": "playbook.clients",
     "engines": "playbook.engines",
+    "formats": "ptq.formats",
     "hopper": "gpu_measurements.hopper",
     "kernels": "gpu_measurements.kernels",
+    "laboratory": "ptq.laboratory",
     "load": "playbook.measure.load",
+    "metrics": "ptq.metrics",
     "model_repository": "model_server.triton.repository",
     "models": "serving_base.facts.models",
     "numerics": "ptq.numerics",
     "plan": "playbook.planning",
     "plots": "playbook.plots",
+    "quantization_exercises": "ptq.exercises",
     "quality": "serving_base.quality",
     "recipes": "trtllm_check.recipes",
     "texts": "tiny_llama.data",

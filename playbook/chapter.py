@@ -16,7 +16,7 @@ from playbook.stages import Workspace, require, tokenizer_path, workspace_root
 from serving_base.checks import usable_cores
 from serving_base.errors import CheckFailed, UsageError
 from serving_base.yaml_files import read_yaml
-from trtllm_check.deployment import THIS_MACHINE
+from trtllm_check.deployment import THIS_MACHINE, changed
 from trtllm_check.releases import load_release
 
 RECORDED_FILE = Path(__file__).parent / "data" / "recorded.yml"
@@ -107,14 +107,17 @@ class Lab:
         text = f"{name} = {value} {unit}".rstrip() + f" [{origin}]"
         display({RESULT_MIME: result, "text/plain": text}, raw=True)  # type: ignore[no-untyped-call]
 
-    def panel(self, *stages: str) -> None:
-        """Show these stages' commands: this profile's, those that ran here apart, or ``p5``'s where none are run."""
+    def panel(self, *stages: str, **settings: str) -> None:
+        """Show these stages' commands: this profile's, those that ran here apart, or ``p5``'s where none are run.
+
+        ``settings`` of the profile to look at other commands with: ``qformat="int4_awq"``.
+        """
         from IPython.display import Markdown, display
 
         from playbook.panel import panel_markdown
 
         own = self.can("print_commands")
-        profile = self.profile if own else load_profile(P5_PROFILE, self.profile.release)
+        profile = changed(self.profile if own else load_profile(P5_PROFILE, self.profile.release), **settings)
         workspace = self.workspace.root if own else None
         display(Markdown(panel_markdown(profile, stages, workspace=workspace)))  # type: ignore[no-untyped-call]
 

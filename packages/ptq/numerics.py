@@ -29,6 +29,15 @@ def round_int8(x: Tensor, amax: float | None = None) -> Tensor:
     return (x.float() / scale).round().clamp(-INT8_MAX, INT8_MAX) * scale
 
 
+def float8_values(kind: str) -> list[float]:
+    """Every finite value from zero up that ``"e4m3fn"`` or ``"e5m2"`` can hold, ascending: all bit patterns, read."""
+    import torch
+
+    patterns = torch.arange(128, dtype=torch.uint8)  # the sign bit is clear
+    values = patterns.view(getattr(torch, f"float8_{kind}")).float()
+    return sorted(float(value) for value in values[values.isfinite()])
+
+
 def sqnr_db(x: Tensor, rounded: Tensor) -> float:
     """Signal to quantization noise ratio: 10 log10(sum x^2 / sum (x - rounded)^2) in dB; infinite when equal."""
     noise = float((x.double() - rounded.double()).square().sum())

@@ -176,8 +176,6 @@ def apply_quantization(model: Any, options: QuantizeOptions, texts: Sequence[Seq
 
     The model then computes with rounded values ("fake quantization"): its logits show what the format costs.
     """
-    import torch
-
     check_options(options)
     if not needs_calibration(options):
         return model
@@ -190,9 +188,19 @@ def apply_quantization(model: Any, options: QuantizeOptions, texts: Sequence[Seq
         if options.kv_cache_dtype == "fp8":
             config["quant_cfg"] = [*config["quant_cfg"], *copy.deepcopy(mtq.FP8_KV_CFG["quant_cfg"])]
 
+        return insert_quantizers(model, config, texts, options.calib_batch_size)
+
+
+def insert_quantizers(model: Any, config: dict[str, Any], texts: Sequence[Sequence[int]], batch_size: int = 1) -> Any:
+    """modelopt's quantizers of ``config`` in ``model``, in place, calibrated on ``texts``."""
+    import torch
+
+    with quiet():
+        import modelopt.torch.quantization as mtq
+
         def show_texts(module: Any) -> None:
             with torch.inference_mode():
-                for batch in batches(texts, options.calib_batch_size):
+                for batch in batches(texts, batch_size):
                     module(input_ids=torch.tensor(batch, device=model.device), use_cache=False)  # [texts, tokens]
 
         return mtq.quantize(model, config, show_texts)

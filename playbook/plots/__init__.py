@@ -12,3 +12,6 @@ from playbook.plots.charts import stacked as stacked
 from playbook.plots.charts import throughput_latency as throughput_latency
 from playbook.plots.planner import frontier as frontier
 from playbook.plots.planner import roofline as roofline
+from playbook.plots.quantization import channels as channels
+from playbook.plots.quantization import intervals as intervals
+from playbook.plots.quantization import number_lines as number_lines

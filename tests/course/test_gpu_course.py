@@ -51,7 +51,7 @@ SILENT = {
     "07": dict.fromkeys(("07-37", "07-38", "07-58", "07-59"), "On a real account these two cells stay silent"),
 }
 """Chapter -> code cell that is silent under a GPU profile -> the sentence of the chapter that says why."""
-CHAPTERS = [f"{number:02}" for number in range(11)]
+CHAPTERS = [item.number for item in chapters(NOTEBOOKS)]
 ENDS = dict.fromkeys(CHAPTERS, "ok") | {"07": "skipped"}
 """Chapter 07 asks what it may cost, and a headless run has no answer."""
 

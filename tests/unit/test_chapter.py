@@ -117,6 +117,16 @@ def test_panel_shows_the_p5_commands_of_the_release(lab: Lab) -> None:
     assert "not run here" in old and "docker run" in old
 
 
+def test_a_panel_shows_the_commands_of_other_settings(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("IPython.display.display", lambda what: shown.append(what.data))
+    lab.panel("quantize")
+    lab.panel("quantize", qformat="int4_awq", kv_cache_dtype="auto")
+    assert ["--qformat int4_awq" in text for text in shown] == [False, True]
+    assert ["--kv_cache_dtype" in text.partition("quantize.py")[2] for text in shown] == [True, False]
+    assert lab.profile.qformat == "fp8"
+
+
 def test_a_panel_on_the_machine_itself_tells_what_ran_from_what_is_left_to_do(tmp_path: Path) -> None:
     from playbook.panel import ALREADY, NOT_HERE, YOURS, panel_markdown
     from trtllm_check.recipes import Paths, commands, on_host

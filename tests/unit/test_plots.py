@@ -155,3 +155,28 @@ def test_equal_peaks_are_one_roof(shown: list[tuple[Any, str]]) -> None:
     peaks = {"bf16": 1e11, "fp8": 1e11}
     plots.roofline(Roofline(gpu="cpu", bandwidth_bytes_per_s=1e10, peaks_flops_per_s=peaks, points=(step,)), title="t")
     assert sum("BF16 AND FP8 peak" in text for text in texts(shown[0][0])) == 1
+
+
+def test_number_lines_mark_the_step_and_both_ends(shown: list[tuple[Any, str]]) -> None:
+    plots.number_lines({"A": [0, 0.5, 1.0, 1.25, 1.5, 3.0]}, title="finding", near=(1, 2))
+    (figure, alt), words = shown[0], texts(shown[0][0])
+    assert {"step 0.25", "0.5", "3", "finding"} <= set(words)
+    assert "A 6 values up to 3" in alt
+    close, every = (axis.collections[0].get_segments() for axis in figure.axes)
+    assert (len(close), len(every)) == (3, 5)
+
+
+def test_intervals_draw_a_bar_from_low_to_high(shown: list[tuple[Any, str]]) -> None:
+    plots.intervals({"x": (2.0, 1.0, 4.0), "y": (5.0, 4.5, 5.5)}, title="t", unit="u", mark=(3.0, "limit"))
+    axis = shown[0][0].axes[0]
+    assert list(axis.lines[0].get_xdata()) == [1.0, 4.0]
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["x", "y"]
+    assert " limit" in texts(shown[0][0])
+    assert "x 2 (1 to 4)" in shown[0][1]
+
+
+def test_channels_share_one_scale_and_mark_the_largest(shown: list[tuple[Any, str]]) -> None:
+    plots.channels({"activations": [1.0, 46.0]}, {"activations": [1.0, 1.5]}, title="t")
+    before, after = shown[0][0].axes
+    assert before.get_ylim() == after.get_ylim()
+    assert {"46", "1.5"} <= set(texts(shown[0][0]))

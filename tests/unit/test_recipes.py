@@ -31,7 +31,7 @@ FORMATS = ("fp8", "int8_sq", "int8_wo", "int4_awq", "w4a8_awq", "int4_gptq", "fu
 AWQ = ("int4_awq", "w4a8_awq")
 CACHES = ("fp8", "int8", "auto")
 RUNNERS = ("docker", "inside", "native")
-MINE = ("install", "fetch", "quantize", "convert", "build", "run", "summarize", "profile", "serve")
+MINE = ("install", "fetch", "quantize", "convert", "build", "run", "summarize", "gate", "profile", "serve")
 FORMAT_STAGES = ("quantize", "convert", "build", "serve")  # those that a format or a cache changes
 MATRIX = list(product(PROFILES, known_releases()))
 PER_PROFILE = pytest.mark.parametrize("profile_name", PROFILES)
@@ -121,7 +121,7 @@ def refusal_is_right(name: str, release: Release, profile: Profile) -> bool:
     if name == "serve":
         return profile.qformat not in ("fp8", *AWQ, "full_prec") or profile.kv_cache_dtype == "int8"
     if not release.builds_engines and name != "quantize":
-        return name in ("convert", "build", "run", "summarize", "profile")
+        return name in ("convert", "build", "run", "summarize", "gate", "profile")
     if name != "quantize":
         return False
     if not release.builds_engines:
@@ -369,6 +369,26 @@ def test_the_16_bit_model_is_compared_where_it_fits(profile_name: str, release_n
     assert parsed.test_hf == (small or spread)
     assert case.has("--hf_device_map_auto") == (spread and not small)
     assert bool(case.command.left_out) == (not parsed.test_hf)
+
+
+@engine_matrix
+def test_the_gate_asks_the_16_bit_model_and_the_engine_the_same_questions(profile_name: str, release_name: str) -> None:
+    asked = [case for case in cases("gate", profile_name, release_name) if case.command.tool == "mmlu.py"]
+    parsed = [case.parsed for case in asked]
+    assert [one.test_trt_llm for one in parsed] == [one.test_hf for one in parsed][::-1]
+    assert len({(one.data_dir, one.engine_dir, one.hf_model_dir) for one in parsed}) == 1
+    engine = asked[-1].command
+    assert ("mpirun" in engine.argv) == (asked[-1].profile.world_size > 1)
+    assert parsed[-1].test_trt_llm and "--accuracy_threshold" not in engine.argv
+    (told,) = engine.left_out[:1]
+    words = {"0.8.0": "has no threshold", "0.9.0": "a share such as", "0.10.0": "a share such as"}
+    assert words.get(release_name, "an impossible threshold first") in told
+
+
+def test_a_release_without_engines_names_other_ways_to_pass_the_gate() -> None:
+    with pytest.raises(NotInRelease, match="no arguments of") as caught:
+        stage("gate", "p5", "1.3.0rc22")
+    assert "trtllm-eval" in caught.value.fix
 
 
 @pytest.mark.parametrize(("name", "release_name"), [("summarize", "0.12.0"), ("quantize", "1.3.0rc22")])

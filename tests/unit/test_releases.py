@@ -26,7 +26,7 @@ SHIPPED = (
 ALL = known_releases()
 ENGINES = [name for name in ALL if load_release(name).builds_engines]
 ENGINE_TOOLS = (
-    *("quantize.py", "convert_checkpoint.py", "trtllm-build", "run.py", "summarize.py"),
+    *("quantize.py", "convert_checkpoint.py", "trtllm-build", "run.py", "summarize.py", "mmlu.py"),
     *("fill_template.py", "launch_triton_server.py"),
 )
 # What a recipe for the accuracy check needs of examples/summarize.py, whatever the release calls its data type.

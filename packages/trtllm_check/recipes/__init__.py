@@ -10,6 +10,7 @@ from trtllm_check.deployment import Deployment
 from trtllm_check.recipes import pytorch, triton
 from trtllm_check.recipes.build import build
 from trtllm_check.recipes.command import Command, Paths, docker_argv, on_host, shell, tool_arguments
+from trtllm_check.recipes.gate import gate
 from trtllm_check.recipes.install import fetch, install
 from trtllm_check.recipes.quantize import convert, quantize
 from trtllm_check.recipes.run import chat_prompt, nsys, run, summarize
@@ -60,6 +61,7 @@ STAGES: dict[str, Recipe] = {
     "build": build,
     "run": run,
     "summarize": summarize,
+    "gate": gate,
     "profile": nsys,
     "serve": pytorch.serve,
     "fill": triton.fill,
