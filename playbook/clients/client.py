@@ -183,9 +183,9 @@ class Client:
     def stream(self, request: TextRequest) -> Generator[str, None, TextResult]:
         """The answer's texts as they arrive; the generator's return value is the result.
 
-        Closing the generator early (or leaving it to be collected) frees the caller and the connection at once. A model
-        that is asked itself then stops, if by gRPC. Triton's ensemble looks for a cancellation between its steps only,
-        so the step that generates runs on to ``max_tokens`` (triton-inference-server/core#263, server#6739).
+        Closing the generator early (or leaving it to be collected) frees the caller and the connection at once.
+        Triton's ensemble looks for a cancellation between its steps only, so the step that generates would run on to
+        ``max_tokens`` (triton-inference-server/core#263, server#6739): the transport asks the backend to stop it.
         """
         call = _Call(request, time.monotonic())
         try:

@@ -36,7 +36,7 @@ FAULTS = (
     Fault("wrong token", "the server wants another header", "Refused", "no: it would fail again"),
     Fault("client's queue full", "more wait in this client than max_waiting", "QueueFull", "no: it was not sent"),
     Fault("cancelled", "another thread calls cancel()", "Cancelled", "no"),
-    Fault("caller leaves", "the loop over the stream is left early", "nothing", "no; an ensemble runs it to its end"),
+    Fault("caller leaves", "the loop over the stream is left early", "nothing", "no: the engine is told to stop"),
 )
 """Every row is asserted against the real server by tests/lane/test_client_faults.py."""
 

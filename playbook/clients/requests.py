@@ -12,6 +12,11 @@ from serving_base.errors import PlaybookError, UsageError
 INT32_MAX = 2**31 - 1
 
 
+def new_id() -> str:
+    """An id that no other request has."""
+    return uuid.uuid4().hex
+
+
 @dataclass(frozen=True)
 class SamplingOptions:
     """How tokens are chosen; None leaves a value to the server. All None is greedy decoding on Triton and LMI.
@@ -40,7 +45,7 @@ class TextRequest:
     prompt: str
     max_tokens: int
     sampling: SamplingOptions = SamplingOptions()
-    request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    request_id: str = field(default_factory=new_id)
     deadline_s: float = 60.0
     idempotent: bool = True
     restart: bool = False

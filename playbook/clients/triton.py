@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING
 
-from playbook.clients.requests import AttemptLimits, Timeouts
+from playbook.clients.requests import AttemptLimits, Timeouts, new_id
 from playbook.clients.triton_grpc import GrpcConnections
 from playbook.clients.triton_http import HttpConnections, texts
 from playbook.clients.triton_wire import as_tensors
@@ -35,25 +35,32 @@ def generate(
     url: str, prompt: str, max_tokens: int, *, model: str = TEXT_MODEL, timeout_s: float = TIMEOUT_S, **options: object
 ) -> str:
     """The answer in one piece."""
-    return "".join(_asked(f"{url}/v2/models/{model}", "generate", prompt, max_tokens, options, _limits(timeout_s)))
+    return "".join(_asked(url, model, "generate", prompt, max_tokens, options, _limits(timeout_s)))
 
 
 def generate_stream(
     url: str, prompt: str, max_tokens: int, *, model: str = TEXT_MODEL, timeout_s: float = TIMEOUT_S, **options: object
 ) -> Iterator[str]:
-    """The answer piece by piece, as server-sent events bring it. Leaving the loop closes the connection."""
+    """The answer piece by piece, as server-sent events bring it. Leaving the loop ends the request."""
     options = {"stream": True, **options}
-    return _asked(f"{url}/v2/models/{model}", "generate_stream", prompt, max_tokens, options, _limits(timeout_s))
+    return _asked(url, model, "generate_stream", prompt, max_tokens, options, _limits(timeout_s))
 
 
 def _asked(
-    model_url: str, path: str, prompt: str, max_tokens: int, options: Mapping[str, object], limits: AttemptLimits
+    url: str,
+    model: str,
+    path: str,
+    prompt: str,
+    max_tokens: int,
+    options: Mapping[str, object],
+    limits: AttemptLimits,
 ) -> Iterator[str]:
     if set(options) - {"stream"}:
+        model_url = f"{url}/v2/models/{model}"
         # The server drops a field that it does not know without a word.
         _types(lambda again: _http().inputs(model_url, limits, again=again), options, model_url)
-    body = {"text_input": prompt, "max_tokens": max_tokens, **options}
-    return texts(_http().answers(f"{model_url}/{path}", body, limits))
+    body = {"text_input": prompt, "max_tokens": max_tokens, "id": new_id(), **options}
+    return texts(_http().asked(url, model, path, body, limits))
 
 
 def infer(
@@ -81,11 +88,8 @@ def grpc_infer(
     request_id: str = "",
     timeout_s: float = TIMEOUT_S,
 ) -> Iterator[dict[str, "np.ndarray"]]:
-    """Responses of one request over a gRPC stream, which works in both modes. Leaving the loop cancels the request.
-
-    ``model`` notices it, unless it is an ensemble, whose steps run to their end.
-    """
-    limits = _limits(timeout_s)
+    """Responses of one request over a gRPC stream, which works in both modes. Leaving the loop ends the request."""
+    limits, request_id = _limits(timeout_s), request_id or new_id()
     client = _grpc(grpc_url).connected(limits)
     return _grpc(grpc_url).stream(client, model, tensors, limits, outputs=outputs, request_id=request_id)
 

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from playbook.clients.requests import AttemptLimits, ClientError, Piece, Pieces, TextRequest, TimedOut, breaking
 from playbook.clients.security import VERIFIED, Credential, Tls, refuse_exposure
-from playbook.clients.triton_wire import as_tensors, grpc_failure, triton_fields
+from playbook.clients.triton_wire import (
+    ENGINE_MODEL,
+    STOP,
+    STOP_LIMITS,
+    as_tensors,
+    grpc_failure,
+    triton_fields,
+    when_left,
+)
 from serving_base.errors import UsageError
 from serving_base.servers import TEXT_MODEL
 
@@ -41,7 +49,7 @@ class GrpcConnections:
     def __init__(self, address: str, credential: Credential | None = None, tls: Tls | None = None) -> None:
         import tritonclient.grpc as api
 
-        self._api, self._address, self._credential = api, address, credential
+        self._api, self._address, self._credential, self._tls = api, address, credential, tls
         self._channel: dict[str, Any] = {"ssl": tls is not None, "channel_args": CHANNEL}
         if tls and tls.ca_bundle:
             self._channel["root_certificates"] = str(tls.ca_bundle)
@@ -88,7 +96,31 @@ class GrpcConnections:
         outputs: Sequence[str] = (),
         request_id: str = "",
     ) -> Generator[dict[str, "np.ndarray"], None, None]:
-        """The responses of one request, sent by ``client`` when the first is taken. Closing it cancels the request."""
+        """The responses of one request, sent by ``client`` when the first is taken. Closing it cancels the request.
+
+        The ensemble's only if it has a ``request_id``.
+        """
+        responses = self._responses(client, model, tensors, limits, outputs, request_id)
+        if model != TEXT_MODEL or not request_id:
+            return responses  # it notices by itself
+        return when_left(responses, lambda: self._stop(request_id))
+
+    def _stop(self, request_id: str) -> None:
+        """End the engine's work for a request of the ensemble, over a connection of its own: these may close."""
+        with closing(GrpcConnections(self._address, self._credential, self._tls)) as own:
+            tensors = as_tensors(STOP, own.inputs(ENGINE_MODEL, STOP_LIMITS))
+            for _ in own._responses(own.client(), ENGINE_MODEL, tensors, STOP_LIMITS, (), request_id):
+                pass
+
+    def _responses(
+        self,
+        client: Any,
+        model: str,
+        tensors: Arrays,
+        limits: AttemptLimits,
+        outputs: Sequence[str],
+        request_id: str,
+    ) -> Generator[dict[str, "np.ndarray"], None, None]:
         request = self._request(model, tensors, outputs, request_id)
         arrived: queue.SimpleQueue[Arrived] = queue.SimpleQueue()
         final = whole = False

@@ -22,7 +22,15 @@ from playbook.clients.requests import (
 )
 from playbook.clients.retry import parse_retry_after
 from playbook.clients.security import VERIFIED, Credential, Tls, refuse_exposure
-from playbook.clients.triton_wire import http_failure, needs_metadata, triton_fields
+from playbook.clients.triton_wire import (
+    ENGINE_MODEL,
+    STOP,
+    STOP_LIMITS,
+    http_failure,
+    needs_metadata,
+    triton_fields,
+    when_left,
+)
 from serving_base.servers import TEXT_MODEL
 
 if TYPE_CHECKING:
@@ -38,7 +46,7 @@ class HttpConnections:
     def __init__(self, credential: Credential | None = None, tls: Tls = VERIFIED) -> None:
         import httpx
 
-        self._credential = credential
+        self._credential, self._tls = credential, tls
         self._inputs: dict[str, dict[str, str]] = {}
         self._streams: set[socket.socket] = set()
         # trust_env: a proxy of the environment must not see the loopback's traffic; redirects are never followed.
@@ -72,6 +80,25 @@ class HttpConnections:
                         yield _json(line.removeprefix("data:"))
             else:
                 yield _json(response.read().decode(errors="replace"))
+
+    def asked(
+        self, url: str, model: str, path: str, body: Mapping[str, object], limits: AttemptLimits
+    ) -> Generator[Any, None, None]:
+        """:meth:`answers` of a model of the server at ``url``; ``body`` has the request's ``id``.
+
+        A caller who leaves the ensemble in mid-answer has the engine's work ended.
+        """
+        answers = self.answers(f"{url}/v2/models/{model}/{path}", body, limits)
+        if model != TEXT_MODEL:
+            return answers  # it notices by itself
+        return when_left(answers, lambda: self._stop(url, str(body["id"])))
+
+    def _stop(self, url: str, request_id: str) -> None:
+        """End the engine's work for a request of the ensemble, over a connection of its own: these may close."""
+        with closing(HttpConnections(self._credential, self._tls)) as own:
+            stop = {"id": request_id, **STOP}
+            for _ in own.answers(f"{url}/v2/models/{ENGINE_MODEL}/generate_stream", stop, STOP_LIMITS):
+                pass
 
     def close(self) -> None:
         """Ends what is being read by other threads, too: closing a socket alone does not wake who waits for it."""
@@ -117,15 +144,16 @@ class TritonHttp:
     ) -> None:
         refuse_exposure(url, credential, tls)
         self.name = "triton-http-stream" if stream else "triton-http"
-        self._url = f"{url.rstrip('/')}/v2/models/{model}"
+        self._url, self._model = url.rstrip("/"), model
         self._stream, self._credential = stream, credential
         self._http = HttpConnections(credential, tls)
 
     def send(self, request: TextRequest, wire_id: str, limits: AttemptLimits, /) -> Pieces:
-        body = triton_fields(request, self._http.inputs(self._url, limits) if needs_metadata(request) else ())
+        model_url = f"{self._url}/v2/models/{self._model}"
+        body = triton_fields(request, self._http.inputs(model_url, limits) if needs_metadata(request) else ())
         body |= {"id": wire_id, "stream": self._stream}
         path = "generate_stream" if self._stream else "generate"
-        with closing(texts(self._http.answers(f"{self._url}/{path}", body, limits), wire_id)) as arriving:
+        with closing(texts(self._http.asked(self._url, self._model, path, body, limits), wire_id)) as arriving:
             for text in arriving:
                 yield Piece(text)
 

@@ -1,23 +1,43 @@
 """What the Triton transports share: a request as Triton's fields, and Triton's answers as the client's errors."""
 
+import math
 import re
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from playbook.clients.requests import ClientError, Overloaded, Refused, TextRequest, TimedOut, Unreachable
+from playbook.clients.requests import (
+    DEFAULT_TIMEOUTS,
+    AttemptLimits,
+    ClientError,
+    Overloaded,
+    Refused,
+    TextRequest,
+    TimedOut,
+    Unreachable,
+)
 
 if TYPE_CHECKING:
     import numpy as np
+
+T = TypeVar("T")
 
 NUMPY_TYPES = {
     "BOOL": "bool",
     "INT32": "int32",
     "INT64": "int64",
+    "UINT32": "uint32",
     "UINT64": "uint64",
     "FP16": "float16",
     "FP32": "float32",
     "BYTES": "object",
 }
+ENGINE_MODEL = "tensorrt_llm"
+"""The model in which an ensemble's requests run, by their own id."""
+STOP: dict[str, object] = {"input_ids": [0], "input_lengths": [1], "request_output_len": [1], "stop": True}
+"""What ends the request of the same id there; all but ``stop`` only has to be there."""
+STOP_LIMITS = AttemptLimits(DEFAULT_TIMEOUTS, math.inf)
 FIELDS: dict[str, tuple[str, ...]] = {
     "temperature": ("temperature",),
     "top_k": ("top_k",),
@@ -68,6 +88,24 @@ def as_tensors(values: Mapping[str, object], types: Mapping[str, str]) -> dict[s
             elements = [str(element).encode("utf-8") for element in elements]
         tensors[name] = np.array([elements], dtype=NUMPY_TYPES[types[name]])
     return tensors
+
+
+def when_left(answers: Generator[T, None, None], stop: Callable[[], object]) -> Generator[T, None, None]:
+    """``answers``; if they are left, or do not come, before their end, ``stop`` is called in a thread of its own.
+
+    An ensemble looks for a cancellation between its steps only, and the engine is one of them.
+    """
+    try:
+        with closing(answers):
+            yield from answers
+    except (GeneratorExit, TimedOut, Unreachable):
+        threading.Thread(target=_stop, args=[stop], name="stop", daemon=True).start()
+        raise
+
+
+def _stop(stop: Callable[[], object]) -> None:
+    with suppress(ClientError):  # the server may be what is gone
+        stop()
 
 
 def needs_metadata(request: TextRequest) -> bool:

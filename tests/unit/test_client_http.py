@@ -37,6 +37,7 @@ from playbook.clients import (
 )
 from playbook.clients.triton_wire import grpc_failure
 from serving_base.errors import EnvironmentProblem, UsageError
+from waiting import until
 
 NAMES = ("text_input", "max_tokens", "stream", "end_id", "random_seed")
 METADATA = {"inputs": [{"name": name, "datatype": "INT32"} for name in NAMES]}
@@ -52,6 +53,7 @@ class Answers:
         self.steps: list[Step] = []
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.stopped: list[dict[str, Any]] = []
         self.gets = 0
         self.release = threading.Event()
 
@@ -116,7 +118,12 @@ def start_server(answers: Answers) -> Iterator[StartServer]:
             pass
 
         def do_POST(self) -> None:
-            answers.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if self.path == "/v2/models/tensorrt_llm/generate_stream":
+                answers.stopped.append(body)
+                reply(200, {"model_name": "tensorrt_llm"})(self)
+                return
+            answers.bodies.append(body)
             answers.headers.append(dict(self.headers))
             answers.steps.pop(0)(self)
 
@@ -267,6 +274,9 @@ def test_silence_is_a_time_out_and_the_late_answer_is_dropped(url: str, answers:
     assert (first.text, second.text) == ("hello", "hello")
     assert [attempt.outcome for attempt in first.attempts] == ["TimedOut", "ok"]
     assert len(second.attempts) == 1
+    until(lambda: answers.stopped, "the engine is told to end the abandoned attempt")
+    assert [body["id"] for body in answers.stopped] == [answers.bodies[0]["id"]]
+    assert answers.stopped[0]["stop"] is True
 
 
 def test_the_answer_to_another_request_is_not_delivered(url: str, answers: Answers) -> None:
