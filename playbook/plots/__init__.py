@@ -1,5 +1,6 @@
 """Plots of the chapters. Each carries its numbers' origin and returns nothing: it shows one figure."""
 
+from playbook.plots.attention import heads as heads
 from playbook.plots.charts import arrivals as arrivals
 from playbook.plots.charts import bars as bars
 from playbook.plots.charts import batching as batching

@@ -1,0 +1,82 @@
+"""The exercises of the chapter on attention: softmax in two parts, and which kernel runs.
+
+A stub raises ``NotImplementedError``; that is reported loudly and stops nothing. Any right solution passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from ptq.exercises import ExerciseVerdict, Solution
+from trtllm_check.attention import AttentionCase, context_kernel, generation_kernel
+
+Part = tuple[float, float, float]
+TOLERANCE = 1e-9
+SCORES: Mapping[str, tuple[Sequence[float], Sequence[float]]] = {
+    "small scores": ((0.1, 0.7, -0.2), (0.4, 0.0)),
+    "the larger score comes second": ((1.0, 2.0), (5.0, 3.0)),
+    "the larger score comes first": ((9.0, 2.0), (1.0, 3.0)),
+    "scores whose exp is too large for a float": ((1000.0, 998.0), (1001.0,)),
+    "scores whose exp is zero": ((-1000.0, -1001.0), (-999.0,)),
+}
+
+
+def part_of(scores: Sequence[float], values: Sequence[float]) -> Part:
+    """What one tile keeps of its scores: their maximum, the sum of exp(score - maximum), and that sum with values."""
+    top = max(scores)
+    weights = [math.exp(score - top) for score in scores]
+    return top, sum(weights), sum(weight * value for weight, value in zip(weights, values, strict=True))
+
+
+def check_merge(merge: Callable[[Part, Part], Part]) -> Solution:
+    """Exercise 1: ``merge`` joins what two tiles kept. Any maximum will do, if sum and weighted sum belong to it."""
+    title = "softmax in two parts"
+    verdicts = []
+    for given, (first, second) in SCORES.items():
+        values = [1.0 + place for place in range(len(first) + len(second))]
+        _, total, weighted = part_of([*first, *second], values)
+        parts = part_of(first, values[: len(first)]), part_of(second, values[len(first) :])
+        try:
+            _, your_total, your_weighted = merge(*parts)
+            yours = your_weighted / your_total
+        except NotImplementedError as error:
+            return Solution(title, problem=str(error))
+        except (TypeError, ValueError, ArithmeticError) as error:
+            return Solution(title, problem=f"merge, {given}: {type(error).__name__}: {error}")
+        right = math.isclose(yours, weighted / total, rel_tol=TOLERANCE)
+        why = "both sums have to be scaled to the larger maximum before they are added"
+        verdicts.append(ExerciseVerdict(given, f"{yours:.6g}", f"{weighted / total:.6g}", why, right))
+    return Solution(title, tuple(verdicts))
+
+
+LOADS: Mapping[str, tuple[str, AttentionCase]] = {
+    "a": ("context", AttentionCase(gpu="h100", head_size=80, queries_per_kv=1)),
+    "b": ("context", AttentionCase(gpu="a100", head_size=80, queries_per_kv=1)),
+    "c": (
+        "context",
+        AttentionCase(
+            gpu="a100", fp8_weights=True, kv_cache="fp8", use_fp8_context_fmha=True, release="0.12.0", queries_per_kv=8
+        ),
+    ),
+    "d": ("generation", AttentionCase(gpu="h100", queries_per_kv=1)),
+    "e": ("generation", AttentionCase(gpu="h100", queries_per_kv=8, kv_cache="fp8", fp8_weights=True)),
+}
+"""Letter -> the phase, and the case that the chapter describes."""
+ANSWERS = ("FMHA", "unfused MHA", "MMHA", "XQA", "refused")
+
+
+def check_kernels(chosen: Mapping[str, str]) -> Solution:
+    """Exercise 2: which kernel runs in each case, or that the build refuses it; upper and lower case are equal."""
+    title = "which kernel runs"
+    verdicts = []
+    for letter, (phase, case) in LOADS.items():
+        yours = chosen.get(letter, "").strip()
+        if not yours:
+            return Solution(title, problem=f"case {letter} has no kernel yet")
+        if yours.lower() not in [answer.lower() for answer in ANSWERS]:
+            return Solution(title, problem=f"case {letter}: {yours!r} is none of {', '.join(ANSWERS)}")
+        found = context_kernel(case) if phase == "context" else generation_kernel(case)
+        right = yours.lower() == found.kernel.lower()
+        verdicts.append(ExerciseVerdict(f"case {letter}", yours, found.kernel, found.reason, right))
+    return Solution(title, tuple(verdicts))
