@@ -24,7 +24,7 @@ SLOTS = 8
 
 @dataclass(frozen=True)
 class Ask:
-    """A request: its prompt, how many tokens it wants, and how many steps come before it: fewer where the engine is idle."""
+    """A request: its prompt, the tokens it wants, and the steps before it arrives (fewer where the engine is idle)."""
 
     name: str
     prompt_ids: Sequence[int]
