@@ -47,6 +47,16 @@ class Played:
     waiting: tuple[int, ...]
     blocks: tuple[int, ...]
 
+    def queue(self) -> tuple[list[int], list[int]]:
+        """Steps and how many requests waited after them, where that number begins and ends; for a line."""
+        last = len(self.waiting) - 1
+        corners = [
+            index
+            for index, count in enumerate(self.waiting)
+            if index in (0, last) or count != self.waiting[index - 1] or count != self.waiting[index + 1]
+        ]
+        return [index + 1 for index in corners], [self.waiting[index] for index in corners]
+
     def tokens_between(self, name: str, first: int, last: int) -> int:
         """Tokens that ``name`` got in the steps ``first`` to ``last``, both included."""
         return sum(first <= step <= last for step in self.token_steps[name])

@@ -15,7 +15,7 @@ def heads(kinds: Mapping[str, tuple[int, int]], *, title: str) -> None:
             axis.plot([query, middle[query // group]], [1, 0], color=GREY, linewidth=0.8, zorder=1)
         axis.scatter(range(queries), [1] * queries, marker="o", s=55, color=BLUE, zorder=2)
         axis.scatter(middle, [0] * shared, marker="s", s=75, color=ORANGE, zorder=2)
-        axis.set(title=f"{name}: {queries} queries, {shared} KV", ylim=(-0.4, 1.4))
+        axis.set(title=f"{name}: {queries} queries, {shared} KV", xlim=(-1.2, queries + 0.2), ylim=(-0.4, 1.4))
         axis.title.set_fontsize(9)
         axis.set_xticks([])
         axis.set_yticks((0, 1), ("keys, values", "queries") if axis is axes[0] else ("", ""))

@@ -1,0 +1,158 @@
+"""Chapter 11: values that its checks accept, and values that they refuse."""
+
+from types import SimpleNamespace as Thing
+from typing import Any
+
+from chapter_cells import Case
+from cpu_serving.attention import AttentionRun
+from cpu_serving.paging import Played
+from playbook.articles import table
+from serving_base.facts.models import known_shape
+
+NAMES = {
+    "Llama-2-7B": "llama-2-7b-chat",
+    "Llama-3-8B": "llama-3-8b-instruct",
+    "Llama-3-70B": "llama-3-70b-instruct",
+    "Llama-3.1-405B": "llama-3.1-405b-instruct",
+}
+SHAPES = {title: known_shape(name) for title, name in NAMES.items()}
+SHARED = {name: shape.kv_bytes_per_token("bfloat16") for name, shape in SHAPES.items()}
+
+
+def kept(**changed: int) -> dict[str, Any]:
+    """What the table cell leaves; ``changed``: bytes of a model, ``_`` for what a name cannot hold."""
+    found = SHARED | {name.replace("_", "-"): value for name, value in changed.items()}
+    return {"shapes": SHAPES, "shared": found, "guess": "Llama-3-8B", "first": "Llama-2-7B"}
+
+
+def supported(ampere: list[int], hopper: list[int]) -> dict[str, Any]:
+    rows = [{"head_sizes": sizes, "accumulators": {"bf16": ["fp32"]}} for sizes in (ampere, hopper)]
+    kernels = Thing(support=lambda: {"fmha": rows})
+    return {"playbook": Thing(attention_kernels=kernels, table=lambda rows: None), "shapes": SHAPES}
+
+
+def choice(name: str, kernel: str = "FMHA") -> Thing:
+    return Thing(name=name, kernel=kernel)
+
+
+BF16 = "fmha_v2_flash_attention_bf16_<q>_<kv>_S_qkv_128_causal_tma_ws_sm90_kernel"
+E4M3, PAGED = BF16.replace("bf16", "e4m3"), BF16.replace("_qkv_", "_q_paged_kv_")
+PREFILL = {
+    "BF16 model": choice(BF16),
+    "+ context_fmha_fp32_acc": choice(BF16),
+    "FP8 model": choice(BF16),
+    "+ use_fp8_context_fmha": choice(E4M3),
+    "+ both": choice(PAGED),
+    "use_fp8_context_fmha, 16-bit cache": choice("-", "refused"),
+}
+
+
+def prefill(name: str, spoiled: Thing) -> dict[str, Any]:
+    return {"prefill": PREFILL | {name: spoiled}}
+
+
+FP8_OFF = "Llama-3, enable_xqa off, FP8 cache"
+MMHA = "mmha::masked_multihead_attention_kernel<__nv_bfloat16, __nv_fp8_e4m3, ...>"
+
+
+def decoding(shared_heads: str = "XQA", name: str = MMHA) -> dict[str, Any]:
+    """The names of the cell, with a library that answers so."""
+
+    def kernel(case: dict[str, Any]) -> Thing:
+        xqa = case.get("queries_per_kv", 1) > 1 and case.get("enable_xqa", True)
+        return choice(name, shared_heads if xqa else "MMHA")
+
+    llama = {"gpu": "h100", "queries_per_kv": 8}
+    return {"attention": Thing(AttentionCase=dict, generation_kernel=kernel), "llama": llama, "fp8": llama}
+
+
+ARTICLE = {"published": table("aws-kernels"), "prefill": PREFILL, "decode": {FP8_OFF: choice(MMHA)}}
+
+
+def run(length: int, plain: int, fused: int, error: float = 1e-6) -> AttentionRun:
+    return AttentionRun(length, 32 * length * length, plain, fused, 0.1, 0.1, error)
+
+
+SHORT, LONG = run(256, 6_000_000, 700_000), run(2048, 400_000_000, 5_000_000)
+
+
+def measured(short: AttentionRun = SHORT, long: AttentionRun = LONG) -> dict[str, Any]:
+    return {"runs": [short, long], "longest": long}
+
+
+def played(
+    first_token: dict[str, int] | None = None,
+    *,
+    steps: int = 24,
+    waiting: int = 0,
+    blocks: int = 4,
+    answer: tuple[int, ...] = (1, 2),
+) -> Played:
+    return Played(steps, first_token or {}, {}, {"a": answer}, (waiting,), (blocks,))
+
+
+LONG_WAITS, GOT = "long, steps to first token", "tokens of the running one meanwhile"
+
+
+def chunked(got: tuple[int, int] = (1, 8), short: int = 8, answer: tuple[int, ...] = (1, 2)) -> dict[str, Any]:
+    chunks = {512: played({"short": 1}), 64: played({"short": short}, answer=answer)}
+    rows = [{LONG_WAITS: steps, GOT: tokens} for steps, tokens in zip((1, 8), got, strict=True)]
+    return {"chunks": chunks, "rows": rows}
+
+
+def reused(off: int = 9, on: int = 1, answer: tuple[int, ...] = (1, 2)) -> dict[str, Any]:
+    prefix = {
+        False: played({"user 0": 9, "user 1": off}),
+        True: played({"user 0": 9, "user 1": on}, answer=answer),
+    }
+    return {"prefix": prefix, "block": 32}
+
+
+def pools(**changed: Played) -> dict[str, Any]:
+    found = {
+        "p16": played(steps=24, waiting=0, blocks=16),
+        "p8": played(steps=48, waiting=4, blocks=8),
+        "p4": played(steps=96, waiting=6, blocks=4),
+    }
+    return {"pools": {int(name[1:]): one for name, one in (found | changed).items()}}
+
+
+CASES = [
+    Case("11-07", "the guess is one of the models", {"guess": "Llama-3-8B"}, {"guess": "Llama-4"}),
+    Case("11-11", "GQA makes Llama-3-8B's cache a quarter", kept(), kept(Llama_3_8B=1)),
+    Case("11-11", "Llama-2-7B keeps more", kept(), {"shared": SHARED | {"Llama-3.1-405B": 10**7}}),
+    Case("11-11", "an FP8 cache is half", kept(), kept(Llama_3_70B=1)),
+    Case("11-14", "Hopper's table is a part", supported([40, 128], [128]), supported([128], [64, 128])),
+    Case("11-14", "every model above", supported([40, 128], [128]), supported([40, 64, 128], [64])),
+    Case("11-17", "FP8 weights alone", {"prefill": PREFILL}, prefill("FP8 model", choice(E4M3))),
+    Case("11-17", "use_fp8_context_fmha turns", {"prefill": PREFILL}, prefill("+ use_fp8_context_fmha", choice(BF16))),
+    Case("11-17", "a paged prompt shows", {"prefill": PREFILL}, prefill("+ both", choice(E4M3))),
+    Case(
+        "11-17", "FP32 sums change nothing", {"prefill": PREFILL}, prefill("+ context_fmha_fp32_acc", choice("other"))
+    ),
+    Case(
+        "11-17",
+        "FP8 attention over a 16-bit cache",
+        {"prefill": PREFILL},
+        prefill("use_fp8_context_fmha, 16-bit cache", choice(E4M3)),
+    ),
+    Case("11-19", "shared heads bring XQA", decoding(), decoding(shared_heads="MMHA")),
+    Case("11-19", "an FP8 cache shows", decoding(), decoding(name="masked")),
+    Case("11-22", "the facts predict both", ARTICLE, prefill("FP8 model", choice(E4M3))),
+    Case("11-22", "and its MMHA name", ARTICLE, {"decode": {FP8_OFF: choice("mmha<float, ...>")}}),
+    Case("11-28", "both give the same", measured(), measured(run(256, 6_000_000, 700_000, error=0.1))),
+    Case("11-28", "plain attention holds", measured(), measured(run(256, 1_000_000, 700_000))),
+    Case("11-28", "fused attention never", measured(), measured(long=run(2048, 400_000_000, 300_000_000))),
+    Case("11-28", "plain memory grows faster", measured(), measured(long=run(2048, 400_000_000, 100_000_000))),
+    Case("11-36", "the whole prompt in one step", chunked(), chunked(got=(3, 8))),
+    Case("11-36", "with chunks it gets", chunked(), chunked(got=(1, 2))),
+    Case("11-36", "who queues behind", chunked(), chunked(short=1)),
+    Case("11-36", "no answer changes", chunked(), chunked(answer=(1, 3))),
+    Case("11-39", "without reuse every request", reused(), reused(off=1)),
+    Case("11-39", "with reuse the later ones", reused(), reused(on=9)),
+    Case("11-39", "reuse changes no answer", reused(), reused(answer=(1, 3))),
+    Case("11-43", "two blocks for each request", pools(), pools(p8=played(steps=48, waiting=1, blocks=8))),
+    Case("11-43", "a smaller pool takes more steps", pools(), pools(p8=played(steps=24, waiting=4, blocks=8))),
+    Case("11-43", "the pool is never exceeded", pools(), pools(p8=played(steps=48, waiting=4, blocks=9))),
+    Case("11-43", "waiting changes no answer", pools(), pools(p8=played(steps=48, waiting=4, answer=(9,)))),
+]
