@@ -8,15 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cpu_serving import attention as attention
-    from cpu_serving import attention_exercises as attention_exercises
-    from cpu_serving import paging as paging
     from cpu_serving.checkpoint import checkpoint_tensors as checkpoint_tensors
     from gpu_measurements import hopper as hopper
     from gpu_measurements import kernels as kernels
     from model_server.protocol import Sampling as Sampling
     from model_server.triton import repository as model_repository
     from playbook import articles as articles
+    from playbook import attention as attention
     from playbook import choices as choices
     from playbook import clients as clients
     from playbook import engines as engines
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
     from serving_base import quality as quality
     from serving_base.facts import models as models
     from tiny_llama import data as texts
-    from trtllm_check import attention as attention_kernels
     from trtllm_check import recipes as recipes
     from trtllm_check.lint import check_commands as check_commands
 
@@ -76,9 +73,7 @@ _HOME = {
 }
 _MODULES = {
     "articles": "playbook.articles",
-    "attention": "cpu_serving.attention",
-    "attention_exercises": "cpu_serving.attention_exercises",
-    "attention_kernels": "trtllm_check.attention",
+    "attention": "playbook.attention",
     "choices": "playbook.choices",
     "clients": "playbook.clients",
     "engines": "playbook.engines",
@@ -91,7 +86,6 @@ _MODULES = {
     "model_repository": "model_server.triton.repository",
     "models": "serving_base.facts.models",
     "numerics": "ptq.numerics",
-    "paging": "cpu_serving.paging",
     "plan": "playbook.planning",
     "plots": "playbook.plots",
     "quantization_exercises": "ptq.exercises",

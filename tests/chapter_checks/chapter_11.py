@@ -28,7 +28,7 @@ def kept(**changed: int) -> dict[str, Any]:
 def supported(ampere: list[int], hopper: list[int]) -> dict[str, Any]:
     rows = [{"head_sizes": sizes, "accumulators": {"bf16": ["fp32"]}} for sizes in (ampere, hopper)]
     kernels = Thing(support=lambda: {"fmha": rows})
-    return {"playbook": Thing(attention_kernels=kernels, table=lambda rows: None), "shapes": SHAPES}
+    return {"playbook": Thing(attention=kernels, table=lambda rows: None), "shapes": SHAPES}
 
 
 def choice(name: str, kernel: str = "FMHA") -> Thing:

@@ -71,6 +71,7 @@ def test_a_small_pool_makes_requests_wait_and_changes_no_answer(laboratory: Cach
     enough, small = (laboratory.play(asks, blocks=blocks) for blocks in (16, 6))
     assert (max(enough.waiting), max(small.waiting)) == (0, 5)
     assert max(small.blocks) == 6
+    assert small.queue() == ([1, 24, 25, 48, 49, 72], [5, 5, 2, 2, 0, 0])
     assert small.answers == enough.answers
 
 

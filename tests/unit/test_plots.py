@@ -180,3 +180,12 @@ def test_channels_share_one_scale_and_mark_the_largest(shown: list[tuple[Any, st
     before, after = shown[0][0].axes
     assert before.get_ylim() == after.get_ylim()
     assert {"46", "1.5"} <= set(texts(shown[0][0]))
+
+
+def test_heads_draw_a_line_from_each_query_to_the_keys_that_it_shares(shown: list[tuple[Any, str]]) -> None:
+    plots.heads({"MHA": (4, 4), "GQA": (4, 2)}, title="finding")
+    (figure, alt), words = shown[0], texts(shown[0][0])
+    alone, shared = figure.axes
+    assert [list(line.get_xdata()) for line in alone.lines] == [[query, query] for query in range(4)]
+    assert [list(line.get_xdata()) for line in shared.lines] == [[0, 0.5], [1, 0.5], [2, 2.5], [3, 2.5]]
+    assert "finding" in words and "GQA 4 query heads, 2 KV heads" in alt
