@@ -90,30 +90,39 @@ class AttentionRun:
 def compare_attention(
     lengths: Sequence[int], *, heads: int = 8, head_size: int = 64, seed: int = 0
 ) -> list[AttentionRun]:
-    """Both ways at each length, on the same random queries, keys and values in float32."""
+    """Both ways at each length, on the same random queries, keys and values in float32.
+
+    On one thread: torch's fused operation keeps some tiles for each, and their number is the machine's.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return [_compare(length, heads, head_size, seed) for length in lengths]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _compare(length: int, heads: int, head_size: int, seed: int) -> AttentionRun:
     import torch
 
     made = torch.Generator().manual_seed(seed)
-    runs = []
-    for length in lengths:
-        query, key, value = torch.randn(3, heads, length, head_size, generator=made)
-        ways = {name: _bind(way, query, key, value) for name, way in (("plain", written_out), ("fused", fused))}
-        with torch.inference_mode():
-            error = (ways["plain"]() - ways["fused"]()).abs().max().item()
-            taken = {name: peak_bytes(way) for name, way in ways.items()}
-            seconds = {name: _seconds(way) for name, way in ways.items()}
-        runs.append(
-            AttentionRun(
-                length,
-                score_bytes(length, heads),
-                taken["plain"],
-                taken["fused"],
-                seconds["plain"],
-                seconds["fused"],
-                error,
-            )
-        )
-    return runs
+    query, key, value = torch.randn(3, heads, length, head_size, generator=made)
+    ways = {name: _bind(way, query, key, value) for name, way in (("plain", written_out), ("fused", fused))}
+    with torch.inference_mode():
+        error = (ways["plain"]() - ways["fused"]()).abs().max().item()
+        taken = {name: peak_bytes(way) for name, way in ways.items()}
+        seconds = {name: _seconds(way) for name, way in ways.items()}
+    return AttentionRun(
+        length=length,
+        score_bytes=score_bytes(length, heads),
+        plain_bytes=taken["plain"],
+        fused_bytes=taken["fused"],
+        plain_seconds=seconds["plain"],
+        fused_seconds=seconds["fused"],
+        error=error,
+    )
 
 
 def _bind(way: Callable[[Tensor, Tensor, Tensor], Tensor], *tensors: Tensor) -> Callable[[], Tensor]:

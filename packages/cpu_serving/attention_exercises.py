@@ -1,4 +1,4 @@
-"""The exercises of the chapter on attention: softmax in two parts, and which kernel runs.
+"""The exercises of the chapter on attention: which kernel runs, and softmax in two parts.
 
 A stub raises ``NotImplementedError``; that is reported loudly and stops nothing. Any right solution passes.
 """
@@ -30,7 +30,7 @@ def part_of(scores: Sequence[float], values: Sequence[float]) -> Part:
 
 
 def check_merge(merge: Callable[[Part, Part], Part]) -> Solution:
-    """Exercise 1: ``merge`` joins what two tiles kept. Any maximum will do, if sum and weighted sum belong to it."""
+    """Exercise 2: ``merge`` joins what two tiles kept. Any maximum will do, if sum and weighted sum belong to it."""
     title = "softmax in two parts"
     verdicts = []
     for given, (first, second) in SCORES.items():
@@ -67,7 +67,7 @@ ANSWERS = ("FMHA", "unfused MHA", "MMHA", "XQA", "refused")
 
 
 def check_kernels(chosen: Mapping[str, str]) -> Solution:
-    """Exercise 2: which kernel runs in each case, or that the build refuses it; upper and lower case are equal."""
+    """Exercise 1: which kernel runs in each case, or that the build refuses it; upper and lower case are equal."""
     title = "which kernel runs"
     verdicts = []
     for letter, (phase, case) in LOADS.items():

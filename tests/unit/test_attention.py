@@ -77,6 +77,12 @@ def test_the_names_are_those_of_the_article_but_for_tiles_and_layout() -> None:
     assert context(fp8_weights=False)[1] == context(**P5)[1]
 
 
+def test_a_release_whose_fp8_attention_is_broken_says_so() -> None:
+    for release, wrong in (("0.10.0", True), ("0.11.0", False)):
+        case = AttentionCase.model_validate(P5 | {"use_fp8_context_fmha": True, "release": release})
+        assert ("answers are wrong" in context_kernel(case).reason) == wrong
+
+
 def test_flags_change_the_name() -> None:
     assert "_fp16_fp32_" in context(dtype="fp16", context_fmha_fp32_acc=True)[1]
     assert "_fp16_<q>" in context(dtype="fp16")[1]

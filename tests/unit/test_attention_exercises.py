@@ -29,7 +29,7 @@ def by_logarithms(first: Part, second: Part) -> Part:
 
 
 @pytest.mark.parametrize("merge", [to_the_larger, by_logarithms])
-def test_any_right_merge_solves_the_first_exercise(merge: object) -> None:
+def test_any_right_merge_solves_the_exercise(merge: object) -> None:
     assert check_merge(merge).solved  # type: ignore[arg-type]
 
 
@@ -55,7 +55,7 @@ def test_a_stub_is_loud() -> None:
     assert str(check_kernels(dict.fromkeys(LOADS, ""))).startswith(NOT_SOLVED)
 
 
-def test_the_second_exercise_knows_every_kernel_and_takes_each_spelling() -> None:
+def test_the_exercise_on_kernels_knows_every_kernel_and_takes_each_spelling() -> None:
     assert set(RIGHT.values()) == set(ANSWERS)
     assert check_kernels({letter: kernel.upper() for letter, kernel in RIGHT.items()}).solved
 

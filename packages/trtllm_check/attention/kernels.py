@@ -173,6 +173,9 @@ def _fused(case: AttentionCase, row: FmhaSupport) -> KernelChoice:
         inputs, why, source = "e4m3", "FP8 context FMHA", support()["fp8_fmha"][case.architecture]["source"]
         if not case.use_fp8_context_fmha:
             why += ", switched on by the builder because the paged cache is FP8"
+        wrong = support()["fp8_fmha"]["wrong_answers"]
+        if _numbers(case.release) <= _numbers(wrong["until"]):
+            why += f"; its answers are wrong up to release {wrong['until']} ({wrong['source']})"
     elif case.dtype == "fp16" and case.context_fmha_fp32_acc:
         inputs, why, source = "fp16_fp32", "FP16 inputs, summed in FP32", row.source
     else:
