@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from course_runs.runs import NOT_SAID, KeyResult, Run
+from course_runs.runs import NOT_SAID, CourseRun, KeyResult
 from serving_base.errors import UsageError
 
 TEMPLATE = Path(__file__).parent / "templates" / "comparison.html.j2"
@@ -15,7 +15,7 @@ SAME_EVERYWHERE = ("computed", "planned", "published")
 
 
 @dataclass(frozen=True)
-class Difference:
+class Unlikeness:
     """A condition in which the runs differ. ``unlike``: with it no ratio of measured results is given."""
 
     name: str
@@ -25,7 +25,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedResult:
     """A result of both runs, or of one. ``ratio``: B over A (lowest, middle, highest); ``why``: why there is none."""
 
     chapter: str
@@ -39,14 +39,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    a: Run
-    b: Run
-    differences: tuple[Difference, ...]
-    rows: tuple[Row, ...]
+    a: CourseRun
+    b: CourseRun
+    differences: tuple[Unlikeness, ...]
+    rows: tuple[ComparedResult, ...]
     seconds: tuple[tuple[str, str, str], ...]
 
 
-def compare(a: Run, b: Run, *, again_a: Sequence[Run] = (), again_b: Sequence[Run] = ()) -> Comparison:
+def compare(
+    a: CourseRun, b: CourseRun, *, again_a: Sequence[CourseRun] = (), again_b: Sequence[CourseRun] = ()
+) -> Comparison:
     """B over A. ``again``: other runs under the same conditions, from which the spread of a ratio comes.
 
     :class:`UsageError` for a run against itself, and for another run that is not like its first.
@@ -68,14 +70,16 @@ def compare(a: Run, b: Run, *, again_a: Sequence[Run] = (), again_b: Sequence[Ru
     return Comparison(a, b, found, rows, tuple((name, _time(a, name), _time(b, name)) for name in chapters))
 
 
-def differences(a: Run, b: Run) -> tuple[Difference, ...]:
+def differences(a: CourseRun, b: CourseRun) -> tuple[Unlikeness, ...]:
     ours, theirs = a.conditions(), b.conditions()
     return tuple(
-        Difference(name, ours[name], theirs[name], name in LIKE) for name in ours if ours[name] != theirs[name]
+        Unlikeness(name, ours[name], theirs[name], name in LIKE) for name in ours if ours[name] != theirs[name]
     )
 
 
-def _row(chapter: str, name: str, sides: tuple[list[Run], list[Run]], unlike: Sequence[Difference]) -> Row:
+def _row(
+    chapter: str, name: str, sides: tuple[list[CourseRun], list[CourseRun]], unlike: Sequence[Unlikeness]
+) -> ComparedResult:
     """Each side ends with the run whose value is shown."""
     found = [[_result(run, chapter, name) for run in side] for side in sides]
     a, b = found[0][-1], found[1][-1]
@@ -83,10 +87,10 @@ def _row(chapter: str, name: str, sides: tuple[list[Run], list[Run]], unlike: Se
     assert known is not None
     why = _refusal(a, b, unlike)
     ratio = None if why else _ratio(*found)
-    return Row(chapter, name, known.unit, a.value if a else None, b.value if b else None, ratio, why)
+    return ComparedResult(chapter, name, known.unit, a.value if a else None, b.value if b else None, ratio, why)
 
 
-def _refusal(a: KeyResult | None, b: KeyResult | None, unlike: Sequence[Difference]) -> str:
+def _refusal(a: KeyResult | None, b: KeyResult | None, unlike: Sequence[Unlikeness]) -> str:
     """Why a ratio of the two would say nothing; "" if it says something."""
     if a is None or b is None:
         return f"only in {'A' if b is None else 'B'}"
@@ -108,11 +112,11 @@ def _ratio(a: list[KeyResult | None], b: list[KeyResult | None]) -> tuple[float,
     return ratios[0], ratios[len(ratios) // 2], ratios[-1]
 
 
-def _result(run: Run, chapter: str, name: str) -> KeyResult | None:
+def _result(run: CourseRun, chapter: str, name: str) -> KeyResult | None:
     return next((each for each in run.results if (each.chapter, each.name) == (chapter, name)), None)
 
 
-def _time(run: Run, chapter: str) -> str:
+def _time(run: CourseRun, chapter: str) -> str:
     status = run.status.get(chapter, "not in this run")
     return f"{run.seconds[chapter]:.1f} s" if status == "ok" else status
 

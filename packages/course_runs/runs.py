@@ -30,7 +30,7 @@ class KeyResult:
 
 
 @dataclass(frozen=True)
-class Run:
+class CourseRun:
     """``facts``: run.json. ``status`` and ``seconds`` by chapter."""
 
     folder: Path
@@ -73,13 +73,13 @@ class Run:
         }
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> CourseRun:
     """:class:`UsageError` says what is missing, or not as `playbook run` writes it."""
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", fix="name a run's folder, such as runs/20261120-101500")
     facts, chapters = (_read(folder, name) for name in ("run.json", "results.json"))
     try:
-        return Run(
+        return CourseRun(
             folder,
             {
                 **facts,

@@ -64,12 +64,24 @@ def environment() -> dict[str, str]:
 
 
 def playbook_version() -> dict[str, str]:
-    """The package's version, and the commit of a checkout ("+" behind it: with changes)."""
-    root = str(Path(__file__).parents[2])
-    own = Path(root, ".git").exists()  # and not the checkout of somebody whose environment this is in
-    commit = _said("git", "-C", root, "rev-parse", "--short=12", "HEAD").strip() if own else ""
-    changed = "+" if commit and _said("git", "-C", root, "status", "--porcelain", "--untracked-files=no") else ""
-    return {"version": importlib.metadata.version(DISTRIBUTION), "commit": commit + changed}
+    """The package's version, and the commit of a checkout, read from its files: no run calls git for it."""
+    return {"version": importlib.metadata.version(DISTRIBUTION), "commit": _commit(Path(__file__).parents[2] / ".git")}
+
+
+def _commit(git: Path) -> str:
+    """Twelve digits of what HEAD names; "" outside a checkout, and in a worktree, whose .git is a file."""
+    head = git / "HEAD"
+    if not head.is_file():
+        return ""
+    said = head.read_text(encoding="utf-8").strip()
+    if not said.startswith("ref: "):
+        return said[:12]
+    name = said.removeprefix("ref: ")
+    if (git / name).is_file():
+        return (git / name).read_text(encoding="utf-8").strip()[:12]
+    packed = git / "packed-refs"
+    lines = packed.read_text(encoding="utf-8").splitlines() if packed.is_file() else []
+    return next((line[:12] for line in lines if line.endswith(f" {name}")), "")
 
 
 def _said(*command: str) -> str:

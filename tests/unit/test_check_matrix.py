@@ -40,6 +40,10 @@ def checked(text: str, profile: Profile) -> list[Finding]:
     return check_commands(text, profile.release, profile.gpu, profile.gpu_count)
 
 
+READ_IN_PART = {"mmlu.py"}
+"""Only the flags that the course uses are known, so the checker leaves such a tool alone."""
+
+
 @each_profile
 @each(("number", "release"), enumerate(known_releases()))
 def test_nothing_is_found_in_the_script(profile: str, release: str, number: int) -> None:
@@ -51,7 +55,8 @@ def test_nothing_is_found_in_the_script(profile: str, release: str, number: int)
     chosen, way = whole_road(profile, release, runner)
     text = written_script(chosen, way)
     read = {invocation.tool for invocation in read_document(text).invocations}
-    assert read >= {command.tool for command in way.commands if command.tool in load_release(release).tools}
+    asked = {command.tool for command in way.commands if command.tool in load_release(release).tools}
+    assert read >= asked - READ_IN_PART
     assert checked(text, chosen) == []
 
 
