@@ -202,11 +202,14 @@ def hung_for_long(lost: Lost, connect: Connect) -> Seen:
 
 def full_queue(lost: Lost, connect: Connect) -> Seen:
     with connect(lost, retry=ONCE, max_in_flight=24) as client:
-        outcomes = list(client.map(question() for _ in range(24)))
-    answered = [outcome for outcome in outcomes if not isinstance(outcome, ClientError)]
-    assert 1 <= len(answered) < 24
-    errors = [outcome for outcome in outcomes if isinstance(outcome, ClientError)]
-    return next((error for error in errors if isinstance(error, Overloaded)), errors[0])  # some may be out of time
+        for _ in range(20):  # on a busy machine 24 may come so slowly that the queue holds them
+            outcomes = list(client.map(question() for _ in range(24)))
+            assert not all(isinstance(outcome, ClientError) for outcome in outcomes)
+            errors = [outcome for outcome in outcomes if isinstance(outcome, ClientError)]
+            overloaded = next((error for error in errors if isinstance(error, Overloaded)), None)
+            if overloaded is not None:
+                return overloaded
+    raise AssertionError("20 times 24 requests at once found room in a queue of 2")
 
 
 def bad_request(lost: Lost, connect: Connect) -> Seen:
