@@ -214,7 +214,14 @@ def _record(run: CourseRun, folder: Path, hide: Iterable[str]) -> RecordedRun:
 def _read(path: Path) -> "NotebookNode":
     from nbformat import read
 
-    notebook: NotebookNode = read(path, as_version=4)  # type: ignore[no-untyped-call]
+    try:
+        notebook: NotebookNode = read(path, as_version=4)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path} cannot be read as a notebook",
+            why=str(error).partition("\n")[0],
+            fix="copy the whole folder of the run",
+        ) from error
     return notebook
 
 

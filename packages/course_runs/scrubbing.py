@@ -7,7 +7,7 @@ from typing import Any
 
 Replacement = str | Callable[[re.Match[str]], str]
 
-START = r"(?:(?<![\w.~-])|(?<=\dm)|(?<=\\[ntr]))"
+START = r"(?:(?<![\w.~}-])|(?<=\dm)|(?<=\\[ntr]))"
 """Where an absolute path begins: after no word; after a terminal's colour; after an escaped end of line."""
 END = r"(?![\w-])"
 VERSION = r"(?<!==)(?<![\w.-])(?<!version )(?<!TensorRT )(?<!TensorRT-LLM )"

@@ -11,10 +11,9 @@ from typing import Any
 import nbformat
 import pytest
 import yaml
-from click.testing import Result
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from checkout import ROOT
 from course_runs import edition as editions_module
@@ -37,7 +36,7 @@ from serving_base.errors import PlaybookError, UsageError
 RECORDED = ROOT / "recorded"
 LEFT = re.compile(
     r"hf_[A-Za-z0-9]{16}|AKIA[A-Z0-9]{16}|(?i:bearer [a-z0-9]{12})|GPU-[0-9a-f]{8}-"
-    r"|(?<![\w.])/(?:root|home|Users|tmp|var/tmp|var/folders)\b|/[^\s\"]*/site-packages/"
+    r"|(?<![\w.~}])/(?:root|home|Users|tmp|var/tmp|var/folders)\b|/[^\s\"]*/site-packages/"
 )
 """What no output of an edition holds, said another way than the patterns that take it out."""
 UUID = "GPU-1f0e2d3c-aaaa-bbbb-cccc-0123456789ab"
@@ -70,7 +69,7 @@ def chapter(*, first: str = "a = 1", second: str = "print(a)") -> NotebookNode:
 
 def executed(book: NotebookNode) -> NotebookNode:
     """As papermill leaves it, with all that must not stay."""
-    done = nbformat.from_dict(json.loads(json.dumps(book)))  # type: ignore[no-untyped-call]
+    done: NotebookNode = nbformat.from_dict(json.loads(json.dumps(book)))  # type: ignore[no-untyped-call]
     injected = nbformat.v4.new_code_cell(  # type: ignore[no-untyped-call]
         f'workspace = "{WORKSPACE}"', metadata={"tags": ["injected-parameters"]}
     )
@@ -159,6 +158,8 @@ def test_every_edition_is_small() -> None:
 def test_the_page_is_that_of_the_editions() -> None:
     written = (RECORDED / "README.md").read_text(encoding="utf-8")
     assert written == readme(editions(RECORDED)), "run: playbook recorded verify --write-readme"
+    links = re.findall(r"\]\(([^)]+)\)", written)
+    assert [link for link in links if not (RECORDED / link).is_file()] == []
 
 
 # --- making one
@@ -203,6 +204,7 @@ def test_the_search_of_this_file_finds_what_a_run_leaves(tmp_path: Path) -> None
         ("\x1b[32m/root/x.py", "\x1b[32m~/x.py"),
         ("a\\n/root", "a\\n~"),
         ("/rootless /opt/ml/model runs/root", "/rootless /opt/ml/model runs/root"),
+        ("/home/me/tmp/x ${WHERE}/tmp/x", "~/tmp/x ${WHERE}/tmp/x"),
         ("/w/space/engine /w/space2", "workspace/engine /w/space2"),
         ("file:///w/space", "file://workspace"),
         ("/tmp/ipykernel_1/2.py, /private/var/folders/x", "temp/ipykernel_1/2.py, temp/x"),
@@ -273,6 +275,17 @@ def test_an_edition_above_the_limit_is_refused_and_leaves_nothing(
     make_edition([tmp_path / "run"], folder, name="again")
 
 
+@pytest.mark.parametrize("text", [None, "{"])
+def test_a_run_that_lacks_a_notebook_is_refused(tmp_path: Path, text: str | None) -> None:
+    run = run_folder(tmp_path / "run")
+    (run / "01-small.ipynb").unlink()
+    if text:
+        (run / "01-small.ipynb").write_text(text)
+    with pytest.raises(UsageError, match=r"01-small.ipynb cannot be read"):
+        make_edition([run], tmp_path / "recorded")
+    assert not list((tmp_path / "recorded").iterdir())
+
+
 @pytest.mark.parametrize("name", ["../up", "Big", ".hidden", "a/b"])
 def test_a_name_is_a_folder_here(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="cannot name an edition"):
@@ -286,7 +299,7 @@ def test_the_command_makes_an_edition_and_its_page(course: Path, tmp_path: Path)
     page = (course / "recorded" / "README.md").read_text(encoding="utf-8")
     assert "| [01 Small](h200-20261124/hopper/01-small.ipynb) | failed | 2.5 | 2 |" in page
     assert "| 02 Next | not run | - | 0 |" in page
-    assert "GPUs [host] H200" in page
+    assert "GPUs 2 x [host] H200, 550.1; processor P; cores 8" in page
     assert "There is no edition yet" not in page
     assert page == readme(editions(course / "recorded"))
 
