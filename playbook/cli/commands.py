@@ -113,12 +113,12 @@ def cli_page(app: typer.Typer) -> str:
     return "\n\n".join([HEAD.rstrip("\n"), contents, *parts]) + "\n"
 
 
-def _commands(command: Any) -> Iterator[tuple[str, str, str]]:
+def _commands(command: Any, path: str = "playbook") -> Iterator[tuple[str, str, str]]:
     """(name, its first sentence, its help) of a command and of those below it, in the order of its help."""
-    yield _told(command, "playbook")
+    yield _told(command, path)
     if isinstance(command, TyperGroup):
         for name, below in command.commands.items():
-            yield _told(below, f"playbook {name}")
+            yield from _commands(below, f"{path} {name}")
 
 
 def _told(command: Any, name: str) -> tuple[str, str, str]:

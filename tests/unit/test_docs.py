@@ -128,10 +128,11 @@ def missing_commands(text: str) -> Iterator[str]:
 
 
 def options(name: str) -> set[str]:
-    """Those of ``playbook <name>``; none at all where there is no such command."""
+    """Those of ``playbook <name>`` and of the commands below it; none at all where there is no such command."""
     group = get_command(app)
     command = group.commands.get(name) if isinstance(group, TyperGroup) else None
-    words = [[*param.opts, *param.secondary_opts] for param in command.params] if command else []
+    below = [command, *command.commands.values()] if isinstance(command, TyperGroup) else [command]
+    words = [[*param.opts, *param.secondary_opts] for each in below if each for param in each.params]
     return {word for each in words for word in each} | ({"--help"} if command else set())
 
 
