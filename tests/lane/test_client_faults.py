@@ -240,15 +240,23 @@ def cancelled(lost: Lost, connect: Connect) -> Seen | None:
 
 
 def caller_leaves(lost: Lost, connect: Connect) -> None:
+    for _ in range(20):  # on a busy machine the engine may be done before its first token is here
+        if abandoned(lost, connect, max_tokens=700) < 700:
+            return
+    raise AssertionError("20 abandoned answers went on to their end")
+
+
+def abandoned(lost: Lost, connect: Connect, max_tokens: int) -> float:
+    """Tokens that the engine generated for a caller who left after the first."""
     wait_until_idle(lost.server)
     before = generated(lost.server)
     with connect(lost) as client:
-        answer = client.stream(question(max_tokens=700))
+        answer = client.stream(question(max_tokens=max_tokens))
         next(answer)
         with frozen(lost.server):
             answer.close()  # the caller is free, and does not wait for the answer's end
     until(lambda: generated(lost.server) > before, "the engine ends the abandoned answer")
-    assert generated(lost.server) - before < 700
+    return generated(lost.server) - before
 
 
 def generated(server: TritonServer) -> float:
