@@ -27,7 +27,7 @@ it. The page is made from `playbook/data/claims.yml` by `make docs`; a test keep
 
 *Measured* means by this project: on the H200s whose data ships in `packages/gpu_measurements`, or by the chapter that
 is named. *Planned* means by the planner; [the plans](#the-plans) has each command. All else is published, with its
-source, or computed. Figures are those of the article. `Line` counts in the copy of the article that the course was written with.
+source, or computed. Figures are those of the article. `Line` counts in the copy of it that the course was written with.
 """
 PLANS = """## The plans
 

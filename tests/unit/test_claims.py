@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from checkout import ROOT
 from gpu_measurements.hopper import serving
+from playbook.article_flags import article_flags, flags_page
 from playbook.articles import article
 from playbook.claims import ArticleClaim, ArticleName, article_claims, claims_page
 from playbook.cli.app import app
@@ -95,3 +96,22 @@ def test_the_joules_are_those_of_the_measurements() -> None:
         for users, one in fp8.items()
     ]
     assert f"{min(less):.2f} to {max(less):.2f}" in claim("5x-energy").evidence
+
+
+def test_the_page_of_the_flags_is_the_one_that_the_data_makes() -> None:
+    assert (ROOT / "docs" / "flags_of_the_articles.md").read_text(encoding="utf-8") == flags_page(), "run: make docs"
+
+
+def test_every_flag_says_when_and_in_which_releases() -> None:
+    rows = [line.split(" | ") for line in flags_page().splitlines() if line.startswith("| `")]
+    assert len(rows) == len(article_flags()) == len({(flag.tool, flag.name) for flag in article_flags()})
+    assert [row[0] for row in rows if len(row) != 6 or not all(cell.strip() for cell in row[:5])] == []
+    elsewhere = {flag.value for flag in article_flags() if flag.tool.startswith(("request", "docker"))} | {"engine=MPI"}
+    assert [row[0] for row in rows if row[0][3:-1] not in elsewhere and not row[5].strip(" |")] == []
+
+
+@have_copies
+def test_a_flag_stands_in_its_line() -> None:
+    for flag in article_flags():
+        copy = (COPIES / article(flag.article).file).read_text(encoding="utf-8").split("\n")
+        assert flag.value in copy[flag.line - 1].replace("\xa0", " "), flag.value
