@@ -81,6 +81,11 @@ class Table(_Quotation):
         return [dict(zip(self.columns, row.cells, strict=True)) for row in self.rows]
 
 
+def article(name: str) -> Article:
+    """Return an article by its short name: ``aws``, ``nvidia`` or ``talk``."""
+    return Article(**_data()["articles"][name])
+
+
 def quote(name: str) -> Quote:
     """Return whole lines of an article, such as ``aws-build``; :class:`UsageError` lists the names there are."""
     return Quote(**_entry("quotes", name))

@@ -231,7 +231,7 @@ def passes(argv: Sequence[str]) -> bool:
 @app.command("docs")
 @reporting
 def docs_command() -> None:
-    """Write the generated pages of docs/ again: checks.md, cli.md and releases.md."""
+    """Write the generated pages of docs/ again: claims.md, releases.md and the others."""
     from playbook.cli.commands import generated_pages
     from playbook.course.notebooks import project_root
 

@@ -99,10 +99,18 @@ command is `.venv/bin/playbook`, and `make` calls it. Examples are in the [READM
 
 def generated_pages(app: typer.Typer) -> dict[str, Callable[[], str]]:
     """What makes the text of each generated page, by the page's name in ``docs/``."""
+    from playbook.article_flags import flags_page
+    from playbook.claims import claims_page
     from trtllm_check.explain.page import releases_page
     from trtllm_check.lint.page import page as checks_page
 
-    return {"checks.md": checks_page, "cli.md": lambda: cli_page(app), "releases.md": releases_page}
+    return {
+        "checks.md": checks_page,
+        "claims.md": claims_page,
+        "cli.md": lambda: cli_page(app),
+        "flags_of_the_articles.md": flags_page,
+        "releases.md": releases_page,
+    }
 
 
 def cli_page(app: typer.Typer) -> str:
