@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from playbook import choices as choices
     from playbook import clients as clients
     from playbook import engines as engines
+    from playbook import laboratory as laboratory
     from playbook import planning as plan
     from playbook import plots as plots
     from playbook.chapter import start as start
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
     from playbook.stages import stream as stream
     from playbook.stages import summarize as summarize
     from playbook.stages import write_repository as write_repository
-    from ptq import exercises as quantization_exercises
-    from ptq import formats as formats
-    from ptq import laboratory as laboratory
-    from ptq import metrics as metrics
     from ptq import numerics as numerics
     from serving_base import quality as quality
     from serving_base.facts import models as models
@@ -77,18 +74,15 @@ _MODULES = {
     "choices": "playbook.choices",
     "clients": "playbook.clients",
     "engines": "playbook.engines",
-    "formats": "ptq.formats",
     "hopper": "gpu_measurements.hopper",
     "kernels": "gpu_measurements.kernels",
-    "laboratory": "ptq.laboratory",
+    "laboratory": "playbook.laboratory",
     "load": "playbook.measure.load",
-    "metrics": "ptq.metrics",
     "model_repository": "model_server.triton.repository",
     "models": "serving_base.facts.models",
     "numerics": "ptq.numerics",
     "plan": "playbook.planning",
     "plots": "playbook.plots",
-    "quantization_exercises": "ptq.exercises",
     "quality": "serving_base.quality",
     "recipes": "trtllm_check.recipes",
     "texts": "tiny_llama.data",

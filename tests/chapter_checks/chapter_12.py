@@ -97,7 +97,7 @@ def runs(**changed: set[str]) -> dict[str, Any]:
     """The cell's names, with GPUs that run what ``changed`` says."""
     able = table(changed)
     fake = {name: Thing(runs_on=lambda gpu, name=name: name in able[gpu]) for name in formats()}
-    course = Thing(formats=Thing(formats=lambda: fake, known=lambda name: name))
+    course = Thing(laboratory=Thing(formats=lambda: fake, known=lambda name: name))
     return {"gpus": ("a100", "h100"), "playbook": course}
 
 

@@ -1,0 +1,19 @@
+"""What a chapter may see of the quantization laboratory: bench, formats as facts, statistics, exercises."""
+
+from ptq import metrics
+from ptq.exercises import check_formats, check_repair, check_rounding
+from ptq.formats import formats, known, published_mmlu, support
+from ptq.laboratory import VARIANTS, open_laboratory
+
+__all__ = [
+    "VARIANTS",
+    "check_formats",
+    "check_repair",
+    "check_rounding",
+    "formats",
+    "known",
+    "metrics",
+    "open_laboratory",
+    "published_mmlu",
+    "support",
+]
