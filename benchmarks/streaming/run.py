@@ -1,10 +1,15 @@
-"""python -m benchmarks.streaming.run ENGINE [--clients N] ...: what streaming through Triton leaves of an engine.
+"""python -m benchmarks.streaming.run ENGINE [--clients N]... ...: what streaming through Triton leaves of an engine.
 
 One run measures, in turn and several times, the engine alone in this process, one answer a request and streamed, by
 token ids and through the ensemble, all with the same waves. A share is of the engine alone next to it. ``cpu_ms`` is
 processor time of the server's processes for 1,000 tokens, which a busy machine changes less.
+
+Both engines, the server's and the one alone, are open all the time, and each waits while the other works: an engine of
+the vLLM lane on a GPU may take less than half of its memory (``--gpu-memory 0.4``, in a copy of its folder).
 """
 
+import json
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -21,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.streaming.client import Load, ask
-from model_server.engines import EngineOptions, opener_of, warm_up
+from model_server.engines import EngineOptions, ServedEngine, opener_of, warm_up
 from model_server.protocol import Sampling
 from model_server.text import TextCodec
 from model_server.triton.repository import ServingOptions, write_repository
@@ -49,23 +54,65 @@ class Figures:
 
 def main(
     engine: Path,
-    clients: int = 16,
+    clients: Annotated[list[int] | None, typer.Option(help="how many at once; several times for several")] = None,
     waves: int = 4,
     tokens: int = 128,
     rounds: Annotated[int, typer.Option(help="how often each way is measured")] = 3,
     release: str = "0.12.0",
     postprocessing: Annotated[int, typer.Option(help="instances of postprocessing")] = 1,
+    gpu_memory: Annotated[float, typer.Option(help="share of the GPU's memory for each of the two engines")] = 0.0,
 ) -> None:
-    prompts = make_prompts(engine, clients)
+    counts = clients or [16]
+    with (
+        lighter(engine, gpu_memory) as folder,
+        server(folder, release, max(counts), postprocessing) as running,
+        opened(folder) as lone,
+    ):
+        for count in counts:
+            measure_clients(running, lone, make_prompts(folder, count), waves, tokens, rounds)
+
+
+def measure_clients(
+    running: TritonServer,
+    lone: ServedEngine,
+    prompts: list[tuple[str, list[int]]],
+    waves: int,
+    tokens: int,
+    rounds: int,
+) -> None:
     alone: list[float] = []
     found: dict[str, list[Figures]] = {way: [] for way in WAYS}
-    with server(engine, release, clients, postprocessing) as running:
-        for _ in range(rounds):
-            alone.append(measure_alone(engine, [ids for _, ids in prompts], waves, tokens))
-            for way, (model, streaming) in WAYS.items():
-                load = Load(clients, waves, tokens, streaming, model)
-                found[way].append(measure(running, prompts, load, alone[-1]))
-    Console(width=150).print(table(alone, found, clients * waves * tokens))
+    for _ in range(rounds):
+        alone.append(measure_alone(lone, [ids for _, ids in prompts], waves, tokens))
+        for way, (model, streaming) in WAYS.items():
+            load = Load(len(prompts), waves, tokens, streaming, model)
+            found[way].append(measure(running, prompts, load, alone[-1]))
+    Console(width=150).print(table(alone, found, len(prompts) * waves * tokens, len(prompts)))
+
+
+@contextmanager
+def lighter(engine: Path, gpu_memory: float) -> Iterator[Path]:
+    """A copy of the engine's folder that takes another share of the GPU's memory; the folder itself for 0."""
+    if not gpu_memory:
+        yield engine
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(shutil.copytree(engine, Path(folder) / "engine"))
+        config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+        config["vllm"]["args"]["gpu_memory_utilization"] = gpu_memory
+        (copy / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        yield copy
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[ServedEngine]:
+    """The engine as the server opens it, warm."""
+    engine = opener_of(folder).open_engine(folder, EngineOptions(threads=1))
+    try:
+        warm_up(engine)
+        yield engine
+    finally:
+        engine.close()
 
 
 def make_prompts(engine: Path, clients: int) -> list[tuple[str, list[int]]]:
@@ -86,20 +133,15 @@ def server(engine: Path, release: str, clients: int, postprocessing: int) -> Ite
             yield running
 
 
-def measure_alone(folder: Path, prompts: Sequence[Sequence[int]], waves: int, tokens: int) -> float:
-    """Tokens a second of the engine as the server opens it, with nobody to tell."""
-    engine = opener_of(folder).open_engine(folder, EngineOptions(threads=1))
-    try:
-        warm_up(engine)
-        began = time.perf_counter()
-        for wave in range(waves):
-            for number, prompt in enumerate(prompts):
-                engine.submit(wave * len(prompts) + number, tuple(prompt), Sampling(max_new_tokens=tokens, end_id=-1))
-            while engine.has_work:
-                engine.step()
-        return waves * len(prompts) * tokens / (time.perf_counter() - began)
-    finally:
-        engine.close()
+def measure_alone(engine: ServedEngine, prompts: Sequence[Sequence[int]], waves: int, tokens: int) -> float:
+    """Tokens a second of the engine with nobody to tell."""
+    began = time.perf_counter()
+    for wave in range(waves):
+        for number, prompt in enumerate(prompts):
+            engine.submit(wave * len(prompts) + number, tuple(prompt), Sampling(max_new_tokens=tokens, end_id=-1))
+        while engine.has_work:
+            engine.step()
+    return waves * len(prompts) * tokens / (time.perf_counter() - began)
 
 
 def measure(running: TritonServer, prompts: list[tuple[str, list[int]]], load: Load, alone: float) -> Figures:
@@ -136,8 +178,9 @@ def _model_of(pid: int) -> str:
     return next(word.rsplit("/", 3)[-3] for word in psutil.Process(pid).cmdline() if word.endswith("model.py"))
 
 
-def table(alone: list[float], found: dict[str, list[Figures]], all_tokens: int) -> Table:
-    shown = Table(title=f"engine alone: {median(alone):,.0f} tokens/s (median of {len(alone)})")
+def table(alone: list[float], found: dict[str, list[Figures]], all_tokens: int, clients: int) -> Table:
+    title = f"{clients} clients; engine alone: {median(alone):,.0f} tokens/s (median of {len(alone)})"
+    shown = Table(title=title)
     for name in ("way", "tokens/s", "share", "from..to", "tokens a piece", "TTFT ms", "late ms p50", "p99", "cpu_ms"):
         shown.add_column(name)
     for way, rounds in found.items():
