@@ -16,6 +16,7 @@ from playbook.stages import Workspace, require, tokenizer_path, workspace_root
 from serving_base.checks import usable_cores
 from serving_base.errors import CheckFailed, UsageError
 from serving_base.yaml_files import read_yaml
+from trt_compiler.environment import absence
 from trtllm_check.deployment import THIS_MACHINE, changed
 from trtllm_check.releases import load_release
 
@@ -55,6 +56,7 @@ class Lab:
             "a processor alone": not self.profile.on_gpus,
             "the tiny model": profile.model == "tiny",
             "an engine of the checkpoint": profile.build_from == "checkpoint",
+            "NVIDIA's compiler beside the tiny model": profile.model == "tiny" and not _compiler_absence(),
         }
         return met[needs] and ability in lane_of(self.profile.lane).CAN
 
@@ -171,6 +173,12 @@ def _quiet_libraries() -> None:
         from transformers.utils import logging
 
         logging.disable_progress_bar()
+
+
+@cache
+def _compiler_absence() -> str:
+    """Why this machine has no compiler of NVIDIA's; asked once, as it starts a process."""
+    return absence()
 
 
 @cache

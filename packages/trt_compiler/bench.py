@@ -69,14 +69,22 @@ class CompilerBench:
             name: {target: _compilation(one) for target, one in by_target.items()} for name, by_target in found.items()
         }
 
-    def compile_function(self, write: Callable[..., Any], inputs: Inputs, targets: Sequence[str] = ()) -> Compilation:
+    def compile_function(
+        self, write: Callable[..., Any], inputs: Inputs, *, targets: Sequence[str] = (), flags: Sequence[str] = ()
+    ) -> Compilation:
         """A function that writes a network: it gets a writer and the inputs, and returns the output or several."""
-        return _compilation(self._run("compile_source", {**_source(write), "inputs": inputs, "targets": targets})[0])
+        asked = {**_source(write), "inputs": inputs, "targets": list(targets), "flags": list(flags)}
+        return _compilation(self._run("compile_source", asked)[0])
 
     def run_function(self, write: Callable[..., Any], inputs: Inputs, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """The output of such a function for these values, computed layer by layer by numpy."""
         given = {name: value.tolist() for name, value in values.items()}
         return self._run("run_source", {**_source(write), "inputs": inputs, "values": given})[1]["y"]
+
+    def limits(self) -> dict[str, list[str]]:
+        """``targets`` that the library knows, and its ``plugin methods``."""
+        found: dict[str, list[str]] = self._run("limits", {})[0]
+        return found
 
     def tensors(self, checkpoint: Path, tokens: Sequence[int], **options: Any) -> dict[str, np.ndarray]:
         """Every tensor of the step that reads ``tokens``, by name, in the order of the layers; float32."""

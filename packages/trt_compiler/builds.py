@@ -53,11 +53,21 @@ def start(trt: Any, *, weights_outside: bool = False) -> tuple[Any, NetworkWrite
     return builder, NetworkWriter(trt, builder, weights_outside=weights_outside)
 
 
-def build(trt: Any, builder: Any, writer: NetworkWriter, ranges: Ranges, targets: Sequence[str] = ()) -> BuildOutcome:
-    """Compile the network for ``targets`` (``SM89``; none: all that the compiler knows). No engine is kept."""
+def build(
+    trt: Any, builder: Any, writer: NetworkWriter, ranges: Ranges, targets: Sequence[str] = (), flags: Sequence[str] = ()
+) -> BuildOutcome:
+    """Compile the network for ``targets`` (``SM89``; none: NVIDIA's usual ones). No engine is kept.
+
+    ``flags``: names of ``trt.BuilderFlag``, such as ``REFIT``.
+    """
     config = builder.create_builder_config()
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # else the builder lists no steps
+    for flag in flags:
+        config.set_flag(getattr(trt.BuilderFlag, flag))
     if targets:
+        unknown = [name for name in targets if not hasattr(trt.ComputeCapability, name)]
+        if unknown:
+            raise ValueError(f"this compiler has no target {unknown[0]}; it has {', '.join(known_targets(trt))}")
         config.num_compute_capabilities = len(targets)
         for place, name in enumerate(targets):
             config.set_compute_capability(getattr(trt.ComputeCapability, name), place)
@@ -79,6 +89,11 @@ def build(trt: Any, builder: Any, writer: NetworkWriter, ranges: Ranges, targets
         seconds=seconds,
         refusal=refusal,
     )
+
+
+def known_targets(trt: Any) -> list[str]:
+    """The GPU architectures that the compiler has a name for."""
+    return sorted((name for name in trt.ComputeCapability.__members__ if name.startswith("SM")), key=lambda n: int(n[2:]))
 
 
 def refusal_of(errors: Sequence[str]) -> str:

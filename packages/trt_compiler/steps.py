@@ -15,12 +15,13 @@ _STEP = re.compile(
     r"^Name: (?P<name>.*?), LayerType: (?P<kind>[^,]*), Inputs: \[(?P<inputs>.*?)\], "
     r"Constants: \[(?P<constants>.*?)\], Outputs: \[(?P<outputs>.*?)\], TacticName: .*?Metadata: (?P<metadata>.*)$"
 )
+_SHORT = {"BFloat16": "BF16", "Float": "FP32", "FP4E2M1": "FP4", "Int8": "INT8", "Int32": "INT32", "Int64": "INT64"}
 _TENSOR = re.compile(r"\{ Name: (.*?), Dimensions: \[([^\]]*)\].*?Datatype: (\w+)")
 
 
 @dataclass(frozen=True)
 class StepTensor:
-    """A tensor that a step reads or writes; ``dtype`` in NVIDIA's word: BF16, FP8, Float."""
+    """A tensor that a step reads or writes; ``dtype`` is BF16, FP8, FP32 or another word of the course."""
 
     name: str
     shape: tuple[int, ...]
@@ -74,7 +75,7 @@ def read_steps(log: Iterable[str]) -> list[CompiledStep]:
 
 def _tensors(text: str) -> tuple[StepTensor, ...]:
     return tuple(
-        StepTensor(name, tuple(int(size) for size in sizes.split(",") if size), dtype)
+        StepTensor(name, tuple(int(size) for size in sizes.split(",") if size), _SHORT.get(dtype, dtype))
         for name, sizes, dtype in _TENSOR.findall(text)
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 from cpu_serving.checkpoint import read_checkpoint
 from cpu_serving.llama import LlamaShape
 from serving_base.errors import PlaybookError
-from trt_compiler.builds import BuildOutcome, build, start
+from trt_compiler.builds import BuildOutcome, build, known_targets, start
 from trt_compiler.formats import compile_format
 from trt_compiler.interpreter import NetworkInterpreter, greedy, one_step
 from trt_compiler.llama import LlamaNetwork, NetworkOptions, ranges, shape_only
@@ -40,7 +40,9 @@ def compile_formats(trt: Any, names: Sequence[str], targets: Sequence[str]) -> A
     return outcomes, {}
 
 
-def compile_source(trt: Any, source: str, name: str, inputs: Mapping[str, Any], targets: Sequence[str]) -> Answer:
+def compile_source(
+    trt: Any, source: str, name: str, inputs: Mapping[str, Any], targets: Sequence[str], flags: Sequence[str]
+) -> Answer:
     """A function of the reader's: it gets a writer and the inputs, and returns the output or several."""
     builder, writer = start(trt)
     tensors, open_sizes = [], {}
@@ -51,7 +53,13 @@ def compile_source(trt: Any, source: str, name: str, inputs: Mapping[str, Any], 
     found = _function(source, name)(writer, *tensors)
     for tensor in found if isinstance(found, list | tuple) else [found]:
         writer.output(tensor)
-    return asdict(build(trt, builder, writer, open_sizes, targets)), {}
+    return asdict(build(trt, builder, writer, open_sizes, targets, flags)), {}
+
+
+def limits(trt: Any) -> Answer:
+    """What the library says of itself: targets, and the methods that would put a plugin into a network."""
+    methods = [name for name in dir(trt.INetworkDefinition) if "plugin" in name]
+    return {"targets": known_targets(trt), "plugin methods": methods}, {}
 
 
 def run_source(trt: Any, source: str, name: str, inputs: Mapping[str, Any], values: Mapping[str, Any]) -> Answer:
@@ -89,6 +97,7 @@ JOBS: dict[str, Callable[..., Answer]] = {
     "compile_formats": compile_formats,
     "compile_shape": compile_shape,
     "compile_source": compile_source,
+    "limits": limits,
     "list_tensors": list_tensors,
     "run_source": run_source,
 }
