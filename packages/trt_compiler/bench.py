@@ -1,4 +1,4 @@
-"""What a chapter holds of NVIDIA's compiler: networks to compile, and their tensors, each job in a process of its own."""
+"""What a chapter holds of NVIDIA's compiler: networks to compile and their tensors, each job in its own process."""
 
 import inspect
 import json
@@ -57,9 +57,12 @@ class CompilerBench:
         asked = {"folder": str(checkpoint), "options": options, "targets": list(targets)}
         return _compilation(self._run("compile_checkpoint", asked)[0])
 
-    def compile_shape(self, shape: ModelShape, *, fp8: bool, **options: Any) -> Compilation:
-        """A model of which only ``config.json`` is there. Its weights stay outside the engine."""
-        asked = asdict(_llama_shape(shape, fp8=fp8))
+    def compile_shape(self, shape: ModelShape, *, fp8: bool, layers: int = 0, **options: Any) -> Compilation:
+        """A model of which only the sizes are there. Its weights stay outside the engine. ``layers`` 0: all."""
+        if not 0 <= layers <= shape.num_hidden_layers:
+            fix = f"ask for 1 to {shape.num_hidden_layers}"
+            raise UsageError(f"{shape.name} has no {layers} decoder layers", fix=fix)
+        asked = asdict(_llama_shape(shape, fp8=fp8)) | ({"num_layers": layers} if layers else {})
         return _compilation(self._run("compile_shape", {"shape": asked, "options": options, "targets": []})[0])
 
     def compile_formats(self, names: Sequence[str], targets: Sequence[str]) -> dict[str, dict[str, Compilation]]:

@@ -54,7 +54,12 @@ def start(trt: Any, *, weights_outside: bool = False) -> tuple[Any, NetworkWrite
 
 
 def build(
-    trt: Any, builder: Any, writer: NetworkWriter, ranges: Ranges, targets: Sequence[str] = (), flags: Sequence[str] = ()
+    trt: Any,
+    builder: Any,
+    writer: NetworkWriter,
+    ranges: Ranges,
+    targets: Sequence[str] = (),
+    flags: Sequence[str] = (),
 ) -> BuildOutcome:
     """Compile the network for ``targets`` (``SM89``; none: NVIDIA's usual ones). No engine is kept.
 
@@ -93,7 +98,9 @@ def build(
 
 def known_targets(trt: Any) -> list[str]:
     """The GPU architectures that the compiler has a name for."""
-    return sorted((name for name in trt.ComputeCapability.__members__ if name.startswith("SM")), key=lambda n: int(n[2:]))
+    return sorted(
+        (name for name in trt.ComputeCapability.__members__ if name.startswith("SM")), key=lambda n: int(n[2:])
+    )
 
 
 def refusal_of(errors: Sequence[str]) -> str:

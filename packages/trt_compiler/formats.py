@@ -30,7 +30,7 @@ def random_weight() -> np.ndarray:
 def _narrow(dtype: str) -> np.ndarray:
     if dtype == "int8":
         return np.clip(random_weight() * 30, -127, 127).astype(np.int8)
-    return random_weight().astype(np.dtype(getattr(ml_dtypes, dtype)))
+    return np.asarray(random_weight().astype(np.dtype(getattr(ml_dtypes, dtype))))
 
 
 def _per_channel(w: NetworkWriter, dtype: str) -> Any:

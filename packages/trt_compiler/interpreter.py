@@ -102,7 +102,7 @@ class NetworkInterpreter:
 
     def _gather(self, layer: Any, data: np.ndarray, at: np.ndarray) -> np.ndarray:
         if layer.mode == self.trt.GatherMode.ND:  # with one batch dimension: data[b, at[b]]
-            return data[np.arange(len(data)), at[:, 0]]
+            return np.asarray(data[np.arange(len(data)), at[:, 0]])
         return np.take(data, at, layer.axis)
 
     def _reduce(self, layer: Any, x: np.ndarray) -> np.ndarray:
@@ -234,9 +234,7 @@ def one_step(interpreter: NetworkInterpreter, network: Any, tokens: Sequence[int
     return interpreter.run({**step_inputs(tokens, 0), **empty_caches(interpreter, network)})
 
 
-def greedy(
-    interpreter: NetworkInterpreter, network: Any, prompt: Sequence[int], steps: int, stop: int
-) -> list[int]:
+def greedy(interpreter: NetworkInterpreter, network: Any, prompt: Sequence[int], steps: int, stop: int) -> list[int]:
     """At most ``steps`` tokens, each the likeliest; ends with ``stop``. The caches go from step to step."""
     caches, past, answer = empty_caches(interpreter, network), 0, list[int]()
     tokens = list(prompt)

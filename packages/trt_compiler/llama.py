@@ -1,7 +1,7 @@
 """Llama written in NVIDIA's network API, out of the weights that the embedded lane reads.
 
 As TensorRT-LLM builds it: one product for Q, K and V, quantize and dequantize around every FP8 product, values
-rounded to FP8 before the KV cache where the checkpoint says so, one attention layer over the cache. Formats beside the
+rounded to FP8 before the KV cache where the checkpoint says so, one attention layer over the cache. Shapes beside the
 lines: B requests, S tokens of this step, T tokens of the cache, H heads, D their size. Source of the layers' meaning:
 https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/work-with-transformers.html
 """
@@ -134,7 +134,7 @@ class LlamaNetwork:
         return out
 
     def mix_primitive(self, query: Any, key: Any, value: Any, at: str) -> Any:
-        """softmax(Q K^T + mask) V, one layer for each sign of the formula; the query heads grouped: (B, H_kv, G, S, D)."""
+        """softmax(Q K^T + mask) V, one layer for each sign of it; the query heads in groups: (B, H_kv, G, S, D)."""
         w, trt, shape = self.writer, self.writer.trt, self.shape
         none, turned = trt.MatrixOperation.NONE, trt.MatrixOperation.TRANSPOSE
         group = shape.num_heads // shape.num_kv_heads
@@ -192,11 +192,9 @@ class LlamaNetwork:
         return self.writer.named(layer, name)
 
     def cached(self, x: Any, scale: float | None, name: str) -> Any:
-        """Write ``x`` into the cache in place and return all of it. FP8: rounded first; the layer takes no FP8 itself."""
+        """Write ``x`` into the cache in place and return all of it. FP8: rounded before; the layer takes no FP8."""
         w, shape = self.writer, self.shape
-        past = w.input(
-            f"{name}_cache", "bfloat16", (-1, shape.num_kv_heads, self.options.max_seq_len, shape.head_size)
-        )
+        past = w.input(f"{name}_cache", "bfloat16", (-1, shape.num_kv_heads, self.options.max_seq_len, shape.head_size))
         if shape.kv_cache_quant_algo == "FP8":
             x = w.round_trip(x, scale or 1.0, name)
         update = w.net.add_kv_cache_update(past, x, self.first, w.trt.KVCacheMode.LINEAR)
@@ -216,16 +214,17 @@ def ranges(writer: NetworkWriter, options: NetworkOptions) -> Ranges:
     """Smallest, usual and largest shape of each input with open sizes: requests, and tokens of a step."""
     batches = (1, min(4, options.max_batch_size), options.max_batch_size)
     tokens = (1, min(128, options.max_input_len), options.max_input_len)
-    found = {}
+    found: dict[str, tuple[Sequence[int], Sequence[int], Sequence[int]]] = {}
     for place in range(writer.net.num_inputs):
         tensor = writer.net.get_input(place)
         sizes = tuple(tensor.shape)
         if -1 in sizes:
-            found[tensor.name] = tuple(
+            small, usual, large = (
                 (batch, *(count if size == -1 else size for size in sizes[1:]))
                 for batch, count in zip(batches, tokens, strict=True)
             )
-    return found  # type: ignore[return-value]
+            found[tensor.name] = small, usual, large
+    return found
 
 
 def shape_only(shape: LlamaShape) -> LlamaWeights:

@@ -65,9 +65,9 @@ def read_steps(log: Iterable[str]) -> list[CompiledStep]:
         for line in text.splitlines():
             match = _STEP.match(line)
             if match:
-                tensors = (_tensors(match[part]) for part in ("inputs", "constants", "outputs"))
+                inputs, constants, outputs = (_tensors(match[part]) for part in ("inputs", "constants", "outputs"))
                 written = tuple(part for part in match["metadata"].split("\x1f") if part)
-                found.append(CompiledStep(match["name"], match["kind"], *tensors, written))
+                found.append(CompiledStep(match["name"], match["kind"], inputs, constants, outputs, written))
             elif line.startswith("Name: ") and "LayerType" in line:
                 raise ValueError(f"a step in an unknown form: {line[:200]}")
     return found
@@ -91,5 +91,5 @@ def unpack(packed: Mapping[str, Any]) -> CompiledStep:
     def tensors(name: str) -> tuple[StepTensor, ...]:
         return tuple(StepTensor(one["name"], tuple(one["shape"]), one["dtype"]) for one in packed[name])
 
-    parts = (tensors(name) for name in ("inputs", "constants", "outputs"))
-    return CompiledStep(packed["name"], packed["kind"], *parts, tuple(packed["written"]))
+    inputs, constants, outputs = (tensors(name) for name in ("inputs", "constants", "outputs"))
+    return CompiledStep(packed["name"], packed["kind"], inputs, constants, outputs, tuple(packed["written"]))

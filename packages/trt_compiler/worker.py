@@ -45,11 +45,13 @@ def compile_source(
 ) -> Answer:
     """A function of the reader's: it gets a writer and the inputs, and returns the output or several."""
     builder, writer = start(trt)
-    tensors, open_sizes = [], {}
+    tensors: list[Any] = []
+    open_sizes: dict[str, tuple[list[int], list[int], list[int]]] = {}
     for title, (dtype, shape) in inputs.items():
         tensors.append(writer.input(title, dtype, shape))
         if -1 in shape:
-            open_sizes[title] = tuple([count if size == -1 else size for size in shape] for count in (1, 64, 1024))
+            small, usual, large = ([count if size == -1 else size for size in shape] for count in (1, 64, 1024))
+            open_sizes[title] = small, usual, large
     found = _function(source, name)(writer, *tensors)
     for tensor in found if isinstance(found, list | tuple) else [found]:
         writer.output(tensor)
