@@ -30,7 +30,8 @@ def random_weight() -> np.ndarray:
 def _narrow(dtype: str) -> np.ndarray:
     if dtype == "int8":
         return np.clip(random_weight() * 30, -127, 127).astype(np.int8)
-    return np.asarray(random_weight().astype(np.dtype(getattr(ml_dtypes, dtype))))
+    narrow: np.ndarray = random_weight().astype(np.dtype(getattr(ml_dtypes, dtype)))
+    return narrow
 
 
 def _per_channel(w: NetworkWriter, dtype: str) -> Any:

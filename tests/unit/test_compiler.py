@@ -25,7 +25,8 @@ from trt_compiler.steps import CompiledStep, pack, read_steps, unpack
 
 
 def tensor(name: str, dtype: str) -> str:
-    return f"[{{ Name: {name}, Dimensions: [8,64], Format/Datatype: Row major linear, Datatype: {dtype} }}]"
+    form = "Strides: [64,1], StrideOrder: [1,0]"
+    return f"[ {{ Name: {name}, Dimensions: [8,64], {form}, Datatype: {dtype}, Format: (Linear) Row major }}]"
 
 
 def listed(*steps: tuple[str, str, str]) -> str:
