@@ -28,9 +28,10 @@ def random_weight() -> np.ndarray:
 
 @cache
 def _narrow(dtype: str) -> np.ndarray:
+    exact = random_weight()
     if dtype == "int8":
-        return np.clip(random_weight() * 30, -127, 127).astype(np.int8)
-    narrow: np.ndarray = random_weight().astype(np.dtype(getattr(ml_dtypes, dtype)))
+        exact = np.clip(exact * 30, -127, 127)
+    narrow: np.ndarray = exact.astype(np.int8 if dtype == "int8" else np.dtype(getattr(ml_dtypes, dtype)))
     return narrow
 
 
