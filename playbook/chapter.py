@@ -50,15 +50,15 @@ class Lab:
             raise UsageError(f"no ability is called {ability!r}", fix=f"ask for one of {', '.join(sorted(known))}")
         needs = known[ability].get("needs", "")
         profile = self.profile
-        met = {
-            "": True,
-            "trained weights": profile.weights == "published",
-            "a processor alone": not self.profile.on_gpus,
-            "the tiny model": profile.model == "tiny",
-            "an engine of the checkpoint": profile.build_from == "checkpoint",
-            "NVIDIA's compiler beside the tiny model": profile.model == "tiny" and not _compiler_absence(),
+        met: dict[str, Callable[[], bool]] = {
+            "": lambda: True,
+            "trained weights": lambda: profile.weights == "published",
+            "a processor alone": lambda: not profile.on_gpus,
+            "the tiny model": lambda: profile.model == "tiny",
+            "an engine of the checkpoint": lambda: profile.build_from == "checkpoint",
+            "NVIDIA's compiler beside the tiny model": lambda: profile.model == "tiny" and not _compiler_absence(),
         }
-        return met[needs] and ability in lane_of(self.profile.lane).CAN
+        return ability in lane_of(profile.lane).CAN and met[needs]()
 
     def card(self) -> None:
         """Print where this chapter runs and how long it took when it was recorded, in seven lines."""
