@@ -192,9 +192,9 @@ def test_heads_draw_a_line_from_each_query_to_the_keys_that_it_shares(shown: lis
 
 
 def test_kernels_draw_a_bar_as_long_as_the_layers_in_each(shown: list[tuple[Any, str]]) -> None:
-    norm = {"kernel": "RMSNorm", "writes": "FP8+BF16", "written layers in it": 11}
-    gemm = {"kernel": "GEMM qkv", "writes": "BF16", "written layers in it": 5}
-    rounding = {"kernel": "SwiGLU", "writes": "FP8", "written layers in it": 4}
+    norm: dict[str, str | int] = {"kernel": "RMSNorm", "writes": "FP8+BF16", "written layers in it": 11}
+    gemm: dict[str, str | int] = {"kernel": "GEMM qkv", "writes": "BF16", "written layers in it": 5}
+    rounding: dict[str, str | int] = {"kernel": "SwiGLU", "writes": "FP8", "written layers in it": 4}
     plots.kernels({"FP8": [norm, gemm, rounding], "BF16": [gemm]}, title="finding")
     (figure, alt), words = shown[0], texts(shown[0][0])
     assert [bar.get_width() for bar in figure.axes[0].patches] == [11, 5, 4]
