@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from playbook import attention as attention
     from playbook import choices as choices
     from playbook import clients as clients
+    from playbook import compiler as compiler
     from playbook import engines as engines
     from playbook import laboratory as laboratory
     from playbook import planning as plan
@@ -73,6 +74,7 @@ _MODULES = {
     "attention": "playbook.attention",
     "choices": "playbook.choices",
     "clients": "playbook.clients",
+    "compiler": "playbook.compiler",
     "engines": "playbook.engines",
     "hopper": "gpu_measurements.hopper",
     "kernels": "gpu_measurements.kernels",

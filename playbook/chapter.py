@@ -16,6 +16,7 @@ from playbook.stages import Workspace, require, tokenizer_path, workspace_root
 from serving_base.checks import usable_cores
 from serving_base.errors import CheckFailed, UsageError
 from serving_base.yaml_files import read_yaml
+from trt_compiler.environment import absence
 from trtllm_check.deployment import THIS_MACHINE, changed
 from trtllm_check.releases import load_release
 
@@ -49,14 +50,15 @@ class Lab:
             raise UsageError(f"no ability is called {ability!r}", fix=f"ask for one of {', '.join(sorted(known))}")
         needs = known[ability].get("needs", "")
         profile = self.profile
-        met = {
-            "": True,
-            "trained weights": profile.weights == "published",
-            "a processor alone": not self.profile.on_gpus,
-            "the tiny model": profile.model == "tiny",
-            "an engine of the checkpoint": profile.build_from == "checkpoint",
+        met: dict[str, Callable[[], bool]] = {
+            "": lambda: True,
+            "trained weights": lambda: profile.weights == "published",
+            "a processor alone": lambda: not profile.on_gpus,
+            "the tiny model": lambda: profile.model == "tiny",
+            "an engine of the checkpoint": lambda: profile.build_from == "checkpoint",
+            "NVIDIA's compiler beside the tiny model": lambda: profile.model == "tiny" and not _compiler_absence(),
         }
-        return met[needs] and ability in lane_of(self.profile.lane).CAN
+        return ability in lane_of(profile.lane).CAN and met[needs]()
 
     def card(self) -> None:
         """Print where this chapter runs and how long it took when it was recorded, in seven lines."""
@@ -171,6 +173,12 @@ def _quiet_libraries() -> None:
         from transformers.utils import logging
 
         logging.disable_progress_bar()
+
+
+@cache
+def _compiler_absence() -> str:
+    """Why this machine has no compiler of NVIDIA's; asked once, as it starts a process."""
+    return absence()
 
 
 @cache

@@ -20,6 +20,7 @@ OURS = {
     "cpu_serving",
     "gpu_serving",
     "vllm_serving",
+    "trt_compiler",
     "model_server",
     "ptq",
     "gpu_measurements",

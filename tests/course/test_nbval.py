@@ -14,6 +14,7 @@ from nbformat import NotebookNode
 from nbval.plugin import get_sanitize_patterns
 
 from checkout import PYTHON_PATH, ROOT
+from compiler_here import needs_compiler
 from made_once import SHARED, made_once
 from own_network import without_network
 from playbook.course.notebooks import Chapter, chapter, chapters, read, tags
@@ -25,6 +26,7 @@ IGNORED = {"nbval-ignore-output", "nbval-skip"}
 FAR_AWAY = ("--nbval-sanitize-with", str(SANITIZE), "--nbval-current-env")  # outside the project, without conftest.py
 LIMIT_S = 2400
 MAKING = ("00", "01", "02", "03", "04", "05", "06", "07", "09", "11", "12")
+COMPILING = ("13",)
 MEASURING = ("08", "10")
 
 
@@ -109,13 +111,21 @@ def test_the_courses_stored_outputs_are_true_and_need_no_network() -> None:
 @pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.timeout(2 * LIMIT_S + 60)
+@needs_compiler
+def test_the_compiling_chapters_stored_outputs_are_true_and_need_no_network() -> None:
+    assert_true(COMPILING, course_workspace())
+
+
+@pytest.mark.slow
+@pytest.mark.server
+@pytest.mark.timeout(2 * LIMIT_S + 60)
 def test_the_measuring_chapters_stored_outputs_are_true_and_need_no_network() -> None:
     """Chapter 08 measures what the others made, and 10 reads that and cleans up: when the machine is quiet, so last."""
     assert_true(MEASURING, course_workspace())
 
 
 def test_every_chapter_is_judged() -> None:
-    assert sorted(MAKING + MEASURING) == [item.number for item in COURSE]
+    assert sorted(MAKING + COMPILING + MEASURING) == [item.number for item in COURSE]
 
 
 def test_most_cells_that_print_are_compared() -> None:

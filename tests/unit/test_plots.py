@@ -189,3 +189,15 @@ def test_heads_draw_a_line_from_each_query_to_the_keys_that_it_shares(shown: lis
     assert [list(line.get_xdata()) for line in alone.lines] == [[query, query] for query in range(4)]
     assert [list(line.get_xdata()) for line in shared.lines] == [[0, 0.5], [1, 0.5], [2, 2.5], [3, 2.5]]
     assert "finding" in words and "GQA 4 query heads, 2 KV heads" in alt
+
+
+def test_kernels_draw_a_bar_as_long_as_the_layers_in_each(shown: list[tuple[Any, str]]) -> None:
+    norm: dict[str, str | int] = {"kernel": "RMSNorm", "writes": "FP8+BF16", "written layers in it": 11}
+    gemm: dict[str, str | int] = {"kernel": "GEMM qkv", "writes": "BF16", "written layers in it": 5}
+    rounding: dict[str, str | int] = {"kernel": "SwiGLU", "writes": "FP8", "written layers in it": 4}
+    plots.kernels({"FP8": [norm, gemm, rounding], "BF16": [gemm]}, title="finding")
+    (figure, alt), words = shown[0], texts(shown[0][0])
+    assert [bar.get_width() for bar in figure.axes[0].patches] == [11, 5, 4]
+    assert len({bar.get_facecolor() for bar in figure.axes[0].patches}) == 3
+    assert {"FP8: 20 layers in 3 kernels", "BF16: 5 layers in 1 kernels", "finding"} <= set(words)
+    assert "RMSNorm took 11" in alt

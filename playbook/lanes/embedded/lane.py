@@ -32,7 +32,7 @@ CAN = frozenset(
     (
         *("stream", "repeat", "repeat_exactly", "report_idle", "count_tokens"),
         *("preview", "unified", "merge", "graph", "logits", "measure_machine"),
-        *("free_endpoints", "same_build", "trained"),
+        *("free_endpoints", "same_build", "trained", "compile_network"),
     )
 )
 CELL_LIMIT_S = 600

@@ -39,7 +39,7 @@ CAN = frozenset(
         *("stream", "repeat", "report_idle", "count_tokens", "unified", "second_start", "token_scores", "preview"),
         "vllm_image",
         "measure_machine",
-        *("free_endpoints", "same_build", "trained"),
+        *("free_endpoints", "same_build", "trained", "compile_network"),
     )
 )
 CELL_LIMIT_S = 3600
