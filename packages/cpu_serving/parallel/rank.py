@@ -36,7 +36,9 @@ def main(descriptor: int) -> None:
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
         meeting = dist.FileStore(store, ranks)
-        dist.init_process_group("gloo", store=meeting, rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout_s))
+        dist.init_process_group(
+            "gloo", store=meeting, rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout_s)
+        )
         weights = read_checkpoint(Path(folder))
         connection.send(("ready", None))
         while True:

@@ -191,7 +191,9 @@ class Ranks:
                 except (EOFError, OSError) as error:
                     process.wait()
                     raise EngineError(
-                        f"rank {rank} ended with status {process.returncode}", why=self._log(rank), fix="start new ranks"
+                        f"rank {rank} ended with status {process.returncode}",
+                        why=self._log(rank),
+                        fix="start new ranks",
                     ) from error
                 if kind == "failed":
                     what, why, fix = words
@@ -228,3 +230,21 @@ class Ranks:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def open_ranks(count: int = 2) -> Ranks:
+    """``count`` processes for the small model that ships with the course."""
+    from tiny_llama import MODEL_DIR
+
+    return Ranks(MODEL_DIR, count)
+
+
+def held_out_texts(count: int, length: int) -> list[list[int]]:
+    """``count`` texts of ``length`` tokens each that the small model was not trained on."""
+    from tokenizers import Tokenizer
+
+    from tiny_llama import MODEL_DIR, TEXT_DIR
+
+    tokenizer = Tokenizer.from_file(str(MODEL_DIR / "tokenizer.json"))
+    words = tokenizer.encode((TEXT_DIR / "docs_held.txt").read_text(encoding="utf-8")).ids
+    return [words[index * length : (index + 1) * length] for index in range(count)]

@@ -29,9 +29,7 @@ class Shard:
             raise UsageError("a model with stretched positions", why="the parallel laboratory has plain rotary ones")
         self.shape, self._wire, self._mistake = shape, wire, mistake
         self._layers = [{name: torch.from_numpy(array) for name, array in layer.items()} for layer in weights.layers]
-        self._embedding, self._head, self._norm = map(
-            torch.from_numpy, (weights.embedding, weights.head, weights.norm)
-        )
+        self._embedding, self._head, self._norm = map(torch.from_numpy, (weights.embedding, weights.head, weights.norm))
         self._words = weights.words
 
     def embed(self, tokens: Tensor) -> Tensor:

@@ -97,8 +97,12 @@ def _not_reached(service: Mapping[str, Any], labels: Mapping[str, str], ports: s
 
 def _wrong_number(pods: Mapping[str, Any], size: int) -> list[str]:
     """Ranks that the leader's command asks for against the GPUs of the group."""
-    words = " ".join(pods["leader"]["spec"]["containers"][0].get("command", [])).replace("=", " ").split()
-    asked = {"tp": _after(words, "--tensor-parallel-size", "--tp"), "pp": _after(words, "--pipeline-parallel-size", "--pp")}
+    command = " ".join(pods["leader"]["spec"]["containers"][0].get("command", []))
+    words = command.replace("$(LWS_GROUP_SIZE)", str(size)).replace("=", " ").split()
+    asked = {
+        "tp": _after(words, "--tensor-parallel-size", "--tp"),
+        "pp": _after(words, "--pipeline-parallel-size", "--pp"),
+    }
     ranks = asked["tp"] * asked["pp"]
     gpus = {role: _gpus(pod) for role, pod in pods.items()}
     there = gpus["leader"] + (size - 1) * gpus["worker"]
@@ -108,7 +112,8 @@ def _wrong_number(pods: Mapping[str, Any], size: int) -> list[str]:
 
 
 def _after(words: list[str], *flags: str) -> int:
-    return next((int(words[at + 1]) for at, word in enumerate(words[:-1]) if word in flags), 1)
+    values = (words[at + 1] for at, word in enumerate(words[:-1]) if word in flags)
+    return next((int(value) for value in values if value.isdigit()), 1)
 
 
 def _gpus(pod: Mapping[str, Any]) -> int:
