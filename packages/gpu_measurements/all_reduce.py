@@ -27,12 +27,12 @@ class AllReducePoint:
 def measured_all_reduces() -> tuple[AllReducePoint, ...]:
     """The points, smallest first."""
     with PATH.open(encoding="utf-8", newline="") as file:
-        return tuple(
-            AllReducePoint(
-                int(row["bytes"]), float(row["nccl_us"]), float(row["custom_us"]) if row["custom_us"] else None
-            )
-            for row in csv.DictReader(file)
-        )
+        return tuple(_point(row) for row in csv.DictReader(file))
+
+
+def _point(row: dict[str, str]) -> AllReducePoint:
+    custom = row["custom_us"]
+    return AllReducePoint(int(row["bytes"]), float(row["nccl_us"]), float(custom) if custom else None)
 
 
 def link_us(payload_bytes: float, link_bytes_per_s: float, ranks: int = 2) -> float:

@@ -1,1 +1,1 @@
-"""A Llama over several processes: tensor and pipeline parallelism by torch.distributed's gloo, with every send counted."""
+"""A Llama over several processes: cut by torch.distributed's gloo into tensors and stages, every send counted."""

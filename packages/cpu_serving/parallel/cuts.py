@@ -35,7 +35,7 @@ MISTAKES: tuple[Mistake, ...] = get_args(Mistake)
 
 @dataclass(frozen=True)
 class RankLayout:
-    """``tp`` ranks share each layer, ``pp`` stages share the layers. Ranks of one stage are neighbours, as in TensorRT-LLM."""
+    """``tp`` ranks share each layer, ``pp`` stages the layers. Ranks of a stage are neighbours, as in TensorRT-LLM."""
 
     tp: int = 1
     pp: int = 1
@@ -88,7 +88,7 @@ def part_of(weight: np.ndarray, cut: Cut, part: int, parts: int) -> np.ndarray:
 
 
 def kv_part(weight: np.ndarray, heads: int, part: int, parts: int) -> np.ndarray:
-    """Part of a key or value weight (KV heads x head size, in): whole heads; copied where there are more ranks than heads."""
+    """Part of a key or value weight (KV heads x head size, in): whole heads, copied above that number of ranks."""
     by_head = weight.reshape(heads, -1, weight.shape[1])
     first, count = part * heads // parts, max(1, heads // parts)
     return by_head[first : first + count].reshape(-1, weight.shape[1])

@@ -62,7 +62,7 @@ SENT: Mapping[str, tuple[str, int, int, str]] = {
         "llama-3-70b-instruct",
         1,
         8,
-        "the factor of the ring is 2 (p - 1) / p, with 8 ranks 1.75",
+        "the ring's factor is 2 (p - 1) / p, with 8 ranks 1.75",
     ),
     "70B, 4096 tokens, TP 4": ("llama-3-70b-instruct", 4096, 4, "every token of the step is summed"),
     "70B, 64 tokens, TP 1": ("llama-3-70b-instruct", 64, 1, "one rank sends nothing"),

@@ -1,7 +1,7 @@
 """One rank's turn in a pipeline: microbatches through its stage, in steps that are counted, not timed.
 
-A step is one microbatch on one stage. Every message carries the step in which it was made, so a stage knows the first step
-in which it can use it (Lamport's clock). What a stage does in no step is its idle share: the bubble.
+A step is one microbatch on one stage. Every message carries the step in which it was made, so a stage knows the first
+step in which it can use it (Lamport's clock). Steps in which a stage does nothing are the bubble.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class RankReport:
-    """What one rank did. ``logits`` by microbatch (tokens, vocabulary), of the last round; only the last stage has them."""
+    """What one rank did. ``logits`` by microbatch (tokens, vocabulary), of the last round, on the last stage only."""
 
     stage: int
     part: int

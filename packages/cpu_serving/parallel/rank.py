@@ -1,8 +1,8 @@
 """One rank of :class:`cpu_serving.parallel.ranks.Ranks`: ``python -m cpu_serving.parallel.rank FD``.
 
 Messages are pickled tuples over the socket FD. In: ``("open", rank, ranks, store, folder, timeout_s)`` first, then
-``("run", layout, microbatches, options)`` and ``("sum", values)``. Out: ``("ready", None)`` first, then ``("done", result)``
-for each, and ``("failed", what, why, fix)`` last. The process ends when the other side closes.
+``("run", layout, microbatches, options)`` and ``("sum", values)``. Out: ``("ready", None)`` first, then for each
+``("done", result)``, and ``("failed", what, why, fix)`` last. The process ends when the other side closes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(descriptor: int) -> None:
 
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
-        meeting = dist.FileStore(store, ranks)
+        meeting = dist.FileStore(store, ranks)  # type: ignore[attr-defined]
         dist.init_process_group(
             "gloo", store=meeting, rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout_s)
         )

@@ -1,4 +1,4 @@
-"""Processes that share one Llama: started, asked, and ended together. What they compute is in the modules beside this one.
+"""Processes that share one Llama: started, asked, and ended together. What they compute is in the modules beside.
 
 They meet over a file, so no port is taken, and talk over the loopback device. If one fails or is killed, all are ended.
 """
@@ -87,7 +87,7 @@ def largest_difference(one: ParallelRun, other: ParallelRun) -> float:
 
 
 def first_to_differ(one: ParallelRun, other: ParallelRun, tolerance: float) -> str:
-    """The first half of a layer whose hidden states differ by more than ``tolerance`` of the largest; "" if none does."""
+    """The first half of a layer whose hidden states differ by more than ``tolerance`` of the largest; "" if none."""
     for name, array in one.watched.items():
         if float(np.abs(array - other.watched[name]).max()) > tolerance * float(np.abs(array).max()):
             return name
@@ -95,7 +95,7 @@ def first_to_differ(one: ParallelRun, other: ParallelRun, tolerance: float) -> s
 
 
 class Ranks:
-    """``count`` processes that each hold a part of the model in ``folder``. For one thread; close it, or use ``with``."""
+    """``count`` processes that each hold a part of the model in ``folder``. For one thread; close it."""
 
     def __init__(self, folder: Path, count: int = 2) -> None:
         self.count = count

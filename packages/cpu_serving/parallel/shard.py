@@ -65,7 +65,8 @@ class Shard:
     def _mlp(self, layer: Mapping[str, Tensor], x: Tensor) -> Tensor:
         import torch
 
-        return (torch.nn.functional.silu(x @ layer["gate"].T) * (x @ layer["up"].T)) @ layer["down"].T
+        gated: Tensor = torch.nn.functional.silu(x @ layer["gate"].T) * (x @ layer["up"].T)
+        return gated @ layer["down"].T
 
     def _attention(self, layer: Mapping[str, Tensor], x: Tensor) -> Tensor:
         import torch

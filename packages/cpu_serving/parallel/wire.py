@@ -1,7 +1,7 @@
 """What goes over the wire: sums and gathers in a ring, written in sends and receives, every send counted.
 
-A ring of p ranks adds a tensor up in p - 1 steps and hands the result round in p - 1 more. In each a rank sends one of p
-chunks, so 2 (p - 1) / p of the tensor in all, which is the least possible (Patarasu and Yuan 2009).
+A ring of p ranks adds a tensor up in p - 1 steps and hands the result round in p - 1 more. In each a rank sends one of
+p chunks, so 2 (p - 1) / p of the tensor in all, which is the least possible (Patarasu and Yuan 2009).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Wire:
         import torch.distributed as dist
 
         kept = tensor.contiguous()
-        self._sending.append((dist.isend(kept, to), kept))  # type: ignore[no-untyped-call]
+        self._sending.append((dist.isend(kept, to), kept))
         counter = self._counters[name]
         counter.messages += 1
         counter.sent_bytes += kept.numel() * kept.element_size()
@@ -74,10 +74,10 @@ class Wire:
         dist.recv(into, sender)
         return into
 
-    def flush(self) -> None:
-        """Wait until everything is sent."""
-        while self._sending:
-            self._sending.pop(0)[0].wait()
+    def flush(self, kept: int = 0) -> None:
+        """Wait until all is sent but the ``kept`` oldest messages: gloo's send ends when the other side has received."""
+        while len(self._sending) > kept:
+            self._sending.pop()[0].wait()
 
     def all_reduce(self, tensor: Tensor, name: str) -> Tensor:
         """The sum of ``tensor`` over the ring, on every rank of it."""
@@ -87,6 +87,7 @@ class Wire:
         if len(self.ring) == 1:
             return tensor
         place, ranks, right, left = self._neighbours()
+        before = len(self._sending)
         total = tensor.contiguous().clone()
         chunks = total.view(-1).tensor_split(ranks)
         for step in range(ranks - 1):
@@ -96,7 +97,7 @@ class Wire:
         for step in range(ranks - 1):
             self.send(chunks[(place - step + 1) % ranks].clone(), right, name)
             self.receive(chunks[(place - step) % ranks], left)
-        self.flush()
+        self.flush(before)
         return total
 
     def all_gather(self, tensor: Tensor, name: str) -> Tensor:
@@ -105,12 +106,13 @@ class Wire:
 
         self._count(name, tensor)
         place, ranks, right, left = self._neighbours()
+        before = len(self._sending)
         parts = [torch.empty_like(tensor) for _ in range(ranks)]
         parts[place] = tensor.contiguous()
         for step in range(ranks - 1):
             self.send(parts[(place - step) % ranks], right, name)
             self.receive(parts[(place - step - 1) % ranks], left)
-        self.flush()
+        self.flush(before)
         return torch.cat(parts, dim=-1)
 
     def _neighbours(self) -> tuple[int, int, int, int]:

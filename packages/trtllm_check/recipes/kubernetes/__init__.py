@@ -1,4 +1,4 @@
-"""One engine over several machines under Kubernetes: manifests rendered from a profile and checked, never applied here."""
+"""One engine over several machines under Kubernetes: manifests rendered from a profile and checked, not applied."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Manifests against Kubernetes' own schemas, and against what no schema knows: whether the parts fit together.
 
-``schemas/leaderworkerset.json``: ``openAPIV3Schema`` of the CustomResourceDefinition of kubernetes-sigs/lws v0.9.0, commit
-f056f611, which has the whole PodSpec in it. ``schemas/core.json``: Service, ServiceAccount, Role and RoleBinding of
-Kubernetes 1.37.0 and the definitions that they use, from kubernetes-validate 1.37.0 (PyPI). Both are Apache-2.0, without
-descriptions. A real API server also has defaults, admission and what else the cluster installs: no schema stands for those.
+``schemas/leaderworkerset.json``: ``openAPIV3Schema`` of the CustomResourceDefinition of kubernetes-sigs/lws v0.9.0,
+commit f056f611, which has the whole PodSpec in it. ``schemas/core.json``: Service, ServiceAccount, Role and RoleBinding
+of Kubernetes 1.37.0 and the definitions that they use, from kubernetes-validate 1.37.0 (PyPI). Both are Apache-2.0, and
+without descriptions. A real API server also has admission and what else a cluster installs: no schema has those.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 HERE = Path(__file__).parent / "schemas"
 GROUP_KIND = "LeaderWorkerSet"
 GPU = "nvidia.com/gpu"
+RANK_FLAGS = {"tp": ("--tensor-parallel-size", "--tp"), "pp": ("--pipeline-parallel-size", "--pp")}
 
 
 def manifest_problems(manifests: Iterable[Mapping[str, Any]]) -> list[str]:
