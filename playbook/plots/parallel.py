@@ -66,6 +66,7 @@ def schedule(runs: Mapping[str, Sequence[Sequence[Cell]]], *, title: str) -> Non
         idle = sum(steps - len(stage) for stage in stages)
         axis.set(title=f"{name}: {idle} of {steps * len(stages)} idle", xlabel="step", xlim=(0, steps))
         axis.set(ylim=(len(stages), 0))
+        axis.set_xticks(range(steps + 1))
         axis.set_yticks([row + 0.5 for row in range(len(stages))], [f"stage {row}" for row in range(len(stages))])
         axis.title.set_fontsize(9)
         told.append(f"{name}: {steps} steps, {idle} of {steps * len(stages)} idle")

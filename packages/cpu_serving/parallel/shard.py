@@ -34,6 +34,11 @@ class Shard:
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Rows of the embedding: each rank looks up its own words and adds zeros for the others."""
+        if int(tokens.min()) < 0 or int(tokens.max()) >= self.shape.vocab_size:
+            raise UsageError(
+                f"token {int(tokens.max())} is none of the {self.shape.vocab_size} words",
+                fix="use the model's tokenizer",
+            )
         mine = tokens - self._words
         known = (mine >= 0) & (mine < len(self._embedding))
         rows = self._embedding[mine.clamp(0, len(self._embedding) - 1)] * known[:, None]

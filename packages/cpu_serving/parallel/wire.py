@@ -75,7 +75,7 @@ class Wire:
         return into
 
     def flush(self, kept: int = 0) -> None:
-        """Wait until all is sent but the ``kept`` oldest messages: gloo's send ends when the other side has received."""
+        """Wait until all is sent but the ``kept`` oldest messages. A send of gloo ends when the other side receives."""
         while len(self._sending) > kept:
             self._sending.pop()[0].wait()
 
