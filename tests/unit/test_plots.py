@@ -189,3 +189,23 @@ def test_heads_draw_a_line_from_each_query_to_the_keys_that_it_shares(shown: lis
     assert [list(line.get_xdata()) for line in alone.lines] == [[query, query] for query in range(4)]
     assert [list(line.get_xdata()) for line in shared.lines] == [[0, 0.5], [1, 0.5], [2, 2.5], [3, 2.5]]
     assert "finding" in words and "GQA 4 query heads, 2 KV heads" in alt
+
+
+def test_cuts_draw_both_ranks_parts(shown: list[tuple[Any, str]]) -> None:
+    plots.cuts(title="finding")
+    (figure, alt), words = shown[0], texts(shown[0][0])
+    column, row = figure.axes
+    assert [len(axis.patches) for axis in (column, row)] == [5, 6]
+    assert "finding" in words and "a row cut divides" in alt
+
+
+def test_a_schedule_shows_who_works_on_what_and_what_is_idle(shown: list[tuple[Any, str]]) -> None:
+    plots.schedule({"two": [[(0, 0), (1, 1)], [(1, 0), (2, 1)]]}, title="finding")
+    (figure, alt), words = shown[0], texts(shown[0][0])
+    assert "two: 2 of 6 idle" in words and "two: 3 steps, 2 of 6 idle" in alt
+    assert [patch.get_xy() for patch in figure.axes[0].patches if patch.get_width() == 1] == [
+        (0, 0),
+        (1, 0),
+        (1, 1),
+        (2, 1),
+    ]

@@ -68,10 +68,11 @@ class Shard:
         return hidden * (hidden.pow(2).mean(-1, keepdim=True) + self.shape.norm_epsilon).rsqrt() * weight
 
     def _mlp(self, layer: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        import torch
+        from torch.nn.functional import silu
 
-        gated: Tensor = torch.nn.functional.silu(x @ layer["gate"].T) * (x @ layer["up"].T)
-        return gated @ layer["down"].T
+        gated: Tensor = silu(x @ layer["gate"].T)
+        down: Tensor = (gated * (x @ layer["up"].T)) @ layer["down"].T
+        return down
 
     def _attention(self, layer: Mapping[str, Tensor], x: Tensor) -> Tensor:
         import torch

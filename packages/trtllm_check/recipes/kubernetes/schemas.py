@@ -78,21 +78,23 @@ def _do_not_fit(documents: list[Mapping[str, Any]]) -> list[str]:
         found += _wrong_number(pods, template.get("size", 1))
         labels = pods["leader"].get("metadata", {}).get("labels", {})
         own = {"leaderworkerset.sigs.k8s.io/name": group["metadata"]["name"], **labels}
-        ports = {port["containerPort"] for one in pods["leader"]["spec"]["containers"] for port in one.get("ports", [])}
+        listed = [port for one in pods["leader"]["spec"]["containers"] for port in one.get("ports", [])]
+        ports = {port[key] for port in listed for key in ("containerPort", "name") if key in port}
         for service in services:
             found += _not_reached(service["spec"], own, ports)
     return found
 
 
-def _not_reached(service: Mapping[str, Any], labels: Mapping[str, str], ports: set[int]) -> list[str]:
+def _not_reached(service: Mapping[str, Any], labels: Mapping[str, str], ports: set[int | str]) -> list[str]:
     wrong = [f"{key}={value}" for key, value in service.get("selector", {}).items() if labels.get(key) != value]
     found = [f"the Service selects {', '.join(wrong)}, which the leader does not have"] if wrong else []
-    if service.get("selector", {}).get("role") != "leader":
+    if not wrong and "role" not in service.get("selector", {}):
         found.append("the Service also selects workers, which answer no requests")
     for port in service["ports"]:
         target = port.get("targetPort", port["port"])
-        if isinstance(target, int) and target not in ports:
-            found.append(f"the Service sends to port {target}, the leader listens on {', '.join(map(str, ports))}")
+        if target not in ports:
+            known = ", ".join(sorted(map(str, ports)))
+            found.append(f"the Service sends to port {target}, the leader listens on {known}")
     return found
 
 
