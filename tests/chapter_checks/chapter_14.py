@@ -5,10 +5,12 @@ from typing import Any
 
 from chapter_cells import Case
 from cpu_serving.parallel.cuts import MISTAKES, RankLayout
+from cpu_serving.parallel.wire import layer_sums_bytes
 from gpu_measurements.all_reduce import AllReducePoint, link_us
+from serving_base.facts.gpus import known_gpu
 from serving_base.facts.models import known_shape
 
-TINY = known_shape("tiny")
+TINY, LARGE = known_shape("tiny"), known_shape("llama-3.1-405b-instruct")
 
 
 def ran(
@@ -55,7 +57,8 @@ def timed(small: float = 4.3, large: float = 888.0) -> dict[str, Any]:
     link = 450e9
     times = small / link_us(16384, link)
     sizes = [point.payload_bytes for point in points]
-    return {"measured": points, "sizes": sizes, "link": link, "times": times, "parallel": Thing(link_us=link_us)}
+    package = Thing(link_us=link_us, layer_sums_bytes=layer_sums_bytes, known_gpu=known_gpu)
+    return {"measured": points, "sizes": sizes, "link": link, "times": times, "parallel": package}
 
 
 def staged(bubble: float = 0.2, off: float = 0.0, sent: int = 4 * 40 * 256 * 4) -> dict[str, Any]:
@@ -117,7 +120,11 @@ class Room:
 
 
 def cluster(
-    one: bool = False, both: bool = True, problems: tuple[str, ...] = (), seen: tuple[str, ...] = ("wrong",)
+    one: bool = False,
+    both: bool = True,
+    problems: tuple[str, ...] = (),
+    seen: tuple[str, ...] = ("wrong",),
+    sums: float = 1e8,
 ) -> dict[str, Any]:
     package = Thing(
         fits=lambda *given, **named: Room(one),
@@ -126,8 +133,9 @@ def cluster(
         manifests=lambda *given: "made",
         broken_manifests=lambda group: "broken",
         manifest_problems=lambda documents: list(problems if documents == "made" else seen),
+        layer_sums_bytes=lambda *given: sums,
     )
-    return {"parallel": package, "group": Thing(shape=None, fit=Room(both))}
+    return {"parallel": package, "group": Thing(shape=LARGE, fit=Room(both))}
 
 
 def rented(holds: tuple[str, ...] = ("ml.p5en.48xlarge",), fp8: bool = True) -> dict[str, Any]:
@@ -175,6 +183,7 @@ CASES = [
     Case("14-42", "two P5 hold it", cluster(), cluster(both=False)),
     Case("14-42", "the manifests of all engines", cluster(), cluster(problems=("size",))),
     Case("14-42", "a broken one is refused", cluster(), cluster(seen=())),
+    Case("14-42", "a stage sends less", cluster(), cluster(sums=1e5)),
     Case("14-47", "ml.p5.48xlarge does not hold", rented(), rented(holds=("ml.p5.48xlarge", "ml.p5en.48xlarge"))),
     Case("14-47", "an instance with H200 does", rented(), rented(holds=())),
     Case("14-47", "in FP8 ml.p5.48xlarge does", rented(), rented(fp8=False)),

@@ -71,8 +71,7 @@ class Shard:
         from torch.nn.functional import silu
 
         gated: Tensor = silu(x @ layer["gate"].T)
-        down: Tensor = (gated * (x @ layer["up"].T)) @ layer["down"].T
-        return down
+        return (gated * (x @ layer["up"].T)) @ layer["down"].T
 
     def _attention(self, layer: Mapping[str, Tensor], x: Tensor) -> Tensor:
         import torch
@@ -80,7 +79,8 @@ class Shard:
         query, key, value = (self._heads(x @ layer[name].T) for name in ("query", "key", "value"))
         group = len(query) // len(key)
         key, value = (tensor.repeat_interleave(group, dim=0) for tensor in (self._rotated(key), value))
-        attended = torch.nn.functional.scaled_dot_product_attention(self._rotated(query), key, value, is_causal=True)
+        attend = torch.nn.functional.scaled_dot_product_attention
+        attended: Tensor = attend(self._rotated(query), key, value, is_causal=True)
         return attended.transpose(0, 1).flatten(1) @ layer["output"].T
 
     def _heads(self, projected: Tensor) -> Tensor:
