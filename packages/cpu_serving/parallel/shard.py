@@ -85,7 +85,8 @@ class Shard:
 
     def _heads(self, projected: Tensor) -> Tensor:
         """(tokens, heads x head size) to (heads, tokens, head size)."""
-        return projected.unflatten(-1, (-1, self.shape.head_size)).transpose(0, 1)
+        by_head: Tensor = projected.unflatten(-1, (-1, self.shape.head_size))
+        return by_head.transpose(0, 1)
 
     def _rotated(self, heads: Tensor) -> Tensor:
         import torch
