@@ -17,6 +17,7 @@ from trtllm_check.recipes.kubernetes import (
     rendered,
     sagemaker_instances,
 )
+from trtllm_check.releases import load_release
 from trtllm_check.releases.history import ranges, with_flag
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "largest_difference",
     "layer_sums_bytes",
     "link_us",
+    "load_release",
     "manifest_problems",
     "manifests",
     "measured_all_reduces",
