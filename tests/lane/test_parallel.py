@@ -2,7 +2,10 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,6 +121,11 @@ def test_what_cannot_be_cut_is_refused() -> None:
         RankLayout(pp=3).check(shape)
 
 
+def test_an_fp8_checkpoint_is_refused(fp8_checkpoint: Path) -> None:
+    with pytest.raises(UsageError, match="FP8"):
+        rank_weights(read_checkpoint(fp8_checkpoint), RankLayout(), 0)
+
+
 def test_wrong_questions_leave_the_ranks_running(ranks: Ranks, texts: list[list[int]]) -> None:
     with pytest.raises(UsageError, match="needs 8 ranks, and 4 were started"):
         ranks.run(RankLayout(tp=4, pp=2), texts)
@@ -144,6 +152,18 @@ def test_a_killed_rank_ends_all_and_leaves_no_zombie(texts: list[list[int]]) -> 
     assert all(gone(pid) for pid in pair.pids)
     with pytest.raises(EngineError, match="the ranks have ended"):
         pair.run(RankLayout(), texts)
+
+
+def test_ranks_end_with_the_process_that_started_them() -> None:
+    opened = "from cpu_serving.parallel.ranks import open_ranks; pair = open_ranks(2)"
+    code = f"{opened}; print(*pair.pids, flush=True); input()"
+    owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with owner:
+        assert owner.stdout is not None
+        pids = [int(word) for word in owner.stdout.readline().split()]
+        owner.kill()
+    assert len(pids) == 2
+    until(lambda: all(gone(pid) for pid in pids), "the end of ranks whose owner was killed")
 
 
 def test_a_failure_inside_a_rank_is_told_and_ends_all() -> None:

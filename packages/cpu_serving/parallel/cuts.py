@@ -56,6 +56,7 @@ class RankLayout:
         for flag, ranks, count, what in (
             ("tp", self.tp, shape.num_heads, "attention heads"),
             ("tp", self.tp, shape.intermediate_size, "columns of gate and up"),
+            ("tp", self.tp, shape.vocab_size, "words"),
             ("pp", self.pp, shape.num_layers, "layers"),
         ):
             if ranks < 1 or count % ranks:
@@ -95,8 +96,10 @@ def kv_part(weight: np.ndarray, heads: int, part: int, parts: int) -> np.ndarray
 
 
 def rank_weights(weights: LlamaWeights, layout: RankLayout, rank: int, mistake: Mistake = "") -> RankWeights:
-    """What ``rank`` of ``layout`` holds of ``weights``; only its part is copied, FP8 is not read."""
+    """What ``rank`` of ``layout`` holds of ``weights``; only its part is copied. :class:`UsageError` for FP8."""
     layout.check(weights.shape)
+    if weights.shape.quant_algo is not None:
+        raise UsageError("an FP8 checkpoint", why="the ranks read 16-bit weights only", fix="use the model itself")
     stage, part = layout.place(rank)
     each = weights.shape.num_layers // layout.pp
     layers = weights.layers[stage * each : (stage + 1) * each]
