@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from playbook import compiler as compiler
     from playbook import engines as engines
     from playbook import laboratory as laboratory
+    from playbook import parallel as parallel
     from playbook import planning as plan
     from playbook import plots as plots
     from playbook.chapter import start as start
@@ -83,6 +84,7 @@ _MODULES = {
     "model_repository": "model_server.triton.repository",
     "models": "serving_base.facts.models",
     "numerics": "ptq.numerics",
+    "parallel": "playbook.parallel",
     "plan": "playbook.planning",
     "plots": "playbook.plots",
     "quality": "serving_base.quality",

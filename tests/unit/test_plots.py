@@ -201,3 +201,23 @@ def test_kernels_draw_a_bar_as_long_as_the_layers_in_each(shown: list[tuple[Any,
     assert len({bar.get_facecolor() for bar in figure.axes[0].patches}) == 3
     assert {"FP8: 20 layers in 3 kernels", "BF16: 5 layers in 1 kernels", "finding"} <= set(words)
     assert "RMSNorm took 11" in alt
+
+
+def test_cuts_draw_both_ranks_parts(shown: list[tuple[Any, str]]) -> None:
+    plots.cuts(title="finding")
+    (figure, alt), words = shown[0], texts(shown[0][0])
+    column, row = figure.axes
+    assert [len(axis.patches) for axis in (column, row)] == [5, 6]
+    assert "finding" in words and "a row cut divides" in alt
+
+
+def test_a_schedule_shows_who_works_on_what_and_what_is_idle(shown: list[tuple[Any, str]]) -> None:
+    plots.schedule({"two": [[(0, 0), (1, 1)], [(1, 0), (2, 1)]]}, title="finding")
+    (figure, alt), words = shown[0], texts(shown[0][0])
+    assert "two: 2 of 6 idle" in words and "two: 3 steps, 2 of 6 idle" in alt
+    assert [patch.get_xy() for patch in figure.axes[0].patches if patch.get_width() == 1] == [
+        (0, 0),
+        (1, 0),
+        (1, 1),
+        (2, 1),
+    ]

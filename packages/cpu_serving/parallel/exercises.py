@@ -1,0 +1,138 @@
+"""The exercises of the chapter on parallelism: a row cut, the bytes of a step, and a manifest to mend.
+
+A stub raises ``NotImplementedError``; that is reported loudly and stops nothing. Any right solution passes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from cpu_serving.parallel.wire import layer_sums_bytes
+from ptq.exercises import ExerciseVerdict, Solution
+from serving_base.facts.models import known_shape
+from trtllm_check.recipes.kubernetes import NodeGroup, manifest_problems, manifests
+
+TOLERANCE = 1e-9
+RANKS = (2, 4)
+RowCut = Callable[[np.ndarray, np.ndarray, int, int], tuple[np.ndarray, np.ndarray]]
+
+
+def check_row_cut(row_cut: RowCut) -> Solution:
+    """Exercise 1: ``row_cut(x, weight, rank, ranks)`` gives a rank's parts of both; the ranks' products add up to y."""
+    title = "a row cut"
+    made = np.random.default_rng(14)
+    x, weight = made.standard_normal((3, 8)), made.standard_normal((5, 8))
+    verdicts = []
+    for ranks in RANKS:
+        try:
+            parts = [row_cut(x.copy(), weight.copy(), rank, ranks) for rank in range(ranks)]
+            total = sum(part @ share.T for part, share in parts)
+            held = {share.size for _, share in parts}
+        except NotImplementedError as error:
+            return Solution(title, problem=str(error))
+        except (TypeError, ValueError, IndexError, AttributeError) as error:
+            return Solution(title, problem=f"{ranks} ranks: {type(error).__name__}: {str(error)[:120]}")
+        difference = float(np.abs(total - x @ weight.T).max()) if np.shape(total) == (3, 5) else float("inf")
+        verdicts += [
+            ExerciseVerdict(
+                f"{ranks} ranks, sum of the products",
+                f"off by {difference:.3g}",
+                "y",
+                "each rank multiplies its columns of x with the same columns of the weight",
+                difference < TOLERANCE,
+            ),
+            ExerciseVerdict(
+                f"{ranks} ranks, numbers on each",
+                f"{sorted(held)}",
+                f"[{weight.size // ranks}]",
+                "a rank holds its share of the weight and no more",
+                held == {weight.size // ranks},
+            ),
+        ]
+    return Solution(title, tuple(verdicts))
+
+
+SENT: Mapping[str, tuple[str, int, int, str]] = {
+    "the small model, 160 tokens, TP 2": ("tiny", 160, 2, "two sums a layer; with two ranks the ring's factor is 1"),
+    "70B, one token, TP 8": (
+        "llama-3-70b-instruct",
+        1,
+        8,
+        "the ring's factor is 2 (p - 1) / p, with 8 ranks 1.75",
+    ),
+    "70B, 4096 tokens, TP 4": ("llama-3-70b-instruct", 4096, 4, "every token of the step is summed"),
+    "70B, 64 tokens, TP 1": ("llama-3-70b-instruct", 64, 1, "one rank sends nothing"),
+}
+"""Case -> model, tokens of the step, ranks, and why; activations have two bytes, in FP8 models too."""
+ACTIVATION_BYTES = 2
+
+
+def check_bytes(bytes_sent: Callable[[int, int, int, int], float]) -> Solution:
+    """Exercise 2: ``bytes_sent(layers, tokens, hidden, ranks)`` a rank for the layers of one step, BF16 activations."""
+    title = "bytes of a step"
+    verdicts = []
+    for given, (model, tokens, ranks, why) in SENT.items():
+        shape = known_shape(model)
+        try:
+            yours = float(bytes_sent(shape.num_hidden_layers, tokens, shape.hidden_size, ranks))
+        except NotImplementedError as error:
+            return Solution(title, problem=str(error))
+        except (TypeError, ValueError, ArithmeticError) as error:
+            return Solution(title, problem=f"{given}: {type(error).__name__}: {error}")
+        expected = layer_sums_bytes(shape.num_hidden_layers, tokens, shape.hidden_size, ACTIVATION_BYTES, ranks)
+        right = abs(yours - expected) <= 1e-9 * max(expected, 1.0)
+        verdicts.append(ExerciseVerdict(given, f"{yours:,.0f}", f"{expected:,.0f}", why, right))
+    return Solution(title, tuple(verdicts))
+
+
+def broken_manifests(group: NodeGroup) -> list[dict[str, Any]]:
+    """LeaderWorkerSet and Service of ``group`` with four faults: two that a schema sees not, two in one Service."""
+    made, service = manifests(group)
+    template = made["spec"]["leaderWorkerTemplate"]
+    template["restartPolicy"] = "Always"
+    template["size"] = 1
+    service["spec"]["selector"]["role"] = "worker"
+    service["spec"]["ports"][0]["targetPort"] = 8080
+    return [made, service]
+
+
+def check_mended(group: NodeGroup, mend: Callable[[dict[str, Any], dict[str, Any]], object]) -> Solution:
+    """Exercise 3: ``mend(leader_worker_set, service)`` changes the broken manifests of ``group`` until all fits."""
+    title = "the manifest"
+    documents = broken_manifests(group)
+    right = manifests(group)[0]["spec"]["leaderWorkerTemplate"]
+    try:
+        mend(*documents)
+    except NotImplementedError as error:
+        return Solution(title, problem=str(error))
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        return Solution(title, problem=f"mend: {type(error).__name__}: {error}")
+    try:
+        problems = manifest_problems(copy.deepcopy(documents))
+        pod = documents[0]["spec"]["leaderWorkerTemplate"]["leaderTemplate"]["spec"]["containers"][0]
+        same = pod == right["leaderTemplate"]["spec"]["containers"][0]
+    except (TypeError, LookupError, AttributeError) as error:
+        return Solution(title, problem=f"the manifests have lost a part: {type(error).__name__}: {error}")
+    policy = documents[0]["spec"]["leaderWorkerTemplate"].get("restartPolicy", "left out")
+    whole = policy == right["restartPolicy"]
+    why_whole = "ranks that lost one of them wait for ever: the group has to start again as one"
+    return Solution(
+        title,
+        (
+            ExerciseVerdict(
+                "schemas, and the parts together", "; ".join(problems) or "valid", "valid", "", not problems
+            ),
+            ExerciseVerdict("what a lost pod does", policy, right["restartPolicy"], why_whole, whole),
+            ExerciseVerdict(
+                "the leader's container",
+                "unchanged" if same else "another",
+                "unchanged",
+                "the engine keeps its ranks and its port; the rest has to fit it",
+                same,
+            ),
+        ),
+    )
