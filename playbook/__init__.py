@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from playbook import choices as choices
     from playbook import clients as clients
     from playbook import engines as engines
+    from playbook import flows as flows
     from playbook import laboratory as laboratory
     from playbook import planning as plan
     from playbook import plots as plots
@@ -74,6 +75,7 @@ _MODULES = {
     "choices": "playbook.choices",
     "clients": "playbook.clients",
     "engines": "playbook.engines",
+    "flows": "playbook.flows",
     "hopper": "gpu_measurements.hopper",
     "kernels": "gpu_measurements.kernels",
     "laboratory": "playbook.laboratory",
