@@ -55,7 +55,7 @@ class OptionsRead(Record):
 
 
 class NestedOptions(Record):
-    """Options below one option."""
+    """Options below one option. They were read near the releases and in none of them, so none is certain."""
 
     source: str
     options: dict[str, LlmOption]
@@ -79,9 +79,9 @@ class LlmOptions(Record):
     command: ServeWords
 
     def certain(self, name: str, below: str = "") -> bool:
-        """True if the release surely has the option ``name``, or ``name`` below the option ``below``."""
-        found = (self.nested[below].options if below else self.options).get(name)
-        return found is not None and found.confidence != "low" and self.read.confidence != "low"
+        """True if the release surely has the option ``name``; never of one ``below`` another, see NestedOptions."""
+        found = self.options.get(name)
+        return not below and found is not None and found.confidence != "low" and self.read.confidence != "low"
 
 
 class OptionProblem(Record):
@@ -206,7 +206,7 @@ def _one(name: str, value: Any, known: LlmOptions, below: str) -> Iterator[Optio
     if name not in options:
         nearest, how = _nearest(name, known, below)
         where = f"no option of {below}" if below else "no option of this release"
-        certain = known.read.confidence != "low"
+        certain = known.read.confidence != "low" and not below
         yield OptionProblem(
             option=written, message=where, nearest=nearest, how=how, has=have(name, below), certain=certain
         )
