@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from playbook import clients as clients
     from playbook import compiler as compiler
     from playbook import engines as engines
+    from playbook import flows as flows
     from playbook import laboratory as laboratory
     from playbook import parallel as parallel
     from playbook import planning as plan
@@ -77,6 +78,7 @@ _MODULES = {
     "clients": "playbook.clients",
     "compiler": "playbook.compiler",
     "engines": "playbook.engines",
+    "flows": "playbook.flows",
     "hopper": "gpu_measurements.hopper",
     "kernels": "gpu_measurements.kernels",
     "laboratory": "playbook.laboratory",

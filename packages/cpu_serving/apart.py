@@ -4,6 +4,7 @@ OpenVINO GenAI's ``step`` holds Python's global lock. In the process of a server
 answers from being sent, for as long as a step takes.
 """
 
+import logging
 import socket
 import subprocess
 import sys
@@ -12,36 +13,51 @@ from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from cpu_serving.config import EngineConfig
-from model_server.protocol import EngineStats, Output, Sampling
+from cpu_serving.worker import STACK_SIGNAL
+from model_server.protocol import EngineHung, EngineStats, Output, Sampling
 from serving_base.errors import EngineError
 
 TICK_S = 0.002
 """What a step waits for tokens before its caller can look for new requests."""
 START_S = 120.0
+SILENCE_S = 120.0
+"""How long the process may have work and bring nothing: a step takes milliseconds, so it hangs."""
+STACK_S = 1.0
+"""What a process that hangs gets to write its stack before it is killed."""
 CLOSE_S = 10.0
+
+_log = logging.getLogger(__name__)
 
 
 class EngineApart:
     """:class:`cpu_serving.engine.Engine`, with its ``options``, in another process, which ends with this one.
 
-    For one thread. When the process has ended, :meth:`step` raises :class:`EngineError`.
+    For one thread. When the process has ended, :meth:`step` raises :class:`EngineError`. A process that has work and
+    brings no token for ``silence_s`` seconds is ended, with its stack on stderr, and another one takes its place.
     """
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, *, silence_s: float = SILENCE_S, **options: Any) -> None:
+        self._silence_s = silence_s
+        self._heard = time.monotonic()  # the last message, or when the process got work after having none
         self.config = EngineConfig.read(folder)
         self._running: dict[int, int] = {}  # request id -> sequences that are not over
-        self._closed = False
+        self._opening = "open", str(folder), options
+        self._start()
+
+    def _start(self) -> None:
+        """A process, ready for requests. :class:`EngineError` when there is none."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "cpu_serving.worker", str(theirs.fileno())], pass_fds=(theirs.fileno(),)
             )
         self._connection: Connection = Connection(ours.detach())
+        self._closed = False
         try:
-            self._send("open", str(folder), options)
+            self._send(*self._opening)
             self._stats = self._wait_ready()
         except BaseException:
             self._end()
@@ -85,6 +101,8 @@ class EngineApart:
         self.config.check_request(prompt_ids, sampling, self._stats.kv_blocks_max)
         if request_id in self._running:
             raise EngineError(f"request {request_id} is already running", fix="use an id for one request at a time")
+        if not self._running:
+            self._heard = time.monotonic()
         self._running[request_id] = sampling.num_return_sequences
         self._send("submit", request_id, tuple(map(int, prompt_ids)), sampling)
 
@@ -96,15 +114,37 @@ class EngineApart:
         return True
 
     def step(self) -> list[Output]:
-        """New tokens of every sequence since the last call; waits two milliseconds for them."""
+        """New tokens of every sequence since the last call; waits two milliseconds for them.
+
+        :class:`EngineHung` when there were none for too long: every request is dropped, and a new process takes others.
+        """
         if not self.has_work:
             return []
         outputs = self._stepped(TICK_S)
+        if outputs:
+            self._heard = time.monotonic()
+        elif time.monotonic() - self._heard > self._silence_s:
+            self._replace()
         for output in outputs:
             self._running[output.request_id] -= bool(output.finish_reason)
             if not self._running[output.request_id]:
                 del self._running[output.request_id]
         return outputs
+
+    def _replace(self) -> NoReturn:
+        dropped, pid = len(self._running), self.pid
+        _log.error("the engine's process %d has %d requests and brings nothing: its stack follows", pid, dropped)
+        self._process.send_signal(STACK_SIGNAL)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STACK_S)
+        self._process.kill()
+        self._end()
+        self._start()
+        raise EngineHung(
+            f"the engine's process hung: no token for {self._silence_s:g} s",
+            why=f"{dropped} requests ran and were dropped; the stack of process {pid} is in the log",
+            fix="send the request again: a new process of the engine is ready",
+        )
 
     def _stepped(self, wait_s: float) -> list[Output]:
         outputs: list[Output] = []

@@ -3,8 +3,10 @@
 Messages are pickled tuples over the socket FD. In: ``("open", folder, options)`` first, then ``("submit", request_id,
 prompt_ids, sampling)`` and ``("cancel", request_id)``. Out: ``("ready", stats)`` first, then after each step
 ``("out", outputs, stats)``, and ``("failed", what, why, fix)`` last. The process ends when the other side closes.
+On STACK_SIGNAL it writes the stack of each of its threads to stderr, also while a step holds Python's lock.
 """
 
+import faulthandler
 import os
 import signal
 import sys
@@ -15,8 +17,11 @@ from typing import Any
 from cpu_serving.engine import Engine
 from serving_base.errors import PlaybookError
 
+STACK_SIGNAL = signal.SIGUSR1
+
 
 def main(descriptor: int) -> None:
+    faulthandler.register(STACK_SIGNAL, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group, and the server says when to end
     connection: Connection = Connection(descriptor)
     try:

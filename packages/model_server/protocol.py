@@ -13,6 +13,10 @@ Batching = Literal["inflight", "static"]
 FinishReason = Literal["", "end_id", "length", "stop_words", "cancelled", "refused"]
 
 
+class EngineHung(EngineError):
+    """What computes brought nothing for too long and was ended: its requests are dropped, and others may come."""
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How one request is decoded; names and meanings as in TensorRT-LLM's ``SamplingConfig``.

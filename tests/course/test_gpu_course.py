@@ -49,6 +49,7 @@ MOST_SILENT = 8
 SILENT = {
     "02": {"02-25": "A model of this size is not computed twice in this process."},
     "07": dict.fromkeys(("07-37", "07-38", "07-58", "07-59"), "On a real account these two cells stay silent"),
+    "15": dict.fromkeys(("15-31", "15-34"), "On a paid account this part is skipped"),
 }
 """Chapter -> code cell that is silent under a GPU profile -> the sentence of the chapter that says why."""
 CHAPTERS = [item.number for item in chapters(NOTEBOOKS)]

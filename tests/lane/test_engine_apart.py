@@ -1,6 +1,7 @@
 """The embedded engine in a process of its own: as the engine itself, and what happens when one of the two ends."""
 
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -10,14 +11,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cpu_serving.apart import EngineApart
+from cpu_serving.apart import SILENCE_S, EngineApart
 from cpu_serving.engine import Engine
 from model_server.answers import complete
 from model_server.engines import EngineOptions, opener_of
-from model_server.protocol import Sampling
+from model_server.loop import EngineJob, EngineLoop, Event, Failed
+from model_server.protocol import EngineHung, Output, Sampling
 from serving import build_tiny_engine
 from serving_base.errors import EngineError, MissingArtifact
-from waiting import until
+from waiting import LIMIT_S, until
 
 PROMPTS = [[5, 6, 7], [8, 9], list(range(40))]
 SAMPLING = Sampling(max_new_tokens=12, end_id=-1)
@@ -101,6 +103,79 @@ def test_a_process_that_ended_while_idle_is_noticed_by_its_figures(engine: Engin
     os.kill(engine.pid, signal.SIGKILL)
     with pytest.raises(EngineError, match="the engine's process ended"):
         until(lambda: engine.stats() is None, "never: it raises")
+
+
+def test_a_process_that_hangs_is_ended_with_its_stack_in_the_log_and_another_one_answers(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Engine(folder, threads=1) as other:
+        expected = other.generate(PROMPTS[:1], SAMPLING)
+    hanging(tmp_path, monkeypatch)
+    engine = EngineApart(folder, threads=1, silence_s=0.5)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # the next process is a healthy one
+    first = engine.pid
+    for number in range(2):
+        engine.submit(number, (5, 6), SAMPLING)
+    with pytest.raises(EngineHung, match=r"the engine's process hung: no token for 0\.5 s") as told:
+        until(lambda: engine.step() is None, "never: it raises")
+    assert "2 requests ran and were dropped" in told.value.why and str(first) in told.value.why
+    stack = capfd.readouterr().err
+    assert "in hang" in stack and "in serve" in stack, stack
+    assert not psutil.pid_exists(first) and engine.pid != first
+    assert not engine.closed and not engine.has_work
+    monkeypatch.setattr(engine, "_silence_s", SILENCE_S)
+    assert complete(engine, PROMPTS[:1], SAMPLING) == expected
+    engine.close()
+
+
+def hanging(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on a new process of the engine hangs in its first step, in C and with Python's lock held."""
+    (folder / "sitecustomize.py").write_text(
+        "import ctypes, sys\n"
+        "def hang(engine):\n"
+        "    ctypes.PyDLL(None).sleep(1000)\n"
+        "if 'cpu_serving.worker' in sys.orig_argv:\n"
+        "    from cpu_serving.engine import Engine\n"
+        "    Engine.step = hang\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *sys.path]))
+
+
+def test_a_server_tells_of_a_hung_engine_by_name_and_answers_the_next(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging(tmp_path, monkeypatch)
+    engine = EngineApart(folder, threads=1, silence_s=0.5)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    with EngineLoopOf(engine) as ask:
+        lost = ask((5, 6))
+        assert isinstance(lost, Failed) and "the engine's process hung" in lost.reason
+        engine._silence_s = SILENCE_S
+        later = ask((5, 6))
+        assert isinstance(later, Output) and later.finish_reason == "length"
+
+
+class EngineLoopOf:
+    """The loop as a server has it; called with a prompt, the last event of its job."""
+
+    def __init__(self, engine: EngineApart) -> None:
+        self._engine, self._events = engine, queue.SimpleQueue[Event]()
+        self._loop = EngineLoop[EngineJob](
+            engine, lambda job, row, event: self._events.put(event), survives=(EngineHung,)
+        )
+
+    def __enter__(self) -> "EngineLoopOf":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.close("the end")
+        self._engine.close()
+
+    def __call__(self, prompt: tuple[int, ...]) -> Event:
+        self._loop.submit(EngineJob((prompt,), (SAMPLING,)))
+        while isinstance(event := self._events.get(timeout=LIMIT_S), Output) and not event.finish_reason:
+            pass
+        return event
 
 
 def test_close_ends_the_process_and_may_come_twice(engine: EngineApart) -> None:

@@ -16,7 +16,7 @@ from model_server.aws.chat import ChatFormat, ChatRequest, choose_framing, parse
 from model_server.aws.lmi import Answer, Token
 from model_server.engines import EngineOptions, ServedEngine, opener_of, warm_up
 from model_server.loop import EngineJob, EngineLoop, Event, Failed, JobRefused
-from model_server.protocol import Output
+from model_server.protocol import EngineHung, Output
 from model_server.text import Detokenizer, TextCodec
 from serving_base.errors import EnvironmentProblem, PlaybookError
 from trtllm_check.serving_properties import merge_settings
@@ -140,6 +140,7 @@ class Service:
                 AwaitedJob.deliver,
                 max_running=self._number("option.max_rolling_batch_size", MAX_ROLLING_BATCH_SIZE),
                 max_waiting=self._number("job_queue_size", JOB_QUEUE_SIZE),
+                survives=(EngineHung,),
             )
         except PlaybookError as error:
             self.failure = str(error)

@@ -26,7 +26,7 @@ from model_server.loop import (
     StepEngine,
     one_line,
 )
-from model_server.protocol import EngineStats, Output
+from model_server.protocol import EngineHung, EngineStats, Output
 from model_server.triton.outbox import Outbox
 from model_server.triton.tensors import GenerationRequest, SequenceState, next_tensors
 from serving_base.errors import EngineError
@@ -206,7 +206,7 @@ class Batcher:
             engine,
             self._answer,
             max_waiting=max_queue_size or UNLIMITED,
-            survives=(RuntimeError,),
+            survives=(RuntimeError, EngineHung),
             every_turn=self._look_around,
         )
 

@@ -1,0 +1,102 @@
+"""The exercises of the chapter from engines to PyTorch: options translated, a file mended, metrics found again.
+
+A stub is an empty text or mapping; that is reported loudly and stops nothing. Any right solution passes: what a file
+does not say counts as the release's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ptq.exercises import ExerciseVerdict, Solution
+from serving_base.errors import NotYaml
+from trtllm_check.flows.doors import metric_names
+from trtllm_check.flows.options import check_options, effective
+
+TRANSLATED_FOR = "1.1.0"
+ENGINE_FLOW: Mapping[str, str] = {
+    "trtllm-build --max_batch_size": "64",
+    "trtllm-build --max_num_tokens": "8192",
+    "trtllm-build --max_seq_len": "4096",
+    "quantize.py --kv_cache_dtype": "fp8",
+    "config.pbtxt kv_cache_free_gpu_mem_fraction": "0.85",
+    "config.pbtxt enable_chunked_context": "true",
+    "launch_triton_server.py --world_size": "2 (TP 2)",
+}
+"""The setting of an engine shop -> its value; exercise 1 translates them."""
+TRANSLATION: Mapping[str, tuple[Any, str]] = {
+    "max_batch_size": (64, "the limits keep their names and stand at the top level"),
+    "max_num_tokens": (8192, "the limits keep their names and stand at the top level"),
+    "max_seq_len": (4096, "the limits keep their names and stand at the top level"),
+    "kv_cache_config.dtype": ("fp8", "the file forces the cache's format"),
+    "kv_cache_config.free_gpu_memory_fraction": (0.85, "the share of memory is an option of the cache"),
+    "enable_chunked_prefill": (True, "chunked context is called chunked prefill, and it is off by default"),
+    "tensor_parallel_size": (2, "a unified checkpoint has no ranks: the server splits it"),
+}
+MENDED_FOR = "1.0.0"
+BROKEN = """\
+use_cuda_graph: true
+cuda_graph_max_batch_size: 64
+kv_cache_dtype: fp8
+autotuner_enabled: false
+enable_chunked_prefill: true
+"""
+"""A file for the PyTorch backend of 0.21; exercise 2 mends it for 1.0.0."""
+MENDED: Mapping[str, tuple[Any, str]] = {
+    "cuda_graph_config.max_batch_size": (64, "the four options of CUDA graphs became one mapping"),
+    "kv_cache_config.dtype": ("fp8", "the cache's options stand together"),
+    "enable_autotuner": (False, "it was renamed, and its default is true"),
+    "enable_chunked_prefill": (True, "this one kept its name: it must stay on"),
+}
+
+
+def check_translation(text: str) -> Solution:
+    """Exercise 1: the engine shop's settings as a file for the LLM API of 1.1.0."""
+    return _judged("the engine's settings for the LLM API", text, TRANSLATED_FOR, TRANSLATION)
+
+
+def check_mended(text: str) -> Solution:
+    """Exercise 2: the file of 0.21, so that 1.0.0 takes it and it means the same."""
+    return _judged("a file of 0.21 for 1.0.0", text, MENDED_FOR, MENDED)
+
+
+def _judged(title: str, text: str, release: str, wanted: Mapping[str, tuple[Any, str]]) -> Solution:
+    if not text.strip():
+        return Solution(title, problem="the file is still empty")
+    try:
+        problems = check_options(text, release)
+    except NotYaml as error:
+        return Solution(title, problem=str(error))
+    if problems:
+        return Solution(title, problem=f"{release} refuses it: " + "; ".join(map(str, problems)))
+    found = effective(text, release)
+    verdicts = []
+    for place, (expected, why) in wanted.items():
+        yours = _at(found, place)
+        right = type(yours) is type(expected) and yours == expected
+        verdicts.append(ExerciseVerdict(place, _said(yours), _said(expected), why, right))
+    return Solution(title, tuple(verdicts))
+
+
+def _at(found: Any, place: str) -> Any:
+    for name in place.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def _said(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def check_metrics(chosen: Mapping[str, str]) -> Solution:
+    """Exercise 3: for each figure of a dashboard on ``trtllm-serve`` the name that vLLM has for it."""
+    title = "a dashboard moved to vLLM"
+    verdicts = []
+    for row in metric_names():
+        yours = chosen.get(row["trtllm-serve"], "").strip()
+        if not yours:
+            return Solution(title, problem=f"{row['trtllm-serve']} has no name at vLLM yet")
+        why = f"it is the {row['about']}"
+        verdicts.append(ExerciseVerdict(row["trtllm-serve"], yours, row["vllm"], why, yours == row["vllm"]))
+    return Solution(title, tuple(verdicts))
