@@ -78,8 +78,10 @@ def counter() -> Any:
 
 MODEL = Thing(path="")
 INPUTS = {"playbook": Shown(), "tensors": tensors()}
-BYTES = {"playbook": Shown(formula()), "Counter": counter(), "model": MODEL, "checkpoint": MODEL}
-SCALE = {"first": layer(), "model": MODEL, "name": "", "playbook": Weights()}
+FP8 = {"formats": {"quant_algo": "FP8"}, "quantized": True}
+BYTES = {"playbook": Shown(formula()), "Counter": counter(), "model": MODEL, "checkpoint": MODEL, **FP8}
+SCALE = {"first": layer(), "model": MODEL, "name": "", "playbook": Weights(), **FP8}
+KEPT = SCALE | {"first": layer(dtype="BF16"), "formats": {"quant_algo": None}}
 ROTARY = {"written": {"rotary_base": 500000.0}, "json": json}
 
 CASES = [
@@ -91,6 +93,7 @@ CASES = [
     Case("02-17", "rotary_base is the model's", ROTARY, {"written": {"rotary_base": 10000.0}}),
     Case("02-20", "the scale is amax / 448", SCALE, {"first": layer(scale=1.0)}),
     Case("02-20", "linear layers are FP8", SCALE, {"first": layer(dtype="BF16")}),
+    Case("02-20", "nothing is quantized", KEPT, {"first": layer()}),
     Case("02-20b", "every linear layer has a scale for its input", INPUTS, {"tensors": tensors(lacking="mlp.gate")}),
     Case("02-22", "the tensors are what the formula says", BYTES, {"playbook": Shown(formula() * 2)}),
     Case("02-25", "FP8 costs less than 1.5 % of perplexity", COST, {"change": {"FP8 + FP8 KV cache": 0.2}}),

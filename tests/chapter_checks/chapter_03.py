@@ -8,6 +8,7 @@ import numpy as np
 
 from chapter_cells import Case
 
+FP8 = {"formats": {"quant_algo": "FP8"}}
 LIMITS = ("max_batch_size", "max_num_tokens", "max_input_len", "max_seq_len")
 
 
@@ -32,7 +33,7 @@ def anatomy(*sizes: int) -> dict[str, Any]:
 
 def rouge(engine: float, model: float | None = 26.9) -> dict[str, Any]:
     by_model = {"engine": {"rouge1": engine}} | ({} if model is None else {"16-bit model": {"rouge1": model}})
-    return {"scores": Thing(by_model=by_model)}
+    return {"scores": Thing(by_model=by_model), **FP8}
 
 
 class Folder:
@@ -79,8 +80,8 @@ class Checker:
         self.check_commands = lambda text, *given, **named: list(left) if text == "mended" else mend
 
 
-MERGED = {"playbook": Merging(1.0), "texts": [[1]], "logits": {"FP8": lambda ids: np.ones(3)}}
-QUALITY = {"perplexity": {"BF16": 48.0, "FP8": 48.3}, "divergence": 0.01}
+MERGED = {"playbook": Merging(1.0), "texts": [[1]], "logits": {"FP8": lambda ids: np.ones(3)}, **FP8}
+QUALITY = {"perplexity": {"BF16": 48.0, "FP8": 48.3}, "divergence": 0.01, **FP8}
 PASTED = {"playbook": Checker(), "quotes": [None, Thing(text="pasted")]}
 
 CASES = [
