@@ -55,16 +55,21 @@ def panel_markdown(profile: Profile, stages: Iterable[str], *, workspace: Path |
 
 
 def recorded_words(record: Path, images: Collection[str], root: str) -> set[tuple[str, ...]]:
-    """The commands that ran here, however they ended, without docker's part and what differs from run to run."""
+    """The commands that ran here, however they ended, without docker's part and what differs from run to run.
+
+    Those in containers other than ``images`` are left out: another release ran them.
+    """
     lines = record.read_text(encoding="utf-8").splitlines() if record.is_file() else []
-    return {_comparable(_inner(json.loads(line)["argv"], images), root) for line in lines}
+    words = [_inner(json.loads(line)["argv"], images) for line in lines]
+    return {_comparable(each, root) for each in words if each is not None}
 
 
-def _inner(argv: Sequence[str], images: Collection[str]) -> Sequence[str]:
-    """What `docker run` runs: the words after its image."""
+def _inner(argv: Sequence[str], images: Collection[str]) -> Sequence[str] | None:
+    """What `docker run` runs: the words after its image. None: it is no image of ``images``."""
     if tuple(argv[:2]) != ("docker", "run"):
         return argv
-    return argv[1 + next(place for place, word in enumerate(argv) if word in images) :]
+    place = next((place for place, word in enumerate(argv) if word in images), None)
+    return None if place is None else argv[place + 1 :]
 
 
 def _comparable(argv: Sequence[str], root: str) -> tuple[str, ...]:
