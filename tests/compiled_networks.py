@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from trt_compiler.bench import Compilation
-from trt_compiler.steps import CompiledStep, StepTensor
+from trt_compiler.steps import Compilation, CompiledStep, StepTensor
 
 AT = "layers.1"
 

@@ -5,7 +5,7 @@ import json
 import tempfile
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from serving_base.errors import EnvironmentProblem, UsageError
 from serving_base.facts.models import ModelShape
 from serving_base.processes import start_guarded, users_environment
 from trt_compiler.environment import CompilerInstallation, find_compiler
-from trt_compiler.steps import CompiledStep, unpack
+from trt_compiler.steps import Compilation, unpack
 
 CARRIED = ("cpu_serving", "model_server", "serving_base", "trt_compiler")
 """Our packages that the job may import: these alone, as the course's environment would bring its own numpy."""
@@ -27,23 +27,6 @@ Inputs = Mapping[str, tuple[str, Sequence[int]]]
 
 class CompilerRefusal(UsageError):
     """A network or a function that the job could not write or compile."""
-
-
-@dataclass(frozen=True)
-class Compilation:
-    """What one build gave. ``engine_bytes`` 0: the compiler refused, and ``refusal`` is its sentence."""
-
-    written: tuple[str, ...]
-    steps: tuple[CompiledStep, ...]
-    engine_bytes: int
-    weight_bytes: int
-    seconds: float
-    refusal: str
-
-    @property
-    def kernels(self) -> list[CompiledStep]:
-        """The steps that compute something."""
-        return [step for step in self.steps if step.computes]
 
 
 class CompilerBench:

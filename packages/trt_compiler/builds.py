@@ -6,28 +6,15 @@ Runs in the environment that has NVIDIA's compiler.
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from trt_compiler.steps import CompiledStep, read_steps
+from trt_compiler.steps import Compilation, read_steps
 from trt_compiler.writer import NetworkWriter
 
 Ranges = Mapping[str, tuple[Sequence[int], Sequence[int], Sequence[int]]]
 """Input -> its smallest, usual and largest shape."""
 _BAD = ("ERROR", "INTERNAL_ERROR")
 _loggers: list[Any] = []
-
-
-@dataclass(frozen=True)
-class BuildOutcome:
-    """``engine_bytes`` is 0 where the compiler refused; ``refusal`` is then its own words."""
-
-    written: tuple[str, ...]
-    steps: tuple[CompiledStep, ...]
-    engine_bytes: int
-    weight_bytes: int
-    seconds: float
-    refusal: str
 
 
 def logger(trt: Any) -> Any:
@@ -60,7 +47,7 @@ def build(
     ranges: Ranges,
     targets: Sequence[str] = (),
     flags: Sequence[str] = (),
-) -> BuildOutcome:
+) -> Compilation:
     """Compile the network for ``targets`` (``SM89``; none: NVIDIA's usual ones). No engine is kept.
 
     ``flags``: names of ``trt.BuilderFlag``, such as ``REFIT``.
@@ -86,7 +73,7 @@ def build(
     seconds = time.perf_counter() - began
     lines = _loggers[0].lines
     refusal = "" if engine is not None else refusal_of([text for severity, text in lines if severity in _BAD])
-    return BuildOutcome(
+    return Compilation(
         written=written,
         steps=tuple(read_steps(text for _, text in lines)),
         engine_bytes=0 if engine is None else engine.nbytes,

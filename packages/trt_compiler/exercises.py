@@ -11,8 +11,9 @@ import numpy as np
 
 from ptq.exercises import ExerciseVerdict, Solution
 from serving_base.errors import PlaybookError
-from trt_compiler.bench import Compilation, CompilerBench
+from trt_compiler.bench import CompilerBench
 from trt_compiler.fusion import decoder_layer, role, together
+from trt_compiler.steps import Compilation
 
 PAIRS: Mapping[str, tuple[str, str]] = {
     "a": ("layers.1.mlp.gate", "layers.1.mlp.up"),

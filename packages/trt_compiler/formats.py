@@ -10,7 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from trt_compiler.builds import BuildOutcome, build, start
+from trt_compiler.builds import build, start
+from trt_compiler.steps import Compilation
 from trt_compiler.writer import NetworkWriter
 
 WIDTH = 4096
@@ -110,7 +111,7 @@ FORMATS: dict[str, Callable[[NetworkWriter, Any], Operands]] = {
 }
 
 
-def compile_format(trt: Any, name: str, targets: Sequence[str]) -> BuildOutcome:
+def compile_format(trt: Any, name: str, targets: Sequence[str]) -> Compilation:
     """One linear layer in the format ``name`` for ``targets``."""
     builder, writer = start(trt)
     x = writer.input("x", "bfloat16", (-1, WIDTH))

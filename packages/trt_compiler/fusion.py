@@ -3,8 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from trt_compiler.bench import Compilation
-from trt_compiler.steps import CompiledStep
+from trt_compiler.steps import Compilation, CompiledStep
 
 _OF_LAYER = re.compile(r"^layers\.(\d+)\.")
 _PARTS = (  # the written layer that shows a part of the model

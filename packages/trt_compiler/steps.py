@@ -56,6 +56,23 @@ class CompiledStep:
         return "+".join(dict.fromkeys(tensor.dtype for tensor in self.outputs))
 
 
+@dataclass(frozen=True)
+class Compilation:
+    """What one build gave. ``engine_bytes`` 0: the compiler refused, and ``refusal`` is its sentence."""
+
+    written: tuple[str, ...]
+    steps: tuple[CompiledStep, ...]
+    engine_bytes: int
+    weight_bytes: int
+    seconds: float
+    refusal: str
+
+    @property
+    def kernels(self) -> list[CompiledStep]:
+        """The steps that compute something."""
+        return [step for step in self.steps if step.computes]
+
+
 def read_steps(log: Iterable[str]) -> list[CompiledStep]:
     """The steps in the builder's messages. :class:`ValueError` at a step in another form than the tested version's."""
     found = []

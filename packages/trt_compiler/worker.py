@@ -13,10 +13,11 @@ import numpy as np
 from cpu_serving.checkpoint import read_checkpoint
 from cpu_serving.llama import LlamaShape
 from serving_base.errors import PlaybookError
-from trt_compiler.builds import BuildOutcome, build, known_targets, start
+from trt_compiler.builds import build, known_targets, start
 from trt_compiler.formats import compile_format
 from trt_compiler.interpreter import NetworkInterpreter, greedy, one_step
 from trt_compiler.llama import LlamaNetwork, NetworkOptions, ranges, shape_only
+from trt_compiler.steps import Compilation
 from trt_compiler.writer import NetworkWriter
 
 Answer = tuple[Any, dict[str, np.ndarray]]
@@ -123,7 +124,7 @@ def _is_cache(name: str) -> bool:
     return name.endswith(("_cache", "_present"))
 
 
-def _small(outcome: BuildOutcome) -> dict[str, Any]:
+def _small(outcome: Compilation) -> dict[str, Any]:
     return asdict(outcome) | {"written": []}
 
 

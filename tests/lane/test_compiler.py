@@ -14,12 +14,13 @@ from playbook.course.notebooks import chapter, chapters, read
 from serving_base.facts.models import known_shape
 from tiny_llama import MODEL_DIR
 from tiny_llama.data import prompt_ids
-from trt_compiler.bench import Compilation, CompilerBench, CompilerRefusal, open_compiler
+from trt_compiler.bench import CompilerBench, CompilerRefusal, open_compiler
 from trt_compiler.environment import FIX, PYTHON
 from trt_compiler.exercises import check_looks, check_merges, check_swiglu
 from trt_compiler.formats import FORMATS
 from trt_compiler.fusion import decoder_layer, role, together, written_layers
 from trt_compiler.planted import without_setting
+from trt_compiler.steps import Compilation
 
 TARGETS = ["SM80", "SM86", "SM89", "SM120"]
 COUNTS = {"fp8": (430, 76, 58, 103, 12), "bf16": (278, 76, 58, 65, 12)}
