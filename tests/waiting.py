@@ -6,6 +6,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 LIMIT_S = 120.0
+TRIES = 20
 
 
 def until(condition: Callable[[], T], what: str, limit_s: float = LIMIT_S) -> T:
@@ -15,3 +16,14 @@ def until(condition: Callable[[], T], what: str, limit_s: float = LIMIT_S) -> T:
         assert time.monotonic() < end_s, f"not within {limit_s:g} s: {what}"
         time.sleep(0.02)
     return found
+
+
+def tried(attempt: Callable[[], T | None], what: str) -> T:
+    """What the first ``attempt`` that comes in time returns; one that came too late returns None.
+
+    For a request that something must meet while it runs: on a busy machine it may be over before.
+    """
+    for _ in range(TRIES):
+        if (found := attempt()) is not None:
+            return found
+    raise AssertionError(f"not once in {TRIES} tries: {what}")

@@ -33,6 +33,7 @@ from nvidia_requests import (
 )
 from serving import END_ID, build_tiny_engine, serving
 from tiny_llama import MODEL_DIR
+from waiting import tried
 
 pytestmark = [pytest.mark.server]
 
@@ -170,16 +171,20 @@ def test_streamed_log_probabilities_are_real(decoupled: tuple[str, str], prompt_
 def test_a_stop_request_ends_the_running_one(decoupled: tuple[str, str], prompt_ids: list[int]) -> None:
     _, url = decoupled
     values = model_values(prompt_ids, 600, streaming=True, end_id=np.array([[-1]], np.int32))
-    with stream(url) as (client, arrived):
-        client.async_stream_infer("tensorrt_llm", inputs(grpcclient, values), request_id="77")
-        first = arrived.get(timeout=20)
-        client.async_stream_infer("tensorrt_llm", inputs(grpcclient, stop_values()), request_id="77")
-        client.stop_stream()
-    results = [first, *arrived.queue]
-    assert not any(isinstance(result, InferenceServerException) for result in results)
-    streamed = [result for result in results if result.as_numpy("output_ids") is not None]
-    assert 0 < len(streamed) < 600
-    assert len(results) - len(streamed) == 1  # the stop request's own answer, without tensors
+
+    def stopped() -> int | None:
+        with stream(url) as (client, arrived):
+            client.async_stream_infer("tensorrt_llm", inputs(grpcclient, values), request_id="77")
+            first = arrived.get(timeout=20)
+            client.async_stream_infer("tensorrt_llm", inputs(grpcclient, stop_values()), request_id="77")
+            client.stop_stream()
+        results = [first, *arrived.queue]
+        assert not any(isinstance(result, InferenceServerException) for result in results)
+        streamed = [result for result in results if result.as_numpy("output_ids") is not None]
+        assert len(results) - len(streamed) == 1  # the stop request's own answer, without tensors
+        return len(streamed) if len(streamed) < 600 else None
+
+    assert tried(stopped, "the stop request ends the running one") > 0
 
 
 def test_a_stop_request_needs_an_id(decoupled: tuple[str, str]) -> None:
@@ -191,14 +196,18 @@ def test_a_stop_request_needs_an_id(decoupled: tuple[str, str]) -> None:
 def test_a_cancelled_stream_ends_early(decoupled: tuple[str, str], prompt_ids: list[int]) -> None:
     _, url = decoupled
     values = model_values(prompt_ids, 600, streaming=True, end_id=np.array([[-1]], np.int32))
-    with stream(url) as (client, arrived):
-        client.async_stream_infer("tensorrt_llm", inputs(grpcclient, values), request_id="78")
-        arrived.get(timeout=20)
-        client.stop_stream(cancel_requests=True)
-    results = list(arrived.queue)
-    failures = [result for result in results if isinstance(result, InferenceServerException)]
-    assert [failure.status() for failure in failures] in ([], ["StatusCode.CANCELLED"])
-    assert len(results) < 600
+
+    def cancelled() -> int | None:
+        with stream(url) as (client, arrived):
+            client.async_stream_infer("tensorrt_llm", inputs(grpcclient, values), request_id="78")
+            arrived.get(timeout=20)
+            client.stop_stream(cancel_requests=True)
+        results = list(arrived.queue)
+        failures = [result for result in results if isinstance(result, InferenceServerException)]
+        assert [failure.status() for failure in failures] in ([], ["StatusCode.CANCELLED"])
+        return len(results) if len(results) < 599 else None
+
+    tried(cancelled, "a cancelled stream ends before its 600 tokens")
 
 
 def test_an_error_ends_the_stream_too(decoupled: tuple[str, str], prompt_ids: list[int]) -> None:
@@ -325,27 +334,33 @@ def test_statistics_of_the_benchmark_client(one_answer: tuple[str, TritonServer]
 
 def test_a_stop_request_answers_with_what_there_is(one_answer: tuple[str, TritonServer], prompt_ids: list[int]) -> None:
     _, server = one_answer
-    arrived: queue.Queue[Any] = queue.Queue()
     values = model_values(prompt_ids, 600, end_id=np.array([[-1]], np.int32))
+    pause_s = 0.4  # two calls overtake each other; shorter each time
     with grpcclient.InferenceServerClient(server.grpc_url) as client:
 
-        def send(tensors: Tensors) -> None:
-            client.async_infer(
-                "tensorrt_llm",
-                inputs(grpcclient, tensors),
-                callback=lambda result, error: arrived.put(error or result),
-                request_id="80",
-            )
+        def stopped() -> int | None:
+            nonlocal pause_s
+            arrived: queue.Queue[Any] = queue.Queue()
 
-        send(values)
-        time.sleep(0.2)
-        send(stop_values())
-        results = [arrived.get(timeout=20), arrived.get(timeout=20)]
-    lengths = [
-        len(result.as_numpy("output_ids")[0, 0]) for result in results if result.as_numpy("output_ids") is not None
-    ]
-    assert len(lengths) == 1
-    assert lengths[0] < len(prompt_ids) + 600
+            def send(tensors: Tensors) -> None:
+                client.async_infer(
+                    "tensorrt_llm",
+                    inputs(grpcclient, tensors),
+                    callback=lambda result, error: arrived.put(error or result),
+                    request_id="80",
+                )
+
+            send(values)
+            time.sleep(pause_s)
+            pause_s *= 0.7
+            send(stop_values())
+            results = [arrived.get(timeout=20), arrived.get(timeout=20)]
+            answers = [ids for result in results if (ids := result.as_numpy("output_ids")) is not None]
+            assert len(answers) == 1
+            length = len(answers[0][0, 0]) - len(prompt_ids)
+            return length if length < 600 else None
+
+        assert tried(stopped, "the stop request ends the running one") > 0
 
 
 def test_names_of_the_newest_release(tmp_path: Path, engine_folder: Path, prompt_ids: list[int]) -> None:
