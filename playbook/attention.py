@@ -1,7 +1,7 @@
 """What a chapter may see of attention: the kernels as facts, the ways measured, the paged cache counted, exercises."""
 
+from course_exercises.attention import check_kernels, check_merge
 from cpu_serving.attention import compare_attention
-from cpu_serving.attention_exercises import check_kernels, check_merge
 from cpu_serving.paging import Ask, CacheLaboratory, prompt
 from trtllm_check.attention import AttentionCase, context_kernel, generation_kernel, head_size_table, support
 

@@ -9,7 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from course_exercises.exercise import checked, shown
+from course_exercises.progress import note
 from playbook.artifact import Artifact
+from playbook.guesses import Guess, ask, somebody_is_there
 from playbook.lanes.base import lane_of
 from playbook.profile import Profile, load_profile
 from playbook.stages import Workspace, require, tokenizer_path, workspace_root
@@ -108,6 +111,29 @@ class Lab:
         result = {"name": name, "value": value, "unit": unit, "origin": origin}
         text = f"{name} = {value} {unit}".rstrip() + f" [{origin}]"
         display({RESULT_MIME: result, "text/plain": text}, raw=True)  # type: ignore[no-untyped-call]
+
+    def guess(self, name: str, question: str, *, low: float, high: float, default: float, unit: str = "") -> Guess:
+        """Ask for a guess with a slider; a run without a person goes on with ``default``. See :class:`Guess`."""
+        return ask(
+            f"{self.chapter}-{name}",
+            question,
+            low=low,
+            high=high,
+            default=default,
+            unit=unit,
+            workspace=self.workspace.root,
+        )
+
+    def exercise(self, number: str, answer: object, **context: object) -> None:
+        """Print what is right and wrong about ``answer`` and why; it stops nothing. Solved ones are kept."""
+        found = checked(number, answer, **context)
+        print(found)
+        if found.solved and somebody_is_there():
+            note(self.workspace.root, number, solved=True)
+
+    def solution(self, number: str) -> None:
+        """Print our solution of an exercise: one of those that pass."""
+        print(shown(number))
 
     def panel(self, *stages: str, **settings: str) -> None:
         """Show these stages' commands: this profile's, those that ran here apart, or ``p5``'s where none are run.

@@ -1,7 +1,7 @@
 """What a chapter may see of the quantization laboratory: bench, formats as facts, statistics, exercises."""
 
+from course_exercises.quantization import check_formats, check_repair, check_rounding
 from ptq import metrics
-from ptq.exercises import check_formats, check_repair, check_rounding
 from ptq.formats import formats, known, published_mmlu, support
 from ptq.laboratory import VARIANTS, open_laboratory
 

@@ -10,13 +10,13 @@ from nbformat import NotebookNode
 
 from checkout import PYTHON_PATH, ROOT
 from compiler_here import needs_compiler
+from course_exercises.compiler import check_looks, check_merges, check_swiglu
 from playbook.course.notebooks import chapter, chapters, read
 from serving_base.facts.models import known_shape
 from tiny_llama import MODEL_DIR
 from tiny_llama.data import prompt_ids
 from trt_compiler.bench import CompilerBench, CompilerRefusal, open_compiler
 from trt_compiler.environment import FIX, PYTHON
-from trt_compiler.exercises import check_looks, check_merges, check_swiglu
 from trt_compiler.formats import FORMATS
 from trt_compiler.fusion import decoder_layer, role, together, written_layers
 from trt_compiler.planted import without_setting

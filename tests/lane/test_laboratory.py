@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ptq.exercises import check_repair
+from course_exercises.quantization import check_repair
 from ptq.laboratory import VARIANTS, Laboratory, find, linear_layers, open_laboratory, quantizers, round_nvfp4
 from ptq.metrics import bootstrap, paired_ratio
 from serving_base.errors import UsageError

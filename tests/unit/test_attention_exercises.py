@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from cpu_serving.attention_exercises import ANSWERS, LOADS, Part, check_kernels, check_merge
-from ptq.exercises import NOT_SOLVED
+from course_exercises.attention import ANSWERS, LOADS, Part, check_kernels, check_merge
+from course_exercises.verdict import NOT_SOLVED
 from trtllm_check.attention import context_kernel, generation_kernel
 
 RIGHT = {

@@ -12,13 +12,13 @@ import pytest
 import playbook
 from checkout import ROOT
 from compiled_networks import AT, bf16_layer, compilation, fp8_layer, kernel
-from ptq.exercises import NOT_SOLVED
+from course_exercises.compiler import PAIRS, check_looks, check_merges, check_swiglu
+from course_exercises.verdict import NOT_SOLVED
 from serving_base.errors import EnvironmentProblem, UsageError
 from serving_base.facts.models import known_shape
 from trt_compiler import environment
 from trt_compiler.bench import CompilerBench, CompilerRefusal
 from trt_compiler.builds import refusal_of
-from trt_compiler.exercises import PAIRS, check_looks, check_merges, check_swiglu
 from trt_compiler.fusion import decoder_layer, kernel_rows, kernels_with, role, together
 from trt_compiler.planted import differences, rotary_base, without_setting
 from trt_compiler.steps import CompiledStep, pack, read_steps, unpack

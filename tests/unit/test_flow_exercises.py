@@ -2,7 +2,7 @@
 
 import pytest
 
-from cpu_serving.flow_exercises import BROKEN, check_mended, check_metrics, check_translation
+from course_exercises.flows import BROKEN, check_mended, check_metrics, check_translation
 from trtllm_check.flows.doors import metric_names
 
 TRANSLATED = """\

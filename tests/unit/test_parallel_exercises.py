@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpu_serving.parallel.exercises import broken_manifests, check_bytes, check_mended, check_row_cut
+from course_exercises.parallelism import broken_manifests, check_bytes, check_mended, check_row_cut
 from gpu_measurements.all_reduce import link_us, measured_all_reduces
 from playbook.profile import load_profile
 from trtllm_check.recipes.kubernetes import NodeGroup, manifest_problems, node_group

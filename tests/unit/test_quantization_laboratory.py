@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from ptq.exercises import NOT_SOLVED, ROUNDING_CASES, check_formats, check_rounding
+from course_exercises.quantization import ROUNDING_CASES, check_formats, check_rounding
+from course_exercises.verdict import NOT_SOLVED
 from ptq.formats import formats, published_mmlu, support
 from ptq.metrics import WindowScores, bootstrap, paired, paired_ratio, perplexity_change, score
 from ptq.numerics import float8_values

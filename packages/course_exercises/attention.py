@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from ptq.exercises import ExerciseVerdict, Solution
+from course_exercises.verdict import ExerciseVerdict, Solution
 from trtllm_check.attention import AttentionCase, context_kernel, generation_kernel
 
 Part = tuple[float, float, float]

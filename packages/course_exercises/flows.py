@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ptq.exercises import ExerciseVerdict, Solution
+from course_exercises.verdict import ExerciseVerdict, Solution
 from serving_base.errors import NotYaml
 from trtllm_check.flows.doors import metric_names
 from trtllm_check.flows.options import check_options, effective

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from course_exercises.verdict import ExerciseVerdict, Solution
 from cpu_serving.parallel.wire import layer_sums_bytes
-from ptq.exercises import ExerciseVerdict, Solution
 from serving_base.facts.models import known_shape
 from trtllm_check.recipes.kubernetes import NodeGroup, manifest_problems, manifests
 

@@ -10,46 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from course_exercises.verdict import ExerciseVerdict, Solution
 from ptq.formats import NumberFormat, formats, known
 from ptq.metrics import bootstrap, paired_ratio
 
 if TYPE_CHECKING:
     from ptq.laboratory import Laboratory, Texts
-
-NOT_SOLVED = "✗ NOT SOLVED YET"
-
-
-@dataclass(frozen=True)
-class ExerciseVerdict:
-    """One question of an exercise: what it gave, what was expected, and the reason."""
-
-    given: str
-    yours: str
-    expected: str
-    why: str
-    right: bool
-
-
-@dataclass(frozen=True)
-class Solution:
-    """All verdicts of one exercise, or the reason that there are none."""
-
-    title: str
-    verdicts: tuple[ExerciseVerdict, ...] = ()
-    problem: str = ""
-
-    @property
-    def solved(self) -> bool:
-        return not self.problem and bool(self.verdicts) and all(verdict.right for verdict in self.verdicts)
-
-    def __str__(self) -> str:
-        if self.problem:
-            return f"{NOT_SOLVED}: {self.title}: {self.problem}"
-        right = sum(verdict.right for verdict in self.verdicts)
-        head = f"{'✓ solved' if self.solved else NOT_SOLVED}: {self.title}: {right} of {len(self.verdicts)} right"
-        wrong = [f"  {v.given}: yours {v.yours}, expected {v.expected}. {v.why}" for v in self.verdicts if not v.right]
-        return "\n".join([head, *wrong])
-
 
 ROUNDING_CASES: Mapping[float, str] = {
     1.0: "it is on the grid",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ptq.exercises import ExerciseVerdict, Solution
+from course_exercises.verdict import ExerciseVerdict, Solution
 from serving_base.errors import PlaybookError
 from trt_compiler.bench import CompilerBench
 from trt_compiler.fusion import decoder_layer, role, together
