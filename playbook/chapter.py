@@ -11,6 +11,7 @@ from typing import Any
 
 from course_exercises.exercise import checked, shown
 from course_exercises.progress import note
+from course_runs.edition import recorded_notebooks
 from playbook.artifact import Artifact
 from playbook.guesses import Guess, ask, somebody_is_there
 from playbook.lanes.base import lane_of
@@ -64,7 +65,7 @@ class Lab:
         return ability in lane_of(profile.lane).CAN and met[needs]()
 
     def card(self) -> None:
-        """Print where this chapter runs and how long it took when it was recorded, in seven lines."""
+        """Print where this chapter runs and how long it took when it was recorded, with links to its other editions."""
         profile = self.profile
         gpu = f"{profile.gpu_count} x {profile.gpu}" if profile.gpu_count else "no GPU"
         print(f"chapter    {self.chapter}")
@@ -75,6 +76,8 @@ class Lab:
         print(f"machine    {platform.system()} {platform.machine()}, {usable_cores()} cores")
         print(f"workspace  {self.workspace.root}")
         print(f"time       {recorded_time(self.chapter, profile.name, profile.lane)}")
+        for where, notebook in recorded_notebooks(Path("..", "recorded"), self.chapter):
+            self.say("Recorded on another machine ({where}): [its outputs]({path})", where=where, path=notebook)
 
     def require(self, name: str) -> Artifact:
         """Return an earlier chapter's artifact, or raise the error that names that chapter."""
