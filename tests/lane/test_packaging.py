@@ -339,7 +339,7 @@ def test_every_target_but_setup_and_help_is_one_line_of_the_command_line() -> No
         name: body.strip().splitlines()
         for name, body in re.findall(r"^([a-z]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
     }
-    assert set(targets) == {"help", "setup", "course", "test", "check", "docs", "lab", "clean"}
+    assert set(targets) == {"help", "setup", "course", "test", "check", "docs", "book", "lab", "clean"}
     assert all(len(lines) == 1 for lines in targets.values())
     assert "playbook/bootstrap.py" in targets["setup"][0]
     called = {"course": "run", "check": "test"}
