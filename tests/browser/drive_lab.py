@@ -1,6 +1,6 @@
 """Drives the real JupyterLab in a headless browser: opens a chapter, runs all cells, looks at what a person would see.
 
-    pip install playwright        # in any environment; the browser is the system's chromium
+    .venv/bin/pip install playwright        # the browser is the chromium of the system
     .venv/bin/python tests/browser/drive_lab.py 04 02 --shots shots
 
 Not a part of ``make test``: it takes the time of the chapters, and a browser. Exit status 1 if a cell failed.
