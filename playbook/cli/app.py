@@ -20,6 +20,7 @@ from playbook.cli.commands import SHIPPED, commands_command
 from playbook.cli.compare import compare_command
 from playbook.cli.progress import progress_command
 from playbook.cli.recorded import recorded_app
+from playbook.cli.reset import reset_command
 from serving_base.command_line import reporting, show_rows
 from serving_base.errors import EnvironmentProblem, PlaybookError
 from serving_planner.cli import plan_command
@@ -291,6 +292,7 @@ def clean_command(
 app.command("compare")(compare_command)
 app.command("progress")(progress_command)
 app.command("book")(book_command)
+app.command("reset")(reset_command)
 app.add_typer(recorded_app, name="recorded")
 app.command("commands")(reporting(commands_command))
 app.command("check")(reporting(check_command))
