@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from playbook import parallel as parallel
     from playbook import planning as plan
     from playbook import plots as plots
+    from playbook.case import service_case as service_case
     from playbook.chapter import start as start
     from playbook.chapter import table as table
     from playbook.cloud import open_cloud as open_cloud
@@ -65,6 +66,7 @@ _HOME = {
     "quantize": "playbook.stages",
     "reference": "playbook.stages",
     "serve": "playbook.stages",
+    "service_case": "playbook.case",
     "start": "playbook.chapter",
     "stream": "playbook.stages",
     "summarize": "playbook.stages",

@@ -49,6 +49,8 @@ class Exercise:
     row: str = ""
     context: Callable[[], Mapping[str, Any]] = field(default=dict)
     """What a test passes by name where a chapter passes what it has."""
+    needs: str = ""
+    """What only a test of the lane has: the compiler, a laboratory. It gives the check that, and judges the answers."""
 
     @property
     def chapter(self) -> str:

@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from course_exercises.attention import ANSWERS, KERNELS
 from playbook.articles import table
 from serving_base.errors import UsageError
 from trtllm_check.attention import (
@@ -123,3 +124,7 @@ def test_what_is_unknown_is_refused() -> None:
     for release in ("newest", "0.19.0"):
         with pytest.raises(ValidationError):
             AttentionCase(gpu="h100", release=release)
+
+
+def test_the_exercise_on_kernels_knows_every_kernel() -> None:
+    assert set(KERNELS.values()) == set(ANSWERS)
