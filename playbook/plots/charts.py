@@ -138,8 +138,11 @@ def lines(
     show(figure, origin, f"{title}: {y} against {x} for {', '.join(series)}{marked}")
 
 
-def batching(records: Mapping[str, Sequence["StepRecord"]]) -> None:
-    """One row per request, one column per engine step: reading the prompt, generating, or a slot kept and unused."""
+def batching(records: Mapping[str, Sequence["StepRecord"]], *, guess: float | None = None) -> None:
+    """One row per request, one column per engine step: reading the prompt, generating, or a slot kept and unused.
+
+    ``guess``: steps that somebody expected of the run with the fewest, a dotted line in its panel.
+    """
     import numpy as np
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
@@ -159,6 +162,13 @@ def batching(records: Mapping[str, Sequence["StepRecord"]]) -> None:
         axis.scatter(columns, rows, marker="|", color=BLUE, s=45, linewidths=2)  # one step is a pixel wide at most
         axis.axvline(len(steps) - 0.5, color="black", linewidth=1)
         axis.set(title=f"{name}: {len(steps)} steps", xlabel="engine step")
+    fewest, most = (choose(records, key=lambda name: len(records[name])) for choose in (min, max))
+    if guess is not None:
+        panel = axes[list(records).index(fewest)]
+        panel.axvline(guess, color="black", linestyle=":", linewidth=1)
+        panel.annotate("guess ", (guess, 0.02), xycoords=("data", "axes fraction"), ha="right", fontsize=8)
+    if fewest != most:
+        figure.suptitle(f"{fewest}: {len(records[fewest])} steps, where {most} takes {len(records[most])}", fontsize=10)
     axes[0].set_ylabel("request")
     labels = {"context": "reads its prompt", "generation": "generates", "padding": "slot kept, unused"}
     figure.legend(

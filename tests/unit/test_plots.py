@@ -59,6 +59,15 @@ def test_batching_draws_a_row_per_request(shown: list[tuple[Any, str]]) -> None:
     assert static == [[1, 2], [1, 3]]
     assert inflight == [[1, 0], [1, 0]]
     assert "static takes 2 steps" in shown[0][1]
+    assert shown[0][0].get_suptitle() == "inflight: 1 steps, where static takes 2"
+
+
+def test_a_guess_is_a_line_in_the_panel_of_the_fewest_steps(shown: list[tuple[Any, str]]) -> None:
+    steps = [StepRecord(number, 0.1, {7: "generation"}, {}) for number in range(3)]
+    plots.batching({"static": steps, "inflight": steps[:1]}, guess=2)
+    static, inflight = ([line.get_xdata()[0] for line in axis.lines] for axis in shown[0][0].axes)
+    assert static == [2.5]
+    assert inflight == [0.5, 2]
 
 
 def test_requests_are_drawn_in_the_order_of_sending(shown: list[tuple[Any, str]]) -> None:
