@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trtllm_check.lint.carriers import CARRIERS, carried
 from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, agreed, config_facts, facts_of, stated
 from trtllm_check.lint.invocations import Invocation, invocations
 from trtllm_check.lint.passages import (
@@ -26,13 +27,14 @@ from trtllm_check.lint.passages import (
     unread,
     variable_lists,
 )
-from trtllm_check.lint.shell import ShellCommand, Word, read_commands
+from trtllm_check.lint.shell import ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
 __all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile", "WrittenRequest", "read_document"]
 
 MOST_FILES = 1_000
+DEEPEST = 4  # a script in YAML in a cell of a notebook
 LARGEST_FILE = 1_000_000
 SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
 BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
@@ -194,6 +196,8 @@ class _Builder:
         self.environment: dict[str, Word] = {}
         self.json_configs: list[ConfigFile] = []
         self.file_facts: list[DocumentFacts] = []
+        self.images: list[Word] = []
+        self.depth = 0
 
     def add(self, text: str, kind: Kind, *, file: str = "", word: Word | None = None, name: str = "") -> None:
         """One text; ``word`` is its place where it is a part of another, ``name`` how it is called there."""
@@ -209,8 +213,10 @@ class _Builder:
         elif kind == "config.json":
             self.json_configs.append(ConfigFile(file, text, _model_of(file or name, ""), line))
             self.file_facts.append(config_facts(text))
+        elif kind in CARRIERS:
+            self.add_carried(kind, text, word or _whole(text), file)
         else:
-            self.add_shell(text, file)
+            self.add_shell(text, file, word)
 
     def add_file(self, path: Path, name: str) -> None:
         try:
@@ -220,10 +226,22 @@ class _Builder:
         else:
             self.add(text, kind_of_name(name) or "shell", file=name)
 
-    def add_shell(self, text: str, file: str) -> None:
-        commands = read_commands(text, file)
-        read = self.add_embedded(text, commands, file)
-        self.texts.append((text, commands, read, file))
+    def add_carried(self, kind: Kind, text: str, whole: Word, file: str) -> None:
+        """A text of another language: its scripts, the files in it, its images."""
+        if self.depth > DEEPEST:
+            return
+        self.depth += 1
+        found = carried(kind, whole)
+        self.images += found.images
+        for script, image in found.scripts:
+            self.add_commands([one._replace(image=image) for one in read_inside(script, file)])
+        for name, word in found.texts:
+            self.add(word.text, kind_of_name(name) or kind_of_text(word.text), file=file, word=word, name=name)
+        if kind == "python" and not whole.places[:1] > ((1, 1),):
+            self.add_posts(text, file)
+        self.depth -= 1
+
+    def add_commands(self, commands: Sequence[ShellCommand]) -> None:
         self.commands += commands
         for command in commands:
             self.add_written(command)
@@ -231,6 +249,15 @@ class _Builder:
                 continue
             for word in command.assignments or command.words[1:]:
                 self.add_variable(word)
+
+    def add_shell(self, text: str, file: str, place: Word | None = None) -> None:
+        if place is not None:
+            self.add_commands(read_inside(place, file))
+            return
+        commands = read_commands(text, file)
+        read = self.add_embedded(text, commands, file)
+        self.texts.append((text, commands, read, file))
+        self.add_commands(commands)
         for block in fences(text):
             inside = text[block.start : block.end]
             kind = FENCES.get(block.language) or (kind_of_text(inside) if block.language in ("", "text") else "shell")
@@ -301,7 +328,7 @@ class _Builder:
 
     def document(self) -> Document:
         found = invocations(self.commands)
-        images: list[Word] = []
+        images = list(self.images)
         mounts: list[Mount] = []
         for docker in (one for one in found if one.tool == "docker"):
             operands = docker.positional

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 YES = ("enabled", "true", "yes", "on", "1")
 NO = ("disabled", "false", "no", "off", "0", "disable", "none")
 # What the shell or the reader fills in: $X, $(...), `...`, <name>, {name}, [options]
-OPEN = re.compile(r"\$[{(@*\w]|`|^<.*>$|^\{.*\}$|^\[.*\]$|^\.\.\.$|…", re.DOTALL)
+OPEN = re.compile(r"\$[{(@*\w]|`|<[^<>]*>|\{\{|\{[\w.]+\}|^\{.*\}$|^\[.*\]?$|^[^\[]*\]$|\.\.\.|…|%\w+%", re.DOTALL)
 THOUSANDS = re.compile(r"(\d+)k", re.IGNORECASE)
 Rule = Literal["unknown-flag", "flag-removed", "flag-too-new"]
 NEAR = 0.8

@@ -67,6 +67,7 @@ class ShellCommand(NamedTuple):
     ``env``: what is exported before, and the assignments in front. ``assignments``: the latter as words (``X=1``).
     ``cuts``: what a real shell stumbles on and people mean otherwise: a footnote or blanks behind the backslash,
     a missing backslash, a comment between two lines of one command. ``file`` is set where a folder was read.
+    ``image``: the container that it runs in, where a Dockerfile or YAML says so.
     """
 
     words: tuple[Word, ...]
@@ -77,6 +78,7 @@ class ShellCommand(NamedTuple):
     redirects: tuple[Redirect, ...] = ()
     cuts: tuple[Word, ...] = ()
     file: str = ""
+    image: str = ""
 
 
 def line_end(text: str, position: int) -> int:
