@@ -13,7 +13,6 @@ import argparse
 import hashlib
 import re
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -21,8 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from serving_base.yaml_files import read_yaml
+from trtllm_check.lint import NotUnderstood, check_commands, target
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.evidence import told
 from trtllm_check.lint.finding import Finding
-from trtllm_check.releases.lmi import lmi_facts
+from trtllm_check.lint.passages import kind_of_name
+from trtllm_check.releases.lmi import lmi_images
 from trtllm_check.releases.load import container_release
 
 HERE = Path(__file__).parent
@@ -74,7 +77,7 @@ def states(folder: Path, entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, release
         version = re.fullmatch(r"(\d+\.\d+\.\d+)(-lmi\d+)?-dlc", name) if entry.get("images") else None
         if version and tuple(map(int, version[1].split("."))) >= (0, 27, 0):
-            images = [one for one in lmi_facts().images if one.tag.startswith(f"{version[1]}{version[2] or ''}-")]
+            images = [one for one in lmi_images() if one.tag.startswith(f"{version[1]}{version[2] or ''}-")]
             yield name, next((one.engine_release for one in images if one.engine_release), "")
 
 
@@ -122,9 +125,18 @@ def write_list(pages: Iterable[Page]) -> None:
     LIST.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def judged(page: Page, mirrors: Path) -> Verdict:
-    from trtllm_check.cli import findings_of
+def findings_of(text: str, name: str, release: str) -> list[Finding]:
+    """As ``playbook check`` does it, for the release that the text tells, else for its state's."""
+    document = read_document(text, kind_of_name(name))
+    if not document.is_understood:
+        raise NotUnderstood("not understood")
+    found = told(document)
+    if release and (found is None or found.kind == "flag"):
+        return check_commands(document, release)
+    return check_commands(document, target(document).release)
 
+
+def judged(page: Page, mirrors: Path) -> Verdict:
     data = git(mirror(mirrors, page.repository), "cat-file", "blob", f"{page.commit}:{page.path}")
     if hashlib.sha256(data).hexdigest() != page.sha256:
         raise SystemExit(f"{page.path} of {page.repository} {page.state} is another text than the listed one")
@@ -198,4 +210,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    sys.exit(0)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.carriers import CARRIERS, carried
+from trtllm_check.lint.carriers.windows import shell_name
 from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, agreed, config_facts, facts_of, stated
 from trtllm_check.lint.invocations import Invocation, invocations
 from trtllm_check.lint.passages import (
@@ -101,6 +102,7 @@ class Document:
 
     ``lmi_environment``: settings of an LMI container among environment variables: name -> value, at its place.
     ``unread``: lines that say nothing to the checker; ``unreadable``: files that the system does not open.
+    ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where a text is for one of Windows.
     """
 
     commands: tuple[ShellCommand, ...] = ()
@@ -117,6 +119,8 @@ class Document:
     variable_lists: tuple[VariableList, ...] = ()
     unread: tuple[Unread, ...] = ()
     unreadable: tuple[str, ...] = ()
+    texts: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
+    windows: str = ""
 
     @property
     def is_understood(self) -> bool:
@@ -187,6 +191,7 @@ def _listed(folder: Path, unreadable: list[str]) -> list[Path]:
 class _Builder:
     def __init__(self) -> None:
         self.unreadable: list[str] = []
+        self.sources: list[tuple[str, str]] = []
         self.variable_lists: list[VariableList] = []
         self.texts: list[tuple[str, list[ShellCommand], set[int], str]] = []  # with the lines that are read already
         self.commands: list[ShellCommand] = []
@@ -197,11 +202,14 @@ class _Builder:
         self.json_configs: list[ConfigFile] = []
         self.file_facts: list[DocumentFacts] = []
         self.images: list[Word] = []
+        self.windows = ""
         self.depth = 0
 
     def add(self, text: str, kind: Kind, *, file: str = "", word: Word | None = None, name: str = "") -> None:
         """One text; ``word`` is its place where it is a part of another, ``name`` how it is called there."""
         line = word.line if word else 1
+        if word is None:
+            self.sources.append((file, text))
         if kind == "config.pbtxt":
             self.configs.append(ConfigFile(file, text, _model_of(file or name, text), line))
         elif kind == "serving.properties":
@@ -232,6 +240,8 @@ class _Builder:
             return
         self.depth += 1
         found = carried(kind, whole)
+        if kind == "windows":
+            self.windows = shell_name(text)
         self.images += found.images
         for script, image in found.scripts:
             self.add_commands([one._replace(image=image) for one in read_inside(script, file)])
@@ -357,6 +367,8 @@ class _Builder:
                 for lines in unread(text, commands, found, read, file)
             ),
             unreadable=tuple(self.unreadable),
+            texts=tuple(self.sources),
+            windows=self.windows,
         )
 
 

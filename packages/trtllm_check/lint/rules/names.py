@@ -262,6 +262,8 @@ def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Dra
         path = path[3:]
     if path == tool.container_path or is_open(path):
         return
+    if _is_readers(path):
+        return
     path = path.removeprefix(CLONE_IN_IMAGE)
     if not path.startswith(CONTAINER) and (_ends(path, tool.repo_path) or _ends(tool.repo_path, path)):
         return
@@ -282,6 +284,11 @@ def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Dra
             invocation=invocation,
         )
         return
+
+
+def _is_readers(path: str) -> bool:
+    """True for an absolute path outside of the image's own folders: what the reader put there is not known."""
+    return path.startswith("/") and not path.startswith(CONTAINER)
 
 
 def _new_path(written: str, old: str, release: Release, tool: Tool) -> str:

@@ -21,6 +21,7 @@ QUOTED = {"'": re.compile(r"[^']*"), '"': re.compile(r'(?:[^"\\]|\\.?)*', re.DOT
 PARENTHESIS = re.compile(r"[()]")
 LONGEST_SUBSTITUTION = 1_000
 SUBSTITUTED = re.compile(r"`|\$\(")  # what a command prints is not known, so neither are its words
+SIMPLE = re.compile(r"^[^`$:,]*(?:`[\w ./-]*`|\$\([\w ./-]*\))[^`$:,]*$")  # $(pwd)/engine may be told by its text
 ARITHMETIC = re.compile(r"\$\(\(([^()`]*(?:\([^()`]*\)[^()`]*)*)\)\)")
 WHOLE = re.compile(r"[\d\s+*/%()-]+")
 SCRIPT_FOLLOWS = re.compile(r"-\w*c\s+\$?$")
@@ -267,6 +268,8 @@ class WordReader:
         if value is None:
             if match["default"] is not None:
                 return [match["default"].strip("\"'")]
+            return [f"${{{name}}}"]
+        if any(SUBSTITUTED.search(one) and not SIMPLE.search(one) for one in value):
             return [f"${{{name}}}"]
         return value if match["all"] else value[:1]
 
