@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from trtllm_check.lint.carriers import CARRIERS, carried
 from trtllm_check.lint.carriers.windows import shell_name
-from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, agreed, config_facts, facts_of, stated
+from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, Origins, agreed, config_facts, stated
 from trtllm_check.lint.invocations import Invocation, invocations
 from trtllm_check.lint.passages import (
     FENCES,
@@ -139,11 +139,16 @@ class Document:
 
     def facts_of(self, invocation: Invocation) -> DocumentFacts:
         """What is known of the checkpoint or engine that ``invocation`` reads or writes."""
-        return facts_of(invocation, self.invocations, self._stated, self.file_facts)
+        return self._origins.facts_of(invocation)
 
     @cached_property
-    def _stated(self) -> tuple[DocumentFacts, ...]:
-        return tuple(stated(invocation) for invocation in self.invocations)
+    def tool_starts(self) -> dict[int, Word]:
+        """Identity of a command -> the word of its innermost tool."""
+        return {id(one.command): one.path for one in self.invocations}
+
+    @cached_property
+    def _origins(self) -> Origins:
+        return Origins(self.invocations, [stated(one) for one in self.invocations], self.file_facts)
 
 
 def read_document(source: str | Path, kind: Kind | None = None) -> Document:

@@ -85,6 +85,7 @@ YAML_HEAD = re.compile(
     r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers):(?:\s|$)",
     re.MULTILINE,
 )
+YAML_BLOCK = re.compile(r"^[ ]*(?:- )?[\w.-]+:[ ]*\n[ ]+(?:- )?[\w.-]+:|^---$", re.MULTILINE)
 PYTHON_HEAD = re.compile(r"^(?:import [\w.]+|from [\w.]+ import |def \w+\(|class \w+)", re.MULTILINE)
 LMI_SETTING = re.compile(r"^\s*(?:option\.\w+|engine)\s*[=:]", re.MULTILINE)
 ENVIRONMENT_LINE = re.compile(r"^(?:export\s+|-e\s+)?[A-Z][A-Z0-9_]*=.*$")
@@ -131,7 +132,7 @@ def kind_of_text(text: str) -> Kind:
         return kind
     if COMMAND.search(text):
         return "windows" if is_windows(text) else "shell"
-    if len(CONFIG_FIELD.findall(text)) > 1:
+    if len(CONFIG_FIELD.findall(text)) > 1 and not YAML_BLOCK.search(text):
         return "config.pbtxt"
     settings = sum(SETTING.match(line) is not None for line in lines)
     if LMI_SETTING.search(text) and 2 * settings > len(lines) and all(line.isascii() for line in lines):

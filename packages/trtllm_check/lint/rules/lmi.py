@@ -21,6 +21,8 @@ REPOSITORY = "djl-inference"
 SERVER_PREFIX = "SERVING_"  # these set up the server, not the model
 ENGINE = re.compile(r"^[ \t]*engine[ \t]*[=:][ \t]*(\S+)", re.MULTILINE)
 ENGINES = ("Python", "MPI")
+ENGINE_CHOICE = re.compile(r"rolling_batch=(?:scheduler|lmi-dist|vllm|trtllm|deepspeed|neuronx|tnx)$")  # of LMI at large
+PROSE = re.compile(r"^\s*[A-Z][\w ]*:\s*$")
 CHOICE = re.compile(r"^<|^\(|^[\w ]*\(.*\)$|\w\|\w")
 UNKNOWN = "$"  # of a variable that the text does not set
 RULES: dict["Kind", str] = {
@@ -73,9 +75,11 @@ def _file(file: PropertiesFile, image: str, *, named: bool) -> Iterator[Draft]:
         value = line.partition("=")[2].strip()
         if finding.kind == "refused" and (_is_open(value) or (not named and _any_takes(line.strip()))):
             continue
+        if finding.kind == "syntax" and not file.path and PROSE.search(line):
+            continue
         if UNKNOWN not in line:
             place = Word(line.strip(), file.line + finding.line - 1, len(line) - len(line.lstrip()) + 1)
-            yield _draft(finding, place, finding.message, file.path)
+            yield _draft(finding, place, finding.message, file.path, named=named)
 
 
 def _variable(name: str, value: Word, image: str, *, named: bool) -> Iterator[Draft]:
@@ -87,7 +91,7 @@ def _variable(name: str, value: Word, image: str, *, named: bool) -> Iterator[Dr
         for finding in check_properties(f"{key}={text}", image):
             if finding.kind == "refused" and not named and _any_takes(f"{key}={text}"):
                 continue
-            yield _draft(finding, value, f"{name}: {finding.message}")
+            yield _draft(finding, value, f"{name}: {finding.message}", named=named)
 
 
 def _image(document: Document, platform: Platform) -> str:
@@ -104,6 +108,8 @@ def _image(document: Document, platform: Platform) -> str:
         return ""
 
 
-def _draft(finding: "PropertyProblem", place: Word, message: str, file: str = "") -> Draft:
+def _draft(finding: "PropertyProblem", place: Word, message: str, file: str = "", *, named: bool) -> Draft:
     rule = RULES[finding.kind]
-    return Draft(rule, finding.severity, place, message, finding.why, finding.source, action=finding.fix, file=file)
+    guessed = finding.kind == "refused" and not named and ENGINE_CHOICE.search(message) is not None
+    severity = "warning" if guessed else finding.severity
+    return Draft(rule, severity, place, message, finding.why, finding.source, action=finding.fix, file=file)
