@@ -5,7 +5,9 @@ A family of rules is a module of :mod:`trtllm_check.lint.rules` with a function 
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from serving_base.errors import PlaybookError
 
 if TYPE_CHECKING:
     from trtllm_check.lint.document import Document
@@ -46,6 +48,42 @@ def check_commands(
         raise UsageError(f"no facts on a GPU {gpu!r}", fix=f"use one of: {', '.join(known_gpus())}")
     document = read_document(source) if isinstance(source, str | Path) else source
     return findings(document, platform, families())
+
+
+class NotUnderstood(PlaybookError):
+    """A text in which there is nothing that the checker has rules for, or that names a release without facts."""
+
+    exit_code = 3
+
+
+class Target(NamedTuple):
+    """The release that a text is checked for, and how that is known: "" where it was asked for."""
+
+    release: str
+    how: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.release}, {self.how}" if self.how else self.release
+
+
+def target(document: "Document", release: str = "") -> Target:
+    """``release`` if one is given, else the one that ``document`` tells, else the newest."""
+    from trtllm_check.lint.evidence import told
+    from trtllm_check.releases import known_releases
+
+    if release:
+        return Target(release)
+    found = told(document)
+    if found is None:
+        return Target(known_releases()[-1], "the newest: the text tells none, and --release does")
+    if not found.release:
+        raise NotUnderstood(
+            f"the text is for a release without facts: {found}",
+            why=f"there are facts on {', '.join(known_releases())}",
+            fix="give --release for the one that you want to know of",
+        )
+    mapped = f", whose facts hold for {found.written}" if found.written.removeprefix("v") not in ("", found.release) else ""
+    return Target(found.release, f"told by {found}{mapped}")
 
 
 def families() -> "list[Family]":

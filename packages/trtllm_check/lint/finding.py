@@ -153,8 +153,10 @@ def rule_data(family: str) -> dict[str, Any]:
     return content
 
 
-def as_json(findings: Sequence[Finding], release: str) -> str:
-    return json.dumps({"release": release, "findings": [_data(finding) for finding in findings]}, indent=2)
+def as_json(findings: Sequence[Finding], release: str, told: str = "") -> str:
+    """``told``: how the release is known, where it was not asked for."""
+    evidence = {"release_told": told} if told else {}
+    return json.dumps({"release": release, **evidence, "findings": [_data(finding) for finding in findings]}, indent=2)
 
 
 def show(findings: Sequence[Finding], release: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from trtllm_check.lint.certainty import weighed
 from trtllm_check.lint.document import Document, read_document
 from trtllm_check.lint.finding import Draft, Drop, Edit, Finding, Fix, Insert, Platform, Put, Swap
 from trtllm_check.lint.invocations import Invocation, regrouped
@@ -24,6 +25,8 @@ EXPANDED = re.compile(r"\$[{(]|`[^`]+`")
 KEPT = re.compile(r"(\$\{[^}]*\}|\$\(.*\)|`[^`]+`)", re.DOTALL)
 Family = Callable[[Document, Platform], Iterable[Draft]]
 MOST_ROUNDS = 10
+MOST_CORRECTED = 200
+TOO_MANY = f"correct the first {MOST_CORRECTED} commands, then check again: no more are corrected at once"
 GRAVITY = {"error": 0, "warning": 1, "info": 2}
 QUOTES = "'\""
 
@@ -88,13 +91,16 @@ def rewritten(
     swaps = dict.fromkeys(edit for _, edit in edits if isinstance(edit, Swap))  # equal ones count once
     for swap in sorted(swaps, key=lambda swap: (swap.old.line, swap.old.column), reverse=True):
         line.swap(swap.old, swap.new)
-    for _, edit in edits:
+    uses: dict[int, dict[str, list[Given]]] = {}
+    for invocation, edit in edits:
         if isinstance(edit, Insert):
             line.before.setdefault(id(edit.before), edit.words)
+        elif id(invocation) not in uses:
+            uses[id(invocation)] = _by_name(arguments(invocation, release))
     for kind in (Drop, Put):
         for invocation, edit in edits:
             if isinstance(edit, Drop | Put) and isinstance(edit, kind):
-                _apply(line, invocation, edit, release)
+                _apply(line, invocation, edit, uses[id(invocation)].get(edit.flag, []))
     return _shell(command, line.result(), tool_start)
 
 
@@ -104,12 +110,19 @@ def arguments(invocation: Invocation, release: Release) -> tuple[Given, ...]:
     return invocation.given if tool is None else regrouped(invocation, tool)
 
 
-def _apply(line: _Line, invocation: Invocation, edit: Drop | Put, release: Release) -> None:
+def _by_name(everything: Iterable[Given]) -> dict[str, list[Given]]:
+    found: dict[str, list[Given]] = {}
+    for given in everything:
+        if given.flag:
+            found.setdefault(given.name, []).append(given)
+    return found
+
+
+def _apply(line: _Line, invocation: Invocation, edit: Drop | Put, uses: Sequence[Given]) -> None:
     key = (id(invocation.path), edit.flag)
     if key in line.settled:
         return
     line.settled.add(key)
-    uses = [given for given in arguments(invocation, release) if given.flag and given.name == edit.flag]
     if isinstance(edit, Drop):
         for given in uses:
             line.drop(given)
@@ -195,7 +208,7 @@ def findings(document: Document, platform: Platform, families: Sequence[Family])
     drafts = _drafts(document, platform, families)
     changes = _Changes.of(drafts)
     fixes: dict[int, str] = {}
-    for outer, members in _groups(document, changes):
+    for outer, members in _groups(document, changes)[:MOST_CORRECTED]:
         text = _settled(_corrected(document, platform, changes, outer, members), platform, families)
         fixes |= {id(command): text for command in members}
     found = [_finding(draft, fixes) for draft in drafts]
@@ -207,6 +220,7 @@ def _drafts(document: Document, platform: Platform, families: Sequence[Family]) 
     drafts: dict[tuple[str, int, int, str], Draft] = {}
     for family in families:
         for draft in family(document, platform):
+            draft = weighed(draft, document)
             drafts.setdefault(
                 (draft.rule, draft.place.line, draft.place.column, f"{draft.file}:{draft.message}"), draft
             )
@@ -218,7 +232,8 @@ def _finding(draft: Draft, fixes: dict[int, str]) -> Finding:
     if draft.invocation is not None:
         file = file or draft.invocation.command.file
         if draft.edits:
-            fix = Fix("command", fixes[id(draft.invocation.command)])
+            text = fixes.get(id(draft.invocation.command))
+            fix = Fix("command", text) if text else Fix("action", TOO_MANY)
     line, column = draft.place.line, draft.place.column
     return Finding(draft.rule, draft.severity, line, column, draft.message, draft.why, fix, draft.source, file)
 
@@ -239,8 +254,9 @@ def _settled(text: str, platform: Platform, families: Sequence[Family]) -> str:
 def _groups(document: Document, changes: _Changes) -> list[tuple[ShellCommand, list[ShellCommand]]]:
     """Commands that change, by the command of the text that they are a part of (``bash -c``), or by themselves."""
     groups: dict[int, tuple[ShellCommand, list[ShellCommand]]] = {}
+    own = {id(one) for one in document.commands}
     for command in changes.commands.values():
-        outer = _outer(document, command)
+        outer = command if id(command) in own else _outer(document, command)
         groups.setdefault(id(outer), (outer, []))[1].append(command)
     return list(groups.values())
 
@@ -264,13 +280,10 @@ def _corrected(
 
 def _tool_start(document: Document, command: ShellCommand) -> Word | None:
     """The innermost tool's word: each flag behind it gets a line of its own."""
-    paths = [invocation.path for invocation in document.invocations if invocation.command is command]
-    return paths[-1] if paths else None
+    return document.tool_starts.get(id(command))
 
 
 def _outer(document: Document, command: ShellCommand) -> ShellCommand:
-    if any(command is one for one in document.commands):
-        return command
     for outer in document.commands:
         if outer.file == command.file and any(_position(word, command) is not None for word in outer.words):
             return outer

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 YES = ("enabled", "true", "yes", "on", "1")
 NO = ("disabled", "false", "no", "off", "0", "disable", "none")
 # What the shell or the reader fills in: $X, $(...), `...`, <name>, {name}, [options]
-OPEN = re.compile(r"\$[{(@*\w]|`|^<.*>$|^\{.*\}$|^\[.*\]$|^\.\.\.$|…", re.DOTALL)
+OPEN = re.compile(r"\$[{(@*\w]|`|<[^<>]*>|\{\{|\{[\w.]+\}|^\{.*\}$|^\[.*\]?$|^[^\[]*\]$|\.\.\.|…|%\w+%", re.DOTALL)
 THOUSANDS = re.compile(r"(\d+)k", re.IGNORECASE)
 Rule = Literal["unknown-flag", "flag-removed", "flag-too-new"]
 NEAR = 0.8
@@ -262,6 +262,8 @@ def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Dra
         path = path[3:]
     if path == tool.container_path or is_open(path):
         return
+    if _is_readers(path) or (path.startswith(CONTAINER) and not tool.container_path and not _is_clone(path)):
+        return
     path = path.removeprefix(CLONE_IN_IMAGE)
     if not path.startswith(CONTAINER) and (_ends(path, tool.repo_path) or _ends(tool.repo_path, path)):
         return
@@ -282,6 +284,15 @@ def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Dra
             invocation=invocation,
         )
         return
+
+
+def _is_clone(path: str) -> bool:
+    return path.startswith(CLONE_IN_IMAGE)
+
+
+def _is_readers(path: str) -> bool:
+    """True for an absolute path outside of the image's own folders: what the reader put there is not known."""
+    return path.startswith("/") and not path.startswith(CONTAINER)
 
 
 def _new_path(written: str, old: str, release: Release, tool: Tool) -> str:

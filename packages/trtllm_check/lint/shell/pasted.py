@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 SHELLS = frozenset({"", "bash", "sh", "shell", "zsh", "console", "terminal", "shell-session", "shellsession", "text"})
 COMMANDS = (
-    r"(?:sudo |time |nohup )?(?:(?:\S*/)?python3? \S|(?:\./|/)?\S*\.(?:py|sh)\b|trtllm-\w|docker |mpirun |curl |git "
+    r"(?:sudo |time |nohup )?(?:(?:\S*/)?python3? \S|(?:\./|/)?[^\s`\[\]()*<>|]*\.(?:py|sh)(?=\s|$)|trtllm-\w|docker |mpirun |curl |git "
     r"|pip3? |cp |cd |apt(?:-get)? |huggingface-cli |hf |tritonserver |export |bash |mkdir )"
 )
 FENCE = re.compile(r"[ \t>]*(`{3,}|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
@@ -32,6 +32,7 @@ NOTEBOOK_MAGIC = re.compile(r"\s*%%(?:bash|sh|script)\b.*")
 NOTEBOOK_MARK = re.compile(r"\s*[!%](?=[a-z./])")
 PYTHON_PROMPT = re.compile(r"\s*(?:>>>|\.\.\.)(?:\s|$)(?!.*\\$).*")
 ELISION = re.compile(r"(?<=\s)(?:\.{3}|…)(?=\s|$)")
+TEMPLATE = re.compile(r"\$?\{\{.*?\}\}")
 PLACEHOLDER = re.compile(r"(?<![<\w])<(?=[A-Za-z_/])[^<>\n|;&\"'`$]{0,80}(?<![ \t])>")
 DOUBLE_QUOTES = re.compile(r"[“”„][^“”„]{0,2000}[“”]")
 SINGLE_QUOTES = re.compile(r"(?<!\w)[‘’‚][^‘’‚]{0,4000}[‘’](?!\w)")
@@ -56,6 +57,7 @@ class Pasted(NamedTuple):
 def prepare(text: str) -> Pasted:
     """The mask of ``text``: what it means as shell input."""
     mask = _typographic(text.replace("\\\r\n", " \\\n").translate(BLANKS))
+    mask = TEMPLATE.sub(lambda match: "x" * len(match[0]), mask)
     mask = PLACEHOLDER.sub(lambda match: "x" * len(match[0]), mask)
     mask = SECRET.sub(lambda match: match[0].replace("*", "x"), mask)
     mask = _only_shell(mask, fences(text))
