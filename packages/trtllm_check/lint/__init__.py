@@ -22,6 +22,7 @@ FAMILIES = (
     "versions",
     "lmi",
     "containers",
+    "serving",
     "shell",
 )
 
