@@ -24,6 +24,7 @@ FAMILIES = (
     "versions",
     "lmi",
     "containers",
+    "serving",
     "shell",
 )
 

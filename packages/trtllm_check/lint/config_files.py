@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trtllm_check.lint.backend_config import config_problems
 from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.filling import needed_strings
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
@@ -37,6 +38,8 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
             if refused is not None:
                 yield from _broken(config, platform, refused)
         yield from _on_gpus(config, message, platform)
+        for problem in config_problems(message, platform.release.name):
+            yield from _draft(problem.rule, config, platform, problem.place, form=problem.form, **problem.known)
     for config, message in configs:
         if message.messages("ensemble_scheduling"):
             models = {
