@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from course_exercises.exercise import Exercise, Wrong
+from course_exercises.schedule import Policy, scheduled
 from course_exercises.verdict import ExerciseVerdict, Solution
 from model_server.protocol import EngineLimits, Sampling
 from serving_base.errors import EngineError
-
-Policy = Literal["static", "inflight"]
 
 LENGTHS = (8, 96, 16, 48, 12, 64, 8, 80, 24, 8, 40, 16)
 """Tokens of each answer, in the order of arrival, and the slots of the chapter's engine."""
@@ -25,17 +24,8 @@ TOKENS_PER_BLOCK = 32
 
 
 def simulated_steps(lengths: Sequence[int], slots: int, policy: Policy) -> int:
-    """Engine steps until every answer has its ``lengths`` tokens, one token a step for each of ``slots`` sequences."""
-    waiting, steps = list(lengths), 0
-    running: list[int] = []
-    while waiting or running:
-        if policy == "inflight" or not running:
-            free = slots - len(running)
-            running += waiting[:free]
-            waiting = waiting[free:]
-        steps += 1
-        running = [left - 1 for left in running if left > 1]
-    return steps
+    """Engine steps until every answer has its ``lengths`` tokens."""
+    return len(scheduled(lengths, slots, policy))
 
 
 def shortest_possible(lengths: Sequence[int], slots: int) -> int:

@@ -138,7 +138,9 @@ def lines(
     show(figure, origin, f"{title}: {y} against {x} for {', '.join(series)}{marked}")
 
 
-def batching(records: Mapping[str, Sequence["StepRecord"]], *, guess: float | None = None) -> None:
+def batching(
+    records: Mapping[str, Sequence["StepRecord"]], *, guess: float | None = None, origin: str = "measured here"
+) -> None:
     """One row per request, one column per engine step: reading the prompt, generating, or a slot kept and unused.
 
     ``guess``: steps that somebody expected of the run with the fewest, a dotted line in its panel.
@@ -176,7 +178,7 @@ def batching(records: Mapping[str, Sequence["StepRecord"]], *, guess: float | No
         loc="outside lower left", ncols=3, frameon=False, fontsize=8,
     )  # fmt: skip
     alt = "Requests against engine steps: " + ", ".join(f"{n} takes {len(s)} steps" for n, s in records.items())
-    show(figure, "measured here", alt)
+    show(figure, origin, alt)
 
 
 def requests(timelines: Sequence["StreamTimeline"], *, title: str) -> None:
