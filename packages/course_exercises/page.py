@@ -1,4 +1,4 @@
-"""docs/exercises.md: every exercise for whoever teaches, with the wrong answers that come often and what is said to them."""
+"""docs/exercises.md: every exercise for whoever teaches, and the wrong answers that come often."""
 
 import inspect
 import textwrap

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from playbook.cli.book import book_command
+from playbook.cli.build import build_command
 from playbook.cli.commands import SHIPPED, commands_command
 from playbook.cli.compare import compare_command
 from playbook.cli.progress import progress_command
@@ -292,6 +293,7 @@ def clean_command(
 app.command("compare")(compare_command)
 app.command("progress")(progress_command)
 app.command("book")(book_command)
+app.command("build")(build_command)
 app.command("reset")(reset_command)
 app.add_typer(recorded_app, name="recorded")
 app.command("commands")(reporting(commands_command))
