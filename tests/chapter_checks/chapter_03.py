@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from chapter_cells import Case
+from serving_base.errors import ForeignArtifact
 
 FP8 = {"formats": {"quant_algo": "FP8"}}
 LIMITS = ("max_batch_size", "max_num_tokens", "max_input_len", "max_seq_len")
@@ -84,7 +85,21 @@ MERGED = {"playbook": Merging(1.0), "texts": [[1]], "logits": {"FP8": lambda ids
 QUALITY = {"perplexity": {"BF16": 48.0, "FP8": 48.3}, "divergence": 0.01, **FP8}
 PASTED = {"playbook": Checker(), "quotes": [None, Thing(text="pasted")]}
 
+
+class Refusing:
+    """The package, which refuses an engine with the words of the test."""
+
+    def __init__(self, words: str) -> None:
+        self.refusal = lambda engine, **asked: ForeignArtifact(words)
+
+
+OPENED = {
+    "playbook": Refusing("its gpu_arch is cpu, its world_size is 1"),
+    "engine": Thing(manifest=Thing(origin=Thing(world_size=1))),
+}
+
 CASES = [
+    Case("03-refuse-b", "an engine is refused for another gpu_arch", OPENED, {"playbook": Refusing("gone")}),
     Case("03-08", "the engine has the profile's limits", limits(), limits(max_seq_len=1)),
     Case("03-14", "every layer kept one attention", graph(), graph(attention=0)),
     Case("03-14", "fusion removed arithmetic", graph(), graph(arithmetic=110)),
