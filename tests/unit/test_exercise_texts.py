@@ -7,6 +7,7 @@ import pytest
 from checkout import ROOT
 from course_exercises.client import SITUATIONS, Situation
 from course_exercises.exercise import checked, exercise
+from course_exercises.lmi import BROKEN_PROPERTIES, ENDING
 from course_exercises.triton import BROKEN_CONFIG
 from playbook import clients
 from playbook.course.notebooks import chapter, chapters, read
@@ -27,11 +28,16 @@ def sources(number: str) -> str:
 
 def test_the_broken_files_stand_in_their_chapters() -> None:
     assert BROKEN_CONFIG in sources("05")
+    assert BROKEN_PROPERTIES in sources("07")
 
 
 def test_the_situations_are_the_chapters_list() -> None:
     listed = "\n".join(f"{number}. {one.text}" for number, one in enumerate(SITUATIONS, start=1))
     assert listed in sources("06")
+
+
+def test_the_calls_that_end_an_endpoint_are_the_chapters_list() -> None:
+    assert "\n".join(f"- `{name}` ({ENDING[name]})" for name in sorted(ENDING)) in sources("07")
 
 
 @pytest.mark.parametrize("one", SITUATIONS, ids=lambda one: one.text)
