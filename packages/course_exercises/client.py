@@ -99,7 +99,7 @@ BASE_S, CAP_S = 0.1, 5.0
 
 
 def pause_s(retry: int, base_s: float, cap_s: float, dice: Random) -> float:
-    return dice.uniform(0, min(cap_s, base_s * 2**retry))
+    return dice.uniform(0, min(cap_s, base_s * 2.0**retry))
 
 
 def check_pauses(answer: Callable[[int, float, float, Random], float]) -> Solution:
@@ -107,7 +107,7 @@ def check_pauses(answer: Callable[[int, float, float, Random], float]) -> Soluti
     dice = Random(6)
     verdicts = []
     for retry in (0, 1, 3, 5, 6, 12):
-        bound = min(CAP_S, BASE_S * 2**retry)
+        bound = min(CAP_S, BASE_S * 2.0**retry)
         drawn = [answer(retry, BASE_S, CAP_S, dice) for _ in range(DRAWS)]
         low, high = min(drawn), max(drawn)
         yours = f"{low:.3f} to {high:.3f} s"
@@ -122,16 +122,16 @@ def check_pauses(answer: Callable[[int, float, float, Random], float]) -> Soluti
 
 
 def _no_jitter(retry: int, base_s: float, cap_s: float, dice: Random) -> float:  # noqa: ARG001
-    return min(cap_s, base_s * 2**retry)
+    return min(cap_s, base_s * 2.0**retry)
 
 
 def _equal_jitter(retry: int, base_s: float, cap_s: float, dice: Random) -> float:
-    bound = min(cap_s, base_s * 2**retry)
+    bound = min(cap_s, base_s * 2.0**retry)
     return bound / 2 + dice.uniform(0, bound / 2)
 
 
 def _no_cap(retry: int, base_s: float, cap_s: float, dice: Random) -> float:  # noqa: ARG001
-    return dice.uniform(0, base_s * 2**retry)
+    return dice.uniform(0, base_s * 2.0**retry)
 
 
 def _no_growth(retry: int, base_s: float, cap_s: float, dice: Random) -> float:  # noqa: ARG001
@@ -334,7 +334,7 @@ EXERCISES = (
         minutes=10,
         check=check_pauses,
         solution=pause_s,
-        also=(lambda retry, base_s, cap_s, dice: min(cap_s, base_s * 2**retry) * dice.random(),),
+        also=(lambda retry, base_s, cap_s, dice: min(cap_s, base_s * 2.0**retry) * dice.random(),),
         wrong=(
             Wrong(_no_jitter, "the crowd stays together"),
             Wrong(_equal_jitter, "the crowd stays together"),

@@ -57,8 +57,9 @@ def check_file(text: str) -> Solution:
     title = "A serving.properties for a newer image"
     if not text.strip():
         return Solution(title, problem="the file is empty")
-    if found := check_properties(text, IMAGE):
-        return Solution(title, problem="; ".join(f"line {one.line}: {one.message}: {one.why}" for one in found))
+    if found := sorted(check_properties(text, IMAGE), key=lambda one: one.line):
+        told = (f"line {one.line}: {one.message.replace(IMAGE, 'the image')}: {one.why}" for one in found)
+        return Solution(title, problem="the image would not do what it says\n  " + "\n  ".join(told))
     settings = parse_properties(text)
     verdicts = []
     for key, (wanted, why) in MEANT.items():
@@ -153,7 +154,8 @@ def _with(text: str, line: str) -> str:
 
 def _failure(text: str, line: str) -> str:
     """What a container of the local cloud would leave as the reason of its failure; nothing if it starts."""
-    from model_server.aws.deployment import ContainerFailed, check_settings
+    from model_server.aws.deployment import check_settings
+    from model_server.aws.endpoints import ContainerFailed
 
     try:
         check_settings(parse_properties(_with(text, line)), IMAGE)
@@ -216,7 +218,7 @@ EXERCISES = (
         wrong=(
             Wrong("", "the file is empty"),
             Wrong(BROKEN_PROPERTIES, "has a comment in its value"),
-            Wrong(BROKEN_PROPERTIES.replace(" # weights and cache", ""), "does not take engine=MPI"),
+            Wrong(BROKEN_PROPERTIES.replace(" # weights and cache", ""), "the image does not take engine=MPI"),
             Wrong(MENDED_PROPERTIES.replace("parallel_degree", "parallel_degre"), "is ignored by"),
             Wrong(MENDED_PROPERTIES.replace("option.quant_algo=fp8\n", ""), "16-bit weights and looks healthy"),
             Wrong(MENDED_PROPERTIES.replace("option.tensor_parallel_degree=8\n", ""), "yours not set, expected 8"),

@@ -62,7 +62,7 @@ def test_rolling_replaces_at_most_half_at_a_time(instances: int, expected: list[
 
 
 def test_the_title_is_the_finding(shown: list[tuple[Any, str]]) -> None:
-    configs = {how: config(how) for how in ("canary", "rolling")}  # type: ignore[arg-type]
+    configs = {how: config(how) for how in ("canary", "rolling")}
     plots.updates(configs, instances=4, start_s=1800, usd_per_hour=60)
     ((figure, alt),) = shown
     assert figure.get_suptitle() == "A rolling update of 4 instances needs 6 at once, a canary update 8"
