@@ -50,7 +50,7 @@ def check_config_text(text: str) -> Solution:
     config, findings = check_config(MODEL, text)
     errors = [finding for finding in findings if finding.severity == "error"]
     if config is None or errors:
-        return Solution(title, problem="; ".join(map(str, errors)))
+        return Solution(title, problem="Triton would not load it\n  " + "\n  ".join(map(str, errors)))
     needs = {
         "backend": ("python", config.text("backend"), "the model is a program in Python"),
         "max_batch_size": (str(BATCH), config.text("max_batch_size"), "the engine's batch, as the task says"),

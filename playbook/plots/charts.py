@@ -242,9 +242,17 @@ def stacked(
 
 
 def arrivals(
-    series: Mapping[str, Sequence[float]], back_s: Mapping[str, float], *, title: str, bucket_ms: int = 50
+    series: Mapping[str, Sequence[float]],
+    back_s: Mapping[str, float],
+    *,
+    title: str,
+    bucket_ms: int = 50,
+    guesses: Mapping[str, float] | None = None,
 ) -> None:
-    """Requests per slice of time: ``series[name] = seconds``, one panel each; ``back_s``: when the server was back."""
+    """Requests per slice of time: ``series[name] = seconds``, one panel each; ``back_s``: when the server was back.
+
+    ``guesses``: requests that somebody expected of a series at most, a dotted line in its panel.
+    """
     import numpy as np
 
     figure, axes = empty_figure(len(series), height=3.0, width=9.0)
@@ -257,6 +265,8 @@ def arrivals(
         if name in back_s:
             axis.axvline(back_s[name], color=GREY, linestyle="--", linewidth=1)
             axis.text(back_s[name], 1.08 * highest, " the server is back", color="black", fontsize=8)
+        if guesses and name in guesses:
+            axis.axhline(guesses[name], color="black", linestyle=":", linewidth=1)
     axes[0].set_ylabel(f"requests per {bucket_ms} ms")
     figure.suptitle(title, fontsize=10)
     show(figure, "measured here", f"{title}: " + "; ".join(f"{n} peaks at {c.max()}" for n, c in counts.items()))

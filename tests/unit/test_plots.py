@@ -117,6 +117,13 @@ def test_arrivals_share_their_scales_and_mark_the_servers_return(shown: list[tup
     assert "a peaks at 2" in alt and "b peaks at 1" in alt
 
 
+def test_a_guess_of_arrivals_is_a_line_in_its_panel(shown: list[tuple[Any, str]]) -> None:
+    plots.arrivals({"a": [0.01, 0.02], "b": [0.2]}, {}, title="Retries", guesses={"a": 3})
+    left, right = shown[0][0].axes
+    assert [list(line.get_ydata()) for line in left.lines] == [[3, 3]]
+    assert not right.lines
+
+
 def way(tp: int, concurrency: int, per_user: float, per_gpu: float, *, on_front: bool, weights: str = "fp8") -> Any:
     return FrontierPoint(
         tp=tp, pp=1, replicas=8 // tp, weights=weights, kv=weights, concurrency=concurrency, on_front=on_front,
