@@ -26,7 +26,7 @@ INSTANCE, BY_TOKEN = "p5.48xlarge", "Llama 3.3 70B Instruct"
 
 
 def check_break_even(break_even: Callable[[float, float, float, float, int, int], float]) -> Solution:
-    """Exercise 1: the utilisation from which an instance costs less than a service that bills by the token.
+    """Exercise 2: the utilisation from which an instance costs less than a service that bills by the token.
 
     ``break_even(usd_per_hour, tokens_per_s, usd_input, usd_output, isl, osl)``: prices of a million tokens.
     """
@@ -65,7 +65,7 @@ class Ranked(Protocol):
 
 
 def check_options(chosen: Mapping[str, str], recommend: Callable[[Sequence[str]], Sequence[Ranked]]) -> Solution:
-    """Exercise 2: an option for each service; every one passes that the rule puts first, ties included."""
+    """Exercise 1: an option for each service; every one passes that the rule puts first, ties included."""
     title = "an option for each service"
     verdicts = []
     for letter, needs in SERVICES.items():
@@ -166,6 +166,24 @@ LEFT = {"left": {"tag_h": 2.0, "schedule_h": None}, "bounded": {"tag_h": 2.0, "s
 EXERCISES = (
     Exercise(
         number="10-1",
+        title="Three services",
+        kind="choose",
+        minutes=5,
+        check=check_options,
+        solution=CHOSEN,
+        wrong=(
+            Wrong(dict.fromkeys(SERVICES, ""), "service a has no option yet"),
+            Wrong(CHOSEN | {"a": "pytorch-ec2"}, "engine_control excludes it"),
+            Wrong(
+                CHOSEN | {"b": "triton-ec2"}, "service b: yours triton-ec2, expected bedrock. it lacks pay_per_token"
+            ),
+            Wrong(CHOSEN | {"c": "jumpstart"}, "own_weights excludes it"),
+            Wrong(CHOSEN | {"c": "bedrock-import"}, "it lacks newest_models"),
+            Wrong(CHOSEN | {"c": "SageMaker"}, "'SageMaker' is none of"),
+        ),
+    ),
+    Exercise(
+        number="10-2",
         title="Where owning pays",
         kind="compute",
         minutes=10,
@@ -182,24 +200,6 @@ EXERCISES = (
                 "a summary: much in, little out: yours",
             ),
             Wrong(lambda usd_per_hour, *others: usd_per_hour, "yours 5504.0%"),
-        ),
-    ),
-    Exercise(
-        number="10-2",
-        title="Three services",
-        kind="choose",
-        minutes=5,
-        check=check_options,
-        solution=CHOSEN,
-        wrong=(
-            Wrong(dict.fromkeys(SERVICES, ""), "service a has no option yet"),
-            Wrong(CHOSEN | {"a": "pytorch-ec2"}, "engine_control excludes it"),
-            Wrong(
-                CHOSEN | {"b": "triton-ec2"}, "service b: yours triton-ec2, expected bedrock. it lacks pay_per_token"
-            ),
-            Wrong(CHOSEN | {"c": "jumpstart"}, "own_weights excludes it"),
-            Wrong(CHOSEN | {"c": "bedrock-import"}, "it lacks newest_models"),
-            Wrong(CHOSEN | {"c": "SageMaker"}, "is none of triton-ec2"),
         ),
     ),
     Exercise(

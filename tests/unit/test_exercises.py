@@ -17,7 +17,7 @@ ALL = list(exercises().values())
 HERE = [one for one in ALL if not one.needs]
 FROM_THE_COURSE: dict[str, dict[str, Any]] = {
     "08-1": {"case": playbook.service_case()},
-    "10-2": {"recommend": playbook.choices.recommend},
+    "10-1": {"recommend": playbook.choices.recommend},
     "10-3": {"endpoint": playbook.choices.RunningEndpoint, "account": playbook.choices.Account},
 }
 """What a chapter hands to its check and the package of the exercises cannot import."""
