@@ -122,9 +122,9 @@ def check_unknown(answer: Mapping[str, str]) -> Solution:
 
 
 def _judged(pattern: Pattern, name: str, table: pd.DataFrame) -> list[ExerciseVerdict]:
-    others = [kernel for kernel in table["kernel"] if kernel != name and pattern.regex.search(kernel)]
-    unknown = table[table["class"] == UNCLASSIFIED]
-    left = sum(row.share for row in unknown.itertuples() if not pattern.regex.search(row.kernel))
+    others = [kernel for kernel in table["kernel"] if kernel != name and pattern.regex.search(str(kernel))]
+    missed = table["kernel"].map(lambda kernel: pattern.regex.search(str(kernel)) is None)
+    left = float(table.loc[missed & (table["class"] == UNCLASSIFIED), "share"].sum())
     return [
         ExerciseVerdict(
             "with your pattern",
@@ -159,8 +159,8 @@ def _renamed(name: str) -> pd.DataFrame:
     from gpu_measurements.tables import kernel_table
 
     events = read_capture(hopper_capture("8b-fp8", "decode32"))
-    gemms = [classify(kernel).kernel_class == "gemm" for kernel in events["kernel"]]
-    return kernel_table(events.assign(kernel=events["kernel"].mask(gemms, name)), phase="decode")
+    names = [name if classify(kernel).kernel_class == "gemm" else kernel for kernel in events["kernel"]]
+    return kernel_table(events.assign(kernel=names), phase="decode")
 
 
 def gain(step_us: float, gemm_us: float, factor: float) -> float:

@@ -117,7 +117,7 @@ def check_rate(requests_per_s: float, case: ServicePromise) -> Solution:
     verdicts = []
     for rate, wanted in ((float(requests_per_s), True), (MORE * requests_per_s, False)):
         planned = plan(parse_case({**SPLIT, **lengths, "rate": rate}))
-        found = planned.ttft_ms.p90, planned.tpot_ms.p90
+        found = planned.ttft_ms.p90, planned.tpot_ms.p90 if planned.tpot_ms else 0.0
         keeps = found[0] <= case.ttft_ms and found[1] <= case.tpot_ms
         limits = f"{case.ttft_ms:.0f} ms and {case.tpot_ms:.0f} ms at p90"
         why = "more arrivals share each step" if wanted else "a rate far below the limit pays for GPUs that rest"
