@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from playbook.measure import load as load
     from playbook.preflight import check_machine as check_machine
     from playbook.profile import load_profile as load_profile
+    from playbook.refusals import refusal as refusal
     from playbook.stages import build as build
     from playbook.stages import compare_batching as compare_batching
     from playbook.stages import generate as generate
@@ -65,6 +66,7 @@ _HOME = {
     "preview_quantized": "playbook.stages",
     "quantize": "playbook.stages",
     "reference": "playbook.stages",
+    "refusal": "playbook.refusals",
     "serve": "playbook.stages",
     "service_case": "playbook.case",
     "start": "playbook.chapter",

@@ -88,9 +88,8 @@ def _refusal(profile: Deployment, settings: Mapping[str, Any]) -> str:
 
 
 def _eight_gpus() -> Mapping[str, Any]:
-    return {
-        "profile": Deployment(name="eight", model="llama-3-70b-instruct", gpu="h100-sxm-80gb", gpu_count=8, tp=8, pp=1)
-    }
+    settings: dict[str, Any] = {"model": "llama-3-70b-instruct", "gpu": "h100-sxm-80gb", "gpu_count": 8, "tp": 8}
+    return {"profile": Deployment(name="eight", **settings)}
 
 
 EXERCISES = (

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 from chapter_cells import Case
+from serving_base.errors import ForeignArtifact
 from serving_base.facts.models import ModelShape, model_shape
 
 MODELS = [model_shape("llama-3-70b-instruct")]
@@ -30,6 +31,13 @@ class Tokenizer:
         return {"input_ids": [1] * (self.own + (self.adds if add_special_tokens else 0)) + [7, 8, 9]}
 
 
+class Refusing:
+    """The package, which names ``release`` in its refusal, whatever the run's is."""
+
+    def __init__(self, release: str) -> None:
+        self.refusal = lambda model, **run: ForeignArtifact(f"its release is 0.12.0, this run's is {release}")
+
+
 class Texts:
     """In place of the package's texts: the baseline is what the test says."""
 
@@ -37,15 +45,23 @@ class Texts:
         self.texts = SimpleNamespace(unigram_baseline=lambda tokenizer: baseline)
 
 
+GUESS = SimpleNamespace(against=lambda actual: None)
+ORIGIN = SimpleNamespace(release="0.12.0")
 REFERENCE = SimpleNamespace(perplexity=48.0, tokens=8192)
 CASES = [
     Case(
         "01-09",
         "the package's formula agrees",
-        {"models": MODELS, "kv_bytes_per_token": kv_bytes},
+        {"models": MODELS, "kv_bytes_per_token": kv_bytes, "kv_guess": GUESS},
         {"kv_bytes_per_token": only_keys},
     ),
     Case("01-bytes-d", "the tensors are those of the configuration", {"total": TINY}, {"total": TINY - 2}),
+    Case(
+        "01-refuse-b",
+        "a model of another release is refused",
+        {"playbook": Refusing("1.2.1"), "model": None, "origin": ORIGIN},
+        {"playbook": Refusing("0.12.0")},
+    ),
     Case(
         "01-19",
         "the defaults add a second begin-of-text token",

@@ -6,22 +6,21 @@ from typing import Any
 
 import pytest
 
-import playbook
 from checkout import ROOT
 from course_exercises.exercise import Exercise, checked, exercise, exercises, shown, stub
 from course_exercises.verdict import NOT_SOLVED, ExerciseVerdict, Solution
+from exercise_contexts import CONTEXTS
 from playbook.course.notebooks import chapters, read
 from serving_base.errors import UsageError
 
 ALL = list(exercises().values())
 HERE = [one for one in ALL if not one.needs]
-FROM_THE_COURSE: dict[str, dict[str, Any]] = {
-    "08-1": {"case": playbook.service_case()},
-    "10-1": {"recommend": playbook.choices.recommend},
-    "10-3": {"endpoint": playbook.choices.RunningEndpoint, "account": playbook.choices.Account},
-}
-"""What a chapter hands to its check and the package of the exercises cannot import."""
 CELLS = {item.number: [cell.source for cell in read(item.path).cells] for item in chapters(ROOT / "notebooks")}
+
+
+def context(one: Exercise) -> dict[str, Any]:
+    """What a chapter passes by name."""
+    return {**one.context(), **CONTEXTS.get(one.number, {})}
 
 
 def double(value: int) -> int:
@@ -36,14 +35,14 @@ def check_double(answer: Any) -> Solution:
 @pytest.mark.parametrize("one", HERE, ids=lambda one: one.number)
 def test_the_check_takes_the_solution_and_every_other_right_answer(one: Exercise) -> None:
     for answer in (one.solution, *one.also):
-        found = checked(one.number, answer, **one.context(), **FROM_THE_COURSE.get(one.number, {}))
+        found = checked(one.number, answer, **context(one))
         assert found.solved, str(found)
 
 
 @pytest.mark.parametrize("one", HERE, ids=lambda one: one.number)
 def test_the_check_refuses_typical_wrong_answers_and_says_why(one: Exercise) -> None:
     for wrong in one.wrong:
-        found = checked(one.number, wrong.answer, **one.context(), **FROM_THE_COURSE.get(one.number, {}))
+        found = checked(one.number, wrong.answer, **context(one))
         assert not found.solved, wrong.says
         assert wrong.says in str(found), str(found)
 
