@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from cpu_serving.checkpoint import checkpoint_tensors as checkpoint_tensors
     from gpu_measurements import hopper as hopper
     from gpu_measurements import kernels as kernels
-    from model_server.protocol import Sampling as Sampling
     from model_server.triton import repository as model_repository
     from playbook import articles as articles
     from playbook import attention as attention
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from playbook.measure import load as load
     from playbook.preflight import check_machine as check_machine
     from playbook.profile import load_profile as load_profile
-    from playbook.refusals import refusal as refusal
     from playbook.stages import build as build
     from playbook.stages import compare_batching as compare_batching
     from playbook.stages import generate as generate
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
     from trtllm_check.lint import check_commands as check_commands
 
 _HOME = {
-    "Sampling": "model_server.protocol",
     "build": "playbook.stages",
     "check_commands": "trtllm_check.lint",
     "compare_batching": "playbook.stages",
@@ -66,7 +63,6 @@ _HOME = {
     "preview_quantized": "playbook.stages",
     "quantize": "playbook.stages",
     "reference": "playbook.stages",
-    "refusal": "playbook.refusals",
     "serve": "playbook.stages",
     "service_case": "playbook.case",
     "start": "playbook.chapter",

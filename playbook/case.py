@@ -1,5 +1,6 @@
 """The case of the course: the service that chapter 00 opens and chapter 10 answers. Its figures stand here once."""
 
+import math
 from functools import cache
 from pathlib import Path
 
@@ -48,9 +49,9 @@ class ServiceCase(Record):
         """How long a request may take that just keeps the promise, in seconds."""
         return (self.ttft_ms + (self.osl_tokens - 1) * self.tpot_ms) / 1e3
 
-    def at_once(self, requests_per_s: float) -> float:
-        """Requests in flight, by Little's law, when each takes as long as the promise allows."""
-        return requests_per_s * self.longest_s
+    def at_once(self, requests_per_s: float) -> int:
+        """Requests in flight, by Little's law and rounded up, when each takes as long as the promise allows."""
+        return math.ceil(requests_per_s * self.longest_s)
 
 
 @cache

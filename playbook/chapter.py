@@ -16,9 +16,10 @@ from playbook.artifact import Artifact
 from playbook.guesses import Guess, ask, somebody_is_there
 from playbook.lanes.base import lane_of
 from playbook.profile import Profile, load_profile
+from playbook.refusals import Change, refusal
 from playbook.stages import Workspace, require, tokenizer_path, workspace_root
 from serving_base.checks import usable_cores
-from serving_base.errors import CheckFailed, UsageError
+from serving_base.errors import CheckFailed, PlaybookError, UsageError
 from serving_base.yaml_files import read_yaml
 from trt_compiler.environment import absence
 from trtllm_check.deployment import THIS_MACHINE, changed
@@ -82,6 +83,10 @@ class Lab:
     def require(self, name: str) -> Artifact:
         """Return an earlier chapter's artifact, or raise the error that names that chapter."""
         return require(self.workspace, name)
+
+    def refusal(self, artifact: Artifact, change: Change | None = None, **run: Any) -> PlaybookError | None:
+        """What a chapter says of a copy of ``artifact`` after ``change``: :func:`playbook.refusals.refusal`."""
+        return refusal(artifact, change, **run)
 
     def tokenizer_path(self) -> Path:
         """The folder of the tokenizer that fits the engine, wherever this lane keeps it."""

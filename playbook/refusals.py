@@ -9,10 +9,10 @@ from typing import Any
 from playbook.artifact import REHASH_BELOW_BYTES, Artifact, make, require
 from serving_base.errors import PlaybookError
 
+Change = Callable[[Path], object]
 
-def refusal(
-    artifact: Artifact, change: Callable[[Path], object] = lambda folder: None, **run: Any
-) -> PlaybookError | None:
+
+def refusal(artifact: Artifact, change: Change | None = None, **run: Any) -> PlaybookError | None:
     """The error of a chapter that opens ``artifact`` after ``change(folder)``; None when it opens.
 
     ``run`` is what the chapter's run has otherwise than the artifact: ``release``, ``gpu_arch``, ``world_size``. The
@@ -22,7 +22,8 @@ def refusal(
     asked = {name: getattr(origin, name) for name in ("kind", "release", "gpu_arch", "world_size")} | run
     with TemporaryDirectory() as place:
         copy = make(Path(place) / artifact.path.name, origin, lambda folder: _copy_small_files(artifact, folder))
-        change(copy.path)
+        if change is not None:
+            change(copy.path)
         try:
             require(copy.path, **asked, made_in=f"the chapter that makes the {origin.kind}")
         except PlaybookError as error:

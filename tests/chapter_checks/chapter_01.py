@@ -1,9 +1,10 @@
 """Values with which chapter 01's checks pass, and others with which they fire."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 from chapter_cells import Case
-from serving_base.errors import ForeignArtifact
+from playbook.artifact import Artifact, Manifest, Origin
 from serving_base.facts.models import ModelShape, model_shape
 
 MODELS = [model_shape("llama-3-70b-instruct")]
@@ -31,11 +32,10 @@ class Tokenizer:
         return {"input_ids": [1] * (self.own + (self.adds if add_special_tokens else 0)) + [7, 8, 9]}
 
 
-class Refusing:
-    """The package, which names ``release`` in its refusal, whatever the run's is."""
-
-    def __init__(self, release: str) -> None:
-        self.refusal = lambda model, **run: ForeignArtifact(f"its release is 0.12.0, this run's is {release}")
+def made_for(release: str) -> Artifact:
+    """A model without files, made for ``release``."""
+    origin = Origin(kind="model", made_by="", release=release, gpu_arch="any", world_size=1, spec={}, inputs={})
+    return Artifact(Path("model"), Manifest(origin=origin, files={}, created="", seconds=0))
 
 
 class Texts:
@@ -59,8 +59,8 @@ CASES = [
     Case(
         "01-refuse-b",
         "a model of another release is refused",
-        {"playbook": Refusing("1.2.1"), "model": None, "origin": ORIGIN},
-        {"playbook": Refusing("0.12.0")},
+        {"model": made_for("0.12.0"), "origin": ORIGIN},
+        {"model": made_for("1.2.1")},
     ),
     Case(
         "01-19",

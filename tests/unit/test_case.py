@@ -23,7 +23,8 @@ def test_a_request_and_the_load_follow_from_the_figures() -> None:
     assert made.tokens == 101
     assert made.longest_s == pytest.approx(1.0)  # half a second, and ten tokens at 50 ms
     assert made.requests_per_s == pytest.approx(2.0)
-    assert made.at_once(made.requests_per_s) == pytest.approx(2.0)
+    assert made.at_once(made.requests_per_s) == 2
+    assert made.at_once(2.5) == 3  # half a request is one
 
 
 def test_the_load_grows() -> None:
