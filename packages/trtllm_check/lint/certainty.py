@@ -9,17 +9,17 @@ import re
 from difflib import get_close_matches
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.finding import Draft
+from trtllm_check.lint.finding import Draft, Platform
 from trtllm_check.lint.shell.words import ShellCommand
 
 EDITORS = frozenset({"vi", "vim", "nano", "emacs", "code", "sed", "perl", "cat", "tee"})
-FEWEST_FILLED = 3  # an example of one or two variables leaves the others out
 ABSENT_MODEL = re.compile(r"has no model (?P<model>\S+)$")
 KNOWN_MODELS = ("ensemble", "tensorrt_llm_bls", "tensorrt_llm", "preprocessing", "postprocessing")
 NEAR = 0.7
+SMALL = ("ensemble",)  # has hardly more than one variable
 
 
-def weighed(draft: Draft, document: Document) -> Draft:
+def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     """``draft``, as a warning where the text leaves open what it rests on."""
     if draft.severity != "error":
         return draft
@@ -27,6 +27,10 @@ def weighed(draft: Draft, document: Document) -> Draft:
         return draft._replace(severity="warning")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document):
         return draft._replace(severity="warning")
+    if platform.told and draft.rule == "container-of-another-release":
+        return draft._replace(severity="warning")  # a page of several containers: which one is meant is a guess
+    if draft.rule == "needs-paged-context-fmha" and len(document.of("trtllm-build")) > 1:
+        return draft._replace(severity="warning")  # of several builds, which one is meant is a guess
     return draft
 
 
@@ -34,10 +38,12 @@ def _is_partial(draft: Draft, document: Document) -> bool:
     """True for a command that shows one variable, or a file that the text edits otherwise too."""
     if draft.invocation is None or len(draft.invocation.positional) < 2:
         return False
-    path, pairs = draft.invocation.positional[:2]
+    path = draft.invocation.positional[0]
     same = [one for one in document.of(draft.invocation.tool) if _names(one.command, path.text)]
-    if len(same) == 1 and pairs.text.count(":") < FEWEST_FILLED:
-        return True
+    if posixpath.basename(posixpath.dirname(path.text)) not in SMALL and all(
+        word.text.count(":") == 1 for one in same for word in one.positional[1:]
+    ):
+        return True  # an example of one variable leaves the others out
     return any(
         command.words[:1] and posixpath.basename(command.words[0].text) in EDITORS and _names(command, path.text)
         for command in document.commands
@@ -51,6 +57,6 @@ def _names(command: ShellCommand, path: str) -> bool:
 def _may_be_another_model(draft: Draft, document: Document) -> bool:
     """True for a name that is no misspelling, where the text does not show the whole repository."""
     match = ABSENT_MODEL.search(draft.message)
-    if match is None or len(document.configs) > 1:
+    if match is None or sum(bool(config.path) for config in document.configs) > 1:
         return False
-    return not get_close_matches(match["model"], KNOWN_MODELS, 1, NEAR)
+    return match["model"] in KNOWN_MODELS or not get_close_matches(match["model"], KNOWN_MODELS, 1, NEAR)

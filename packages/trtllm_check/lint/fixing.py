@@ -26,7 +26,9 @@ KEPT = re.compile(r"(\$\{[^}]*\}|\$\(.*\)|`[^`]+`)", re.DOTALL)
 Family = Callable[[Document, Platform], Iterable[Draft]]
 MOST_ROUNDS = 10
 MOST_CORRECTED = 200
+FEWEST_FLAGS = 2
 TOO_MANY = f"correct the first {MOST_CORRECTED} commands, then check again: no more are corrected at once"
+NOTHING_LEFT = "write the command anew: of its arguments none is one of this tool in this release"
 GRAVITY = {"error": 0, "warning": 1, "info": 2}
 QUOTES = "'\""
 
@@ -62,8 +64,7 @@ class _Line:
             self.behind[id(given.word)] = [value]
 
     def add(self, invocation: Invocation, flag: str, value: str | None) -> None:
-        anchor = _anchor(invocation)
-        self.behind.setdefault(id(anchor), []).extend([flag] if value is None else [flag, value])
+        self.behind.setdefault(id(anchor(invocation)), []).extend([flag] if value is None else [flag, value])
 
     def swap(self, old: Word, new: str) -> None:
         for word in self.words:
@@ -134,7 +135,7 @@ def _apply(line: _Line, invocation: Invocation, edit: Drop | Put, uses: Sequence
         line.add(invocation, edit.flag, edit.value)
 
 
-def _anchor(invocation: Invocation) -> Word:
+def anchor(invocation: Invocation) -> Word:
     """The word behind which a new flag belongs."""
     words = [invocation.path, *invocation.arguments]
     if invocation.tool in ("mpirun", "python"):
@@ -205,22 +206,29 @@ class _Changes:
 
 def findings(document: Document, platform: Platform, families: Sequence[Family]) -> list[Finding]:
     """What ``families`` find in ``document``, by file and place."""
-    drafts = _drafts(document, platform, families)
+    drafts = drafts_of(document, platform, families)
     changes = _Changes.of(drafts)
     fixes: dict[int, str] = {}
     for outer, members in _groups(document, changes)[:MOST_CORRECTED]:
         text = _settled(_corrected(document, platform, changes, outer, members), platform, families)
-        fixes |= {id(command): text for command in members}
+        left = text if _still_does_something(outer, text) else ""
+        fixes |= {id(command): left for command in members}
     found = [_finding(draft, fixes) for draft in drafts]
     return sorted(found, key=lambda one: (one.file, one.line, one.column, one.rule, one.message))
 
 
-def _drafts(document: Document, platform: Platform, families: Sequence[Family]) -> list[Draft]:
+def _still_does_something(command: ShellCommand, text: str) -> bool:
+    """False for a correction that is a bare tool, where the command had two arguments or more."""
+    flags = sum(FLAG.fullmatch(word.text) is not None for word in command.words)
+    return flags < FEWEST_FLAGS or " -" in text
+
+
+def drafts_of(document: Document, platform: Platform, families: Sequence[Family]) -> list[Draft]:
     """Without what two families say alike."""
     drafts: dict[tuple[str, int, int, str], Draft] = {}
     for family in families:
         for draft in family(document, platform):
-            draft = weighed(draft, document)
+            draft = weighed(draft, document, platform)
             drafts.setdefault(
                 (draft.rule, draft.place.line, draft.place.column, f"{draft.file}:{draft.message}"), draft
             )
@@ -233,7 +241,7 @@ def _finding(draft: Draft, fixes: dict[int, str]) -> Finding:
         file = file or draft.invocation.command.file
         if draft.edits:
             text = fixes.get(id(draft.invocation.command))
-            fix = Fix("command", text) if text else Fix("action", TOO_MANY)
+            fix = Fix("command", text) if text else Fix("action", TOO_MANY if text is None else NOTHING_LEFT)
     line, column = draft.place.line, draft.place.column
     return Finding(draft.rule, draft.severity, line, column, draft.message, draft.why, fix, draft.source, file)
 
@@ -242,7 +250,7 @@ def _settled(text: str, platform: Platform, families: Sequence[Family]) -> str:
     """``text``, one command, after all further edits that the rules have for it."""
     for _ in range(MOST_ROUNDS):
         document = read_document(text, "shell")
-        changes = _Changes.of(_drafts(document, platform, families))
+        changes = _Changes.of(drafts_of(document, platform, families))
         groups = _groups(document, changes)
         changed = _corrected(document, platform, changes, *groups[0]) if groups else text
         if changed == text:
