@@ -1,4 +1,4 @@
-"""Static and in-flight batching without an engine: what each step of a schedule does, from the answers' lengths alone."""
+"""Static and in-flight batching without an engine: each step of a schedule, from the answers' lengths alone."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ LENGTHS = st.lists(st.integers(1, 20), max_size=12)
 @given(lengths=LENGTHS, slots=st.integers(1, 5))
 def test_every_request_reads_its_prompt_once_and_gets_its_tokens(lengths: list[int], slots: int) -> None:
     for policy in ("static", "inflight"):
-        steps = scheduled(lengths, slots, policy)  # type: ignore[arg-type]
+        steps = scheduled(lengths, slots, policy)
         made = [sum(step.new_tokens.get(request, 0) for step in steps) for request in range(len(lengths))]
         assert made == lengths
         prompts = [request for step in steps for request, phase in step.phases.items() if phase == "context"]
