@@ -56,8 +56,12 @@ def bars(
     origin: str = "measured here",
     log: bool = False,
     number: str = "{:.3g}",
+    guess: float | None = None,
 ) -> None:
-    """Grouped horizontal bars: ``series[legend][group] = value``, each value written at its bar."""
+    """Grouped horizontal bars: ``series[legend][group] = value``, each value written at its bar.
+
+    ``guess``: what somebody expected of a bar, in the plot's unit: a dotted line.
+    """
     groups = list(dict.fromkeys(group for values in series.values() for group in values))
     figure, (axis,) = empty_figure(height=0.9 + 0.32 * len(groups) * len(series))
     thickness = 0.8 / len(series)
@@ -66,13 +70,16 @@ def bars(
         color, hatch = COLORS[index % 4], HATCHES[index % 4]
         drawn = axis.barh(at, list(values.values()), thickness * 0.92, label=name, color=color, hatch=hatch)
         axis.bar_label(drawn, [number.format(value) for value in values.values()], padding=3, fontsize=8)
+    if guess is not None:
+        axis.axvline(guess, color="black", linestyle=":", linewidth=1, label="guess")
     axis.set_yticks(range(len(groups)), groups)
     axis.invert_yaxis()
     axis.margins(x=0.15)
     axis.set(title=title, xlabel=unit, xscale="log" if log else "linear")
     if len(series) > 1:
         axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()))
+    guessed = "" if guess is None else f"; guess {number.format(guess)}"
+    show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()) + guessed)
 
 
 def rounding(title: str, exact: "np.ndarray", rounded: Mapping[str, "np.ndarray"]) -> None:

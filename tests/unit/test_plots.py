@@ -35,6 +35,13 @@ def test_bars_write_their_values_and_origin(shown: list[tuple[Any, str]]) -> Non
     assert figure.axes[0].containers[1].patches[0].get_hatch() == "//"  # not by colour alone
 
 
+def test_a_guess_is_a_line_in_the_bars(shown: list[tuple[Any, str]]) -> None:
+    plots.bars({"FP8": {"8B": 9.08}}, title="Weights", unit="GB", guess=8.0)
+    ((figure, alt),) = shown
+    assert [line.get_xdata()[0] for line in figure.axes[0].lines] == [8.0]
+    assert alt.endswith("; guess 8")
+
+
 def test_lines_show_every_series(shown: list[tuple[Any, str]]) -> None:
     plots.lines({"fp8": ((1, 16), (43, 44)), "int8": ((1, 16), (43, 500))}, title="t", x="x", y="y", x_base=2)
     axis = shown[0][0].axes[0]
