@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from course_exercises.attention import ANSWERS, KERNELS
 from playbook.articles import table
 from serving_base.errors import UsageError
 from trtllm_check.attention import (
@@ -132,3 +133,7 @@ def test_every_part_of_the_matrix_was_read_and_says_where() -> None:
     assert NOT_READ not in str(support())
     for way in ("compiled_when_used", "shipped_compiled"):
         assert "TensorRT-LLM@" in support()["xqa"][way]["source"]
+
+
+def test_the_exercise_on_kernels_knows_every_kernel() -> None:
+    assert set(KERNELS.values()) == set(ANSWERS)

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 import yaml
 from pydantic import ValidationError
+from typer.testing import CliRunner, Result
 
 from aws_commands import problems
 from playbook import artifact, choices
 from playbook.artifact import ASIDE, Origin, make
 from playbook.choices.cleanup import Leftover, commands, markdown_table
 from playbook.choices.options import OPTIONS_FILE, Cell, OptionsFile, sources
+from playbook.cli.app import app
 from playbook.measure.results import Load, RequestRecord, new_run, write_results
 from playbook.profile import load_profile
 from playbook.stages import Workspace
@@ -306,6 +308,20 @@ def test_remove_takes_what_it_was_told(workspace: Workspace) -> None:
     assert not workspace.folder("checkpoint").exists() and workspace.folder("model").exists()
     put(workspace, "checkpoint", "checkpoint", {})  # can be made again
     assert len(choices.remove(workspace, ["model", "checkpoint"])) == 2
+
+
+def reset(workspace: Workspace, *words: str, answer: str = "") -> Result:
+    return CliRunner().invoke(app, ["reset", *words, "--workspace", str(workspace.root)], input=answer)
+
+
+def test_reset_takes_what_a_chapter_made_and_what_came_from_it(workspace: Workspace) -> None:
+    asked = reset(workspace, "01", answer="n\n")
+    assert asked.exit_code != 0 and "checkpoint" in asked.output
+    assert len(choices.artifacts(workspace)) == 4
+    done = reset(workspace, "01", "--yes")
+    assert done.exit_code == 0 and "removed 2" in done.output, done.output
+    assert {row.name for row in choices.artifacts(workspace)} == {"mine", "engine"}
+    assert "has nothing in" in reset(workspace, "01", "--yes").output
 
 
 @pytest.mark.parametrize(
