@@ -2,6 +2,7 @@
 
 from course_exercises.flows import BROKEN, ENGINE_FLOW
 from trtllm_check.flows.doors import DOORS, differences, field_names, metric_names, open_door
+from trtllm_check.flows.lora import lora_names, lora_sources, lora_table
 from trtllm_check.flows.offers import flow_table, last_engine_release
 from trtllm_check.flows.options import check_options, llm_options, option_counts, option_releases, options_gone
 
@@ -15,6 +16,9 @@ __all__ = [
     "flow_table",
     "last_engine_release",
     "llm_options",
+    "lora_names",
+    "lora_sources",
+    "lora_table",
     "metric_names",
     "open_door",
     "option_counts",

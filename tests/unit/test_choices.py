@@ -68,7 +68,10 @@ def test_a_table_that_contradicts_itself_is_refused(place: tuple[str, ...], valu
 def test_compare_shows_the_topics_asked_for() -> None:
     rows = choices.compare("billing_unit", "idle")
     assert len(rows) == len(choices.options()) and list(rows[0]) == ["option", "billing unit", "bills when idle"]
-    assert len(choices.compare()[0]) == 11
+    assert len(choices.compare()[0]) == 12
+    tuning = choices.compare("tuning")
+    there = [row["option"] for row in tuning if not row["your own training"].startswith("elsewhere")]
+    assert there == ["SageMaker JumpStart", "Amazon Bedrock"]
     assert choices.compare("choose")[0]["choose it when"].endswith("°"), "judgements are marked"
     number, url = re.fullmatch(r".+ \[\[(\d+)\]\]\((https://.+)\)", rows[0]["billing unit"]).groups()  # type: ignore[union-attr]
     assert list(sources().values())[int(number) - 1].url == url, "facts carry the number of their source"
