@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from playbook import engines as engines
     from playbook import flows as flows
     from playbook import laboratory as laboratory
+    from playbook import operations as operations
     from playbook import parallel as parallel
     from playbook import planning as plan
     from playbook import plots as plots
@@ -86,6 +87,7 @@ _MODULES = {
     "model_repository": "model_server.triton.repository",
     "models": "serving_base.facts.models",
     "numerics": "ptq.numerics",
+    "operations": "playbook.operations",
     "parallel": "playbook.parallel",
     "plan": "playbook.planning",
     "plots": "playbook.plots",

@@ -14,6 +14,7 @@ from course_exercises.progress import note
 from course_runs.edition import recorded_notebooks
 from playbook.artifact import Artifact
 from playbook.guesses import Guess, ask, somebody_is_there
+from playbook.knobs import Knob, turn
 from playbook.lanes.base import lane_of
 from playbook.profile import Profile, load_profile
 from playbook.refusals import Change, refusal
@@ -138,6 +139,10 @@ class Lab:
         print(found)
         if found.solved and somebody_is_there():
             note(self.workspace.root, number, solved=True)
+
+    def turn(self, draw: Callable[..., None], **knobs: Knob) -> None:
+        """Draw a figure with a control for each of ``knobs`` in JupyterLab, or for their first values elsewhere."""
+        turn(draw, knobs)
 
     def solution(self, number: str) -> None:
         """Print our solution of an exercise: one of those that pass."""

@@ -5,7 +5,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from playbook import choices
 from playbook.artifact import Origin, make
+from playbook.case import service_case
 from playbook.refusals import refusal
 from serving_base.errors import PlaybookError
 
@@ -21,4 +23,9 @@ def refused_model(change: Callable[[Path], object]) -> PlaybookError | None:
         return refusal(make(Path(place) / "model", origin, write), change)
 
 
-CONTEXTS: Mapping[str, Mapping[str, Any]] = {"01-2": {"refused": refused_model}}
+CONTEXTS: Mapping[str, Mapping[str, Any]] = {
+    "01-2": {"refused": refused_model},
+    "08-1": {"case": service_case()},
+    "10-1": {"recommend": choices.recommend},
+    "10-3": {"endpoint": choices.RunningEndpoint, "account": choices.Account},
+}

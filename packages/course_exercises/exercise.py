@@ -52,6 +52,8 @@ class Exercise:
 
     What only the course itself can make, such as a refusal, stands in ``tests/exercise_contexts.py``.
     """
+    needs: str = ""
+    """What only a test of the lane has: the compiler, a laboratory. It gives the check that, and judges the answers."""
 
     @property
     def chapter(self) -> str:

@@ -1,5 +1,6 @@
 """``playbook check`` and ``playbook explain``: what a release would do with anyone's commands, and what a flag does."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,36 +10,43 @@ import typer
 from serving_base.errors import UsageError
 
 if TYPE_CHECKING:
+    from trtllm_check.lint import Target
     from trtllm_check.lint.document import Document
     from trtllm_check.lint.finding import Finding
 
 STANDARD_INPUT = "-"
 LARGEST_TEXT = 1_000_000  # bytes of a script; a log may be of any size
+PIPE_SECONDS = 2
 
 
 def check_command(
     source: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="What to check; - reads standard input.")] = "",
-    release: Annotated[str, typer.Option(help="TensorRT-LLM release that it is meant for.")] = "",
+    release: Annotated[str, typer.Option(help="TensorRT-LLM release; as the text tells by default.")] = "",
     gpu: Annotated[str, typer.Option(help="Such as h100, h200, l4, l40s, a100; unknown by default.")] = "",
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of the machine; unknown by default.")] = None,
     log: Annotated[str, typer.Option(metavar="FILE|-", help="The output of a tool that failed.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="For programs: {release, findings}.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what --fix would change in a shell script.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Change a shell script in place, with a backup.")] = False,
 ) -> None:
     """Check commands, config.pbtxt, serving.properties or a whole folder against one release; runs nothing.
 
-    Exit status: 1 for an error, 0 without one, 2 for input that cannot be used or understood. Lines that are not
-    understood are named on stderr.
+    Exit status: 1 for an error, 0 without one, 2 for input that cannot be used, 3 for a text that was not understood.
+    Lines that are not understood are named on stderr.
     """
     from trtllm_check.lint.finding import as_json as json_of
     from trtllm_check.lint.finding import show
 
     if bool(source) == bool(log):
         raise UsageError("one thing at a time", fix="give a file, a folder or -, or --log FILE")
-    findings = _read_log(log) if log else _checked(source, release, gpu, gpus)
+    if diff or fix:
+        _mend(source, release, gpu, gpus, write=fix)
+        return
+    findings, target = (_read_log(log), None) if log else _checked(source, release, gpu, gpus)
     if as_json:
-        typer.echo(json_of(findings, release))
+        typer.echo(json_of(findings, target.release if target else release, target.how if target else ""))
     else:
-        show(findings, release)
+        show(findings, str(target) if target else release)
     if any(finding.severity == "error" for finding in findings):
         sys.exit(1)
 
@@ -60,33 +68,59 @@ def _read_log(log: str) -> "list[Finding]":
     return [finding._replace(file=_name(log)) for finding in found]
 
 
-def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "list[Finding]":
-    from trtllm_check.lint import check_commands
+def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[list[Finding], Target]":
+    from trtllm_check.lint import check_commands, target
     from trtllm_check.lint.document import read_document
     from trtllm_check.lint.passages import kind_of_name
-    from trtllm_check.releases import known_releases
 
-    if not release:
-        known = ", ".join(known_releases())
-        raise UsageError("no release to check for", fix=f"give --release, one of: {known}")
     folder = source != STANDARD_INPUT and Path(source).is_dir()
     if folder:
         document = read_document(Path(source))
     else:
         document = read_document(_text(source, LARGEST_TEXT), kind_of_name(source))
-    found = check_commands(_understood(document, source), release, gpu, gpus)
-    return found if folder else [finding._replace(file=_name(source)) for finding in found]
+    asked = target(_understood(document, source), release)
+    found = check_commands(document, asked, gpu, gpus)
+    return (found if folder else [finding._replace(file=_name(source)) for finding in found]), asked
+
+
+def _mend(source: str, release: str, gpu: str, gpus: int | None, *, write: bool) -> None:
+    """Print what changes in a script; with ``write`` change it. Exit status 1 if an error is left."""
+    from trtllm_check.lint import families, mending, platform_of, target
+    from trtllm_check.lint.document import read_document
+    from trtllm_check.lint.passages import kind_of_name, kind_of_text
+
+    text = "" if Path(source).is_dir() else _text(source, LARGEST_TEXT)
+    if not text or (kind_of_name(source) or kind_of_text(text)) != "shell" or (write and source == STANDARD_INPUT):
+        raise UsageError(
+            f"{source} is no shell script",
+            why="only those are changed in their place",
+            fix="leave --fix and --diff out",
+        )
+    asked = target(_understood(read_document(text, "shell"), source), release)
+    done = mending.mended(text, platform_of(asked, gpu, gpus), families())
+    typer.echo(mending.diff(text, done.text, Path(source).name), nl=False)
+    if write and done.text != text:
+        typer.echo(f"{source}: the script as it was is in {mending.write(Path(source), done.text)}", err=True)
+    errors = sum(one.severity == "error" for one in done.left)
+    typer.echo(f"{done.changes} changes, {errors} errors left for TensorRT-LLM {asked}", err=True)
+    if errors:
+        sys.exit(1)
 
 
 def _understood(document: "Document", source: str) -> "Document":
     """``document``, if there is anything in it to check; what was not read goes to stderr."""
+    from trtllm_check.lint import NotUnderstood
+
     lines = ", ".join(f"{one.file}:{one}" if one.file else str(one) for one in document.unread)
     problems = [f"the system does not open {', '.join(document.unreadable)}"] if document.unreadable else []
+    if document.windows:
+        typer.echo(f"{source}: read as {document.windows}; fixes are written for a POSIX shell", err=True)
     if not document.is_understood:
-        raise UsageError(
+        raise (UsageError if document.unreadable else NotUnderstood)(
             f"nothing in {source} is a command, configuration or request that the checker knows",
             why="; ".join([*problems, f"not read: lines {lines}"] if lines else problems) or "there is nothing in it",
-            fix="give a shell script, a page with commands, config.pbtxt, serving.properties, .env or a JSON request",
+            fix="give a script, a page with commands, a Dockerfile, YAML, Python, a notebook, config.pbtxt, "
+            "serving.properties, .env or a JSON request",
         )
     problems += [f"not read: lines {lines}"] if lines else []
     for problem in problems:
@@ -101,11 +135,43 @@ def _name(source: str) -> str:
 def _text(source: str, most: int = 0) -> str:
     """The text of a file or of standard input; :class:`UsageError` for what is none."""
     try:
-        data = sys.stdin.buffer.read() if source == STANDARD_INPUT else Path(source).read_bytes()
+        data = _data(source, most)
     except OSError as error:
         raise UsageError(f"cannot read {source}: {error.strerror}", fix="give a file, a folder or -") from error
-    if b"\0" in data or Path(source).suffix == ".ipynb":
-        raise UsageError(f"{source} is no plain text", fix="give a script, a page, a configuration or a log")
     if most and len(data) > most:
-        raise UsageError(f"{source} has {len(data)} bytes", why="that is no script", fix="give the part that matters")
+        raise UsageError(
+            f"{source} has more than {most} bytes", why="that is no script", fix="give the part that matters"
+        )
+    if b"\0" in data:
+        raise UsageError(f"{source} is no plain text", fix="give a script, a page, a configuration or a log")
     return data.decode("utf-8", errors="replace")
+
+
+def _data(source: str, most: int) -> bytes:
+    """What is in a file, a pipe or standard input: no more than a byte above ``most``, and of a pipe only soon."""
+    import select
+    import stat
+
+    wanted = most + 1 if most else -1
+    if source in (STANDARD_INPUT, "/dev/stdin"):
+        return sys.stdin.buffer.read(wanted)
+    mode = Path(source).stat().st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
+        if source == "/dev/null":
+            return b""
+        raise UsageError(f"{source} is a device", fix="give a file, a folder or -")
+    if not stat.S_ISFIFO(mode):
+        with Path(source).open("rb") as file:
+            return file.read(wanted)
+    descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb", buffering=0) as pipe:
+        parts: list[bytes] = []
+        while not most or sum(map(len, parts)) <= most:
+            ready, _, _ = select.select([pipe], [], [], PIPE_SECONDS)
+            part = pipe.read(65_536) if ready else None
+            if not ready or part is None:
+                raise UsageError(f"nothing came from {source} for {PIPE_SECONDS} s", fix="give a file, a folder or -")
+            if not part:
+                break
+            parts.append(part)
+        return b"".join(parts)

@@ -12,6 +12,9 @@ from trtllm_check.lint.logs import known, read_log, signs
 from trtllm_check.lint.page import CORPUS
 
 LOGS = sorted((CORPUS / "logs").glob("*.yml"))
+LINES: dict[str, str] = yaml.safe_load(
+    (Path(__file__).parents[1] / "fixtures" / "log_lines.yml").read_text(encoding="utf-8")
+)
 
 
 def entry(path: Path) -> Any:
@@ -33,7 +36,7 @@ def test_a_log_is_taken_for_what_it_is(path: Path) -> None:
 
 
 def test_there_are_enough_signs_and_each_has_a_name_and_a_source_of_its_own() -> None:
-    assert len(signs()) >= 25
+    assert len(signs()) >= 100
     assert len(LOGS) >= 25
     assert len({sign.rule for sign in signs()}) == len(signs())
     assert all(sign.cause and sign.fix and sign.source for sign in signs())
@@ -52,9 +55,14 @@ def test_what_the_corpus_has_no_log_of(line: str, rule: str) -> None:
     assert [one.rule for one in read_log(f"first\n{line}\n")] == [rule]
 
 
+@pytest.mark.parametrize(("rule", "line"), LINES.items(), ids=list(LINES))
+def test_a_line_is_taken_for_what_it_is(rule: str, line: str) -> None:
+    assert [one.rule for one in read_log(f"[TensorRT-LLM][INFO] Loaded engine size: 8 MiB\n{line}\n")] == [rule]
+
+
 def test_every_sign_is_recognised_in_some_log() -> None:
     """A sign that an earlier one always hides would never be named."""
-    seen = {entry(path)["rule"] for path in LOGS} | {"disk-full", "docker", "image", "killed"}
+    seen = {entry(path)["rule"] for path in LOGS} | {"disk-full", "docker", "image", "killed", *LINES}
     assert {sign.rule for sign in signs()} - seen == set()
 
 

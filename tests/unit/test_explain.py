@@ -13,7 +13,7 @@ from serving_base.errors import UsageError
 from trtllm_check.explain import explain
 from trtllm_check.explain.page import releases_page
 from trtllm_check.recipes import road, tool_arguments
-from trtllm_check.releases import known_releases, load_release
+from trtllm_check.releases import history, known_releases, load_release
 from trtllm_check.releases.guide import TEMPLATES, FlagGuide, flag_guides, guide_of, migration, run_modes
 from trtllm_check.releases.history import (
     FlagHistory,
@@ -88,9 +88,12 @@ def test_a_life_says_since_when_the_flag_is_gone() -> None:
     assert known_history(BUILD, "--max_seq_len").gone_since == ""  # the tool ends with it
 
 
-def test_a_gap_in_the_facts_of_a_tool_ends_a_span() -> None:
+def test_a_gap_in_the_facts_of_a_tool_ends_a_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    unread = ("0.20.0", "0.21.0")
+    tools = tuple((name, None if name in unread else tool) for name, tool in history.tool_history("trtllm-serve"))
+    monkeypatch.setattr(history, "tool_history", lambda _tool: tools)
     found = known_history("trtllm-serve", "--max_seq_len")
-    assert [span.releases for span in found.spans] == ["0.18.2", f"1.0.0 to {known_releases()[-1]}"]
+    assert [span.releases for span in found.spans] == ["0.18.2 to 0.19.0", f"1.0.0 to {known_releases()[-1]}"]
 
 
 def test_a_flag_that_came_back_has_two_spans() -> None:

@@ -112,7 +112,7 @@ def test_no_release_takes_over_that_a_file_was_read(path: Path) -> None:
 
 def test_every_tool_and_every_template_says_where_it_was_read() -> None:
     tools = {f"{tool}.yml" for tool in read_yaml(DATA_DIR / "releases.yml")["tools"]}
-    assert {path.name for path in READ} == {*tools, "templates.yml", "llmapi.yml"}
+    assert {path.name for path in READ} == {*tools, "templates.yml", "llmapi.yml", "backend.yml"}
     assert {path.name for path in (DATA_DIR / "tools").iterdir()} == tools
 
 

@@ -22,6 +22,7 @@ TOPICS = {
     "versions": "One release for everything",
     "templates": "Triton's model repository",
     "requests": "Requests",
+    "serving": "trtllm-serve",
     "lmi": "LMI",
     "containers": "Containers",
     "shell": "The shell",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from trtllm_check.lint.backend_config import filled_problems
 from trtllm_check.lint.document import Document, VariableList
 from trtllm_check.lint.filling import Filling, filled_by_default, fillings, needed_strings, prompt_drafts
 from trtllm_check.lint.finding import Draft, Platform, Put, drafts, rule_data
@@ -96,6 +97,8 @@ def _fill_commands(document: Document, platform: Platform, commands: list[Fillin
             _unfilled(corrections[id(group[-1])], document, platform.release.name, commands, group, path, model)
         for filling in group:
             _few_instances(corrections[id(filling)])
+            if filling.model == ENGINE_MODEL:
+                yield from _values_refused(filling, platform)
             yield from _needs_paged(document, platform, corrections[id(filling)])
     for correction in corrections.values():
         filling = correction.filling
@@ -109,6 +112,19 @@ def _fill_commands(document: Document, platform: Platform, commands: list[Fillin
                 invocation=filling.invocation,
                 **known,
             )
+
+
+def _values_refused(filling: Filling, platform: Platform) -> Iterator[Draft]:
+    release = platform.release.name
+    for problem in filled_problems(filling.values, release):
+        yield from drafts(
+            release,
+            problem.rule,
+            filling.word,
+            form=problem.form,
+            invocation=filling.invocation,
+            **problem.known,
+        )
 
 
 def _cut(platform: Platform, filling: Filling) -> Iterator[Draft]:

@@ -1,0 +1,156 @@
+"""The engine's model in config.pbtxt and in fill_template.py, against what the C++ backend of a release reads."""
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from trtllm_check.lint.pbtxt import PLACEHOLDER, Message, Scalar
+from trtllm_check.releases.backend import BackendParameter, BackendReads, backend_reads, parameter_releases
+from trtllm_check.releases.history import ranges
+from trtllm_check.releases.templates import VARIABLE, release_templates, template_releases
+
+ENGINE_BACKEND = "tensorrtllm"
+ENGINE_MODEL = "tensorrt_llm"
+MODE = "decoding_mode"
+NOWHERE = Scalar("", 1, 1)
+
+
+class Problem(NamedTuple):
+    """One thing that the backend does not take: the rule, what it knows, and where."""
+
+    rule: str
+    form: str
+    place: Scalar
+    known: Mapping[str, Any]
+
+
+class Given(NamedTuple):
+    """One parameter of a config.pbtxt: the places of its key and its value."""
+
+    key: Scalar
+    value: Scalar | None
+
+    @property
+    def text(self) -> str:
+        """The value, "" for none and for one that is still to be filled in."""
+        return "" if self.value is None or PLACEHOLDER.search(self.value.text) else self.value.text
+
+
+def config_problems(message: Message, release: str) -> Iterator[Problem]:
+    """What the backend of ``release`` does not take of the engine's model; nothing for any other model."""
+    backend, reads = message.scalar("backend"), backend_reads(release)
+    if backend is None or backend.text != ENGINE_BACKEND or reads is None:
+        return
+    given = _given(message)
+    if _is_whole(message):
+        yield from _missing(given, reads, backend)
+    for name, one in given.items():
+        parameter = reads.parameters.get(name)
+        if parameter is None:
+            yield from _unknown(name, one, given, reads, release)
+        elif one.text and one.value is not None and not parameter.takes(one.text):
+            yield _refused(name, one.text, parameter, one.value)
+    yield from _inputs(message, backend, reads, release)
+
+
+def filled_problems(values: Mapping[str, str], release: str) -> Iterator[Problem]:
+    """The same, without places, for the values that fill_template.py puts into the engine's template."""
+    reads = backend_reads(release)
+    if reads is None or release not in template_releases() or values.get("triton_backend", ENGINE_BACKEND) == "python":
+        return
+    model = release_templates(release).models[ENGINE_MODEL]
+    variables = {match[1]: name for name, text in model.parameters.items() if (match := VARIABLE.fullmatch(text))}
+    for variable, value in values.items():
+        parameter = reads.parameters.get(variables.get(variable, ""))
+        if parameter and value and "$" not in value and not parameter.takes(value):
+            yield _refused(variable, value, parameter, NOWHERE)
+
+
+def _is_whole(message: Message) -> bool:
+    """True for a file that a server may have; a part of one, as pages show it, lacks what it does not show."""
+    return len(message.messages("input")) > 1 and bool(message.messages("output"))
+
+
+def _given(message: Message) -> dict[str, Given]:
+    """The parameters by their key; the last of a key counts."""
+    given = {}
+    for entry in message.messages("parameters"):
+        key = entry.scalar("key")
+        if key is not None and not PLACEHOLDER.search(key.text):
+            value = next((one.scalar("string_value") for one in entry.messages("value")), None)
+            given[key.text] = Given(key, value)
+    return given
+
+
+def _missing(given: Mapping[str, Given], reads: BackendReads, place: Scalar) -> Iterator[Problem]:
+    """Parameters that the backend wants; it stops at the first, but all of them have to be there."""
+    misnamed = {reads.instead.get(name, "") for name in given}
+    for name, parameter in reads.parameters.items():
+        if name in given or _text(given, parameter.alternative):
+            continue
+        if parameter.required:
+            wrong = next((one for one in given if name in misnamed and reads.instead.get(one) == name), "")
+            where = given[wrong].key if wrong else place
+            instead = (
+                f"call the parameter {name}, not {wrong}" if wrong else f"add the parameter {name}{_such_as(parameter)}"
+            )
+            known = {"parameter": name, "consequence": parameter.required, "instead": instead}
+            yield Problem("missing-parameter", "", where, known)
+        elif parameter.needed_by and _text(given, MODE) == parameter.needed_by:
+            known = {"parameter": name, "mode": parameter.needed_by}
+            yield Problem("missing-parameter", "mode", given[MODE].key, known)
+
+
+def _text(given: Mapping[str, Given], name: str) -> str:
+    return given[name].text if name in given else ""
+
+
+def _such_as(parameter: BackendParameter) -> str:
+    return f", such as {parameter.values[0]}" if parameter.values else ""
+
+
+def _unknown(name: str, one: Given, given: Mapping[str, Given], reads: BackendReads, release: str) -> Iterator[Problem]:
+    model = release_templates(release).models[ENGINE_MODEL] if release in template_releases() else None
+    if name in reads.others or (model and name in model.parameters):
+        return
+    meant = reads.instead.get(name, "")
+    if meant and reads.parameters[meant].required and meant not in given:
+        return  # said as missing
+    elsewhere = parameter_releases(name)
+    near = meant or next(
+        iter(get_close_matches(name, [key for key in reads.parameters if key not in given], 1, 0.75)), ""
+    )
+    instead = f"write {near}" if near else f"leave {name} out"
+    where = f"; {ranges(elsewhere)} read it" if elsewhere else ""
+    yield Problem("unknown-parameter", "", one.key, {"parameter": name, "instead": instead, "elsewhere": where})
+
+
+def _refused(name: str, value: str, parameter: BackendParameter, place: Scalar) -> Problem:
+    words = {"bool": "true or false", "int": "a whole number", "float": "a number"}
+    takes = ", ".join(parameter.values) or words[parameter.type]
+    near = get_close_matches(value, parameter.values, 1, 0.4) or parameter.values[:1]
+    instead = f"{name}: {near[0]}" if near else f"write {words[parameter.type]} for {name}, or leave it out"
+    form = "refused" if parameter.otherwise == "refused" else ""
+    known = {"parameter": name, "value": value, "takes": takes, "instead": instead}
+    return Problem(
+        "parameter-value", form, place, {**known, "default": parameter.default, "consequence": parameter.says}
+    )
+
+
+def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str) -> Iterator[Problem]:
+    """Inputs that the backend does not read, and those that it cannot do without."""
+    if release not in template_releases() or not message.messages("input"):
+        return
+    model = release_templates(release).models[ENGINE_MODEL]
+    known = {tensor.name: tensor for tensor in model.inputs}
+    names = {tensor.text("name"): tensor.scalar("name") for tensor in message.messages("input")}
+    for name, where in names.items():
+        if name in known or name in reads.inputs_beside or where is None or PLACEHOLDER.search(name):
+            continue
+        near = get_close_matches(name, [one for one in known if one not in names], 1, 0.7)
+        instead = f"write {near[0]}" if near else f"leave the input {name} out"
+        yield Problem("engine-inputs", "unknown", where, {"input": name, "instead": instead})
+    for name, tensor in known.items() if _is_whole(message) else ():
+        if name not in names and not tensor.optional:
+            text = f"add the input {name} ({tensor.data_type}, dims: {list(tensor.dims)})"
+            yield Problem("engine-inputs", "missing", place, {"input": name, "instead": text})
