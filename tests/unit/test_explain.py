@@ -221,7 +221,7 @@ def test_a_parameter_that_a_release_does_not_read_is_said_to_be_none() -> None:
 
 def test_images_of_lmi_stand_in_the_order_of_their_versions() -> None:
     images = re.findall(r"^  (0\.\d+\.\d+) ", explain("OPTION_MAX_ROLLING_BATCH_SIZE"), re.MULTILINE)
-    assert images == sorted(images) and len(images) > 5
+    assert images == sorted(images) and len(images) >= 5
 
 
 def test_a_long_explanation_begins_with_a_summary_and_a_short_one_does_not() -> None:

@@ -1,5 +1,8 @@
 """What `playbook explain` says of names that are no flags: parameters of config.pbtxt, options of LMI, old names."""
 
+import re
+from itertools import groupby
+
 from trtllm_check.explain.layout import Rows, part
 from trtllm_check.releases import Release
 from trtllm_check.releases.backend import BackendParameter, backend_reads, parameter_releases
@@ -59,16 +62,21 @@ def about_option(name: str, release: Release | None) -> list[str]:
     """The option ``name`` of LMI's serving.properties, image by image, if some image's facts name it."""
     facts = lmi_facts()
     argument = name.removeprefix(OPTION)
-    passed_on = (argument in family.passed_on.names for family in facts.families.values() if family.passed_on)
-    if not any(name in family.keys for family in facts.families.values()) and not any(passed_on):
+    if not any(name in family.keys for family in facts.families.values()) and argument not in facts.engine_args.fields:
         return []
     images = [image for image in facts.images if release is None or image.engine_release in ("", release.name)]
-    rows = [(image.tag.partition("-")[0], _option(name, image)) for image in sorted(images, key=_version)]
-    return [part(f"{name} of serving.properties, by LMI image", rows)]
+    runs = groupby(sorted(images, key=_version), key=lambda image: _option(name, image))
+    return [part(f"{name} of serving.properties, by LMI image", [(_labels(list(run)), text) for text, run in runs])]
 
 
 def _version(image: LmiImage) -> tuple[int, ...]:
-    return tuple(int(number) for number in image.tag.partition("-")[0].split(".") if number.isdecimal())
+    return tuple(map(int, re.findall(r"\d+", image.tag)))
+
+
+def _labels(images: list[LmiImage]) -> str:
+    """The first and the last image of those that do the same."""
+    names = [re.sub(r"\.0\.0$|-tensorrtllm.*", "", image.tag.partition("-cu")[0]) for image in images]
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
 def _option(name: str, image: LmiImage) -> str:
@@ -77,7 +85,7 @@ def _option(name: str, image: LmiImage) -> str:
     inside = f"TensorRT-LLM {image.engine_release}" if image.engine_release else "vLLM"
     key = family.keys.get(name)
     if key is None and family.passed_on and name.removeprefix(OPTION) in family.passed_on.names:
-        return f"({inside}) handed on to the engine as it is; {family.passed_on.source}"
+        return f"({inside}) handed on to the engine as it is"
     if key is None:
         return f"({inside}) {family.unknown.reading}; {family.unknown.why}; {family.unknown.fix}"
     values = f", {' | '.join(key.values)}" if key.values else f", {key.kind}" if key.kind else ""

@@ -38,8 +38,9 @@ It runs nothing. `playbook check --log FILE` reads the output of a tool that fai
 without one, 2 for input that cannot be used.
 
 **error**: the tool refuses, or its result is wrong. **warning**: silently not what was meant, or not certain.
-**info**: good to know, shown with `--hints`. What the text does not tell is unknown, and a rule that needs it is silent:
-without `--gpu` and `--gpus` there is no word on memory or hardware. *Words in italics* stand for what the text holds.
+**info**: good to know, shown with `--hints`. What the text does not tell is unknown, and a rule that needs it is
+silent: without `--gpu` and `--gpus` there is no word on memory or hardware. *Words in italics* stand for what the text
+holds.
 
 This page is made from the rules and from `packages/trtllm_check/lint/corpus` by `make docs`; a test keeps them equal.
 """
