@@ -129,7 +129,7 @@ class LmiImage(Record):
     ``answers``: the shape of its JSON lines, from a rolling batch or from the asynchronous handler. ``vllm``: the
     version whose arguments stand for those of its engine.
     ``engines_differ``: why it and the ``triton`` container may refuse each other's engines. ``removed``: since when
-    it is not among AWS's available images.
+    it is not among AWS's available images. ``judged_only``: people's files are judged for it, and none is written.
     """
 
     tag: str
@@ -138,6 +138,7 @@ class LmiImage(Record):
     triton: str
     answers: Literal["rolling", "async"]
     vllm: str = ""
+    judged_only: bool = False
     engines_differ: str = ""
     removed: datetime.date | None = None
     note: str = ""
@@ -193,8 +194,9 @@ def _without_null(value: Any) -> Any:
 
 
 def lmi_images(release: str = "") -> list[LmiImage]:
-    """The images; with ``release`` those that load engines of that TensorRT-LLM release, the recommended one first."""
-    return [image for image in lmi_facts().images if release in ("", image.engine_release)]
+    """The images to write files for; with ``release`` those that load its engines, the recommended one first."""
+    images = [image for image in lmi_facts().images if not image.judged_only]
+    return [image for image in images if release in ("", image.engine_release)]
 
 
 def _without_suffix(tag: str) -> str:
