@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from trtllm_check.lint import NotUnderstood, target
+from serving_base.errors import NotUnderstood
+from trtllm_check.lint import target
 from trtllm_check.lint.document import read_document
 from trtllm_check.lint.evidence import evidence, facts_release
 from trtllm_check.releases import known_releases
