@@ -19,8 +19,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from serving_base.errors import NotUnderstood
 from serving_base.yaml_files import read_yaml
-from trtllm_check.lint import NotUnderstood, check_commands, target
+from trtllm_check.lint import check_commands, target
 from trtllm_check.lint.document import read_document
 from trtllm_check.lint.evidence import told
 from trtllm_check.lint.finding import Finding

@@ -41,10 +41,18 @@ def _draft(file: ConfigFile, problem: OptionProblem, release: str, source: str, 
     why = (
         f"It is an option of {', '.join(problem.has)}." if problem.has else "The options are checked by name and type."
     )
-    known = {"option": problem.option, "problem": problem.message, "instead": instead, "reason": why}
-    form = "" if certain else "not certain"
-    for draft in drafts(release, RULE, _place(file, problem.option), form=form, file=file.path, **known):
-        yield draft._replace(source=source)
+    found = drafts(
+        release,
+        RULE,
+        _place(file, problem.option),
+        form="" if certain else "not certain",
+        file=file.path,
+        option=problem.option,
+        problem=problem.message,
+        instead=instead,
+        reason=why,
+    )
+    yield from (draft._replace(source=source) for draft in found)
 
 
 def _place(file: ConfigFile, option: str) -> Word:
