@@ -12,15 +12,20 @@ ALIAS = re.compile(r"(?:^|[\s\[,{:-])\*[A-Za-z0-9_-]")
 MOST_VALUES = 1_000_000
 
 
-def read_yaml(path: Path) -> Any:
-    """The file's content, by the rules of YAML 1.2, as plain Python values; :class:`NotYaml` for anything else."""
-    text = path.read_text(encoding="utf-8")
+def refuse_multiplied(text: str, what: str) -> None:
+    """:class:`NotYaml` for a text of few lines whose aliases stand for more values than memory holds."""
     if len(ALIAS.findall(text)) > 1 and _values(text) > MOST_VALUES:
         raise NotYaml(
-            f"{path} stands for more than {MOST_VALUES} values",
+            f"{what} stands for more than {MOST_VALUES} values",
             why="its aliases name lists of aliases",
             fix="write out what is meant",
         )
+
+
+def read_yaml(path: Path) -> Any:
+    """The file's content, by the rules of YAML 1.2, as plain Python values; :class:`NotYaml` for anything else."""
+    text = path.read_text(encoding="utf-8")
+    refuse_multiplied(text, str(path))
     try:
         documents = yaml12.parse_yaml(text, multi=True)
     except ValueError as error:
@@ -34,6 +39,7 @@ def _values(text: str) -> int:
     """How many values the text has once every alias is replaced by what it names; 0 for what is no YAML."""
     import yaml
 
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     sizes: dict[int, int] = {}
 
     def size(node: Any) -> int:
@@ -45,6 +51,6 @@ def _values(text: str) -> int:
         return sizes[id(node)]
 
     try:
-        return sum(size(node) for node in yaml.compose_all(text, yaml.SafeLoader) if node is not None)
+        return sum(size(node) for node in yaml.compose_all(text, loader) if node is not None)
     except (yaml.YAMLError, RecursionError):
         return 0

@@ -11,11 +11,13 @@ from pydantic import Field
 
 from serving_base.errors import NotInRelease, NotYaml
 from serving_base.record import Record
+from serving_base.yaml_files import refuse_multiplied
 from trtllm_check.releases import load_release
 from trtllm_check.releases.load import checked, known_releases, view
 from trtllm_check.releases.release import Confidence, Value
 
 FILE = Path(__file__).parent / "options.yml"
+LONGEST_OPTIONS = 20_000  # characters
 KINDS: Mapping[str, tuple[type, ...]] = {
     "bool": (bool,),
     "int": (int,),
@@ -182,6 +184,8 @@ def check_options(text: str, release: str) -> tuple[OptionProblem, ...]:
 
 def looks_like_options(text: str) -> bool:
     """True for a mapping whose names are all options of some release, or were, and are two or more."""
+    if len(text) > LONGEST_OPTIONS:
+        return False
     try:
         written = _read(text)
     except NotYaml:
@@ -195,6 +199,7 @@ def _names(known: LlmOptions) -> set[str]:
 
 
 def _read(text: str) -> dict[str, Any]:
+    refuse_multiplied(text, "the file of options")
     try:
         written: Any = yaml12.parse_yaml(text)
     except ValueError as error:
