@@ -25,7 +25,6 @@ from trtllm_check.lint.document import read_document
 from trtllm_check.lint.evidence import told
 from trtllm_check.lint.finding import Finding
 from trtllm_check.lint.passages import kind_of_name
-from trtllm_check.releases.lmi import lmi_images
 from trtllm_check.releases.load import container_release
 
 HERE = Path(__file__).parent
@@ -59,7 +58,7 @@ class Verdict(NamedTuple):
 
 
 def git(folder: Path, *words: str) -> bytes:
-    return subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True).stdout  # noqa: S603, S607
+    return subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True).stdout
 
 
 def mirror(mirrors: Path, repository: str) -> Path:
@@ -77,8 +76,7 @@ def states(folder: Path, entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, release
         version = re.fullmatch(r"(\d+\.\d+\.\d+)(-lmi\d+)?-dlc", name) if entry.get("images") else None
         if version and tuple(map(int, version[1].split("."))) >= (0, 27, 0):
-            images = [one for one in lmi_images() if one.tag.startswith(f"{version[1]}{version[2] or ''}-")]
-            yield name, next((one.engine_release for one in images if one.engine_release), "")
+            yield name, ""
 
 
 def listed(mirrors: Path) -> Iterator[Page]:
@@ -133,7 +131,7 @@ def findings_of(text: str, name: str, release: str) -> list[Finding]:
     found = told(document)
     if release and (found is None or found.kind == "flag"):
         return check_commands(document, release)
-    return check_commands(document, target(document).release)
+    return check_commands(document, target(document))
 
 
 def judged(page: Page, mirrors: Path) -> Verdict:

@@ -8,7 +8,6 @@ import yaml12
 
 from serving_base.errors import NotYaml
 
-
 ALIAS = re.compile(r"(?:^|[\s\[,{:-])\*[A-Za-z0-9_-]")
 MOST_VALUES = 1_000_000
 

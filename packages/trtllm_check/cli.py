@@ -21,11 +21,17 @@ PIPE_SECONDS = 2
 
 def check_command(
     source: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="What to check; - reads standard input.")] = "",
-    release: Annotated[str, typer.Option(help="TensorRT-LLM release that it is meant for; else as the text tells.")] = "",
+    release: Annotated[
+        str, typer.Option(help="TensorRT-LLM release that it is meant for; else as the text tells.")
+    ] = "",
     gpu: Annotated[str, typer.Option(help="Such as h100, h200, l4, l40s, a100; unknown by default.")] = "",
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of the machine; unknown by default.")] = None,
     log: Annotated[str, typer.Option(metavar="FILE|-", help="The output of a tool that failed.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="For programs: {release, findings}.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what --fix would change in a shell script.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Change a shell script in its place; the old one stays beside it.")
+    ] = False,
 ) -> None:
     """Check commands, config.pbtxt, serving.properties or a whole folder against one release; runs nothing.
 
@@ -37,6 +43,9 @@ def check_command(
 
     if bool(source) == bool(log):
         raise UsageError("one thing at a time", fix="give a file, a folder or -, or --log FILE")
+    if diff or fix:
+        _mend(source, release, gpu, gpus, write=fix)
+        return
     findings, target = (_read_log(log), None) if log else _checked(source, release, gpu, gpus)
     if as_json:
         typer.echo(json_of(findings, target.release if target else release, target.how if target else ""))
@@ -74,8 +83,32 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
     else:
         document = read_document(_text(source, LARGEST_TEXT), kind_of_name(source))
     asked = target(_understood(document, source), release)
-    found = check_commands(document, asked.release, gpu, gpus)
+    found = check_commands(document, asked, gpu, gpus)
     return (found if folder else [finding._replace(file=_name(source)) for finding in found]), asked
+
+
+def _mend(source: str, release: str, gpu: str, gpus: int | None, *, write: bool) -> None:
+    """Print what changes in a script; with ``write`` change it. Exit status 1 if an error is left."""
+    from trtllm_check.lint import families, mending, platform_of, target
+    from trtllm_check.lint.document import read_document
+    from trtllm_check.lint.passages import kind_of_name, kind_of_text
+
+    text = "" if Path(source).is_dir() else _text(source, LARGEST_TEXT)
+    if not text or (kind_of_name(source) or kind_of_text(text)) != "shell" or (write and source == STANDARD_INPUT):
+        raise UsageError(
+            f"{source} is no shell script",
+            why="only those are changed in their place",
+            fix="leave --fix and --diff out",
+        )
+    asked = target(_understood(read_document(text, "shell"), source), release)
+    done = mending.mended(text, platform_of(asked, gpu, gpus), families())
+    typer.echo(mending.diff(text, done.text, Path(source).name), nl=False)
+    if write and done.text != text:
+        typer.echo(f"{source}: the script as it was is in {mending.write(Path(source), done.text)}", err=True)
+    errors = sum(one.severity == "error" for one in done.left)
+    typer.echo(f"{done.changes} changes, {errors} errors left for TensorRT-LLM {asked}", err=True)
+    if errors:
+        sys.exit(1)
 
 
 def _understood(document: "Document", source: str) -> "Document":

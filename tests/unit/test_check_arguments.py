@@ -149,14 +149,20 @@ CASES = [
         "TRT/examples/llama/convert_checkpoint.py",
         "python3 TRT/examples/models/core/llama/convert_checkpoint.py",
     ),
+    (
+        "moved-script",
+        "0.12.0",
+        f"python3 /app/{FILL.split()[1]} a b",
+        "/app/tools/fill_template.py",
+        "python3 tensorrtllm_backend-0.12.0/tools/fill_template.py a b",
+    ),
     ("tool-not-in-release", "0.14.0", "trtllm-serve e", "trtllm-serve", ""),
     ("broken-continuation", "0.12.0", f"{BUILD} \\ \n  --workers 8", " ", f"{BUILD} --workers 8"),
     ("broken-continuation", "0.12.0", f"{BUILD}\n  --workers 8", "", f"{BUILD} --workers 8"),
 ]
 
 
-def test_where_an_image_without_facts_has_its_scripts_is_not_known() -> None:
-    assert check(f"python3 /app/{FILL.split()[1]} a b", "0.12.0") == []
+def test_what_the_readers_own_clone_holds_is_not_known() -> None:
     assert check(f"python3 /tensorrtllm_backend/{FILL.split()[1]} a b", "0.20.0") == []
 
 

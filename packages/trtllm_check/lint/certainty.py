@@ -13,10 +13,10 @@ from trtllm_check.lint.finding import Draft
 from trtllm_check.lint.shell.words import ShellCommand
 
 EDITORS = frozenset({"vi", "vim", "nano", "emacs", "code", "sed", "perl", "cat", "tee"})
-FEWEST_FILLED = 3  # an example of one or two variables leaves the others out
 ABSENT_MODEL = re.compile(r"has no model (?P<model>\S+)$")
 KNOWN_MODELS = ("ensemble", "tensorrt_llm_bls", "tensorrt_llm", "preprocessing", "postprocessing")
 NEAR = 0.7
+SMALL = ("ensemble",)  # has hardly more than one variable
 
 
 def weighed(draft: Draft, document: Document) -> Draft:
@@ -27,6 +27,8 @@ def weighed(draft: Draft, document: Document) -> Draft:
         return draft._replace(severity="warning")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document):
         return draft._replace(severity="warning")
+    if draft.rule == "needs-paged-context-fmha" and len(document.of("trtllm-build")) > 1:
+        return draft._replace(severity="warning")  # of several builds, which one is meant is a guess
     return draft
 
 
@@ -34,10 +36,12 @@ def _is_partial(draft: Draft, document: Document) -> bool:
     """True for a command that shows one variable, or a file that the text edits otherwise too."""
     if draft.invocation is None or len(draft.invocation.positional) < 2:
         return False
-    path, pairs = draft.invocation.positional[:2]
+    path = draft.invocation.positional[0]
     same = [one for one in document.of(draft.invocation.tool) if _names(one.command, path.text)]
-    if len(same) == 1 and pairs.text.count(":") < FEWEST_FILLED:
-        return True
+    if posixpath.basename(posixpath.dirname(path.text)) not in SMALL and all(
+        word.text.count(":") == 1 for one in same for word in one.positional[1:]
+    ):
+        return True  # an example of one variable leaves the others out
     return any(
         command.words[:1] and posixpath.basename(command.words[0].text) in EDITORS and _names(command, path.text)
         for command in document.commands
@@ -53,4 +57,4 @@ def _may_be_another_model(draft: Draft, document: Document) -> bool:
     match = ABSENT_MODEL.search(draft.message)
     if match is None or len(document.configs) > 1:
         return False
-    return not get_close_matches(match["model"], KNOWN_MODELS, 1, NEAR)
+    return match["model"] in KNOWN_MODELS or not get_close_matches(match["model"], KNOWN_MODELS, 1, NEAR)

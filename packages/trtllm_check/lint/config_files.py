@@ -14,7 +14,7 @@ from trtllm_check.lint.shell.words import Word
 FAMILY = "templates"
 ENGINE_MODEL = "tensorrt_llm"
 ELISION = re.compile(r"\.\.\.|…|<[A-Za-z][\w -]*>")
-MOST_LEFT = {"tensorrt_llm": 10, "preprocessing": 3, "postprocessing": 3, "tensorrt_llm_bls": 3, "ensemble": 1}
+MOST_LEFT = {"tensorrt_llm": 10, "preprocessing": 4, "postprocessing": 4, "tensorrt_llm_bls": 4, "ensemble": 1}
 ENGINE_BACKEND = "tensorrtllm"
 
 

@@ -5,6 +5,7 @@ Each kind of evidence has a weight: what is installed or built with counts more 
 
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from trtllm_check.lint.document import Document
@@ -13,6 +14,7 @@ from trtllm_check.releases import known_releases, load_release
 from trtllm_check.releases.history import with_flag
 from trtllm_check.releases.lmi import lmi_images
 from trtllm_check.releases.load import container_release, release_name
+from trtllm_check.releases.templates import release_templates, template_releases
 
 VERSION = r"v?(?P<version>\d+\.\d+(?:\.\d+)?(?:(?:\.post|\.dev|rc)\d+)?)"
 REPOSITORY = r"(?:NVIDIA/TensorRT-LLM|triton-inference-server/tensorrtllm_backend)"
@@ -20,6 +22,7 @@ TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, h
     (5, "wheel", re.compile(rf"tensorrt[-_]llm(?:\[\w+\])?\s*={{2,3}}\s*{VERSION}", re.I)),
     (4, "clone", re.compile(rf"(?:-b|--branch|--tag)[ =]+{VERSION}(?=\s)[^\n]*{REPOSITORY}", re.I)),
     (4, "clone", re.compile(rf"{REPOSITORY}(?:\.git)?[^\n]*(?:-b|--branch)[ =]+{VERSION}(?=\s|$)", re.I | re.M)),
+    (4, "clone", re.compile(rf"(?:-b|--branch)[ =]+r(?P<month>\d\d\.\d\d)(?=\s)[^\n]*{REPOSITORY}", re.I)),
     (4, "container", re.compile(r"tritonserver:(?P<month>\d\d\.\d\d)-trtllm")),
     (4, "container", re.compile(rf"tensorrt-llm/(?:release|devel):{VERSION}")),
     (4, "image", re.compile(r"(?:djl-inference|/lmi|djl_inference)\S*:[\w.-]*tensorrtllm(?P<version>\d+(?:\.\d+)+)")),
@@ -123,9 +126,33 @@ def by_flags(document: Document) -> Evidence | None:
             if decisive is None or narrowed[-1] != releases[-1]:
                 decisive = (f"{flag} of {tool}", line)
             releases = narrowed
+    for model, variable, line in _variables(document):
+        narrowed = [name for name in releases if _has_variable(name, model, variable)]
+        if narrowed and len(narrowed) < len(releases):
+            decisive = (f"{variable} of {model}", line)
+            releases = narrowed
     if decisive is None or releases[-1] == known_releases()[-1]:
         return None
     return Evidence(releases[-1], "flag", *decisive, 0)
+
+
+def _variables(document: Document) -> Iterator[tuple[str, str, int]]:
+    """Template variables that the text fills, with their model."""
+    for invocation in document.of("fill_template.py"):
+        path, *pairs = invocation.positional or (None,)
+        model = PurePosixPath(path.text).parent.name if path is not None else ""
+        for word in pairs[:1]:
+            for pair in word.text.split(","):
+                if ":" in pair and "$" not in pair.partition(":")[0]:
+                    yield model, pair.partition(":")[0], word.line
+
+
+def _has_variable(release: str, model: str, variable: str) -> bool:
+    """True also for a model that the release's templates do not hold."""
+    if release not in template_releases():
+        return True
+    spec = release_templates(release).models.get(model)
+    return spec is None or variable in (*spec.variables, *spec.uncertain)
 
 
 def _flags(document: Document) -> Iterator[tuple[str, str, int]]:

@@ -62,8 +62,7 @@ class _Line:
             self.behind[id(given.word)] = [value]
 
     def add(self, invocation: Invocation, flag: str, value: str | None) -> None:
-        anchor = _anchor(invocation)
-        self.behind.setdefault(id(anchor), []).extend([flag] if value is None else [flag, value])
+        self.behind.setdefault(id(anchor(invocation)), []).extend([flag] if value is None else [flag, value])
 
     def swap(self, old: Word, new: str) -> None:
         for word in self.words:
@@ -134,7 +133,7 @@ def _apply(line: _Line, invocation: Invocation, edit: Drop | Put, uses: Sequence
         line.add(invocation, edit.flag, edit.value)
 
 
-def _anchor(invocation: Invocation) -> Word:
+def anchor(invocation: Invocation) -> Word:
     """The word behind which a new flag belongs."""
     words = [invocation.path, *invocation.arguments]
     if invocation.tool in ("mpirun", "python"):
@@ -205,7 +204,7 @@ class _Changes:
 
 def findings(document: Document, platform: Platform, families: Sequence[Family]) -> list[Finding]:
     """What ``families`` find in ``document``, by file and place."""
-    drafts = _drafts(document, platform, families)
+    drafts = drafts_of(document, platform, families)
     changes = _Changes.of(drafts)
     fixes: dict[int, str] = {}
     for outer, members in _groups(document, changes)[:MOST_CORRECTED]:
@@ -215,7 +214,7 @@ def findings(document: Document, platform: Platform, families: Sequence[Family])
     return sorted(found, key=lambda one: (one.file, one.line, one.column, one.rule, one.message))
 
 
-def _drafts(document: Document, platform: Platform, families: Sequence[Family]) -> list[Draft]:
+def drafts_of(document: Document, platform: Platform, families: Sequence[Family]) -> list[Draft]:
     """Without what two families say alike."""
     drafts: dict[tuple[str, int, int, str], Draft] = {}
     for family in families:
@@ -242,7 +241,7 @@ def _settled(text: str, platform: Platform, families: Sequence[Family]) -> str:
     """``text``, one command, after all further edits that the rules have for it."""
     for _ in range(MOST_ROUNDS):
         document = read_document(text, "shell")
-        changes = _Changes.of(_drafts(document, platform, families))
+        changes = _Changes.of(drafts_of(document, platform, families))
         groups = _groups(document, changes)
         changed = _corrected(document, platform, changes, *groups[0]) if groups else text
         if changed == text:

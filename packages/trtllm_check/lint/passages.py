@@ -80,7 +80,9 @@ CONFIG_FIELD = re.compile(
 )
 SETTING = re.compile(r"^\s*[\w.-]+\s*(?:=|:(?!\s)).*$", re.ASCII)  # `key: value` is YAML
 DOCKERFILE = re.compile(r"\A(?:\s*(?:#.*)?\n)*\s*(?:ARG|FROM)[ \t]+\S")
-DOCKERFILE_LINE = re.compile(r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL|EXPOSE)[ \t]+\S", re.MULTILINE)
+DOCKERFILE_LINE = re.compile(
+    r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL|EXPOSE)[ \t]+\S", re.MULTILINE
+)
 YAML_HEAD = re.compile(
     r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers):(?:\s|$)",
     re.MULTILINE,

@@ -13,7 +13,7 @@ FILE_CELL = re.compile(r"\s*%%(?:writefile|file)\s+(?:-a\s+)?(?P<name>\S+)")
 SHELL_LINE = re.compile(r"\s*(?:!|%(?=(?:pip|cd|env)\b))")
 MAGIC = re.compile(r"\s*[%!]")
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-ESCAPE = re.compile(r'\\(?:u[0-9a-fA-F]{4}|.)|[^\\]', re.DOTALL)
+ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)|[^\\]", re.DOTALL)
 PYTHON = "cell.py"
 PAGE = "cell.md"
 

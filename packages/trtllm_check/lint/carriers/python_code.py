@@ -20,7 +20,9 @@ STARTS = frozenset(
     }
 )
 IMAGE = re.compile(r"^\S*(?:djl-inference|tritonserver|tensorrt-llm/release|/lmi)[^\s:]*:[\w.-]+$")
-TOOL_LINE = re.compile(rf"^[ \t]*(?:\S+/)?(?:{'|'.join(map(re.escape, sorted(TOOLS)))}|docker run)\s|^\s*python3? \S*\.py\s", re.M)
+TOOL_LINE = re.compile(
+    rf"^[ \t]*(?:\S+/)?(?:{'|'.join(map(re.escape, sorted(TOOLS)))}|docker run)\s|^\s*python3? \S*\.py\s", re.M
+)
 FIELD = re.compile(r"\{[^{}]*\}|%\(?\w*\)?[sdif]")
 MARKS = re.compile(r"[rbfuRBFU]*(\"\"\"|'''|\"|')")
 LONGEST_TREE = 200_000
@@ -144,7 +146,11 @@ class _Reader:
                 self.properties(node)
             return
         for key, value in zip(node.keys, node.values, strict=True):
-            if isinstance(key, ast.Constant) and isinstance(key.value, str) and re.fullmatch(r"[A-Za-z_]\w*", key.value):
+            if (
+                isinstance(key, ast.Constant)
+                and isinstance(key.value, str)
+                and re.fullmatch(r"[A-Za-z_]\w*", key.value)
+            ):
                 script.variable(key.value, self.value(value) or unknown("value", self.place(value)))
 
     def properties(self, node: ast.Dict) -> None:
@@ -199,7 +205,9 @@ class _Reader:
             return self.formatted(node)
         if isinstance(node, ast.Name):
             value = self.names.get(node.id)
-            known = value is not None and node.id not in self.changed and isinstance(value, ast.Constant | ast.JoinedStr)
+            known = (
+                value is not None and node.id not in self.changed and isinstance(value, ast.Constant | ast.JoinedStr)
+            )
             found = self.value(value) if known and value is not None else None
             return found or unknown(node.id, self.place(node))
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
@@ -283,5 +291,3 @@ def _is_command(words: Sequence[Word]) -> bool:
     return (PYTHON.fullmatch(first) is not None or words[0].text.startswith("${sys")) and any(
         name in TOOLS or name == "-m" for name in names[1:]
     )
-
-

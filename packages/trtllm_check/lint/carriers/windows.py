@@ -18,7 +18,9 @@ PROGRAM = re.compile(r"(?<=\w)\.exe(?=\s|$)")
 
 def is_windows(text: str) -> bool:
     """True for lines that cmd.exe or PowerShell joins, their prompts, or paths with a drive."""
-    return bool(PROMPT.match(text) or CONTINUED.search(text) or PATH.search(text) or re.search(r"^PS [A-Z]:\\", text, re.M))
+    return bool(
+        PROMPT.match(text) or CONTINUED.search(text) or PATH.search(text) or re.search(r"^PS [A-Z]:\\", text, re.M)
+    )
 
 
 def shell_name(text: str) -> str:

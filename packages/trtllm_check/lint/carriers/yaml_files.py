@@ -23,7 +23,9 @@ CONTROL = re.compile(
 )
 REFERENCE = re.compile(r"\$\((\w+)\)")
 NAME = re.compile(r"[A-Za-z_]\w*")
-TOOL_LINE = re.compile(rf"^[ \t]*(?:\S+/)?(?:{'|'.join(map(re.escape, sorted(TOOLS)))}|docker run)(?:\s|$)|^\s*python3? \S*\.py", re.M)
+TOOL_LINE = re.compile(
+    rf"^[ \t]*(?:\S+/)?(?:{'|'.join(map(re.escape, sorted(TOOLS)))}|docker run)(?:\s|$)|^\s*python3? \S*\.py", re.M
+)
 DEEPEST = 100
 MOST_NODES = 200_000
 

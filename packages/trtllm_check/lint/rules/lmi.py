@@ -21,7 +21,8 @@ REPOSITORY = "djl-inference"
 SERVER_PREFIX = "SERVING_"  # these set up the server, not the model
 ENGINE = re.compile(r"^[ \t]*engine[ \t]*[=:][ \t]*(\S+)", re.MULTILINE)
 ENGINES = ("Python", "MPI")
-ENGINE_CHOICE = re.compile(r"rolling_batch=(?:scheduler|lmi-dist|vllm|trtllm|deepspeed|neuronx|tnx)$")  # of LMI at large
+# Engines of LMI at large: which of them an image has is not known where no image is named.
+ENGINE_CHOICE = re.compile(r"rolling_batch=(?:scheduler|lmi-dist|vllm|trtllm|deepspeed|neuronx|tnx)$")
 PROSE = re.compile(r"^\s*[A-Z][\w ]*:\s*$")
 CHOICE = re.compile(r"^<|^\(|^[\w ]*\(.*\)$|\w\|\w")
 UNKNOWN = "$"  # of a variable that the text does not set
@@ -38,7 +39,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if not document.properties and not document.lmi_environment:
         return
     if image := _image(document, platform):
-        named = any(REPOSITORY in word.text for word in document.images)
+        named = not platform.guessed or any(REPOSITORY in word.text for word in document.images)
         for file in document.properties:
             if not _is_another_engines(file):
                 yield from _file(file, image, named=named)

@@ -262,7 +262,7 @@ def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Dra
         path = path[3:]
     if path == tool.container_path or is_open(path):
         return
-    if _is_readers(path) or (path.startswith(CONTAINER) and not tool.container_path and not _is_clone(path)):
+    if _is_readers(path):
         return
     path = path.removeprefix(CLONE_IN_IMAGE)
     if not path.startswith(CONTAINER) and (_ends(path, tool.repo_path) or _ends(tool.repo_path, path)):
@@ -284,10 +284,6 @@ def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Dra
             invocation=invocation,
         )
         return
-
-
-def _is_clone(path: str) -> bool:
-    return path.startswith(CLONE_IN_IMAGE)
 
 
 def _is_readers(path: str) -> bool:

@@ -33,6 +33,7 @@ NOTEBOOK_MARK = re.compile(r"\s*[!%](?=[a-z./])")
 PYTHON_PROMPT = re.compile(r"\s*(?:>>>|\.\.\.)(?:\s|$)(?!.*\\$).*")
 ELISION = re.compile(r"(?<=\s)(?:\.{3}|…)(?=\s|$)")
 TEMPLATE = re.compile(r"\$?\{\{.*?\}\}")
+LINK = re.compile(r"!?\[[^\]\n]{1,200}\]\([^()\s]{1,400}\)")  # of Markdown
 PLACEHOLDER = re.compile(r"(?<![<\w])<(?=[A-Za-z_/])[^<>\n|;&\"'`$]{0,80}(?<![ \t])>")
 DOUBLE_QUOTES = re.compile(r"[“”„][^“”„]{0,2000}[“”]")
 SINGLE_QUOTES = re.compile(r"(?<!\w)[‘’‚][^‘’‚]{0,4000}[‘’](?!\w)")
@@ -57,6 +58,7 @@ class Pasted(NamedTuple):
 def prepare(text: str) -> Pasted:
     """The mask of ``text``: what it means as shell input."""
     mask = _typographic(text.replace("\\\r\n", " \\\n").translate(BLANKS))
+    mask = LINK.sub(lambda match: "x" * len(match[0]), mask)
     mask = TEMPLATE.sub(lambda match: "x" * len(match[0]), mask)
     mask = PLACEHOLDER.sub(lambda match: "x" * len(match[0]), mask)
     mask = SECRET.sub(lambda match: match[0].replace("*", "x"), mask)
