@@ -1,4 +1,4 @@
-"""What the checker says of pages that projects ship for their own release: findings, and false errors, by project and tag.
+"""What the checker says of pages that projects ship for their own release: findings by project and tag.
 
 A page that a project ships for its own release is fine until proven otherwise. No page is stored here: ``list`` writes
 repository, state, commit, path and SHA-256 of each page of a folder of git mirrors, ``run`` reads those pages there.

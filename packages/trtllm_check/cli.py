@@ -21,17 +21,13 @@ PIPE_SECONDS = 2
 
 def check_command(
     source: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="What to check; - reads standard input.")] = "",
-    release: Annotated[
-        str, typer.Option(help="TensorRT-LLM release that it is meant for; else as the text tells.")
-    ] = "",
+    release: Annotated[str, typer.Option(help="TensorRT-LLM release; as the text tells by default.")] = "",
     gpu: Annotated[str, typer.Option(help="Such as h100, h200, l4, l40s, a100; unknown by default.")] = "",
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of the machine; unknown by default.")] = None,
     log: Annotated[str, typer.Option(metavar="FILE|-", help="The output of a tool that failed.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="For programs: {release, findings}.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what --fix would change in a shell script.")] = False,
-    fix: Annotated[
-        bool, typer.Option("--fix", help="Change a shell script in its place; the old one stays beside it.")
-    ] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Change a shell script in place, with a backup.")] = False,
 ) -> None:
     """Check commands, config.pbtxt, serving.properties or a whole folder against one release; runs nothing.
 

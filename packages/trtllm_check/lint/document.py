@@ -102,7 +102,7 @@ class Document:
 
     ``lmi_environment``: settings of an LMI container among environment variables: name -> value, at its place.
     ``unread``: lines that say nothing to the checker; ``unreadable``: files that the system does not open.
-    ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where a text is for one of Windows.
+    ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where it is one of Windows.
     """
 
     commands: tuple[ShellCommand, ...] = ()

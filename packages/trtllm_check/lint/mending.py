@@ -68,7 +68,7 @@ def diff(before: str, after: str, name: str) -> str:
 
 
 def write(path: Path, text: str) -> Path:
-    """Put ``text`` into ``path``; what was there goes into a file beside it, which is returned and never written over."""
+    """Put ``text`` into ``path``; what was there goes into a new file beside it, which is returned."""
     backup = path.with_name(f"{path.name}.orig")
     number = 1
     while backup.exists():
@@ -152,11 +152,22 @@ def _extent(word: Word, text: str, starts: list[int]) -> tuple[int, int] | None:
 
 
 def _applied(text: str, patches: Sequence[Patch]) -> str:
-    for patch in sorted(set(patches), reverse=True):
+    for patch in sorted(set(_merged(patches)), reverse=True):
         text = text[: patch.start] + patch.text + text[patch.end :]
         if not patch.text:
             text = _without_gap(text, patch.start)
     return text
+
+
+def _merged(patches: Sequence[Patch]) -> list[Patch]:
+    """What is put where something goes takes its place."""
+    gone = {patch.end: patch for patch in patches if not patch.text}
+    merged: list[Patch] = []
+    for patch in patches:
+        before = gone.pop(patch.start, None) if patch.start == patch.end else None
+        merged = [one for one in merged if one is not before]
+        merged.append(Patch(before.start, before.end, patch.text.strip()) if before else patch)
+    return merged
 
 
 def _without_gap(text: str, position: int) -> str:

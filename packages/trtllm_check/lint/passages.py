@@ -18,8 +18,18 @@ from trtllm_check.lint.shell.pasted import COMMANDS, FENCE
 from trtllm_check.lint.shell.words import ShellCommand
 
 Kind = Literal[
-    *("shell", "config.pbtxt", "serving.properties", "environment", "request", "config.json"),
-    *("dockerfile", "yaml", "makefile", "python", "notebook", "windows"),
+    "shell",
+    "config.pbtxt",
+    "serving.properties",
+    "environment",
+    "request",
+    "config.json",
+    "dockerfile",
+    "yaml",
+    "makefile",
+    "python",
+    "notebook",
+    "windows",
 ]
 SUFFIXES: dict[str, Kind] = {
     ".pbtxt": "config.pbtxt",
@@ -80,9 +90,7 @@ CONFIG_FIELD = re.compile(
 )
 SETTING = re.compile(r"^\s*[\w.-]+\s*(?:=|:(?!\s)).*$", re.ASCII)  # `key: value` is YAML
 DOCKERFILE = re.compile(r"\A(?:\s*(?:#.*)?\n)*\s*(?:ARG|FROM)[ \t]+\S")
-DOCKERFILE_LINE = re.compile(
-    r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL|EXPOSE)[ \t]+\S", re.MULTILINE
-)
+DOCKERFILE_LINE = re.compile(r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL)[ \t]+\S", re.MULTILINE)
 YAML_HEAD = re.compile(
     r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers):(?:\s|$)",
     re.MULTILINE,

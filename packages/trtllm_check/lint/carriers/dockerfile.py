@@ -91,9 +91,9 @@ def _instructions(word: Word) -> Iterator[Instruction]:
     position = 0
     lines = word.text.split("\n")
     starts = []
-    for line in lines:
+    for written in lines:
         starts.append(position)
-        position += len(line) + 1
+        position += len(written) + 1
     number = 0
     while number < len(lines):
         match = INSTRUCTION.match(lines[number])

@@ -20,9 +20,9 @@ STARTS = frozenset(
     }
 )
 IMAGE = re.compile(r"^\S*(?:djl-inference|tritonserver|tensorrt-llm/release|/lmi)[^\s:]*:[\w.-]+$")
-TOOL_LINE = re.compile(
-    rf"^[ \t]*(?:\S+/)?(?:{'|'.join(map(re.escape, sorted(TOOLS)))}|docker run)\s|^\s*python3? \S*\.py\s", re.M
-)
+TOOL_NAMES = "|".join(map(re.escape, sorted(TOOLS)))
+TOOL_LINE = re.compile(rf"^[ \t]*(?:\S+/)?(?:{TOOL_NAMES}|docker run)\s|^\s*python3? \S*\.py\s", re.MULTILINE)
+VARIABLE = re.compile(r"[A-Za-z_]\w*")
 FIELD = re.compile(r"\{[^{}]*\}|%\(?\w*\)?[sdif]")
 MARKS = re.compile(r"[rbfuRBFU]*(\"\"\"|'''|\"|')")
 LONGEST_TREE = 200_000

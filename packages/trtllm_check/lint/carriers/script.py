@@ -23,7 +23,7 @@ class Carried(NamedTuple):
     images: tuple[Word, ...] = ()
 
     def with_(self, other: "Carried") -> "Carried":
-        return Carried(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return Carried(self.scripts + other.scripts, self.texts + other.texts, self.images + other.images)
 
 
 class Script:

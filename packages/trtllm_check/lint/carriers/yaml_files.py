@@ -18,14 +18,14 @@ ENVIRONMENTS = ("env", "environment", "variables", "hosting_variables")
 IMAGES = ("image", "image_uri", "container", "containerimage", "imageuri")
 TEMPLATE = re.compile(r"\$?\{\{.*?\}\}")
 CONTROL = re.compile(
-    r"^[ \t]*\{\{-?[ \t]*(?:if|else|end|with|range|define|template|toYaml|include|block|/\*|\$\w+[ \t]*:?=).*\}\}[ \t]*$",
+    r"^[ \t]*\{\{-?[ \t]*(?:if|else|end|with|range|define|template|toYaml|include|block|/\*|\$\w+[ \t]*:?=)"
+    r".*\}\}[ \t]*$",
     re.MULTILINE,
 )
 REFERENCE = re.compile(r"\$\((\w+)\)")
 NAME = re.compile(r"[A-Za-z_]\w*")
-TOOL_LINE = re.compile(
-    rf"^[ \t]*(?:\S+/)?(?:{'|'.join(map(re.escape, sorted(TOOLS)))}|docker run)(?:\s|$)|^\s*python3? \S*\.py", re.M
-)
+TOOL_NAMES = "|".join(map(re.escape, sorted(TOOLS)))
+TOOL_LINE = re.compile(rf"^[ \t]*(?:\S+/)?(?:{TOOL_NAMES}|docker run)(?:\s|$)|^\s*python3? \S*\.py", re.MULTILINE)
 DEEPEST = 100
 MOST_NODES = 200_000
 
@@ -58,7 +58,8 @@ def _documents(text: str) -> Iterator[Any]:
         return
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        yield from [node for node in yaml.compose_all(text, loader) if node is not None and node.id != "scalar"]
+        nodes: list[Any] = list(yaml.compose_all(text, loader))
+        yield from [node for node in nodes if node is not None and node.id != "scalar"]
     except (yaml.YAMLError, ValueError, RecursionError):
         return
 
@@ -218,10 +219,9 @@ class _Reader:
             start = self.word.text.find("\n", start) + 1 or start
         elif node.style in ("'", '"'):
             start, end = start + 1, end - 1
-        masked = Word(self.masked, self.word.line, self.word.column, tuple((0, i) for i in range(start, end)))
-        return self.original(str(node.value), start, end, masked)
+        return self.original(str(node.value), start, end)
 
-    def original(self, value: str, start: int, end: int, masked: Word) -> Word:
+    def original(self, value: str, start: int, end: int) -> Word:
         if "x" not in value or self.masked[start:end] == self.word.text[start:end]:
             return aligned(value, self.word, start, end)
         numbered = Word(self.masked, 1, 1, tuple((0, i) for i in range(len(self.masked))))

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 SHELLS = frozenset({"", "bash", "sh", "shell", "zsh", "console", "terminal", "shell-session", "shellsession", "text"})
 COMMANDS = (
-    r"(?:sudo |time |nohup )?(?:(?:\S*/)?python3? \S|(?:\./|/)?[^\s`\[\]()*<>|]*\.(?:py|sh)(?=\s|$)|trtllm-\w|docker |mpirun |curl |git "
+    r"(?:sudo |time |nohup )?(?:(?:\S*/)?python3? \S|(?:\./|/)?"
+    r"[^\s`\[\]()*<>|]*\.(?:py|sh)(?=\s|$)|trtllm-\w|docker |mpirun |curl |git "
     r"|pip3? |cp |cd |apt(?:-get)? |huggingface-cli |hf |tritonserver |export |bash |mkdir )"
 )
 FENCE = re.compile(r"[ \t>]*(`{3,}|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
