@@ -41,7 +41,8 @@ CARRIED: dict[str, tuple[Kind, str]] = {
     ),
     "Helm": (
         "yaml",
-        "{{- if .Values.x }}\nspec:\n  containers:\n  - image: {{ .Values.image }}\n    command: [trtllm-build]\n    args:\n"
+        "{{- if .Values.x }}\nspec:\n  containers:\n  - image: {{ .Values.image }}\n"
+        "    command: [trtllm-build]\n    args:\n"
         + "".join(f"    - {json.dumps(word)}\n" for word in WORDS[1:])
         + "{{- end }}\n",
     ),
@@ -151,7 +152,8 @@ UNKNOWN: dict[str, tuple[Kind, str]] = {
     "a field": ("python", "os.system('trtllm-build --checkpoint_dir c --max_batch_size {}'.format(n))\n"),
     "a secret": (
         "yaml",
-        "spec:\n  containers:\n  - image: x\n    command: [trtllm-build, --max_batch_size, $(N), --checkpoint_dir, c]\n",
+        "spec:\n  containers:\n  - image: x\n"
+        "    command: [trtllm-build, --max_batch_size, $(N), --checkpoint_dir, c]\n",
     ),
     "a template": (
         "yaml",

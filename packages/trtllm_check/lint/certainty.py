@@ -55,6 +55,6 @@ def _names(command: ShellCommand, path: str) -> bool:
 def _may_be_another_model(draft: Draft, document: Document) -> bool:
     """True for a name that is no misspelling, where the text does not show the whole repository."""
     match = ABSENT_MODEL.search(draft.message)
-    if match is None or len(document.configs) > 1:
+    if match is None or sum(bool(config.path) for config in document.configs) > 1:
         return False
     return match["model"] in KNOWN_MODELS or not get_close_matches(match["model"], KNOWN_MODELS, 1, NEAR)

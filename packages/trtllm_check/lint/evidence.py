@@ -23,6 +23,11 @@ TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, h
     (4, "clone", re.compile(rf"(?:-b|--branch|--tag)[ =]+{VERSION}(?=\s)[^\n]*{REPOSITORY}", re.I)),
     (4, "clone", re.compile(rf"{REPOSITORY}(?:\.git)?[^\n]*(?:-b|--branch)[ =]+{VERSION}(?=\s|$)", re.I | re.M)),
     (4, "clone", re.compile(rf"(?:-b|--branch)[ =]+r(?P<month>\d\d\.\d\d)(?=\s)[^\n]*{REPOSITORY}", re.I)),
+    (
+        4,
+        "clone",
+        re.compile(rf"{REPOSITORY}(?:\.git)?[^\n]*(?:-b|--branch)[ =]+r(?P<month>\d\d\.\d\d)(?=\s|$)", re.I | re.M),
+    ),
     (4, "container", re.compile(r"tritonserver:(?P<month>\d\d\.\d\d)-trtllm")),
     (4, "container", re.compile(rf"tensorrt-llm/(?:release|devel):{VERSION}")),
     (4, "image", re.compile(r"(?:djl-inference|/lmi|djl_inference)\S*:[\w.-]*tensorrtllm(?P<version>\d+(?:\.\d+)+)")),

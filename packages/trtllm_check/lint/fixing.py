@@ -26,7 +26,9 @@ KEPT = re.compile(r"(\$\{[^}]*\}|\$\(.*\)|`[^`]+`)", re.DOTALL)
 Family = Callable[[Document, Platform], Iterable[Draft]]
 MOST_ROUNDS = 10
 MOST_CORRECTED = 200
+FEWEST_FLAGS = 2
 TOO_MANY = f"correct the first {MOST_CORRECTED} commands, then check again: no more are corrected at once"
+NOTHING_LEFT = "write the command anew: of its arguments none is one of this tool in this release"
 GRAVITY = {"error": 0, "warning": 1, "info": 2}
 QUOTES = "'\""
 
@@ -209,9 +211,16 @@ def findings(document: Document, platform: Platform, families: Sequence[Family])
     fixes: dict[int, str] = {}
     for outer, members in _groups(document, changes)[:MOST_CORRECTED]:
         text = _settled(_corrected(document, platform, changes, outer, members), platform, families)
-        fixes |= {id(command): text for command in members}
+        left = text if _still_does_something(outer, text) else ""
+        fixes |= {id(command): left for command in members}
     found = [_finding(draft, fixes) for draft in drafts]
     return sorted(found, key=lambda one: (one.file, one.line, one.column, one.rule, one.message))
+
+
+def _still_does_something(command: ShellCommand, text: str) -> bool:
+    """False for a correction that is a bare tool, where the command had two arguments or more."""
+    flags = sum(FLAG.fullmatch(word.text) is not None for word in command.words)
+    return flags < FEWEST_FLAGS or " -" in text
 
 
 def drafts_of(document: Document, platform: Platform, families: Sequence[Family]) -> list[Draft]:
@@ -232,7 +241,7 @@ def _finding(draft: Draft, fixes: dict[int, str]) -> Finding:
         file = file or draft.invocation.command.file
         if draft.edits:
             text = fixes.get(id(draft.invocation.command))
-            fix = Fix("command", text) if text else Fix("action", TOO_MANY)
+            fix = Fix("command", text) if text else Fix("action", TOO_MANY if text is None else NOTHING_LEFT)
     line, column = draft.place.line, draft.place.column
     return Finding(draft.rule, draft.severity, line, column, draft.message, draft.why, fix, draft.source, file)
 

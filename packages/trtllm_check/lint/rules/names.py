@@ -26,6 +26,7 @@ OPEN = re.compile(r"\$[{(@*\w]|`|<[^<>]*>|\{\{|\{[\w.]+\}|^\{.*\}$|^\[.*\]?$|^[^
 THOUSANDS = re.compile(r"(\d+)k", re.IGNORECASE)
 Rule = Literal["unknown-flag", "flag-removed", "flag-too-new"]
 NEAR = 0.8
+SHORTEST = 5  # --host is meant by --hostname
 DEFAULT_LENGTH = 1024  # of max_input_len and max_output_len where both exist: tools/trtllm-build.yml to 0.10.0
 CONTAINER = "/app/"
 CLONE_IN_IMAGE = "/app/tensorrt_llm/"  # of nvcr.io/nvidia/tensorrt-llm/release: TensorRT-LLM docker/Dockerfile.multi
@@ -220,6 +221,7 @@ def _nowhere(tool: str, release: Release, given: Given) -> Unknown:
         if others:
             return Unknown("unknown-flag", f"It is a flag of {' and '.join(others[:2])}.", (Drop(flag),))
     near = same or (get_close_matches(flag, own, 1, NEAR) if flag.startswith("--") else [])
+    near = near or sorted((name for name in own if len(name) > SHORTEST and flag.startswith(name)), key=len)[-1:]
     if near:
         written = given.word.part(0, len(given.flag))
         return Unknown("unknown-flag", f"No release has it; {near[0]} is near.", (Swap(written, near[0]),))

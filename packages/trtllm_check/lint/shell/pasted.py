@@ -15,6 +15,7 @@ COMMANDS = (
 )
 FENCE = re.compile(r"[ \t>]*(`{3,}|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
 FOOTNOTE = re.compile(r"\\((?:[ \t]*\\?[*†‡¹²³]+)+[ \t]*|[ \t]+(?:#.*)?)$")
+DOUBLED = re.compile(r"(\\\\)[ \t]*$")  # of a page that escapes its backslashes
 COMMENT = re.compile(r"(?<=\s)#[^'\"]*$")
 LONE_FOOTNOTE = re.compile(r"(?<=\s)(\\?(?:\*{2,}|[†‡¹²³]+))[ \t]*$|^\s*--\S.*\s(\*)[ \t]*$")
 SECRET = re.compile(r"(?:token|password|secret|key)(?:[ \t]+|=)\*{2,}", re.IGNORECASE)
@@ -153,7 +154,7 @@ def _join(lines: list[str]) -> Pasted:
             cuts[position + len(line) - len(line.lstrip())] = position + len(stripped)
             line, end = " " * len(line), " "
             stripped = previous
-        elif match := FOOTNOTE.search(line):
+        elif match := (DOUBLED.search(line) if flags_follow else None) or FOOTNOTE.search(line):
             cuts[position + match.start(1)] = position + match.end(1)
             line, end = line[: match.start()] + " " * (len(line) - match.start()), " " if end else ""
             stripped = "\\"
