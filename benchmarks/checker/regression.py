@@ -73,7 +73,7 @@ def states(folder: Path, entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name in names:
         month = re.fullmatch(r"r(\d\d\.\d\d)", name) if entry.get("containers") else None
         if month and (release := container_release(f"nvcr.io/nvidia/tritonserver:{month[1]}-trtllm-python-py3")):
-            yield name, release
+            yield name, "" if entry.get("told") else release
         version = re.fullmatch(r"(\d+\.\d+\.\d+)(-lmi\d+)?-dlc", name) if entry.get("images") else None
         if version and tuple(map(int, version[1].split("."))) >= (0, 27, 0):
             yield name, ""

@@ -71,7 +71,8 @@ def platform_of(asked: Target, gpu: str = "", gpus: int | None = None) -> "Platf
     from trtllm_check.lint.finding import Platform, gpu_of
     from trtllm_check.releases import load_release
 
-    platform = Platform(load_release(asked.release), gpu, gpus, asked.guessed)
+    told = bool(asked.how) and not asked.guessed
+    platform = Platform(load_release(asked.release), gpu, gpus, asked.guessed, told)
     if gpu and gpu_of(platform) is None:
         raise UsageError(f"no facts on a GPU {gpu!r}", fix=f"use one of: {', '.join(known_gpus())}")
     return platform

@@ -9,7 +9,7 @@ import re
 from difflib import get_close_matches
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.finding import Draft
+from trtllm_check.lint.finding import Draft, Platform
 from trtllm_check.lint.shell.words import ShellCommand
 
 EDITORS = frozenset({"vi", "vim", "nano", "emacs", "code", "sed", "perl", "cat", "tee"})
@@ -19,7 +19,7 @@ NEAR = 0.7
 SMALL = ("ensemble",)  # has hardly more than one variable
 
 
-def weighed(draft: Draft, document: Document) -> Draft:
+def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     """``draft``, as a warning where the text leaves open what it rests on."""
     if draft.severity != "error":
         return draft
@@ -27,6 +27,8 @@ def weighed(draft: Draft, document: Document) -> Draft:
         return draft._replace(severity="warning")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document):
         return draft._replace(severity="warning")
+    if platform.told and draft.rule == "container-of-another-release":
+        return draft._replace(severity="warning")  # a page of several containers: which one is meant is a guess
     if draft.rule == "needs-paged-context-fmha" and len(document.of("trtllm-build")) > 1:
         return draft._replace(severity="warning")  # of several builds, which one is meant is a guess
     return draft

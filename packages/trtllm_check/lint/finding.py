@@ -25,13 +25,14 @@ Piece = tuple[str, str]
 class Platform(NamedTuple):
     """What the text is checked for. ``gpu``: h100, h200, l4, l40s, a100 or another name of facts/gpus.yml.
 
-    ``guessed``: nobody asked for the release, and the text tells none.
+    ``told``: the text tells the release; ``guessed``: nobody asked for it, and the text tells none.
     """
 
     release: Release
     gpu: str = ""
     gpus: int | None = None
     guessed: bool = False
+    told: bool = False
 
 
 def gpu_of(platform: Platform) -> "Gpu | None":

@@ -228,7 +228,7 @@ def drafts_of(document: Document, platform: Platform, families: Sequence[Family]
     drafts: dict[tuple[str, int, int, str], Draft] = {}
     for family in families:
         for draft in family(document, platform):
-            draft = weighed(draft, document)
+            draft = weighed(draft, document, platform)
             drafts.setdefault(
                 (draft.rule, draft.place.line, draft.place.column, f"{draft.file}:{draft.message}"), draft
             )
