@@ -33,6 +33,12 @@ def test_what_tells_a_release(text: str, release: str) -> None:
     assert "line 1" in found.how and not found.guessed
 
 
+def test_variables_are_known_before_a_release_is_told() -> None:
+    text = "TAG=v0.13.0\nREPO=https://github.com/NVIDIA/TensorRT-LLM.git\ngit clone -b $TAG $REPO\n"
+    found = target(read_document(text + BUILD))
+    assert (found.release, "line 3" in found.how) == ("0.13.0", True)
+
+
 def test_what_is_installed_counts_more_than_a_link() -> None:
     text = "https://github.com/NVIDIA/TensorRT-LLM/blob/v0.9.0/x\npip install tensorrt_llm==0.13.0\n"
     assert [one.release for one in evidence(text)] == ["0.13.0", "0.9.0"]

@@ -23,6 +23,7 @@ FAMILIES = (
     "requests",
     "versions",
     "lmi",
+    "llm_options",
     "containers",
     "shell",
 )

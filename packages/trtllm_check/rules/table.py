@@ -23,6 +23,7 @@ TOPICS = {
     "templates": "Triton's model repository",
     "requests": "Requests",
     "lmi": "LMI",
+    "options": "Options of the LLM API",
     "containers": "Containers",
     "shell": "The shell",
     "arguments": "Arguments",
