@@ -12,15 +12,20 @@ ALIAS = re.compile(r"(?:^|[\s\[,{:-])\*[A-Za-z0-9_-]")
 MOST_VALUES = 1_000_000
 
 
-def read_yaml(path: Path) -> Any:
-    """The file's content, by the rules of YAML 1.2, as plain Python values; :class:`NotYaml` for anything else."""
-    text = path.read_text(encoding="utf-8")
+def refuse_multiplied(text: str, what: str) -> None:
+    """:class:`NotYaml` for a text of few lines whose aliases stand for more values than memory holds."""
     if len(ALIAS.findall(text)) > 1 and _values(text) > MOST_VALUES:
         raise NotYaml(
-            f"{path} stands for more than {MOST_VALUES} values",
+            f"{what} stands for more than {MOST_VALUES} values",
             why="its aliases name lists of aliases",
             fix="write out what is meant",
         )
+
+
+def read_yaml(path: Path) -> Any:
+    """The file's content, by the rules of YAML 1.2, as plain Python values; :class:`NotYaml` for anything else."""
+    text = path.read_text(encoding="utf-8")
+    refuse_multiplied(text, str(path))
     try:
         documents = yaml12.parse_yaml(text, multi=True)
     except ValueError as error:

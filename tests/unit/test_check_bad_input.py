@@ -14,6 +14,8 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.cli import _text
 from trtllm_check.lint import check_commands
 from trtllm_check.lint.document import read_document
+from trtllm_check.lint.facts import DocumentFacts
+from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.passages import Kind
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "40"))
@@ -118,7 +120,7 @@ def test_thousands_of_commands_are_read_once_each(monkeypatch: pytest.MonkeyPatc
     calls = 0
     original = facts.stated
 
-    def counted(invocation: facts.Invocation) -> facts.DocumentFacts:
+    def counted(invocation: Invocation) -> DocumentFacts:
         nonlocal calls
         calls += 1
         return original(invocation)

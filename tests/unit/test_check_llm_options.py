@@ -40,6 +40,16 @@ def test_the_engines_own_options_are_another_class() -> None:
     assert found(check, text, "1.0.0") == []
 
 
+def test_the_arguments_of_the_class_are_options_too() -> None:
+    code = "from tensorrt_llm import LLM\nllm = LLM(\n    model='m',\n    use_cuda_graph=True,\n)\n"
+    platform = Platform(load_release("1.2.1"))
+    assert [(one.place.line, one.severity) for one in check(read_document(code, "python"), platform)] == [
+        (4, "warning")
+    ]
+    engine = code.replace("from tensorrt_llm ", "from tensorrt_llm._tensorrt_engine ")
+    assert list(check(read_document(engine, "python"), platform)) == []
+
+
 def check_yaml(text: str) -> list[Draft]:
 
     return list(check(read_document(text, "yaml"), Platform(load_release("1.2.1"))))

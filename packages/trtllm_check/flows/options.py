@@ -11,6 +11,7 @@ from pydantic import Field
 
 from serving_base.errors import NotInRelease, NotYaml
 from serving_base.record import Record
+from serving_base.yaml_files import refuse_multiplied
 from trtllm_check.releases import load_release
 from trtllm_check.releases.load import checked, known_releases, view
 from trtllm_check.releases.release import Confidence, Value
@@ -195,6 +196,7 @@ def _names(known: LlmOptions) -> set[str]:
 
 
 def _read(text: str) -> dict[str, Any]:
+    refuse_multiplied(text, "the file of options")
     try:
         written: Any = yaml12.parse_yaml(text)
     except ValueError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.carriers import CARRIERS, carried
+from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.carriers.windows import shell_name
 from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, Origins, agreed, config_facts, stated
 from trtllm_check.lint.invocations import Invocation, invocations
@@ -28,7 +29,7 @@ from trtllm_check.lint.passages import (
     unread,
     variable_lists,
 )
-from trtllm_check.lint.shell import ShellCommand, Word, read_commands, read_inside
+from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
@@ -44,12 +45,16 @@ MODEL_NAME = re.compile(r"^\s*name\s*:\s*\"([^\"]+)\"", re.MULTILINE)
 
 
 class ConfigFile(NamedTuple):
-    """One config.pbtxt or config.json; ``line``: where ``text`` begins in ``path``, else in the pasted text."""
+    """One config.pbtxt or config.json; ``line``: where ``text`` begins in ``path``, else in the pasted text.
+
+    ``places``: of each character, where ``text`` was put together from another.
+    """
 
     path: str
     text: str
     model: str
     line: int = 1
+    places: tuple[Place, ...] = ()
 
 
 class PropertiesFile(NamedTuple):
@@ -232,7 +237,8 @@ class _Builder:
             self.file_facts.append(config_facts(text))
         elif kind in CARRIERS:
             if kind == "yaml":
-                self.yaml.append(ConfigFile(file or name, text, name or file, line))
+                places = word.places if word is not None and name == LLM_OPTIONS else ()
+                self.yaml.append(ConfigFile(file or name, text, name or file, line, places))
             self.add_carried(kind, text, word or _whole(text), file)
         else:
             self.add_shell(text, file, word)
@@ -355,7 +361,7 @@ class _Builder:
 
         named = {Path(word.text).name for one in found for word in one.values(*OPTION_FLAGS)}
         for file in self.yaml:
-            if Path(file.model).name in named or looks_like_options(file.text):
+            if Path(file.model).name in named or file.model == LLM_OPTIONS or looks_like_options(file.text):
                 yield file._replace(path=file.path if file.path in dict(self.sources) else "")
 
     def document(self) -> Document:

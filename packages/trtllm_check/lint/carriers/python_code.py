@@ -25,6 +25,9 @@ TOOL_LINE = re.compile(rf"^[ \t]*(?:\S+/)?(?:{TOOL_NAMES}|docker run)\s|^\s*pyth
 VARIABLE = re.compile(r"[A-Za-z_]\w*")
 FIELD = re.compile(r"\{[^{}]*\}|%\(?\w*\)?[sdif]")
 MARKS = re.compile(r"[rbfuRBFU]*(\"\"\"|'''|\"|')")
+LLM_API = ("tensorrt_llm", "tensorrt_llm.llmapi")  # tensorrt_llm._tensorrt_engine has the engine's own
+LLM_OPTIONS = "llm_options.yml"
+NOT_OPTIONS = ("backend",)  # the pages of the releases leave it out
 LONGEST_TREE = 200_000
 STARTERS = frozenset({"docker", "mpirun", "tritonserver", "bash", "sh", "git", "pip", "curl"})
 
@@ -73,6 +76,10 @@ class _Reader:
         script = Script()
         for node in nodes:
             self.command(node, script)
+        if any(isinstance(node, ast.ImportFrom) and node.module in LLM_API for node in nodes):
+            for node in nodes:
+                if isinstance(node, ast.Call) and _called(node) == "LLM":
+                    self.options(node)
         for node in nodes:
             if isinstance(node, ast.Dict):
                 self.environment(node, script)
@@ -152,6 +159,18 @@ class _Reader:
                 and re.fullmatch(r"[A-Za-z_]\w*", key.value)
             ):
                 script.variable(key.value, self.value(value) or unknown("value", self.place(value)))
+
+    def options(self, node: ast.Call) -> None:
+        """The names of ``LLM(...)``'s arguments, as a file of options without values."""
+        script = Script()
+        for one in node.keywords:
+            if one.arg is not None and one.arg not in NOT_OPTIONS:
+                line = one.lineno
+                index = self.starts[line - 1] + one.col_offset
+                place = self.word.places[min(index, len(self.word.places) - 1)]
+                script.add(f"{one.arg}: null\n", place)
+        if script.characters:
+            self.found = self.found.with_(Carried(texts=((LLM_OPTIONS, script.word()),)))
 
     def properties(self, node: ast.Dict) -> None:
         """A dictionary of serving.properties."""

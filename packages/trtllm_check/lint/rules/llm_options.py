@@ -32,7 +32,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         except NotYaml:
             continue
         for problem in problems:
-            certain = problem.certain and known.read.holds == PYTORCH
+            certain = problem.certain and known.read.holds == PYTORCH and not file.places  # LLM(...) may take more
             yield from _draft(file, problem, release, known.read.source, certain=certain)
 
 
@@ -41,15 +41,27 @@ def _draft(file: ConfigFile, problem: OptionProblem, release: str, source: str, 
     why = (
         f"It is an option of {', '.join(problem.has)}." if problem.has else "The options are checked by name and type."
     )
-    known = {"option": problem.option, "problem": problem.message, "instead": instead, "reason": why}
-    form = "" if certain else "not certain"
-    for draft in drafts(release, RULE, _place(file, problem.option), form=form, file=file.path, **known):
+    for draft in drafts(
+        release,
+        RULE,
+        _place(file, problem.option),
+        form="" if certain else "not certain",
+        file=file.path,
+        option=problem.option,
+        problem=problem.message,
+        instead=instead,
+        reason=why,
+    ):
         yield draft._replace(source=source)
 
 
 def _place(file: ConfigFile, option: str) -> Word:
     """The line of the option; of a nested one that of its own name."""
     name = option.rpartition(".")[2]
+    if file.places:
+        found = file.text.find(f"{name}: ")
+        place = file.places[max(found, 0)]
+        return Word(name, *place)
     for number, line in enumerate(file.text.split("\n")):
         match = re.match(rf"\s*[\"']?({re.escape(name)})[\"']?\s*:", line)
         if match:
