@@ -39,6 +39,7 @@ def _values(text: str) -> int:
     """How many values the text has once every alias is replaced by what it names; 0 for what is no YAML."""
     import yaml
 
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     sizes: dict[int, int] = {}
 
     def size(node: Any) -> int:
@@ -50,6 +51,6 @@ def _values(text: str) -> int:
         return sizes[id(node)]
 
     try:
-        return sum(size(node) for node in yaml.compose_all(text, yaml.SafeLoader) if node is not None)
+        return sum(size(node) for node in yaml.compose_all(text, loader) if node is not None)
     except (yaml.YAMLError, RecursionError):
         return 0

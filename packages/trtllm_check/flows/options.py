@@ -17,6 +17,7 @@ from trtllm_check.releases.load import checked, known_releases, view
 from trtllm_check.releases.release import Confidence, Value
 
 FILE = Path(__file__).parent / "options.yml"
+LONGEST_OPTIONS = 20_000  # characters
 KINDS: Mapping[str, tuple[type, ...]] = {
     "bool": (bool,),
     "int": (int,),
@@ -183,6 +184,8 @@ def check_options(text: str, release: str) -> tuple[OptionProblem, ...]:
 
 def looks_like_options(text: str) -> bool:
     """True for a mapping whose names are all options of some release, or were, and are two or more."""
+    if len(text) > LONGEST_OPTIONS:
+        return False
     try:
         written = _read(text)
     except NotYaml:
