@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,18 +45,18 @@ def check_command(
     if bool(source) == bool(log):
         raise UsageError("one thing at a time", fix="give a file, a folder or -, or --log FILE")
     if diff or fix:
-        for one in (source, *(more or ())):
-            _mend(one, release, gpu, gpus, write=fix)
+        if more:
+            raise UsageError("one script at a time", fix="give one file with --fix or --diff")
+        _mend(source, release, gpu, gpus, write=fix)
         return
-    asked: Target | None = None
     if log:
-        findings = _read_log(log)
+        findings, told = _read_log(log), ""
     elif more:
-        findings = [found for one in (source, *more) for found in _checked_if_known(one, release, gpu, gpus)]
+        findings, release, told = _checked_all((source, *more), release, gpu, gpus)
     else:
         findings, asked = _checked(source, release, gpu, gpus)
-    told = asked.how if asked else ""
-    report(findings, asked.release if asked else release, "json" if as_json else output, told=told, hints=hints)
+        release, told = asked.release, asked.how
+    report(findings, release, "json" if as_json else output, told=told, hints=hints)
     if any(finding.severity == "error" for finding in findings):
         sys.exit(1)
 
@@ -116,15 +117,24 @@ def _mend(source: str, release: str, gpu: str, gpus: int | None, *, write: bool)
         sys.exit(1)
 
 
-def _checked_if_known(source: str, release: str, gpu: str, gpus: int | None) -> "list[Finding]":
+def _checked_all(sources: Sequence[str], release: str, gpu: str, gpus: int | None) -> "tuple[list[Finding], str, str]":
+    """The findings of several sources, their releases and how those are known."""
+    checked = [one for source in sources if (one := _checked_if_known(source, release, gpu, gpus))]
+    found = [finding for findings, _ in checked for finding in findings]
+    releases = list(dict.fromkeys(asked.release for _, asked in checked))
+    hows = {asked.how for _, asked in checked}
+    return found, ", ".join(releases) or release, hows.pop() if len(hows) == 1 else ""
+
+
+def _checked_if_known(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[list[Finding], Target] | None":
     """The findings of one of several sources; one that holds nothing for the checker is named on stderr."""
     try:
-        found, _ = _checked(source, release, gpu, gpus)
+        found, asked = _checked(source, release, gpu, gpus)
     except NotUnderstood as error:
         typer.echo(str(error), err=True)
-        return []
+        return None
     folder = Path(source).is_dir()
-    return [one._replace(file=str(Path(source) / one.file)) for one in found] if folder else found
+    return [one._replace(file=str(Path(source) / one.file)) for one in found] if folder else found, asked
 
 
 def _understood(document: "Document", source: str) -> "Document":

@@ -65,9 +65,9 @@ def _is_open(value: str) -> bool:
 def _any_takes(line: str) -> bool:
     """True if an image of some release takes the line, so that it is wrong only for the image that was guessed."""
     from trtllm_check.recipes.properties import check_properties
-    from trtllm_check.releases.lmi import lmi_images
+    from trtllm_check.releases.lmi import lmi_facts
 
-    return any(not check_properties(line, one.tag) for one in lmi_images())
+    return any(not check_properties(line, one.tag) for one in lmi_facts().images)
 
 
 def _file(file: PropertiesFile, image: str, *, named: bool) -> Iterator[Draft]:
