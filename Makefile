@@ -3,7 +3,7 @@
 PLAYBOOK := .venv/bin/playbook
 OPTIONS = $(if $(PROFILE),--profile $(PROFILE)) $(if $(RELEASE),--release $(RELEASE)) $(if $(WORKSPACE),--workspace $(WORKSPACE))
 
-.PHONY: help setup course test check docs lab clean
+.PHONY: help setup course test check docs book lab clean
 .DEFAULT_GOAL := help
 
 help:    ## Show this help
@@ -23,6 +23,9 @@ check: setup   ## The fast part of that, for a pull request: lint, types, tests/
 
 docs: setup    ## Write the generated pages of docs/ again
 	@$(PLAYBOOK) docs
+
+book: setup    ## Write the course as static pages into build/book
+	@$(PLAYBOOK) book $(ARGS)
 
 lab: setup     ## Open JupyterLab on the course
 	@$(PLAYBOOK) lab $(ARGS)

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from cpu_serving.checkpoint import checkpoint_tensors as checkpoint_tensors
     from gpu_measurements import hopper as hopper
     from gpu_measurements import kernels as kernels
-    from model_server.protocol import Sampling as Sampling
     from model_server.triton import repository as model_repository
     from playbook import articles as articles
     from playbook import attention as attention
@@ -21,9 +20,11 @@ if TYPE_CHECKING:
     from playbook import engines as engines
     from playbook import flows as flows
     from playbook import laboratory as laboratory
+    from playbook import operations as operations
     from playbook import parallel as parallel
     from playbook import planning as plan
     from playbook import plots as plots
+    from playbook.case import service_case as service_case
     from playbook.chapter import start as start
     from playbook.chapter import table as table
     from playbook.cloud import open_cloud as open_cloud
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from trtllm_check.lint import check_commands as check_commands
 
 _HOME = {
-    "Sampling": "model_server.protocol",
     "build": "playbook.stages",
     "check_commands": "trtllm_check.lint",
     "compare_batching": "playbook.stages",
@@ -65,6 +65,7 @@ _HOME = {
     "quantize": "playbook.stages",
     "reference": "playbook.stages",
     "serve": "playbook.stages",
+    "service_case": "playbook.case",
     "start": "playbook.chapter",
     "stream": "playbook.stages",
     "summarize": "playbook.stages",
@@ -86,6 +87,7 @@ _MODULES = {
     "model_repository": "model_server.triton.repository",
     "models": "serving_base.facts.models",
     "numerics": "ptq.numerics",
+    "operations": "playbook.operations",
     "parallel": "playbook.parallel",
     "plan": "playbook.planning",
     "plots": "playbook.plots",

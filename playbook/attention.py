@@ -1,6 +1,5 @@
-"""What a chapter may see of attention: the kernels as facts, the ways measured, the paged cache counted, exercises."""
+"""What a chapter may see of attention: the kernels as facts, the ways measured, the paged cache counted."""
 
-from course_exercises.attention import check_kernels, check_merge
 from cpu_serving.attention import compare_attention
 from cpu_serving.paging import Ask, CacheLaboratory, prompt
 from trtllm_check.attention import AttentionCase, context_kernel, generation_kernel, head_size_table, support
@@ -9,8 +8,6 @@ __all__ = [
     "Ask",
     "AttentionCase",
     "CacheLaboratory",
-    "check_kernels",
-    "check_merge",
     "compare_attention",
     "context_kernel",
     "generation_kernel",

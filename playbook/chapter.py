@@ -11,13 +11,16 @@ from typing import Any
 
 from course_exercises.exercise import checked, shown
 from course_exercises.progress import note
+from course_runs.edition import recorded_notebooks
 from playbook.artifact import Artifact
 from playbook.guesses import Guess, ask, somebody_is_there
+from playbook.knobs import Knob, turn
 from playbook.lanes.base import lane_of
 from playbook.profile import Profile, load_profile
+from playbook.refusals import Change, refusal
 from playbook.stages import Workspace, require, tokenizer_path, workspace_root
 from serving_base.checks import usable_cores
-from serving_base.errors import CheckFailed, UsageError
+from serving_base.errors import CheckFailed, PlaybookError, UsageError
 from serving_base.yaml_files import read_yaml
 from trt_compiler.environment import absence
 from trtllm_check.deployment import THIS_MACHINE, changed
@@ -64,7 +67,7 @@ class Lab:
         return ability in lane_of(profile.lane).CAN and met[needs]()
 
     def card(self) -> None:
-        """Print where this chapter runs and how long it took when it was recorded, in seven lines."""
+        """Print where this chapter runs and how long it took when it was recorded, with links to its other editions."""
         profile = self.profile
         gpu = f"{profile.gpu_count} x {profile.gpu}" if profile.gpu_count else "no GPU"
         print(f"chapter    {self.chapter}")
@@ -75,10 +78,16 @@ class Lab:
         print(f"machine    {platform.system()} {platform.machine()}, {usable_cores()} cores")
         print(f"workspace  {self.workspace.root}")
         print(f"time       {recorded_time(self.chapter, profile.name, profile.lane)}")
+        for where, notebook in recorded_notebooks(Path("..", "recorded"), self.chapter):
+            self.say("Recorded on another machine ({where}): [its outputs]({path})", where=where, path=notebook)
 
     def require(self, name: str) -> Artifact:
         """Return an earlier chapter's artifact, or raise the error that names that chapter."""
         return require(self.workspace, name)
+
+    def refusal(self, artifact: Artifact, change: Change | None = None, **run: Any) -> PlaybookError | None:
+        """What a chapter says of a copy of ``artifact`` after ``change``: :func:`playbook.refusals.refusal`."""
+        return refusal(artifact, change, **run)
 
     def tokenizer_path(self) -> Path:
         """The folder of the tokenizer that fits the engine, wherever this lane keeps it."""
@@ -130,6 +139,10 @@ class Lab:
         print(found)
         if found.solved and somebody_is_there():
             note(self.workspace.root, number, solved=True)
+
+    def turn(self, draw: Callable[..., None], **knobs: Knob) -> None:
+        """Draw a figure with a control for each of ``knobs`` in JupyterLab, or for their first values elsewhere."""
+        turn(draw, knobs)
 
     def solution(self, number: str) -> None:
         """Print our solution of an exercise: one of those that pass."""

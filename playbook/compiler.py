@@ -1,6 +1,5 @@
-"""What a chapter may see of NVIDIA's compiler: the bench, the kernels of a decoder layer, the formats, exercises."""
+"""What a chapter may see of NVIDIA's compiler: the bench, the kernels of a decoder layer, the formats."""
 
-from course_exercises.compiler import check_looks, check_merges, check_swiglu
 from trt_compiler.bench import open_compiler
 from trt_compiler.environment import absence
 from trt_compiler.fusion import decoder_layer, kernel_rows, kernels_with, role, together, written_layers
@@ -8,9 +7,6 @@ from trt_compiler.planted import differences, rotary_base, without_setting
 
 __all__ = [
     "absence",
-    "check_looks",
-    "check_merges",
-    "check_swiglu",
     "decoder_layer",
     "differences",
     "kernel_rows",

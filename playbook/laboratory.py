@@ -1,15 +1,11 @@
-"""What a chapter may see of the quantization laboratory: bench, formats as facts, statistics, exercises."""
+"""What a chapter may see of the quantization laboratory: bench, formats as facts, statistics."""
 
-from course_exercises.quantization import check_formats, check_repair, check_rounding
 from ptq import metrics
 from ptq.formats import formats, known, published_mmlu, support
 from ptq.laboratory import VARIANTS, open_laboratory
 
 __all__ = [
     "VARIANTS",
-    "check_formats",
-    "check_repair",
-    "check_rounding",
     "formats",
     "known",
     "metrics",

@@ -1,6 +1,6 @@
 """What a chapter may see of parallelism: a model over processes, its cuts and bytes, several machines, exercises."""
 
-from course_exercises.parallelism import broken_manifests, check_bytes, check_mended, check_row_cut
+from course_exercises.parallelism import broken_manifests
 from cpu_serving.parallel.cuts import CUTS, MISTAKES, RankLayout
 from cpu_serving.parallel.ranks import first_to_differ, held_out_texts, largest_difference, open_ranks
 from cpu_serving.parallel.wire import all_reduce_bytes, layer_sums_bytes
@@ -29,9 +29,6 @@ __all__ = [
     "RankLayout",
     "all_reduce_bytes",
     "broken_manifests",
-    "check_bytes",
-    "check_mended",
-    "check_row_cut",
     "engines",
     "first_to_differ",
     "fits",

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,12 @@ MADE_IN = {
     "engine": "chapter 03 (playbook run 03)",
     "repository": "chapter 05 (playbook run 05)",
 }
+
+
+def made_by_chapter(kind: str) -> str:
+    """The number of the chapter that makes artifacts of ``kind``; "" if none does."""
+    found = re.search(r"\d\d", MADE_IN.get(kind, ""))
+    return found[0] if found else ""
 
 
 GREEDY: Mapping[str, float] = {}

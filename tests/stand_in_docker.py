@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -173,15 +174,29 @@ def send(pid: int, number: signal.Signals) -> None:
     if number in (signal.SIGTERM, signal.SIGINT):
         send_one(pid, number)
         return
-    if number == signal.SIGKILL:
-        for member in family_of(pid):  # so that nobody starts or cleans up anything meanwhile
-            send_one(member, signal.SIGSTOP)
+    if number in (signal.SIGKILL, signal.SIGSTOP):  # so that nobody starts, cleans up or answers anything meanwhile
+        freeze(pid)
     family = family_of(pid)
     regions = {region for member in family for region in regions_of(member)} if number == signal.SIGKILL else set()
     for member in family:
         send_one(member, number)
     for region in regions:
         Path("/dev/shm", region).unlink(missing_ok=True)
+
+
+def freeze(pid: int) -> None:
+    """Stop every process, those too that one of them started while the others were being stopped."""
+    import psutil
+
+    def runs(member: int) -> bool:
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(member).status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+        return False
+
+    while running := [member for member in family_of(pid) if runs(member)]:
+        for member in running:
+            send_one(member, signal.SIGSTOP)
+        time.sleep(0.01)
 
 
 def send_one(pid: int, number: signal.Signals) -> None:

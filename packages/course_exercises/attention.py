@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from course_exercises.exercise import Exercise, Wrong
 from course_exercises.verdict import ExerciseVerdict, Solution
 from trtllm_check.attention import AttentionCase, context_kernel, generation_kernel
 
@@ -80,3 +81,70 @@ def check_kernels(chosen: Mapping[str, str]) -> Solution:
         right = yours.lower() == found.kernel.lower()
         verdicts.append(ExerciseVerdict(f"case {letter}", yours, found.kernel, found.reason, right))
     return Solution(title, tuple(verdicts))
+
+
+def merge(first: tuple[float, float, float], second: tuple[float, float, float]) -> tuple[float, float, float]:
+    top = max(first[0], second[0])
+    scales = [math.exp(part[0] - top) for part in (first, second)]
+    total = first[1] * scales[0] + second[1] * scales[1]
+    return top, total, first[2] * scales[0] + second[2] * scales[1]
+
+
+def _by_one_scale(first: Part, second: Part) -> Part:
+    if first[0] < second[0]:
+        first, second = second, first
+    gap = math.exp(second[0] - first[0])
+    return first[0], first[1] + gap * second[1], first[2] + gap * second[2]
+
+
+def _without_scaling(first: Part, second: Part) -> Part:
+    return max(first[0], second[0]), first[1] + second[1], first[2] + second[2]
+
+
+def _scaled_to_zero(first: Part, second: Part) -> Part:
+    scales = [math.exp(part[0]) for part in (first, second)]
+    return 0.0, first[1] * scales[0] + second[1] * scales[1], first[2] * scales[0] + second[2] * scales[1]
+
+
+def _scaled_the_wrong_way(first: Part, second: Part) -> Part:
+    top = max(first[0], second[0])
+    scales = [math.exp(top - part[0]) for part in (first, second)]
+    return top, first[1] * scales[0] + second[1] * scales[1], first[2] * scales[0] + second[2] * scales[1]
+
+
+KERNELS = {"a": "unfused MHA", "b": "FMHA", "c": "refused", "d": "MMHA", "e": "XQA"}
+EXERCISES = (
+    Exercise(
+        number="11-1",
+        title="Which kernel runs?",
+        kind="predict",
+        minutes=5,
+        check=check_kernels,
+        solution=KERNELS,
+        also=({letter: kernel.upper() for letter, kernel in KERNELS.items()},),
+        wrong=(
+            Wrong(dict.fromkeys(LOADS, ""), "case a has no kernel yet"),
+            Wrong(KERNELS | {"a": "FlashAttention"}, "is none of"),
+            Wrong(KERNELS | {"a": "FMHA"}, "case a: yours FMHA, expected unfused MHA"),
+            Wrong(KERNELS | {"b": "unfused MHA"}, "case b: yours unfused MHA, expected FMHA"),
+            Wrong(KERNELS | {"c": "FMHA"}, "case c: yours FMHA, expected refused"),
+            Wrong(KERNELS | {"d": "XQA"}, "case d: yours XQA, expected MMHA"),
+            Wrong(KERNELS | {"e": "MMHA"}, "case e: yours MMHA, expected XQA"),
+        ),
+    ),
+    Exercise(
+        number="11-2",
+        title="Softmax in two parts",
+        kind="compute",
+        minutes=15,
+        check=check_merge,
+        solution=merge,
+        also=(_by_one_scale,),
+        wrong=(
+            Wrong(_without_scaling, "scaled to the larger maximum"),
+            Wrong(_scaled_to_zero, "OverflowError"),
+            Wrong(_scaled_the_wrong_way, "small scores: yours"),
+            Wrong(lambda first, second: None, "TypeError"),
+        ),
+    ),
+)

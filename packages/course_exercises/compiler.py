@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from course_exercises.exercise import Exercise, Wrong
 from course_exercises.verdict import ExerciseVerdict, Solution
 from serving_base.errors import PlaybookError
 from trt_compiler.bench import CompilerBench
@@ -28,7 +29,7 @@ SWIGLU_SCALE = 0.02
 SWIGLU_INPUTS = {"gate": ("bfloat16", (-1, WIDTH)), "up": ("bfloat16", (-1, WIDTH))}
 
 
-def check_merges(compiled: Compilation, chosen: Mapping[str, bool | None]) -> Solution:
+def check_merges(chosen: Mapping[str, bool | None], compiled: Compilation) -> Solution:
     """Exercise 1: in which pairs do both layers end up in one kernel?"""
     title = "which layers merge"
     verdicts = []
@@ -43,7 +44,7 @@ def check_merges(compiled: Compilation, chosen: Mapping[str, bool | None]) -> So
     return Solution(title, tuple(verdicts))
 
 
-def check_swiglu(bench: CompilerBench, write: Callable[..., Any]) -> Solution:
+def check_swiglu(write: Callable[..., Any], bench: CompilerBench) -> Solution:
     """Exercise 3: ``write(w, gate, up)`` writes silu(gate) * up, rounded to FP8: the right values, one kernel."""
     title = "SwiGLU in NVIDIA's API"
     random = np.random.default_rng(0)
@@ -79,22 +80,91 @@ def check_swiglu(bench: CompilerBench, write: Callable[..., Any]) -> Solution:
     return Solution(title, tuple(verdicts))
 
 
-def check_looks(bench: CompilerBench, checkpoint: Path, plain: Compilation, free: str, costly: str) -> Solution:
-    """Exercise 2: marking ``free`` as an output adds no kernel to decoder layer 1, marking ``costly`` adds some."""
+def check_looks(marked: Mapping[str, str], bench: CompilerBench, checkpoint: Path, compiled: Compilation) -> Solution:
+    """Exercise 2: marking ``free`` as an output adds no kernel to decoder layer 1, ``costly`` adds some."""
     title = "look for free"
-    before = len(decoder_layer(plain, 1))
+    before = len(decoder_layer(compiled, 1))
     verdicts = []
-    for word, name, wanted in (("free", free, "no more"), ("costly", costly, "more")):
+    for word, wanted in (("free", "no more"), ("costly", "more")):
+        name = marked.get(word, "")
         if not name:
             return Solution(title, problem=f"{word} names no tensor yet")
         if not name.startswith("layers.1."):
             return Solution(title, problem=f"{name} is no tensor of decoder layer 1")
         try:
-            marked = bench.compile(checkpoint, outputs=[name])
+            looked = bench.compile(checkpoint, outputs=[name])
         except PlaybookError as error:
             return Solution(title, problem=str(error))
-        more = len(decoder_layer(marked, 1)) - before
-        right = not marked.refusal and (more > 0) == (word == "costly")
+        more = len(decoder_layer(looked, 1)) - before
+        right = not looked.refusal and (more > 0) == (word == "costly")
         why = "a value costs nothing where a kernel ends anyway, and a fusion where it stays inside one"
         verdicts.append(ExerciseVerdict(f"{word}: {name}", f"{more} more kernels", wanted, why, right))
     return Solution(title, tuple(verdicts))
+
+
+def swiglu(w: Any, gate: Any, up: Any) -> Any:
+    sigmoid = w.named(w.net.add_activation(gate, w.trt.ActivationType.SIGMOID), "sigmoid")
+    return w.quantize(w.multiply(w.multiply(gate, sigmoid, "silu"), up, "swiglu"), 0.02, "low")
+
+
+def _not_quantized(w: Any, gate: Any, up: Any) -> Any:
+    sigmoid = w.named(w.net.add_activation(gate, w.trt.ActivationType.SIGMOID), "sigmoid")
+    return w.multiply(w.multiply(gate, sigmoid, "silu"), up, "swiglu")
+
+
+def _without_silu(w: Any, gate: Any, up: Any) -> Any:
+    return w.quantize(w.multiply(gate, up, "product"), 0.02, "low")
+
+
+def _unknown_name(w: Any, gate: Any, up: Any) -> Any:
+    return w.silu(gate) * up
+
+
+MERGED = {"a": True, "b": True, "c": True, "d": False, "e": False}
+LOOKS = {"free": "layers.1.attention.dense", "costly": "layers.1.input_norm"}
+COMPILER = "the compiler"
+EXERCISES = (
+    Exercise(
+        number="13-1",
+        title="What merges?",
+        kind="predict",
+        minutes=5,
+        check=check_merges,
+        solution=MERGED,
+        wrong=(
+            Wrong(dict.fromkeys(PAIRS), "pair a has no answer yet"),
+            Wrong(MERGED | {"a": False}, "pair a: yours False, expected True"),
+            Wrong(MERGED | {"d": True}, "pair d: yours True, expected False"),
+            Wrong(MERGED | {"e": True}, "pair e: yours True, expected False"),
+        ),
+        needs=COMPILER,
+    ),
+    Exercise(
+        number="13-2",
+        title="Look for free",
+        kind="choose",
+        minutes=5,
+        check=check_looks,
+        solution=LOOKS,
+        wrong=(
+            Wrong({"free": "", "costly": ""}, "free names no tensor yet"),
+            Wrong(LOOKS | {"free": "layers.0.attention.dense"}, "no tensor of decoder layer 1"),
+            Wrong({"free": LOOKS["costly"], "costly": LOOKS["free"]}, "expected no more"),
+        ),
+        needs=COMPILER,
+    ),
+    Exercise(
+        number="13-3",
+        title="SwiGLU in NVIDIA's API",
+        kind="compute",
+        minutes=10,
+        check=check_swiglu,
+        solution=swiglu,
+        wrong=(
+            Wrong(_not_quantized, "expected FP8"),
+            Wrong(_without_silu, "the largest error"),
+            Wrong(_unknown_name, "silu"),
+        ),
+        needs=COMPILER,
+    ),
+)

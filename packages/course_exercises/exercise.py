@@ -48,7 +48,12 @@ class Exercise:
     also: tuple[Any, ...] = ()
     row: str = ""
     context: Callable[[], Mapping[str, Any]] = field(default=dict)
-    """What a test passes by name where a chapter passes what it has."""
+    """What a test passes by name where a chapter passes what it has.
+
+    What only the course itself can make, such as a refusal, stands in ``tests/exercise_contexts.py``.
+    """
+    needs: str = ""
+    """What only a test of the lane has: the compiler, a laboratory. It gives the check that, and judges the answers."""
 
     @property
     def chapter(self) -> str:

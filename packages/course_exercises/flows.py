@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from course_exercises.exercise import Exercise, Wrong
 from course_exercises.verdict import ExerciseVerdict, Solution
 from serving_base.errors import NotYaml
 from trtllm_check.flows.doors import metric_names
@@ -100,3 +101,87 @@ def check_metrics(chosen: Mapping[str, str]) -> Solution:
         why = f"it is the {row['about']}"
         verdicts.append(ExerciseVerdict(row["trtllm-serve"], yours, row["vllm"], why, yours == row["vllm"]))
     return Solution(title, tuple(verdicts))
+
+
+TRANSLATED = """\
+max_batch_size: 64
+max_num_tokens: 8192
+max_seq_len: 4096
+tensor_parallel_size: 2
+enable_chunked_prefill: true
+kv_cache_config:
+  free_gpu_memory_fraction: 0.85
+  dtype: fp8
+"""
+REPAIRED = """\
+cuda_graph_config:
+  max_batch_size: 64
+kv_cache_config: {dtype: fp8}
+enable_autotuner: false
+enable_chunked_prefill: true
+"""
+DASHBOARD = {row["trtllm-serve"]: row["vllm"] for row in metric_names()}
+EXERCISES = (
+    Exercise(
+        number="15-1",
+        title="From an engine's settings to options",
+        kind="compute",
+        minutes=10,
+        check=check_translation,
+        solution=TRANSLATED,
+        also=(TRANSLATED + "pipeline_parallel_size: 1\n", TRANSLATED + "stream_interval: 1\n"),
+        wrong=(
+            Wrong("  \n", "the file is still empty"),
+            Wrong(TRANSLATED.replace("enable_chunked_prefill: true\n", ""), "off by default"),
+            Wrong(TRANSLATED.replace("chunked_prefill", "chunked_context"), "use enable_chunked_prefill"),
+            Wrong(TRANSLATED.replace("tensor_parallel_size: 2\n", ""), "expected 2"),
+            Wrong(TRANSLATED.replace("tensor_parallel_size", "world_size"), "world_size: no option"),
+            Wrong(TRANSLATED.replace("4096", "2048"), "expected 4096"),
+            Wrong(TRANSLATED.replace("  dtype: fp8\n", ""), "expected fp8"),
+            Wrong(
+                TRANSLATED.replace("free_gpu_memory_fraction", "kv_cache_free_gpu_mem_fraction"),
+                "no option of kv_cache_config",
+            ),
+            Wrong(TRANSLATED.replace("  free_gpu_memory_fraction: 0.85\n", ""), "expected 0.85"),
+            Wrong(TRANSLATED.replace("kv_cache_config:\n", ""), "YAML"),
+        ),
+    ),
+    Exercise(
+        number="15-2",
+        title="Mend a file",
+        kind="mend",
+        minutes=10,
+        check=check_mended,
+        solution=REPAIRED,
+        also=(REPAIRED.replace("{dtype: fp8}", "\n  dtype: 'fp8'"),),
+        wrong=(
+            Wrong("", "the file is still empty"),
+            Wrong(BROKEN, "use_cuda_graph"),
+            Wrong("enable_chunked_prefill: true\n", "expected 64"),
+            Wrong(REPAIRED.replace("enable_autotuner: false\n", ""), "expected false"),
+            Wrong(REPAIRED.replace("autotuner: false", "autotuner: 'false'"), "takes bool"),
+            Wrong(REPAIRED.replace("kv_cache_config: {dtype: fp8}\n", ""), "expected fp8"),
+            Wrong(REPAIRED.replace("\n  max_batch_size: 64", " {}"), "expected 64"),
+            Wrong(REPAIRED.replace("cuda_graph_config:\n  ", ""), "expected 64"),
+            Wrong(REPAIRED.replace("enable_chunked_prefill: true\n", ""), "it must stay on"),
+        ),
+    ),
+    Exercise(
+        number="15-3",
+        title="Move a dashboard to vLLM",
+        kind="compute",
+        minutes=5,
+        check=check_metrics,
+        solution=DASHBOARD,
+        wrong=(
+            Wrong(dict.fromkeys(DASHBOARD, ""), "has no name at vLLM yet"),
+            Wrong({name: name.replace("trtllm_", "vllm:") for name in DASHBOARD}, "expected vllm:"),
+            Wrong(DASHBOARD | {"trtllm_kv_cache_utilization": "vllm:gpu_cache_usage_perc"}, "expected vllm:"),
+            Wrong(
+                DASHBOARD | {"trtllm_time_to_first_token_seconds": "vllm:e2e_request_latency_seconds"},
+                "expected vllm:time_to_first_token",
+            ),
+            Wrong(DASHBOARD | {"trtllm_request_queue_time_seconds": "vllm:num_requests_waiting"}, "expected vllm:"),
+        ),
+    ),
+)

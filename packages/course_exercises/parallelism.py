@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from course_exercises.exercise import Exercise, Wrong
 from course_exercises.verdict import ExerciseVerdict, Solution
 from cpu_serving.parallel.wire import layer_sums_bytes
 from serving_base.facts.models import known_shape
-from trtllm_check.recipes.kubernetes import NodeGroup, manifest_problems, manifests
+from trtllm_check.deployment import Deployment
+from trtllm_check.recipes.kubernetes import NodeGroup, manifest_problems, manifests, node_group
 
 TOLERANCE = 1e-9
 RANKS = (2, 4)
@@ -89,6 +91,12 @@ def check_bytes(bytes_sent: Callable[[int, int, int, int], float]) -> Solution:
     return Solution(title, tuple(verdicts))
 
 
+def two_machines() -> NodeGroup:
+    """A 70B with TP 8 over two P5, what a test mends."""
+    given = {"name": "p5", "model": "llama-3-70b-instruct", "instance": "p5.48xlarge", "tp": 8}
+    return node_group(Deployment.model_validate(given), pp=2)
+
+
 def broken_manifests(group: NodeGroup) -> list[dict[str, Any]]:
     """LeaderWorkerSet and Service of ``group`` with four faults: two that a schema sees not, two in one Service."""
     made, service = manifests(group)
@@ -100,7 +108,7 @@ def broken_manifests(group: NodeGroup) -> list[dict[str, Any]]:
     return [made, service]
 
 
-def check_mended(group: NodeGroup, mend: Callable[[dict[str, Any], dict[str, Any]], object]) -> Solution:
+def check_mended(mend: Callable[[dict[str, Any], dict[str, Any]], object], group: NodeGroup) -> Solution:
     """Exercise 3: ``mend(leader_worker_set, service)`` changes the broken manifests of ``group`` until all fits."""
     title = "the manifest"
     documents = broken_manifests(group)
@@ -136,3 +144,130 @@ def check_mended(group: NodeGroup, mend: Callable[[dict[str, Any], dict[str, Any
             ),
         ),
     )
+
+
+def row_cut(x: np.ndarray, weight: np.ndarray, rank: int, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+    size = x.shape[1] // ranks
+    own = slice(rank * size, (rank + 1) * size)
+    return x[:, own], weight[:, own]
+
+
+def _by_numpy(x: np.ndarray, weight: np.ndarray, rank: int, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.array_split(x, ranks, axis=1)[rank], np.array_split(weight, ranks, axis=1)[rank]
+
+
+def _every_other(x: np.ndarray, weight: np.ndarray, rank: int, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+    return x[:, rank::ranks], weight[:, rank::ranks]
+
+
+def bytes_sent(layers: int, tokens: int, hidden: int, ranks: int) -> float:
+    return 2 * layers * tokens * hidden * 2 * 2 * (ranks - 1) / ranks
+
+
+def mend(workers: dict[str, Any], service: dict[str, Any]) -> None:
+    template = workers["spec"]["leaderWorkerTemplate"]
+    template["size"] = 2
+    template["restartPolicy"] = "RecreateGroupOnPodRestart"
+    service["spec"]["selector"]["role"] = "leader"
+    service["spec"]["ports"][0]["targetPort"] = 8000
+
+
+def _by_the_ports_name(workers: dict[str, Any], service: dict[str, Any]) -> None:
+    mend(workers, service)
+    service["spec"]["ports"][0]["targetPort"] = "http"
+
+
+def _no_restart(workers: dict[str, Any], service: dict[str, Any]) -> None:
+    mend(workers, service)
+    workers["spec"]["leaderWorkerTemplate"]["restartPolicy"] = "None"
+
+
+def _one_machine(workers: dict[str, Any], service: dict[str, Any]) -> None:
+    mend(workers, service)
+    workers["spec"]["leaderWorkerTemplate"]["size"] = 1
+
+
+def _to_the_workers(workers: dict[str, Any], service: dict[str, Any]) -> None:
+    mend(workers, service)
+    service["spec"]["selector"]["role"] = "worker"
+
+
+def _another_port(workers: dict[str, Any], service: dict[str, Any]) -> None:
+    mend(workers, service)
+    service["spec"]["ports"][0]["targetPort"] = 8080
+
+
+def _smaller_engine(workers: dict[str, Any], service: dict[str, Any]) -> None:
+    _one_machine(workers, service)
+    container = workers["spec"]["leaderWorkerTemplate"]["leaderTemplate"]["spec"]["containers"][0]
+    container["command"][-1] = container["command"][-1].replace("--pipeline-parallel-size 2", "")
+
+
+EXERCISES = (
+    Exercise(
+        number="14-1",
+        title="A row cut",
+        kind="compute",
+        minutes=10,
+        check=check_row_cut,
+        solution=row_cut,
+        also=(_by_numpy, _every_other),
+        wrong=(
+            Wrong(lambda x, weight, rank, ranks: (x, weight), "off by"),
+            Wrong(lambda x, weight, rank, ranks: (x, np.array_split(weight, ranks)[rank]), "ValueError"),
+            Wrong(lambda x, weight, rank, ranks: (x / ranks, weight), "a rank holds its share"),
+            Wrong(
+                lambda x, weight, rank, ranks: (
+                    row_cut(x, weight, rank, ranks)[0],
+                    _every_other(x, weight, rank, ranks)[1],
+                ),
+                "the same columns of the weight",
+            ),
+            Wrong(lambda x, weight, rank, ranks: row_cut(x, weight, 0, ranks), "off by"),
+            Wrong(lambda x, weight, rank, ranks: (x, row_cut(x, weight, rank, ranks)[1]), "ValueError"),
+            Wrong(lambda x, weight, rank, ranks: None, "TypeError"),
+        ),
+    ),
+    Exercise(
+        number="14-2",
+        title="The bytes of a 70B",
+        kind="compute",
+        minutes=10,
+        check=check_bytes,
+        solution=bytes_sent,
+        wrong=(
+            Wrong(lambda layers, tokens, hidden, ranks: 4 * layers * tokens * hidden, "one rank sends nothing"),
+            Wrong(
+                lambda layers, tokens, hidden, ranks: bytes_sent(layers, tokens, hidden, ranks) / 2, "two sums a layer"
+            ),
+            Wrong(
+                lambda layers, tokens, hidden, ranks: bytes_sent(layers, tokens, hidden, ranks) * ranks,
+                "with 8 ranks 1.75",
+            ),
+            Wrong(
+                lambda layers, tokens, hidden, ranks: bytes_sent(layers, 1, hidden, ranks), "every token of the step"
+            ),
+            Wrong(lambda layers, tokens, hidden, ranks: 0, "70B, one token, TP 8: yours 0"),
+        ),
+    ),
+    Exercise(
+        number="14-3",
+        title="Mend a manifest",
+        kind="mend",
+        minutes=10,
+        check=check_mended,
+        solution=mend,
+        also=(_by_the_ports_name,),
+        wrong=(
+            Wrong(lambda workers, service: None, "restartPolicy"),
+            Wrong(_no_restart, "what a lost pod does: yours None"),
+            Wrong(_one_machine, "pods"),
+            Wrong(_to_the_workers, "role"),
+            Wrong(_another_port, "8080"),
+            Wrong(_smaller_engine, "the leader's container: yours another"),
+            Wrong(lambda workers, service: service.clear(), "kind None is none of"),
+            Wrong(lambda workers, service: workers["spec"]["nothing"], "KeyError"),
+        ),
+        context=lambda: {"group": two_machines()},
+    ),
+)

@@ -6,10 +6,12 @@ runs to its end. Any solution that gives the right values passes, whatever it lo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from course_exercises.exercise import Exercise, Wrong
 from course_exercises.verdict import ExerciseVerdict, Solution
 from ptq.formats import NumberFormat, formats, known
 from ptq.metrics import bootstrap, paired_ratio
@@ -99,7 +101,7 @@ LARGEST_REPAIR = 0.25
 """A repair leaves a quarter of the damage at most."""
 
 
-def check_repair(laboratory: Laboratory, texts: Texts, size: int, choose: Callable[[Texts, int], Texts]) -> Solution:
+def check_repair(choose: Callable[[Texts, int], Texts], laboratory: Laboratory, texts: Texts, size: int) -> Solution:
     """Exercise 2: ``choose(texts, size)`` returns ``size`` of the texts, and they calibrate better than the first ones.
 
     Judged by FP8's KL divergence on the held-out windows: at most a quarter of what ``texts[:size]`` gives.
@@ -124,3 +126,87 @@ def check_repair(laboratory: Laboratory, texts: Texts, size: int, choose: Callab
         right=left.high < LARGEST_REPAIR,
     )
     return Solution(title, (verdict,))
+
+
+def round_e4m3(value: float) -> float:
+    size = min(abs(value), 448.0)
+    power = max(math.frexp(size)[1] - 1, -6)
+    return math.copysign(round(size / 2.0 ** (power - 3)) * 2.0 ** (power - 3), value)
+
+
+def _by_the_grid(value: float) -> float:
+    """The nearest of the grid; of two equally near ones that with the even mantissa, every second from zero on."""
+    steps = [2.0**power * (8 + place) / 8 for power in range(-6, 9) for place in range(8)]
+    grid = [place * 2.0**-9 for place in range(8)] + steps[:-1]
+    size = min(abs(value), grid[-1])
+    nearest = min(range(len(grid)), key=lambda place: (abs(grid[place] - size), place % 2))
+    return math.copysign(grid[nearest], value)
+
+
+def _half_up(value: float) -> float:
+    power = max(math.frexp(abs(value))[1] - 1, -6)
+    return math.copysign(math.floor(abs(value) / 2.0 ** (power - 3) + 0.5) * 2.0 ** (power - 3), value)
+
+
+def _without_the_even_part(value: float) -> float:
+    size = min(abs(value), 448.0)
+    power = math.frexp(size)[1] - 1  # nothing ends the exponents
+    return math.copysign(round(size / 2.0 ** (power - 3)) * 2.0 ** (power - 3), value)
+
+
+def choose(texts: list[list[int]], size: int) -> list[list[int]]:
+    return sorted(texts, key=lambda text: len(set(text)))[-size:]
+
+
+CHOSEN = {"a": "int8_sq", "b": "fp8", "c": "int4_awq", "d": "w4a8_awq"}
+EXERCISES = (
+    Exercise(
+        number="12-1",
+        title="E4M3 by hand",
+        kind="compute",
+        minutes=10,
+        check=check_rounding,
+        solution=round_e4m3,
+        also=(_by_the_grid,),
+        wrong=(
+            Wrong(_half_up, "17: yours 18, expected 16"),
+            Wrong(_half_up, "1000: yours 1024, expected 448"),
+            Wrong(_without_the_even_part, "less than half a step from zero"),
+            Wrong(abs, "the sign plays no part"),
+            Wrong(lambda value: None, "TypeError"),
+        ),
+    ),
+    Exercise(
+        number="12-2",
+        title="Break it and repair it",
+        kind="mend",
+        minutes=10,
+        check=check_repair,
+        solution=choose,
+        wrong=(
+            Wrong(lambda texts, size: texts[:size], "of the damage is left"),
+            Wrong(lambda texts, size: texts, "as they are"),
+            Wrong(lambda texts, size: [[1, 2, 3]] * size, "as they are"),
+            Wrong(lambda texts, size: [], "as they are"),
+        ),
+        needs="a laboratory that quantizes",
+    ),
+    Exercise(
+        number="12-3",
+        title="Choose a format",
+        kind="choose",
+        minutes=5,
+        check=check_formats,
+        solution=CHOSEN,
+        also=(CHOSEN | {"b": "int8_sq"}, CHOSEN | {"c": "int4_gptq"}, CHOSEN | {"b": "w4a8_awq"}),
+        wrong=(
+            Wrong(dict.fromkeys(LOADS, ""), "load a has no format yet"),
+            Wrong(CHOSEN | {"a": "fp8"}, "needs sm89"),
+            Wrong(CHOSEN | {"a": "fp9"}, "no format is called so"),
+            Wrong(CHOSEN | {"b": "int8_wo"}, "products stay in 16 bits"),
+            Wrong(CHOSEN | {"b": "nvfp4"}, "needs sm100"),
+            Wrong(CHOSEN | {"c": "int8_sq"}, "4 bits at most"),
+            Wrong(CHOSEN | {"d": "int4_awq"}, "products stay in 16 bits"),
+        ),
+    ),
+)

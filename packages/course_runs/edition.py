@@ -145,6 +145,20 @@ def editions(parent: Path, names: Sequence[str] = ()) -> list[Edition]:
     return [read_edition(parent / name) for name in chosen]
 
 
+def recorded_notebooks(parent: Path, number: str) -> list[tuple[str, Path]]:
+    """Where chapter ``number`` ran elsewhere, in words, and its notebook; only chapters that ended well."""
+    return [
+        (
+            f"{run.machine.get('gpus') or run.machine.get('processor', '')}, profile {run.profile}, {edition.date}",
+            parent / edition.name / run.folder / chapter.notebook,
+        )
+        for edition in editions(parent)
+        for run in edition.runs
+        for chapter in run.chapters
+        if chapter.chapter.startswith(f"{number}-") and chapter.status == "ok"
+    ]
+
+
 def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 

@@ -175,7 +175,7 @@ def _hugging_face_shape(folder: Path, config: Mapping[str, Any]) -> LlamaShape:
 
 
 def from_tensorrt_llm(folder: Path, config: Mapping[str, Any]) -> LlamaWeights:
-    shape = _tensorrt_llm_shape(folder, config)
+    shape = tensorrt_llm_shape(folder, config)
     ranks = _read_ranks(folder, config["mapping"])
     tp = len(ranks)
 
@@ -232,7 +232,11 @@ def from_tensorrt_llm(folder: Path, config: Mapping[str, Any]) -> LlamaWeights:
     )
 
 
-def _tensorrt_llm_shape(folder: Path, config: Mapping[str, Any]) -> LlamaShape:
+def tensorrt_llm_shape(folder: Path, config: Mapping[str, Any]) -> LlamaShape:
+    """The shape that a checkpoint's ``config.json`` describes; :class:`CheckpointError` for one that cannot be built.
+
+    ``folder`` is named in the errors only.
+    """
     mapping, quantization = config["mapping"], config.get("quantization") or {}
     if mapping.get("pp_size", 1) != 1:
         raise CheckpointError(

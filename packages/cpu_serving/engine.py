@@ -71,6 +71,7 @@ class Engine:
     (docs/engine-reuse.md). It makes a request wait while another's prompt is computed in part, and requests with a
     repetition penalty run one at a time. None: as built, and off in a folder written before prompts were tagged.
     Compute and KV storage are float32; an FP8 KV cache is FP8 in value (rounded in the graph), not in bytes.
+    ``extensions``: OpenVINO's classes of the operations of our own that the folder's graph holds.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Engine:
         kv_cache_blocks: int = 0,
         enable_block_reuse: bool | None = None,
         record_steps: bool = False,
+        extensions: Sequence[Any] = (),
     ) -> None:
         self.config = EngineConfig.read(folder)
         if batching not in ("inflight", "static"):
@@ -104,7 +106,7 @@ class Engine:
         self._blocks = kv_cache_blocks or self.config.max_batch_size * per_sequence
         self.block_reuse = reusable if enable_block_reuse is None else enable_block_reuse
         self._genai = openvino_genai()
-        self._pipeline = self._load(folder, threads)
+        self._pipeline = self._load(folder, threads, extensions)
         self._lock = threading.Lock()
         self._waiting: deque[EngineRequest] = deque()
         self._admitted: dict[int, EngineRequest] = {}
@@ -114,7 +116,7 @@ class Engine:
         self._numbers = itertools.count()
         self._steps = 0
 
-    def _load(self, folder: Path, threads: int) -> Any:
+    def _load(self, folder: Path, threads: int, extensions: Sequence[Any]) -> Any:
         scheduler = self._genai.SchedulerConfig()
         scheduler.cache_size = 0
         scheduler.num_kv_blocks = self._blocks
@@ -125,6 +127,8 @@ class Engine:
         properties: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
         if threads:
             properties["INFERENCE_NUM_THREADS"] = threads
+        if extensions:
+            properties["extensions"] = list(extensions)
         try:
             return self._genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", properties)
         except RuntimeError as error:

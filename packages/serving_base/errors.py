@@ -56,10 +56,6 @@ class NotYaml(UsageError):
     """A file that is not one document of YAML."""
 
 
-class NotUnderstood(UsageError):
-    """A text that holds nothing that the checker knows."""
-
-
 class NotInRelease(UsageError):
     """A stage, format or tool that a TensorRT-LLM release does not have."""
 

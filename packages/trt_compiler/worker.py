@@ -114,7 +114,7 @@ def _written(trt: Any, folder: str, options: Mapping[str, Any]) -> tuple[Any, Ne
 
 
 def _function(source: str, name: str) -> Callable[..., Any]:
-    names: dict[str, Any] = {"np": np}
+    names: dict[str, Any] = {"np": np, "Any": Any}
     exec(compile(source, "<the notebook>", "exec"), names)
     found: Callable[..., Any] = names[name]
     return found

@@ -1,50 +1,62 @@
 """``playbook check`` and ``playbook explain``: what a release would do with anyone's commands, and what a flag does."""
 
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serving_base.errors import NotUnderstood, UsageError
+from serving_base.errors import UsageError
 
 if TYPE_CHECKING:
+    from trtllm_check.lint import Target
     from trtllm_check.lint.document import Document
     from trtllm_check.lint.finding import Finding
 
 STANDARD_INPUT = "-"
 LARGEST_TEXT = 1_000_000  # bytes of a script; a log may be of any size
+PIPE_SECONDS = 2
 
 
 def check_command(
     source: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="What to check; - reads standard input.")] = "",
     more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More files and folders.")] = None,
-    release: Annotated[str, typer.Option(help="TensorRT-LLM release that it is meant for.")] = "",
+    release: Annotated[str, typer.Option(help="TensorRT-LLM release; as the text tells by default.")] = "",
     gpu: Annotated[str, typer.Option(help="Such as h100, h200, l4, l40s, a100; unknown by default.")] = "",
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of the machine; unknown by default.")] = None,
     log: Annotated[str, typer.Option(metavar="FILE|-", help="The output of a tool that failed.")] = "",
     output: Annotated[str, typer.Option("--format", help="text, json, sarif, github or gcc.")] = "text",
     hints: Annotated[bool, typer.Option("--hints", help="Show what is only good to know, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: {release, findings}.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what --fix would change in a shell script.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Change a shell script in place, with a backup.")] = False,
 ) -> None:
     """Check commands, config.pbtxt, serving.properties or a whole folder against one release; runs nothing.
 
     A comment `# playbook: ignore=RULE reason` on a line, or on its own before a command, takes its findings away.
 
-    Exit status: 1 for an error, 0 without one, 2 for input that cannot be used or understood. Lines that are not
-    understood are named on stderr; of several files also those that hold nothing for the checker.
+    Exit status: 1 for an error, 0 without one, 2 for input that cannot be used, 3 for a text that was not understood.
+    Lines that are not understood are named on stderr; of several files also those that hold nothing for the checker.
     """
     from trtllm_check.lint.formats import report
 
     if bool(source) == bool(log):
         raise UsageError("one thing at a time", fix="give a file, a folder or -, or --log FILE")
+    if diff or fix:
+        if more:
+            raise UsageError("one script at a time", fix="give one file with --fix or --diff")
+        _mend(source, release, gpu, gpus, write=fix)
+        return
     if log:
-        findings = _read_log(log)
+        findings, told = _read_log(log), ""
     elif more:
-        findings = [found for one in (source, *more) for found in _checked_if_known(one, release, gpu, gpus)]
+        findings, release, told = _checked_all((source, *more), release, gpu, gpus)
     else:
-        findings = _checked(source, release, gpu, gpus)
-    report(findings, release, "json" if as_json else output, hints=hints)
+        findings, asked = _checked(source, release, gpu, gpus)
+        release, told = asked.release, asked.how
+    report(findings, release, "json" if as_json else output, told=told, hints=hints)
     if any(finding.severity == "error" for finding in findings):
         sys.exit(1)
 
@@ -66,44 +78,81 @@ def _read_log(log: str) -> "list[Finding]":
     return [finding._replace(file=_name(log)) for finding in found]
 
 
-def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "list[Finding]":
-    from trtllm_check.lint import check_commands
+def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[list[Finding], Target]":
+    from trtllm_check.lint import check_commands, target
     from trtllm_check.lint.document import read_document
     from trtllm_check.lint.ignoring import read_texts, without_ignored
     from trtllm_check.lint.passages import kind_of_name
-    from trtllm_check.releases import known_releases
 
-    if not release:
-        known = ", ".join(known_releases())
-        raise UsageError("no release to check for", fix=f"give --release, one of: {known}")
     folder = source != STANDARD_INPUT and Path(source).is_dir()
     text = "" if folder else _text(source, LARGEST_TEXT)
     document = read_document(Path(source)) if folder else read_document(text, kind_of_name(source))
-    found = check_commands(_understood(document, source), release, gpu, gpus)
+    asked = target(_understood(document, source), release)
+    found = check_commands(document, asked, gpu, gpus)
     found = without_ignored(found, read_texts(Path(source), found) if folder else {"": text})
-    return found if folder else [finding._replace(file=_name(source)) for finding in found]
+    return (found if folder else [finding._replace(file=_name(source)) for finding in found]), asked
 
 
-def _checked_if_known(source: str, release: str, gpu: str, gpus: int | None) -> "list[Finding]":
+def _mend(source: str, release: str, gpu: str, gpus: int | None, *, write: bool) -> None:
+    """Print what changes in a script; with ``write`` change it. Exit status 1 if an error is left."""
+    from trtllm_check.lint import families, mending, platform_of, target
+    from trtllm_check.lint.document import read_document
+    from trtllm_check.lint.passages import kind_of_name, kind_of_text
+
+    text = "" if Path(source).is_dir() else _text(source, LARGEST_TEXT)
+    if not text or (kind_of_name(source) or kind_of_text(text)) != "shell" or (write and source == STANDARD_INPUT):
+        raise UsageError(
+            f"{source} is no shell script",
+            why="only those are changed in their place",
+            fix="leave --fix and --diff out",
+        )
+    asked = target(_understood(read_document(text, "shell"), source), release)
+    done = mending.mended(text, platform_of(asked, gpu, gpus), families())
+    typer.echo(mending.diff(text, done.text, Path(source).name), nl=False)
+    if write and done.text != text:
+        typer.echo(f"{source}: the script as it was is in {mending.write(Path(source), done.text)}", err=True)
+    errors = sum(one.severity == "error" for one in done.left)
+    typer.echo(f"{done.changes} changes, {errors} errors left for TensorRT-LLM {asked}", err=True)
+    if errors:
+        sys.exit(1)
+
+
+def _checked_all(sources: Sequence[str], release: str, gpu: str, gpus: int | None) -> "tuple[list[Finding], str, str]":
+    """The findings of several sources, their releases and how those are known."""
+    checked = [one for source in sources if (one := _checked_if_known(source, release, gpu, gpus))]
+    found = [finding for findings, _ in checked for finding in findings]
+    releases = list(dict.fromkeys(asked.release for _, asked in checked))
+    hows = {asked.how for _, asked in checked}
+    return found, ", ".join(releases) or release, hows.pop() if len(hows) == 1 else ""
+
+
+def _checked_if_known(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[list[Finding], Target] | None":
     """The findings of one of several sources; one that holds nothing for the checker is named on stderr."""
+    from trtllm_check.lint import NotUnderstood
+
     try:
-        found = _checked(source, release, gpu, gpus)
+        found, asked = _checked(source, release, gpu, gpus)
     except NotUnderstood as error:
         typer.echo(str(error), err=True)
-        return []
+        return None
     folder = Path(source).is_dir()
-    return [one._replace(file=str(Path(source) / one.file)) for one in found] if folder else found
+    return [one._replace(file=str(Path(source) / one.file)) for one in found] if folder else found, asked
 
 
 def _understood(document: "Document", source: str) -> "Document":
     """``document``, if there is anything in it to check; what was not read goes to stderr."""
+    from trtllm_check.lint import NotUnderstood
+
     lines = ", ".join(f"{one.file}:{one}" if one.file else str(one) for one in document.unread)
     problems = [f"the system does not open {', '.join(document.unreadable)}"] if document.unreadable else []
+    if document.windows:
+        typer.echo(f"{source}: read as {document.windows}; fixes are written for a POSIX shell", err=True)
     if not document.is_understood:
-        raise NotUnderstood(
+        raise (UsageError if document.unreadable else NotUnderstood)(
             f"nothing in {source} is a command, configuration or request that the checker knows",
             why="; ".join([*problems, f"not read: lines {lines}"] if lines else problems) or "there is nothing in it",
-            fix="give a shell script, a page with commands, config.pbtxt, serving.properties, .env or a JSON request",
+            fix="give a script, a page with commands, a Dockerfile, YAML, Python, a notebook, config.pbtxt, "
+            "serving.properties, .env or a JSON request",
         )
     problems += [f"not read: lines {lines}"] if lines else []
     for problem in problems:
@@ -118,11 +167,43 @@ def _name(source: str) -> str:
 def _text(source: str, most: int = 0) -> str:
     """The text of a file or of standard input; :class:`UsageError` for what is none."""
     try:
-        data = sys.stdin.buffer.read() if source == STANDARD_INPUT else Path(source).read_bytes()
+        data = _data(source, most)
     except OSError as error:
         raise UsageError(f"cannot read {source}: {error.strerror}", fix="give a file, a folder or -") from error
-    if b"\0" in data or Path(source).suffix == ".ipynb":
-        raise UsageError(f"{source} is no plain text", fix="give a script, a page, a configuration or a log")
     if most and len(data) > most:
-        raise UsageError(f"{source} has {len(data)} bytes", why="that is no script", fix="give the part that matters")
+        raise UsageError(
+            f"{source} has more than {most} bytes", why="that is no script", fix="give the part that matters"
+        )
+    if b"\0" in data:
+        raise UsageError(f"{source} is no plain text", fix="give a script, a page, a configuration or a log")
     return data.decode("utf-8", errors="replace")
+
+
+def _data(source: str, most: int) -> bytes:
+    """What is in a file, a pipe or standard input: no more than a byte above ``most``, and of a pipe only soon."""
+    import select
+    import stat
+
+    wanted = most + 1 if most else -1
+    if source in (STANDARD_INPUT, "/dev/stdin"):
+        return sys.stdin.buffer.read(wanted)
+    mode = Path(source).stat().st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
+        if source == "/dev/null":
+            return b""
+        raise UsageError(f"{source} is a device", fix="give a file, a folder or -")
+    if not stat.S_ISFIFO(mode):
+        with Path(source).open("rb") as file:
+            return file.read(wanted)
+    descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb", buffering=0) as pipe:
+        parts: list[bytes] = []
+        while not most or sum(map(len, parts)) <= most:
+            ready, _, _ = select.select([pipe], [], [], PIPE_SECONDS)
+            part = pipe.read(65_536) if ready else None
+            if not ready or part is None:
+                raise UsageError(f"nothing came from {source} for {PIPE_SECONDS} s", fix="give a file, a folder or -")
+            if not part:
+                break
+            parts.append(part)
+        return b"".join(parts)

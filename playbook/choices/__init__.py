@@ -1,5 +1,6 @@
 """What to choose after the course: options side by side, what each costs, what bills on, and cleaning up."""
 
+from playbook.billing import Account, RunningEndpoint
 from playbook.choices.cleanup import ArtifactRow, Leftover, artifacts, leftovers, remove, running, show, show_commands
 from playbook.choices.costs import (
     Throughput,
@@ -18,12 +19,14 @@ from playbook.choices.options import Cell, Option, Question, Recommendation, com
 from serving_base.facts.prices import licence_fee, price, prices, token_price
 
 __all__ = [
+    "Account",
     "ArtifactRow",
     "Cell",
     "Leftover",
     "Option",
     "Question",
     "Recommendation",
+    "RunningEndpoint",
     "Throughput",
     "artifacts",
     "break_even_tokens_per_s",

@@ -175,6 +175,14 @@ def remove(workspace: Workspace, names: Sequence[str]) -> list[ArtifactRow]:
     return rows
 
 
+def with_what_was_made_from(names: Sequence[str], rows: Sequence[ArtifactRow]) -> list[str]:
+    """``names``, and every artifact of ``rows`` that was made from one of them, however many steps away."""
+    found = list(dict.fromkeys(names))
+    for name in found:  # grows while it is walked
+        found += [other for row in rows if row.name == name for other in row.needed_by if other not in found]
+    return found
+
+
 def running(workspace: Workspace) -> list[str]:
     """Processes of the course that name this workspace in their command line.
 

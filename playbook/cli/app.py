@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from playbook.cli.book import book_command
+from playbook.cli.build import build_command
 from playbook.cli.commands import SHIPPED, commands_command
 from playbook.cli.compare import compare_command
 from playbook.cli.progress import progress_command
 from playbook.cli.recorded import recorded_app
+from playbook.cli.reset import reset_command
 from serving_base.command_line import reporting, show_rows
 from serving_base.errors import EnvironmentProblem, PlaybookError
 from serving_planner.cli import plan_command
@@ -289,6 +292,9 @@ def clean_command(
 
 app.command("compare")(compare_command)
 app.command("progress")(progress_command)
+app.command("book")(book_command)
+app.command("build")(build_command)
+app.command("reset")(reset_command)
 app.add_typer(recorded_app, name="recorded")
 app.command("commands")(reporting(commands_command))
 app.command("check")(reporting(check_command))

@@ -99,6 +99,7 @@ command is `.venv/bin/playbook`, and `make` calls it. Examples are in the [READM
 
 def generated_pages(app: typer.Typer) -> dict[str, Callable[[], str]]:
     """What makes the text of each generated page, by the page's name in ``docs/``."""
+    from course_exercises.page import exercises_page
     from playbook.article_flags import flags_page
     from playbook.claims import claims_page
     from trtllm_check.explain.page import releases_page
@@ -108,6 +109,7 @@ def generated_pages(app: typer.Typer) -> dict[str, Callable[[], str]]:
         "checks.md": checks_page,
         "claims.md": claims_page,
         "cli.md": lambda: cli_page(app),
+        "exercises.md": exercises_page,
         "flags_of_the_articles.md": flags_page,
         "releases.md": releases_page,
     }

@@ -12,6 +12,8 @@ from playbook.plots.charts import rounding as rounding
 from playbook.plots.charts import stacked as stacked
 from playbook.plots.charts import throughput_latency as throughput_latency
 from playbook.plots.compiler import kernels as kernels
+from playbook.plots.deployment import request_path as request_path
+from playbook.plots.deployment import updates as updates
 from playbook.plots.parallel import cuts as cuts
 from playbook.plots.parallel import schedule as schedule
 from playbook.plots.planner import frontier as frontier

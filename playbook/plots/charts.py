@@ -56,8 +56,12 @@ def bars(
     origin: str = "measured here",
     log: bool = False,
     number: str = "{:.3g}",
+    guess: float | None = None,
 ) -> None:
-    """Grouped horizontal bars: ``series[legend][group] = value``, each value written at its bar."""
+    """Grouped horizontal bars: ``series[legend][group] = value``, each value written at its bar.
+
+    ``guess``: what somebody expected of a bar, in the plot's unit: a dotted line.
+    """
     groups = list(dict.fromkeys(group for values in series.values() for group in values))
     figure, (axis,) = empty_figure(height=0.9 + 0.32 * len(groups) * len(series))
     thickness = 0.8 / len(series)
@@ -66,13 +70,16 @@ def bars(
         color, hatch = COLORS[index % 4], HATCHES[index % 4]
         drawn = axis.barh(at, list(values.values()), thickness * 0.92, label=name, color=color, hatch=hatch)
         axis.bar_label(drawn, [number.format(value) for value in values.values()], padding=3, fontsize=8)
+    if guess is not None:
+        axis.axvline(guess, color="black", linestyle=":", linewidth=1, label="guess")
     axis.set_yticks(range(len(groups)), groups)
     axis.invert_yaxis()
     axis.margins(x=0.15)
     axis.set(title=title, xlabel=unit, xscale="log" if log else "linear")
     if len(series) > 1:
         axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()))
+    guessed = "" if guess is None else f"; guess {number.format(guess)}"
+    show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()) + guessed)
 
 
 def rounding(title: str, exact: "np.ndarray", rounded: Mapping[str, "np.ndarray"]) -> None:
@@ -138,8 +145,13 @@ def lines(
     show(figure, origin, f"{title}: {y} against {x} for {', '.join(series)}{marked}")
 
 
-def batching(records: Mapping[str, Sequence["StepRecord"]]) -> None:
-    """One row per request, one column per engine step: reading the prompt, generating, or a slot kept and unused."""
+def batching(
+    records: Mapping[str, Sequence["StepRecord"]], *, guess: float | None = None, origin: str = "measured here"
+) -> None:
+    """One row per request, one column per engine step: reading the prompt, generating, or a slot kept and unused.
+
+    ``guess``: steps that somebody expected of the run with the fewest, a dotted line in its panel.
+    """
     import numpy as np
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
@@ -159,6 +171,13 @@ def batching(records: Mapping[str, Sequence["StepRecord"]]) -> None:
         axis.scatter(columns, rows, marker="|", color=BLUE, s=45, linewidths=2)  # one step is a pixel wide at most
         axis.axvline(len(steps) - 0.5, color="black", linewidth=1)
         axis.set(title=f"{name}: {len(steps)} steps", xlabel="engine step")
+    fewest, most = (choose(records, key=lambda name: len(records[name])) for choose in (min, max))
+    if guess is not None:
+        panel = axes[list(records).index(fewest)]
+        panel.axvline(guess, color="black", linestyle=":", linewidth=1)
+        panel.annotate("guess ", (guess, 0.02), xycoords=("data", "axes fraction"), ha="right", fontsize=8)
+    if fewest != most:
+        figure.suptitle(f"{fewest}: {len(records[fewest])} steps, where {most} takes {len(records[most])}", fontsize=10)
     axes[0].set_ylabel("request")
     labels = {"context": "reads its prompt", "generation": "generates", "padding": "slot kept, unused"}
     figure.legend(
@@ -166,7 +185,7 @@ def batching(records: Mapping[str, Sequence["StepRecord"]]) -> None:
         loc="outside lower left", ncols=3, frameon=False, fontsize=8,
     )  # fmt: skip
     alt = "Requests against engine steps: " + ", ".join(f"{n} takes {len(s)} steps" for n, s in records.items())
-    show(figure, "measured here", alt)
+    show(figure, origin, alt)
 
 
 def requests(timelines: Sequence["StreamTimeline"], *, title: str) -> None:
@@ -230,9 +249,17 @@ def stacked(
 
 
 def arrivals(
-    series: Mapping[str, Sequence[float]], back_s: Mapping[str, float], *, title: str, bucket_ms: int = 50
+    series: Mapping[str, Sequence[float]],
+    back_s: Mapping[str, float],
+    *,
+    title: str,
+    bucket_ms: int = 50,
+    guesses: Mapping[str, float] | None = None,
 ) -> None:
-    """Requests per slice of time: ``series[name] = seconds``, one panel each; ``back_s``: when the server was back."""
+    """Requests per slice of time: ``series[name] = seconds``, one panel each; ``back_s``: when the server was back.
+
+    ``guesses``: requests that somebody expected of a series at most, a dotted line in its panel.
+    """
     import numpy as np
 
     figure, axes = empty_figure(len(series), height=3.0, width=9.0)
@@ -245,6 +272,8 @@ def arrivals(
         if name in back_s:
             axis.axvline(back_s[name], color=GREY, linestyle="--", linewidth=1)
             axis.text(back_s[name], 1.08 * highest, " the server is back", color="black", fontsize=8)
+        if guesses and name in guesses:
+            axis.axhline(guesses[name], color="black", linestyle=":", linewidth=1)
     axes[0].set_ylabel(f"requests per {bucket_ms} ms")
     figure.suptitle(title, fontsize=10)
     show(figure, "measured here", f"{title}: " + "; ".join(f"{n} peaks at {c.max()}" for n, c in counts.items()))

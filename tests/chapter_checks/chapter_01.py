@@ -1,8 +1,10 @@
 """Values with which chapter 01's checks pass, and others with which they fire."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 from chapter_cells import Case
+from playbook.artifact import Artifact, Manifest, Origin
 from serving_base.facts.models import ModelShape, model_shape
 
 MODELS = [model_shape("llama-3-70b-instruct")]
@@ -30,6 +32,12 @@ class Tokenizer:
         return {"input_ids": [1] * (self.own + (self.adds if add_special_tokens else 0)) + [7, 8, 9]}
 
 
+def made_for(release: str) -> Artifact:
+    """A model without files, made for ``release``."""
+    origin = Origin(kind="model", made_by="", release=release, gpu_arch="any", world_size=1, spec={}, inputs={})
+    return Artifact(Path("model"), Manifest(origin=origin, files={}, created="", seconds=0))
+
+
 class Texts:
     """In place of the package's texts: the baseline is what the test says."""
 
@@ -37,15 +45,23 @@ class Texts:
         self.texts = SimpleNamespace(unigram_baseline=lambda tokenizer: baseline)
 
 
+GUESS = SimpleNamespace(against=lambda actual: None)
+ORIGIN = SimpleNamespace(release="0.12.0")
 REFERENCE = SimpleNamespace(perplexity=48.0, tokens=8192)
 CASES = [
     Case(
         "01-09",
         "the package's formula agrees",
-        {"models": MODELS, "kv_bytes_per_token": kv_bytes},
+        {"models": MODELS, "kv_bytes_per_token": kv_bytes, "kv_guess": GUESS},
         {"kv_bytes_per_token": only_keys},
     ),
     Case("01-bytes-d", "the tensors are those of the configuration", {"total": TINY}, {"total": TINY - 2}),
+    Case(
+        "01-refuse-b",
+        "a model of another release is refused",
+        {"model": made_for("0.12.0"), "origin": ORIGIN},
+        {"model": made_for("1.2.1")},
+    ),
     Case(
         "01-19",
         "the defaults add a second begin-of-text token",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from chapter_cells import Case
+from playbook.artifact import Artifact, Manifest, Origin
 
 FP8 = {"formats": {"quant_algo": "FP8"}}
 LIMITS = ("max_batch_size", "max_num_tokens", "max_input_len", "max_seq_len")
@@ -84,7 +85,15 @@ MERGED = {"playbook": Merging(1.0), "texts": [[1]], "logits": {"FP8": lambda ids
 QUALITY = {"perplexity": {"BF16": 48.0, "FP8": 48.3}, "divergence": 0.01, **FP8}
 PASTED = {"playbook": Checker(), "quotes": [None, Thing(text="pasted")]}
 
+
+def made_on(gpu_arch: str) -> dict[str, Any]:
+    """An engine without files, made on ``gpu_arch``."""
+    origin = Origin(kind="engine", made_by="", release="0.12.0", gpu_arch=gpu_arch, world_size=1, spec={}, inputs={})
+    return {"engine": Artifact(Path("engine"), Manifest(origin=origin, files={}, created="", seconds=0))}
+
+
 CASES = [
+    Case("03-refuse-b", "an engine is refused for another gpu_arch", made_on("cpu"), made_on("sm80")),
     Case("03-08", "the engine has the profile's limits", limits(), limits(max_seq_len=1)),
     Case("03-14", "every layer kept one attention", graph(), graph(attention=0)),
     Case("03-14", "fusion removed arithmetic", graph(), graph(arithmetic=110)),

@@ -57,4 +57,10 @@ CASES = [
     Case("04-22", "in-flight batching needs fewer steps", balanced(216, 120), balanced(120, 120)),
     Case("04-22", "in-flight batching keeps no slot", balanced(216, 120), balanced(216, 120, "padding")),
     Case("04-22", "both policies made every token", balanced(216, 120), steps(216, 119)),
+    Case(
+        "04-knobs-b",
+        "the computed schedules take the engine's steps",
+        {"lengths": [2, 6, 1, 1, 3], "steps": {"static": 9, "inflight": 6}},
+        {"steps": {"static": 9, "inflight": 5}},
+    ),
 ]

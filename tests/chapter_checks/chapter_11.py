@@ -87,8 +87,9 @@ def played(
     waiting: int = 0,
     blocks: int = 4,
     answer: tuple[int, ...] = (1, 2),
+    came: tuple[int, ...] = (1, 2),
 ) -> Played:
-    return Played(steps, first_token or {}, {}, {"a": answer}, (waiting,), (blocks,))
+    return Played(steps, first_token or {}, {"a": came}, {"a": answer}, (waiting,), (blocks,))
 
 
 LONG_WAITS, GOT = "long, steps to first token", "tokens of the running one meanwhile"
@@ -155,4 +156,5 @@ CASES = [
     Case("11-43", "a smaller pool takes more steps", pools(), pools(p8=played(steps=24, waiting=4, blocks=8))),
     Case("11-43", "the pool is never exceeded", pools(), pools(p8=played(steps=48, waiting=4, blocks=9))),
     Case("11-43", "waiting changes no answer", pools(), pools(p8=played(steps=48, waiting=4, answer=(9,)))),
+    Case("11-43", "nobody is paused", pools(), pools(p8=played(steps=48, waiting=4, blocks=8, came=(1, 3)))),
 ]

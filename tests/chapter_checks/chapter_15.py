@@ -78,6 +78,12 @@ OLD_FILE = {"1.1.0": Thing(text=MADE["0.20.0"].text)}
 TYPO = Thing(check_properties=lambda text, tag: ["a finding"], vllm_image=LMI.vllm_image, fitted=LMI.fitted)
 
 CASES = [
+    Case(
+        "15-lora-c",
+        "the releases' own data",
+        {"flows": FLOWS},
+        {"flows": flows(lora_names=lambda: {"--lora_plugin": False})},
+    ),
     Case("15-06", "a release with engines still exists", OFFERED, {"flows": flows(last_engine_release=lambda: "9.9")}),
     Case("15-06", "what comes after it has no tool", OFFERED, {"offers": OLD_ENGINES}),
     Case("15-10", "every release from 0.19 on has options", READ, {"counts": COUNTS[1:]}),

@@ -373,7 +373,7 @@ def test_set_up_makes_three_environments_and_vllm_where_a_driver_is(
 ) -> None:
     monkeypatch.setattr(bootstrap, "has_cuda", lambda: cuda)
     assert bootstrap.parse([]).envs == ["course", "triton", "aiperf", *more]
-    assert set(bootstrap.environments()) == {"course", "triton", "aiperf", "vllm", "vllm-cpu", "compiler"}
+    assert set(bootstrap.environments()) == {"course", "triton", "aiperf", "vllm", "vllm-cpu", "compiler", "book"}
 
 
 def test_only_vllms_own_environment_takes_torch_with_cuda() -> None:

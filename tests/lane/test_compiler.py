@@ -10,7 +10,7 @@ from nbformat import NotebookNode
 
 from checkout import PYTHON_PATH, ROOT
 from compiler_here import needs_compiler
-from course_exercises.compiler import check_looks, check_merges, check_swiglu
+from course_exercises.exercise import checked, exercise
 from playbook.course.notebooks import chapter, chapters, read
 from serving_base.facts.models import known_shape
 from tiny_llama import MODEL_DIR
@@ -46,6 +46,8 @@ STEPS = {
     "NVFP4": ["kgen FP4+FP8", "kgen FP8", "gemm BF16"],
 }
 SHORT = {"max_seq_len": 128, "max_input_len": 64}
+ASKED = {"13-1": ["compiled"], "13-2": ["bench", "checkpoint", "compiled"], "13-3": ["bench"]}
+"""What chapter 13 hands to each of its exercises."""
 INPUTS = {"x": ("bfloat16", (-1, 64))}
 
 
@@ -134,11 +136,6 @@ def rms_norm(w, x):  # type: ignore[no-untyped-def]
     return w.multiply(w.cast(w.divide(wide, root, "scaled"), "bfloat16", "narrow"), w.bf16(np.ones((1, 64)), "g"), "n")
 
 
-def swiglu(w, gate, up):  # type: ignore[no-untyped-def]
-    sigmoid = w.named(w.net.add_activation(gate, w.trt.ActivationType.SIGMOID), "sigmoid")
-    return w.quantize(w.multiply(w.multiply(gate, sigmoid, "silu"), up, "swiglu"), 0.02, "low")
-
-
 def broken(w, x):  # type: ignore[no-untyped-def]
     return missing_name  # type: ignore[name-defined] # noqa: F821
 
@@ -163,13 +160,17 @@ def test_what_the_library_refuses(bench: CompilerBench) -> None:
 
 
 @needs_compiler
-def test_the_exercises_have_solutions(
-    bench: CompilerBench, built: dict[str, Compilation], fp8_checkpoint: Path
+@pytest.mark.parametrize("number", ["13-1", "13-2", "13-3"])
+def test_the_compiler_takes_the_solution_and_refuses_the_wrong_answers(
+    number: str, bench: CompilerBench, built: dict[str, Compilation], fp8_checkpoint: Path
 ) -> None:
-    assert check_swiglu(bench, swiglu).solved
-    assert check_merges(built["fp8"], {"a": True, "b": True, "c": True, "d": False, "e": False}).solved
-    free, costly = "layers.1.attention.dense", "layers.1.input_norm"
-    assert check_looks(bench, fp8_checkpoint, built["fp8"], free, costly).solved
+    given = {"compiled": built["fp8"], "bench": bench, "checkpoint": fp8_checkpoint}
+    asked = {name: given[name] for name in ASKED[number]}
+    one = exercise(number)
+    assert checked(number, one.solution, **asked).solved
+    for wrong in one.wrong:
+        found = checked(number, wrong.answer, **asked)
+        assert not found.solved and wrong.says in str(found), str(found)
 
 
 @needs_compiler

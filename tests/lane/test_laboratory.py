@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from course_exercises.quantization import check_repair
+from course_exercises.exercise import checked, exercise
 from ptq.laboratory import VARIANTS, Laboratory, find, linear_layers, open_laboratory, quantizers, round_nvfp4
 from ptq.metrics import bootstrap, paired_ratio
 from serving_base.errors import UsageError
@@ -91,16 +91,9 @@ def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
 
 def test_the_repair_accepts_real_texts_and_nothing_else(bench: Laboratory) -> None:
     texts = [bench.repeated_text(5), bench.repeated_text(100), *bench.calibration(GOOD_TEXTS)]
-
-    def by_variety(given: Texts, size: int) -> Texts:
-        return sorted(given, key=lambda text: len(set(text)))[-size:]
-
-    assert check_repair(bench, texts, 2, by_variety).solved
-    assert not check_repair(bench, texts, 2, lambda given, size: given[:size]).solved
-    assert "as they are" in str(check_repair(bench, texts, 2, lambda given, size: bench.random_texts(2)))
-    assert "as they are" in str(check_repair(bench, texts, 2, lambda given, size: given))
-
-    def stub(given: Texts, size: int) -> Texts:
-        raise NotImplementedError("write me")
-
-    assert "write me" in str(check_repair(bench, texts, 2, stub))
+    given = {"laboratory": bench, "texts": texts, "size": 2}
+    one = exercise("12-2")
+    assert checked("12-2", one.solution, **given).solved
+    for wrong in one.wrong:
+        found = checked("12-2", wrong.answer, **given)
+        assert not found.solved and wrong.says in str(found), str(found)

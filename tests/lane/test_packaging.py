@@ -1,6 +1,7 @@
 """What is installed is what is locked, what is locked is what is declared, and the package is whole."""
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -339,7 +340,7 @@ def test_every_target_but_setup_and_help_is_one_line_of_the_command_line() -> No
         name: body.strip().splitlines()
         for name, body in re.findall(r"^([a-z]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
     }
-    assert set(targets) == {"help", "setup", "course", "test", "check", "docs", "lab", "clean"}
+    assert set(targets) == {"help", "setup", "course", "test", "check", "docs", "book", "lab", "clean"}
     assert all(len(lines) == 1 for lines in targets.values())
     assert "playbook/bootstrap.py" in targets["setup"][0]
     called = {"course": "run", "check": "test"}
@@ -366,6 +367,13 @@ def test_readme_and_contributing_link_to_files_that_exist() -> None:
     for name in ("README.md", "CONTRIBUTING.md"):
         links = re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / name).read_text())
         assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_a_codespace_sets_up_with_the_readmes_command_and_a_supported_python() -> None:
+    made = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    assert made["onCreateCommand"] == "make setup"
+    (python,) = re.findall(r":(3\.\d+)-", made["image"])
+    assert f"{python}.0" in SpecifierSet(PROJECT["project"]["requires-python"])
 
 
 def test_ci_runs_the_readmes_test_command() -> None:

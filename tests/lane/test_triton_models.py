@@ -101,7 +101,7 @@ def test_what_clients_send_by_habit_changes_nothing() -> None:
         ({"bad_words_list": [[[9], [1]]]}, "no bad words"),
         ({"embedding_bias": [[0.5]]}, "does not take embedding_bias"),
         ({"draft_input_ids": [[1]]}, "does not take draft_input_ids"),
-        ({"lora_task_id": [1]}, "does not take lora_task_id"),
+        ({"lora_task_id": [1]}, "has no LoRA adapters"),
         ({"runtime_top_p_decay": [0.5]}, "takes runtime_top_p_decay only as 1.0"),
         ({"min_length": [5]}, "no min_length above 1"),
         ({"return_kv_cache_reuse_stats": [True]}, "return_kv_cache_reuse_stats"),

@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from course_exercises.attention import ANSWERS, KERNELS
 from playbook.articles import table
 from serving_base.errors import UsageError
 from trtllm_check.attention import (
@@ -101,6 +102,8 @@ def test_flags_change_the_name() -> None:
         ({"queries_per_kv": 8, "dtype": "fp32"}, "MMHA", "FP32"),
         ({"queries_per_kv": 8, "tokens_per_block": 32}, "MMHA", "blocks"),
         ({"gpu": "sm61"}, "refused", "Volta"),
+        ({"head_size": 120}, "refused", "no head size 120"),
+        ({"head_size": 112}, "MMHA", "shared heads"),
     ],
 )
 def test_the_generation_kernel(given: dict[str, object], kernel: str, why: str) -> None:
@@ -123,3 +126,14 @@ def test_what_is_unknown_is_refused() -> None:
     for release in ("newest", "0.19.0"):
         with pytest.raises(ValidationError):
             AttentionCase(gpu="h100", release=release)
+
+
+def test_every_part_of_the_matrix_was_read_and_says_where() -> None:
+    """XQA's two ways are facts of their own commits; the choice above stays with what the releases' guide says."""
+    assert NOT_READ not in str(support())
+    for way in ("compiled_when_used", "shipped_compiled"):
+        assert "TensorRT-LLM@" in support()["xqa"][way]["source"]
+
+
+def test_the_exercise_on_kernels_knows_every_kernel() -> None:
+    assert set(KERNELS.values()) == set(ANSWERS)

@@ -8,6 +8,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 import playbook
+from checkout import ROOT
 from playbook.chapter import RESULT_MIME, Lab, recorded_runs, recorded_time
 from playbook.course.record import record_times, write_time
 from serving_base.errors import CheckFailed, MissingArtifact, ProfileError, UsageError
@@ -24,6 +25,21 @@ def test_card_has_seven_lines_and_says_where(lab: Lab, capsys: pytest.CaptureFix
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 7
     assert "no GPU" in lines[2] and str(lab.workspace.root) in lines[5]
+
+
+def test_a_card_links_the_same_chapter_on_other_machines(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT / "notebooks")
+    said: list[str] = []
+    monkeypatch.setattr(lab, "say", lambda sentence, **figures: said.append(sentence.format(**figures)))
+    lab.card()
+    (link,) = [text for text in said if "h200-20261124" in text]
+    assert "NVIDIA H200" in link
+    assert Path(link.partition("](")[2].rstrip(")")).is_file()
+    monkeypatch.chdir(tmp_path)
+    lab.card()
+    assert len(said) == 1
 
 
 def test_check_counts_and_a_false_claim_stops(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:

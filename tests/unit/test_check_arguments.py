@@ -162,6 +162,10 @@ CASES = [
 ]
 
 
+def test_what_the_readers_own_clone_holds_is_not_known() -> None:
+    assert check(f"python3 /tensorrtllm_backend/{FILL.split()[1]} a b", "0.20.0") == []
+
+
 @pytest.mark.parametrize(("rule", "release", "text", "word", "fix"), CASES)
 def test_finding_place_and_fix(rule: str, release: str, text: str, word: str, fix: str) -> None:
     (found,) = check(text, release)

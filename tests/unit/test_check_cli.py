@@ -26,6 +26,7 @@ SCHEMA = {
     "required": ["release", "findings"],
     "properties": {
         "release": {"type": "string"},
+        "release_told": {"type": "string", "minLength": 1},
         "findings": {
             "type": "array",
             "items": {
@@ -175,7 +176,7 @@ def test_nothing_of_the_input_reaches_the_terminal_as_a_control_character() -> N
     [
         (["--release", "0.12.0"], "one thing at a time"),
         (["--release", "0.12.0", "--log", "x", "-"], "one thing at a time"),
-        (["-"], "give --release, one of: 0.8.0"),
+        (["/dev/zero"], "is a device"),
         (["--release", "0.7.1", "-"], "0.7.1"),
         (["--release", "0.12.0", "--gpu", "b300", "-"], "h100"),
         (["--release", "0.12.0", "--gpus", "0", "-"], "gpus"),
@@ -192,7 +193,7 @@ def test_input_that_cannot_be_used_has_status_2(words: list[str], complaint: str
 
 @pytest.mark.parametrize(
     ("name", "data"),
-    [("engine.bin", b"\x7fELF\0\0"), ("huge.sh", b"x" * 1_000_001), ("a.ipynb", b'{"cells": []}')],
+    [("engine.bin", b"\x7fELF\0\0"), ("huge.sh", b"x" * 1_000_001)],
 )
 def test_a_file_that_is_no_text_of_ours_has_status_2(name: str, data: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
@@ -211,19 +212,22 @@ NOT_UNDERSTOOD = {
     "deep.json": "[" * 100_000,
     "config.json": '{"a": 1}',
     "prose.md": "Nothing here but words.\n",
+    "a.ipynb": '{"cells": []}',
+    "Dockerfile": "FROM scratch\nCOPY . .\n",
+    "Makefile": "all:\n\techo done\n",
 }
 
 
 @pytest.mark.parametrize("name", NOT_UNDERSTOOD)
-def test_what_is_not_understood_has_status_2(name: str, tmp_path: Path) -> None:
+def test_what_is_not_understood_has_status_3(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(NOT_UNDERSTOOD[name])
     code, out, err = invoke("--release", "0.12.0", tmp_path / name)
-    assert (code, out) == (2, "")
+    assert (code, out) == (3, "")
     assert "that the checker knows" in err and "why: " in err
 
 
-def test_a_folder_with_nothing_to_check_has_status_2(tmp_path: Path) -> None:
-    assert invoke("--release", "0.12.0", tmp_path)[:2] == (2, "")
+def test_a_folder_with_nothing_to_check_has_status_3(tmp_path: Path) -> None:
+    assert invoke("--release", "0.12.0", tmp_path)[:2] == (3, "")
 
 
 def test_a_folder_that_is_not_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

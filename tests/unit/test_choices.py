@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 import yaml
 from pydantic import ValidationError
+from typer.testing import CliRunner, Result
 
 from aws_commands import problems
 from playbook import artifact, choices
 from playbook.artifact import ASIDE, Origin, make
 from playbook.choices.cleanup import Leftover, commands, markdown_table
 from playbook.choices.options import OPTIONS_FILE, Cell, OptionsFile, sources
+from playbook.cli.app import app
 from playbook.measure.results import Load, RequestRecord, new_run, write_results
 from playbook.profile import load_profile
 from playbook.stages import Workspace
@@ -66,7 +68,10 @@ def test_a_table_that_contradicts_itself_is_refused(place: tuple[str, ...], valu
 def test_compare_shows_the_topics_asked_for() -> None:
     rows = choices.compare("billing_unit", "idle")
     assert len(rows) == len(choices.options()) and list(rows[0]) == ["option", "billing unit", "bills when idle"]
-    assert len(choices.compare()[0]) == 11
+    assert len(choices.compare()[0]) == 12
+    tuning = choices.compare("tuning")
+    there = [row["option"] for row in tuning if not row["your own training"].startswith("elsewhere")]
+    assert there == ["SageMaker JumpStart", "Amazon Bedrock"]
     assert choices.compare("choose")[0]["choose it when"].endswith("°"), "judgements are marked"
     number, url = re.fullmatch(r".+ \[\[(\d+)\]\]\((https://.+)\)", rows[0]["billing unit"]).groups()  # type: ignore[union-attr]
     assert list(sources().values())[int(number) - 1].url == url, "facts carry the number of their source"
@@ -303,6 +308,20 @@ def test_remove_takes_what_it_was_told(workspace: Workspace) -> None:
     assert not workspace.folder("checkpoint").exists() and workspace.folder("model").exists()
     put(workspace, "checkpoint", "checkpoint", {})  # can be made again
     assert len(choices.remove(workspace, ["model", "checkpoint"])) == 2
+
+
+def reset(workspace: Workspace, *words: str, answer: str = "") -> Result:
+    return CliRunner().invoke(app, ["reset", *words, "--workspace", str(workspace.root)], input=answer)
+
+
+def test_reset_takes_what_a_chapter_made_and_what_came_from_it(workspace: Workspace) -> None:
+    asked = reset(workspace, "01", answer="n\n")
+    assert asked.exit_code != 0 and "checkpoint" in asked.output
+    assert len(choices.artifacts(workspace)) == 4
+    done = reset(workspace, "01", "--yes")
+    assert done.exit_code == 0 and "removed 2" in done.output, done.output
+    assert {row.name for row in choices.artifacts(workspace)} == {"mine", "engine"}
+    assert "has nothing in" in reset(workspace, "01", "--yes").output
 
 
 @pytest.mark.parametrize(

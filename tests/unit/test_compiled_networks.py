@@ -13,7 +13,7 @@ import playbook
 from checkout import ROOT
 from compiled_networks import AT, bf16_layer, compilation, fp8_layer, kernel
 from course_exercises.compiler import PAIRS, check_looks, check_merges, check_swiglu
-from course_exercises.verdict import NOT_SOLVED
+from course_exercises.verdict import NOT_SOLVED, Solution
 from serving_base.errors import EnvironmentProblem, UsageError
 from serving_base.facts.models import known_shape
 from trt_compiler import environment
@@ -134,9 +134,9 @@ def truth(steps: list[CompiledStep]) -> dict[str, bool | None]:
 
 def test_the_compiled_network_judges_the_merges() -> None:
     for steps in (fp8_layer(), bf16_layer()):
-        assert check_merges(compilation(steps), truth(steps)).solved
-    assert not check_merges(compilation(bf16_layer()), truth(fp8_layer())).solved
-    assert str(check_merges(compilation(fp8_layer()), dict.fromkeys(PAIRS))).startswith(NOT_SOLVED)
+        assert check_merges(truth(steps), compilation(steps)).solved
+    assert not check_merges(truth(fp8_layer()), compilation(bf16_layer())).solved
+    assert str(check_merges(dict.fromkeys(PAIRS), compilation(fp8_layer()))).startswith(NOT_SOLVED)
 
 
 class HandBench:
@@ -165,7 +165,7 @@ def test_swiglu_wants_the_values_the_format_and_one_kernel() -> None:
     wide = compilation([kernel("swiglu", writes="BF16")])
 
     def judged(values: Callable[..., np.ndarray], made: Any) -> str:
-        return str(check_swiglu(HandBench(values, made), lambda: None))  # type: ignore[arg-type]
+        return str(check_swiglu(lambda: None, HandBench(values, made)))  # type: ignore[arg-type]
 
     assert "solved" in judged(silu, one) and NOT_SOLVED not in judged(silu, one)
     assert "largest error" in judged(lambda gate, up: gate * up, one)
@@ -178,7 +178,7 @@ def test_a_stub_of_swiglu_is_loud() -> None:
     def refuses(**_: np.ndarray) -> np.ndarray:
         raise CompilerRefusal("NotImplementedError: write swiglu")
 
-    found = check_swiglu(HandBench(refuses, None), lambda: None)  # type: ignore[arg-type]
+    found = check_swiglu(lambda: None, HandBench(refuses, None))  # type: ignore[arg-type]
     assert str(found).startswith(NOT_SOLVED) and "write swiglu" in str(found)
 
 
@@ -186,10 +186,14 @@ def test_looking_is_judged_by_the_kernels_of_the_layer() -> None:
     plain = compilation(fp8_layer())
     made = {f"{AT}.free": plain, f"{AT}.costly": compilation([*fp8_layer(), kernel(f"{AT}.more")])}
     bench: Any = HandBench(silu, made)
-    assert check_looks(bench, Path(), plain, f"{AT}.free", f"{AT}.costly").solved
-    assert not check_looks(bench, Path(), plain, f"{AT}.costly", f"{AT}.free").solved
-    assert "names no tensor yet" in str(check_looks(bench, Path(), plain, "", ""))
-    assert "no tensor of decoder layer 1" in str(check_looks(bench, Path(), plain, "layers.0.x", f"{AT}.costly"))
+
+    def judged(free: str, costly: str) -> Solution:
+        return check_looks({"free": free, "costly": costly}, bench, Path(), plain)
+
+    assert judged(f"{AT}.free", f"{AT}.costly").solved
+    assert not judged(f"{AT}.costly", f"{AT}.free").solved
+    assert "names no tensor yet" in str(judged("", ""))
+    assert "no tensor of decoder layer 1" in str(judged("layers.0.x", f"{AT}.costly"))
 
 
 # Where the compiler is, and where it is not.

@@ -24,6 +24,7 @@ from course_runs.edition import (
     folder_bytes,
     make_edition,
     read_edition,
+    recorded_notebooks,
     smaller_png,
     source_hash,
 )
@@ -160,6 +161,13 @@ def test_the_page_is_that_of_the_editions() -> None:
     assert written == readme(editions(RECORDED)), "run: playbook recorded verify --write-readme"
     links = re.findall(r"\]\(([^)]+)\)", written)
     assert [link for link in links if not (RECORDED / link).is_file()] == []
+
+
+def test_only_chapters_that_ended_well_are_shown_elsewhere() -> None:
+    ((where, notebook),) = recorded_notebooks(RECORDED, "03")
+    assert where.startswith("NVIDIA H200") and where.endswith(", profile hopper, 2026-11-24")
+    assert notebook.is_file() and notebook.name.startswith("03-")
+    assert recorded_notebooks(RECORDED, "07") == []  # it failed there
 
 
 # --- making one

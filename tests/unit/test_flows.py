@@ -7,6 +7,7 @@ import pytest
 from playbook.profile import load_profile
 from serving_base.errors import NotInRelease, NotYaml, PlaybookError, UsageError
 from trtllm_check.flows.doors import DOORS, differences, field_names, llm_api_file, metric_names, open_door
+from trtllm_check.flows.lora import lora_names, lora_sources, lora_table
 from trtllm_check.flows.offers import flow_offer, flow_table, last_engine_release
 from trtllm_check.flows.options import (
     FILE,
@@ -210,3 +211,19 @@ def test_a_file_of_options_that_is_not_complete_is_told_of(monkeypatch: pytest.M
     finally:
         llm_options.cache_clear()
         option_releases.cache_clear()
+
+
+def test_every_name_of_the_adapters_is_in_the_releases_own_data() -> None:
+    assert all(lora_names().values()) and len(lora_names()) == 11
+
+
+def test_a_name_that_no_release_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {"looked_up": {"build": ["--lora_plugins"], "llm_api": ["lora"], "inputs": ["lora"], "vllm": ["lora"]}}
+    monkeypatch.setattr("trtllm_check.flows.lora._facts", lambda: wrong)
+    assert not any(lora_names().values())
+
+
+def test_each_door_to_adapters_says_where_it_was_read() -> None:
+    doors = [row["door"] for row in lora_table()]
+    assert list(lora_sources()) == doors and all(lora_sources().values())
+    assert all(all(row.values()) for row in lora_table())

@@ -12,6 +12,7 @@ import yaml
 
 from each import each
 from gpu_measurements import hopper, kernels
+from gpu_measurements.all_reduce import link_us, measured_all_reduces
 from gpu_measurements.sources import NO_MATCH, PATTERNS_PATH, Patterns, classify, patterns, read_capture
 from playbook.articles import table
 from serving_base.errors import UsageError
@@ -467,3 +468,11 @@ def test_a_serving_run_that_does_not_ship_is_named() -> None:
     with pytest.raises(UsageError, match="no serving run 8b-int4 with isl 1024") as caught:
         hopper.serving("8b-int4")
     assert "8b-fp8 with isl 1024" in caught.value.fix
+
+
+def test_the_measured_all_reduces_lie_above_their_bytes() -> None:
+    points = measured_all_reduces()
+    assert [point.payload_bytes for point in points] == [2**power for power in range(14, 29)]
+    assert all(point.best_us > link_us(point.payload_bytes, 450e9) for point in points)
+    assert points[0].best_us == points[0].custom_us and points[-1].custom_us is None
+    assert link_us(450e9, 450e9, 4) == 1.5e6

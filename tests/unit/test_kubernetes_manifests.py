@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from course_exercises.parallelism import broken_manifests
 from playbook.profile import load_profile
 from serving_base.errors import UsageError
 from serving_base.facts.gpus import find_gpu, instances
@@ -194,3 +195,10 @@ def test_sagemakers_model_knows_no_variant_over_instances() -> None:
 
 def test_every_instance_has_a_known_gpu() -> None:
     assert all(find_gpu(machine.gpu) for machine in instances().values())
+
+
+def test_the_manifests_of_the_exercise_are_broken_in_two_ways(group: NodeGroup) -> None:
+    made = broken_manifests(group)
+    assert "restartPolicy" in manifest_problems(made)[0]
+    made[0]["spec"]["leaderWorkerTemplate"]["restartPolicy"] = "RecreateGroupOnPodRestart"
+    assert len(manifest_problems(made)) == 3  # the pods, the selector, the port

@@ -135,6 +135,7 @@ def test_unknown_parameters_and_nulls_are_ignored() -> None:
         ({"inputs": 3}, "'inputs' must be a string"),
         ({"inputs": ""}, "'inputs' must be a string"),
         ({"inputs": ["a"]}, "'inputs' must be a string"),
+        ({"inputs": "x", "adapters": ["french"]}, "no LoRA adapters"),
         ({"inputs": "x", "parameters": [1]}, "'parameters' must be an object"),
         ({"inputs": "x", "parameters": {"max_new_tokens": "5"}}, "'max_new_tokens' must be of type int"),
         ({"inputs": "x", "parameters": {"max_new_tokens": True}}, "'max_new_tokens' must be of type int"),

@@ -35,6 +35,13 @@ def test_bars_write_their_values_and_origin(shown: list[tuple[Any, str]]) -> Non
     assert figure.axes[0].containers[1].patches[0].get_hatch() == "//"  # not by colour alone
 
 
+def test_a_guess_is_a_line_in_the_bars(shown: list[tuple[Any, str]]) -> None:
+    plots.bars({"FP8": {"8B": 9.08}}, title="Weights", unit="GB", guess=8.0)
+    ((figure, alt),) = shown
+    assert [line.get_xdata()[0] for line in figure.axes[0].lines] == [8.0]
+    assert alt.endswith("; guess 8")
+
+
 def test_lines_show_every_series(shown: list[tuple[Any, str]]) -> None:
     plots.lines({"fp8": ((1, 16), (43, 44)), "int8": ((1, 16), (43, 500))}, title="t", x="x", y="y", x_base=2)
     axis = shown[0][0].axes[0]
@@ -59,6 +66,15 @@ def test_batching_draws_a_row_per_request(shown: list[tuple[Any, str]]) -> None:
     assert static == [[1, 2], [1, 3]]
     assert inflight == [[1, 0], [1, 0]]
     assert "static takes 2 steps" in shown[0][1]
+    assert shown[0][0].get_suptitle() == "inflight: 1 steps, where static takes 2"
+
+
+def test_a_guess_is_a_line_in_the_panel_of_the_fewest_steps(shown: list[tuple[Any, str]]) -> None:
+    steps = [StepRecord(number, 0.1, {7: "generation"}, {}) for number in range(3)]
+    plots.batching({"static": steps, "inflight": steps[:1]}, guess=2)
+    static, inflight = ([line.get_xdata()[0] for line in axis.lines] for axis in shown[0][0].axes)
+    assert static == [2.5]
+    assert inflight == [0.5, 2]
 
 
 def test_requests_are_drawn_in_the_order_of_sending(shown: list[tuple[Any, str]]) -> None:
@@ -106,6 +122,13 @@ def test_arrivals_share_their_scales_and_mark_the_servers_return(shown: list[tup
     assert left.get_title() == "a: at most 2 at once"
     assert " the server is back" in texts(figure) and len(left.lines) == 1 and not right.lines
     assert "a peaks at 2" in alt and "b peaks at 1" in alt
+
+
+def test_a_guess_of_arrivals_is_a_line_in_its_panel(shown: list[tuple[Any, str]]) -> None:
+    plots.arrivals({"a": [0.01, 0.02], "b": [0.2]}, {}, title="Retries", guesses={"a": 3})
+    left, right = shown[0][0].axes
+    assert [list(line.get_ydata()) for line in left.lines] == [[3, 3]]
+    assert not right.lines
 
 
 def way(tp: int, concurrency: int, per_user: float, per_gpu: float, *, on_front: bool, weights: str = "fp8") -> Any:

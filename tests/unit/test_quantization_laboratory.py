@@ -5,8 +5,6 @@ import math
 import pytest
 import torch
 
-from course_exercises.quantization import ROUNDING_CASES, check_formats, check_rounding
-from course_exercises.verdict import NOT_SOLVED
 from ptq.formats import formats, published_mmlu, support
 from ptq.metrics import WindowScores, bootstrap, paired, paired_ratio, perplexity_change, score
 from ptq.numerics import float8_values
@@ -67,75 +65,6 @@ def test_a_change_of_perplexity_is_relative() -> None:
 def test_the_number_line_holds_every_finite_value(kind: str, largest: float, smallest: float, count: int) -> None:
     values = float8_values(kind)
     assert (values[0], values[1], values[-1], len(values)) == (0, smallest, largest, count)
-
-
-def by_bits(value: float) -> float:
-    """The nearest of the grid; of two equally near ones that with the even mantissa, every second from zero on."""
-    grid = float8_values("e4m3fn")
-    size = min(abs(value), grid[-1])
-    nearest = min(range(len(grid)), key=lambda place: (abs(grid[place] - size), place % 2))
-    return math.copysign(grid[nearest], value)
-
-
-def by_exponent(value: float) -> float:
-    size = min(abs(value), 448.0)
-    power = max(math.frexp(size)[1] - 1, -6)
-    return math.copysign(round(size / 2.0 ** (power - 3)) * 2.0 ** (power - 3), value)
-
-
-@pytest.mark.parametrize("solution", [by_bits, by_exponent])
-def test_any_right_rounding_solves_the_first_exercise(solution: object) -> None:
-    assert check_rounding(solution).solved  # type: ignore[arg-type]
-
-
-def test_a_rounding_without_ties_or_saturation_is_told_where_it_is_wrong() -> None:
-    def half_up(value: float) -> float:
-        power = max(math.frexp(abs(value))[1] - 1, -6)
-        return math.copysign(math.floor(abs(value) / 2.0 ** (power - 3) + 0.5) * 2.0 ** (power - 3), value)
-
-    attempt = check_rounding(half_up)
-    assert not attempt.solved
-    assert "17: yours 18, expected 16" in str(attempt)
-    assert "1000: yours 1024, expected 448" in str(attempt)
-    assert f"{len(ROUNDING_CASES)} right" in str(attempt)
-
-
-def test_a_stub_is_reported_loudly_and_stops_nothing() -> None:
-    def stub(value: float) -> float:
-        raise NotImplementedError("write me")
-
-    assert str(check_rounding(stub)).startswith(NOT_SOLVED)
-    assert "write me" in str(check_rounding(stub))
-    assert "TypeError" in str(check_rounding(lambda value: None))  # type: ignore[arg-type,return-value]
-
-
-RIGHT = {"a": "int8_sq", "b": "fp8", "c": "int4_awq", "d": "w4a8_awq"}
-
-
-def test_every_format_that_runs_and_helps_solves_the_third_exercise() -> None:
-    for other in ({}, {"b": "int8_sq"}, {"c": "int4_gptq"}, {"b": "w4a8_awq"}):
-        assert check_formats(RIGHT | other).solved, other
-
-
-@pytest.mark.parametrize(
-    ("key", "name", "why"),
-    [
-        ("a", "fp8", "needs sm89"),
-        ("b", "int8_wo", "products stay in 16 bits"),
-        ("b", "nvfp4", "needs sm100"),
-        ("c", "int8_sq", "4 bits at most"),
-        ("d", "int4_awq", "products stay in 16 bits"),
-        ("a", "fp9", "no format is called so"),
-    ],
-)
-def test_a_format_that_does_not_fit_is_refused_with_its_reason(key: str, name: str, why: str) -> None:
-    attempt = check_formats(RIGHT | {key: name})
-    assert not attempt.solved
-    assert why in str(attempt)
-
-
-def test_an_empty_answer_is_not_solved() -> None:
-    assert "load a has no format yet" in str(check_formats({}))
 
 
 def test_the_table_of_gpus_says_what_each_format_gives() -> None:

@@ -1,11 +1,15 @@
 """The stand-ins show what the tools of their release show, and nothing else."""
 
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
-from stand_in_docker import docker
+from stand_in_docker import docker, family_of, freeze
 from stand_in_hub import Hub, hub_server
 from stand_in_metrics import figures_of, shown
 from stand_ins import Machine
@@ -56,3 +60,15 @@ def test_docker_refuses_what_it_does_not_know(tmp_path: Path, capsys: pytest.Cap
     assert docker(machine, ["kill", "playbook-launch-1"]) == 1
     assert docker(machine, ["pull", "nvcr.io/nvidia/tritonserver:00.00-py3"]) == 1
     assert "No such container: playbook-launch-1" in capsys.readouterr().err
+
+
+def test_a_frozen_container_has_no_process_that_runs_not_even_one_just_started() -> None:
+    breeding = "while :; do sleep 60 & sleep 0.01; done"
+    with subprocess.Popen(["sh", "-c", f"({breeding}) & wait"], start_new_session=True) as first:
+        try:
+            freeze(first.pid)
+            states = {psutil.Process(member).status() for member in family_of(first.pid)}
+            assert states == {psutil.STATUS_STOPPED}
+        finally:
+            for member in family_of(first.pid):
+                os.kill(member, signal.SIGKILL)

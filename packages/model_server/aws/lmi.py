@@ -88,6 +88,8 @@ def parse_text_request(payload: Mapping[str, Any], schema: Schema) -> LmiRequest
     inputs = payload["inputs"]
     if not isinstance(inputs, str) or not inputs:
         raise BadRequest("Input Parsing failed. 'inputs' must be a string that is not empty")
+    if payload.get("adapters"):
+        raise BadRequest("This engine has no LoRA adapters: its graph has no place for them. Leave 'adapters' out.")
     given = payload.get("parameters") or {}
     if not isinstance(given, dict):
         raise BadRequest("Input Parsing failed. 'parameters' must be an object of key-value pairs")

@@ -57,6 +57,7 @@ READ = frozenset(
 )
 NEUTRAL = {"runtime_top_p_min": 1e-6, "runtime_top_p_decay": 1.0, "runtime_top_p_reset_ids": -1}
 """Values at which these inputs change nothing; others are refused."""
+LORA = ("lora_task_id", "lora_weights", "lora_config")
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,12 @@ def _refuse_unsupported(tensors: Tensors) -> None:
     for name, value in tensors.items():
         if name in READ or name in NO_EFFECT or value.size == 0:
             continue
+        if name in LORA:
+            raise RequestRefused(
+                f"the embedded engine has no LoRA adapters, and the request names one by {name}",
+                why="its graph has no place where an adapter's product is added",
+                fix="leave it out, or serve with trtllm-serve, LMI's vLLM image or vLLM",
+            )
         if name not in NEUTRAL:
             raise RequestRefused(f"the embedded engine does not take {name}", fix="leave it out")
         if not np.allclose(value, NEUTRAL[name], rtol=1e-3):

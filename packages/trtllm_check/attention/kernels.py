@@ -203,6 +203,8 @@ def generation_kernel(case: AttentionCase) -> KernelChoice:
     ]
     against = [why for applies, why in reasons if applies]
     if against:
+        if case.head_size not in mmha["head_sizes"]:
+            return _no(f"MMHA has no head size {case.head_size}", mmha["head_sizes_source"])
         return KernelChoice(kernel="MMHA", name=_mmha_name(case), reason="; ".join(against), source=mmha["source"])
     return KernelChoice(
         kernel="XQA",

@@ -5,11 +5,13 @@ A family of rules is a module of :mod:`trtllm_check.lint.rules` with a function 
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from serving_base.errors import PlaybookError
 
 if TYPE_CHECKING:
     from trtllm_check.lint.document import Document
-    from trtllm_check.lint.finding import Finding
+    from trtllm_check.lint.finding import Finding, Platform
     from trtllm_check.lint.fixing import Family
 
 FAMILIES = (
@@ -27,26 +29,76 @@ FAMILIES = (
 )
 
 
+class NotUnderstood(PlaybookError):
+    """A text in which there is nothing that the checker has rules for, or that names a release without facts."""
+
+    exit_code = 3
+
+
+class Target(NamedTuple):
+    """The release that a text is checked for, and how that is known: "" where it was asked for."""
+
+    release: str
+    how: str = ""
+    guessed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.release}, {self.how}" if self.how else self.release
+
+
 def check_commands(
-    source: "str | Path | Document", release: str, gpu: str = "", gpus: int | None = None
+    source: "str | Path | Document",
+    release: "str | Target",
+    gpu: str = "",
+    gpus: int | None = None,
 ) -> "list[Finding]":
     """The findings in a text, a file or a folder, by file and place.
 
     ``release``: TensorRT-LLM's; the containers follow from it. ``gpu``: h100, h200, l4, l40s, a100 or another name
     of facts/gpus.yml. What is not given is unknown, and the rules that need it are silent.
     """
-    from serving_base.errors import UsageError
-    from serving_base.facts.gpus import gpus as known_gpus
     from trtllm_check.lint.document import read_document
-    from trtllm_check.lint.finding import Platform, gpu_of
     from trtllm_check.lint.fixing import findings
-    from trtllm_check.releases import load_release
 
-    platform = Platform(load_release(release), gpu, gpus)
-    if gpu and gpu_of(platform) is None:
-        raise UsageError(f"no facts on a GPU {gpu!r}", fix=f"use one of: {', '.join(known_gpus())}")
+    platform = platform_of(release if isinstance(release, Target) else Target(release), gpu, gpus)
     document = read_document(source) if isinstance(source, str | Path) else source
     return findings(document, platform, families())
+
+
+def platform_of(asked: Target, gpu: str = "", gpus: int | None = None) -> "Platform":
+    """What the rules check for. :class:`UsageError` for a release or a GPU without facts."""
+    from serving_base.errors import UsageError
+    from serving_base.facts.gpus import gpus as known_gpus
+    from trtllm_check.lint.finding import Platform, gpu_of
+    from trtllm_check.releases import load_release
+
+    told = bool(asked.how) and not asked.guessed
+    platform = Platform(load_release(asked.release), gpu, gpus, asked.guessed, told)
+    if gpu and gpu_of(platform) is None:
+        raise UsageError(f"no facts on a GPU {gpu!r}", fix=f"use one of: {', '.join(known_gpus())}")
+    return platform
+
+
+def target(document: "Document", release: str = "") -> Target:
+    """``release`` if one is given, else the one that ``document`` tells, else the newest."""
+    from trtllm_check.lint.evidence import told
+    from trtllm_check.releases import known_releases
+
+    if release:
+        return Target(release)
+    found = told(document)
+    if found is None:
+        return Target(known_releases()[-1], "the newest: the text tells none, and --release does", guessed=True)
+    if not found.release:
+        raise NotUnderstood(
+            f"the text is for a release without facts: {found}",
+            why=f"there are facts on {', '.join(known_releases())}",
+            fix="give --release for the one that you want to know of",
+        )
+    mapped = (
+        f", whose facts hold for {found.written}" if found.written.removeprefix("v") not in ("", found.release) else ""
+    )
+    return Target(found.release, f"told by {found}{mapped}")
 
 
 def families() -> "list[Family]":

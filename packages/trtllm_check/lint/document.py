@@ -9,7 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, agreed, config_facts, facts_of, stated
+from trtllm_check.lint.carriers import CARRIERS, carried
+from trtllm_check.lint.carriers.windows import shell_name
+from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, Origins, agreed, config_facts, stated
 from trtllm_check.lint.invocations import Invocation, invocations
 from trtllm_check.lint.passages import (
     FENCES,
@@ -26,13 +28,14 @@ from trtllm_check.lint.passages import (
     unread,
     variable_lists,
 )
-from trtllm_check.lint.shell import ShellCommand, Word, read_commands
+from trtllm_check.lint.shell import ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
 __all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile", "WrittenRequest", "read_document"]
 
 MOST_FILES = 1_000
+DEEPEST = 4  # a script in YAML in a cell of a notebook
 LARGEST_FILE = 1_000_000
 SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
 BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
@@ -99,6 +102,7 @@ class Document:
 
     ``lmi_environment``: settings of an LMI container among environment variables: name -> value, at its place.
     ``unread``: lines that say nothing to the checker; ``unreadable``: files that the system does not open.
+    ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where it is one of Windows.
     """
 
     commands: tuple[ShellCommand, ...] = ()
@@ -115,6 +119,8 @@ class Document:
     variable_lists: tuple[VariableList, ...] = ()
     unread: tuple[Unread, ...] = ()
     unreadable: tuple[str, ...] = ()
+    texts: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
+    windows: str = ""
 
     @property
     def is_understood(self) -> bool:
@@ -133,11 +139,16 @@ class Document:
 
     def facts_of(self, invocation: Invocation) -> DocumentFacts:
         """What is known of the checkpoint or engine that ``invocation`` reads or writes."""
-        return facts_of(invocation, self.invocations, self._stated, self.file_facts)
+        return self._origins.facts_of(invocation)
 
     @cached_property
-    def _stated(self) -> tuple[DocumentFacts, ...]:
-        return tuple(stated(invocation) for invocation in self.invocations)
+    def tool_starts(self) -> dict[int, Word]:
+        """Identity of a command -> the word of its innermost tool."""
+        return {id(one.command): one.path for one in self.invocations}
+
+    @cached_property
+    def _origins(self) -> Origins:
+        return Origins(self.invocations, [stated(one) for one in self.invocations], self.file_facts)
 
 
 def read_document(source: str | Path, kind: Kind | None = None) -> Document:
@@ -185,6 +196,7 @@ def _listed(folder: Path, unreadable: list[str]) -> list[Path]:
 class _Builder:
     def __init__(self) -> None:
         self.unreadable: list[str] = []
+        self.sources: list[tuple[str, str]] = []
         self.variable_lists: list[VariableList] = []
         self.texts: list[tuple[str, list[ShellCommand], set[int], str]] = []  # with the lines that are read already
         self.commands: list[ShellCommand] = []
@@ -194,10 +206,15 @@ class _Builder:
         self.environment: dict[str, Word] = {}
         self.json_configs: list[ConfigFile] = []
         self.file_facts: list[DocumentFacts] = []
+        self.images: list[Word] = []
+        self.windows = ""
+        self.depth = 0
 
     def add(self, text: str, kind: Kind, *, file: str = "", word: Word | None = None, name: str = "") -> None:
         """One text; ``word`` is its place where it is a part of another, ``name`` how it is called there."""
         line = word.line if word else 1
+        if word is None:
+            self.sources.append((file, text))
         if kind == "config.pbtxt":
             self.configs.append(ConfigFile(file, text, _model_of(file or name, text), line))
         elif kind == "serving.properties":
@@ -209,8 +226,10 @@ class _Builder:
         elif kind == "config.json":
             self.json_configs.append(ConfigFile(file, text, _model_of(file or name, ""), line))
             self.file_facts.append(config_facts(text))
+        elif kind in CARRIERS:
+            self.add_carried(kind, text, word or _whole(text), file)
         else:
-            self.add_shell(text, file)
+            self.add_shell(text, file, word)
 
     def add_file(self, path: Path, name: str) -> None:
         try:
@@ -220,10 +239,24 @@ class _Builder:
         else:
             self.add(text, kind_of_name(name) or "shell", file=name)
 
-    def add_shell(self, text: str, file: str) -> None:
-        commands = read_commands(text, file)
-        read = self.add_embedded(text, commands, file)
-        self.texts.append((text, commands, read, file))
+    def add_carried(self, kind: Kind, text: str, whole: Word, file: str) -> None:
+        """A text of another language: its scripts, the files in it, its images."""
+        if self.depth > DEEPEST:
+            return
+        self.depth += 1
+        found = carried(kind, whole)
+        if kind == "windows":
+            self.windows = shell_name(text)
+        self.images += found.images
+        for script, image in found.scripts:
+            self.add_commands([one._replace(image=image) for one in read_inside(script, file)])
+        for name, word in found.texts:
+            self.add(word.text, kind_of_name(name) or kind_of_text(word.text), file=file, word=word, name=name)
+        if kind == "python" and not whole.places[:1] > ((1, 1),):
+            self.add_posts(text, file)
+        self.depth -= 1
+
+    def add_commands(self, commands: Sequence[ShellCommand]) -> None:
         self.commands += commands
         for command in commands:
             self.add_written(command)
@@ -231,6 +264,15 @@ class _Builder:
                 continue
             for word in command.assignments or command.words[1:]:
                 self.add_variable(word)
+
+    def add_shell(self, text: str, file: str, place: Word | None = None) -> None:
+        if place is not None:
+            self.add_commands(read_inside(place, file))
+            return
+        commands = read_commands(text, file)
+        read = self.add_embedded(text, commands, file)
+        self.texts.append((text, commands, read, file))
+        self.add_commands(commands)
         for block in fences(text):
             inside = text[block.start : block.end]
             kind = FENCES.get(block.language) or (kind_of_text(inside) if block.language in ("", "text") else "shell")
@@ -301,7 +343,7 @@ class _Builder:
 
     def document(self) -> Document:
         found = invocations(self.commands)
-        images: list[Word] = []
+        images = list(self.images)
         mounts: list[Mount] = []
         for docker in (one for one in found if one.tool == "docker"):
             operands = docker.positional
@@ -330,6 +372,8 @@ class _Builder:
                 for lines in unread(text, commands, found, read, file)
             ),
             unreadable=tuple(self.unreadable),
+            texts=tuple(self.sources),
+            windows=self.windows,
         )
 
 

@@ -3,6 +3,7 @@
 import json
 import posixpath
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -66,27 +67,57 @@ def model_name(text: str) -> str:
     return f"llama-{re.sub('[_-]', '.', match['version'])}-{match['size']}b" if match else ""
 
 
-def facts_of(
-    invocation: Invocation,
-    all_invocations: Sequence[Invocation],
-    all_stated: Sequence[DocumentFacts],
-    others: Iterable[DocumentFacts],
-) -> DocumentFacts:
-    """What holds for the checkpoint or engine of ``invocation``: what it says itself, and what made its input.
+class Origins:
+    """Who writes what, of all invocations of a text: looked up once, for texts of thousands of commands.
 
-    Where no command writes the folder that it reads, whatever all commands agree on. ``all_stated``: what each of
-    ``all_invocations`` says by itself.
+    ``all_stated``: what each of ``all_invocations`` says by itself; ``others``: what files say.
     """
-    chain = [invocation]
-    while (maker := _maker(chain[-1], all_invocations)) and not any(maker is one for one in chain):
-        chain.append(maker)
-    says = [stated(one) for one in chain]
-    first = chain[-1]
-    if first.tool not in QUANTIZES:
-        later = QUANTIZES if first.tool == "trtllm-build" else (*QUANTIZES, "trtllm-build")
-        says += [said for one, said in zip(all_invocations, all_stated, strict=True) if one.tool in later]
-        says += others
-    return agreed(says)
+
+    def __init__(
+        self,
+        all_invocations: Sequence[Invocation],
+        all_stated: Sequence[DocumentFacts],
+        others: Iterable[DocumentFacts],
+    ) -> None:
+        self.invocations = all_invocations
+        self.others = tuple(others)
+        self.positions = {id(one): number for number, one in enumerate(all_invocations)}
+        self.writers: dict[str, list[int]] = {}
+        self.said: dict[str, dict[DocumentFacts, None]] = {}  # tool -> the different things that its uses say
+        for number, (one, said) in enumerate(zip(all_invocations, all_stated, strict=True)):
+            self.said.setdefault(one.tool, {})[said] = None
+            folder = _output(one)
+            if folder and folder not in map(_folder, _inputs(one)):
+                self.writers.setdefault(folder, []).append(number)
+
+    def facts_of(self, invocation: Invocation) -> DocumentFacts:
+        """What holds for the checkpoint or engine of ``invocation``: what it says itself, and what made its input.
+
+        Where no command writes the folder that it reads, whatever all commands agree on.
+        """
+        chain = [invocation]
+        while (maker := self.maker(chain[-1])) and not any(maker is one for one in chain):
+            chain.append(maker)
+        says = [stated(one) for one in chain]
+        first = chain[-1]
+        if first.tool not in QUANTIZES:
+            later = QUANTIZES if first.tool == "trtllm-build" else (*QUANTIZES, "trtllm-build")
+            says += [said for tool in later for said in self.said.get(tool, ())]
+            says += self.others
+        return agreed(says)
+
+    def maker(self, reader: Invocation) -> Invocation | None:
+        """The last command before ``reader`` that writes the folder it reads; after it if none is before."""
+        own = self.positions.get(id(reader), len(self.invocations))
+        before = after = -1
+        for folder in {_folder(text) for text in _inputs(reader)}:
+            numbers = self.writers.get(folder, [])
+            split = bisect_left(numbers, own)
+            before = max(before, numbers[split - 1] if split else -1)
+            later = [number for number in numbers[-1:] if number > own]
+            after = max(after, later[0] if later else -1)
+        found = before if before >= 0 else after
+        return self.invocations[found] if found >= 0 else None
 
 
 def agreed(facts: Iterable[DocumentFacts]) -> DocumentFacts:
@@ -169,18 +200,6 @@ def _converted(invocation: Invocation) -> str:
         precision = invocation.value("--weight_only_precision") or "int8"
         return precision if "_" in precision else f"{precision}_wo"
     return "full_prec"
-
-
-def _maker(reader: Invocation, all_invocations: Sequence[Invocation]) -> Invocation | None:
-    """The last command before ``reader`` that writes the folder it reads; after it if none is before."""
-    wanted = {_folder(text) for text in _inputs(reader)}
-    makers: list[Invocation] = []
-    for one in all_invocations:
-        if one is reader and makers:
-            return makers[-1]
-        if one is not reader and _output(one) in wanted and _output(one) not in map(_folder, _inputs(one)):
-            makers.append(one)
-    return makers[-1] if makers else None
 
 
 def _inputs(invocation: Invocation) -> list[str]:

@@ -23,11 +23,16 @@ Piece = tuple[str, str]
 
 
 class Platform(NamedTuple):
-    """What the text is checked for. ``gpu``: h100, h200, l4, l40s, a100 or another name of facts/gpus.yml."""
+    """What the text is checked for. ``gpu``: h100, h200, l4, l40s, a100 or another name of facts/gpus.yml.
+
+    ``told``: the text tells the release; ``guessed``: nobody asked for it, and the text tells none.
+    """
 
     release: Release
     gpu: str = ""
     gpus: int | None = None
+    guessed: bool = False
+    told: bool = False
 
 
 def gpu_of(platform: Platform) -> "Gpu | None":
@@ -153,8 +158,10 @@ def rule_data(family: str) -> dict[str, Any]:
     return content
 
 
-def as_json(findings: Sequence[Finding], release: str) -> str:
-    return json.dumps({"release": release, "findings": [_data(finding) for finding in findings]}, indent=2)
+def as_json(findings: Sequence[Finding], release: str, told: str = "") -> str:
+    """``told``: how the release is known, where it was not asked for."""
+    evidence = {"release_told": told} if told else {}
+    return json.dumps({"release": release, **evidence, "findings": [_data(finding) for finding in findings]}, indent=2)
 
 
 def show(findings: Sequence[Finding], release: str) -> None:

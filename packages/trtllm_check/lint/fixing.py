@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from trtllm_check.lint.certainty import weighed
 from trtllm_check.lint.document import Document, read_document
 from trtllm_check.lint.finding import Draft, Drop, Edit, Finding, Fix, Insert, Platform, Put, Swap
 from trtllm_check.lint.invocations import Invocation, regrouped
@@ -24,6 +25,10 @@ EXPANDED = re.compile(r"\$[{(]|`[^`]+`")
 KEPT = re.compile(r"(\$\{[^}]*\}|\$\(.*\)|`[^`]+`)", re.DOTALL)
 Family = Callable[[Document, Platform], Iterable[Draft]]
 MOST_ROUNDS = 10
+MOST_CORRECTED = 200
+FEWEST_FLAGS = 2
+TOO_MANY = f"correct the first {MOST_CORRECTED} commands, then check again: no more are corrected at once"
+NOTHING_LEFT = "write the command anew: of its arguments none is one of this tool in this release"
 GRAVITY = {"error": 0, "warning": 1, "info": 2}
 QUOTES = "'\""
 
@@ -59,8 +64,7 @@ class _Line:
             self.behind[id(given.word)] = [value]
 
     def add(self, invocation: Invocation, flag: str, value: str | None) -> None:
-        anchor = _anchor(invocation)
-        self.behind.setdefault(id(anchor), []).extend([flag] if value is None else [flag, value])
+        self.behind.setdefault(id(anchor(invocation)), []).extend([flag] if value is None else [flag, value])
 
     def swap(self, old: Word, new: str) -> None:
         for word in self.words:
@@ -88,13 +92,16 @@ def rewritten(
     swaps = dict.fromkeys(edit for _, edit in edits if isinstance(edit, Swap))  # equal ones count once
     for swap in sorted(swaps, key=lambda swap: (swap.old.line, swap.old.column), reverse=True):
         line.swap(swap.old, swap.new)
-    for _, edit in edits:
+    uses: dict[int, dict[str, list[Given]]] = {}
+    for invocation, edit in edits:
         if isinstance(edit, Insert):
             line.before.setdefault(id(edit.before), edit.words)
+        elif id(invocation) not in uses:
+            uses[id(invocation)] = _by_name(arguments(invocation, release))
     for kind in (Drop, Put):
         for invocation, edit in edits:
             if isinstance(edit, Drop | Put) and isinstance(edit, kind):
-                _apply(line, invocation, edit, release)
+                _apply(line, invocation, edit, uses[id(invocation)].get(edit.flag, []))
     return _shell(command, line.result(), tool_start)
 
 
@@ -104,12 +111,19 @@ def arguments(invocation: Invocation, release: Release) -> tuple[Given, ...]:
     return invocation.given if tool is None else regrouped(invocation, tool)
 
 
-def _apply(line: _Line, invocation: Invocation, edit: Drop | Put, release: Release) -> None:
+def _by_name(everything: Iterable[Given]) -> dict[str, list[Given]]:
+    found: dict[str, list[Given]] = {}
+    for given in everything:
+        if given.flag:
+            found.setdefault(given.name, []).append(given)
+    return found
+
+
+def _apply(line: _Line, invocation: Invocation, edit: Drop | Put, uses: Sequence[Given]) -> None:
     key = (id(invocation.path), edit.flag)
     if key in line.settled:
         return
     line.settled.add(key)
-    uses = [given for given in arguments(invocation, release) if given.flag and given.name == edit.flag]
     if isinstance(edit, Drop):
         for given in uses:
             line.drop(given)
@@ -121,7 +135,7 @@ def _apply(line: _Line, invocation: Invocation, edit: Drop | Put, release: Relea
         line.add(invocation, edit.flag, edit.value)
 
 
-def _anchor(invocation: Invocation) -> Word:
+def anchor(invocation: Invocation) -> Word:
     """The word behind which a new flag belongs."""
     words = [invocation.path, *invocation.arguments]
     if invocation.tool in ("mpirun", "python"):
@@ -192,21 +206,29 @@ class _Changes:
 
 def findings(document: Document, platform: Platform, families: Sequence[Family]) -> list[Finding]:
     """What ``families`` find in ``document``, by file and place."""
-    drafts = _drafts(document, platform, families)
+    drafts = drafts_of(document, platform, families)
     changes = _Changes.of(drafts)
     fixes: dict[int, str] = {}
-    for outer, members in _groups(document, changes):
+    for outer, members in _groups(document, changes)[:MOST_CORRECTED]:
         text = _settled(_corrected(document, platform, changes, outer, members), platform, families)
-        fixes |= {id(command): text for command in members}
+        left = text if _still_does_something(outer, text) else ""
+        fixes |= {id(command): left for command in members}
     found = [_finding(draft, fixes) for draft in drafts]
     return sorted(found, key=lambda one: (one.file, one.line, one.column, one.rule, one.message))
 
 
-def _drafts(document: Document, platform: Platform, families: Sequence[Family]) -> list[Draft]:
+def _still_does_something(command: ShellCommand, text: str) -> bool:
+    """False for a correction that is a bare tool, where the command had two arguments or more."""
+    flags = sum(FLAG.fullmatch(word.text) is not None for word in command.words)
+    return flags < FEWEST_FLAGS or " -" in text
+
+
+def drafts_of(document: Document, platform: Platform, families: Sequence[Family]) -> list[Draft]:
     """Without what two families say alike."""
     drafts: dict[tuple[str, int, int, str], Draft] = {}
     for family in families:
         for draft in family(document, platform):
+            draft = weighed(draft, document, platform)
             drafts.setdefault(
                 (draft.rule, draft.place.line, draft.place.column, f"{draft.file}:{draft.message}"), draft
             )
@@ -218,7 +240,8 @@ def _finding(draft: Draft, fixes: dict[int, str]) -> Finding:
     if draft.invocation is not None:
         file = file or draft.invocation.command.file
         if draft.edits:
-            fix = Fix("command", fixes[id(draft.invocation.command)])
+            text = fixes.get(id(draft.invocation.command))
+            fix = Fix("command", text) if text else Fix("action", TOO_MANY if text is None else NOTHING_LEFT)
     line, column = draft.place.line, draft.place.column
     return Finding(draft.rule, draft.severity, line, column, draft.message, draft.why, fix, draft.source, file)
 
@@ -227,7 +250,7 @@ def _settled(text: str, platform: Platform, families: Sequence[Family]) -> str:
     """``text``, one command, after all further edits that the rules have for it."""
     for _ in range(MOST_ROUNDS):
         document = read_document(text, "shell")
-        changes = _Changes.of(_drafts(document, platform, families))
+        changes = _Changes.of(drafts_of(document, platform, families))
         groups = _groups(document, changes)
         changed = _corrected(document, platform, changes, *groups[0]) if groups else text
         if changed == text:
@@ -239,8 +262,9 @@ def _settled(text: str, platform: Platform, families: Sequence[Family]) -> str:
 def _groups(document: Document, changes: _Changes) -> list[tuple[ShellCommand, list[ShellCommand]]]:
     """Commands that change, by the command of the text that they are a part of (``bash -c``), or by themselves."""
     groups: dict[int, tuple[ShellCommand, list[ShellCommand]]] = {}
+    own = {id(one) for one in document.commands}
     for command in changes.commands.values():
-        outer = _outer(document, command)
+        outer = command if id(command) in own else _outer(document, command)
         groups.setdefault(id(outer), (outer, []))[1].append(command)
     return list(groups.values())
 
@@ -264,13 +288,10 @@ def _corrected(
 
 def _tool_start(document: Document, command: ShellCommand) -> Word | None:
     """The innermost tool's word: each flag behind it gets a line of its own."""
-    paths = [invocation.path for invocation in document.invocations if invocation.command is command]
-    return paths[-1] if paths else None
+    return document.tool_starts.get(id(command))
 
 
 def _outer(document: Document, command: ShellCommand) -> ShellCommand:
-    if any(command is one for one in document.commands):
-        return command
     for outer in document.commands:
         if outer.file == command.file and any(_position(word, command) is not None for word in outer.words):
             return outer

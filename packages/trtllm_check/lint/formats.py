@@ -51,14 +51,19 @@ FORMATS: Mapping[str, Callable[[Sequence[Finding], str], str]] = MappingProxyTyp
 )
 
 
-def report(findings: Sequence[Finding], release: str, output: str, *, hints: bool = False) -> None:
-    """Print the findings in a format; without ``hints`` those of severity info are only counted, on stderr."""
+def report(findings: Sequence[Finding], release: str, output: str, *, told: str = "", hints: bool = False) -> None:
+    """Print the findings in a format; without ``hints`` those of severity info are only counted, on stderr.
+
+    ``told``: how the release is known, where it was not asked for.
+    """
     if output not in ("text", *FORMATS):
         known = ", ".join(("text", *FORMATS))
         raise UsageError(f"no format {output!r}", fix=f"give --format one of: {known}")
     shown = [one for one in findings if hints or one.severity != "info"]
     if output == "text":
-        show(shown, release)
+        show(shown, f"{release}, {told}" if told else release)
+    elif output == "json":
+        print(as_json(shown, release, told))
     elif text := FORMATS[output](shown, release):
         print(text)
     if hidden := len(findings) - len(shown):

@@ -88,7 +88,7 @@ class _Reader:
     def read(self, command: ShellCommand) -> None:
         if [word.text for word in command.words] == ["exit"]:
             self.inside = ""
-        self.unwrap(command.words, _Surroundings(command, command.env, image=self.inside))
+        self.unwrap(command.words, _Surroundings(command, command.env, image=command.image or self.inside))
 
     def unwrap(self, words: tuple[Word, ...], around: _Surroundings) -> None:
         if not words or around.depth > DEEPEST:

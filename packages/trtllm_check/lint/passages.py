@@ -8,12 +8,29 @@ from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
+from trtllm_check.lint.carriers.notebooks import is_notebook
+from trtllm_check.lint.carriers.python_code import parsed
+from trtllm_check.lint.carriers.windows import is_windows
+from trtllm_check.lint.carriers.yaml_files import is_yaml
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import MENTIONS, SHELLS, WRAPPERS
 from trtllm_check.lint.shell.pasted import COMMANDS, FENCE
 from trtllm_check.lint.shell.words import ShellCommand
 
-Kind = Literal["shell", "config.pbtxt", "serving.properties", "environment", "request", "config.json"]
+Kind = Literal[
+    "shell",
+    "config.pbtxt",
+    "serving.properties",
+    "environment",
+    "request",
+    "config.json",
+    "dockerfile",
+    "yaml",
+    "makefile",
+    "python",
+    "notebook",
+    "windows",
+]
 SUFFIXES: dict[str, Kind] = {
     ".pbtxt": "config.pbtxt",
     ".properties": "serving.properties",
@@ -22,6 +39,24 @@ SUFFIXES: dict[str, Kind] = {
     ".sh": "shell",
     ".bash": "shell",
     ".md": "shell",
+    ".yml": "yaml",
+    ".yaml": "yaml",
+    ".py": "python",
+    ".ipynb": "notebook",
+    ".dockerfile": "dockerfile",
+    ".mk": "makefile",
+    ".bat": "windows",
+    ".cmd": "windows",
+    ".ps1": "windows",
+}
+NAMES: dict[str, Kind] = {
+    "config.json": "config.json",
+    ".env": "environment",
+    "Dockerfile": "dockerfile",
+    "Containerfile": "dockerfile",
+    "Makefile": "makefile",
+    "GNUmakefile": "makefile",
+    "makefile": "makefile",
 }
 FENCES: dict[str, Kind] = {
     "pbtxt": "config.pbtxt",
@@ -34,6 +69,19 @@ FENCES: dict[str, Kind] = {
     "json": "request",
     "env": "environment",
     "dotenv": "environment",
+    "yaml": "yaml",
+    "yml": "yaml",
+    "dockerfile": "dockerfile",
+    "docker": "dockerfile",
+    "makefile": "makefile",
+    "make": "makefile",
+    "python": "python",
+    "py": "python",
+    "powershell": "windows",
+    "ps1": "windows",
+    "bat": "windows",
+    "batch": "windows",
+    "cmd": "windows",
 }
 CONFIG_FIELD = re.compile(
     r"^\s*(?:(?:name|platform|backend|max_batch_size)\s*:"
@@ -41,6 +89,14 @@ CONFIG_FIELD = re.compile(
     re.MULTILINE,
 )
 SETTING = re.compile(r"^\s*[\w.-]+\s*(?:=|:(?!\s)).*$", re.ASCII)  # `key: value` is YAML
+DOCKERFILE = re.compile(r"\A(?:\s*(?:#.*)?\n)*\s*(?:ARG|FROM)[ \t]+\S")
+DOCKERFILE_LINE = re.compile(r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL)[ \t]+\S", re.MULTILINE)
+YAML_HEAD = re.compile(
+    r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers):(?:\s|$)",
+    re.MULTILINE,
+)
+YAML_BLOCK = re.compile(r"^[ ]*(?:- )?[\w.-]+:[ ]*\n[ ]+(?:- )?[\w.-]+:|^---$", re.MULTILINE)
+PYTHON_HEAD = re.compile(r"^(?:import [\w.]+|from [\w.]+ import |def \w+\(|class \w+)", re.MULTILINE)
 LMI_SETTING = re.compile(r"^\s*(?:option\.\w+|engine)\s*[=:]", re.MULTILINE)
 ENVIRONMENT_LINE = re.compile(r"^(?:export\s+|-e\s+)?[A-Z][A-Z0-9_]*=.*$")
 COMMAND = re.compile(rf"^\s*(?:\$ )?(?:[A-Za-z_]\w*=\S* +)*{COMMANDS}", re.MULTILINE)
@@ -69,19 +125,24 @@ REQUEST_FIELDS = frozenset({"text_input", "inputs", "prompt", "messages", "input
 def kind_of_name(name: str) -> Kind | None:
     """The kind that a file's name tells."""
     path = PurePosixPath(name)
-    if path.name == "config.json":
-        return "config.json"
-    return "environment" if path.name == ".env" else SUFFIXES.get(path.suffix.lower())
+    stem = path.name.partition(".")[0]
+    if path.name in NAMES or stem in ("Dockerfile", "Containerfile"):
+        return NAMES.get(path.name, "dockerfile")
+    return SUFFIXES.get(path.suffix.lower())
 
 
 def kind_of_text(text: str) -> Kind:
     """The kind that a text looks like; shell if nothing else."""
     lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith(("#", "!"))]
+    if is_notebook(text):
+        return "notebook"
     if text.lstrip().startswith("{") and '"' in text:
         return "environment" if _all_upper(text) else "request"
+    if kind := _program_text(text):
+        return kind
     if COMMAND.search(text):
-        return "shell"
-    if len(CONFIG_FIELD.findall(text)) > 1:
+        return "windows" if is_windows(text) else "shell"
+    if len(CONFIG_FIELD.findall(text)) > 1 and not YAML_BLOCK.search(text):
         return "config.pbtxt"
     settings = sum(SETTING.match(line) is not None for line in lines)
     if LMI_SETTING.search(text) and 2 * settings > len(lines) and all(line.isascii() for line in lines):
@@ -89,6 +150,19 @@ def kind_of_text(text: str) -> Kind:
     if lines and all(ENVIRONMENT_LINE.match(line) for line in lines):
         return "environment"
     return "shell"
+
+
+def _program_text(text: str) -> Kind | None:
+    """The kind of a whole file of another language that was pasted; None for a page, a script or a configuration."""
+    if any(FENCE.match(line) for line in text.split("\n")):
+        return None
+    if DOCKERFILE.search(text) and len(DOCKERFILE_LINE.findall(text)) > 1 and re.search(r"^FROM\s", text, re.MULTILINE):
+        return "dockerfile"
+    if YAML_HEAD.search(text) and is_yaml(text):
+        return "yaml"
+    if PYTHON_HEAD.search(text) and parsed(text) is not None:
+        return "python"
+    return "windows" if text.lstrip().startswith(("PS ", "C:\\", "D:\\")) and is_windows(text) else None
 
 
 def _all_upper(text: str) -> bool:

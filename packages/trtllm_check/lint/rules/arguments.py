@@ -301,9 +301,10 @@ class _Arguments:
 
 def _stand_in(name: str, text: str, argument: Argument) -> str | None:
     """A value to start from where none can be told from what is written: an example, or the default."""
-    if name in examples():
+    placeholder = PLACEHOLDER.fullmatch(text)
+    if name in examples() and (placeholder or not argument.choices):
         return examples()[name]
-    placeholder = not argument.choices and PLACEHOLDER.fullmatch(text)
+    placeholder = None if argument.choices else placeholder
     is_default = argument.default is not None and not isinstance(argument.default, list)
     return str(argument.default) if is_default and placeholder else None
 

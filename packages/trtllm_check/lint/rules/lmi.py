@@ -3,12 +3,14 @@
 The options of the images are data of the releases: :mod:`trtllm_check.recipes.properties`.
 """
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from serving_base.errors import UsageError
 from trtllm_check.lint.document import Document, PropertiesFile
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.serving_properties import environment_settings
 
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
 
 REPOSITORY = "djl-inference"
 SERVER_PREFIX = "SERVING_"  # these set up the server, not the model
+ENGINE = re.compile(r"^[ \t]*engine[ \t]*[=:][ \t]*(\S+)", re.MULTILINE)
+ENGINES = ("Python", "MPI")
+# Engines of LMI at large: which of them an image has is not known where no image is named.
+ENGINE_CHOICE = re.compile(r"rolling_batch=(?:scheduler|lmi-dist|vllm|trtllm|deepspeed|neuronx|tnx)$")
+PROSE = re.compile(r"^\s*[A-Z][\w ]*:\s*$")
+CHOICE = re.compile(r"^<|^\(|^[\w ]*\(.*\)$|\w\|\w")
 UNKNOWN = "$"  # of a variable that the text does not set
 RULES: dict["Kind", str] = {
     "syntax": "lmi-properties-syntax",
@@ -34,32 +42,60 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if unknown is not None:
         yield from drafts(platform.release.name, "lmi-image-unknown", unknown, image=unknown.text)
     if image:
+        named = not platform.guessed or any(REPOSITORY in word.text for word in document.images)
         for file in document.properties:
-            yield from _file(file, image)
+            if not _is_another_engines(file):
+                yield from _file(file, image, named=named)
         for name, value in document.lmi_environment.items():
             if not name.startswith(SERVER_PREFIX):
-                yield from _variable(name, value, image)
+                yield from _variable(name, value, image, named=named)
 
 
-def _file(file: PropertiesFile, image: str) -> Iterator[Draft]:
+def _is_another_engines(file: PropertiesFile) -> bool:
+    """True for a file of DJL Serving's other engines, such as PyTorch or OnnxRuntime."""
+    engine = ENGINE.search(file.text)
+    return engine is not None and engine[1] not in ENGINES and not is_open(engine[1])
+
+
+def _is_open(value: str) -> bool:
+    """True for a value that the reader fills in: ``<a|b>``, ``{x}``, ``max(8, n)``, a template."""
+    return is_open(value) or CHOICE.search(value) is not None
+
+
+def _any_takes(line: str) -> bool:
+    """True if an image of some release takes the line, so that it is wrong only for the image that was guessed."""
+    from trtllm_check.recipes.properties import check_properties
+    from trtllm_check.releases.lmi import lmi_facts
+
+    return any(not check_properties(line, one.tag) for one in lmi_facts().images)
+
+
+def _file(file: PropertiesFile, image: str, *, named: bool) -> Iterator[Draft]:
     from trtllm_check.recipes.properties import check_properties
 
     lines = file.text.split("\n")
     for finding in check_properties(file.text, image):
         line = lines[finding.line - 1]
+        value = line.partition("=")[2].strip()
+        if finding.kind == "refused" and (_is_open(value) or (not named and _any_takes(line.strip()))):
+            continue
+        if finding.kind == "syntax" and not file.path and PROSE.search(line):
+            continue
         if UNKNOWN not in line:
             place = Word(line.strip(), file.line + finding.line - 1, len(line) - len(line.lstrip()) + 1)
-            yield _draft(finding, place, finding.message, file.path)
+            yield _draft(finding, place, finding.message, file.path, named=named)
 
 
-def _variable(name: str, value: Word, image: str) -> Iterator[Draft]:
+def _variable(name: str, value: Word, image: str, *, named: bool) -> Iterator[Draft]:
     from trtllm_check.recipes.properties import check_properties
 
-    if not value.text or UNKNOWN in value.text:
+    if not value.text or UNKNOWN in value.text or _is_open(value.text):
         return
     for key, text in environment_settings({name: value.text}).items():
         for finding in check_properties(f"{key}={text}", image):
-            yield _draft(finding, value, f"{name}: {finding.message}")
+            if finding.kind == "refused" and not named and _any_takes(f"{key}={text}"):
+                continue
+            yield _draft(finding, value, f"{name}: {finding.message}", named=named)
 
 
 def _image(document: Document, platform: Platform) -> tuple[str, Word | None]:
@@ -76,6 +112,8 @@ def _image(document: Document, platform: Platform) -> tuple[str, Word | None]:
         return "", None if UNKNOWN in named[0].text else named[0]
 
 
-def _draft(finding: "PropertyProblem", place: Word, message: str, file: str = "") -> Draft:
+def _draft(finding: "PropertyProblem", place: Word, message: str, file: str = "", *, named: bool) -> Draft:
     rule = RULES[finding.kind]
-    return Draft(rule, finding.severity, place, message, finding.why, finding.source, action=finding.fix, file=file)
+    guessed = finding.kind == "refused" and not named and ENGINE_CHOICE.search(message) is not None
+    severity = "warning" if guessed else finding.severity
+    return Draft(rule, severity, place, message, finding.why, finding.source, action=finding.fix, file=file)

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 YES = ("enabled", "true", "yes", "on", "1")
 NO = ("disabled", "false", "no", "off", "0", "disable", "none")
 # What the shell or the reader fills in: $X, $(...), `...`, <name>, {name}, [options]
-OPEN = re.compile(r"\$[{(@*\w]|`|^<.*>$|^\{.*\}$|^\[.*\]$|^\.\.\.$|…", re.DOTALL)
+OPEN = re.compile(r"\$[{(@*\w]|`|<[^<>]*>|\{\{|\{[\w.]+\}|^\{.*\}$|^\[.*\]?$|^[^\[]*\]$|\.\.\.|…|%\w+%", re.DOTALL)
 THOUSANDS = re.compile(r"(\d+)k", re.IGNORECASE)
 Rule = Literal["unknown-flag", "flag-removed", "flag-too-new"]
 NEAR = 0.8
+SHORTEST = 5  # --host is meant by --hostname
 DEFAULT_LENGTH = 1024  # of max_input_len and max_output_len where both exist: tools/trtllm-build.yml to 0.10.0
 CONTAINER = "/app/"
 CLONE_IN_IMAGE = "/app/tensorrt_llm/"  # of nvcr.io/nvidia/tensorrt-llm/release: TensorRT-LLM docker/Dockerfile.multi
@@ -222,6 +223,7 @@ def _nowhere(tool: str, release: Release, given: Given) -> Unknown:
     meant = successor(tool, flag)
     named = [name for name in meant.to if name in own] if meant else []
     near = same or named or (get_close_matches(flag, own, 1, NEAR) if flag.startswith("--") else [])
+    near = near or sorted((name for name in own if len(name) > SHORTEST and flag.startswith(name)), key=len)[-1:]
     if near:
         written = given.word.part(0, len(given.flag))
         return Unknown(
@@ -268,6 +270,8 @@ def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Dra
         path = path[3:]
     if path == tool.container_path or is_open(path):
         return
+    if _is_readers(path):
+        return
     path = path.removeprefix(CLONE_IN_IMAGE)
     if not path.startswith(CONTAINER) and (_ends(path, tool.repo_path) or _ends(tool.repo_path, path)):
         return
@@ -288,6 +292,11 @@ def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Dra
             invocation=invocation,
         )
         return
+
+
+def _is_readers(path: str) -> bool:
+    """True for an absolute path outside of the image's own folders: what the reader put there is not known."""
+    return path.startswith("/") and not path.startswith(CONTAINER)
 
 
 def _new_path(written: str, old: str, release: Release, tool: Tool) -> str:

@@ -52,8 +52,16 @@ def _copied_folder(cp: Invocation, folders: set[str], release: str) -> Iterator[
 def _two_names(document: Document, release: str) -> Iterator[Draft]:
     """Variables that nothing sets, each used once, beside one that begins alike."""
     uses: dict[str, list[tuple[Word, str]]] = {}
+    set_ = {
+        word.text.partition("=")[0]
+        for command in document.commands
+        for word in (*command.assignments, *command.words[1:])
+        if "=" in word.text
+    }
     for place, file in _texts(document):
         for match in VARIABLE.finditer(place.text):
+            if match["name"] in set_:
+                continue
             uses.setdefault(match["name"], []).append((place.part(match.start(), match.end()), file))
     for name, places in uses.items():
         others = [other for other in uses if other != name and _is_like(name, other) and len(uses[other]) == 1]

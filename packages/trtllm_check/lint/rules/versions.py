@@ -11,7 +11,7 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, 
 from trtllm_check.lint.installs import Clone, Requirement, clones, requirements
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.releases import Release
+from trtllm_check.releases import Release, known_releases, load_release
 from trtllm_check.releases.load import container_release
 from trtllm_check.releases.templates import template_releases
 
@@ -21,6 +21,7 @@ TRITON_IMAGE = re.compile(r"(?:^|/)tritonserver:[\w.-]*trtllm[\w.-]*$")
 MIRROR = re.compile(r"^\S*?(?:nvidia/)?tritonserver:")
 TRTLLM_IMAGE = re.compile(r"(?:^|/)tensorrt-llm/release:(?P<release>[\w.-]+)$")
 LMI_IMAGE = re.compile(r"(?:^|/)djl-inference:[\w.-]*tensorrtllm(?P<release>\d+(?:\.\d+)+)[\w.-]*$")
+MONTH = re.compile(r":(\d\d\.\d\d)-trtllm")
 NVIDIAS = "nvcr.io/nvidia/"
 MODEL_FLAGS = ("--model_dir", "--meta_ckpt_dir", "--pyt_ckpt_path", "--hf_model_dir", "--tokenizer_dir")
 NEW_ROPE = re.compile(r"llama-3\.[1-9]")
@@ -64,8 +65,8 @@ def _images(document: Document, release: Release) -> Iterator[Draft]:
         holds = plain["release"] if plain else _holder(word.text) if TRITON_IMAGE.search(word.text) else None
         if holds is None or word.text in own or holds == release.name:
             continue
-        if not holds and not word.text.startswith(NVIDIAS):
-            continue  # an image of one's own: what is in it is not known
+        if not holds and (not word.text.startswith(NVIDIAS) or _is_later(word.text)):
+            continue  # an image of one's own, or of a month without facts: what is in it is not known
         right = release.image if plain and not release.containers.built else release.server_image
         known = {
             "image": word.text,
@@ -78,6 +79,13 @@ def _images(document: Document, release: Release) -> Iterator[Draft]:
             known["built"] = build.image or f"TensorRT-LLM {release.name}"
         edits = (Swap(word, right),)
         yield from drafts(release.name, rule, word, edits=edits, invocation=docker, **known)
+
+
+def _is_later(image: str) -> bool:
+    """True for a Triton container of a month after the first one with facts."""
+    month = MONTH.search(image)
+    first = MONTH.search(next(iter(load_release(known_releases()[0]).containers.triton), ""))
+    return month is not None and first is not None and month[1] > first[1]
 
 
 def _earlier_build(document: Document, docker: Invocation) -> Invocation | None:

@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 SHELLS = frozenset({"", "bash", "sh", "shell", "zsh", "console", "terminal", "shell-session", "shellsession", "text"})
 COMMANDS = (
-    r"(?:sudo |time |nohup )?(?:(?:\S*/)?python3? \S|(?:\./|/)?\S*\.(?:py|sh)\b|trtllm-\w|docker |mpirun |curl |git "
+    r"(?:sudo |time |nohup )?(?:(?:\S*/)?python3? \S|(?:\./|/)?"
+    r"[^\s`\[\]()*<>|]*\.(?:py|sh)(?=\s|$)|trtllm-\w|docker |mpirun |curl |git "
     r"|pip3? |cp |cd |apt(?:-get)? |huggingface-cli |hf |tritonserver |export |bash |mkdir )"
 )
 FENCE = re.compile(r"[ \t>]*(`{3,}|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
 FOOTNOTE = re.compile(r"\\((?:[ \t]*\\?[*†‡¹²³]+)+[ \t]*|[ \t]+(?:#.*)?)$")
+DOUBLED = re.compile(r"(\\\\)[ \t]*$")  # of a page that escapes its backslashes
 COMMENT = re.compile(r"(?<=\s)#[^'\"]*$")
 LONE_FOOTNOTE = re.compile(r"(?<=\s)(\\?(?:\*{2,}|[†‡¹²³]+))[ \t]*$|^\s*--\S.*\s(\*)[ \t]*$")
 SECRET = re.compile(r"(?:token|password|secret|key)(?:[ \t]+|=)\*{2,}", re.IGNORECASE)
@@ -32,6 +34,8 @@ NOTEBOOK_MAGIC = re.compile(r"\s*%%(?:bash|sh|script)\b.*")
 NOTEBOOK_MARK = re.compile(r"\s*[!%](?=[a-z./])")
 PYTHON_PROMPT = re.compile(r"\s*(?:>>>|\.\.\.)(?:\s|$)(?!.*\\$).*")
 ELISION = re.compile(r"(?<=\s)(?:\.{3}|…)(?=\s|$)")
+TEMPLATE = re.compile(r"\$?\{\{.*?\}\}")
+LINK = re.compile(r"!?\[[^\]\n]{1,200}\]\([^()\s]{1,400}\)")  # of Markdown
 PLACEHOLDER = re.compile(r"(?<![<\w])<(?=[A-Za-z_/])[^<>\n|;&\"'`$]{0,80}(?<![ \t])>")
 DOUBLE_QUOTES = re.compile(r"[“”„][^“”„]{0,2000}[“”]")
 SINGLE_QUOTES = re.compile(r"(?<!\w)[‘’‚][^‘’‚]{0,4000}[‘’](?!\w)")
@@ -56,6 +60,8 @@ class Pasted(NamedTuple):
 def prepare(text: str) -> Pasted:
     """The mask of ``text``: what it means as shell input."""
     mask = _typographic(text.replace("\\\r\n", " \\\n").translate(BLANKS))
+    mask = LINK.sub(lambda match: "x" * len(match[0]), mask)
+    mask = TEMPLATE.sub(lambda match: "x" * len(match[0]), mask)
     mask = PLACEHOLDER.sub(lambda match: "x" * len(match[0]), mask)
     mask = SECRET.sub(lambda match: match[0].replace("*", "x"), mask)
     mask = _only_shell(mask, fences(text))
@@ -148,7 +154,7 @@ def _join(lines: list[str]) -> Pasted:
             cuts[position + len(line) - len(line.lstrip())] = position + len(stripped)
             line, end = " " * len(line), " "
             stripped = previous
-        elif match := FOOTNOTE.search(line):
+        elif match := (DOUBLED.search(line) if flags_follow else None) or FOOTNOTE.search(line):
             cuts[position + match.start(1)] = position + match.end(1)
             line, end = line[: match.start()] + " " * (len(line) - match.start()), " " if end else ""
             stripped = "\\"

@@ -15,6 +15,7 @@ OPERATOR = re.compile(
 )
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 HEREDOC_NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+INLINE_CODE = re.compile(r"[\w./-]*(?:\.py|\.sh|trtllm-\w+|tritonserver)")
 LINE_END = re.compile(r"(?<!\\)\n|\Z")
 KEYWORDS = frozenset(
     {"then", "do", "else", "elif", "if", "while", "until", "!", "{", "}", "time", "fi", "done", "esac"}
@@ -174,6 +175,8 @@ class Scanner:
         self._begin()
 
     def _read_nested(self, begin: int, end: int) -> None:
+        if INLINE_CODE.fullmatch(self.mask, begin, end) and self.mask.startswith("`", end):
+            return  # `fill_template.py` of a page's prose
         pasted = Pasted(self.mask[begin:end], {})
         places = self.places[begin : end + 1]
         inner = Scanner(self.text[begin:end], pasted, places, file=self.file, depth=self.depth + 1)

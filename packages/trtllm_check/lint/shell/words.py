@@ -21,6 +21,7 @@ QUOTED = {"'": re.compile(r"[^']*"), '"': re.compile(r'(?:[^"\\]|\\.?)*', re.DOT
 PARENTHESIS = re.compile(r"[()]")
 LONGEST_SUBSTITUTION = 1_000
 SUBSTITUTED = re.compile(r"`|\$\(")  # what a command prints is not known, so neither are its words
+SIMPLE = re.compile(r"^[^`$:,]*(?:`[\w ./-]*`|\$\([\w ./-]*\))[^`$:,]*$")  # $(pwd)/engine may be told by its text
 ARITHMETIC = re.compile(r"\$\(\(([^()`]*(?:\([^()`]*\)[^()`]*)*)\)\)")
 WHOLE = re.compile(r"[\d\s+*/%()-]+")
 SCRIPT_FOLLOWS = re.compile(r"-\w*c\s+\$?$")
@@ -67,6 +68,7 @@ class ShellCommand(NamedTuple):
     ``env``: what is exported before, and the assignments in front. ``assignments``: the latter as words (``X=1``).
     ``cuts``: what a real shell stumbles on and people mean otherwise: a footnote or blanks behind the backslash,
     a missing backslash, a comment between two lines of one command. ``file`` is set where a folder was read.
+    ``image``: the container that it runs in, where a Dockerfile or YAML says so.
     """
 
     words: tuple[Word, ...]
@@ -77,6 +79,7 @@ class ShellCommand(NamedTuple):
     redirects: tuple[Redirect, ...] = ()
     cuts: tuple[Word, ...] = ()
     file: str = ""
+    image: str = ""
 
 
 def line_end(text: str, position: int) -> int:
@@ -265,6 +268,8 @@ class WordReader:
         if value is None:
             if match["default"] is not None:
                 return [match["default"].strip("\"'")]
+            return [f"${{{name}}}"]
+        if any(SUBSTITUTED.search(one) and not SIMPLE.search(one) for one in value):
             return [f"${{{name}}}"]
         return value if match["all"] else value[:1]
 

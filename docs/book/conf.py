@@ -1,0 +1,50 @@
+"""The course as static pages with its committed outputs: nothing is run, and no page loads anything from a network.
+
+Built by ``playbook book`` in an environment of its own; the project's root is Sphinx's source folder, so that every
+link between chapters and pages is the one that holds in the repository.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+project = "Llama-3 FP8 playbook"
+author = "the playbook's authors"
+project_copyright = f"{author}, Apache-2.0"
+extensions = ["myst_nb"]
+root_doc = "docs/book/index"
+include_patterns = [
+    "docs/*.md",
+    "docs/book/*.md",
+    "notebooks/[0-9][0-9]-*.ipynb",
+    "recorded/README.md",
+    "README.md",
+    "CONTRIBUTING.md",
+]
+nb_execution_mode = "off"
+nb_merge_streams = True
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 4
+suppress_warnings = [
+    "myst.header",  # a chapter's parts begin at the level that its cell has
+    "myst.xref_missing",  # a link to a source file: the pages do not hold it
+    "myst.xref_ambiguous",
+    "mystnb.unknown_mime_type",  # the runner's results have a text, too
+    "misc.highlighting_failure",  # a mermaid drawing is shown as its text
+]
+html_theme = "sphinx_book_theme"
+html_title = project
+html_show_sourcelink = False
+html_theme_options = {"use_download_button": False, "use_fullscreen_button": False, "navbar_persistent": []}
+mathjax = find_spec("jupyter_server_mathjax")  # its files; its code needs a Jupyter server
+assert mathjax and mathjax.origin
+html_static_path = ["static", str(Path(mathjax.origin).parent / "static")]
+html_css_files = ["wide.css"]
+mathjax_path = "MathJax.js?config=TeX-AMS-MML_HTMLorMML-full"
+myst_update_mathjax = False  # it would write options of MathJax 3, and the package brings MathJax 2
+mathjax2_config = {
+    "tex2jax": {
+        "inlineMath": [["\\(", "\\)"]],
+        "displayMath": [["\\[", "\\]"]],
+        "processClass": "tex2jax_process|math|output_area",
+    }
+}

@@ -1,0 +1,24 @@
+"""What carries commands to a shell or a container: Dockerfiles, YAML, Makefiles, Python, notebooks, Windows' shells."""
+
+from importlib import import_module
+
+from trtllm_check.lint.carriers.script import Carried
+from trtllm_check.lint.shell import Word
+
+__all__ = ["CARRIERS", "Carried", "carried"]
+
+CARRIERS = {
+    "dockerfile": "dockerfile",
+    "yaml": "yaml_files",
+    "makefile": "makefile",
+    "python": "python_code",
+    "notebook": "notebooks",
+    "windows": "windows",
+}
+"""Kind of text -> module that reads it."""
+
+
+def carried(kind: str, word: Word) -> Carried:
+    """What ``word``, a text of ``kind``, holds for the checker; each word of it keeps its place."""
+    found: Carried = import_module(f"{__name__}.{CARRIERS[kind]}").carried(word)
+    return found

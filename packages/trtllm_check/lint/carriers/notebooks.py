@@ -1,0 +1,118 @@
+"""Jupyter notebooks: shell lines and cells, Python cells, files that a cell writes, and the prose between them."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trtllm_check.lint.carriers.script import Carried, Script
+from trtllm_check.lint.shell import Word
+
+SHELL_CELL = re.compile(r"\s*%%(?:bash|sh|script\b.*|shell)\b.*")
+FILE_CELL = re.compile(r"\s*%%(?:writefile|file)\s+(?:-a\s+)?(?P<name>\S+)")
+SHELL_LINE = re.compile(r"\s*(?:!|%(?=(?:pip|cd|env)\b))")
+MAGIC = re.compile(r"\s*[%!]")
+STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)|[^\\]", re.DOTALL)
+PYTHON = "cell.py"
+PAGE = "cell.md"
+
+
+def carried(word: Word) -> Carried:
+    """Shell as scripts; Python, Markdown and written files as texts with a name that tells their kind."""
+    cells = _cells(word.text)
+    if cells is None:
+        return Carried()
+    found = Carried()
+    for kind, lines in _placed(word, cells):
+        found = found.with_(_cell(kind, lines))
+    return found
+
+
+def is_notebook(text: str) -> bool:
+    return text.lstrip().startswith("{") and '"cells"' in text and '"nbformat"' in text
+
+
+def _cells(text: str) -> list[Any] | None:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    cells = content.get("cells") if isinstance(content, dict) else None
+    return cells if isinstance(cells, list) else None
+
+
+def _placed(word: Word, cells: list[Any]) -> Iterator[tuple[str, list[Word]]]:
+    """Kind and lines of each cell, at their places in the file."""
+    position = 0
+    text = word.text
+    for cell in cells:
+        if not isinstance(cell, dict):
+            continue
+        source = cell.get("source", [])
+        parts = [source] if isinstance(source, str) else [one for one in source if isinstance(one, str)]
+        start = text.find('"source"', position)
+        position = max(position, start)
+        lines: list[Word] = []
+        for part in parts:
+            begin = max((text.find(_json(part, ascii_), position) for ascii_ in (False, True)), default=-1)
+            if begin >= 0:
+                position = begin + 1
+            lines.append(_decoded(part, word, max(begin, 0) + 1))
+        yield str(cell.get("cell_type", "")), lines
+
+
+def _json(text: str, ascii_: bool) -> str:
+    return json.dumps(text, ensure_ascii=ascii_)
+
+
+def _decoded(value: str, word: Word, start: int) -> Word:
+    """``value`` at the places of its JSON string, which begins at ``start``."""
+    places = []
+    position = start
+    for _ in value:
+        places.append(word.places[min(position, len(word.places) - 1)])
+        match = ESCAPE.match(word.text, position)
+        position = match.end() if match else position + 1
+    line, column = places[0] if places else (word.line, word.column)
+    return Word(value, line, column, tuple(places))
+
+
+def _cell(kind: str, pieces: list[Word]) -> Carried:
+    whole = Script()
+    for piece in pieces:
+        whole.take(piece)
+    text = whole.word()
+    if kind == "markdown":
+        return Carried(texts=((PAGE, text),))
+    if kind != "code":
+        return Carried()
+    first, _, _ = text.text.partition("\n")
+    if SHELL_CELL.match(first):
+        return Carried(scripts=((text.part(len(first) + 1), ""),))
+    if match := FILE_CELL.match(first):
+        return Carried(texts=((match["name"], text.part(len(first) + 1)),))
+    return _code(text)
+
+
+def _code(text: Word) -> Carried:
+    """A Python cell: its shell lines, and the rest."""
+    shell, code = Script(), Script()
+    position = 0
+    continued = False
+    for line in text.text.split("\n"):
+        piece = text.part(position, position + len(line))
+        position += len(line) + 1
+        match = SHELL_LINE.match(line)
+        if continued or match:
+            shell.line(piece.part(match.end() if match and not continued else 0))
+            continued = line.rstrip().endswith("\\")
+            code.add(" " * len(line), (piece.line, piece.column))
+        elif MAGIC.match(line):
+            code.add(" " * len(line), (piece.line, piece.column))
+        else:
+            code.take(piece)
+        code.end()
+    found = Carried(texts=((PYTHON, code.word()),))
+    script = shell.word()
+    return found.with_(Carried(scripts=((script, ""),))) if script.text else found

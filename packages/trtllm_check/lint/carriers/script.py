@@ -1,0 +1,126 @@
+"""Shell text put together from pieces of another text, each character at its place there."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from trtllm_check.lint.shell import Place, Word
+
+SPECIAL = re.compile(r"[\"\\`]|\$(?![{(])")
+OUR_NAME = re.compile(r"\W+")
+LONGEST_NAME = 40
+
+
+class Carried(NamedTuple):
+    """What a text holds for the checker.
+
+    ``scripts``: shell text, and the image that it runs in ("" if unknown); ``texts``: other texts with the name that
+    tells their kind ("" if none does); ``images``: containers that it names.
+    """
+
+    scripts: tuple[tuple[Word, str], ...] = ()
+    texts: tuple[tuple[str, Word], ...] = ()
+    images: tuple[Word, ...] = ()
+
+    def with_(self, other: "Carried") -> "Carried":
+        return Carried(self.scripts + other.scripts, self.texts + other.texts, self.images + other.images)
+
+
+class Script:
+    """Builds a script; what it adds of its own stands at the place of what comes next to it."""
+
+    def __init__(self) -> None:
+        self.characters: list[str] = []
+        self.places: list[Place] = []
+
+    def add(self, text: str, place: Place) -> None:
+        self.characters.append(text)
+        self.places += [place] * len(text)
+
+    def take(self, word: Word) -> None:
+        """``word`` as it is written: shell text."""
+        places = word.places if len(word.places) == len(word.text) else ((word.line, word.column),) * len(word.text)
+        self.characters.append(word.text)
+        self.places += places
+
+    def end(self) -> None:
+        self.add("\n", self.places[-1] if self.places else (1, 1))
+
+    def line(self, word: Word) -> None:
+        self.take(word)
+        self.end()
+
+    def words(self, words: Iterable[Word]) -> None:
+        """One command of ``words`` that no shell has split; ``${x}`` in them stays unknown."""
+        for word in words:
+            self.quoted(word)
+            self.add(" ", _last(word))
+        self.end()
+
+    def quoted(self, word: Word) -> None:
+        place = (word.line, word.column)
+        self.add('"', place)
+        position = 0
+        for match in SPECIAL.finditer(word.text):
+            self.take(word.part(position, match.start()))
+            self.add("\\", _place(word, match.start()))
+            position = match.start()
+        self.take(word.part(position))
+        self.add('"', _last(word))
+
+    def variable(self, name: str, value: Word, *, exported: bool = True) -> None:
+        self.add(f"export {name}=" if exported else f"{name}=", (value.line, value.column))
+        self.quoted(value)
+        self.end()
+
+    def word(self) -> Word:
+        line, column = self.places[0] if self.places else (1, 1)
+        return Word("".join(self.characters), line, column, tuple(self.places))
+
+
+def unknown(written: str, place: Place) -> Word:
+    """A value that only the running program knows: ``${...}``, with what is written for a name."""
+    name = OUR_NAME.sub("_", written).strip("_")[:LONGEST_NAME] or "unknown"
+    text = f"${{{name if not name[0].isdigit() else f'_{name}'}}}"
+    return Word(text, *place, (place,) * len(text))
+
+
+def joined(words: Sequence[Word]) -> Word:
+    """The words as one, without anything between them."""
+    places = [place for word in words for place in word.places]
+    line, column = (words[0].line, words[0].column) if words else (1, 1)
+    return Word("".join(word.text for word in words), line, column, tuple(places))
+
+
+def aligned(value: str, source: Word, start: int, end: int) -> Word:
+    """``value``, which ``source.text[start:end]`` stands for with quotes, escapes and indentation, at its places."""
+    text = source.text
+    places: list[Place] = []
+    position = start
+    last = max(min(end, len(text)) - 1, start)
+    for character in value:
+        if character.isspace():
+            places.append(_place(source, min(position, last)))
+            if position < end and text[position].isspace():
+                if text[position] == "\n":
+                    while position < end and text[position].isspace():
+                        position += 1
+                else:
+                    position += 1
+            continue
+        found = text.find(character, position, end)
+        found = min(position, last) if found < 0 else found
+        places.append(_place(source, found))
+        position = max(position, found + 1)
+    line, column = places[0] if places else _place(source, start)
+    return Word(value, line, column, tuple(places))
+
+
+def _place(word: Word, index: int) -> Place:
+    if not word.places:
+        return word.line, word.column
+    return word.places[min(index, len(word.places) - 1)]
+
+
+def _last(word: Word) -> Place:
+    return _place(word, len(word.text))

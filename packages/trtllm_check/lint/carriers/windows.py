@@ -1,0 +1,77 @@
+"""cmd.exe and PowerShell: their line ends, variables, prompts and paths, as a POSIX shell would have them."""
+
+import re
+
+from trtllm_check.lint.carriers.script import Carried, Script
+from trtllm_check.lint.shell import Word
+
+PROMPT = re.compile(r"[ \t]*(?:PS )?[A-Za-z]:\\[^>\n]*>[ \t]*")
+CONTINUED = re.compile(r"[ \t][\^`][ \t]*\r?$", re.MULTILINE)
+POWERSHELL = re.compile(r"^[ \t]*(?:PS [A-Za-z]:\\|\$[A-Za-z_]\w*[ \t]*=|\$env:)|[ \t]`[ \t]*$", re.MULTILINE)
+PATH = re.compile(r"(?:^|[\s=\"'])[A-Za-z]:\\[^\s\\]", re.MULTILINE)
+SET = re.compile(r"[ \t]*set[ \t]+\"?(?P<name>[A-Za-z_]\w*)=(?P<value>[^\"\n]*)\"?[ \t\r]*$", re.IGNORECASE)
+ENVIRONMENT = re.compile(r"[ \t]*\$(?:env:)?(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?P<value>.*)$", re.IGNORECASE)
+REFERENCE = re.compile(r"%(?P<cmd>[A-Za-z_]\w*)%|\$env:(?P<powershell>[A-Za-z_]\w*)", re.IGNORECASE)
+COMMENT = re.compile(r"[ \t]*(?:rem\b|::|@echo off)", re.IGNORECASE)
+PROGRAM = re.compile(r"(?<=\w)\.exe(?=\s|$)")
+
+
+def is_windows(text: str) -> bool:
+    """True for lines that cmd.exe or PowerShell joins, their prompts, or paths with a drive."""
+    return bool(
+        PROMPT.match(text) or CONTINUED.search(text) or PATH.search(text) or re.search(r"^PS [A-Z]:\\", text, re.M)
+    )
+
+
+def shell_name(text: str) -> str:
+    """The shell that the text is written for."""
+    return "PowerShell" if POWERSHELL.search(text) else "cmd.exe"
+
+
+def carried(word: Word) -> Carried:
+    """The commands, as a POSIX shell would have to be given them."""
+    script = Script()
+    position = 0
+    for line in word.text.split("\n"):
+        piece = word.part(position, position + len(line))
+        position += len(line) + 1
+        if COMMENT.match(line):
+            continue
+        if match := SET.match(line) or ENVIRONMENT.match(line):
+            value = piece.part(match.start("value"), match.end("value"))
+            if match.re is SET or value.text[:1] in "\"'":
+                script.variable(match["name"], _plain(value), exported=True)
+            continue
+        prompt = PROMPT.match(line)
+        _take(script, piece.part(prompt.end() if prompt else 0))
+        script.end()
+    found = script.word()
+    return Carried(scripts=((found, ""),)) if found.text.strip() else Carried()
+
+
+def _take(script: Script, piece: Word) -> None:
+    text = piece.text
+    ends = CONTINUED.search(text)
+    end = ends.start() if ends else len(text)
+    position = 0
+    while position < end:
+        place = piece.places[position] if position < len(piece.places) else (piece.line, piece.column)
+        if match := REFERENCE.match(text, position):
+            script.add(f"${{{match['cmd'] or match['powershell']}}}", place)
+            position = match.end()
+        elif match := PROGRAM.match(text, position):
+            position = match.end()
+        elif text[position] == "\\":
+            script.add("\\\\", place)
+            position += 1
+        else:
+            script.add(text[position], place)
+            position += 1
+    if ends:
+        script.add(" \\", piece.places[-1] if piece.places else (piece.line, piece.column))
+
+
+def _plain(value: Word) -> Word:
+    text = value.text.rstrip()
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return value.part(1, len(text) - 1) if quoted else value.part(0, len(text))

@@ -1,0 +1,246 @@
+"""YAML that starts containers or runs scripts: docker compose, Kubernetes, Helm, GitHub, GitLab, CloudFormation.
+
+What matters is the same in all of them: a mapping with an image, a command and variables, or one with a script.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from trtllm_check.lint.carriers.script import Carried, Script, aligned, unknown
+from trtllm_check.lint.programs import ALIASES, PROGRAMS, PYTHON, TOOLS
+from trtllm_check.lint.shell import Word
+
+SCRIPTS = ("before_script", "script", "after_script", "run", "commands", "cmd", "userdata")
+COMMANDS = ("entrypoint", "command", "args")
+ENVIRONMENTS = ("env", "environment", "variables", "hosting_variables")
+IMAGES = ("image", "image_uri", "container", "containerimage", "imageuri")
+TEMPLATE = re.compile(r"\$?\{\{.*?\}\}")
+CONTROL = re.compile(
+    r"^[ \t]*\{\{-?[ \t]*(?:if|else|end|with|range|define|template|toYaml|include|block|/\*|\$\w+[ \t]*:?=)"
+    r".*\}\}[ \t]*$",
+    re.MULTILINE,
+)
+REFERENCE = re.compile(r"\$\((\w+)\)")
+NAME = re.compile(r"[A-Za-z_]\w*")
+TOOL_NAMES = "|".join(map(re.escape, sorted(TOOLS)))
+TOOL_LINE = re.compile(rf"^[ \t]*(?:\S+/)?(?:{TOOL_NAMES}|docker run)(?:\s|$)|^\s*python3? \S*\.py", re.MULTILINE)
+DEEPEST = 100
+MOST_NODES = 200_000
+
+
+def carried(word: Word) -> Carried:
+    """Commands, variables and images of all documents; nothing where it is no YAML."""
+    reader = _Reader(word)
+    for node in _documents(reader.masked):
+        reader.walk(node, "", 0)
+    return reader.found
+
+
+def is_yaml(text: str) -> bool:
+    """True if it parses, to a mapping or a list."""
+    return any(True for _ in _documents(_masked(text)))
+
+
+def _masked(text: str) -> str:
+    """Helm's and GitHub's templates as plain letters of the same number; their control lines blank."""
+    text = CONTROL.sub(lambda match: " " * len(match[0]), text)
+    return TEMPLATE.sub(lambda match: "x" * len(match[0]), text)
+
+
+def _documents(text: str) -> Iterator[Any]:
+    import yaml
+
+    if "\t" in text:
+        text = "\n".join(line.replace("\t", " ") for line in text.split("\n"))
+    if _depth(text) > DEEPEST:
+        return
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        nodes: list[Any] = list(yaml.compose_all(text, loader))
+        yield from [node for node in nodes if node is not None and node.id != "scalar"]
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return
+
+
+def _depth(text: str) -> int:
+    """How deep brackets and lists on one line are nested."""
+    depth = deepest = 0
+    for match in re.finditer(r"[\[{]|[\]}]|\n[ ]*(?:-[ ]+)+", text):
+        if match[0] in "[{":
+            depth += 1
+        elif match[0] in "]}":
+            depth = max(depth - 1, 0)
+        deepest = max(deepest, depth, match[0].count("-"))
+    return deepest
+
+
+class _Reader:
+    def __init__(self, word: Word) -> None:
+        self.word = word
+        self.masked = _masked(word.text)
+        self.starts = [0, *(match.end() for match in re.finditer("\n", word.text))]
+        self.seen: set[int] = set()
+        self.found = Carried()
+
+    def walk(self, node: Any, image: str, depth: int) -> None:
+        """Every node once, aliases or not."""
+        if id(node) in self.seen or depth > DEEPEST or len(self.seen) > MOST_NODES:
+            return
+        self.seen.add(id(node))
+        if node.id == "sequence":
+            for one in node.value:
+                self.walk(one, image, depth + 1)
+        elif node.id == "mapping":
+            entries = {str(key.value): value for key, value in node.value if key.id == "scalar"}
+            image = self.container(entries, image)
+            for name, value in entries.items():
+                if value.id == "scalar":
+                    self.text(name, value, image)
+                else:
+                    self.walk(value, image, depth + 1)
+
+    def container(self, entries: dict[str, Any], image: str) -> str:
+        """One mapping's commands, as one script; the image that holds in it."""
+        by_name = {name.lower().replace("-", "_"): value for name, value in entries.items()}
+        for name in IMAGES:
+            if name in by_name and (found := self.image(by_name[name])):
+                image = found.text
+                self.found = self.found.with_(Carried(images=(found,)))
+                break
+        script = Script()
+        for name in ENVIRONMENTS:
+            if name in by_name:
+                for key, value in self.variables(by_name[name]):
+                    script.variable(key, value)
+        for name in SCRIPTS:
+            for value in self.listed(by_name.get(name)):
+                script.line(self.scalar(value))
+        self.command([by_name[name] for name in COMMANDS if name in by_name], script)
+        word = script.word()
+        if word.text.strip():
+            self.found = self.found.with_(Carried(scripts=((word, image),)))
+        return image
+
+    def command(self, nodes: Sequence[Any], script: Script) -> None:
+        """Entry point, command and arguments are one command; a text of several lines is a script."""
+        words: list[Word] = []
+        for node in nodes:
+            if node.id == "sequence":
+                words += [self.argument(one) for one in node.value if one.id == "scalar"]
+            elif node.id == "scalar" and not words:
+                script.line(self.scalar(node))
+            elif node.id == "scalar":
+                words.append(self.argument(node))
+        if words and _starts_command(words):
+            script.words(words)
+
+    def argument(self, node: Any) -> Word:
+        """``$(NAME)`` is Kubernetes' way to write a variable, ``$$`` compose's to write a dollar."""
+        word = self.scalar(node)
+        if REFERENCE.fullmatch(word.text) or TEMPLATE.search(word.text):
+            return unknown(word.text, (word.line, word.column))
+        return word
+
+    def variables(self, node: Any) -> Iterator[tuple[str, Word]]:
+        if node.id == "mapping":
+            for key, value in node.value:
+                if key.id == "scalar" and NAME.fullmatch(str(key.value)):
+                    yield str(key.value), self.value(value)
+        elif node.id == "sequence":
+            for one in node.value:
+                if one.id == "scalar" and "=" in one.value:
+                    word = self.scalar(one)
+                    name, _, _ = word.text.partition("=")
+                    if NAME.fullmatch(name):
+                        yield name, self.unless_open(word.part(len(name) + 1))
+                elif one.id == "mapping":
+                    entry = {str(key.value).lower(): value for key, value in one.value if key.id == "scalar"}
+                    name = str(entry["name"].value) if "name" in entry and entry["name"].id == "scalar" else ""
+                    if NAME.fullmatch(name):
+                        yield name, self.value(entry.get("value"), entry["name"])
+
+    def value(self, node: Any, otherwise: Any = None) -> Word:
+        """A value, or an unknown one where it comes from elsewhere (a secret, a function, a template)."""
+        if node is None or node.id != "scalar" or not str(node.tag).startswith("tag:yaml.org"):
+            place = self.place(node if node is not None else otherwise)
+            return unknown("elsewhere", place)
+        return self.unless_open(self.scalar(node))
+
+    def unless_open(self, word: Word) -> Word:
+        return unknown(word.text, (word.line, word.column)) if TEMPLATE.search(word.text) else word
+
+    def image(self, node: Any) -> Word | None:
+        """An image's name; of Helm's values ``repository`` and ``tag``."""
+        if node.id == "scalar":
+            word = self.scalar(node)
+            return word if word.text and not TEMPLATE.search(word.text) and " " not in word.text else None
+        if node.id != "mapping":
+            return None
+        parts = {str(key.value): value for key, value in node.value if key.id == "scalar" and value.id == "scalar"}
+        name = parts.get("repository") or parts.get("name")
+        if name is None or not name.value:
+            return None
+        word = self.scalar(name)
+        tag = f":{parts['tag'].value}" if "tag" in parts and parts["tag"].value else ""
+        return Word(f"{word.text}{tag}", word.line, word.column)
+
+    def text(self, name: str, node: Any, image: str) -> None:
+        """A scalar that is a file (by its key's name), a script, or a command."""
+        lowered = name.lower().replace("-", "_")
+        if lowered in (*SCRIPTS, *COMMANDS, *IMAGES):
+            return
+        value = str(node.value)
+        if "\n" in value and "." in name:
+            self.found = self.found.with_(Carried(texts=((name, self.scalar(node)),)))
+        elif TOOL_LINE.search(value):
+            self.found = self.found.with_(Carried(scripts=((self.scalar(node), image),)))
+
+    def listed(self, node: Any) -> list[Any]:
+        if node is None:
+            return []
+        if node.id == "sequence":
+            return [one for one in node.value if one.id == "scalar"]
+        return [node] if node.id == "scalar" else []
+
+    def place(self, node: Any) -> tuple[int, int]:
+        index = self.index(node.start_mark)
+        return self.word.places[index] if index < len(self.word.places) else (self.word.line, self.word.column)
+
+    def index(self, mark: Any) -> int:
+        line = min(int(mark.line), len(self.starts) - 1)
+        return self.starts[line] + int(mark.column)
+
+    def scalar(self, node: Any) -> Word:
+        """The value at its places, Helm's templates as they are written."""
+        start, end = self.index(node.start_mark), self.index(node.end_mark)
+        if node.style in ("|", ">"):
+            start = self.word.text.find("\n", start) + 1 or start
+        elif node.style in ("'", '"'):
+            start, end = start + 1, end - 1
+        return self.original(str(node.value), start, end)
+
+    def original(self, value: str, start: int, end: int) -> Word:
+        if "x" not in value or self.masked[start:end] == self.word.text[start:end]:
+            return aligned(value, self.word, start, end)
+        numbered = Word(self.masked, 1, 1, tuple((0, i) for i in range(len(self.masked))))
+        places = [index for _, index in aligned(value, numbered, start, end).places]
+        letters = [
+            self.word.text[index] if self.masked[index] == letter else letter
+            for letter, index in zip(value, places, strict=True)
+        ]
+        spots = tuple(self.word.places[index] for index in places)
+        line, column = spots[0] if spots else (self.word.line, self.word.column)
+        return Word("".join(letters), line, column, spots)
+
+
+def _starts_command(words: Sequence[Word]) -> bool:
+    """True for a list that begins with a program, not with the arguments of an image's own entry point."""
+    return not words[0].text.startswith("-") or any(_is_program(word.text) for word in words)
+
+
+def _is_program(text: str) -> bool:
+    name = PurePosixPath(text).name
+    name = ALIASES.get(name, name)
+    return name in TOOLS or name in PROGRAMS or PYTHON.fullmatch(name) is not None

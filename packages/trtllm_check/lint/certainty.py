@@ -1,0 +1,62 @@
+"""Errors that rest on what the text does not say are warnings.
+
+A family says what is wrong with what it sees. What it cannot see (a repository of the reader's own, a file edited by
+hand, an example of one variable) is looked for here, so that no error rests on a guess.
+"""
+
+import posixpath
+import re
+from difflib import get_close_matches
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform
+from trtllm_check.lint.shell.words import ShellCommand
+
+EDITORS = frozenset({"vi", "vim", "nano", "emacs", "code", "sed", "perl", "cat", "tee"})
+ABSENT_MODEL = re.compile(r"has no model (?P<model>\S+)$")
+KNOWN_MODELS = ("ensemble", "tensorrt_llm_bls", "tensorrt_llm", "preprocessing", "postprocessing")
+NEAR = 0.7
+SMALL = ("ensemble",)  # has hardly more than one variable
+
+
+def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
+    """``draft``, as a warning where the text leaves open what it rests on."""
+    if draft.severity != "error":
+        return draft
+    if draft.rule == "unfilled-variable" and _is_partial(draft, document):
+        return draft._replace(severity="warning")
+    if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document):
+        return draft._replace(severity="warning")
+    if platform.told and draft.rule == "container-of-another-release":
+        return draft._replace(severity="warning")  # a page of several containers: which one is meant is a guess
+    if draft.rule == "needs-paged-context-fmha" and len(document.of("trtllm-build")) > 1:
+        return draft._replace(severity="warning")  # of several builds, which one is meant is a guess
+    return draft
+
+
+def _is_partial(draft: Draft, document: Document) -> bool:
+    """True for a command that shows one variable, or a file that the text edits otherwise too."""
+    if draft.invocation is None or len(draft.invocation.positional) < 2:
+        return False
+    path = draft.invocation.positional[0]
+    same = [one for one in document.of(draft.invocation.tool) if _names(one.command, path.text)]
+    if posixpath.basename(posixpath.dirname(path.text)) not in SMALL and all(
+        word.text.count(":") == 1 for one in same for word in one.positional[1:]
+    ):
+        return True  # an example of one variable leaves the others out
+    return any(
+        command.words[:1] and posixpath.basename(command.words[0].text) in EDITORS and _names(command, path.text)
+        for command in document.commands
+    )
+
+
+def _names(command: ShellCommand, path: str) -> bool:
+    return any(posixpath.normpath(word.text) == posixpath.normpath(path) for word in command.words)
+
+
+def _may_be_another_model(draft: Draft, document: Document) -> bool:
+    """True for a name that is no misspelling, where the text does not show the whole repository."""
+    match = ABSENT_MODEL.search(draft.message)
+    if match is None or sum(bool(config.path) for config in document.configs) > 1:
+        return False
+    return match["model"] in KNOWN_MODELS or not get_close_matches(match["model"], KNOWN_MODELS, 1, NEAR)

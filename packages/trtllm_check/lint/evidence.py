@@ -1,0 +1,172 @@
+"""Which TensorRT-LLM release a text is for, by what it names: wheels, clones, containers, images, logs, flags.
+
+Each kind of evidence has a weight: what is installed or built with counts more than what is linked to.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.invocations import regrouped
+from trtllm_check.releases import known_releases, load_release
+from trtllm_check.releases.history import with_flag
+from trtllm_check.releases.lmi import lmi_images
+from trtllm_check.releases.load import container_release, release_name
+from trtllm_check.releases.templates import release_templates, template_releases
+
+VERSION = r"v?(?P<version>\d+\.\d+(?:\.\d+)?(?:(?:\.post|\.dev|rc)\d+)?)"
+REPOSITORY = r"(?:NVIDIA/TensorRT-LLM|triton-inference-server/tensorrtllm_backend)"
+TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, how it is written
+    (5, "wheel", re.compile(rf"tensorrt[-_]llm(?:\[\w+\])?\s*={{2,3}}\s*{VERSION}", re.I)),
+    (4, "clone", re.compile(rf"(?:-b|--branch|--tag)[ =]+{VERSION}(?=\s)[^\n]*{REPOSITORY}", re.I)),
+    (4, "clone", re.compile(rf"{REPOSITORY}(?:\.git)?[^\n]*(?:-b|--branch)[ =]+{VERSION}(?=\s|$)", re.I | re.M)),
+    (4, "clone", re.compile(rf"(?:-b|--branch)[ =]+r(?P<month>\d\d\.\d\d)(?=\s)[^\n]*{REPOSITORY}", re.I)),
+    (
+        4,
+        "clone",
+        re.compile(rf"{REPOSITORY}(?:\.git)?[^\n]*(?:-b|--branch)[ =]+r(?P<month>\d\d\.\d\d)(?=\s|$)", re.I | re.M),
+    ),
+    (4, "container", re.compile(r"tritonserver:(?P<month>\d\d\.\d\d)-trtllm")),
+    (4, "container", re.compile(rf"tensorrt-llm/(?:release|devel):{VERSION}")),
+    (4, "image", re.compile(r"(?:djl-inference|/lmi|djl_inference)\S*:[\w.-]*tensorrtllm(?P<version>\d+(?:\.\d+)+)")),
+    (3, "image", re.compile(r"djl-inference\S*:(?P<lmi>\d+\.\d+\.\d+[\w.-]*)")),
+    (3, "image", re.compile(r"djl-tensorrtllm[\"'][^)]{0,200}version\s*=\s*[\"'](?P<lmi>\d+\.\d+\.\d+)", re.S)),
+    (5, "log", re.compile(rf"TensorRT-LLM(?:\]\[I\])? version:?\s*{VERSION}")),
+    (3, "checkout", re.compile(rf"git (?:checkout|switch)\s+(?:tags/)?{VERSION}(?=\s|$)", re.M)),
+    (1, "link", re.compile(rf"github\.com/{REPOSITORY}/(?:tree|blob|raw|releases/tag)/{VERSION}(?=[/\s)])", re.I)),
+)
+OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc)\d+$")
+MOST_MATCHES = 200
+
+
+class Evidence(NamedTuple):
+    """``text`` on ``line`` says ``release``; ``written`` is the version in it, "" where another name stands for it."""
+
+    release: str
+    kind: str
+    text: str
+    line: int
+    weight: int
+    written: str = ""
+    file: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} ({f'{self.file}, ' if self.file else ''}line {self.line})"
+
+
+def facts_release(version: str) -> str:
+    """The release whose facts hold for ``version``: itself, or the one it is a build or a patch of; "" for none."""
+    known = known_releases()
+    version = version.removeprefix("v")
+    for name in (version, OTHER_BUILD.sub("", version)):
+        found = release_name(name)
+        if found in known:
+            return found
+    minor = ".".join(version.split(".")[:2])
+    same = [name for name in known if name.startswith(f"{minor}.")]
+    return same[-1] if same else ""
+
+
+def evidence(text: str) -> list[Evidence]:
+    """All that ``text`` says of a release, the weightiest first. ``release`` is empty for one without facts."""
+    found: list[Evidence] = []
+    for weight, kind, pattern in TEXTS:
+        for number, match in enumerate(pattern.finditer(text)):
+            if number > MOST_MATCHES:
+                break
+            release, written = _release(match)
+            if release is not None:
+                line = text.count("\n", 0, match.start()) + 1
+                shown = " ".join(match[0].split())[:90]
+                found.append(Evidence(release, kind, shown, line, weight, written))
+    return sorted(found, key=lambda one: (-one.weight, one.line))
+
+
+def _release(match: re.Match[str]) -> tuple[str | None, str]:
+    groups = match.groupdict()
+    if month := groups.get("month"):
+        image = f"nvcr.io/nvidia/tritonserver:{month}-trtllm-python-py3"
+        return container_release(image), ""
+    if lmi := groups.get("lmi"):
+        tags = [one for one in lmi_images() if one.tag.startswith(f"{lmi}-") or one.tag == lmi]
+        engines = [one.engine_release for one in tags if one.engine_release]
+        return (engines[0], "") if engines and "tensorrtllm" not in lmi else (None, "")
+    version = groups["version"] or ""
+    return facts_release(version), version
+
+
+def told(document: Document) -> Evidence | None:
+    """The evidence that counts: of the release with the most weight, its first; what the flags tell if nothing else."""
+    found = [one._replace(file=file) for file, text in document.texts for one in evidence(text)]
+    return _strongest(found) or by_flags(document)
+
+
+def _strongest(found: Iterable[Evidence]) -> Evidence | None:
+    found = list(found)
+    known = [one for one in found if one.release]
+    if not known:
+        return found[0] if found else None
+    weights: dict[str, int] = {}
+    for one in known:
+        weights[one.release] = max(weights.get(one.release, 0), one.weight)
+    heaviest = max(weights.values())
+    counts: dict[str, int] = {}
+    for one in known:
+        if weights[one.release] == heaviest:
+            counts[one.release] = counts.get(one.release, 0) + 1
+    best = max(counts, key=lambda release: counts[release])
+    return next(one for one in known if one.release == best)
+
+
+def by_flags(document: Document) -> Evidence | None:
+    """The newest release that has all flags of the text, where the newest of all lacks one."""
+    releases = list(known_releases())
+    decisive: tuple[str, int] | None = None
+    for tool, flag, line in _flags(document):
+        where = with_flag(tool, flag)
+        narrowed = [name for name in releases if name in where]
+        if where and narrowed and len(narrowed) < len(releases):
+            if decisive is None or narrowed[-1] != releases[-1]:
+                decisive = (f"{flag} of {tool}", line)
+            releases = narrowed
+    for model, variable, line in _variables(document):
+        narrowed = [name for name in releases if _has_variable(name, model, variable)]
+        if narrowed and len(narrowed) < len(releases):
+            decisive = (f"{variable} of {model}", line)
+            releases = narrowed
+    if decisive is None or releases[-1] == known_releases()[-1]:
+        return None
+    return Evidence(releases[-1], "flag", *decisive, 0)
+
+
+def _variables(document: Document) -> Iterator[tuple[str, str, int]]:
+    """Template variables that the text fills, with their model."""
+    for invocation in document.of("fill_template.py"):
+        path, *pairs = invocation.positional or (None,)
+        model = PurePosixPath(path.text).parent.name if path is not None else ""
+        for word in pairs[:1]:
+            for pair in word.text.split(","):
+                if ":" in pair and "$" not in pair.partition(":")[0]:
+                    yield model, pair.partition(":")[0], word.line
+
+
+def _has_variable(release: str, model: str, variable: str) -> bool:
+    """True also for a model that the release's templates do not hold."""
+    if release not in template_releases():
+        return True
+    spec = release_templates(release).models.get(model)
+    return spec is None or variable in (*spec.variables, *spec.uncertain)
+
+
+def _flags(document: Document) -> Iterator[tuple[str, str, int]]:
+    newest = load_release(known_releases()[-1])
+    seen: set[tuple[str, str]] = set()
+    for invocation in document.invocations:
+        tool = newest.tools.get(invocation.tool)
+        given = regrouped(invocation, tool) if tool else invocation.given
+        for one in given:
+            if one.name.startswith("--") and (invocation.tool, one.name) not in seen:
+                seen.add((invocation.tool, one.name))
+                yield invocation.tool, one.name, one.word.line

@@ -1,0 +1,46 @@
+"""`playbook book`: the course as static pages, with the outputs that are committed."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from serving_base.command_line import reporting
+
+FRONT = "docs/book/index.html"
+REDIRECT = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={FRONT}">\n'
+
+
+@reporting
+def book_command(
+    out: Annotated[Path, typer.Option(help="Folder of the pages; its old pages are replaced.")] = Path("build/book"),
+) -> None:
+    """Write the course as static pages with its committed outputs: readable from a file, without a network.
+
+    Makes its environment, .envs/book, when that is not there or not up to date.
+    """
+    from playbook import bootstrap
+    from playbook.course.notebooks import project_root
+    from serving_base.errors import EnvironmentProblem
+
+    root = project_root()
+    python = bootstrap.environments()["book"].python
+    if subprocess.run([sys.executable, bootstrap.__file__, "--envs", "book"], check=False).returncode:
+        raise EnvironmentProblem(
+            "the book's environment could not be made",
+            why="the lines above name the reason",
+            fix="mend it, then run: python3 playbook/bootstrap.py --envs book",
+        )
+    target = root / out
+    argv = [str(python), "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(target / ".doctrees")]
+    done = subprocess.run([*argv, "-c", str(root / "docs" / "book"), str(root), str(target)], check=False)
+    if done.returncode:
+        raise EnvironmentProblem(
+            f"the book was not built: Sphinx ended with {done.returncode}",
+            why="its lines above name page and place",
+            fix="mend the page, and build again",
+        )
+    (target / "index.html").write_text(REDIRECT, encoding="utf-8")
+    typer.echo(f"book: {target / 'index.html'}")

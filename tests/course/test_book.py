@@ -1,0 +1,51 @@
+"""The course as static pages: every chapter and page is there, with its outputs, and nothing comes from a network."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checkout import ROOT
+from playbook import bootstrap
+from playbook.course.notebooks import chapters
+
+HERE = bootstrap.environments()["book"].python.is_file()
+pytestmark = pytest.mark.skipif(
+    not HERE and not os.environ.get("CI"), reason="the book's environment: python3 playbook/bootstrap.py --envs book"
+)
+LOADED = re.compile(
+    r"""<(?:script|img|iframe)[^>]+src="([^"]+)|<link[^>]+rel="(?:stylesheet|preload)"[^>]+href="([^"]+)"""
+)
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("book") / "pages"
+    argv = [sys.executable, "-m", "playbook", "book", "--out", str(folder)]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_every_chapter_is_a_page_with_its_outputs(book: Path) -> None:
+    front = (book / "docs" / "book" / "index.html").read_text()
+    for chapter in chapters(ROOT / "notebooks"):
+        page = (book / "notebooks" / f"{chapter.name}.html").read_text()
+        assert chapter.title in page.replace("&amp;", "&") and "cell_output" in page
+        assert f"notebooks/{chapter.name}.html" in front
+    assert (book / "index.html").read_text().count("docs/book/index.html") == 1
+
+
+def test_every_page_of_the_docs_is_in_the_book(book: Path) -> None:
+    front = (book / "docs" / "book" / "index.html").read_text()
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"{page.stem}.html" not in front] == []
+
+
+def test_no_page_loads_anything_from_a_network(book: Path) -> None:
+    pages = list(book.rglob("*.html"))
+    loaded = {word for page in pages for found in LOADED.findall(page.read_text()) for word in found if word}
+    assert any(word.endswith(".js") or ".js?" in word for word in loaded)
+    assert sorted(word for word in loaded if re.match(r"(?:https?:)?//", word)) == []

@@ -1,0 +1,184 @@
+"""Whatever is given, the checker answers: with findings, or with a sentence on why not."""
+
+import os
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from serving_base.errors import NotYaml, UsageError
+from serving_base.yaml_files import read_yaml
+from trtllm_check.cli import _text
+from trtllm_check.lint import check_commands
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.passages import Kind
+
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "40"))
+MOST_MEMORY = 300_000_000  # bytes, for texts of a few kB
+KINDS: tuple[Kind, ...] = ("shell", "dockerfile", "yaml", "makefile", "python", "notebook", "windows", "config.pbtxt")
+PIECES = (
+    *(
+        "trtllm-build ",
+        "python3 convert_checkpoint.py ",
+        "docker run --rm img:1 ",
+        "--max_batch_size ",
+        "=8 ",
+        "\\\n  ",
+    ),
+    *(
+        "\n",
+        "\n\n",
+        "```\n",
+        "```bash\n",
+        "FROM img\n",
+        "RUN ",
+        "CMD [",
+        '"trtllm-build", ',
+        "]\n",
+        "services:\n  a:\n",
+    ),
+    *(
+        "    command: ",
+        "    - ",
+        "{{ .x }}",
+        "&a [*a, *a]\n",
+        "all:\n\t",
+        "$(X) ",
+        "$$y ",
+        "import os\n",
+        "os.system(f'",
+    ),
+    *("{n}')\n", "cmd = [", "env = {'OPTION_X': '", "'}\n", '{"nbformat": 4, "cells": [', '{"source": ["!'),
+    *(
+        '\\n"]}',
+        "]}",
+        "^\n",
+        "PS C:\\x> ",
+        "%X%",
+        "`",
+        "'",
+        '"',
+        "$(",
+        "))",
+        "<<EOF\n",
+        "EOF\n",
+        "…",
+        "–",
+        "\u00a0",
+        "\t",
+    ),
+    *("tensorrt_llm==0.12.0 ", "tritonserver:24.08-trtllm-python-py3 ", "option.rolling_batch=", "# ", "}", "{", "; "),
+)
+texts = st.lists(st.sampled_from(PIECES), max_size=60).map("".join)
+MULTIPLIED = "\n".join(
+    ["a: &a [x]", *(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefgh", "bcdefghi", strict=True))]
+)
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(text=texts, kind=st.sampled_from((None, *KINDS)))
+def test_any_text_has_an_answer(text: str, kind: Kind | None) -> None:
+    document = read_document(text, kind)
+    lines = text.count("\n") + 1
+    for one in check_commands(document, "0.12.0"):
+        assert 1 <= one.line <= lines
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 50_000,
+        "a:\n" + " - " * 5_000,
+        "(" * 20_000,
+        "$(" * 500,
+        "{{" * 1_000,
+        "`" * 9_999,
+        "f'{" * 500,
+        "<" * 9_999,
+    ],
+    ids=lambda text: text[:6],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_nested_deeply_takes_no_more_memory_than_it_may(text: str, kind: Kind) -> None:
+    tracemalloc.start()
+    try:
+        check_commands(read_document(text, kind), "0.12.0")
+        assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY
+    finally:
+        tracemalloc.stop()
+
+
+def test_thousands_of_commands_are_read_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each says is asked a number of times that grows as their number does."""
+    from trtllm_check.lint import facts
+    from trtllm_check.lint.invocations import Invocation
+
+    calls = 0
+    original = facts.stated
+
+    def counted(invocation: Invocation) -> facts.DocumentFacts:
+        nonlocal calls
+        calls += 1
+        return original(invocation)
+
+    monkeypatch.setattr(facts, "stated", counted)
+
+    def asked(number: int) -> int:
+        nonlocal calls
+        calls = 0
+        lines = [f"trtllm-build --checkpoint_dir c{n} --output_dir e{n} --max_batch_size 8" for n in range(number)]
+        check_commands("\n".join(lines), "0.12.0")
+        return calls
+
+    assert asked(200) <= 2 * asked(100)
+
+
+def test_a_value_that_multiplies_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.yml"
+    path.write_text(MULTIPLIED)
+    with pytest.raises(NotYaml, match="stands for more than"):
+        read_yaml(path)
+    path.write_text("a: &a [1, 2]\nb: *a\nc: *a\n")
+    assert read_yaml(path) == {"a": [1, 2], "b": [1, 2], "c": [1, 2]}
+
+
+def test_a_pipe_that_says_nothing_and_a_device_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trtllm_check.cli.PIPE_SECONDS", 0.01)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="nothing came"):
+        _text(str(tmp_path / "pipe"), 100)
+    with pytest.raises(UsageError, match="device"):
+        _text("/dev/zero", 100)
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    keeper = os.open(path, os.O_RDWR)
+    os.write(keeper, b"trtllm-build\n")
+    writer = os.open(path, os.O_WRONLY)
+    os.close(writer)
+    os.close(keeper)
+    with pytest.raises(UsageError):  # what nobody holds open is gone
+        _text(str(path), 100)
+    code = f"import sys; open({str(path)!r}, 'w').write('trtllm-build')"
+    process = os.spawnlp(os.P_NOWAIT, "python3", "python3", "-c", code)
+    try:
+        assert _text(str(path), 100) == "trtllm-build"
+    finally:
+        os.waitpid(process, 0)
+
+
+def test_random_bytes_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "x.sh").write_bytes(random.Random(3).randbytes(2_000))
+    with pytest.raises(UsageError, match="no plain text"):
+        _text(str(tmp_path / "x.sh"), 10_000)
+
+
+def test_arguments_behind_doubled_backslashes_are_kept() -> None:
+    text = "trtllm-build --checkpoint_dir c \\\\\n  --max_batch_size 8 \\\\\n  --max_output_len 5\n"
+    (build,) = read_document(text, "shell").of("trtllm-build")
+    assert build.value("--max_output_len") == "5"

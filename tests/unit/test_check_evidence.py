@@ -1,0 +1,80 @@
+"""The release that a text is for is told by what it names, and the report says by which."""
+
+import json
+
+import pytest
+
+from trtllm_check.lint import NotUnderstood, target
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.evidence import evidence, facts_release
+from trtllm_check.releases import known_releases
+
+BUILD = "trtllm-build --checkpoint_dir c --max_batch_size 8\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ("pip install tensorrt_llm==0.12.0", "0.12.0"),
+        ("pip install tensorrt-llm==0.17.0.post1", "0.17.0"),
+        ("git clone -b v0.10.0 https://github.com/NVIDIA/TensorRT-LLM.git", "0.10.0"),
+        ("git clone https://github.com/triton-inference-server/tensorrtllm_backend.git --branch v0.16.0", "0.16.0"),
+        ("docker pull nvcr.io/nvidia/tritonserver:24.08-trtllm-python-py3", "0.12.0"),
+        ("docker pull mirror.example/nvidia/tritonserver:24.08-trtllm-python-py3", "0.12.0"),
+        ("docker pull nvcr.io/nvidia/tensorrt-llm/release:1.2.1", "1.2.1"),
+        ("# djl-inference:0.32.0-tensorrtllm0.12.0-cu125", "0.12.0"),
+        ("[TensorRT-LLM] TensorRT-LLM version: 0.11.0", "0.11.0"),
+        ("see https://github.com/NVIDIA/TensorRT-LLM/tree/v0.9.0/examples", "0.9.0"),
+    ],
+)
+def test_what_tells_a_release(text: str, release: str) -> None:
+    found = target(read_document(f"{text}\n{BUILD}"))
+    assert found.release == release
+    assert "line 1" in found.how and not found.guessed
+
+
+def test_what_is_installed_counts_more_than_a_link() -> None:
+    text = "https://github.com/NVIDIA/TensorRT-LLM/blob/v0.9.0/x\npip install tensorrt_llm==0.13.0\n"
+    assert [one.release for one in evidence(text)] == ["0.13.0", "0.9.0"]
+
+
+def test_flags_tell_where_nothing_else_does() -> None:
+    found = target(read_document(f"{BUILD.strip()} --max_output_len 5\n"))
+    assert found.release == "0.11.0"
+    assert "--max_output_len of trtllm-build" in found.how
+
+
+def test_the_newest_is_taken_where_nothing_tells_and_that_is_said() -> None:
+    found = target(read_document('{"text_input": "a"}', "request"))
+    assert (found.release, found.guessed) == (known_releases()[-1], True)
+    assert "the newest" in found.how
+
+
+def test_a_release_that_is_asked_for_stands_above_the_text() -> None:
+    assert str(target(read_document("pip install tensorrt_llm==0.12.0\n"), "0.14.0")) == "0.14.0"
+
+
+def test_a_release_without_facts_is_no_other_one() -> None:
+    with pytest.raises(NotUnderstood, match=r"0\.7\.1"):
+        target(read_document(f"pip install tensorrt_llm==0.7.1\n{BUILD}"))
+
+
+@pytest.mark.parametrize(
+    ("written", "release"),
+    [
+        ("v0.12.0", "0.12.0"),
+        ("0.12", "0.12.0"),
+        ("0.18.1", "0.18.2"),
+        ("1.2.0rc3", "1.2.0"),
+        ("1.0.3", "1.0.0"),
+        ("0.7.1", ""),
+    ],
+)
+def test_builds_and_patches_share_the_facts_of_their_release(written: str, release: str) -> None:
+    assert facts_release(written) == release
+
+
+def test_a_notebooks_image_tells_it_too() -> None:
+    source = ["image = 'djl-inference:0.32.0-tensorrtllm0.12.0-cu125'\n", "env = {'HF_MODEL_ID': 'm'}\n"]
+    text = json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "source": source}]})
+    assert target(read_document(text, "notebook")).release == "0.12.0"
