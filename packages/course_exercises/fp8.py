@@ -31,6 +31,10 @@ def lost_by_a_step(values: list[float]) -> float:
     return sum(abs(value) < scale for value in values) / len(values)
 
 
+def count(values: list[float]) -> float:
+    return len(values) * lost(values)
+
+
 def lost_in_448(values: list[float]) -> float:
     scale = max(abs(value) for value in values) / 448
     return sum(abs(value) < scale / 2 for value in values) / len(values)
@@ -163,7 +167,7 @@ EXERCISES = (
             Wrong(lost_by_sign, "one outlier of -60: yours"),
             Wrong(lost_by_a_step, "half a step rounds to zero"),
             Wrong(lost_in_448, "is 127 steps"),
-            Wrong(lambda values: 0.0, "yours 0.0%"),
+            Wrong(count, "is 127 steps"),
         ),
     ),
     Exercise(

@@ -33,8 +33,12 @@ def without_blocks(layers: int, kv_heads: int, head_size: int, element: int, tok
     return pool // (tokens * 2 * layers * kv_heads * head_size * element)
 
 
-def one_layer(layers: int, kv_heads: int, head_size: int, element: int, tokens: int, pool: int) -> int:
-    return most_requests(layers // layers, kv_heads, head_size, element, tokens, pool)
+def without_layers(layers: int, kv_heads: int, head_size: int, element: int, tokens: int, pool: int) -> int:
+    return layers * most_requests(layers, kv_heads, head_size, element, tokens, pool)
+
+
+def rounded_up(layers: int, kv_heads: int, head_size: int, element: int, tokens: int, pool: int) -> int:
+    return 1 + most_requests(layers, kv_heads, head_size, element, tokens, pool)
 
 
 def check_requests(answer: Callable[..., int]) -> Solution:
@@ -153,8 +157,8 @@ EXERCISES = (
         wrong=(
             Wrong(only_keys, "keys and values of 32 layers"),
             Wrong(without_blocks, "20 whole blocks, which are 1280 tokens"),
-            Wrong(one_layer, "keys and values of 80 layers"),
-            Wrong(lambda *given: -(-most_requests(*given) // 1) + 1, "whole blocks"),
+            Wrong(without_layers, "keys and values of 80 layers"),
+            Wrong(rounded_up, "20 whole blocks"),
         ),
     ),
     Exercise(
