@@ -56,6 +56,12 @@ class NotYaml(UsageError):
     """A file that is not one document of YAML."""
 
 
+class NotUnderstood(UsageError):
+    """A text in which there is nothing that the checker has rules for, or that names a release without facts."""
+
+    exit_code = 3
+
+
 class NotInRelease(UsageError):
     """A stage, format or tool that a TensorRT-LLM release does not have."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serving_base.errors import UsageError
+from serving_base.errors import NotUnderstood, UsageError
 
 if TYPE_CHECKING:
     from trtllm_check.lint import Target
@@ -21,32 +21,41 @@ PIPE_SECONDS = 2
 
 def check_command(
     source: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="What to check; - reads standard input.")] = "",
+    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More files and folders.")] = None,
     release: Annotated[str, typer.Option(help="TensorRT-LLM release; as the text tells by default.")] = "",
     gpu: Annotated[str, typer.Option(help="Such as h100, h200, l4, l40s, a100; unknown by default.")] = "",
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of the machine; unknown by default.")] = None,
     log: Annotated[str, typer.Option(metavar="FILE|-", help="The output of a tool that failed.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="For programs: {release, findings}.")] = False,
+    output: Annotated[str, typer.Option("--format", help="text, json, sarif, github or gcc.")] = "text",
+    hints: Annotated[bool, typer.Option("--hints", help="Show what is only good to know, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: {release, findings}.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what --fix would change in a shell script.")] = False,
     fix: Annotated[bool, typer.Option("--fix", help="Change a shell script in place, with a backup.")] = False,
 ) -> None:
     """Check commands, config.pbtxt, serving.properties or a whole folder against one release; runs nothing.
 
+    A comment `# playbook: ignore=RULE reason` on a line, or on its own before a command, takes its findings away.
+
     Exit status: 1 for an error, 0 without one, 2 for input that cannot be used, 3 for a text that was not understood.
-    Lines that are not understood are named on stderr.
+    Lines that are not understood are named on stderr; of several files also those that hold nothing for the checker.
     """
-    from trtllm_check.lint.finding import as_json as json_of
-    from trtllm_check.lint.finding import show
+    from trtllm_check.lint.formats import report
 
     if bool(source) == bool(log):
         raise UsageError("one thing at a time", fix="give a file, a folder or -, or --log FILE")
     if diff or fix:
-        _mend(source, release, gpu, gpus, write=fix)
+        for one in (source, *(more or ())):
+            _mend(one, release, gpu, gpus, write=fix)
         return
-    findings, target = (_read_log(log), None) if log else _checked(source, release, gpu, gpus)
-    if as_json:
-        typer.echo(json_of(findings, target.release if target else release, target.how if target else ""))
+    asked: Target | None = None
+    if log:
+        findings = _read_log(log)
+    elif more:
+        findings = [found for one in (source, *more) for found in _checked_if_known(one, release, gpu, gpus)]
     else:
-        show(findings, str(target) if target else release)
+        findings, asked = _checked(source, release, gpu, gpus)
+    told = asked.how if asked else ""
+    report(findings, asked.release if asked else release, "json" if as_json else output, told=told, hints=hints)
     if any(finding.severity == "error" for finding in findings):
         sys.exit(1)
 
@@ -71,15 +80,15 @@ def _read_log(log: str) -> "list[Finding]":
 def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[list[Finding], Target]":
     from trtllm_check.lint import check_commands, target
     from trtllm_check.lint.document import read_document
+    from trtllm_check.lint.ignoring import read_texts, without_ignored
     from trtllm_check.lint.passages import kind_of_name
 
     folder = source != STANDARD_INPUT and Path(source).is_dir()
-    if folder:
-        document = read_document(Path(source))
-    else:
-        document = read_document(_text(source, LARGEST_TEXT), kind_of_name(source))
+    text = "" if folder else _text(source, LARGEST_TEXT)
+    document = read_document(Path(source)) if folder else read_document(text, kind_of_name(source))
     asked = target(_understood(document, source), release)
     found = check_commands(document, asked, gpu, gpus)
+    found = without_ignored(found, read_texts(Path(source), found) if folder else {"": text})
     return (found if folder else [finding._replace(file=_name(source)) for finding in found]), asked
 
 
@@ -107,10 +116,19 @@ def _mend(source: str, release: str, gpu: str, gpus: int | None, *, write: bool)
         sys.exit(1)
 
 
+def _checked_if_known(source: str, release: str, gpu: str, gpus: int | None) -> "list[Finding]":
+    """The findings of one of several sources; one that holds nothing for the checker is named on stderr."""
+    try:
+        found, _ = _checked(source, release, gpu, gpus)
+    except NotUnderstood as error:
+        typer.echo(str(error), err=True)
+        return []
+    folder = Path(source).is_dir()
+    return [one._replace(file=str(Path(source) / one.file)) for one in found] if folder else found
+
+
 def _understood(document: "Document", source: str) -> "Document":
     """``document``, if there is anything in it to check; what was not read goes to stderr."""
-    from trtllm_check.lint import NotUnderstood
-
     lines = ", ".join(f"{one.file}:{one}" if one.file else str(one) for one in document.unread)
     problems = [f"the system does not open {', '.join(document.unreadable)}"] if document.unreadable else []
     if document.windows:

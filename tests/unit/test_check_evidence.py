@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from trtllm_check.lint import NotUnderstood, target
+from serving_base.errors import NotUnderstood
+from trtllm_check.lint import target
 from trtllm_check.lint.document import read_document
 from trtllm_check.lint.evidence import evidence, facts_release
 from trtllm_check.releases import known_releases
@@ -31,6 +32,12 @@ def test_what_tells_a_release(text: str, release: str) -> None:
     found = target(read_document(f"{text}\n{BUILD}"))
     assert found.release == release
     assert "line 1" in found.how and not found.guessed
+
+
+def test_variables_are_known_before_a_release_is_told() -> None:
+    text = "TAG=v0.13.0\nREPO=https://github.com/NVIDIA/TensorRT-LLM.git\ngit clone -b $TAG $REPO\n"
+    found = target(read_document(text + BUILD))
+    assert (found.release, "line 3" in found.how) == ("0.13.0", True)
 
 
 def test_what_is_installed_counts_more_than_a_link() -> None:

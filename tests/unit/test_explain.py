@@ -194,8 +194,47 @@ def test_an_option_of_lmi_is_told_image_by_image() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "gpt_model_type",
+            "required: without it the model stops with `Cannot find parameter with name: gpt_model_type`",
+        ),
+        ("gpt_model_path", "filled by  engine_dir (fill_template.py)"),
+        ("multiBlockMode", "0.12.0 to 0.14.0: takes true or false; default true"),
+        ("option.max_lora_rank", "(vLLM) handed on to the engine as it is"),
+        ("OPTION_MAX_ROLLING_BATCH_SIZE", "option.max_rolling_batch_size of serving.properties, by LMI image"),
+        ("HF_MODEL_ID", "option.model_id of serving.properties"),
+        ("use_inflight_batching", "gone since 0.8.0"),
+        ("--use_inflight_batching", "batching_strategy:inflight_fused_batching"),
+        ("extra_llm_api_options", "0.19.0 to 1.3.0rc22: a text"),
+        ("max_queue_size", "fill_template.py fills in 0, no limit, by itself"),
+    ],
+)
+def test_what_is_no_flag_of_a_tool_is_explained_too(name: str, told: str) -> None:
+    assert told in re.sub(r"\n +", " ", explain(name))
+
+
+def test_a_parameter_that_a_release_does_not_read_is_said_to_be_none() -> None:
+    assert "in 0.9.0  the backend does not read it" in re.sub(r" {3,}", "  ", explain("multiBlockMode", "0.9.0"))
+
+
+def test_images_of_lmi_stand_in_the_order_of_their_versions() -> None:
+    images = re.findall(r"^  (0\.\d+\.\d+) ", explain("OPTION_MAX_ROLLING_BATCH_SIZE"), re.MULTILINE)
+    assert images == sorted(images) and len(images) >= 5
+
+
+def test_a_long_explanation_begins_with_a_summary_and_a_short_one_does_not() -> None:
+    long = explain("kv_cache_dtype")
+    assert long.startswith("In short\n  Precision of the KV cache.\n  --kv_cache_dtype of quantize.py\n")
+    assert "rules: fp8-fmha-without-fp8-checkpoint" in long.split("\n\n")[0]
+    assert not explain("--calib_size", "0.12.0").startswith("In short")
+
+
+@pytest.mark.parametrize(
     ("flag", "near"),
     [
+        ("option.max_rolling_batch", "option.max_rolling_batch_size"),
         ("--max_ouput_len", "--max_output_len"),
         ("use_fp8_context", "--use_fp8_context_fmha"),
         ("maxqueue", "max_queue_size"),

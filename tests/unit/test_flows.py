@@ -6,7 +6,6 @@ import pytest
 
 from playbook.profile import load_profile
 from serving_base.errors import NotInRelease, NotYaml, PlaybookError, UsageError
-from serving_base.yaml_files import read_yaml
 from trtllm_check.flows.doors import DOORS, differences, field_names, llm_api_file, metric_names, open_door
 from trtllm_check.flows.lora import lora_names, lora_sources, lora_table
 from trtllm_check.flows.offers import flow_offer, flow_table, last_engine_release
@@ -23,6 +22,7 @@ from trtllm_check.flows.options import (
 )
 from trtllm_check.recipes import lmi
 from trtllm_check.releases import build_parser, known_releases, load_release
+from trtllm_check.releases.lmi import lmi_facts
 
 RELEASES = option_releases()
 READ_IN_FULL = {"0.19.0": 52, "0.20.0": 51, "0.21.0": 54, "1.0.0": 60, "1.1.0": 67}
@@ -193,8 +193,8 @@ def test_there_are_three_doors() -> None:
 
 
 def test_the_flags_of_vllm_are_its_engine_arguments() -> None:
-    facts = Path(lmi.__file__).parents[1] / "releases" / "data" / "lmi" / "families" / "vllm.yml"
-    names = read_yaml(facts)["passed_on"]["names"]
+    passed_on = lmi_facts().family(lmi.vllm_image()).passed_on
+    names = passed_on.names if passed_on else frozenset()
     for row in field_names():
         assert row["vllm"].removeprefix("--").replace("-", "_") in names
 

@@ -17,6 +17,7 @@ from serving_base.errors import NotInRelease, UsageError
 from trtllm_check.deployment import Qformat, changed
 from trtllm_check.lint import check_commands
 from trtllm_check.recipes import Command, Paths, lmi, shell
+from trtllm_check.recipes.properties import check_properties
 from trtllm_check.releases import known_releases, load_release
 from trtllm_check.releases.lmi import Key, lmi_facts
 from trtllm_check.serving_properties import merge_settings
@@ -471,3 +472,36 @@ def test_the_printed_lines_write_the_files_and_the_archive(tmp_path: Path) -> No
         assert archive.getnames() == ["serving.properties"] and content is not None
         place = "s3://your-bucket/p5/model/"
         assert content.read().decode() == lmi.serving_properties(profile, TOOLKIT[0], model_id=place)
+
+
+@pytest.mark.parametrize(
+    ("image", "argument", "handed_on"),
+    [
+        ("0.34.0-lmi16.0.0-cu128", "max_seq_len_to_capture", True),  # of vLLM 0.10.2, gone in 0.11
+        ("0.35.0-lmi17.0.0-cu128", "max_seq_len_to_capture", False),
+        ("0.36.0-lmi22.0.0-cu129", "swap_space", True),
+        ("0.36.0-lmi23.0.0-cu129", "swap_space", False),
+        ("0.36.0-lmi18.0.0-cu128", "attention_backend", False),
+        ("0.36.0-lmi19.0.0-cu128", "attention_backend", True),
+        ("0.36.0-lmi27.0.0-cu130", "performance_mode", True),
+        ("0.36.0-lmi27.0.0-cu130", "guided_decoding_backend", False),
+    ],
+)
+def test_an_image_hands_on_the_arguments_of_its_own_vllm(image: str, argument: str, handed_on: bool) -> None:
+    passed_on = lmi_facts().family(lmi.lmi_image(image)).passed_on
+    assert passed_on is not None and (argument in passed_on.names) == handed_on
+    problems = check_properties(f"option.{argument}=1", image)
+    assert ("ignored" in {problem.kind for problem in problems}) != handed_on
+
+
+def test_a_build_number_behind_the_tag_is_the_same_image() -> None:
+    assert lmi.lmi_image("0.36.0-lmi20.0.0-cu128-v1.0").tag == "0.36.0-lmi20.0.0-cu128"
+
+
+def test_the_spans_of_vllms_arguments_are_in_order() -> None:
+    facts = lmi_facts().engine_args
+    order = {version: position for position, version in enumerate(facts.versions)}
+    assert len(facts.fields) > 200
+    for spans in facts.fields.values():
+        for span in (spans,) if isinstance(spans, dict) else spans:
+            assert order[span.get("since", facts.versions[0])] <= order[span.get("until", facts.versions[-1])]

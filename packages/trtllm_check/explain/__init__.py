@@ -7,17 +7,17 @@ import textwrap
 from difflib import get_close_matches
 
 from serving_base.errors import UsageError
+from trtllm_check.explain.layout import WIDTH, Rows, part, wrapped
+from trtllm_check.explain.settings import OPTION, about_earlier, about_option, about_parameter, option_name
 from trtllm_check.releases import Release, load_release
 from trtllm_check.releases.guide import TEMPLATES, FlagGuide, Replacement, flag_guides, guide_of, migration
 from trtllm_check.releases.history import FlagHistory, all_names, bare, default, flag_histories, ranges, takes
-from trtllm_check.releases.lmi import LmiImage, lmi_facts
+from trtllm_check.releases.lmi import lmi_facts
 from trtllm_check.releases.templates import release_templates, template_releases
 from trtllm_check.rules import Entry, Rule, all_rules
 from trtllm_check.rules.table import sentence, sentences
 
-WIDTH = 100
-OPTION = "option."  # of LMI's serving.properties
-Rows = list[tuple[str, str]]
+LONG = 40  # lines that ask for a summary
 
 
 def explain(flag: str, release: str = "") -> str:
@@ -33,14 +33,29 @@ def explain(flag: str, release: str = "") -> str:
     if not flag.startswith("-"):
         if not parts or (TEMPLATES, flag) in flag_guides():  # the templates' files are read only when they are needed
             parts += _about_variable(flag, chosen)
+        parts += [] if parts else about_parameter(flag, chosen)
         if not parts or flag.startswith(OPTION):
-            option = OPTION + flag.removeprefix(OPTION)
-            parts += _about_option(option, chosen)
+            option = option_name(flag)
+            parts += about_option(option, chosen)
             names.add(option)
+    parts = parts or about_earlier(bare(flag))
     if not parts:
         raise _unknown(flag)
     concerned = [rule for rule in all_rules() if names & set(rule.about)]
-    return "\n\n".join(parts + _about_rules(concerned, chosen))
+    told = parts + _about_rules(concerned, chosen)
+    return "\n\n".join([*_summary(told, parts, concerned), *told])
+
+
+def _summary(told: list[str], parts: list[str], concerned: list[Rule]) -> list[str]:
+    """What a long explanation holds, first: its parts, what the first of them does, and the rules by their names."""
+    if sum(text.count("\n") + 1 for text in told) <= LONG:
+        return []
+    first = [line.strip() for line in parts[0].split("\n")[1:2] if line.strip().startswith("does")]
+    lines = [f"  {line.removeprefix('does').strip()}" for line in first]
+    lines += [f"  {text.partition(chr(10))[0]}" for text in parts]
+    if concerned:
+        lines += wrapped(f"rules: {', '.join(rule.id for rule in concerned)}", "  ", "    ")
+    return ["\n".join(["In short", *lines])]
 
 
 def _about_flags(found: list[FlagHistory], release: Release | None) -> list[str]:
@@ -73,7 +88,7 @@ def _about_flag(history: FlagHistory, release: Release | None) -> str:
     if guide:
         rows.append(("source", "; ".join(guide.source)))
     others = f" (also {', '.join(history.names[1:])})" if len(history.names) > 1 else ""
-    return _part(f"{history.flag} of {history.tool}{others}", rows)
+    return part(f"{history.flag} of {history.tool}{others}", rows)
 
 
 def _history_lines(history: FlagHistory) -> list[str]:
@@ -153,28 +168,7 @@ def _about_variable(name: str, release: Release | None) -> list[str]:
     if guide:
         rows += [("changed", f"{change.release}: {change.text}") for change in guide.changed]
         rows.append(("source", "; ".join(guide.source)))
-    return [_part(f"{name} of config.pbtxt, a variable of Triton's templates", rows)]
-
-
-def _about_option(name: str, release: Release | None) -> list[str]:
-    """The option ``name`` of LMI's serving.properties, image by image, if some image's facts name it."""
-    facts = lmi_facts()
-    if not any(name in family.keys for family in facts.families.values()):
-        return []
-    images = [image for image in facts.images if release is None or image.engine_release in ("", release.name)]
-    rows = [(image.tag.partition("-")[0], _option(name, image)) for image in images]
-    return [_part(f"{name} of serving.properties, by LMI image", rows)]
-
-
-def _option(name: str, image: LmiImage) -> str:
-    """What an image does with an option: its facts' own words."""
-    family = lmi_facts().family(image)
-    inside = f"TensorRT-LLM {image.engine_release}" if image.engine_release else "vLLM"
-    key = family.keys.get(name)
-    if key is None:
-        return f"({inside}) {family.unknown.reading}; {family.unknown.why}; {family.unknown.fix}"
-    values = f", {' | '.join(key.values)}" if key.values else f", {key.kind}" if key.kind else ""
-    return f"({inside}) {'; '.join(text for text in (key.reading + values, key.note, key.why, key.fix) if text)}"
+    return [part(f"{name} of config.pbtxt, a variable of Triton's templates", rows)]
 
 
 def _about_rules(concerned: list[Rule], release: Release | None) -> list[str]:
@@ -191,23 +185,7 @@ def _rule(rule: Rule, entries: tuple[Entry, ...], *, with_range: bool) -> list[s
         source = f" [{entry.source}]" if entry.source else ""
         texts.append(f"{head}: {' '.join(sentences(rule, entry))}{source}")
     texts += [sentence(rule.note)] if rule.note else []
-    return [f"  {rule.id}", *(line for text in texts for line in _wrapped(text, "    ", "    "))]
-
-
-def _part(title: str, rows: Rows) -> str:
-    """A title and its rows: labels on the left, each once, and text wrapped beside them."""
-    column = 4 + max(len(label) for label, _ in rows)
-    lines, label_before = [title], ""
-    for label, text in rows:
-        lines += _wrapped(text, ("" if label == label_before else f"  {label}").ljust(column), " " * column)
-        label_before = label
-    return "\n".join(lines)
-
-
-def _wrapped(text: str, first: str, indent: str) -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    return [f"  {rule.id}", *(line for text in texts for line in wrapped(text, "    ", "    "))]
 
 
 def _unknown(flag: str) -> UsageError:
@@ -217,7 +195,10 @@ def _unknown(flag: str) -> UsageError:
         for spec in release_templates(release).models.values()
         for name in spec.variables
     }
-    names = variables | all_names()
+    options = {
+        option.removeprefix(OPTION): option for family in lmi_facts().families.values() for option in family.keys
+    }
+    names = options | variables | all_names()
     wanted = bare(flag)
     near = get_close_matches(wanted, names, n=4) or [name for name in names if wanted and wanted in name][:4]
     return UsageError(

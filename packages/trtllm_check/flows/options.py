@@ -180,6 +180,20 @@ def check_options(text: str, release: str) -> tuple[OptionProblem, ...]:
     return tuple(_problems(_read(text), llm_options(release)))
 
 
+def looks_like_options(text: str) -> bool:
+    """True for a mapping whose names are all options of some release, or were, and are two or more."""
+    try:
+        written = _read(text)
+    except NotYaml:
+        return False
+    known = {name for release in option_releases() for name in _names(llm_options(release))}
+    return len(written) > 1 and written.keys() <= known
+
+
+def _names(known: LlmOptions) -> set[str]:
+    return {*known.options, *known.renamed}
+
+
 def _read(text: str) -> dict[str, Any]:
     try:
         written: Any = yaml12.parse_yaml(text)

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from serving_base.errors import PlaybookError
+from serving_base.errors import NotUnderstood
 
 if TYPE_CHECKING:
     from trtllm_check.lint.document import Document
@@ -23,16 +23,11 @@ FAMILIES = (
     "requests",
     "versions",
     "lmi",
+    "llm_options",
     "containers",
     "serving",
     "shell",
 )
-
-
-class NotUnderstood(PlaybookError):
-    """A text in which there is nothing that the checker has rules for, or that names a release without facts."""
-
-    exit_code = 3
 
 
 class Target(NamedTuple):

@@ -1,7 +1,8 @@
 """The engine's model in config.pbtxt and in fill_template.py, against what the C++ backend of a release reads."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.pbtxt import PLACEHOLDER, Message, Scalar
@@ -12,6 +13,7 @@ from trtllm_check.releases.templates import VARIABLE, release_templates, templat
 ENGINE_BACKEND = "tensorrtllm"
 ENGINE_MODEL = "tensorrt_llm"
 MODE = "decoding_mode"
+MANY = 4  # names of another release that are no slip any more
 NOWHERE = Scalar("", 1, 1)
 
 
@@ -44,13 +46,51 @@ def config_problems(message: Message, release: str) -> Iterator[Problem]:
     given = _given(message)
     if _is_whole(message):
         yield from _missing(given, reads, backend)
+    strangers: list[Problem] = []
     for name, one in given.items():
         parameter = reads.parameters.get(name)
         if parameter is None:
-            yield from _unknown(name, one, given, reads, release)
+            strangers += _unknown(name, one, given, reads, release)
         elif one.text and one.value is not None and not parameter.takes(one.text):
             yield _refused(name, one.text, parameter, one.value)
-    yield from _inputs(message, backend, reads, release)
+    for problem in _inputs(message, backend, reads, release):
+        if problem.form == "unknown":
+            strangers.append(problem)
+        else:
+            yield problem
+    yield from _of_another_release(strangers, backend)
+
+
+def _of_another_release(strangers: Sequence[Problem], place: Scalar) -> Iterator[Problem]:
+    """Names that the release does not read; those of other releases as one problem, where they are many."""
+    names = [_name(one) for one in strangers]
+    foreign = [name for name in names if any(name in _read_by(other) for other in template_releases())]
+    if len(foreign) < MANY:
+        yield from strangers
+        return
+    all_of_them = [other for other in template_releases() if set(foreign) <= _read_by(other)]
+    known = {
+        "count": len(foreign),
+        "names": f"{', '.join(foreign[:2])} and {foreign[-1]}",
+        "releases": f"{ranges(all_of_them)} have them all" if all_of_them else "no release has them all",
+    }
+    yield Problem("config-of-another-release", "", place, known)
+    yield from (one for one in strangers if _name(one) not in foreign)
+
+
+def _name(stranger: Problem) -> str:
+    """The input or the parameter that ``stranger`` is about."""
+    return str(stranger.known.get("input") or stranger.known["parameter"])
+
+
+@cache
+def _read_by(release: str) -> frozenset[str]:
+    """Inputs and parameters that the backend of ``release`` reads."""
+    reads = backend_reads(release)
+    model = release_templates(release).models[ENGINE_MODEL]
+    return frozenset(
+        {*(tensor.name for tensor in model.inputs), *model.parameters, *(reads.parameters if reads else ())}
+    )
 
 
 def filled_problems(values: Mapping[str, str], release: str) -> Iterator[Problem]:

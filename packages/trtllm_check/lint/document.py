@@ -39,6 +39,7 @@ DEEPEST = 4  # a script in YAML in a cell of a notebook
 LARGEST_FILE = 1_000_000
 SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
 BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
+OPTION_FLAGS = ("--extra_llm_api_options", "--config")
 MODEL_NAME = re.compile(r"^\s*name\s*:\s*\"([^\"]+)\"", re.MULTILINE)
 
 
@@ -103,6 +104,7 @@ class Document:
     ``lmi_environment``: settings of an LMI container among environment variables: name -> value, at its place.
     ``unread``: lines that say nothing to the checker; ``unreadable``: files that the system does not open.
     ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where it is one of Windows.
+    ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from.
     """
 
     commands: tuple[ShellCommand, ...] = ()
@@ -121,11 +123,12 @@ class Document:
     unreadable: tuple[str, ...] = ()
     texts: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
     windows: str = ""
+    option_files: tuple[ConfigFile, ...] = ()
 
     @property
     def is_understood(self) -> bool:
         """True if there is anything in it that the checker has rules for."""
-        known = (self.configs, self.properties, self.lmi_environment, self.variable_lists)
+        known = (self.configs, self.properties, self.lmi_environment, self.variable_lists, self.option_files)
         return (
             any(known)
             or any(not is_strange(one) for one in self.invocations)
@@ -208,6 +211,7 @@ class _Builder:
         self.file_facts: list[DocumentFacts] = []
         self.images: list[Word] = []
         self.windows = ""
+        self.yaml: list[ConfigFile] = []
         self.depth = 0
 
     def add(self, text: str, kind: Kind, *, file: str = "", word: Word | None = None, name: str = "") -> None:
@@ -227,6 +231,8 @@ class _Builder:
             self.json_configs.append(ConfigFile(file, text, _model_of(file or name, ""), line))
             self.file_facts.append(config_facts(text))
         elif kind in CARRIERS:
+            if kind == "yaml":
+                self.yaml.append(ConfigFile(file or name, text, name or file, line))
             self.add_carried(kind, text, word or _whole(text), file)
         else:
             self.add_shell(text, file, word)
@@ -341,6 +347,17 @@ class _Builder:
         if name in ENVIRONMENT_NAMES or name.startswith(tuple(PREFIXES)):
             self.environment[name] = value
 
+    def options(self, found: Iterable[Invocation]) -> Iterator[ConfigFile]:
+        """The YAML that a command names as its options, or that holds nothing but names of options."""
+        if not self.yaml:
+            return
+        from trtllm_check.flows.options import looks_like_options
+
+        named = {Path(word.text).name for one in found for word in one.values(*OPTION_FLAGS)}
+        for file in self.yaml:
+            if Path(file.model).name in named or looks_like_options(file.text):
+                yield file._replace(path=file.path if file.path in dict(self.sources) else "")
+
     def document(self) -> Document:
         found = invocations(self.commands)
         images = list(self.images)
@@ -374,6 +391,7 @@ class _Builder:
             unreadable=tuple(self.unreadable),
             texts=tuple(self.sources),
             windows=self.windows,
+            option_files=tuple(self.options(found)),
         )
 
 

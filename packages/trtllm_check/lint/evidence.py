@@ -100,7 +100,16 @@ def _release(match: re.Match[str]) -> tuple[str | None, str]:
 def told(document: Document) -> Evidence | None:
     """The evidence that counts: of the release with the most weight, its first; what the flags tell if nothing else."""
     found = [one._replace(file=file) for file, text in document.texts for one in evidence(text)]
-    return _strongest(found) or by_flags(document)
+    return _strongest(found) or _strongest(_resolved(document)) or by_flags(document)
+
+
+def _resolved(document: Document) -> Iterator[Evidence]:
+    """What commands and images say once their variables are known."""
+    for one in document.of("git", "pip", "docker"):
+        text = " ".join(word.text for word in (one.path, *one.arguments))
+        yield from (found._replace(line=one.path.line, file=one.command.file) for found in evidence(f"{text} "))
+    for word in document.images:
+        yield from (found._replace(line=word.line) for found in evidence(word.text))
 
 
 def _strongest(found: Iterable[Evidence]) -> Evidence | None:

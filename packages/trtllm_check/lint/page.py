@@ -32,7 +32,7 @@ AROUND = 4
 PAIN = re.compile(r" \(pains? [\d, and]+\)")  # a row of the list that the corpus was written from
 HEAD = """# What the checker finds
 
-`playbook check [--release R] [--gpu h100] [--gpus 8] [--json] FILE|DIR|-` reads a script or anything pasted, a
+`playbook check [--release R] [--gpu h100] [--gpus 8] FILE|DIR|- ...` reads a script or anything pasted, a
 Dockerfile, compose, Kubernetes, Helm or CI file, a Makefile, Python, a notebook, a config.pbtxt, serving.properties,
 LMI's variables, a request or a folder, and says what TensorRT-LLM R would do with it. It runs nothing. Without
 `--release` the release is the one that the text tells by a container, an image, a wheel, a clone, a log or its flags,
@@ -41,10 +41,50 @@ and the report says by which; if it tells none, the newest.
 input that cannot be used, 3 for a text that was not understood.
 
 **error**: the tool refuses, or its result is wrong. **warning**: silently not what was meant, or not certain.
-**info**: good to know. What the text does not tell is unknown, and a rule that needs it is silent: without `--gpu` and
-`--gpus` there is no word on memory or hardware. *Words in italics* stand for what the text holds.
+**info**: good to know, shown with `--hints`. What the text does not tell is unknown, and a rule that needs it is
+silent: without `--gpu` and `--gpus` there is no word on memory or hardware. *Words in italics* stand for what the text
+holds.
 
 This page is made from the rules and from `packages/trtllm_check/lint/corpus` by `make docs`; a test keeps them equal.
+"""
+WORKPLACES = """## Where you work
+
+| `--format` | For |
+|---|---|
+| `text` | people: what, why, the corrected command, the source |
+| `json` | programs: `{release, findings}` |
+| `sarif` | SARIF 2.1.0: code scanning (`github/codeql-action/upload-sarif`) and editors |
+| `github` | GitHub Actions: annotations beside the lines of a pull request |
+| `gcc` | editors and problem matchers: `file:line:column: error: message [rule]` |
+
+A finding that may stay is taken away by a comment, on its line or on a line of its own before the command. It names
+the rule and the reason; a comment without either takes nothing away and is a finding itself (`ignore-comment`):
+
+```text
+# playbook: ignore=flag-removed this image has our own build of 0.12
+trtllm-build --checkpoint_dir ckpt --output_dir engine --max_output_len 128
+```
+
+As a hook of [pre-commit](https://pre-commit.com), in `.pre-commit-config.yaml` (which files it takes stands in
+`.pre-commit-hooks.yaml`):
+
+```yaml
+- repo: THE ADDRESS OF THIS REPOSITORY
+  rev: A TAG OR COMMIT
+  hooks:
+    - id: playbook-check
+      args: [--release, 1.2.1, --gpu, h100]
+```
+
+As a step of a GitHub workflow (`action.yml`; `.github/workflows/action.yml` tries it on a good and on a broken script):
+
+```yaml
+- uses: OWNER/REPOSITORY@REF
+  with:
+    files: deploy/*.sh models/
+    release: 1.2.1
+    sarif: playbook.sarif # optional, for upload-sarif
+```
 """
 LOGS = """## Logs
 
@@ -111,11 +151,11 @@ def _snippet(path: Path) -> Snippet:
 def page() -> str:
     known = {title: found for name, title in TOPICS.items() if (found := _checked(name))}
     contents = [f"- [{title}](#{_anchor(title)})" for title in known]
-    parts = [HEAD, "\n".join([*contents, "- [Logs](#logs)"])]
+    parts = [HEAD, "\n".join([*contents, "- [Logs](#logs)", "- [Where you work](#where-you-work)"])]
     for title, rules in known.items():
         parts += [f"## {title}", *map(_entry, rules)]
     rows = [f"| `{one.rule}` | {_cell(one.cause)} | {_cell(one.fix)} | {_cell(one.source)} |" for one in signs()]
-    return "\n\n".join(parts) + "\n\n" + LOGS + "\n".join(rows) + "\n"
+    return "\n\n".join(parts) + "\n\n" + LOGS + "\n".join(rows) + "\n\n" + WORKPLACES
 
 
 def rule_ids() -> list[str]:

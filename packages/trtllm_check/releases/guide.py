@@ -70,6 +70,19 @@ class RunMode(Record):
         return range_in_words(self.since, self.until)
 
 
+class EarlierName(Record):
+    """A name of the time before 0.8.0, and what does its work since."""
+
+    now: str
+    source: str
+
+
+@cache
+def earlier_names() -> dict[str, EarlierName]:
+    """Names of the build.py of 0.7 and before, without dashes."""
+    return {name: _model(EarlierName, entry) for name, entry in read_yaml(GUIDE_DIR / "earlier.yml").items()}
+
+
 @cache
 def flag_guides() -> dict[tuple[str, str], FlagGuide]:
     """(tool, flag) -> what it does."""

@@ -1,6 +1,7 @@
 """Reads ``data/lmi``: the LMI images of AWS, and what each of them does with each option."""
 
 import datetime
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ DATA_DIR = Path(__file__).parent / "data" / "lmi"
 
 Reading = Literal["read", "undocumented", "ignored", "refused"]
 Settings = dict[str, str]
+Span = dict[Literal["since", "until"], str]
 Raw = dict[str, Any]
 
 
@@ -40,8 +42,34 @@ class Key(Record):
 class PassedOn(Record):
     """Names of the engine's own arguments, which an image hands on."""
 
-    names: tuple[str, ...]
+    names: frozenset[str]
     source: str
+
+
+class EngineArgs(Record):
+    """Fields of vLLM's EngineArgs by its versions, oldest first: ``engine_args.yml``."""
+
+    source: str
+    versions: tuple[str, ...]
+    fields: dict[str, Span | tuple[Span, ...]]
+
+    def of(self, version: str) -> PassedOn:
+        """The fields of one version; ValueError for one that was not read."""
+        position = self.versions.index(version)
+        names = (name for name, spans in self.fields.items() if any(map(self._holds(position), _several(spans))))
+        return PassedOn(names=frozenset(names), source=self.source.format(version=version))
+
+    def _holds(self, position: int) -> Callable[[Span], bool]:
+        def holds(span: Span) -> bool:
+            first = self.versions.index(span["since"]) if "since" in span else 0
+            last = self.versions.index(span["until"]) if "until" in span else len(self.versions)
+            return first <= position <= last
+
+        return holds
+
+
+def _several(spans: "Span | tuple[Span, ...]") -> "tuple[Span, ...]":
+    return (spans,) if isinstance(spans, dict) else spans
 
 
 class UnknownKey(Record):
@@ -74,7 +102,8 @@ class Family(Record):
     """Images with one way to read options. The settings are templates over a profile's fields and ``{model_id}``.
 
     ``quantization``: formats that the image makes of a plain checkpoint; ``checkpoints``: quantized ones that it loads.
-    ``note``: why the confidence is not high.
+    ``note``: why the confidence is not high. ``engine_args``: it hands on the arguments of the image's own vLLM, which
+    :meth:`LmiFacts.family` puts into ``passed_on``.
     """
 
     source: str
@@ -83,6 +112,7 @@ class Family(Record):
     loads: str
     loads_source: str
     partition: Partition | None = None
+    engine_args: bool = False
     passed_on: PassedOn | None = None
     unknown: UnknownKey
     settings: Settings
@@ -96,9 +126,10 @@ class Family(Record):
 class LmiImage(Record):
     """One image. ``engine_release``: the TensorRT-LLM release whose engines it loads, empty for vLLM.
 
-    ``answers``: the shape of its JSON lines, from a rolling batch or from the asynchronous handler.
+    ``answers``: the shape of its JSON lines, from a rolling batch or from the asynchronous handler. ``vllm``: the
+    version whose arguments stand for those of its engine.
     ``engines_differ``: why it and the ``triton`` container may refuse each other's engines. ``removed``: since when
-    it is not among AWS's available images.
+    it is not among AWS's available images. ``judged_only``: people's files are judged for it, and none is written.
     """
 
     tag: str
@@ -106,6 +137,8 @@ class LmiImage(Record):
     engine_release: str
     triton: str
     answers: Literal["rolling", "async"]
+    vllm: str = ""
+    judged_only: bool = False
     engines_differ: str = ""
     removed: datetime.date | None = None
     note: str = ""
@@ -125,16 +158,27 @@ class LmiFacts(Record):
     server_keys: ServerKeys
     images: tuple[LmiImage, ...]
     families: dict[str, Family]
+    engine_args: EngineArgs
 
     def family(self, image: LmiImage) -> Family:
-        return self.families[image.family]
+        """What the image does, with the names that its own engine takes."""
+        family = self.families[image.family]
+        if not family.engine_args:
+            return family
+        return family.model_copy(update={"passed_on": self.engine_args.of(image.vllm)})
 
 
 @cache
 def lmi_facts() -> LmiFacts:
     families = {path.stem: read_yaml(path) for path in (DATA_DIR / "families").glob("*.yml")}
     whole = {name: _whole(families, name) for name in families}
-    return LmiFacts.model_validate(read_yaml(DATA_DIR / "images.yml") | {"families": whole})
+    return LmiFacts.model_validate(
+        {
+            **read_yaml(DATA_DIR / "images.yml"),
+            "families": whole,
+            "engine_args": read_yaml(DATA_DIR / "engine_args.yml"),
+        }
+    )
 
 
 def _whole(families: dict[str, Raw], name: str) -> Raw:
@@ -150,15 +194,21 @@ def _without_null(value: Any) -> Any:
 
 
 def lmi_images(release: str = "") -> list[LmiImage]:
-    """The images; with ``release`` those that load engines of that TensorRT-LLM release, the recommended one first."""
-    return [image for image in lmi_facts().images if release in ("", image.engine_release)]
+    """The images to write files for; with ``release`` those that load its engines, the recommended one first."""
+    images = [image for image in lmi_facts().images if not image.judged_only]
+    return [image for image in images if release in ("", image.engine_release)]
+
+
+def _without_suffix(tag: str) -> str:
+    """``0.36.0-lmi20.0.0`` of ``0.36.0-lmi20.0.0-cu128-v1.0``: AWS adds its own build numbers."""
+    return tag.partition("-cu")[0]
 
 
 def lmi_image(name: str) -> LmiImage:
     """The image with this tag, or whose URI ends with it; :class:`UsageError` names the known ones."""
     tag = name.rpartition(":")[2]
     for image in lmi_facts().images:
-        if image.tag == tag:
+        if _without_suffix(image.tag) == _without_suffix(tag):
             return image
     known = ", ".join(image.tag for image in lmi_facts().images)
     raise UsageError(f"no facts on LMI image {name!r}", fix=f"use one of: {known}")

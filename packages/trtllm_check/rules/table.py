@@ -24,6 +24,7 @@ TOPICS = {
     "requests": "Requests",
     "serving": "trtllm-serve",
     "lmi": "LMI",
+    "options": "Options of the LLM API",
     "containers": "Containers",
     "shell": "The shell",
     "arguments": "Arguments",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from serving_base.errors import UsageError
 from trtllm_check.lint.document import Document, PropertiesFile
-from trtllm_check.lint.finding import Draft, Platform
+from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.serving_properties import environment_settings
@@ -38,7 +38,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Every line that the image does not take as it is meant."""
     if not document.properties and not document.lmi_environment:
         return
-    if image := _image(document, platform):
+    image, unknown = _image(document, platform)
+    if unknown is not None:
+        yield from drafts(platform.release.name, "lmi-image-unknown", unknown, image=unknown.text)
+    if image:
         named = not platform.guessed or any(REPOSITORY in word.text for word in document.images)
         for file in document.properties:
             if not _is_another_engines(file):
@@ -95,18 +98,18 @@ def _variable(name: str, value: Word, image: str, *, named: bool) -> Iterator[Dr
             yield _draft(finding, value, f"{name}: {finding.message}", named=named)
 
 
-def _image(document: Document, platform: Platform) -> str:
-    """The image of the text, else the release's; empty if nothing is known of the one in the text."""
+def _image(document: Document, platform: Platform) -> tuple[str, Word | None]:
+    """The image of the text, else the release's; empty, and the text's word, if nothing is known of the one there."""
     from trtllm_check.recipes.lmi import recommended_image
     from trtllm_check.releases.lmi import lmi_image
 
-    named = [word.text for word in document.images if REPOSITORY in word.text]
+    named = [word for word in document.images if REPOSITORY in word.text]
     if not named:
-        return recommended_image(platform.release.name).tag
+        return recommended_image(platform.release.name).tag, None
     try:
-        return lmi_image(named[0]).tag
+        return lmi_image(named[0].text).tag, None
     except UsageError:
-        return ""
+        return "", None if UNKNOWN in named[0].text else named[0]
 
 
 def _draft(finding: "PropertyProblem", place: Word, message: str, file: str = "", *, named: bool) -> Draft:

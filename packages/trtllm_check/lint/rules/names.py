@@ -220,11 +220,17 @@ def _nowhere(tool: str, release: Release, given: Given) -> Unknown:
         others = [name for name, other in release.tools.items() if name != tool and other.has(flag)]
         if others:
             return Unknown("unknown-flag", f"It is a flag of {' and '.join(others[:2])}.", (Drop(flag),))
-    near = same or (get_close_matches(flag, own, 1, NEAR) if flag.startswith("--") else [])
+    meant = successor(tool, flag)
+    named = [name for name in meant.to if name in own] if meant else []
+    near = same or named or (get_close_matches(flag, own, 1, NEAR) if flag.startswith("--") else [])
     near = near or sorted((name for name in own if len(name) > SHORTEST and flag.startswith(name)), key=len)[-1:]
     if near:
         written = given.word.part(0, len(given.flag))
-        return Unknown("unknown-flag", f"No release has it; {near[0]} is near.", (Swap(written, near[0]),))
+        return Unknown(
+            "unknown-flag",
+            f"No release has it; {near[0]} is {'meant' if named else 'near'}.",
+            (Swap(written, near[0]),),
+        )
     return Unknown("unknown-flag", "No release's facts have it.", (Drop(flag),))
 
 

@@ -1,9 +1,11 @@
-"""trtllm-serve: an engine needs its backend and a tokenizer, and several ranks the LLM API's launcher."""
+"""trtllm-serve: an engine needs its backend and a tokenizer, several ranks the launcher, and its file known options."""
 
 import posixpath
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
+from serving_base.errors import NotYaml
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Insert, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
@@ -12,10 +14,14 @@ from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Release
 
+if TYPE_CHECKING:
+    from trtllm_check.flows.options import OptionProblem
+
 SERVE = "trtllm-serve"
 LAUNCH = "trtllm-llmapi-launch"
 # What people call the folder of an engine: a path of its own word, such as /srv/engines/llama or ./llama_engine.
 ENGINE_NAME = re.compile(r"(?:^|[/_.-])(?:trt_?)?engines?(?:[/_.-]|$)", re.IGNORECASE)
+OPTION_FLAGS = ("--extra_llm_api_options", "--config")
 ENGINE_BACKENDS = ("tensorrt", "trt")
 
 
@@ -25,6 +31,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if not is_checked(serve, platform.release):
             continue
         yield from _engine(document, platform.release, serve)
+        yield from _options(document, platform.release.name, serve)
         if (serve.ranks or 1) > 1 and not any(LAUNCH in word.text for word in serve.launcher):
             edits: tuple[Edit, ...] = (Insert(serve.path, (LAUNCH,)),)
             yield from drafts(
@@ -65,6 +72,62 @@ def _engine(document: Document, release: Release, serve: Invocation) -> Iterator
         known = {"folder": model.text, "tokenizer": tokenizer}
         edits = (Put("--tokenizer", tokenizer),)
         yield from drafts(release.name, "serve-engine-tokenizer", model, edits=edits, invocation=serve, **known)
+
+
+def _options(document: Document, release: str, serve: Invocation) -> Iterator[Draft]:
+    """The file of options, if the text writes it: names that the LLM API of the release does not take."""
+    from trtllm_check.flows.options import check_options, option_releases
+
+    given = serve.value(*OPTION_FLAGS)
+    body = _written(document, given) if given and release in option_releases() else None
+    if body is None:
+        return
+    try:
+        problems = check_options(_unescaped(body.text), release)
+    except NotYaml:
+        return
+    for problem in problems:
+        known: dict[str, Any] = {"option": problem.option, "problem": problem.message, "instead": _instead(problem)}
+        form = "" if problem.certain else "not certain"
+        place = _line_of(problem.option, body)
+        yield from drafts(release, "llm-option", place, form=form, file=serve.command.file, **known)
+
+
+def _instead(problem: "OptionProblem") -> str:
+    if not problem.nearest:
+        return f"leave {problem.option} out"
+    return f"write {problem.nearest}" + (f" ({problem.how})" if problem.how else "")
+
+
+def _written(document: Document, path: str) -> Word | None:
+    """What ``cat > PATH <<EOF``, ``tee PATH <<EOF`` or ``echo -e "..." > PATH`` of the text puts into the file."""
+    wanted = posixpath.normpath(path)
+    for command in document.commands:
+        tool = command.words[0].text if command.words else ""
+        targets = [one.target.text for one in command.redirects if one.operator in (">", ">>")]
+        targets += [word.text for word in command.words[1:]] if tool == "tee" else []
+        if wanted not in map(posixpath.normpath, targets):
+            continue
+        bodies = [one.target for one in command.redirects if one.operator in ("<<", "<<-", "<<<")]
+        if tool in ("echo", "printf"):
+            bodies = [word for word in command.words[1:] if not word.text.startswith("-")][:1]
+        if bodies and not is_open(bodies[0].text):
+            return bodies[0]
+    return None
+
+
+def _unescaped(text: str) -> str:
+    """``echo -e`` writes a line's end as a backslash and an n."""
+    return text if "\n" in text else text.replace("\\n", "\n")
+
+
+def _line_of(option: str, body: Word) -> Word:
+    """The line of ``body`` that sets the option, else its beginning."""
+    name = option.rpartition(".")[2]
+    for number, line in enumerate(body.text.split("\n")):
+        if re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*:", line):
+            return Word(line.strip(), body.line + number, len(line) - len(line.lstrip()) + 1 if number else body.column)
+    return body
 
 
 def _default_backend(release: Release) -> str:

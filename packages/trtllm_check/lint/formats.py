@@ -1,0 +1,129 @@
+"""Findings for the places where people work: JSON, SARIF, GitHub's annotations, lines as a compiler writes them."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from serving_base.errors import UsageError
+from trtllm_check.lint.finding import Finding, as_json, show
+from trtllm_check.rules import Severity, rule
+from trtllm_check.rules.table import worded
+
+SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+HELP = "docs/checks.md"
+# What each format calls a severity.
+LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
+COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice"}
+NO_FILE = "-"  # standard input
+
+
+def as_sarif(findings: Sequence[Finding], release: str) -> str:
+    """SARIF 2.1.0, one run: what code scanning and editors read. Findings of standard input are in the file ``-``."""
+    ids = list(dict.fromkeys(finding.rule for finding in findings))
+    driver = {"name": "playbook check", "rules": [_rule(id_) for id_ in ids]}
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "properties": {"release": release},
+        "results": [_result(finding, ids.index(finding.rule)) for finding in findings],
+    }
+    return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+def as_github(findings: Sequence[Finding], release: str) -> str:
+    """One workflow command a finding, which GitHub Actions shows beside the line."""
+    return "\n".join(_command(finding, release) for finding in findings)
+
+
+def as_gcc(findings: Sequence[Finding], release: str) -> str:
+    """``file:line:column: error: message [rule]``, which editors and problem matchers know from gcc."""
+    del release  # a compiler's line has no place for it
+    return "\n".join(
+        f"{one.file or NO_FILE}:{one.line}:{one.column}: {LEVELS[one.severity]}: {_line(one.message)} [{one.rule}]"
+        for one in findings
+    )
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Finding], str], str]] = MappingProxyType(
+    {"sarif": as_sarif, "github": as_github, "gcc": as_gcc}
+)
+
+
+def report(findings: Sequence[Finding], release: str, output: str, *, told: str = "", hints: bool = False) -> None:
+    """Print the findings in a format; without ``hints`` those of severity info are only counted, on stderr.
+
+    ``told``: how the release is known, where it was not asked for.
+    """
+    if output not in ("text", "json", *FORMATS):
+        known = ", ".join(("text", "json", *FORMATS))
+        raise UsageError(f"no format {output!r}", fix=f"give --format one of: {known}")
+    shown = [one for one in findings if hints or one.severity != "info"]
+    if output == "text":
+        show(shown, f"{release}, {told}" if told else release)
+    elif output == "json":
+        print(as_json(shown, release, told))
+    elif text := FORMATS[output](shown, release):
+        print(text)
+    if hidden := len(findings) - len(shown):
+        print(f"{hidden} hint{'s' if hidden > 1 else ''} not shown: --hints", file=sys.stderr)
+
+
+def _rule(id_: str) -> dict[str, Any]:
+    """What SARIF is told of a rule; one that is a sign of a log has no text of its own."""
+    described: dict[str, Any] = {"id": id_, "help": {"text": f"{HELP}#{id_}"}}
+    try:
+        entry = rule(id_).says[0]
+    except KeyError:
+        return described
+    return {
+        **described,
+        "shortDescription": {"text": worded(_line(entry.message), "<{}>")},
+        "defaultConfiguration": {"level": LEVELS[entry.severity]},
+    }
+
+
+def _result(finding: Finding, index: int) -> dict[str, Any]:
+    why = f" Why: {_line(finding.why)}." if finding.why else ""
+    text = f"{_line(finding.message)}.{why} Do: {finding.fix.text} [{finding.source}]"
+    place = {
+        "artifactLocation": {"uri": _uri(finding.file)},
+        "region": {"startLine": finding.line, "startColumn": finding.column},
+    }
+    return {
+        "ruleId": finding.rule,
+        "ruleIndex": index,
+        "level": LEVELS[finding.severity],
+        "message": {"text": text},
+        "locations": [{"physicalLocation": place}],
+    }
+
+
+def _uri(file: str) -> str:
+    """A path as a relative reference; SARIF takes no other characters."""
+    from urllib.parse import quote
+
+    return quote((file or NO_FILE).removeprefix("./"))
+
+
+def _command(finding: Finding, release: str) -> str:
+    against = f" ({release})" if release else ""
+    place = {"file": finding.file or NO_FILE, "line": finding.line, "col": finding.column}
+    place["title"] = f"{finding.rule}{against}"
+    given = ",".join(f"{name}={_property(str(value))}" for name, value in place.items())
+    text = f"{finding.message}\nwhy: {finding.why}\nfix: {finding.fix.text}"
+    return f"::{COMMANDS[finding.severity]} {given}::{_data(text)}"
+
+
+def _data(text: str) -> str:
+    """Text as a workflow command takes it: actions/toolkit packages/core/src/command.ts."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".") if text.strip() else text

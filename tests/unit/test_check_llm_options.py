@@ -1,0 +1,45 @@
+"""The YAML of --extra_llm_api_options is found where it is written, and judged by the release's own options."""
+
+from pathlib import Path
+
+import pytest
+
+from check_cases import found
+from trtllm_check.flows.options import looks_like_options
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.finding import Draft, Platform
+from trtllm_check.lint.rules.llm_options import check
+from trtllm_check.releases import load_release
+
+OLD = "pytorch_backend_config:\n  use_cuda_graph: true\nkv_cache_config:\n  free_gpu_memory_fraction: 0.9\n"
+SERVE = "trtllm-serve m --extra_llm_api_options options.yml\n"
+
+
+def test_a_file_that_a_command_names(tmp_path: Path) -> None:
+    (tmp_path / "options.yml").write_text("enable_nonsense: true\n")
+    (tmp_path / "serve.sh").write_text(SERVE)
+    assert found(check, tmp_path, "1.2.1") == ["1 llm-option-refused error"]
+    (tmp_path / "serve.sh").write_text(SERVE.replace("options.yml", "other.yml"))
+    assert found(check, tmp_path, "1.2.1") == []
+
+
+def test_a_file_of_nothing_but_options() -> None:
+    assert looks_like_options(OLD) and not looks_like_options("replicas: 2\nimage: x\n")
+    assert [one.rule for one in check_yaml(OLD)] == ["llm-option-refused"]
+    assert read_document(OLD, "yaml").is_understood
+
+
+@pytest.mark.parametrize(("release", "severity"), [("0.21.0", "warning"), ("1.2.1", "error"), ("1.3.0rc22", "warning")])
+def test_what_was_not_read_in_a_release_is_no_error(release: str, severity: str) -> None:
+    text = f"cat > options.yml <<EOF\nenable_nonsense: true\nEOF\n{SERVE}"
+    assert found(check, text, release) == [f"2 llm-option-refused {severity}"]
+
+
+def test_the_engines_own_options_are_another_class() -> None:
+    text = f"cat > options.yml <<EOF\nenable_nonsense: true\nEOF\n{SERVE.strip()} --backend tensorrt\n"
+    assert found(check, text, "1.0.0") == []
+
+
+def check_yaml(text: str) -> list[Draft]:
+
+    return list(check(read_document(text, "yaml"), Platform(load_release("1.2.1"))))
