@@ -7,10 +7,11 @@ from typing import Any
 from serving_base.yaml_files import read_yaml
 from trtllm_check.flows.offers import last_engine_release
 from trtllm_check.flows.options import llm_options, option_releases
+from trtllm_check.recipes import lmi
 from trtllm_check.releases import load_release
+from trtllm_check.releases.lmi import lmi_facts
 
 FILE = Path(__file__).with_name("lora.yml")
-VLLM_FILE = Path(__file__).parents[1] / "releases" / "data" / "lmi" / "families" / "vllm.yml"
 TRITON_MODEL = Path(__file__).parents[1] / "releases" / "data" / "triton" / "models" / "tensorrt_llm.yml"
 
 
@@ -34,12 +35,12 @@ def lora_names() -> dict[str, bool]:
     build = load_release(last_engine_release()).tool("trtllm-build")
     newest = llm_options(option_releases()[-1]).options
     inputs = {one["name"] for one in read_yaml(TRITON_MODEL)["inputs"]}
-    passed_on = read_yaml(VLLM_FILE)["passed_on"]["names"]
+    passed_on = lmi_facts().family(lmi.vllm_image()).passed_on
     return (
         {flag: build.has(flag) for flag in names["build"]}
         | {f"LLM API {name}": name in newest for name in names["llm_api"]}
         | {f"input {name}": name in inputs for name in names["inputs"]}
-        | {f"--{name.replace('_', '-')}": name in passed_on for name in names["vllm"]}
+        | {f"--{name.replace('_', '-')}": passed_on is not None and name in passed_on.names for name in names["vllm"]}
     )
 
 
