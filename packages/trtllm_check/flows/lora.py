@@ -41,7 +41,7 @@ def lora_names() -> dict[str, bool]:
         {flag: build.has(flag) for flag in names["build"]}
         | {f"LLM API {name}": name in newest for name in names["llm_api"]}
         | {f"input {name}": name in inputs for name in names["inputs"]}
-        | {f"--{name.replace('_', '-')}": passed_on is not None and name in passed_on.names for name in names["vllm"]}
+        | {f"--{name.replace('_', '-')}": name in passed_on for name in names["vllm"]}
     )
 
 

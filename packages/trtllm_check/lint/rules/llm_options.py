@@ -25,34 +25,37 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         return
     if any(one.value("--backend") in ENGINES for one in document.of(*READERS)):
         return  # another class of options, which was read up to 0.21 only
-    known = llm_options(release)
     for file in document.option_files:
         try:
             problems = check_options(file.text, release)
         except NotYaml:
             continue
         for problem in problems:
-            certain = problem.certain and known.read.holds == PYTORCH and not file.places  # LLM(...) may take more
-            yield from _draft(file, problem, release, known.read.source, certain=certain)
+            certain = not file.places  # LLM(...) may take more
+            yield from draft_options(problem, release, _place(file, problem.option), file.path, certain=certain)
 
 
-def _draft(file: ConfigFile, problem: OptionProblem, release: str, source: str, *, certain: bool) -> Iterator[Draft]:
-    instead = f"write {problem.how}" if problem.how else f"leave {problem.option} out"
+def draft_options(
+    problem: OptionProblem, release: str, place: Word, file: str, *, certain: bool = True
+) -> Iterator[Draft]:
+    """The finding on one option: an error only where the option was read for PyTorch's LLM API of the release."""
+    known = llm_options(release).read
+    instead = problem.nearest and f"write {problem.nearest}" + (f" ({problem.how})" if problem.how else "")
     why = (
         f"It is an option of {', '.join(problem.has)}." if problem.has else "The options are checked by name and type."
     )
     for draft in drafts(
         release,
         RULE,
-        _place(file, problem.option),
-        form="" if certain else "not certain",
-        file=file.path,
+        place,
+        form="" if certain and problem.certain and known.holds == PYTORCH else "not certain",
+        file=file,
         option=problem.option,
         problem=problem.message,
-        instead=instead,
+        instead=instead or (f"write {problem.how}" if problem.how else f"leave {problem.option} out"),
         reason=why,
     ):
-        yield draft._replace(source=source)
+        yield draft._replace(source=known.source)
 
 
 def _place(file: ConfigFile, option: str) -> Word:

@@ -3,7 +3,6 @@
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 from serving_base.errors import NotYaml
 from trtllm_check.lint.document import Document
@@ -13,9 +12,6 @@ from trtllm_check.lint.rules.arguments import FIRST_SERVE, is_checked
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Release
-
-if TYPE_CHECKING:
-    from trtllm_check.flows.options import OptionProblem
 
 SERVE = "trtllm-serve"
 LAUNCH = "trtllm-llmapi-launch"
@@ -75,9 +71,15 @@ def _engine(document: Document, release: Release, serve: Invocation) -> Iterator
 
 
 def _options(document: Document, release: str, serve: Invocation) -> Iterator[Draft]:
-    """The file of options, if the text writes it: names that the LLM API of the release does not take."""
-    from trtllm_check.flows.options import check_options, option_releases
+    """The file of options, if a command of the text writes it: what the LLM API of the release does not take.
 
+    A file that the reader knew for one is :mod:`trtllm_check.lint.rules.llm_options`' work.
+    """
+    from trtllm_check.flows.options import check_options, option_releases
+    from trtllm_check.lint.rules.llm_options import draft_options
+
+    if document.option_files:
+        return
     given = serve.value(*OPTION_FLAGS)
     body = _written(document, given) if given and release in option_releases() else None
     if body is None:
@@ -87,16 +89,7 @@ def _options(document: Document, release: str, serve: Invocation) -> Iterator[Dr
     except NotYaml:
         return
     for problem in problems:
-        known: dict[str, Any] = {"option": problem.option, "problem": problem.message, "instead": _instead(problem)}
-        form = "" if problem.certain else "not certain"
-        place = _line_of(problem.option, body)
-        yield from drafts(release, "llm-option", place, form=form, file=serve.command.file, **known)
-
-
-def _instead(problem: "OptionProblem") -> str:
-    if not problem.nearest:
-        return f"leave {problem.option} out"
-    return f"write {problem.nearest}" + (f" ({problem.how})" if problem.how else "")
+        yield from draft_options(problem, release, _line_of(problem.option, body), serve.command.file)
 
 
 def _written(document: Document, path: str) -> Word | None:
