@@ -11,7 +11,7 @@ import typer
 from serving_base.errors import NotUnderstood, UsageError
 
 if TYPE_CHECKING:
-    from trtllm_check.lint import Target
+    from trtllm_check.lint import ReleaseAsked
     from trtllm_check.lint.document import Document
     from trtllm_check.lint.finding import Finding
 
@@ -78,7 +78,7 @@ def _read_log(log: str) -> "list[Finding]":
     return [finding._replace(file=_name(log)) for finding in found]
 
 
-def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[list[Finding], Target]":
+def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[list[Finding], ReleaseAsked]":
     from trtllm_check.lint import check_commands, target
     from trtllm_check.lint.document import read_document
     from trtllm_check.lint.ignoring import read_texts, without_ignored
@@ -126,7 +126,9 @@ def _checked_all(sources: Sequence[str], release: str, gpu: str, gpus: int | Non
     return found, ", ".join(releases) or release, hows.pop() if len(hows) == 1 else ""
 
 
-def _checked_if_known(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[list[Finding], Target] | None":
+def _checked_if_known(
+    source: str, release: str, gpu: str, gpus: int | None
+) -> "tuple[list[Finding], ReleaseAsked] | None":
     """The findings of one of several sources; one that holds nothing for the checker is named on stderr."""
     try:
         found, asked = _checked(source, release, gpu, gpus)

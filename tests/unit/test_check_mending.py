@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from trtllm_check.lint import Target, families, platform_of
+from trtllm_check.lint import ReleaseAsked, families, platform_of
 from trtllm_check.lint.mending import Mended, diff, mended, write
 
 
 def mend(text: str, release: str = "0.12.0") -> Mended:
-    return mended(text, platform_of(Target(release)), families())
+    return mended(text, platform_of(ReleaseAsked(release)), families())
 
 
 SCRIPT = """\

@@ -30,7 +30,7 @@ FAMILIES = (
 )
 
 
-class Target(NamedTuple):
+class ReleaseAsked(NamedTuple):
     """The release that a text is checked for, and how that is known: "" where it was asked for."""
 
     release: str
@@ -43,7 +43,7 @@ class Target(NamedTuple):
 
 def check_commands(
     source: "str | Path | Document",
-    release: "str | Target",
+    release: "str | ReleaseAsked",
     gpu: str = "",
     gpus: int | None = None,
 ) -> "list[Finding]":
@@ -55,12 +55,12 @@ def check_commands(
     from trtllm_check.lint.document import read_document
     from trtllm_check.lint.fixing import findings
 
-    platform = platform_of(release if isinstance(release, Target) else Target(release), gpu, gpus)
+    platform = platform_of(release if isinstance(release, ReleaseAsked) else ReleaseAsked(release), gpu, gpus)
     document = read_document(source) if isinstance(source, str | Path) else source
     return findings(document, platform, families())
 
 
-def platform_of(asked: Target, gpu: str = "", gpus: int | None = None) -> "Platform":
+def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> "Platform":
     """What the rules check for. :class:`UsageError` for a release or a GPU without facts."""
     from serving_base.errors import UsageError
     from serving_base.facts.gpus import gpus as known_gpus
@@ -74,16 +74,16 @@ def platform_of(asked: Target, gpu: str = "", gpus: int | None = None) -> "Platf
     return platform
 
 
-def target(document: "Document", release: str = "") -> Target:
+def target(document: "Document", release: str = "") -> ReleaseAsked:
     """``release`` if one is given, else the one that ``document`` tells, else the newest."""
     from trtllm_check.lint.evidence import told
     from trtllm_check.releases import known_releases
 
     if release:
-        return Target(release)
+        return ReleaseAsked(release)
     found = told(document)
     if found is None:
-        return Target(known_releases()[-1], "the newest: the text tells none, and --release does", guessed=True)
+        return ReleaseAsked(known_releases()[-1], "the newest: the text tells none, and --release does", guessed=True)
     if not found.release:
         raise NotUnderstood(
             f"the text is for a release without facts: {found}",
@@ -93,7 +93,7 @@ def target(document: "Document", release: str = "") -> Target:
     mapped = (
         f", whose facts hold for {found.written}" if found.written.removeprefix("v") not in ("", found.release) else ""
     )
-    return Target(found.release, f"told by {found}{mapped}")
+    return ReleaseAsked(found.release, f"told by {found}{mapped}")
 
 
 def families() -> "list[Family]":

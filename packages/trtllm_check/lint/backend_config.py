@@ -26,7 +26,7 @@ class Problem(NamedTuple):
     known: Mapping[str, Any]
 
 
-class Given(NamedTuple):
+class SetParameter(NamedTuple):
     """One parameter of a config.pbtxt: the places of its key and its value."""
 
     key: Scalar
@@ -111,18 +111,18 @@ def _is_whole(message: Message) -> bool:
     return len(message.messages("input")) > 1 and bool(message.messages("output"))
 
 
-def _given(message: Message) -> dict[str, Given]:
+def _given(message: Message) -> dict[str, SetParameter]:
     """The parameters by their key; the last of a key counts."""
     given = {}
     for entry in message.messages("parameters"):
         key = entry.scalar("key")
         if key is not None and not PLACEHOLDER.search(key.text):
             value = next((one.scalar("string_value") for one in entry.messages("value")), None)
-            given[key.text] = Given(key, value)
+            given[key.text] = SetParameter(key, value)
     return given
 
 
-def _missing(given: Mapping[str, Given], reads: BackendReads, place: Scalar) -> Iterator[Problem]:
+def _missing(given: Mapping[str, SetParameter], reads: BackendReads, place: Scalar) -> Iterator[Problem]:
     """Parameters that the backend wants; it stops at the first, but all of them have to be there."""
     misnamed = {reads.instead.get(name, "") for name in given}
     for name, parameter in reads.parameters.items():
@@ -141,7 +141,7 @@ def _missing(given: Mapping[str, Given], reads: BackendReads, place: Scalar) -> 
             yield Problem("missing-parameter", "mode", given[MODE].key, known)
 
 
-def _text(given: Mapping[str, Given], name: str) -> str:
+def _text(given: Mapping[str, SetParameter], name: str) -> str:
     return given[name].text if name in given else ""
 
 
@@ -149,7 +149,9 @@ def _such_as(parameter: BackendParameter) -> str:
     return f", such as {parameter.values[0]}" if parameter.values else ""
 
 
-def _unknown(name: str, one: Given, given: Mapping[str, Given], reads: BackendReads, release: str) -> Iterator[Problem]:
+def _unknown(
+    name: str, one: SetParameter, given: Mapping[str, SetParameter], reads: BackendReads, release: str
+) -> Iterator[Problem]:
     model = release_templates(release).models[ENGINE_MODEL] if release in template_releases() else None
     if name in reads.others or (model and name in model.parameters):
         return
