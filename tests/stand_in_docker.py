@@ -188,14 +188,19 @@ def freeze(pid: int) -> None:
     """Stop every process, those too that one of them started while the others were being stopped."""
     import psutil
 
+    still = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DISK_SLEEP)
+    # The last one: between vfork and exec a parent waits for its child in the kernel, and stops when it comes back.
+
     def runs(member: int) -> bool:
         with suppress(psutil.NoSuchProcess):
-            return psutil.Process(member).status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+            return psutil.Process(member).status() not in still
         return False
 
-    while running := [member for member in family_of(pid) if runs(member)]:
+    sent: set[int] = set()
+    while running := [member for member in family_of(pid) if member not in sent or runs(member)]:
         for member in running:
             send_one(member, signal.SIGSTOP)
+            sent.add(member)
         time.sleep(0.01)
 
 
