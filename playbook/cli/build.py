@@ -24,7 +24,7 @@ def build_command(
     import nbformat
 
     from playbook.course.notebooks import chapters, project_root, read
-    from playbook.course.translation import gaps, languages, read_catalogue, translated
+    from playbook.course.translation import gaps, languages, prose, read_catalogue, shortened, translated
     from serving_base.errors import UsageError
 
     root = project_root()
@@ -37,10 +37,11 @@ def build_command(
     for chapter in chapters(root / "notebooks"):
         notebook = read(chapter.path)
         catalogue = read_catalogue(root / "notebooks" / lang / f"{chapter.name}.yml")
-        found = gaps(notebook, catalogue)
+        found, english = gaps(notebook, catalogue), prose(notebook)
         left += len(found)
         for gap in found if catalogue else ():
-            typer.echo(f"{chapter.name}: cell {gap.cell}: {gap.kind}", err=True)
+            now = f", its source is {shortened(english[gap.cell])} now" if gap.cell in english else ""
+            typer.echo(f"{chapter.name}: cell {gap.cell}: {gap.kind}{now}", err=True)
         if found and not catalogue:
             typer.echo(f"{chapter.name}: not translated", err=True)
         if not check:
