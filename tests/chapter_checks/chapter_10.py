@@ -41,4 +41,10 @@ CASES = [
         choices(running=lambda workspace: ["tritonserver (pid 7)"]),
     ),
     Case("10-39", "none of them is left", left(), left(ARTIFACT)),
+    Case(
+        "10-claim-b",
+        "the same rate is impossible, suspect or possible",
+        {},
+        {"playbook": Thing(plan=Thing(verify=lambda claim: Thing(word="possible")))},
+    ),
 ]
