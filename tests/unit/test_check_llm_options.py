@@ -6,6 +6,7 @@ import pytest
 
 from check_cases import found
 from trtllm_check.flows.options import looks_like_options
+from trtllm_check.lint import check_commands
 from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Draft, Platform
 from trtllm_check.lint.rules.llm_options import check
@@ -38,6 +39,12 @@ def test_what_was_not_read_in_a_release_is_no_error(release: str, severity: str)
 def test_the_engines_own_options_are_another_class() -> None:
     text = f"cat > options.yml <<EOF\nenable_nonsense: true\nEOF\n{SERVE.strip()} --backend tensorrt\n"
     assert found(check, text, "1.0.0") == []
+
+
+@pytest.mark.parametrize(("backend", "refused"), [("", True), (" --backend tensorrt", False)])
+def test_a_file_that_echo_writes_is_judged_for_its_backend_too(backend: str, refused: bool) -> None:
+    text = f'echo -e "enable_nonsense: true" > options.yml\n{SERVE.strip()}{backend}\n'
+    assert ("llm-option-refused" in {one.rule for one in check_commands(text, "1.0.0")}) == refused
 
 
 def test_the_arguments_of_the_class_are_options_too() -> None:

@@ -10,10 +10,10 @@ from serving_base.errors import NotYaml
 from trtllm_check.flows.options import OptionProblem, check_options, llm_options, option_releases
 from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.rules.serving import ENGINE_BACKENDS
 from trtllm_check.lint.shell.words import Word
 
 READERS = ("trtllm-serve", "trtllm-bench", "trtllm-eval")
-ENGINES = ("tensorrt", "trt")
 RULE = "llm-option-refused"
 PYTORCH = "LLM on PyTorch"
 
@@ -23,7 +23,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     if not document.option_files or release not in option_releases():
         return
-    if any(one.value("--backend") in ENGINES for one in document.of(*READERS)):
+    if any(one.value("--backend") in ENGINE_BACKENDS for one in document.of(*READERS)):
         return  # another class of options, which was read up to 0.21 only
     for file in document.option_files:
         try:

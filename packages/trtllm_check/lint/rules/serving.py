@@ -78,7 +78,7 @@ def _options(document: Document, release: str, serve: Invocation) -> Iterator[Dr
     from trtllm_check.flows.options import check_options, option_releases
     from trtllm_check.lint.rules.llm_options import draft_options
 
-    if document.option_files:
+    if document.option_files or serve.value("--backend") in ENGINE_BACKENDS:  # an engine has another class of options
         return
     given = serve.value(*OPTION_FLAGS)
     body = _written(document, given) if given and release in option_releases() else None
