@@ -149,3 +149,14 @@ def bf16_engine() -> Path:
 @pytest.fixture(scope="session")
 def fp8_engine(fp8_checkpoint: Path) -> Path:
     return made_once("fp8-engine", lambda out: build_engine(fp8_checkpoint, out, OPTIONS))
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str]]:
+    """(figure, alternative text) of every plot that was shown."""
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    figures: list[tuple[Any, str]] = []
+    monkeypatch.setattr(
+        "IPython.display.display", lambda figure, metadata: figures.append((figure, metadata["image/png"]["alt"]))
+    )
+    return figures

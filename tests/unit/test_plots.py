@@ -10,17 +10,6 @@ from serving_planner.frontier import FrontierPoint
 from serving_planner.roofline import Roofline, StepPoint
 
 
-@pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str]]:
-    """(figure, alternative text) of every plot that was shown."""
-    monkeypatch.setenv("MPLBACKEND", "agg")
-    figures: list[tuple[Any, str]] = []
-    monkeypatch.setattr(
-        "IPython.display.display", lambda figure, metadata: figures.append((figure, metadata["image/png"]["alt"]))
-    )
-    return figures
-
-
 def texts(figure: Any) -> list[str]:
     import matplotlib.text
 

@@ -21,17 +21,6 @@ def config(how: Strategy) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str]]:
-    """(figure, alternative text) of every plot that was shown."""
-    monkeypatch.setenv("MPLBACKEND", "agg")
-    figures: list[tuple[Any, str]] = []
-    monkeypatch.setattr(
-        "IPython.display.display", lambda figure, metadata: figures.append((figure, metadata["image/png"]["alt"]))
-    )
-    return figures
-
-
 def test_the_path_of_a_request_goes_from_party_to_party_and_back() -> None:
     assert (PATH[0].source, PATH[-1].target) == (PARTIES[0], PARTIES[0])
     assert all(one.target == following.source for one, following in itertools.pairwise(PATH))
