@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from model_server.triton import repository as model_repository
     from playbook import articles as articles
     from playbook import attention as attention
+    from playbook import checker as checker
     from playbook import choices as choices
     from playbook import clients as clients
     from playbook import compiler as compiler
@@ -75,6 +76,7 @@ _HOME = {
 _MODULES = {
     "articles": "playbook.articles",
     "attention": "playbook.attention",
+    "checker": "playbook.checker",
     "choices": "playbook.choices",
     "clients": "playbook.clients",
     "compiler": "playbook.compiler",
