@@ -68,6 +68,7 @@ def _times(answer: Mapping[str, Any], case: Any, rate: float) -> tuple[float, fl
     way = {name: answer[name] for name in CHOICE if name != "instances"}
     load = {"model": "llama3-70b", "isl": case.isl_tokens, "osl": case.osl_tokens, "rate": rate, "requests": REQUESTS}
     found = plan(parse_case(way | load))
+    assert found.tpot_ms is not None  # answers have more than one token
     return found.ttft_ms.p90, found.tpot_ms.p90
 
 

@@ -37,7 +37,7 @@ def asking(**said: Thing) -> dict[str, Any]:
 
 def counted(old: int = 3, new: int = 5) -> dict[str, Any]:
     names = ("0.8.0", "0.9.0", "0.12.0", "0.13.0", "0.16.0", "1.2.1", "1.3.0rc22")
-    rows = {name: [{}] * 2 for name in names} | {"0.9.0": [{}] * old, "1.2.1": [{}] * new}
+    rows: dict[str, list[Any]] = {name: [{}] * 2 for name in names} | {"0.9.0": [{}] * old, "1.2.1": [{}] * new}
     return {"by_release": rows, "playbook": Thing(plots=Thing(bars=lambda *given, **named: None))}
 
 
