@@ -40,7 +40,7 @@ class Term(Record):
     chapter: str = Field(pattern=r"^\d\d$", description="where it is taught")
     also: tuple[str, ...] = ()
     zh: str = ""
-    not_in: tuple[str, ...] = Field((), description="chapters whose first use of the word means something else")
+    not_in: tuple[str, ...] = Field(default=(), description="chapters whose first use of the word means something else")
 
     @property
     def anchor(self) -> str:
