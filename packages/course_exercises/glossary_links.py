@@ -1,7 +1,8 @@
 """Links of first uses, in chapters and their translations: ``python -m course_exercises.glossary_links 03 05``.
 
 Links to the glossary that are there are taken out first, so a second run changes nothing. A term whose translated cell
-does not have its word is linked in the next cell where both have it. Without numbers it goes over all chapters.
+does not have its word is linked in the next cell where both have it. Without numbers it goes over all chapters. It also
+names the acronyms that the glossary has no line for: advice, for a person to judge.
 """
 
 import json
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from course_exercises.glossary import PAGE, Term, first_use, terms
+from course_exercises.glossary import PAGE, Term, first_use, terms, undefined
 from course_runs.edition import source_hash
 
 OLD = re.compile(rf"\[([^\]]*)\]\({re.escape(PAGE)}#[\w-]+\)")
@@ -72,7 +73,10 @@ def _plain(block: str) -> str:
 def main(numbers: Sequence[str]) -> None:
     for notebook in sorted(Path("notebooks").glob("[0-9][0-9]-*.ipynb")):
         if not numbers or notebook.name[:2] in numbers:
-            print(notebook.name, link_chapter(notebook, notebook.parent / "zh" / f"{notebook.stem}.yml"))
+            links = link_chapter(notebook, notebook.parent / "zh" / f"{notebook.stem}.yml")
+            cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+            text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+            print(f"{notebook.name}: {links} links; without a line: {', '.join(undefined(text)) or 'none'}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 
 from checkout import ROOT
 from course_exercises.glossary import PAGE, Term, first_use, glossary_page, terms, undefined
-from course_exercises.glossary_links import link_chapter, linked
+from course_exercises.glossary_links import link_chapter, linked, main
 from course_runs.edition import source_hash
 from playbook.course.notebooks import Chapter, chapters, read
 from playbook.course.translation import gaps, read_catalogue
@@ -90,6 +90,20 @@ def test_links_are_set_into_a_chapter_and_its_catalogue_and_only_once(tmp_path: 
     assert f"[rank]({PAGE}#rank)。" in read_catalogue(catalogue)["a"].text
     link_chapter(notebook, catalogue)
     assert (notebook.read_text(), catalogue.read_text()) == once
+
+
+def test_the_tool_goes_over_the_chapters_that_are_named_and_advises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notebooks" / "zh").mkdir(parents=True)
+    cell = {"cell_type": "markdown", "id": "a", "metadata": {}, "source": ["The QZX of an engine."]}
+    for name in ("98-a", "99-b"):
+        (tmp_path / "notebooks" / f"{name}.ipynb").write_text(json.dumps({"cells": [cell]}))
+        entry = f'- cell: a\n  source: "{source_hash("The QZX of an engine.")[:12]}"\n  text: |-\n    引擎的 QZX。\n'
+        (tmp_path / "notebooks" / "zh" / f"{name}.yml").write_text(entry)
+    monkeypatch.chdir(tmp_path)
+    main(["99"])
+    assert capsys.readouterr().out == "99-b.ipynb: 1 links; without a line: QZX\n"
 
 
 def test_an_acronym_without_a_line_is_named() -> None:
