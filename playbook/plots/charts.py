@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
+    from load_testing.results import StreamTimeline, Summary
     from model_server.protocol import StepRecord
-    from playbook.measure.results import StreamTimeline, Summary
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
 COLORS = (BLUE, ORANGE, GREEN, GREY)

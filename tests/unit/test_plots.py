@@ -3,9 +3,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from load_testing.results import StreamTimeline, timed_stream
 from model_server.protocol import StepRecord
 from playbook import plots
-from playbook.measure.results import StreamTimeline, timed_stream
 from serving_planner.frontier import FrontierPoint
 from serving_planner.roofline import Roofline, StepPoint
 

@@ -11,10 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from playbook.measure import aiperf
-from playbook.measure.aiperf import Phase, command_line, configuration, profile
-from playbook.measure.plain_client import StreamClient, closed_loop, open_loop
-from playbook.measure.results import (
+from load_testing import aiperf
+from load_testing.aiperf import Phase, command_line, configuration, profile
+from load_testing.plain_client import StreamClient, closed_loop, open_loop
+from load_testing.results import (
     LatencyTarget,
     LittlesLaw,
     Load,
@@ -38,7 +38,7 @@ from playbook.measure.results import (
     unexplained_ms,
     write_results,
 )
-from playbook.measure.workload import WorkItem, distinct_texts, make_workload, write_dataset
+from load_testing.workload import WorkItem, distinct_texts, make_workload, write_dataset
 from serving_base.errors import UsageError
 from serving_base.machine import Cores, MachineRates, measure_machine, on_cores, split_cores
 from serving_base.servers import TEXT_MODEL

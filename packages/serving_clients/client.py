@@ -2,7 +2,7 @@
 
 Usable without the rest of the course::
 
-    from playbook.clients import Client, TextRequest, TritonHttp
+    from serving_clients import Client, TextRequest, TritonHttp
 
     with Client(TritonHttp("http://127.0.0.1:8000"), max_in_flight=8) as client:
         print(client.generate(TextRequest("The value of", max_tokens=16)).text)
@@ -21,7 +21,8 @@ from itertools import islice
 from types import TracebackType
 from typing import Self
 
-from playbook.clients.requests import (
+from serving_base.errors import UsageError
+from serving_clients.requests import (
     DEFAULT_TIMEOUTS,
     Attempt,
     AttemptLimits,
@@ -36,8 +37,7 @@ from playbook.clients.requests import (
     Timeouts,
     Transport,
 )
-from playbook.clients.retry import RetryBudget, RetryPolicy, retrying
-from serving_base.errors import UsageError
+from serving_clients.retry import RetryBudget, RetryPolicy, retrying
 
 
 class Admission:
@@ -176,7 +176,7 @@ class Client:
         self._closed = False
 
     def generate(self, request: TextRequest) -> TextResult:
-        """The whole answer. Raises one of `playbook.clients.requests`."""
+        """The whole answer. Raises one of `serving_clients.requests`."""
         result, _ = finish(self.stream(request))
         return result
 

@@ -6,7 +6,8 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
-from playbook.clients.requests import (
+from serving_base.errors import UsageError
+from serving_clients.requests import (
     DEFAULT_TIMEOUTS,
     AttemptLimits,
     BrokenStream,
@@ -21,9 +22,8 @@ from playbook.clients.requests import (
     Unreachable,
     breaking,
 )
-from playbook.clients.retry import parse_retry_after
-from playbook.clients.security import HIDDEN, without_values
-from serving_base.errors import UsageError
+from serving_clients.retry import parse_retry_after
+from serving_clients.security import HIDDEN, without_values
 
 THROTTLED = frozenset({"ThrottlingException", "Throttling", "TooManyRequestsException", "ServiceUnavailable"})
 NOT_READY = "ModelNotReadyException"
@@ -85,7 +85,7 @@ class SageMakerEndpoint:
 
 
 def whole(runtime: Any, call: Mapping[str, Any]) -> Line:
-    """One whole answer in LMI's schema. Raises the errors of :mod:`playbook.clients.requests`."""
+    """One whole answer in LMI's schema. Raises the errors of :mod:`serving_clients.requests`."""
     with _failures():
         raw = runtime.invoke_endpoint(**call)["Body"].read()
     line = _json(raw)

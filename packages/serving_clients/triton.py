@@ -2,7 +2,7 @@
 
 ``url`` is the server's HTTP address ("http://127.0.0.1:8000"), ``grpc_url`` its host and port ("127.0.0.1:8001").
 Options carry the input names of the model asked: temperature, top_k, top_p, stop_words, end_id, ...
-``timeout_s`` is the longest silence. What goes wrong raises one of :mod:`playbook.clients.requests`.
+``timeout_s`` is the longest silence. What goes wrong raises one of :mod:`serving_clients.requests`.
 
 The functions stand on the connections of the transports, those of this process: they stay open between requests, and a
 model is asked once for its inputs. ``generate_stream``, ``grpc_infer`` and ``grpc_stream`` prepare when called and send
@@ -17,12 +17,12 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING
 
-from playbook.clients.requests import AttemptLimits, Timeouts, new_id
-from playbook.clients.triton_grpc import GrpcConnections
-from playbook.clients.triton_http import HttpConnections, texts
-from playbook.clients.triton_wire import as_tensors
 from serving_base.errors import UsageError
 from serving_base.servers import TEXT_MODEL
+from serving_clients.requests import AttemptLimits, Timeouts, new_id
+from serving_clients.triton_grpc import GrpcConnections
+from serving_clients.triton_http import HttpConnections, texts
+from serving_clients.triton_wire import as_tensors
 
 if TYPE_CHECKING:
     import httpx

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-from playbook.clients.requests import (
+from serving_clients.requests import (
     BrokenStream,
     ClientError,
     DeadlineExceeded,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from playbook.clients.requests import (
+from serving_clients.requests import (
     DEFAULT_TIMEOUTS,
     AttemptLimits,
     ClientError,

@@ -8,7 +8,8 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from playbook.clients.requests import (
+from serving_base.servers import TEXT_MODEL
+from serving_clients.requests import (
     AttemptLimits,
     BrokenStream,
     ClientError,
@@ -20,9 +21,9 @@ from playbook.clients.requests import (
     Unreachable,
     breaking,
 )
-from playbook.clients.retry import parse_retry_after
-from playbook.clients.security import VERIFIED, Credential, Tls, refuse_exposure
-from playbook.clients.triton_wire import (
+from serving_clients.retry import parse_retry_after
+from serving_clients.security import VERIFIED, Credential, Tls, refuse_exposure
+from serving_clients.triton_wire import (
     ENGINE_MODEL,
     STOP,
     STOP_LIMITS,
@@ -31,7 +32,6 @@ from playbook.clients.triton_wire import (
     triton_fields,
     when_left,
 )
-from serving_base.servers import TEXT_MODEL
 
 if TYPE_CHECKING:
     import httpx
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class HttpConnections:
     """Connections to Triton that stay open between requests, as many as were needed at once; for any threads.
 
-    What goes wrong raises one of :mod:`playbook.clients.requests`.
+    What goes wrong raises one of :mod:`serving_clients.requests`.
     """
 
     def __init__(self, credential: Credential | None = None, tls: Tls = VERIFIED) -> None:

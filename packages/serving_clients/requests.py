@@ -202,7 +202,7 @@ Pieces = Generator[Piece, None, None]
 
 
 class Transport(Protocol):
-    """Sends one request once. It retries nothing and maps every failure to an error of `playbook.clients.requests`."""
+    """Sends one request once. It retries nothing and maps every failure to an error of `serving_clients.requests`."""
 
     name: str
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from playbook.measure.results import Load, RequestRecord
-from playbook.measure.workload import NEVER_STOP, WorkItem, write_dataset
+from load_testing.results import Load, RequestRecord
+from load_testing.workload import NEVER_STOP, WorkItem, write_dataset
 from serving_base.errors import CommandFailed, EnvironmentProblem, UsageError
 from serving_base.machine import move_to_cores
 from serving_base.processes import Environment, shell_line, stream_command

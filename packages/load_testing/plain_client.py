@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from playbook.measure.results import Load, RequestRecord
-from playbook.measure.workload import WorkItem
+from load_testing.results import Load, RequestRecord
+from load_testing.workload import WorkItem
 from serving_base.errors import RequestRefused
 from serving_base.servers import TEXT_MODEL
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playbook.clients.aws import AwsSession
-from playbook.clients.sagemaker_endpoint import Line, streamed, whole
 from serving_base.errors import PlaybookError, UsageError
+from serving_clients.aws import AwsSession
+from serving_clients.sagemaker_endpoint import Line, streamed, whole
 
 BUSY = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
 """States in which an endpoint changes by itself; in some of them SageMaker refuses to delete it."""
@@ -182,12 +182,12 @@ def upload(session: AwsSession, source: Path, uri: str) -> list[str]:
 
 
 def invoke(session: AwsSession, request: Mapping[str, Any]) -> Line:
-    """One whole answer in LMI's schema. Raises the errors of :mod:`playbook.clients.requests`."""
+    """One whole answer in LMI's schema. Raises the errors of :mod:`serving_clients.requests`."""
     return whole(session.client("sagemaker-runtime"), request)
 
 
 def stream(session: AwsSession, request: Mapping[str, Any]) -> Iterator[Line]:
-    """The JSON lines of a streamed answer; :class:`playbook.clients.BrokenStream`, with what came, if it breaks off."""
+    """The JSON lines of a streamed answer; :class:`serving_clients.BrokenStream`, with what came, if it breaks off."""
     return streamed(session.client("sagemaker-runtime"), request)
 
 

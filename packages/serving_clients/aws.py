@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from playbook.clients.security import is_loopback
 from serving_base.errors import EnvironmentProblem, UsageError
+from serving_clients.security import is_loopback
 
 DUMMY = "testing"
 """Access key and secret key of the loopback: a signature that no real account accepts."""

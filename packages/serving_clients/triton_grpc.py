@@ -7,9 +7,11 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from playbook.clients.requests import AttemptLimits, ClientError, Piece, Pieces, TextRequest, TimedOut, breaking
-from playbook.clients.security import VERIFIED, Credential, Tls, refuse_exposure
-from playbook.clients.triton_wire import (
+from serving_base.errors import UsageError
+from serving_base.servers import TEXT_MODEL
+from serving_clients.requests import AttemptLimits, ClientError, Piece, Pieces, TextRequest, TimedOut, breaking
+from serving_clients.security import VERIFIED, Credential, Tls, refuse_exposure
+from serving_clients.triton_wire import (
     ENGINE_MODEL,
     STOP,
     STOP_LIMITS,
@@ -18,8 +20,6 @@ from playbook.clients.triton_wire import (
     triton_fields,
     when_left,
 )
-from serving_base.errors import UsageError
-from serving_base.servers import TEXT_MODEL
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ class GrpcConnections:
     """Clients of the server at ``address`` ("host:8001") that are kept between requests; for any threads.
 
     A tritonclient carries one stream at a time; their channels share a connection. ``tls`` None: no encryption. What
-    goes wrong raises one of :mod:`playbook.clients.requests`.
+    goes wrong raises one of :mod:`serving_clients.requests`.
     """
 
     def __init__(self, address: str, credential: Credential | None = None, tls: Tls | None = None) -> None:
