@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from model_server.triton import repository as model_repository
     from playbook import articles as articles
     from playbook import attention as attention
+    from playbook import checker as checker
     from playbook import choices as choices
     from playbook import compiler as compiler
     from playbook import engines as engines
@@ -75,6 +76,7 @@ _HOME = {
 _MODULES = {
     "articles": "playbook.articles",
     "attention": "playbook.attention",
+    "checker": "playbook.checker",
     "choices": "playbook.choices",
     "clients": "serving_clients",
     "compiler": "playbook.compiler",
