@@ -102,6 +102,7 @@ def generated_pages(app: typer.Typer) -> dict[str, Callable[[], str]]:
     from course_exercises.page import exercises_page
     from playbook.article_flags import flags_page
     from playbook.claims import claims_page
+    from playbook.course.times import times_page
     from trtllm_check.explain.page import releases_page
     from trtllm_check.lint.page import page as checks_page
 
@@ -112,6 +113,7 @@ def generated_pages(app: typer.Typer) -> dict[str, Callable[[], str]]:
         "exercises.md": exercises_page,
         "flags_of_the_articles.md": flags_page,
         "releases.md": releases_page,
+        "times.md": times_page,
     }
 
 

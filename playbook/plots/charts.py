@@ -85,7 +85,8 @@ def bars(
 def rounding(title: str, exact: "np.ndarray", rounded: Mapping[str, "np.ndarray"]) -> None:
     """For each format, the relative error that rounding made of every weight, against the weight's size.
 
-    Above each stands the share of the weights that it made zero. Of more than two hundred thousand weights, every n-th is drawn.
+    Above each stands the share of the weights that it made zero.
+    Of more than two hundred thousand weights, every n-th is drawn.
     """
     import numpy as np
 
