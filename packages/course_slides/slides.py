@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 HIDDEN = {"parameters", "cleanup"}
 """Tags of code cells that no slide shows."""
 PRINTED_LINES = 12
+BOLD = "**"
 HELD, NOT_HELD = "✓", "✗"
 HEADING = re.compile(r"^(#{1,3}) (.+)$")
 ITEM = re.compile(r"^- (.+(?:\n(?:  .+))*)", re.MULTILINE)
@@ -63,6 +64,11 @@ class Slide:
     """What else a cell printed, shown where nothing better is."""
     code: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks for a guess: what answers it then comes with a step of its own."""
+        return self.level != 1 and any(one.startswith(BOLD) for one in self.sentences)
 
 
 def slides(notebook: NotebookNode, beside: Mapping[str, str] | None = None) -> list[Slide]:
@@ -113,9 +119,11 @@ def _told(level: int, heading: str, text: str, before: list[Slide]) -> Slide:
 
 
 def shown_sentences(text: str) -> list[str]:
-    """The first sentence of a prose cell, and the further ones that begin in bold type."""
+    """The first sentence of a prose cell, those that begin in bold type, and a question behind such a one."""
     each = [one.strip() for part in paragraphs(text) for one in SENTENCE.findall(part) if one.strip()]
-    return each[:1] + [one for one in each[1:] if one.startswith("**")]
+    after_bold = [False, *(one.startswith(BOLD) for one in each)]
+    asked = [bold and one.endswith(("?", "？")) for one, bold in zip(each, after_bold, strict=False)]
+    return [one for n, one in enumerate(each) if n == 0 or one.startswith(BOLD) or asked[n]]
 
 
 def paragraphs(text: str) -> list[str]:

@@ -61,6 +61,10 @@ def test_prose_after_an_exercise_goes_on_under_the_part_and_not_under_the_exerci
         ("A name `a. b` stays whole. More.", ["A name `a. b` stays whole."]),
         ("Read [a. b](c.md) now. More.", ["Read [a. b](c.md) now."]),
         ("First. Second. **Guess first:** how many?", ["First.", "**Guess first:** how many?"]),
+        (
+            "First. **Guess first:** it halves. How many? Then more.",
+            ["First.", "**Guess first:** it halves.", "How many?"],
+        ),
         ("一句话。第二句。**先猜:**多少?", ["一句话。"]),
         ("- a list\n- alone", []),
         ("$$y = x$$\n\nThen a sentence. Another.", ["Then a sentence."]),
@@ -123,6 +127,16 @@ def test_printed_text_is_shown_where_nothing_better_is_and_then_cut() -> None:
     assert shown_printed(long).splitlines()[-2:] == [str(PRINTED_LINES - 1), "…"]
     assert shown_printed(Slide("a", 2, printed="x", findings=["y"])) == ""
     assert shown_printed(Slide("a", 2, printed="x")) == "x"
+
+
+def test_what_answers_a_guess_comes_with_a_step_of_its_own() -> None:
+    told, asking, title = (
+        Slide("a", 2, ["A."]),
+        Slide("a", 2, ["A.", "**Guess:** b?"]),
+        Slide("a", 1, ["**You** will."]),
+    )
+    assert [slide.asks for slide in (told, asking, title)] == [False, True, False]
+    assert 'class="fragment"' in page("a", [asking]) and "fragment" not in page("a", [told, title])
 
 
 def test_a_link_leads_to_a_page_or_to_other_slides_and_else_only_its_words_stay() -> None:
