@@ -49,7 +49,7 @@ def look(browser: Any, path: Path, shots: Path, wanted: set[int]) -> tuple[str, 
     with page.expect_popup() as opened:
         page.keyboard.press("s")
     speaker = opened.value
-    speaker.wait_for_timeout(1500)
+    speaker.wait_for_function("() => document.querySelector('.speaker-controls-notes .value')?.innerText.trim()")
     notes = speaker.locator(".speaker-controls-notes .value").inner_text()
     if wanted:
         speaker.set_viewport_size({"width": 1280, "height": 800})
