@@ -29,5 +29,7 @@ from playbook.clients.sagemaker_endpoint import one_attempt as one_attempt
 from playbook.clients.security import Credential as Credential
 from playbook.clients.security import Secret as Secret
 from playbook.clients.security import Tls as Tls
+from playbook.clients.triton_async import AsyncTriton as AsyncTriton
+from playbook.clients.triton_async import Place as Place
 from playbook.clients.triton_grpc import TritonGrpc as TritonGrpc
 from playbook.clients.triton_http import TritonHttp as TritonHttp
