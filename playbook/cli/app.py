@@ -72,7 +72,7 @@ def run_command(
     from playbook.cli.selection import choose, given_values, make_spec, output_folder
     from playbook.course.notebooks import project_root
     from playbook.course.progress import make_progress
-    from playbook.course.report import RunFacts, write_report
+    from playbook.course.report import RunFacts, write_facts, write_report
     from playbook.course.runner import new_results, new_run_folder, run
 
     chosen = choose(names or [], start)
@@ -93,6 +93,7 @@ def run_command(
         started, active.name, active.lane, active.release, str(spec.workspace), given, active.model_dump(mode="json")
     )
     results = new_results(spec)
+    write_facts(spec.folder, facts)
     try:
         run(spec, results, make_progress())
     finally:
