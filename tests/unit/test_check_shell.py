@@ -19,7 +19,7 @@ def last(text: str) -> list[str]:
         ("TP=4\nPP=2\nx $((TP * PP)) $((TP+1)) $(( (TP - 2) / 2 )) $((-TP)) $((TP % 3))", ["8", "5", "1", "-4", "1"]),
         ("x $((TP * 2)) $((1 / 0)) $((2 ** 3))", ["$((TP * 2))", "$((1 / 0))", "$((2 ** 3))"]),
         ("x ${A:-1} ${B:=2} $B ${C-3}", ["1", "2", "2", "3"]),
-        ("A=/m/a.tar.gz\nx ${A##*/} ${A%.gz} ${A%%.*} ${A#/} ${A/m/n}", ["a.tar.gz", "/m/a.tar", "/m/a", "m/a.tar.gz", "${A}"]),
+        ("A=/m/a.b.c\nx ${A##*/} ${A%.c} ${A%%.*} ${A#/} ${A/m/n}", ["a.b.c", "/m/a.b", "/m/a", "m/a.b.c", "${A}"]),
         ("A=/m/b\nx $(basename $A) $(dirname \"$A\")/y `basename $A m` $(basename a.x .x)", ["b", "/m/y", "b", "a"]),
         ("x $(nproc) \"$(ls -d a b)\" `nproc`", ["$(nproc)", "$(ls -d a b)", "`nproc`"]),
         ("A=$(ls -d /m/*)\nx $A/y", ["${A}/y"]),

@@ -17,12 +17,24 @@ ABSENT_MODEL = re.compile(r"has no model (?P<model>\S+)$")
 KNOWN_MODELS = ("ensemble", "tensorrt_llm_bls", "tensorrt_llm", "preprocessing", "postprocessing")
 NEAR = 0.7
 SMALL = ("ensemble",)  # has hardly more than one variable
+OF_ONE_RELEASE = frozenset(  # what is right in one release and wrong in another
+    {
+        *("moved-script", "flag-removed", "flag-too-new", "tool-not-in-release", "missing-flag", "bad-value"),
+        *("unfilled-variable", "missing-parameter", "engine-inputs", "ensemble-wiring", "config-of-another-release"),
+    }
+)
+ARGUMENTS = frozenset({"unknown-flag", "missing-flag", "bad-value", "stray-word", "takes-no-value", "flag-removed"})
+LLAMA = re.compile(r"(?<![a-z])(?:code)?llama|mi[sx]tral", re.IGNORECASE)
 
 
 def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     """``draft``, as a warning where the text leaves open what it rests on."""
     if draft.severity != "error":
         return draft
+    if platform.guessed and draft.rule in OF_ONE_RELEASE:
+        return draft._replace(severity="warning")  # nobody says that it is for the newest release
+    if draft.rule in ARGUMENTS and _may_be_another_converter(draft, document):
+        return draft._replace(severity="warning")
     if draft.rule == "unfilled-variable" and _is_partial(draft, document):
         return draft._replace(severity="warning")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document):
@@ -60,3 +72,10 @@ def _may_be_another_model(draft: Draft, document: Document) -> bool:
     if match is None or sum(bool(config.path) for config in document.configs) > 1:
         return False
     return match["model"] in KNOWN_MODELS or not get_close_matches(match["model"], KNOWN_MODELS, 1, NEAR)
+
+
+def _may_be_another_converter(draft: Draft, document: Document) -> bool:
+    """True for a convert_checkpoint.py that nothing calls Llama's: each model's takes flags of its own."""
+    if draft.invocation is None or draft.invocation.tool != "convert_checkpoint.py":
+        return False
+    return not any(LLAMA.search(text) for _, text in document.texts)

@@ -148,6 +148,9 @@ def _engines(document: Document, release: Release) -> Iterator[Draft]:
         )
 
 
+UNPINNED = "the commands and scripts of one release are for its wheel, and the next release takes other flags"
+
+
 def _base(version: str) -> str:
     """Without what marks another build of the same release."""
     return OTHER_BUILD.sub("", version.removeprefix("v"))
@@ -201,6 +204,15 @@ def _release_of_tag(reference: str, release: Release) -> str:
 
 def _wheel(requirement: Requirement, release: Release) -> Iterator[Draft]:
     version = requirement.exact
+    if requirement.name == "tensorrt-llm" and not requirement.specifier:
+        yield from _replaced(
+            "wheel-of-another-release",
+            requirement,
+            release,
+            f"{requirement.word.text}=={release.name}",
+            form="no version",
+        )
+        return
     if requirement.name != "tensorrt-llm" or not version or version == release.name or _base(version) == release.name:
         return
     right = requirement.word.text.replace(version, release.name)
@@ -220,14 +232,16 @@ def _modelopt(requirement: Requirement, release: Release) -> Iterator[Draft]:
     yield from _replaced("modelopt-not-the-pin", requirement, release, right)
 
 
-def _replaced(rule: str, requirement: Requirement, release: Release, right: str) -> Iterator[Draft]:
+def _replaced(rule: str, requirement: Requirement, release: Release, right: str, form: str = "") -> Iterator[Draft]:
     """The draft that writes ``right`` in the requirement's place."""
     yield from drafts(
         release.name,
         rule,
         requirement.word,
+        form=form,
         edits=(Swap(requirement.word, right),),
         invocation=requirement.pip,
+        reason=UNPINNED,
         requirement=requirement.word.text,
         right=right,
     )
