@@ -101,6 +101,8 @@ class _Reader:
         name = ALIASES.get(name, name)
         if name in WRAPPERS:
             self.wrapper(name, words, around)
+        elif name == "uv" and rest[:1] and rest[0].text == "pip":
+            self.unwrap(rest, _behind(around, words[:1]))
         elif name in SHELLS:
             self.shell(rest, around)
         elif name in ("cat", "tee"):

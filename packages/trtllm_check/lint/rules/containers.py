@@ -29,7 +29,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _gpus(release, docker, inner)
         yield from _shared_memory(release, docker, inner)
         yield from _mounts(document, platform, docker, inner)
-    for word in document.images:
+    for word in {word.text: word for word in reversed(document.images)}.values():
         if UNKNOWN_IMAGE.match(word.text):
             instead = next(iter(platform.release.containers.triton), "nvcr.io/nvidia/tensorrt-llm/release")
             yield from drafts(release, "unknown-image", word, image=word.text, instead=instead)

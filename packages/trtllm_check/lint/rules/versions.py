@@ -41,7 +41,18 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for requirement in wanted:
         yield from _wheel(requirement, release)
         yield from _modelopt(requirement, release)
+    yield from _overrun(document, wanted, release)
     yield from _model(document, wanted, release)
+
+
+def _overrun(document: Document, wanted: list[Requirement], release: Release) -> Iterator[Draft]:
+    """``pip install --upgrade torch`` where a container of TensorRT-LLM is used."""
+    if not any(TRITON_IMAGE.search(word.text) or TRTLLM_IMAGE.search(word.text) for word in document.images):
+        return
+    for one in wanted:
+        upgrades = one.pip is not None and one.pip.has("-U", "--upgrade")
+        if one.name in ("torch", "transformers") and not one.specifier and upgrades:
+            yield from drafts(release.name, "pins-overrun", one.word, invocation=one.pip, name=one.name)
 
 
 def _removed(document: Document, release: Release) -> Iterator[Draft]:
@@ -62,6 +73,8 @@ def _images(document: Document, release: Release) -> Iterator[Draft]:
         if lmi and lmi["release"] != release.name:
             yield from _lmi(docker, word, lmi["release"], release)
         plain = TRTLLM_IMAGE.search(word.text)
+        if plain and not plain["release"][:1].isdecimal():
+            continue  # latest: what it holds changes
         holds = plain["release"] if plain else _holder(word.text) if TRITON_IMAGE.search(word.text) else None
         if holds is None or word.text in own or holds == release.name:
             continue

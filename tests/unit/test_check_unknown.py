@@ -1,0 +1,64 @@
+"""What a text leaves open is no error: its release, the model of a script, values that a shell fills in."""
+
+import pytest
+
+from trtllm_check.lint import ReleaseAsked, check_commands, target
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.passages import kind_of_text
+
+MOVED = "python3 TensorRT-LLM/examples/llama/convert_checkpoint.py --model_dir m --output_dir c\n"
+
+
+def severities(text: str, release: "str | ReleaseAsked") -> dict[str, str]:
+    return {one.rule: one.severity for one in check_commands(read_document(text), release)}
+
+
+def test_what_holds_in_one_release_only_is_a_warning_where_nobody_named_it() -> None:
+    asked = target(read_document(MOVED))
+    assert asked.guessed and severities(MOVED, asked)["moved-script"] == "warning"
+    assert severities(MOVED, "1.2.1")["moved-script"] == "error"
+
+
+def test_a_converter_that_nothing_calls_llamas_may_be_another_models() -> None:
+    text = "python3 convert_checkpoint.py --ckpt-type torch --model-dir gemma --output-model-dir c\n"
+    assert severities(text, "0.12.0")["unknown-flag"] == "warning"
+    assert severities(f"cd examples/llama\n{text}", "0.12.0")["unknown-flag"] == "error"
+
+
+def test_values_that_a_shell_fills_in_are_unknown_to_the_options() -> None:
+    text = "cat > o.yml <<EOF\ntensor_parallel_size: {}\nenable_attention_dp: true\nEOF\n"
+    serve = "trtllm-serve m --extra_llm_api_options o.yml\n"
+    assert "llm-option-refused" not in severities(text.format("${TP}") + serve, "1.2.1")
+    assert severities(text.format("eight") + serve, "1.2.1")["llm-option-refused"] == "error"
+
+
+def test_variables_of_a_container_as_json_and_a_makefile_are_seen_by_what_is_in_them() -> None:
+    variables = '{"OPTION_ROLLING_BATCH": "trtllm", "OPTION_MAX_INPUT_LEN": "9", "OPTION_MAX_OUTPUT_LEN": "9"}'
+    assert read_document(variables, "request").lmi_environment
+    assert set(severities(variables, target(read_document(variables)))) == {"lmi-no-room"}
+    makefile = "RUN = docker run --gpus all --ipc=host img\n.PHONY: t\nt:\n\t$(RUN) trtllm-run --engine_dir e\n"
+    assert kind_of_text(makefile) == "makefile"
+    assert severities(makefile, "1.2.1") == {"no-such-command": "error"}
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("uv pip install -U tensorrt_llm\n", {"wheel-of-another-release"}),
+        ("docker run --gpus all nvcr.io/nvidia/tensorrt-llm/release:latest trtllm-serve m\n", set()),
+        ("ls trtllm-benchmarks/\ntrtllm-benchmarks/\n", set()),
+        ("trtllm-refit --checkpoint_dir c\n", set()),
+        ("trtllm-run --engine_dir e\n", {"no-such-command"}),
+        ("trtllm-bench -m m prepare-dataset --output d --anything 1\n", set()),
+        ("trtllm-build --output_dir a/E_1\npython3 run.py --engine_dir a/E2 --max_output_len 1\n", set()),
+    ],
+)  # fmt: skip
+def test_names_that_exist_and_names_that_do_not(text: str, rules: set[str]) -> None:
+    new = {"wheel-of-another-release", "no-such-command", "unknown-image", "misspelt-folder", "bench-option"}
+    new |= {"bench-without-command", "container-of-another-release"}
+    assert severities(text, "1.2.1").keys() & new == rules
+
+
+def test_text_of_python_that_starts_a_build_is_read() -> None:
+    text = 'import os\nPART = f"""\ntrtllm-build --checkpoint_dir c \\\n  --gemm_plugin bf --output_dir e\n"""\n'
+    assert severities(text, "0.12.0")["bad-value"] == "error"
