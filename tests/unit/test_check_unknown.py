@@ -62,3 +62,16 @@ def test_names_that_exist_and_names_that_do_not(text: str, rules: set[str]) -> N
 def test_text_of_python_that_starts_a_build_is_read() -> None:
     text = 'import os\nPART = f"""\ntrtllm-build --checkpoint_dir c \\\n  --gemm_plugin bf --output_dir e\n"""\n'
     assert severities(text, "0.12.0")["bad-value"] == "error"
+
+
+def test_a_script_of_a_common_name_may_be_anybodys() -> None:
+    text = "python3 summarize.py --hf_model_location m --test_trt_llm\n"
+    assert severities(text, target(read_document(text)))["unknown-flag"] == "warning"
+    assert severities(text, "0.12.0")["unknown-flag"] == "error"
+
+
+def test_what_the_newest_release_no_longer_has_is_no_error_where_no_release_is_named() -> None:
+    text = "trtllm-build\n"
+    assert severities(text, target(read_document(text))).get("engine-flow-removed", "warning") == "warning"
+    assert severities(text, "1.3.0rc22")["engine-flow-removed"] == "error"
+    assert severities("trtllm-bench --version\n", "1.2.1") == {}

@@ -21,6 +21,7 @@ OF_ONE_RELEASE = frozenset(  # what is right in one release and wrong in another
     {
         *("moved-script", "flag-removed", "flag-too-new", "tool-not-in-release", "missing-flag", "bad-value"),
         *("unfilled-variable", "missing-parameter", "engine-inputs", "ensemble-wiring", "config-of-another-release"),
+        "engine-flow-removed",
     }
 )
 ARGUMENTS = frozenset({"unknown-flag", "missing-flag", "bad-value", "stray-word", "takes-no-value", "flag-removed"})
@@ -33,6 +34,8 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft
     if platform.guessed and draft.rule in OF_ONE_RELEASE:
         return draft._replace(severity="warning")  # nobody says that it is for the newest release
+    if draft.rule in ARGUMENTS and platform.guessed and draft.invocation and draft.invocation.tool.endswith(".py"):
+        return draft._replace(severity="warning")  # a script of that name, of nobody knows whom
     if draft.rule in ARGUMENTS and _may_be_another_converter(draft, document):
         return draft._replace(severity="warning")
     if draft.rule == "unfilled-variable" and _is_partial(draft, document):

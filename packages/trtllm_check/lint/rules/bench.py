@@ -22,7 +22,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for bench in document.of("trtllm-bench"):
         words = [word.text for word in bench.arguments]
         commands = [word for word in words if word in data["commands"]]
-        if any(word in data["unread"] for word in commands) or "--help" in words:
+        if any(word in data["unread"] for word in commands) or words[:1] in (["--help"], ["--version"]):
             continue
         if not commands and words and not any(map(is_open, words)):
             yield from drafts(platform.release.name, "bench-without-command", bench.path, invocation=bench)
