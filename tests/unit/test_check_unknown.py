@@ -15,12 +15,16 @@ def severities(text: str, release: "str | ReleaseAsked") -> dict[str, str]:
 
 def test_what_holds_in_one_release_only_is_a_warning_where_nobody_named_it() -> None:
     asked = target(read_document(MOVED))
-    assert asked.guessed and severities(MOVED, asked)["moved-script"] == "warning"
+    assert asked.guessed and severities(MOVED, asked)["moved-script"] == "info"
+    text = "trtllm-build --checkpoint_dir c --output_dir e --max_output_len 8 --no_such_flag_at_all 1\n"
+    assert severities(text, target(read_document(text)))["unknown-flag"] == "error"
     assert severities(MOVED, "1.2.1")["moved-script"] == "error"
 
 
 def test_a_converter_that_nothing_calls_llamas_may_be_another_models() -> None:
-    text = "python3 convert_checkpoint.py --ckpt-type torch --model-dir gemma --output-model-dir c\n"
+    gemma = "python3 convert_checkpoint.py --ckpt-type torch --model-dir gemma-2b --output-model-dir c\n"
+    assert severities(gemma, "0.12.0")["unknown-flag"] == "info"
+    text = "python3 convert_checkpoint.py --ckpt-type torch --model-dir x --output-model-dir c\n"
     assert severities(text, "0.12.0")["unknown-flag"] == "warning"
     assert severities(f"cd examples/llama\n{text}", "0.12.0")["unknown-flag"] == "error"
 

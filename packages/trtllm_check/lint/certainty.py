@@ -25,6 +25,10 @@ OF_ONE_RELEASE = frozenset(  # what is right in one release and wrong in another
     }
 )
 ARGUMENTS = frozenset({"unknown-flag", "missing-flag", "bad-value", "stray-word", "takes-no-value", "flag-removed"})
+OTHER_MODELS = re.compile(
+    r"gemma|qwen|bloom|falcon|\bphi-?\d|baichuan|chatglm|mamba|\bopt-\d|whisper|\bbart|\bt5\b|\bgpt-?[2jn]|internlm|grok|dbrx",
+    re.IGNORECASE,
+)
 LLAMA = re.compile(r"(?<![a-z])(?:code)?llama|mi[sx]tral", re.IGNORECASE)
 
 
@@ -32,12 +36,13 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     """``draft``, as a warning where the text leaves open what it rests on."""
     if draft.severity != "error":
         return draft
-    if platform.guessed and draft.rule in OF_ONE_RELEASE:
-        return draft._replace(severity="warning")  # nobody says that it is for the newest release
+    if platform.guessed and draft.rule in OF_ONE_RELEASE:  # nobody says that it is for the newest release
+        return draft._replace(severity="info" if draft.rule == "moved-script" else "warning")
+    if draft.rule in ARGUMENTS and _may_be_another_converter(draft, document):
+        named = any(OTHER_MODELS.search(text) for _, text in document.texts)
+        return draft._replace(severity="info" if named else "warning")
     if draft.rule in ARGUMENTS and platform.guessed and draft.invocation and draft.invocation.tool.endswith(".py"):
         return draft._replace(severity="warning")  # a script of that name, of nobody knows whom
-    if draft.rule in ARGUMENTS and _may_be_another_converter(draft, document):
-        return draft._replace(severity="warning")
     if draft.rule == "unfilled-variable" and _is_partial(draft, document):
         return draft._replace(severity="warning")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document):
