@@ -79,3 +79,13 @@ def test_what_the_newest_release_no_longer_has_is_no_error_where_no_release_is_n
     assert severities(text, target(read_document(text))).get("engine-flow-removed", "warning") == "warning"
     assert severities(text, "1.3.0rc22")["engine-flow-removed"] == "error"
     assert severities("trtllm-bench --version\n", "1.2.1") == {}
+
+
+def test_a_correction_starts_no_two_thousand_processes_and_no_other_meaning() -> None:
+    bls = "all_models/inflight_batcher_llm/tensorrt_llm_bls/config.pbtxt"
+    text = f"python3 tools/fill_template.py -i {bls} triton_max_batch_size:2048,decoupled_mode:True\n"
+    fixes = [one.fix.text for one in check_commands(read_document(text), "0.10.0")]
+    assert any("bls_instance_count:64," in fix for fix in fixes) and "2048 " not in " ".join(fixes)
+    properties = read_document("option.rolling_batch=trtllm\noption.max_batch_size=8\noption.quantization=fp8\n")
+    fixes = [one.fix.text for one in check_commands(properties, "0.12.0")]
+    assert fixes == ["did you mean option.max_rolling_batch_size?", "did you mean option.quantize?"]
