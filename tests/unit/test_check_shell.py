@@ -42,6 +42,8 @@ def last(text: str) -> list[str]:
         ("T=1\n(T=2; y)\nx $T", ["1"]),
         ("T=1\nf() { T=2; }\nx $T", ["1"]),
         ("f() { T=2; }\nf\nx $T", ["2"]),
+        ("A=1\nf() { B=2; }\nA=3\nf\nx $A $B", ["3", "2"]),
+        ("f() { local T=2; }\nf\nx $T", ["${T}"]),
         ("f() { local m=$1; x --a $m $2; }\nf a b", ["a", "b"]),
         ("T=1 y\nx $T", ["${T}"]),
         ("x $'a b' $\"c $0\" \"a\\\"b\\$c\\d\"", ["a b", "c ${0}", "a\"b$c\\d"]),

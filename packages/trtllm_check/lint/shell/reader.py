@@ -33,7 +33,8 @@ class Reader:
         self.source, self.heredocs = source_of(text, pasted.mask)
         self.cuts = sorted(pasted.cuts.items())
         self.variables = Variables()
-        self.functions: dict[str, Variables] = {}
+        self.functions: dict[str, dict[str, list[str]]] = {}  # what a call of each sets
+        self.local: set[str] = set()
         self.expander = Expander(text, pasted.mask, places, self.variables)
         self.commands: list[ShellCommand] = []
         self.within = 0  # command substitutions around what is read
@@ -142,7 +143,11 @@ class Reader:
     def function(self, node: "Node", depth: int) -> None:
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
         if name is not None and body is not None:
-            self.functions[self.written(name)] = self.way([body], depth)
+            outer, self.local = self.local, set()
+            after = self.way([body], depth).values
+            kept = {one: value for one, value in after.items() if value != self.variables.values.get(one)}
+            self.functions[self.written(name)] = {one: kept[one] for one in kept if one not in self.local}
+            self.local = outer
 
     # --- commands ------------------------------------------------------------------------------------------------
 
@@ -174,7 +179,7 @@ class Reader:
         self.emit(whole or node, words, assignments, targets)
         name = words[0].text if words else ""
         if name in self.functions:
-            self.variables.values.update(self.functions[name].values)
+            self.variables.values.update(self.functions[name])
         if name in SETTING:
             for word in words[1:]:
                 self.variables.forget(word.text)
@@ -242,6 +247,8 @@ class Reader:
                 self.variables.forget(name)
             elif sign:
                 self.set(word.text)
+            if first == "local":
+                self.local.add(name.rstrip("+"))
             if first == "export":
                 self.variables.export(name.rstrip("+"))
 
