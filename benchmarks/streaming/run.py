@@ -59,6 +59,7 @@ def main(
     tokens: int = 128,
     rounds: Annotated[int, typer.Option(help="how often each way is measured")] = 3,
     release: str = "0.12.0",
+    prompt_tokens: Annotated[int, typer.Option(help="length of each prompt; 0: a few words")] = 0,
     postprocessing: Annotated[int, typer.Option(help="instances of postprocessing")] = 1,
     gpu_memory: Annotated[float, typer.Option(help="share of the GPU's memory for each of the two engines")] = 0.0,
 ) -> None:
@@ -69,7 +70,7 @@ def main(
         opened(folder) as lone,
     ):
         for count in counts:
-            measure_clients(running, lone, make_prompts(folder, count), waves, tokens, rounds)
+            measure_clients(running, lone, make_prompts(folder, count, prompt_tokens), waves, tokens, rounds)
 
 
 def measure_clients(
@@ -115,9 +116,13 @@ def opened(folder: Path) -> Iterator[ServedEngine]:
         engine.close()
 
 
-def make_prompts(engine: Path, clients: int) -> list[tuple[str, list[int]]]:
+def make_prompts(engine: Path, clients: int, length: int = 0) -> list[tuple[str, list[int]]]:
+    """Text and ids, another one for each client: its words once, or again and again up to about ``length`` tokens."""
     codec = TextCodec.load(engine / "tokenizer")
     texts = [f"The value of {number}" for number in range(clients)]
+    if length:
+        long = [codec.encode(f"{text}, " * length, special_tokens=False)[: length - 1] for text in texts]
+        texts = [codec.decode(ids) for ids in long]
     return [(text, list(codec.encode(text, special_tokens=True))) for text in texts]
 
 

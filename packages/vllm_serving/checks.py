@@ -1,5 +1,6 @@
 """What the lane of vLLM needs of a machine: its environments, the GPU and its driver, disk, memory, ports."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,10 @@ from vllm_serving.environment import OLDEST, VllmInstallation, find_vllm
 
 CHECKPOINT_COPIES = 4  # the model, and the quantized one in two layouts, at most so many times the BF16 weights
 SHARED_MEMORY_MIB = 64  # each of Triton's five models takes one MiB and grows
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 QUERY = (
     "nvidia-smi",
-    "--query-gpu=name,driver_version,compute_cap,memory.total,memory.used",
+    "--query-gpu=index,name,driver_version,compute_cap,memory.total,memory.used",
     "--format=csv,noheader,nounits",
 )
 NEEDED = f"{'.'.join(map(str, OLDEST))} or later"
@@ -53,15 +55,18 @@ def checks(profile: Deployment, workspace: Path) -> Iterator[Check]:
 
 
 def _gpus(profile: Deployment) -> Iterator[Check]:
-    status, output = asked(QUERY, QUICK_S)
+    visible = os.environ.get(VISIBLE, "")
+    status, output = asked([*QUERY, f"--id={visible}"] if visible else QUERY, QUICK_S)
     rows = [line.split(", ") for line in output.splitlines()] if status == 0 else []
-    found = [dict(zip(("name", "driver", "capability", "total", "used"), row, strict=False)) for row in rows]
+    found = [dict(zip(("index", "name", "driver", "capability", "total", "used"), row, strict=False)) for row in rows]
     yield Check(
         "GPUs",
         f"{len(found)} x {found[0]['name']}" if found else f"none: {last_line(output)}",
         f"{profile.world_size} x {profile.gpu}",
         verdict(len(found) >= profile.world_size),
-        "use a machine with them, or the profile vllm-local for a processor",
+        f"{VISIBLE} is {visible}: give more of them"
+        if visible
+        else "use a machine with them, or the profile vllm-local",
     )
     gpu = profile.hardware
     if not found or gpu is None:
@@ -85,13 +90,14 @@ def _gpus(profile: Deployment) -> Iterator[Check]:
         verdict(total_gib >= 0.97 * gpu.visible_gib),
         "choose the profile of this GPU, or write your own with its name",
     )
-    busy = [str(number) for number, one in enumerate(found) if float(one["used"]) > BUSY_MIB]
+    taken = found[: profile.world_size]  # vLLM takes the first ones that it sees
+    busy = [one["index"] for one in taken if float(one["used"]) > BUSY_MIB]
     yield Check(
         "GPU memory in use",
         f"by others on GPU {', '.join(busy)}" if busy else "none",
         "none: vLLM takes nine tenths for itself",
         verdict(not busy),
-        "nvidia-smi names the processes; a worker whose parent is gone may be ended with kill",
+        f"nvidia-smi names the processes; end them, or let {VISIBLE} name a free GPU",
     )
 
 

@@ -104,6 +104,7 @@ def generated_pages(app: typer.Typer) -> dict[str, Callable[[], str]]:
     from playbook.article_flags import flags_page
     from playbook.claims import claims_page
     from playbook.course.notebooks import chapters
+    from playbook.course.times import times_page
     from trtllm_check.explain.page import releases_page
     from trtllm_check.lint.page import page as checks_page
 
@@ -117,6 +118,7 @@ def generated_pages(app: typer.Typer) -> dict[str, Callable[[], str]]:
             {one.number: (one.title, f"../notebooks/{one.path.name}") for one in chapters()}
         ),
         "releases.md": releases_page,
+        "times.md": times_page,
     }
 
 

@@ -42,7 +42,8 @@ def test_the_stages_lead_to_answers_and_one_engine_serves_all_of_a_chapters_call
     space = lab.workspace
     model = stages.prepare(space)
     plain = stages.quantize(space, qformat="full_prec", kv_cache_dtype="auto")
-    assert (plain.path / "model.safetensors").samefile(model.path / "model.safetensors")  # not copied: linked
+    assert (plain.path / "unified" / "model.safetensors").samefile(model.path / "model.safetensors")  # linked
+    assert json.loads((plain.path / "config.json").read_text())["quantization"]["quant_algo"] is None
     engine = stages.build(space, plain)
     starts = playbook.engines.describe_starts(engine.path)
     assert starts.kv_tokens > 0 and not (engine.path / "cache").exists()  # an artifact never changes
@@ -181,7 +182,7 @@ def test_preflight_names_what_the_gpu_lacks(
 ) -> None:
     monkeypatch.setenv(PYTHON, str(stand_in_python(tmp_path / "environment")))
     program = tmp_path / "nvidia-smi"
-    program.write_text(SMI.format(card))
+    program.write_text(SMI.format(f"0, {card}"))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     found = [check for check in checks(load_profile("hopper"), tmp_path) if check.verdict == "missing"]

@@ -105,11 +105,12 @@ def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root
     from ptq.quantize import QuantizeOptions, calibration_texts, needs_calibration
 
     options = replace(QuantizeOptions.from_profile(profile), calib_batch_size=CALIBRATION_BATCH[find_vllm().device])
+    layouts = {"hf": "."} if layout == "hf" else {"tensorrt_llm": ".", "hf": UNIFIED}
     if not needs_calibration(options):  # the model is what vLLM reads
         ignored = shutil.ignore_patterns(MANIFEST)
-        shutil.copytree(model, out, copy_function=os.link, dirs_exist_ok=True, ignore=ignored)
+        shutil.copytree(model, out / layouts.pop("hf"), copy_function=os.link, dirs_exist_ok=True, ignore=ignored)
+    if not layouts:
         return
-    layouts = {"hf": "."} if layout == "hf" else {"tensorrt_llm": ".", "hf": UNIFIED}
     job = {
         "model": str(model),
         "out": str(out),
