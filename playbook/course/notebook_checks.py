@@ -16,6 +16,7 @@ MAX_PARAMETERS = 12
 MAX_CELL_LINES = 30
 P90_CELL_LINES = 20
 PROSE_WORDS_PER_CODE_CELL = (45, 90)
+LINK_TARGET = re.compile(r"\]\([^)\s]*\)")
 SLOTS = {
     "You will": r"\*\*You will\b",
     "Needs": r"\*\*Needs\b",
@@ -143,7 +144,7 @@ def _cell_lengths(notebook: NotebookNode) -> Iterator[str]:
 
 def _prose(notebook: NotebookNode) -> Iterator[str]:
     low, high = PROSE_WORDS_PER_CODE_CELL
-    words = len(re.findall(r"[^\W_][\w'’.,-]*", _prose_text(notebook)))
+    words = len(re.findall(r"[^\W_][\w'’.,-]*", LINK_TARGET.sub("]", _prose_text(notebook))))
     per_cell = words / max(1, len(_code(notebook)))
     if not low <= per_cell <= high:
         yield f"{per_cell:.0f} words of prose per code cell, not {low} to {high}"
