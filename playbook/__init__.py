@@ -8,14 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import serving_clients as clients
     from cpu_serving.checkpoint import checkpoint_tensors as checkpoint_tensors
     from gpu_measurements import hopper as hopper
     from gpu_measurements import kernels as kernels
+    from load_testing import load as load
     from model_server.triton import repository as model_repository
+    from playbook import article_flags as article_flags
     from playbook import articles as articles
     from playbook import attention as attention
+    from playbook import checker as checker
     from playbook import choices as choices
-    from playbook import clients as clients
     from playbook import compiler as compiler
     from playbook import engines as engines
     from playbook import flows as flows
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from playbook.chapter import table as table
     from playbook.cloud import open_cloud as open_cloud
     from playbook.cloud import places as places
-    from playbook.measure import load as load
     from playbook.preflight import check_machine as check_machine
     from playbook.profile import load_profile as load_profile
     from playbook.stages import build as build
@@ -46,7 +48,9 @@ if TYPE_CHECKING:
     from ptq import numerics as numerics
     from serving_base import quality as quality
     from serving_base.facts import models as models
+    from serving_planner import autoscaling as autoscaling
     from tiny_llama import data as texts
+    from tiny_llama import vocabulary as vocabulary
     from trtllm_check import recipes as recipes
     from trtllm_check.lint import check_commands as check_commands
 
@@ -73,17 +77,20 @@ _HOME = {
     "write_repository": "playbook.stages",
 }
 _MODULES = {
+    "article_flags": "playbook.article_flags",
     "articles": "playbook.articles",
     "attention": "playbook.attention",
+    "autoscaling": "serving_planner.autoscaling",
+    "checker": "playbook.checker",
     "choices": "playbook.choices",
-    "clients": "playbook.clients",
+    "clients": "serving_clients",
     "compiler": "playbook.compiler",
     "engines": "playbook.engines",
     "flows": "playbook.flows",
     "hopper": "gpu_measurements.hopper",
     "kernels": "gpu_measurements.kernels",
     "laboratory": "playbook.laboratory",
-    "load": "playbook.measure.load",
+    "load": "load_testing.load",
     "model_repository": "model_server.triton.repository",
     "models": "serving_base.facts.models",
     "numerics": "ptq.numerics",
@@ -94,6 +101,7 @@ _MODULES = {
     "quality": "serving_base.quality",
     "recipes": "trtllm_check.recipes",
     "texts": "tiny_llama.data",
+    "vocabulary": "tiny_llama.vocabulary",
 }
 __all__ = sorted([*_HOME, *_MODULES])
 

@@ -54,7 +54,8 @@ def output_folder(out: Path) -> Path:
     out = out.expanduser().absolute()
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is not a folder", fix="give another --out")
-    if out.exists() and any(out.iterdir()) and not (out / "results.json").exists():
+    ours = any((out / name).exists() for name in ("run.json", "results.json"))
+    if out.exists() and any(out.iterdir()) and not ours:
         raise UsageError(f"{out} holds other files", why="a run would mix with them", fix="give a new folder to --out")
     out.mkdir(parents=True, exist_ok=True)
     return out

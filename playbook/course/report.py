@@ -59,7 +59,9 @@ def environment() -> dict[str, str]:
             facts[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    gpus = _said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # a run tells of the GPUs that it sees
+    which = [f"--id={seen}"] if seen else []
+    gpus = _said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", *which).splitlines()
     return facts | ({"gpus": "; ".join(gpus)} if gpus else {"gpus": "none"})
 
 
@@ -100,13 +102,20 @@ def _processor() -> str:
     return platform.processor() or "unknown"
 
 
+def write_facts(folder: Path, facts: RunFacts) -> dict[str, str]:
+    """Write run.json, before the first chapter too: a machine can be lost in the middle. Returns the environment."""
+    machine = environment()
+    run = {**asdict(facts), "playbook": playbook_version(), "command": sys.argv[1:], "environment": machine}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(json.dumps(run, indent=2), encoding="utf-8")
+    return machine
+
+
 def write_report(folder: Path, facts: RunFacts, results: Sequence[ChapterResult]) -> Path:
     """Write run.json and report.html into the run's folder; returns the page."""
     import jinja2
 
-    machine = environment()
-    run = {**asdict(facts), "playbook": playbook_version(), "command": sys.argv[1:], "environment": machine}
-    (folder / "run.json").write_text(json.dumps(run, indent=2), encoding="utf-8")
+    machine = write_facts(folder, facts)
     engine = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     engine.filters["number"] = format_value
     page = engine.from_string(TEMPLATE.read_text(encoding="utf-8")).render(

@@ -1,12 +1,16 @@
 """The report is one page that stands alone and shows where each number comes from."""
 
+import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from playbook.cli.app import app
+from playbook.course import runner
 from playbook.course.failures import Failure
 from playbook.course.report import RunFacts, environment, format_value, write_report
-from playbook.course.runner import ChapterResult
+from playbook.course.runner import ChapterResult, RunSpec
 
 FACTS = RunFacts("2026-01-02T03:04:05+00:00", "local", "embedded", "0.12.0", "/w", {"calib_samples": "64"})
 
@@ -59,3 +63,17 @@ def test_the_environment_names_the_machine_and_the_versions() -> None:
 )
 def test_numbers_are_readable(value: object, text: str) -> None:
     assert format_value(value) == text
+
+
+def test_what_a_run_was_asked_is_on_disk_before_its_first_chapter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that is lost in the middle leaves the facts of its run: results.json alone does not name them."""
+    seen = []
+
+    def look(spec: RunSpec, *_: object) -> None:
+        seen.append(json.loads((spec.folder / "run.json").read_text())["profile"])
+
+    monkeypatch.setattr(runner, "run", look)
+    assert CliRunner().invoke(app, ["run", "00", "--out", str(tmp_path / "run")]).exit_code == 0
+    assert seen == ["local"]
