@@ -8,15 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import serving_clients as clients
     from cpu_serving.checkpoint import checkpoint_tensors as checkpoint_tensors
     from gpu_measurements import hopper as hopper
     from gpu_measurements import kernels as kernels
+    from load_testing import load as load
     from model_server.triton import repository as model_repository
     from playbook import article_flags as article_flags
     from playbook import articles as articles
     from playbook import attention as attention
+    from playbook import checker as checker
     from playbook import choices as choices
-    from playbook import clients as clients
     from playbook import compiler as compiler
     from playbook import engines as engines
     from playbook import flows as flows
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from playbook.chapter import table as table
     from playbook.cloud import open_cloud as open_cloud
     from playbook.cloud import places as places
-    from playbook.measure import load as load
     from playbook.preflight import check_machine as check_machine
     from playbook.profile import load_profile as load_profile
     from playbook.stages import build as build
@@ -80,15 +81,16 @@ _MODULES = {
     "articles": "playbook.articles",
     "attention": "playbook.attention",
     "autoscaling": "serving_planner.autoscaling",
+    "checker": "playbook.checker",
     "choices": "playbook.choices",
-    "clients": "playbook.clients",
+    "clients": "serving_clients",
     "compiler": "playbook.compiler",
     "engines": "playbook.engines",
     "flows": "playbook.flows",
     "hopper": "gpu_measurements.hopper",
     "kernels": "gpu_measurements.kernels",
     "laboratory": "playbook.laboratory",
-    "load": "playbook.measure.load",
+    "load": "load_testing.load",
     "model_repository": "model_server.triton.repository",
     "models": "serving_base.facts.models",
     "numerics": "ptq.numerics",

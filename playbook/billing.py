@@ -8,11 +8,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from model_server.aws.server import ADDRESS_FILE
-from playbook.clients.aws import AwsSession, loopback_session, real_session
-from playbook.clients.sagemaker import described, planned_end
-from playbook.clients.security import is_loopback
 from serving_base.errors import EnvironmentProblem, UsageError
 from serving_base.facts.prices import price
+from serving_clients.aws import AwsSession, loopback_session, real_session
+from serving_clients.sagemaker import described, planned_end
+from serving_clients.security import is_loopback
 from trtllm_check.recipes import sagemaker
 
 LOCAL_REGION = "us-east-1"

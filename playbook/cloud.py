@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from playbook.billing import LOCAL_REGION, Account, look_at
-from playbook.clients.aws import AwsSession, loopback_session, real_session
 from playbook.lanes.base import LoopbackCloud, lane_of
 from serving_base.errors import Skipped, UsageError
 from serving_base.facts.prices import price
+from serving_clients.aws import AwsSession, loopback_session, real_session
 
 if TYPE_CHECKING:
     from playbook.stages import Workspace

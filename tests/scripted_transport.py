@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 
-from playbook.clients.requests import AttemptLimits, Piece, Pieces, TextRequest
+from serving_clients.requests import AttemptLimits, Piece, Pieces, TextRequest
 
 Part = str | Piece | Exception | Callable[[], object]
 

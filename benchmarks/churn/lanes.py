@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.churn.churn import Answer, Ask, End, Tokens
 from cpu_serving.engine import Engine, Sampling
 from model_server.text import TextCodec
-from playbook.clients import triton
+from serving_clients import triton
 
 Call = Callable[[Ask, threading.Event], Answer | None]
 

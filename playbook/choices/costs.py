@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from playbook.measure.results import by_run, read_results, summarize
+from load_testing.results import by_run, read_results, summarize
 from playbook.stages import Workspace
 from serving_base import measures
 from serving_base.errors import UsageError

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from nbformat import NotebookNode
 
-from playbook.clients import requests as client_errors
 from serving_base import errors
 from serving_base.errors import PlaybookError
+from serving_clients import requests as client_errors
 
 
 @dataclass(frozen=True)

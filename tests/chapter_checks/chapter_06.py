@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from types import SimpleNamespace as Thing
 from typing import Any
 
+import serving_clients as real
 from chapter_cells import Case, Fresh
-from playbook import clients as real
-from playbook.clients.requests import ClientError
+from serving_clients.requests import ClientError
 
 GOOD = real.TextResult("id", "un, deux", ("un", ", deux"), 2, "stop", (), 1.0, 2.0, "http")
 ATTEMPT: Any = Thing(started_s=1.0, outcome="ok")
@@ -47,7 +47,7 @@ def connecting(*outcomes: object, stream: object = None) -> Any:
 
 
 class Stub:
-    """The names of ``playbook.clients``, some of them changed; its faults break no server."""
+    """The names of ``serving_clients``, some of them changed; its faults break no server."""
 
     faults = Thing(frozen=nothing, kill=lambda server: None, CuttingProxy=nothing)
 

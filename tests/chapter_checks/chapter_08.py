@@ -5,7 +5,7 @@ from types import SimpleNamespace as Thing
 from typing import Any
 
 from chapter_cells import Case
-from playbook.measure import load as real
+from load_testing import load as real
 
 GOOD = "env: null"
 LOAD = real.Load(mode="closed", concurrency=1)

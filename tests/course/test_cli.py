@@ -150,7 +150,22 @@ def test_the_tests_command_runs_every_check_and_fails_when_one_fails(
     assert "$ " in done.stdout
     assert "F401" in capfd.readouterr().out
     pytest_words = " ".join(("pytest", *SIDE_BY_SIDE, "--collect-only"))
-    assert noted == ["ruff check", "ruff format --check", "mypy", "lint-imports", pytest_words]
+    noted.remove("mypy")  # whenever it was: it runs beside the others
+    assert noted == ["ruff check", "ruff format --check", "lint-imports", pytest_words]
+
+
+def test_what_mypy_says_beside_the_tests_is_shown_and_fails_the_command(
+    course: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def say(argv: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[str]":
+        wrong = argv[-1] == "mypy"
+        return subprocess.CompletedProcess(argv, int(wrong), "x.py:1: error: no\n" if wrong else None, None)
+
+    monkeypatch.setattr(subprocess, "run", say)
+    done = playbook("test")
+    assert (done.exit_code, done.stderr.count("failed: ")) == (1, 1)
+    assert "-m mypy\nx.py:1: error: no\n" in done.stdout
+    assert done.stderr.endswith("-m mypy\n")
 
 
 def test_workers_share_no_file_and_measure_last(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from cpu_serving.build import build_engine
 from model_server.aws.server import LocalCloud
 from playbook import artifact, stages
 from playbook.billing import running_endpoints
-from playbook.clients.aws import AwsSession, loopback_session
 from playbook.profile import load_profile
 from serving import ENGINE_OPTIONS
+from serving_clients.aws import AwsSession, loopback_session
 from tiny_llama import MODEL_DIR
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from load_testing import aiperf, load
+from load_testing.load import Load, Phase, WorkItem
 from model_server.triton.server import TritonServer
-from playbook.measure import aiperf, load
-from playbook.measure.load import Load, Phase, WorkItem
 from serving import build_tiny_engine, write_tiny_repository
 from serving_base.errors import CommandFailed, EnvironmentProblem, UsageError
 

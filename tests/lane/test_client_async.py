@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from model_server.triton.server import TritonServer
 from playbook.clients import (
     AsyncTriton,
     Client,
@@ -21,6 +19,8 @@ from playbook.clients import (
     Unreachable,
     triton,
 )
+
+from model_server.triton.server import TritonServer
 from serving import PROMPTS, build_tiny_engine, serving, write_tiny_repository
 
 pytestmark = [pytest.mark.server]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from model_server.triton.server import TritonServer
-from playbook.clients import (
+from serving import PROMPTS, build_tiny_engine, serving, write_tiny_repository
+from serving_clients import (
     FAULTS,
     ONCE,
     Client,
@@ -27,9 +28,8 @@ from playbook.clients import (
     may_repeat,
     triton,
 )
-from playbook.clients.faults import CuttingProxy, Fault, frozen, kill
-from playbook.clients.requests import Pieces, Transport
-from serving import PROMPTS, build_tiny_engine, serving, write_tiny_repository
+from serving_clients.faults import CuttingProxy, Fault, frozen, kill
+from serving_clients.requests import Pieces, Transport
 from waiting import tried, until
 
 pytestmark = [pytest.mark.server]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from playbook.clients import Client, RetryPolicy, SamplingOptions, TextRequest, Timeouts, TritonGrpc, TritonHttp
-from playbook.clients.faults import kill
 from serving import PROMPTS, build_tiny_engine, serving
+from serving_clients import Client, RetryPolicy, SamplingOptions, TextRequest, Timeouts, TritonGrpc, TritonHttp
+from serving_clients.faults import kill
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 

@@ -14,7 +14,8 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from playbook.clients import (
+from serving_base.errors import UsageError
+from serving_clients import (
     ONCE,
     BrokenStream,
     Client,
@@ -30,8 +31,7 @@ from playbook.clients import (
     Timeouts,
     Unreachable,
 )
-from playbook.clients.sagemaker_endpoint import lines, one_attempt
-from serving_base.errors import UsageError
+from serving_clients.sagemaker_endpoint import lines, one_attempt
 
 Connect = Callable[..., Client]
 Json = dict[str, Any]

@@ -19,11 +19,11 @@ from botocore.exceptions import ClientError
 from model_server.aws.faults import AwsFault
 from model_server.aws.scheduler import Scheduler, when
 from model_server.aws.server import ACCOUNT_ID, REGION
-from playbook.clients import sagemaker
 from playbook.cloud import Cloud, open_cloud
 from playbook.profile import load_profile
 from playbook.stages import Workspace
 from serving import build_tiny_engine
+from serving_clients import sagemaker
 from trtllm_check.recipes import lmi
 from trtllm_check.recipes import sagemaker as requests
 
@@ -55,8 +55,8 @@ MAKER = textwrap.dedent(
     """
     import os, signal, sys
     from datetime import datetime
-    from playbook.clients import sagemaker
-    from playbook.clients.aws import loopback_session
+    from serving_clients import sagemaker
+    from serving_clients.aws import loopback_session
     from trtllm_check.recipes import sagemaker as requests
 
     url, role, image, data, end = sys.argv[1:]

@@ -86,6 +86,19 @@ def containers(root: int) -> list[int]:
     return found
 
 
+def test_there_is_no_service_of_ecs_to_scale(cloud: LocalCloud) -> None:
+    """moto's own word, of a moto without ECS."""
+    scaling = client(cloud, "application-autoscaling")
+    with pytest.raises(ClientError, match="ECS service doesn't exist: mine"):
+        scaling.register_scalable_target(
+            ServiceNamespace="ecs",
+            ResourceId="service/default/mine",
+            ScalableDimension="ecs:service:DesiredCount",
+            MinCapacity=1,
+            MaxCapacity=2,
+        )
+
+
 def test_the_services_of_a_chapter(cloud: LocalCloud) -> None:
     assert client(cloud, "sts").get_caller_identity()["Account"] == cloud.account_id
     assert client(cloud, "iam").get_role(RoleName=cloud.role_arn.rpartition("/")[2])["Role"]["Arn"] == cloud.role_arn

@@ -33,18 +33,26 @@ def run_job(folder: Path, **changes: Any) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
-def test_one_calibration_gives_both_layouts_with_the_same_scales(tmp_path: Path) -> None:
-    done = run_job(tmp_path)
+@pytest.fixture(scope="module")
+def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a job left that calibrated with one text after the other."""
+    assert OPTIONS.calib_batch_size == 1
+    folder = tmp_path_factory.mktemp("one")
+    done = run_job(folder)
     assert done.returncode == 0, done.stderr
-    found = JobResult(**json.loads((tmp_path / "result.json").read_text()))
+    return folder
+
+
+def test_one_calibration_gives_both_layouts_with_the_same_scales(one_by_one: Path) -> None:
+    found = JobResult(**json.loads((one_by_one / "result.json").read_text()))
     assert set(found.seconds) == {"load", "calibrate", "export tensorrt_llm", "export hf"}
     assert found.device == "CPU" and set(found.gpu_peak_gb.values()) == {0}
-    ours = {tensor.name: tensor for tensor in checkpoint_tensors(tmp_path / "out")}
-    unified = {tensor.name: tensor for tensor in checkpoint_tensors(tmp_path / "out" / "unified")}
+    ours = {tensor.name: tensor for tensor in checkpoint_tensors(one_by_one / "out")}
+    unified = {tensor.name: tensor for tensor in checkpoint_tensors(one_by_one / "out" / "unified")}
     scale = ours["transformer.layers.0.mlp.proj.activation_scaling_factor"].value
     assert scale == unified["model.layers.0.mlp.down_proj.input_scale"].value
     assert found.checkpoint_bytes["hf"] == sum(
-        p.stat().st_size for p in (tmp_path / "out/unified").glob("*.safetensors")
+        p.stat().st_size for p in (one_by_one / "out/unified").glob("*.safetensors")
     )
 
 
@@ -77,13 +85,12 @@ def test_a_batch_holds_texts_of_one_length_and_every_text_comes_once() -> None:
     assert list(batches(texts, 1)) == [[text] for text in texts]
 
 
-def test_batches_calibrate_to_the_same_scales(tmp_path: Path) -> None:
+def test_batches_calibrate_to_the_same_scales(one_by_one: Path, tmp_path: Path) -> None:
+    done = run_job(tmp_path, options=asdict(OPTIONS) | {"calib_batch_size": 3})
+    assert done.returncode == 0, done.stderr
     amax = []
-    for name, size in (("one", 1), ("three", 3)):
-        (tmp_path / name).mkdir()
-        done = run_job(tmp_path / name, options=asdict(OPTIONS) | {"calib_batch_size": size})
-        assert done.returncode == 0, done.stderr
-        tensors = checkpoint_tensors(tmp_path / name / "out")
+    for folder in (one_by_one, tmp_path):
+        tensors = checkpoint_tensors(folder / "out")
         amax.append({t.name: t.value or 0.0 for t in tensors if "activation_scaling" in t.name})
     assert amax[0] and amax[0].keys() == amax[1].keys()
     assert all(math.isclose(amax[0][name], amax[1][name], rel_tol=0.02) for name in amax[0])  # BF16 rounds by shape

@@ -13,13 +13,13 @@ import pytest
 
 from model_server.generate import generate_text
 from playbook.articles import quote
-from playbook.clients import sagemaker
-from playbook.clients.aws import AwsSession
-from playbook.clients.requests import BrokenStream, Refused
 from playbook.cloud import Cloud, open_cloud
 from playbook.profile import load_profile
 from playbook.stages import Workspace
 from serving_base.errors import PlaybookError, UsageError
+from serving_clients import sagemaker
+from serving_clients.aws import AwsSession
+from serving_clients.requests import BrokenStream, Refused
 from trtllm_check.recipes import chat_prompt, lmi
 from trtllm_check.recipes import sagemaker as requests
 

@@ -14,13 +14,13 @@ from cpu_serving.engine import Engine, Sampling
 from model_server.protocol import Completion
 from model_server.text import TextCodec
 from model_server.triton.server import TritonServer
-from playbook.clients import Overloaded, Refused, triton
 from serving import (
     END_ID,
     PROMPTS,
     build_tiny_engine,
     serving,
 )
+from serving_clients import Overloaded, Refused, triton
 from tiny_llama import MODEL_DIR
 from waiting import tried, until
 

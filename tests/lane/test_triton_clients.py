@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from playbook.clients import BrokenStream, Refused, Unreachable, triton
 from serving_base.errors import UsageError
+from serving_clients import BrokenStream, Refused, Unreachable, triton
 
 METADATA: dict[str, Any] = {
     "name": "ensemble",

@@ -21,7 +21,6 @@ from benchmarks.churn.churn import churn_server
 from benchmarks.churn.servers import CHURN_OPTIONS, serve_triton
 from cpu_serving.build import build_engine
 from model_server.triton.server import TritonServer, find_installation, find_libpython
-from playbook.clients import triton
 from serving import (
     PROMPTS,
     build_tiny_engine,
@@ -32,6 +31,7 @@ from serving import (
 )
 from serving_base.errors import EnvironmentProblem, ServerError
 from serving_base.processes import free_port
+from serving_clients import triton
 from tiny_llama import MODEL_DIR
 
 pytestmark = [pytest.mark.server]

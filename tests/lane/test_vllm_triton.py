@@ -10,9 +10,9 @@ import pytest
 
 from model_server.text import TextCodec
 from model_server.triton.server import TritonServer
-from playbook.clients import triton
 from serving import PROMPTS, serving
 from serving_base.errors import PlaybookError
+from serving_clients import triton
 from tiny_llama import MODEL_DIR
 from vllm_stand_in import END_ID, answer, answer_to_end, births, stand_in_engine, workers
 

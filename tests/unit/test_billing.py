@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 from playbook import billing
 from playbook.billing import Account, RunningEndpoint, running_endpoints
 from playbook.cli.app import app
-from playbook.clients import sagemaker
-from playbook.clients.aws import AwsSession
 from playbook.cloud import Cloud, open_cloud
 from playbook.profile import load_profile
 from playbook.stages import Workspace
 from serving_base.errors import UsageError
 from serving_base.facts.prices import price
+from serving_clients import sagemaker
+from serving_clients.aws import AwsSession
 from trtllm_check.recipes import sagemaker as requests
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -35,7 +35,7 @@ DEPLOYMENT = textwrap.dedent(
     """
     import os, signal, sys
     from datetime import UTC, datetime, timedelta
-    from playbook.clients.aws import loopback_session
+    from serving_clients.aws import loopback_session
     from trtllm_check.recipes import sagemaker as requests
 
     url, role = sys.argv[1:]

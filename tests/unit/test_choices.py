@@ -16,12 +16,12 @@ from pydantic import ValidationError
 from typer.testing import CliRunner, Result
 
 from aws_commands import problems
+from load_testing.results import Load, RequestRecord, new_run, write_results
 from playbook import artifact, choices
 from playbook.artifact import ASIDE, Origin, make
 from playbook.choices.cleanup import Leftover, commands, markdown_table
 from playbook.choices.options import OPTIONS_FILE, Cell, OptionsFile, sources
 from playbook.cli.app import app
-from playbook.measure.results import Load, RequestRecord, new_run, write_results
 from playbook.profile import load_profile
 from playbook.stages import Workspace
 from serving_base.errors import ForeignArtifact, PlaybookError, UsageError

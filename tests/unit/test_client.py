@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from playbook.clients import (
+from scripted_transport import Script
+from serving_base.errors import UsageError
+from serving_clients import (
     BrokenStream,
     Cancelled,
     Client,
@@ -25,11 +27,9 @@ from playbook.clients import (
     TimedOut,
     Unreachable,
 )
-from playbook.clients import client as client_module
-from playbook.clients.requests import AttemptLimits, Piece, Pieces
-from playbook.clients.retry import may_repeat, parse_retry_after
-from scripted_transport import Script
-from serving_base.errors import UsageError
+from serving_clients import client as client_module
+from serving_clients.requests import AttemptLimits, Piece, Pieces
+from serving_clients.retry import may_repeat, parse_retry_after
 
 
 def request(**options: Any) -> TextRequest:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from playbook.clients import (
+from serving_base.errors import EnvironmentProblem, UsageError
+from serving_clients import (
     ONCE,
     BrokenStream,
     Cancelled,
@@ -35,8 +36,7 @@ from playbook.clients import (
     TritonHttp,
     Unreachable,
 )
-from playbook.clients.triton_wire import grpc_failure
-from serving_base.errors import EnvironmentProblem, UsageError
+from serving_clients.triton_wire import grpc_failure
 from waiting import until
 
 NAMES = ("text_input", "max_tokens", "stream", "end_id", "random_seed")

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from playbook import cloud
-from playbook.clients.aws import AwsSession
-from playbook.clients.security import is_loopback
 from playbook.cloud import open_cloud, places
 from playbook.profile import load_profile
 from playbook.stages import Workspace
 from serving_base.errors import Skipped, UsageError
 from serving_base.facts.prices import price
+from serving_clients.aws import AwsSession
+from serving_clients.security import is_loopback
 
 NAMES = {
     "role_arn": "arn:aws:iam::210987654321:role/x",

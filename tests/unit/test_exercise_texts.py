@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
+import serving_clients as clients
 from checkout import ROOT
 from course_exercises.client import SITUATIONS, Situation
 from course_exercises.exercise import checked, exercise
 from course_exercises.lmi import BROKEN_PROPERTIES, ENDING
 from course_exercises.triton import BROKEN_CONFIG
-from playbook import clients
 from playbook.course.notebooks import chapter, chapters, read
 
 ERRORS: dict[str, Callable[[Situation], clients.ClientError]] = {

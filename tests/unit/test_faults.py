@@ -13,10 +13,10 @@ import pytest
 
 from gpu_serving.execute import container_name
 from gpu_serving.server import TritonRanks, act_on
-from playbook.clients import faults
 from playbook.profile import load_profile
 from serving_base.errors import CommandFailed, ServerError
 from serving_base.servers import SERVER_PROCESS, LoopbackServer, server_processes
+from serving_clients import faults
 from trtllm_check.recipes import Command
 from trtllm_check.recipes.command import Paths
 from trtllm_check.releases import load_release

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from playbook.measure.workload import WorkItem
+from load_testing.workload import WorkItem
 from playbook.profile import load_profile
 from trtllm_check.recipes import fmbench
 

@@ -33,5 +33,7 @@ def test_no_name_is_shadowed_by_a_submodule() -> None:
 def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse(Path(playbook.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
-    seen = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    seen = {
+        alias.asname for node in block.body if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names
+    }
     assert seen == set(playbook.__all__)

@@ -16,8 +16,8 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
-from playbook.measure import load
-from playbook.measure.load import LatencyTarget, Load, RequestRecord, WorkItem
+from load_testing import load
+from load_testing.load import LatencyTarget, Load, RequestRecord, WorkItem
 from serving_base.errors import UsageError
 from serving_base.machine import move_to_cores
 

@@ -14,8 +14,8 @@ import pytest
 from botocore.awsrequest import AWSPreparedRequest
 from botocore.utils import get_environ_proxies
 
-from playbook.clients.aws import _deaf_session, loopback_session, real_session, refuse_other_hosts
 from serving_base.errors import EnvironmentProblem, UsageError
+from serving_clients.aws import _deaf_session, loopback_session, real_session, refuse_other_hosts
 
 REAL = "https://runtime.sagemaker.us-east-1.amazonaws.com"
 BODY = {"EndpointName": "e", "Body": b"{}"}
@@ -88,7 +88,7 @@ def test_guard_one_an_address_elsewhere_is_refused(url: str, never_sent: None) -
 def test_guard_two_stops_the_request_where_guard_one_is_missing(
     never_sent: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("playbook.clients.aws.is_loopback", lambda host: True)
+    monkeypatch.setattr("serving_clients.aws.is_loopback", lambda host: True)
     session = loopback_session(REAL, "us-east-1")
     monkeypatch.undo()
     monkeypatch.setattr("botocore.httpsession.URLLib3Session.send", lambda *_: pytest.fail("sent"))
@@ -109,7 +109,7 @@ def test_guard_three_without_the_others_a_request_would_carry_dummy_keys_only(
     """Both address guards are away; the request that would leave is caught and has no real key in it."""
     for name, value in HOSTILE.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("playbook.clients.aws.is_loopback", lambda host: True)
+    monkeypatch.setattr("serving_clients.aws.is_loopback", lambda host: True)
     caught: list[Any] = []
 
     def send(_session: object, request: AWSPreparedRequest) -> None:

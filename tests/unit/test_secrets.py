@@ -30,7 +30,7 @@ CLIENT_FAILS = """\
 import logging, pickle, traceback
 from rich.console import Console
 from rich.traceback import Traceback
-from playbook.clients import Client, Credential, RetryPolicy, Secret, TextRequest, Timeouts, TritonGrpc, TritonHttp
+from serving_clients import Client, Credential, RetryPolicy, Secret, TextRequest, Timeouts, TritonGrpc, TritonHttp
 
 logging.basicConfig(level=logging.DEBUG)
 credential = Credential(Secret("CLIENT_TOKEN"))
@@ -56,8 +56,8 @@ print("failures:", len(seen), sorted(set(seen)))"""
 
 SAGEMAKER_FAILS = """\
 import boto3
-from playbook.clients import ONCE, SageMakerEndpoint
-from playbook.clients.sagemaker_endpoint import one_attempt
+from serving_clients import ONCE, SageMakerEndpoint
+from serving_clients.sagemaker_endpoint import one_attempt
 
 logging.getLogger("botocore").setLevel(logging.INFO)  # botocore's own DEBUG shows the headers it signs
 runtime = boto3.client("sagemaker-runtime", region_name="us-east-1", endpoint_url="{url}/repeat", config=one_attempt())

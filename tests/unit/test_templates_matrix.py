@@ -13,10 +13,10 @@ import yaml
 
 from each import each
 from model_server.triton.repository import check_repository, render_templates
-from playbook.clients import triton as ask_triton
 from playbook.profile import Profile, load_profile, profile_names
 from serving import END_ID, PROMPTS, build_tiny_engine, serving
 from serving_base.errors import NotInRelease, PlaybookError, UsageError
+from serving_clients import triton as ask_triton
 from trtllm_check.lint import check_commands
 from trtllm_check.lint.document import read_document
 from trtllm_check.recipes import tool_arguments, triton

@@ -1,0 +1,35 @@
+"""Clients of the served model: the production client, and thin ones for each server (`triton`, `sagemaker`, `aws`)."""
+
+from serving_clients import aws as aws
+from serving_clients import faults as faults
+from serving_clients import sagemaker as sagemaker
+from serving_clients import triton as triton
+from serving_clients.client import Client as Client
+from serving_clients.client import finish as finish
+from serving_clients.faults import FAULTS as FAULTS
+from serving_clients.requests import BrokenStream as BrokenStream
+from serving_clients.requests import Cancelled as Cancelled
+from serving_clients.requests import ClientError as ClientError
+from serving_clients.requests import DeadlineExceeded as DeadlineExceeded
+from serving_clients.requests import Overloaded as Overloaded
+from serving_clients.requests import QueueFull as QueueFull
+from serving_clients.requests import Refused as Refused
+from serving_clients.requests import SamplingOptions as SamplingOptions
+from serving_clients.requests import TextRequest as TextRequest
+from serving_clients.requests import TextResult as TextResult
+from serving_clients.requests import TimedOut as TimedOut
+from serving_clients.requests import Timeouts as Timeouts
+from serving_clients.requests import Unreachable as Unreachable
+from serving_clients.retry import ONCE as ONCE
+from serving_clients.retry import RetryBudget as RetryBudget
+from serving_clients.retry import RetryPolicy as RetryPolicy
+from serving_clients.retry import may_repeat as may_repeat
+from serving_clients.sagemaker_endpoint import SageMakerEndpoint as SageMakerEndpoint
+from serving_clients.sagemaker_endpoint import one_attempt as one_attempt
+from serving_clients.security import Credential as Credential
+from serving_clients.security import Secret as Secret
+from serving_clients.security import Tls as Tls
+from serving_clients.triton_async import AsyncTriton as AsyncTriton
+from serving_clients.triton_async import Place as Place
+from serving_clients.triton_grpc import TritonGrpc as TritonGrpc
+from serving_clients.triton_http import TritonHttp as TritonHttp

@@ -1,1 +1,0 @@
-"""Measurements: quality of a model here, load and kernels in later chapters."""
