@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playbook.clients import (
+
+from model_server.triton.server import TritonServer
+from serving import PROMPTS, build_tiny_engine, serving, write_tiny_repository
+from serving_clients import (
     AsyncTriton,
     Client,
     ClientError,
@@ -19,9 +22,6 @@ from playbook.clients import (
     Unreachable,
     triton,
 )
-
-from model_server.triton.server import TritonServer
-from serving import PROMPTS, build_tiny_engine, serving, write_tiny_repository
 
 pytestmark = [pytest.mark.server]
 
