@@ -16,7 +16,7 @@ STEP_S = 10.0
 
 
 @dataclass(frozen=True)
-class Fleet:
+class ScaledInstance:
     """One instance: requests/s that it answers at most, seconds of one alone, seconds until a new one serves, price."""
 
     capacity_per_s: float
@@ -26,7 +26,7 @@ class Fleet:
 
 
 @dataclass(frozen=True)
-class Policy:
+class ScalingPolicy:
     """``target``: requests in flight per instance. A new instance is asked for after ``datapoints`` steps above it.
 
     One is given back after ``scale_in_s`` in which fewer would have sufficed. Cooldowns lie between two changes.
@@ -47,9 +47,9 @@ class Policy:
             )
 
 
-def fixed(instances: int) -> Policy:
+def fixed(instances: int) -> ScalingPolicy:
     """No scaling: always so many."""
-    return Policy(target=1.0, min_instances=instances, max_instances=instances)
+    return ScalingPolicy(target=1.0, min_instances=instances, max_instances=instances)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,9 @@ class _Now:
     changed_s: float = -math.inf
 
 
-def simulate(arrivals_per_s: Callable[[float], float], seconds: float, fleet: Fleet, policy: Policy) -> Scaling:
+def simulate(
+    arrivals_per_s: Callable[[float], float], seconds: float, fleet: ScaledInstance, policy: ScalingPolicy
+) -> Scaling:
     """The fleet under ``arrivals_per_s(t)`` from 0 to ``seconds``; it begins with ``min_instances`` in service."""
     now, moments = _Now(serving=policy.min_instances), []
     for step in range(math.ceil(seconds / STEP_S)):
@@ -113,7 +115,7 @@ def simulate(arrivals_per_s: Callable[[float], float], seconds: float, fleet: Fl
     return Scaling(tuple(moments), fleet.usd_per_hour)
 
 
-def _track(now: _Now, in_flight: float, at_s: float, fleet: Fleet, policy: Policy) -> None:
+def _track(now: _Now, in_flight: float, at_s: float, fleet: ScaledInstance, policy: ScalingPolicy) -> None:
     """What the policy does at the end of a step."""
     have = now.serving + len(now.starting)
     wanted = min(max(math.ceil(in_flight / policy.target), policy.min_instances), policy.max_instances)

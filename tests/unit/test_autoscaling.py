@@ -8,8 +8,8 @@ import pytest
 from serving_base.errors import UsageError
 from serving_planner import autoscaling as auto
 
-FLEET = auto.Fleet(capacity_per_s=10.0, service_s=2.0, start_s=300.0, usd_per_hour=36.0)
-POLICY = auto.Policy(target=15.0, min_instances=1, max_instances=4)
+FLEET = auto.ScaledInstance(capacity_per_s=10.0, service_s=2.0, start_s=300.0, usd_per_hour=36.0)
+POLICY = auto.ScalingPolicy(target=15.0, min_instances=1, max_instances=4)
 
 
 def test_a_steady_load_below_capacity_changes_nothing() -> None:
@@ -65,7 +65,7 @@ def test_more_than_the_most_is_never_asked_for() -> None:
 @pytest.mark.parametrize(("least", "most", "target"), [(0, 1, 1.0), (2, 1, 1.0), (1, 1, 0.0)])
 def test_an_impossible_policy_is_refused(least: int, most: int, target: float) -> None:
     with pytest.raises(UsageError, match="a policy from"):
-        auto.Policy(target=target, min_instances=least, max_instances=most)
+        auto.ScalingPolicy(target=target, min_instances=least, max_instances=most)
 
 
 def test_a_canary_shows_a_bad_version_to_a_share() -> None:

@@ -52,7 +52,7 @@ def test_a_line_that_is_no_row_is_named(tmp_path: Path, spoiled: str) -> None:
 
 
 def test_a_prompt_has_the_whole_text_and_question_in_chat_format() -> None:
-    row = longbench.Row.model_validate(ROW)
+    row = longbench.LongBenchRow.model_validate(ROW)
     assert row.prompt.startswith("<|begin_of_text|><|start_header_id|>user<|end_header_id|>")
     assert row.context in row.prompt
     assert row.prompt.count("<|begin_of_text|>") == 1
@@ -86,7 +86,7 @@ def test_fmbench_is_told_dataset_subset_and_split() -> None:
 
 def test_throughputs_are_sums_over_the_burst() -> None:
     found = fmbench.throughput([100, 50], [20, 0], 2.0)
-    assert found == fmbench.Throughput(75.0, 10.0, 30.0)
+    assert found == fmbench.BurstThroughput(75.0, 10.0, 30.0)
 
 
 @pytest.mark.parametrize(("prompt", "answer", "seconds"), [([], [], 1.0), ([1], [1, 2], 1.0), ([1], [1], 0.0)])

@@ -90,7 +90,7 @@ def test_the_pytorch_line_has_no_engine_tools() -> None:
     assert not release.builds_engines
     assert release.templates is None
     assert release.llmapi is not None
-    assert set(release.tools) == {"hf_ptq.py", "launch_triton_server.py", "trtllm-serve"}
+    assert set(release.tools) == {"hf_ptq.py", "launch_triton_server.py", "trtllm-serve", "trtllm-eval"}
     assert release.image != release.server_image
     served = check_arguments(release, "trtllm-serve", ["/models/llama", "--tp_size", "8", "--no-telemetry"])
     assert (served.model, served.tensor_parallel_size, served.telemetry) == ("/models/llama", 8, False)

@@ -139,7 +139,7 @@ def write(folder: Path, items: Sequence[Prompt], profile: Deployment, *, endpoin
 
 
 @dataclass(frozen=True)
-class Throughput:
+class BurstThroughput:
     """FMBench's figures of one burst: requests that go out together, and the seconds until the last one is answered."""
 
     prompt_token_throughput: float
@@ -147,7 +147,7 @@ class Throughput:
     transactions_per_minute: float
 
 
-def throughput(prompt_tokens: Sequence[int], completion_tokens: Sequence[int], elapsed_s: float) -> Throughput:
+def throughput(prompt_tokens: Sequence[int], completion_tokens: Sequence[int], elapsed_s: float) -> BurstThroughput:
     """The sums of tokens over ``elapsed_s``, as calculate_metrics of 3_run_inference.ipynb has them.
 
     One number per request. A request without ``completion_tokens`` (0) failed: its prompt counts, and it is no
@@ -156,7 +156,7 @@ def throughput(prompt_tokens: Sequence[int], completion_tokens: Sequence[int], e
     if len(prompt_tokens) != len(completion_tokens) or not prompt_tokens or elapsed_s <= 0:
         raise UsageError("a burst has a prompt and an answer per request, and takes time", fix="give both, and seconds")
     answered = sum(1 for tokens in completion_tokens if tokens)
-    return Throughput(
+    return BurstThroughput(
         prompt_token_throughput=round(sum(prompt_tokens) / elapsed_s, 2),
         completion_token_throughput=round(sum(completion_tokens) / elapsed_s, 2),
         transactions_per_minute=round(answered / elapsed_s, 2) * 60,

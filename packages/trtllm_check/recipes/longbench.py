@@ -2,7 +2,7 @@
 
 A row has the fields of zai-org/LongBench (huggingface.co, formerly THUDM/LongBench): ``input``, ``context``,
 ``answers``, ``length``, ``dataset``, ``language``, ``all_classes`` and ``_id``. Its ``data.zip`` holds one file of JSON
-lines per subset. Prompt and filters are those of FMBench: aws-samples/foundation-model-benchmarking-tool@39ce6b9c,
+lines per subset. The prompt and the filters follow FMBench: aws-samples/foundation-model-benchmarking-tool@39ce6b9c,
 fmbench/prompt_template/prompt_template_llama3.txt and 1_generate_data.ipynb.
 """
 
@@ -30,7 +30,7 @@ INSTRUCTION = (
 )
 
 
-class Row(BaseModel):
+class LongBenchRow(BaseModel):
     """One question about one text. ``length``: words of the context, or characters in Chinese."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
@@ -50,7 +50,7 @@ class Row(BaseModel):
 
 
 @dataclass(frozen=True)
-class Prompt:
+class QuestionPrompt:
     """A prompt of a workload: what :func:`trtllm_check.recipes.fmbench.write` and a load generator need of it."""
 
     name: str
@@ -68,7 +68,7 @@ def fmbench_names(subsets: Sequence[str] = SUBSETS) -> list[str]:
     return [f"hf:THUDM/LongBench/{name}/test" for name in subsets]
 
 
-def read(path: Path, subset: str = "") -> list[Row]:
+def read(path: Path, subset: str = "") -> list[LongBenchRow]:
     """Rows of a file of JSON lines, or of ``subset`` in LongBench's ``data.zip``.
 
     :class:`UsageError` names the first line that is no row, or the subsets that the archive has.
@@ -77,14 +77,19 @@ def read(path: Path, subset: str = "") -> list[Row]:
 
 
 def prompts(
-    rows: Iterable[Row], count_tokens: Callable[[str], int], *, shortest: int, longest: int, language: str = "en"
-) -> list[Prompt]:
+    rows: Iterable[LongBenchRow],
+    count_tokens: Callable[[str], int],
+    *,
+    shortest: int,
+    longest: int,
+    language: str = "en",
+) -> list[QuestionPrompt]:
     """The rows in this language whose whole prompt has ``shortest`` to ``longest`` tokens, in their order.
 
     FMBench filters alike: what is too long is left out and not cut, so a question never loses its text.
     """
     found = [(row, row.prompt) for row in rows if row.language == language]
-    counted = [Prompt(f"{row.dataset}-{row.id}", text, count_tokens(text)) for row, text in found]
+    counted = [QuestionPrompt(f"{row.dataset}-{row.id}", text, count_tokens(text)) for row, text in found]
     kept = [one for one in counted if shortest <= one.isl_tokens <= longest]
     if not kept:
         lengths = sorted(one.isl_tokens for one in counted)
@@ -108,8 +113,10 @@ def _lines(path: Path, subset: str) -> list[str]:
         return archive.read(names[subset]).decode("utf-8").splitlines()
 
 
-def _row(line: str, where: str) -> Row:
+def _row(line: str, where: str) -> LongBenchRow:
     try:
-        return Row.model_validate(json.loads(line))
+        return LongBenchRow.model_validate(json.loads(line))
     except (ValueError, ValidationError) as error:
-        raise UsageError(f"{where} is no row of LongBench", why=str(error), fix="see the fields of Row") from error
+        raise UsageError(
+            f"{where} is no row of LongBench", why=str(error), fix="see the fields of LongBenchRow"
+        ) from error
