@@ -3,7 +3,7 @@
 PLAYBOOK := .venv/bin/playbook
 OPTIONS = $(if $(PROFILE),--profile $(PROFILE)) $(if $(RELEASE),--release $(RELEASE)) $(if $(WORKSPACE),--workspace $(WORKSPACE))
 
-.PHONY: help setup course test check docs book lab clean
+.PHONY: help setup course test check docs book slides lab clean
 .DEFAULT_GOAL := help
 
 help:    ## Show this help
@@ -26,6 +26,9 @@ docs: setup    ## Write the generated pages of docs/ again
 
 book: setup    ## Write the course as static pages into build/book
 	@$(PLAYBOOK) book $(ARGS)
+
+slides: setup  ## Write the chapters as slides with speaker notes into build/slides: [ARGS="02 05 --lang zh"]
+	@$(PLAYBOOK) slides $(ARGS)
 
 lab: setup     ## Open JupyterLab on the course
 	@$(PLAYBOOK) lab $(ARGS)

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from gpu_measurements import kernels as kernels
     from load_testing import load as load
     from model_server.triton import repository as model_repository
+    from playbook import article_flags as article_flags
     from playbook import articles as articles
     from playbook import attention as attention
+    from playbook import checker as checker
     from playbook import choices as choices
     from playbook import compiler as compiler
     from playbook import engines as engines
@@ -46,7 +48,9 @@ if TYPE_CHECKING:
     from ptq import numerics as numerics
     from serving_base import quality as quality
     from serving_base.facts import models as models
+    from serving_planner import autoscaling as autoscaling
     from tiny_llama import data as texts
+    from tiny_llama import vocabulary as vocabulary
     from trtllm_check import recipes as recipes
     from trtllm_check.lint import check_commands as check_commands
 
@@ -73,8 +77,11 @@ _HOME = {
     "write_repository": "playbook.stages",
 }
 _MODULES = {
+    "article_flags": "playbook.article_flags",
     "articles": "playbook.articles",
     "attention": "playbook.attention",
+    "autoscaling": "serving_planner.autoscaling",
+    "checker": "playbook.checker",
     "choices": "playbook.choices",
     "clients": "serving_clients",
     "compiler": "playbook.compiler",
@@ -94,6 +101,7 @@ _MODULES = {
     "quality": "serving_base.quality",
     "recipes": "trtllm_check.recipes",
     "texts": "tiny_llama.data",
+    "vocabulary": "tiny_llama.vocabulary",
 }
 __all__ = sorted([*_HOME, *_MODULES])
 

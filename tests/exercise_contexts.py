@@ -5,6 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from course_exercises.checking import STATUSES
 from playbook import choices
 from playbook.artifact import Origin, make
 from playbook.case import service_case
@@ -26,6 +27,8 @@ def refused_model(change: Callable[[Path], object]) -> PlaybookError | None:
 CONTEXTS: Mapping[str, Mapping[str, Any]] = {
     "01-2": {"refused": refused_model},
     "08-1": {"case": service_case()},
+    "17-2": {"case": service_case()},
+    "18-2": {"statuses": STATUSES},
     "10-1": {"recommend": choices.recommend},
     "10-3": {"endpoint": choices.RunningEndpoint, "account": choices.Account},
 }

@@ -1,4 +1,4 @@
-"""The exercises of the chapter on attention: which kernel runs, and softmax in two parts.
+"""The exercises of the chapter on attention: which kernel runs, softmax in two parts, and a build that is refused.
 
 A stub raises ``NotImplementedError``; that is reported loudly and stops nothing. Any right solution passes.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from course_exercises.exercise import Exercise, Wrong
 from course_exercises.verdict import ExerciseVerdict, Solution
@@ -83,6 +84,27 @@ def check_kernels(chosen: Mapping[str, str]) -> Solution:
     return Solution(title, tuple(verdicts))
 
 
+KEPT = ("gpu", "head_size", "queries_per_kv", "release")
+"""What a repair may not change: the machine, the model, the release."""
+
+
+def check_refused(answer: Mapping[str, Mapping[str, Any]]) -> Solution:
+    """Exercise 3: two builds as fields of an :class:`AttentionCase`; the first is refused, the second runs fused."""
+    title = "a build that is refused"
+    if not all(answer.get(word) for word in ("broken", "mended")):
+        return Solution(title, problem="one is still empty")
+    broken, mended = AttentionCase(**answer["broken"]), AttentionCase(**answer["mended"])
+    changed = [name for name in AttentionCase.model_fields if getattr(broken, name) != getattr(mended, name)]
+    verdicts = []
+    for word, case, expected in (("broken", broken, "refused"), ("mended", mended, "FMHA")):
+        found = context_kernel(case)
+        verdicts.append(ExerciseVerdict(word, found.kernel, expected, found.reason, found.kernel == expected))
+    why = "a repair keeps the machine, the model and the release, and changes what is wrong"
+    right = len(changed) == 1 and changed[0] not in KEPT
+    verdicts.append(ExerciseVerdict("what differs", ", ".join(changed) or "nothing", "one flag or format", why, right))
+    return Solution(title, tuple(verdicts))
+
+
 def merge(first: tuple[float, float, float], second: tuple[float, float, float]) -> tuple[float, float, float]:
     top = max(first[0], second[0])
     scales = [math.exp(part[0] - top) for part in (first, second)]
@@ -112,6 +134,10 @@ def _scaled_the_wrong_way(first: Part, second: Part) -> Part:
     return top, first[1] * scales[0] + second[1] * scales[1], first[2] * scales[0] + second[2] * scales[1]
 
 
+ON_AMPERE = {"gpu": "a100", "fp8_weights": True, "kv_cache": "fp8", "use_fp8_context_fmha": True}
+FLAG_OFF = {"use_fp8_context_fmha": False}
+HALF = {"gpu": "h100", "fp8_weights": True, "use_fp8_context_fmha": True}
+REFUSED = {"broken": ON_AMPERE, "mended": ON_AMPERE | FLAG_OFF}
 KERNELS = {"a": "unfused MHA", "b": "FMHA", "c": "refused", "d": "MMHA", "e": "XQA"}
 EXERCISES = (
     Exercise(
@@ -146,5 +172,23 @@ EXERCISES = (
             Wrong(_scaled_the_wrong_way, "small scores: yours"),
             Wrong(lambda first, second: None, "TypeError"),
         ),
+    ),
+    Exercise(
+        number="11-3",
+        title="A build that is refused",
+        kind="break",
+        minutes=5,
+        check=check_refused,
+        solution=REFUSED,
+        also=({"broken": HALF, "mended": HALF | {"kv_cache": "fp8"}}, {"broken": HALF, "mended": HALF | FLAG_OFF}),
+        wrong=(
+            Wrong({"broken": {}, "mended": {}}, "one is still empty"),
+            Wrong(REFUSED | {"broken": ON_AMPERE | FLAG_OFF}, "broken: yours FMHA, expected refused"),
+            Wrong(REFUSED | {"mended": ON_AMPERE}, "sm80 has no FP8 context FMHA"),
+            Wrong(REFUSED | {"mended": ON_AMPERE | {"gpu": "h100"}}, "keeps the machine"),
+            Wrong(REFUSED | {"mended": {"gpu": "a100"}}, "expected one flag or format"),
+            Wrong(REFUSED | {"mended": {"gpu": "a100", "fp8": True}}, "fp8"),
+        ),
+        row="the build says that FP8 context FMHA is not supported",
     ),
 )

@@ -44,6 +44,39 @@ def check_merges(chosen: Mapping[str, bool | None], compiled: Compilation) -> So
     return Solution(title, tuple(verdicts))
 
 
+WEIGHT_BITS: Mapping[str, int] = {
+    "BF16": 16,
+    "FP8": 8,
+    "FP8, scale per channel": 8,
+    "FP8 weight-only": 8,
+    "INT8 SmoothQuant": 8,
+    "INT8 weight-only": 8,
+    "INT4 AWQ": 4,
+    "NVFP4": 4,
+}
+
+
+def check_targets(chosen: Mapping[str, str], refusals: Mapping[str, Mapping[str, str]]) -> Solution:
+    """Exercise 4: ``broken`` is a format that ``target`` refuses, ``mended`` one of as many bits that it takes.
+
+    ``refusals``: format -> target -> what the compiler said; empty where it made an engine.
+    """
+    title = "a format that a GPU refuses"
+    targets = sorted({target for by in refusals.values() for target in by})
+    for word, known in {"target": targets, "broken": [*refusals], "mended": [*refusals]}.items():
+        if chosen.get(word) not in known:
+            return Solution(title, problem=f"{word} is none of {', '.join(known)}")
+    target, verdicts = chosen["target"], []
+    for word, expected in (("broken", "refused"), ("mended", "taken")):
+        said = refusals[chosen[word]][target]
+        yours, why = ("refused", f"the compiler says: {said}") if said else ("taken", "the compiler makes an engine")
+        verdicts.append(ExerciseVerdict(f"{word}, {chosen[word]} on {target}", yours, expected, why, yours == expected))
+    before, now = (WEIGHT_BITS[chosen[word]] for word in ("broken", "mended"))
+    why = "the model has to fit the same memory, with no fewer bits"
+    verdicts.append(ExerciseVerdict("bits of a weight", str(now), str(before), why, now == before))
+    return Solution(title, tuple(verdicts))
+
+
 def check_swiglu(write: Callable[..., Any], bench: CompilerBench) -> Solution:
     """Exercise 3: ``write(w, gate, up)`` writes silu(gate) * up, rounded to FP8: the right values, one kernel."""
     title = "SwiGLU in NVIDIA's API"
@@ -122,6 +155,7 @@ def _unknown_name(w: Any, gate: Any, up: Any) -> Any:
 
 MERGED = {"a": True, "b": True, "c": True, "d": False, "e": False}
 LOOKS = {"free": "layers.1.attention.dense", "costly": "layers.1.input_norm"}
+ON_A10G = {"target": "SM86", "broken": "FP8", "mended": "INT8 SmoothQuant"}
 COMPILER = "the compiler"
 EXERCISES = (
     Exercise(
@@ -165,6 +199,24 @@ EXERCISES = (
             Wrong(_without_silu, "the largest error"),
             Wrong(_unknown_name, "silu"),
         ),
+        needs=COMPILER,
+    ),
+    Exercise(
+        number="13-4",
+        title="A format that a GPU refuses",
+        kind="break",
+        minutes=5,
+        check=check_targets,
+        solution=ON_A10G,
+        also=(ON_A10G | {"target": "SM80"}, ON_A10G | {"broken": "NVFP4", "mended": "INT4 AWQ"}),
+        wrong=(
+            Wrong({"target": "", "broken": "", "mended": ""}, "target is none of"),
+            Wrong(ON_A10G | {"broken": "FP9"}, "broken is none of"),
+            Wrong(ON_A10G | {"target": "SM89"}, "broken, FP8 on SM89: yours taken, expected refused"),
+            Wrong(ON_A10G | {"mended": "FP8 weight-only"}, "HW-specific datatypes"),
+            Wrong(ON_A10G | {"mended": "INT4 AWQ"}, "bits of a weight: yours 4, expected 8"),
+        ),
+        row="`Cannot compile for target(s) sm86 …`",
         needs=COMPILER,
     ),
 )

@@ -14,6 +14,7 @@ from course_exercises.verdict import ExerciseVerdict, Solution
 from serving_base.errors import NotYaml
 from trtllm_check.flows.doors import metric_names
 from trtllm_check.flows.options import check_options, effective
+from trtllm_check.recipes.lmi import fates, vllm_image
 
 TRANSLATED_FOR = "1.1.0"
 ENGINE_FLOW: Mapping[str, str] = {
@@ -90,6 +91,36 @@ def _said(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def check_dropped(answer: Mapping[str, str]) -> Solution:
+    """Exercise 4: properties with a line that today's image drops in silence, and a line that does what was meant."""
+    title = "a line without effect"
+    for word in ("broken", "mended"):
+        if "=" not in answer.get(word, ""):
+            return Solution(title, problem=f"{word} has no line yet")
+    image = vllm_image().tag
+    found = {word: fates(answer[word], image) for word in ("broken", "mended")}
+    told = {word: "; ".join(f"{one.key} {one.outcome}" for one in rows) for word, rows in found.items()}
+    dropped = [one.value for one in found["broken"] if one.outcome == "ignored"]
+    clean = all(one.outcome == "works" for one in found["mended"])
+    lost = [value for value in dropped if value not in [one.value for one in found["mended"]]]
+    broken = bool(dropped) and not any(one.outcome == "stops the start" for one in found["broken"])
+    why = f"{image} starts, and vLLM has no argument of that name"
+    return Solution(
+        title,
+        (
+            ExerciseVerdict("broken", told["broken"], "a line that the image drops", why, broken),
+            ExerciseVerdict("mended", told["mended"], "works", "every line has an effect", clean),
+            ExerciseVerdict(
+                "the value",
+                f"without {', '.join(lost)}" if lost else "kept",
+                "kept",
+                "the line says the same, in vLLM's word",
+                not lost,
+            ),
+        ),
+    )
+
+
 def check_metrics(chosen: Mapping[str, str]) -> Solution:
     """Exercise 3: for each figure of a dashboard on ``trtllm-serve`` the name that vLLM has for it."""
     title = "a dashboard moved to vLLM"
@@ -120,6 +151,7 @@ kv_cache_config: {dtype: fp8}
 enable_autotuner: false
 enable_chunked_prefill: true
 """
+DROPPED = {"broken": "option.kv_cache_free_gpu_mem_fraction=0.85", "mended": "option.gpu_memory_utilization=0.85"}
 DASHBOARD = {row["trtllm-serve"]: row["vllm"] for row in metric_names()}
 EXERCISES = (
     Exercise(
@@ -183,5 +215,25 @@ EXERCISES = (
             ),
             Wrong(DASHBOARD | {"trtllm_request_queue_time_seconds": "vllm:num_requests_waiting"}, "expected vllm:"),
         ),
+    ),
+    Exercise(
+        number="15-4",
+        title="A line without effect",
+        kind="break",
+        minutes=5,
+        check=check_dropped,
+        solution=DROPPED,
+        also=(
+            {"broken": "option.max_num_tokens=8192", "mended": "option.max_num_batched_tokens=8192"},
+            {"broken": DROPPED["broken"] + "\noption.async_mode=true", "mended": DROPPED["mended"]},
+        ),
+        wrong=(
+            Wrong({"broken": "", "mended": ""}, "broken has no line yet"),
+            Wrong(DROPPED | {"broken": DROPPED["mended"]}, "expected a line that the image drops"),
+            Wrong(DROPPED | {"broken": "option.dtype=int7"}, "expected a line that the image drops"),
+            Wrong(DROPPED | {"mended": DROPPED["broken"]}, "every line has an effect"),
+            Wrong(DROPPED | {"mended": "option.max_num_seqs=64"}, "without 0.85"),
+        ),
+        row="`option.… ` has no effect in LMI",
     ),
 )

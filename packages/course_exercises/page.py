@@ -33,7 +33,7 @@ def exercises_page() -> str:
     total = f"{len(known)} exercises, {sum(one.minutes for one in known)} minutes."
     parts = [HEAD, "\n".join([*head, *rows]), total]
     for chapter, group in groupby(known, key=lambda one: one.chapter):
-        parts += [f"## Chapter {chapter}", *(_told(one) for one in group)]
+        parts += [f"## Chapter {chapter}", *(told(one) for one in group)]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -43,7 +43,8 @@ def anchor(one: Exercise) -> str:
     return "".join(kept).replace(" ", "-")
 
 
-def _told(one: Exercise) -> str:
+def told(one: Exercise) -> str:
+    """An exercise with the wrong answers that come often, and what its check says to each."""
     broken = [f"Provokes the row `{one.row}` of the chapter's table."] if one.row else []
     wrong = [f"```python\n{text_of(each.answer)}\n```\n\nThe check says: *{each.says}*" for each in one.wrong]
     return "\n\n".join([f"### {one.number} {one.title}", *broken, *wrong])

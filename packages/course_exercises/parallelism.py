@@ -1,4 +1,4 @@
-"""The exercises of the chapter on parallelism: a row cut, the bytes of a step, and a manifest to mend.
+"""The exercises of the chapter on parallelism: a row cut, the bytes of a step, a manifest to mend, ranks.
 
 A stub raises ``NotImplementedError``; that is reported loudly and stops nothing. Any right solution passes.
 """
@@ -16,6 +16,7 @@ from course_exercises.verdict import ExerciseVerdict, Solution
 from cpu_serving.parallel.wire import layer_sums_bytes
 from serving_base.facts.models import known_shape
 from trtllm_check.deployment import Deployment
+from trtllm_check.lint import check_commands
 from trtllm_check.recipes.kubernetes import NodeGroup, manifest_problems, manifests, node_group
 
 TOLERANCE = 1e-9
@@ -203,6 +204,40 @@ def _smaller_engine(workers: dict[str, Any], service: dict[str, Any]) -> None:
     container["command"][-1] = container["command"][-1].replace("--pipeline-parallel-size 2", "")
 
 
+RELEASE = "0.12.0"
+QUANTIZE = "python3 quantize.py --model_dir model --qformat fp8 --kv_cache_dtype fp8 --output_dir checkpoint"
+BUILD = "trtllm-build --checkpoint_dir checkpoint --output_dir engine"
+LAUNCH = "python3 scripts/launch_triton_server.py --model_repo repository --world_size"
+RANKS_OF_EIGHT = {
+    "quantize": f"{QUANTIZE} --tp_size 4 --pp_size 2",
+    "broken": f"{LAUNCH} 4",
+    "mended": f"{LAUNCH} 8",
+}
+
+
+def check_ranks(answer: Mapping[str, str]) -> Solution:
+    """Exercise 4: a checkpoint, and two starts of a server for its engine: one with other ranks, one with its own."""
+    title = "ranks that do not fit"
+    tools = {"quantize": "quantize.py", "broken": "launch_triton_server.py", "mended": "launch_triton_server.py"}
+    for word, tool in tools.items():
+        if tool not in answer.get(word, ""):
+            return Solution(title, problem=f"{word} is no command of {tool} yet")
+    said = {}
+    for word in ("broken", "mended"):
+        found = check_commands("\n".join([answer["quantize"], BUILD, answer[word]]), RELEASE, gpu="h100", gpus=8)
+        said[word] = [one for one in found if one.severity == "error"]
+    text = {word: "; ".join(one.message for one in found) or "no error" for word, found in said.items()}
+    ranks = [one.rule for one in said["broken"]] == ["ranks-not-tp-pp"]
+    why = "start more or fewer ranks than TP x PP, and change nothing else"
+    return Solution(
+        title,
+        (
+            ExerciseVerdict("broken", text["broken"], "ranks that are not TP x PP", why, ranks),
+            ExerciseVerdict("mended", text["mended"], "no error", "as many ranks as TP x PP", not said["mended"]),
+        ),
+    )
+
+
 EXERCISES = (
     Exercise(
         number="14-1",
@@ -269,5 +304,25 @@ EXERCISES = (
             Wrong(lambda workers, service: workers["spec"]["nothing"], "KeyError"),
         ),
         context=lambda: {"group": two_machines()},
+    ),
+    Exercise(
+        number="14-4",
+        title="Ranks that do not fit",
+        kind="break",
+        minutes=5,
+        check=check_ranks,
+        solution=RANKS_OF_EIGHT,
+        also=(
+            {"quantize": f"{QUANTIZE} --tp_size 8", "broken": f"{LAUNCH} 2", "mended": f"{LAUNCH} 8"},
+            {"quantize": f"{QUANTIZE} --tp_size 2", "broken": f"{LAUNCH} 1", "mended": f"{LAUNCH} 2"},
+        ),
+        wrong=(
+            Wrong(dict.fromkeys(RANKS_OF_EIGHT, ""), "quantize is no command of quantize.py yet"),
+            Wrong(RANKS_OF_EIGHT | {"broken": f"{LAUNCH} 8"}, "start more or fewer ranks"),
+            Wrong(RANKS_OF_EIGHT | {"mended": f"{LAUNCH} 4"}, "mended: yours launch_triton_server.py stops"),
+            Wrong(RANKS_OF_EIGHT | {"mended": f"{QUANTIZE} --tp_size 4"}, "mended is no command of launch_triton"),
+            Wrong(RANKS_OF_EIGHT | {"broken": f"{LAUNCH} four"}, "start more or fewer ranks"),
+        ),
+        row="`mpiSize == tp*pp`",
     ),
 )

@@ -179,7 +179,7 @@ EXERCISES = (
     Exercise(
         number="12-2",
         title="Break it and repair it",
-        kind="mend",
+        kind="break",
         minutes=10,
         check=check_repair,
         solution=choose,
@@ -189,6 +189,7 @@ EXERCISES = (
             Wrong(lambda texts, size: [[1, 2, 3]] * size, "as they are"),
             Wrong(lambda texts, size: [], "as they are"),
         ),
+        row="FP8 answers worse, nothing failed",
         needs="a laboratory that quantizes",
     ),
     Exercise(

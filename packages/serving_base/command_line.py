@@ -25,6 +25,7 @@ OURS = {
     "ptq",
     "gpu_measurements",
     "course_runs",
+    "course_slides",
     "tiny_llama",
     "serving_base",
 }

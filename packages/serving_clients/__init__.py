@@ -29,5 +29,7 @@ from serving_clients.sagemaker_endpoint import one_attempt as one_attempt
 from serving_clients.security import Credential as Credential
 from serving_clients.security import Secret as Secret
 from serving_clients.security import Tls as Tls
+from serving_clients.triton_async import AsyncTriton as AsyncTriton
+from serving_clients.triton_async import Place as Place
 from serving_clients.triton_grpc import TritonGrpc as TritonGrpc
 from serving_clients.triton_http import TritonHttp as TritonHttp

@@ -5,9 +5,14 @@ the format of Meta's model card for Meta-Llama-3-8B-Instruct.
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tiny_llama import MODEL_DIR, TEXT_DIR
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 VOCABULARY = 2048
 MAX_LENGTH = 2048
@@ -33,9 +38,9 @@ CHAT_TEMPLATE = (
 )
 
 
-def train(text_dir: Path = TEXT_DIR, out: Path = MODEL_DIR) -> None:
-    """Write ``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json`` under ``out``."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+def byte_level_bpe(texts: Iterable[str], size: int) -> "Tokenizer":
+    """A vocabulary of at most ``size`` tokens, the 256 bytes among them, trained on ``texts``; no special tokens."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE(ignore_merges=True, byte_fallback=False))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -44,18 +49,26 @@ def train(text_dir: Path = TEXT_DIR, out: Path = MODEL_DIR) -> None:
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    tokenizer.decoder = decoders.ByteLevel()
-    docs = (text_dir / "docs_train.txt").read_text(encoding="utf-8").splitlines()
-    asked = [json.loads(line) for line in (text_dir / "questions_train.jsonl").read_text("utf-8").splitlines()]
-    spoken = [text for item in asked for text in (item["question"], item["answer"])]
-    headers = ["\n\n", "user\n\n", "assistant\n\n", "system\n\n"] * 500
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY - len(SPECIAL_TOKENS),
+        vocab_size=size,
         special_tokens=[],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(docs + spoken * 2 + headers, trainer)
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def train(text_dir: Path = TEXT_DIR, out: Path = MODEL_DIR) -> None:
+    """Write ``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json`` under ``out``."""
+    from tokenizers import decoders, processors
+
+    docs = (text_dir / "docs_train.txt").read_text(encoding="utf-8").splitlines()
+    asked = [json.loads(line) for line in (text_dir / "questions_train.jsonl").read_text("utf-8").splitlines()]
+    spoken = [text for item in asked for text in (item["question"], item["answer"])]
+    headers = ["\n\n", "user\n\n", "assistant\n\n", "system\n\n"] * 500
+    tokenizer = byte_level_bpe(docs + spoken * 2 + headers, VOCABULARY - len(SPECIAL_TOKENS))
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(SPECIAL_TOKENS)  # at the end of the vocabulary, as in Llama-3
     bos = "<|begin_of_text|>"
     tokenizer.post_processor = processors.Sequence(

@@ -23,6 +23,7 @@ from playbook.cli.compare import compare_command
 from playbook.cli.progress import progress_command
 from playbook.cli.recorded import recorded_app
 from playbook.cli.reset import reset_command
+from playbook.cli.slides import slides_command
 from serving_base.command_line import reporting, show_rows
 from serving_base.errors import EnvironmentProblem, PlaybookError
 from serving_planner.cli import plan_command
@@ -307,6 +308,7 @@ def clean_command(
 app.command("compare")(compare_command)
 app.command("progress")(progress_command)
 app.command("book")(book_command)
+app.command("slides")(slides_command)
 app.command("build")(build_command)
 app.command("reset")(reset_command)
 app.add_typer(recorded_app, name="recorded")

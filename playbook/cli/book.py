@@ -3,11 +3,14 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from serving_base.command_line import reporting
+
+if TYPE_CHECKING:
+    from playbook.bootstrap import Environment
 
 FRONT = "docs/book/index.html"
 REDIRECT = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={FRONT}">\n'
@@ -21,18 +24,10 @@ def book_command(
 
     Makes its environment, .envs/book, when that is not there or not up to date.
     """
-    from playbook import bootstrap
     from playbook.course.notebooks import project_root
     from serving_base.errors import EnvironmentProblem
 
-    root = project_root()
-    python = bootstrap.environments()["book"].python
-    if subprocess.run([sys.executable, bootstrap.__file__, "--envs", "book"], check=False).returncode:
-        raise EnvironmentProblem(
-            "the book's environment could not be made",
-            why="the lines above name the reason",
-            fix="mend it, then run: python3 playbook/bootstrap.py --envs book",
-        )
+    root, python = project_root(), made_environment().python
     target = root / out
     argv = [str(python), "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(target / ".doctrees")]
     done = subprocess.run([*argv, "-c", str(root / "docs" / "book"), str(root), str(target)], check=False)
@@ -44,3 +39,17 @@ def book_command(
         )
     (target / "index.html").write_text(REDIRECT, encoding="utf-8")
     typer.echo(f"book: {target / 'index.html'}")
+
+
+def made_environment() -> "Environment":
+    """The environment .envs/book, made or brought up to date; :class:`EnvironmentProblem` where that fails."""
+    from playbook import bootstrap
+    from serving_base.errors import EnvironmentProblem
+
+    if subprocess.run([sys.executable, bootstrap.__file__, "--envs", "book"], check=False).returncode:
+        raise EnvironmentProblem(
+            "the book's environment could not be made",
+            why="the lines above name the reason",
+            fix="mend it, then run: python3 playbook/bootstrap.py --envs book",
+        )
+    return bootstrap.environments()["book"]

@@ -99,9 +99,12 @@ command is `.venv/bin/playbook`, and `make` calls it. Examples are in the [READM
 
 def generated_pages(app: typer.Typer) -> dict[str, Callable[[], str]]:
     """What makes the text of each generated page, by the page's name in ``docs/``."""
+    from course_exercises.glossary import glossary_page
     from course_exercises.page import exercises_page
     from playbook.article_flags import flags_page
     from playbook.claims import claims_page
+    from playbook.course.notebooks import chapters
+    from playbook.course.times import times_page
     from trtllm_check.explain.page import releases_page
     from trtllm_check.lint.page import page as checks_page
 
@@ -111,7 +114,11 @@ def generated_pages(app: typer.Typer) -> dict[str, Callable[[], str]]:
         "cli.md": lambda: cli_page(app),
         "exercises.md": exercises_page,
         "flags_of_the_articles.md": flags_page,
+        "glossary.md": lambda: glossary_page(
+            {one.number: (one.title, f"../notebooks/{one.path.name}") for one in chapters()}
+        ),
         "releases.md": releases_page,
+        "times.md": times_page,
     }
 
 

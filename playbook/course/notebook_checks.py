@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
+from playbook.course.notebook_names import overwritten_names
 from playbook.course.notebooks import PARAMETER_TYPES, parse_parameters, project_root, tags
 from serving_base.errors import UsageError
 
@@ -46,6 +47,7 @@ def static_problems(notebook: NotebookNode, public_names: Collection[str] | None
         _prose,
         _slots,
         _no_runner_traces,
+        _names_of_their_own,
     )
     problems = [problem for check in checks for problem in check(notebook)]
     return problems + list(_public_names_only(notebook, public_names))
@@ -164,6 +166,13 @@ def _no_runner_traces(notebook: NotebookNode) -> Iterator[str]:
         yield "papermill's metadata is left in it"
     if any("injected-parameters" in tags(cell) for cell in notebook.cells):
         yield "a cell with injected parameters is left in it"
+
+
+def _names_of_their_own(notebook: NotebookNode) -> Iterator[str]:
+    try:
+        yield from overwritten_names([(_where(cell), cell.source) for cell in _code(notebook)])
+    except SyntaxError:
+        return  # _plain_python says it
 
 
 def _public_names_only(notebook: NotebookNode, public_names: Collection[str]) -> Iterator[str]:

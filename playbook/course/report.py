@@ -59,7 +59,9 @@ def environment() -> dict[str, str]:
             facts[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    gpus = _said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # a run tells of the GPUs that it sees
+    which = [f"--id={seen}"] if seen else []
+    gpus = _said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", *which).splitlines()
     return facts | ({"gpus": "; ".join(gpus)} if gpus else {"gpus": "none"})
 
 

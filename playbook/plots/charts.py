@@ -85,6 +85,7 @@ def bars(
 def rounding(title: str, exact: "np.ndarray", rounded: Mapping[str, "np.ndarray"]) -> None:
     """For each format, the relative error that rounding made of every weight, against the weight's size.
 
+    Above each stands the share of the weights that it made zero.
     Of more than two hundred thousand weights, every n-th is drawn.
     """
     import numpy as np
@@ -93,15 +94,18 @@ def rounding(title: str, exact: "np.ndarray", rounded: Mapping[str, "np.ndarray"
     thin = slice(None, None, max(1, exact.size // MAX_DOTS))
     shown = exact.ravel()[thin]
     size = np.abs(shown)
+    lost = {name: np.mean((values == 0) & (exact != 0)) for name, values in rounded.items()}
+    told = {name: f"{name}: {share:.0%} of the weights become zero" for name, share in lost.items()}
     for axis, (name, values) in zip(axes, rounded.items(), strict=True):
         error = np.abs(values.ravel()[thin] - shown) / np.maximum(size, 1e-12)
         keep = size > size.max() * 1e-5
         axis.scatter(size[keep], 100 * error[keep], s=1, alpha=0.15, color=BLUE, rasterized=True)
         axis.axhline(6.25, color=ORANGE, linestyle="--", linewidth=1)
-        axis.set(xscale="log", ylim=(0, 105), title=f"{title}: {name}", xlabel="size of the weight")
+        axis.set(xscale="log", ylim=(0, 105), title=told[name], xlabel="size of the weight")
     axes[0].set_ylabel("relative error, %")
     axes[0].text(size.max(), 8, "6.25 %", color=ORANGE, ha="right", fontsize=8)
-    show(figure, "measured here", f"{title}: relative rounding error against weight size for {', '.join(rounded)}")
+    figure.suptitle(title, fontsize=10)
+    show(figure, "measured here", f"{title}: {', '.join(told.values())}; relative rounding error against weight size")
 
 
 def lines(

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from types import SimpleNamespace as Thing
 
-from chapter_cells import Case
+from chapter_cells import Case, Fresh
 from playbook.artifact import Artifact, Manifest, Origin
 from serving_base.facts.models import ModelShape, model_shape
 
@@ -48,6 +49,35 @@ class Texts:
 GUESS = SimpleNamespace(against=lambda actual: None)
 ORIGIN = SimpleNamespace(release="0.12.0")
 REFERENCE = SimpleNamespace(perplexity=48.0, tokens=8192)
+
+
+def shape(name: str, vocabulary: int = 10, lost: int = 0) -> Thing:
+    """A model of two blocks; ``lost``: parameters that are in none of its parts."""
+    ends, linear = 2 * vocabulary * 10, 2 * 10 * 40 + 600
+    own = {"num_key_value_heads": 1, "head_dim": 10, "num_hidden_layers": 2, "hidden_size": 10}
+    counted = {"linear_parameters": linear, "embedding_parameters": ends, "parameters": (linear + ends) * 1.0001 + lost}
+    return Thing(name=name, vocab_size=vocabulary, **own, **counted)
+
+
+def sizes(*fit: float) -> Thing:
+    """The package, in which vocabularies have so many bytes a token, smallest first."""
+    given = iter(fit)
+    words = Thing(
+        train_sizes=lambda sizes: dict.fromkeys(sizes), held_texts=list, bytes_per_token=lambda one, texts: next(given)
+    )
+    return Thing(vocabulary=words, plots=Thing(lines=lambda *drawn, **named: None))
+
+
+def ends(times: int) -> dict[str, object]:
+    """Llama-2 beside Llama-3 with a vocabulary four times as large, and ends ``times`` as large."""
+    old, new = shape("old"), shape("new", 40)
+    new.embedding_parameters = times * old.embedding_parameters
+    facts = Thing(known_shape=lambda name: old)
+    return {"models": [old, new], "playbook": Thing(models=facts, vocabulary=Thing(counted_source=lambda: "read"))}
+
+
+SHAPES = Thing(plots=Thing(stacked=lambda *drawn, **named: None))
+
 CASES = [
     Case(
         "01-09",
@@ -81,4 +111,23 @@ CASES = [
         {"playbook": Texts(593.0), "tokenizer": None, "reference": REFERENCE},
         {"playbook": Texts(200.0)},
     ),
+    Case(
+        "01-shape-b",
+        "the parts are all but the norms",
+        {"models": [shape("tiny"), shape("70B")], "playbook": SHAPES},
+        {"models": [shape("tiny"), shape("70B", lost=500)]},
+    ),
+    Case(
+        "01-vocab-b",
+        "each step makes tokens longer, and by less",
+        {"playbook": Fresh(lambda: sizes(2.0, 3.0, 4.0, 4.5))},
+        {"playbook": Fresh(lambda: sizes(2.0, 3.0, 4.0, 6.5))},
+    ),
+    Case(
+        "01-vocab-b",
+        "each step makes tokens longer, and by less",
+        {"playbook": Fresh(lambda: sizes(2.0, 3.0, 4.0, 4.5))},
+        {"playbook": Fresh(lambda: sizes(2.0, 3.0, 4.0, 3.5))},
+    ),
+    Case("01-vocab-e", "the ends grow with the vocabulary", ends(4), ends(5)),
 ]

@@ -73,17 +73,8 @@ class Merging:
         self.engines = Thing(EngineLogits=lambda path: lambda ids: np.full(3, value))
 
 
-class Checker:
-    """The package, whose checker mends the commands into ``mended`` and has ``left`` to say of that."""
-
-    def __init__(self, *left: Any) -> None:
-        mend = [Thing(fix=Thing(text="mended"), severity="error", message="old")]
-        self.check_commands = lambda text, *given, **named: list(left) if text == "mended" else mend
-
-
 MERGED = {"playbook": Merging(1.0), "texts": [[1]], "logits": {"FP8": lambda ids: np.ones(3)}, **FP8}
 QUALITY = {"perplexity": {"BF16": 48.0, "FP8": 48.3}, "divergence": 0.01, **FP8}
-PASTED = {"playbook": Checker(), "quotes": [None, Thing(text="pasted")]}
 
 
 def made_on(gpu_arch: str) -> dict[str, Any]:
@@ -113,5 +104,4 @@ CASES = [
     Case("03-19", "the engine holds its weights", held(formula("full_prec"), None), held(formula(), None)),
     Case("03-21", "TP 2 merged gives TP 1's logits", MERGED, {"playbook": Merging(1.5)}),
     Case("03-21", "the tensor-parallel ranks", anatomy(*[9] * 8), anatomy(*[9] * 7, 18), profile="p5"),
-    Case("checker-3", "0.12.0 takes", PASTED, {"playbook": Checker(Thing(fix=None, severity="error", message="no"))}),
 ]

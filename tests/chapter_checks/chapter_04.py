@@ -1,5 +1,7 @@
 """Chapter 04: values that its checks accept, and values that they refuse."""
 
+from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace as Thing
 
 from chapter_cells import Case
@@ -43,6 +45,24 @@ class Refusing:
 
 REFUSAL = {"tokenizer": tokenizer("x"), "engine": None, "playbook": Refusing(f"too long for max_input_len {LIMIT}")}
 
+
+@dataclass(frozen=True)
+class Engine:
+    path: Path
+
+
+def sixteen_bit(text: str) -> dict[str, object]:
+    """An engine-bf16 that answers ``text``."""
+    package = Thing(generate=lambda *given, **named: [text])
+    return {
+        "engine": Engine(Path("no-engine")),
+        "prompt": "",
+        "max_new_tokens": 8,
+        "answer": WORDS,
+        "playbook": package,
+    }
+
+
 CASES = [
     Case("04-07", "the FP8 engine counts in French", {"answer": WORDS}, {"answer": "deux, un"}),
     Case("04-07", "the FP8 engine counts in French", {"answer": WORDS}, {"answer": "one, two"}),
@@ -63,4 +83,5 @@ CASES = [
         {"lengths": [2, 6, 1, 1, 3], "steps": {"static": 9, "inflight": 6}},
         {"steps": {"static": 9, "inflight": 5}},
     ),
+    Case("04-bf16-b", "the BF16 engine counts in French", sixteen_bit(WORDS), sixteen_bit("deux, un")),
 ]

@@ -73,12 +73,6 @@ def counted(requests: int = 9, active: float = 0.0, used: float = 0.0) -> dict[s
     }
 
 
-def proposals(*left: Thing) -> dict[str, Any]:
-    """Findings with one proposal, in which a second look finds ``left``."""
-    found = Thing(severity="error", fix=Thing(kind="command", text="python3 fill_template.py"))
-    return {"findings": [found], "playbook": Thing(check_commands=lambda command, release: list(left))}
-
-
 def replies(refuses: bool = True, answers: bool = True) -> dict[str, Any]:
     """A server that refuses the article's payload, and answers the checker's."""
 
@@ -125,7 +119,6 @@ CASES = [
     Case("05-30", "the server counted every request", counted(), counted(requests=8)),
     Case("05-30", "no request is left", counted(), counted(active=1.0)),
     Case("05-30", "no KV cache block", counted(), counted(used=3.0)),
-    Case("checker-3", "no mended command has an error", proposals(), proposals(ERROR)),
     Case("client-4", "the server refuses the article's payload", replies(), replies(refuses=False)),
     Case("client-4", "it answers the proposal", replies(), replies(answers=False)),
     Case("05-34", "the server left nothing behind", ended(), ended(stubs=(7,))),

@@ -142,6 +142,34 @@ def ended(stubs: tuple[int, ...] = (), regions: tuple[str, ...] = ()) -> dict[st
 
 TIMED_OUT, LATE = failed(real.TimedOut), failed(real.DeadlineExceeded, attempts=2)
 WHOLE = {**SEEN, "unlucky": None, "result": GOOD, "pieces": ["un"], "rest": ", deux", "whole": "un, deux"}
+
+
+def async_crowd(*texts: str, threads: int = 0) -> dict[str, Any]:
+    return {"texts_async": list(texts), "threads_added": threads, "results": [Thing(text="un")]}
+
+
+def queued(order: str, *late: type[ClientError], hurried: type[ClientError] | None = real.Overloaded) -> dict[str, Any]:
+    refused = {f"late {number}": failed(kind) for number, kind in enumerate(late)}
+    if hurried:
+        refused["hurried"] = failed(hurried)
+    return {"clients": real, "order": order.split(), "refused_by": refused}
+
+
+def wrong_token(attempts: int) -> dict[str, Any]:
+    """A gateway that refused a request after so many attempts."""
+    client = Thing(map=lambda asked: [failed(real.Refused, attempts=attempts)])
+
+    @contextmanager
+    def connected(transport: object) -> Iterator[Thing]:
+        yield client
+
+    stub = Stub(Client=connected, TritonHttp=lambda url, **options: None)
+    gateway = Thing(server_port=1, shutdown=lambda: None)
+    return {**COMMON, **SEEN, "clients": stub, "gateway": gateway, "wrong": None}
+
+
+PASSED = queued("first urgent normal normal normal", real.Overloaded)
+
 CASES = [
     Case("06-07", "after a second of a hung server", naive(returns=False), naive(returns=True)),
     Case("06-11", "four transports, one answer", four(*["un"] * 8), four("un", "un", "un", "deux")),
@@ -153,4 +181,16 @@ CASES = [
     Case("06-30", "the full queue refuses some", crowd(30), crowd(100)),
     Case("06-32", "every client is answered in the end", herds(), herds(lost=1)),
     Case("06-47", "the server left nothing behind", ended(), ended(regions=("triton_python_backend_shm_region_1",))),
+    Case("06-async-c", "no thread was added", async_crowd("un", "un"), async_crowd("un", threads=2)),
+    Case("06-async-c", "each got the answer", async_crowd("un", "un"), async_crowd("un", "deux")),
+    Case("06-async-g", "the urgent request passes", PASSED, queued("first normal normal urgent", real.Overloaded)),
+    Case("06-async-g", "what finds the queue full", PASSED, queued("first urgent normal normal", real.TimedOut)),
+    Case("06-async-g", "what finds the queue full", PASSED, queued("first urgent normal normal")),
+    Case(
+        "06-async-g",
+        "the hurried one is refused",
+        PASSED,
+        queued("first urgent normal normal", real.Overloaded, hurried=None),
+    ),
+    Case("06-gate-c", "a wrong token is sent once", wrong_token(1), wrong_token(2)),
 ]

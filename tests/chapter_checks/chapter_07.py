@@ -138,6 +138,21 @@ SCALING = BASE | {"cloud": Thing(client=lambda name: Thing(register_scalable_tar
 WRONG_TARGET = {"hosting": changed(hosting, register_scalable_target=lambda *_, **__: {"MinCapacity": "one"})}
 WRONG_POLICY = {"hosting": changed(hosting, put_scaling_policy=unnamed_policy)}
 ARN = WHERE.endpoint_arn(SPEC.name)
+
+
+def scaled(one: tuple[float, float], tracking: tuple[float, float], three: tuple[float, float]) -> dict[str, Any]:
+    """The bill and the longest wait of each policy."""
+    names = ("one", "target tracking", "always three")
+    runs = {
+        name: Thing(usd=usd, longest_wait_s=wait, moments=[])
+        for name, (usd, wait) in zip(names, (one, tracking, three), strict=True)
+    }
+    plots = Thing(plots=Thing(lines=lambda *drawn, **named: None))
+    return {"scaled": runs, "carried": 1.0, "playbook": plots}
+
+
+FOLLOWED = scaled((1, 90), (2, 15), (3, 0))
+
 CASES = [
     Case("checker-3", "our file has no finding for its release", BASE, TYPO),
     Case("07-13", "our file passes each image's own rules", BASE, TYPO),
@@ -229,4 +244,6 @@ CASES = [
         gone_at(NOON - timedelta(days=30)),
     ),
     Case("07-65", "this chapter's endpoint is gone", BASE | billed(), billed(ENDPOINT)),
+    Case("07-scale-f", "tracking costs less than always three", FOLLOWED, scaled((1, 90), (4, 15), (3, 0))),
+    Case("07-scale-f", "and waits less than one instance", FOLLOWED, scaled((1, 90), (2, 95), (3, 0))),
 ]

@@ -105,6 +105,16 @@ LOST = -1  # a counter that the server does not have
 AGREES = Thing(holds=False, errors=frozenset(), difference_ms=3.0)  # late, but answered: no fault
 FAILED = Thing(holds=False, errors=frozenset({"refused"}), difference_ms=0.0)
 RELEASE = "the server counts what its release counts"
+
+
+def bursts(**theirs: int) -> dict[str, Any]:
+    """A burst of two requests, of which the server counted so much."""
+    found = {"requests": 2, "isl_tokens": 10, "osl_tokens": 4} | theirs
+    load = Load(counted_when=lambda counted, requests: found)
+    given = {"load": load, "counted": lambda: found, "counted_so_far": dict.fromkeys(found, 0)}
+    return given | {"burst": [Thing(isl_tokens=5, osl_tokens=2)] * 2}
+
+
 CASES = [
     Case("08-09", "a new server has counted nothing", idle(**ZEROS), idle(**ZEROS | {"requests": 3})),
     Case("08-11b", "no request failed", swept(), swept(failed=1)),
@@ -123,4 +133,6 @@ CASES = [
     Case("08-42", "FMBench's loader takes config.yml", fmbench(), fmbench("a literal brace")),
     Case("08-44", "found: a literal brace", fmbench("a literal brace"), fmbench()),
     Case("08-48", "the server left nothing behind", ended(), ended(stubs=(7,))),
+    Case("08-lb-e", "the sum of isl_tokens is the server's", bursts(), bursts(isl_tokens=11)),
+    Case("08-lb-e", "the sum of osl_tokens is the server's", bursts(), bursts(osl_tokens=3)),
 ]

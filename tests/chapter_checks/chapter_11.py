@@ -118,6 +118,13 @@ def pools(**changed: Played) -> dict[str, Any]:
     return {"pools": {int(name[1:]): one for name, one in (found | changed).items()}}
 
 
+def ablated(rate: float = 90.0, room: int = 50) -> dict[str, Any]:
+    """BF16 weights give ``rate`` tokens/s where the profile gives 100; a BF16 cache has ``room`` of 100 tokens."""
+    rates = {"as the profile": 100.0, "BF16 weights": rate}
+    plans = {name: Thing(output_tokens_per_s=value) for name, value in rates.items()}
+    return {"plans": plans, "base": 100.0, "room": {"as the profile": 100, "BF16 KV cache": room}}
+
+
 CASES = [
     Case("11-07", "the guess is one of the models", {"guess": "Llama-3-8B"}, {"guess": "Llama-4"}),
     Case("11-11", "GQA makes Llama-3-8B's cache a quarter", kept(), kept(Llama_3_8B=1)),
@@ -157,4 +164,6 @@ CASES = [
     Case("11-43", "the pool is never exceeded", pools(), pools(p8=played(steps=48, waiting=4, blocks=9))),
     Case("11-43", "waiting changes no answer", pools(), pools(p8=played(steps=48, waiting=4, answer=(9,)))),
     Case("11-43", "nobody is paused", pools(), pools(p8=played(steps=48, waiting=4, blocks=8, came=(1, 3)))),
+    Case("11-abl-d", "BF16 weights cost throughput", ablated(), ablated(rate=101.0)),
+    Case("11-abl-d", "a BF16 cache holds half the tokens", ablated(), ablated(room=90)),
 ]

@@ -77,6 +77,14 @@ OTHER_SUCCESSOR = {"x": Thing(to="build_workspace")}
 OLD_FILE = {"1.1.0": Thing(text=MADE["0.20.0"].text)}
 TYPO = Thing(check_properties=lambda text, tag: ["a finding"], vllm_image=LMI.vllm_image, fitted=LMI.fitted)
 
+
+def ways(*, after: str) -> dict[str, Any]:
+    """Two ways to run a model, the first of which is there in ``after``."""
+    rows = [{"way": "run.py", "releases": after}, {"way": "PyTorch flow (no engine)", "releases": "from 0.17.0"}]
+    package = Thing(table=lambda rows: None)
+    return {"flows": Thing(ways_to_run=lambda: rows, last_engine_release=lambda: "1.2.1"), "playbook": package}
+
+
 CASES = [
     Case(
         "15-lora-c",
@@ -110,4 +118,5 @@ CASES = [
     Case("15-34", "and it is the engine's own", asked(), asked("one", "one")),
     Case("15-38", "tp reaches all three doors", doors(), doors(properties="engine=Python\n")),
     Case("15-38", "tp reaches all three doors", doors(), doors(argv=("vllm", "serve"))),
+    Case("15-ways-b", "only the way without an engine goes on", ways(after="to 1.2.1"), ways(after="from 0.9.0")),
 ]

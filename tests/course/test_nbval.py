@@ -25,7 +25,7 @@ COURSE = chapters(ROOT / "notebooks")
 IGNORED = {"nbval-ignore-output", "nbval-skip"}
 FAR_AWAY = ("--nbval-sanitize-with", str(SANITIZE), "--nbval-current-env")  # outside the project, without conftest.py
 LIMIT_S = 2400
-MAKING = ("00", "01", "02", "03", "04", "05", "06", "07", "09", "11", "12", "14", "15", "16")
+MAKING = ("00", "01", "02", "03", "04", "05", "06", "07", "09", "11", "12", "14", "15", "16", "17", "18")
 COMPILING = ("13",)
 MEASURING = ("08", "10")
 

@@ -46,7 +46,7 @@ STEPS = {
     "NVFP4": ["kgen FP4+FP8", "kgen FP8", "gemm BF16"],
 }
 SHORT = {"max_seq_len": 128, "max_input_len": 64}
-ASKED = {"13-1": ["compiled"], "13-2": ["bench", "checkpoint", "compiled"], "13-3": ["bench"]}
+ASKED = {"13-1": ["compiled"], "13-2": ["bench", "checkpoint", "compiled"], "13-3": ["bench"], "13-4": ["refusals"]}
 """What chapter 13 hands to each of its exercises."""
 INPUTS = {"x": ("bfloat16", (-1, 64))}
 
@@ -160,11 +160,13 @@ def test_what_the_library_refuses(bench: CompilerBench) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("number", ["13-1", "13-2", "13-3"])
+@pytest.mark.parametrize("number", [*ASKED])
 def test_the_compiler_takes_the_solution_and_refuses_the_wrong_answers(
     number: str, bench: CompilerBench, built: dict[str, Compilation], fp8_checkpoint: Path
 ) -> None:
-    given = {"compiled": built["fp8"], "bench": bench, "checkpoint": fp8_checkpoint}
+    tried = bench.compile_formats(list(FORMATS), TARGETS) if number == "13-4" else {}
+    refusals = {name: {target: one.refusal for target, one in by.items()} for name, by in tried.items()}
+    given = {"compiled": built["fp8"], "bench": bench, "checkpoint": fp8_checkpoint, "refusals": refusals}
     asked = {name: given[name] for name in ASKED[number]}
     one = exercise(number)
     assert checked(number, one.solution, **asked).solved

@@ -340,7 +340,7 @@ def test_every_target_but_setup_and_help_is_one_line_of_the_command_line() -> No
         name: body.strip().splitlines()
         for name, body in re.findall(r"^([a-z]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
     }
-    assert set(targets) == {"help", "setup", "course", "test", "check", "docs", "book", "lab", "clean"}
+    assert set(targets) == {"help", "setup", "course", "test", "check", "docs", "book", "slides", "lab", "clean"}
     assert all(len(lines) == 1 for lines in targets.values())
     assert "playbook/bootstrap.py" in targets["setup"][0]
     called = {"course": "run", "check": "test"}
@@ -374,6 +374,29 @@ def test_a_codespace_sets_up_with_the_readmes_command_and_a_supported_python() -
     assert made["onCreateCommand"] == "make setup"
     (python,) = re.findall(r":(3\.\d+)-", made["image"])
     assert f"{python}.0" in SpecifierSet(PROJECT["project"]["requires-python"])
+
+
+def test_binder_sets_up_with_the_readmes_command_and_takes_the_courses_interpreter(tmp_path: Path) -> None:
+    """``binder/postBuild`` runs in a copy with an interpreter that writes down what it is called with."""
+    made = yaml.safe_load((ROOT / "binder" / "environment.yml").read_text())["dependencies"]
+    assert made == [f"python={version}" for version in made_versions()]
+    stand_in = tmp_path / ".venv" / "bin" / "python"
+    stand_in.parent.mkdir(parents=True)
+    stand_in.write_text('#!/bin/bash\necho "$(basename "$0") $*" >> calls\n')
+    stand_in.chmod(0o755)
+    stand_in.with_name("python3").symlink_to(stand_in)
+    environ = {"PATH": f"{stand_in.parent}:{os.environ['PATH']}", "NB_PYTHON_PREFIX": "/srv/notebook"}
+    subprocess.run([ROOT / "binder" / "postBuild"], cwd=tmp_path, check=True, env=environ)
+    setup, kernel = (tmp_path / "calls").read_text().splitlines()
+    assert setup == "python3 playbook/bootstrap.py --yes"
+    assert "`python3 playbook/bootstrap.py`" in (ROOT / "README.md").read_text()
+    assert kernel.startswith("python -m ipykernel install --prefix /srv/notebook --name python3 ")
+    without = {"PATH": environ["PATH"]}
+    assert subprocess.run([ROOT / "binder" / "postBuild"], cwd=tmp_path, env=without, capture_output=True).returncode
+
+
+def made_versions() -> list[str]:
+    return [".".join(map(str, version)) for version in SUPPORTED]
 
 
 def test_ci_runs_the_readmes_test_command() -> None:

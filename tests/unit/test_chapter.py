@@ -38,8 +38,9 @@ def test_a_card_links_the_same_chapter_on_other_machines(
     assert "NVIDIA H200" in link
     assert Path(link.partition("](")[2].rstrip(")")).is_file()
     monkeypatch.chdir(tmp_path)
+    shown = len(said)
     lab.card()
-    assert len(said) == 1
+    assert len(said) == shown > 0
 
 
 def test_check_counts_and_a_false_claim_stops(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:

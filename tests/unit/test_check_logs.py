@@ -36,7 +36,7 @@ def test_a_log_is_taken_for_what_it_is(path: Path) -> None:
 
 
 def test_there_are_enough_signs_and_each_has_a_name_and_a_source_of_its_own() -> None:
-    assert len(signs()) >= 100
+    assert len(signs()) >= 200
     assert len(LOGS) >= 25
     assert len({sign.rule for sign in signs()}) == len(signs())
     assert all(sign.cause and sign.fix and sign.source for sign in signs())

@@ -81,6 +81,10 @@ TEXTS = {
         [["curl", "-d", "Whats"], ["docker", "run", "x"]],
     ),
     "Markdown": ("Don't `x`.\n```bash\na b\n```\n> c\n```python\nd = 1\n!e f\n```\n", [["a", "b"], ["e", "f"]]),
+    "shell in a fence of Python": (
+        "```python\n# all\nx --a 'b' \\\n  --c d > e 2>&1\ndocker run i\n```\n",
+        [["x", "--a", "b", "--c", "d"], ["docker", "run", "i"]],
+    ),
     "an elision": ("a --b c ... \\\n  ... \\\n  --d", [["a", "--b", "c", "--d"]]),
     "a byte order mark": ("\ufeffa b", [["a", "b"]]),
     "a hard space": ("a\u00a0--b", [["a", "--b"]]),

@@ -47,7 +47,7 @@ VERSIONS = [
     ("0.12.0", "pip install tensorrt_llm==0.12.0 'transformers>=4.43'", []),
     ("0.12.0", "pip3 install --pre tensorrt-llm==0.13.0.dev2024", ["1 wheel-of-another-release error"]),
     ("0.17.0", "pip install tensorrt_llm==0.17.0.post1", []),
-    ("0.12.0", "pip install tensorrt_llm", []),
+    ("0.12.0", "pip install tensorrt_llm", ["1 wheel-of-another-release warning"]),
     ("0.12.0", "pip install nvidia-modelopt==0.17.0", []),  # within ~=0.15
     ("0.12.0", "pip install nvidia-modelopt[all]==0.13.1", ["1 modelopt-not-the-pin error"]),
     ("0.17.0", "pip install nvidia-modelopt==0.23.2", []),

@@ -15,13 +15,24 @@ from typer.main import get_command
 from aws_commands import problems
 from playbook.cli.app import app
 from playbook.cli.commands import cli_page, generated_pages
+from playbook.course.notebooks import chapters
+from playbook.course.times import times_page
 from playbook.profile import profile_names
 from serving_base.facts.prices import prices
 from trtllm_check.releases import known_releases, load_release
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-MADE = {"checks.md", "claims.md", "cli.md", "exercises.md", "flags_of_the_articles.md", "releases.md"}
+MADE = {
+    "checks.md",
+    "claims.md",
+    "cli.md",
+    "exercises.md",
+    "flags_of_the_articles.md",
+    "glossary.md",
+    "releases.md",
+    "times.md",
+}
 WRITTEN = [page for page in PAGES if page.name not in MADE]  # by hand
 PACKAGES = sorted(ROOT.glob("packages/*/__init__.py"))
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -60,6 +71,18 @@ def test_the_page_of_the_command_line_is_what_the_commands_say(monkeypatch: pyte
     for columns in ("40", "200"):
         monkeypatch.setenv("COLUMNS", columns)
         assert (ROOT / "docs" / "cli.md").read_text() == cli_page(app), "run: make docs"
+
+
+def test_the_page_of_times_is_what_notebooks_exercises_and_recording_say() -> None:
+    text = (ROOT / "docs" / "times.md").read_text()
+    assert text == times_page(), "run: make docs"
+    *rows, total = [[int(cell or 0) for cell in row] for row in TIMES.findall(text)]
+    assert (
+        len(rows) == len(chapters(ROOT / "notebooks")) and [sum(column) for column in zip(*rows, strict=True)] == total
+    )
+
+
+TIMES = re.compile(r"^\|[^|]+\| (\d+) \|[^|]+\| (\d+) \| (\d+) \| (\d+) \|$", re.MULTILINE)
 
 
 def test_a_page_that_says_it_is_made_is_made() -> None:

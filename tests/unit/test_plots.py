@@ -43,6 +43,11 @@ def test_rounding_shows_relative_errors(shown: list[tuple[Any, str]]) -> None:
     plots.rounding("w", exact, {"FP8": exact * 1.05, "INT8": exact * [1.0, 1.0, 0.0]})
     errors = [axis.collections[0].get_offsets()[:, 1].tolist() for axis in shown[0][0].axes]
     assert errors[0] == pytest.approx([5, 5, 5]) and errors[1] == pytest.approx([0, 0, 100])
+    assert [axis.get_title() for axis in shown[0][0].axes] == [
+        "FP8: 0% of the weights become zero",
+        "INT8: 33% of the weights become zero",
+    ]
+    assert "INT8: 33% of the weights become zero" in shown[0][1]
 
 
 def test_batching_draws_a_row_per_request(shown: list[tuple[Any, str]]) -> None:

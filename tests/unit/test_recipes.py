@@ -118,10 +118,10 @@ def refusal_is_right(name: str, release: Release, profile: Profile) -> bool:
     """Whether a release or a format really has no such stage."""
     if name == "serve" and release.builds_engines:
         return "trtllm-serve" not in release.tools
-    if name == "serve":
+    if name in ("serve", "gate") and not release.builds_engines:
         return profile.qformat not in ("fp8", *AWQ, "full_prec") or profile.kv_cache_dtype == "int8"
     if not release.builds_engines and name != "quantize":
-        return name in ("convert", "build", "run", "summarize", "gate", "profile")
+        return name in ("convert", "build", "run", "summarize", "profile")
     if name != "quantize":
         return False
     if not release.builds_engines:
@@ -385,10 +385,21 @@ def test_the_gate_asks_the_16_bit_model_and_the_engine_the_same_questions(profil
     assert words.get(release_name, "an impossible threshold first") in told
 
 
-def test_a_release_without_engines_names_other_ways_to_pass_the_gate() -> None:
-    with pytest.raises(NotInRelease, match="no arguments of") as caught:
-        stage("gate", "p5", "1.3.0rc22")
-    assert "trtllm-eval" in caught.value.fix
+@pytest.mark.parametrize("release_name", ["0.21.0", "1.0.0", "1.2.1", "1.3.0rc22"])
+def test_lm_eval_asks_baseline_and_served_model_the_same_from_1_0_on(release_name: str) -> None:
+    asked = [case for case in cases("gate", "p5-8b", release_name) if case.command.tool == "trtllm-eval"]
+    if release_name == "0.21.0":
+        assert asked == []
+        return
+    first, last = (case.parsed for case in asked)
+    assert (first.task, last.task) == ("gsm8k", "gsm8k")
+    assert first.model != last.model
+    assert (first.apply_chat_template, first.max_input_length) == (last.apply_chat_template, last.max_input_length)
+    engines = release_name != "1.3.0rc22"
+    assert last.backend == ("tensorrt" if engines else "pytorch")
+    assert (last.tokenizer == first.model) == engines  # an engine has no tokenizer of its own
+    (installs,) = (one for one in stage("gate", "p5-8b", release_name) if "lm_eval[api]==0.4.10" in one.argv)
+    assert asked[0].command.env["PYTHONPATH"] == installs.argv[installs.argv.index("--target") + 1]
 
 
 @pytest.mark.parametrize(("name", "release_name"), [("summarize", "0.12.0"), ("quantize", "1.3.0rc22")])

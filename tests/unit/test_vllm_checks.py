@@ -1,4 +1,4 @@
-"""The lane of vLLM on a machine with several GPUs, some of them taken: nvidia-smi is a stand-in that knows --id."""
+"""The lane of vLLM where some of several GPUs are taken: nvidia-smi is a stand-in that knows --id."""
 
 from pathlib import Path
 

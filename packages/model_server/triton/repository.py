@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from serving_base.errors import CheckFailed, UsageError
 from trtllm_check.lint.pbtxt import PLACEHOLDER, TRUE, ConfigError, Message, loose_ends, read_config, refusal
 from trtllm_check.releases.templates import emptied_variables, release_templates
+from trtllm_check.releases.templates import queue_rows as queue_rows
 
 if TYPE_CHECKING:
     from trtllm_check.deployment import Deployment

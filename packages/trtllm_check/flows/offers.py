@@ -6,6 +6,7 @@ from typing import Any
 
 from serving_base.record import Record
 from trtllm_check.releases import load_release
+from trtllm_check.releases.guide import run_modes
 from trtllm_check.releases.load import checked, known_releases, view
 
 FILE = Path(__file__).parent / "offers.yml"
@@ -71,3 +72,25 @@ def _row(name: str) -> dict[str, Any]:
 def last_engine_release() -> str:
     """The newest release that builds engines."""
     return [name for name in known_releases() if load_release(name).builds_engines][-1]
+
+
+def ways_to_run() -> list[dict[str, str]]:
+    """The ways to run an engine, each with its releases; the notes are in docs/releases.md."""
+    return [{"way": mode.name, "releases": mode.releases, "how": mode.how} for mode in run_modes()]
+
+
+def llama_coverage() -> list[dict[str, str]]:
+    """For each span of releases: which models of the Llama-3 family it takes, "by hand" and the like where it is so."""
+    rows: list[dict[str, str]] = []
+    for name in known_releases():
+        models = load_release(name).models
+        row = {model: _support(support.supported, support.note) for model, support in models.items()}
+        if rows and {key: value for key, value in rows[-1].items() if key != "releases"} == row:
+            rows[-1]["releases"] = f"{rows[-1]['releases'].split(' to ')[0]} to {name}"
+        else:
+            rows.append({"releases": name, **row})
+    return rows
+
+
+def _support(supported: bool, note: str) -> str:
+    return ("yes" if supported else "no") + (f": {note}" if note else "")

@@ -1,5 +1,6 @@
 """Options of the LLM API, per release: what ``trtllm-serve`` takes in its YAML file, and what is wrong with one."""
 
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -18,6 +19,7 @@ from trtllm_check.releases.release import Confidence, Value
 
 FILE = Path(__file__).parent / "options.yml"
 LONGEST_OPTIONS = 20_000  # characters
+UNKNOWN = re.compile(r"\$[{(\w]|`|\{\{|<\w")
 KINDS: Mapping[str, tuple[type, ...]] = {
     "bool": (bool,),
     "int": (int,),
@@ -255,8 +257,13 @@ def _known(known: LlmOptions, below: str) -> Mapping[str, LlmOption]:
 
 
 def _fits(value: Any, option: LlmOption) -> bool:
-    """Whether a value is of the option's plain type; null means the default, and other classes are not looked into."""
+    """Whether a value is of the option's plain type; null means the default, and other classes are not looked into.
+
+    A value that a shell or a template has yet to fill in is unknown.
+    """
     if value is None or option.type not in KINDS:
+        return True
+    if isinstance(value, str) and UNKNOWN.search(value):
         return True
     if isinstance(value, bool):
         return option.type == "bool"

@@ -26,6 +26,7 @@ FAMILIES = (
     "llm_options",
     "containers",
     "serving",
+    "bench",
     "shell",
 )
 
@@ -93,7 +94,7 @@ def target(document: "Document", release: str = "") -> ReleaseAsked:
     mapped = (
         f", whose facts hold for {found.written}" if found.written.removeprefix("v") not in ("", found.release) else ""
     )
-    return ReleaseAsked(found.release, f"told by {found}{mapped}")
+    return ReleaseAsked(found.release, f"told by {found}{mapped}", guessed=found.kind == "flag")
 
 
 def families() -> "list[Family]":

@@ -17,12 +17,32 @@ ABSENT_MODEL = re.compile(r"has no model (?P<model>\S+)$")
 KNOWN_MODELS = ("ensemble", "tensorrt_llm_bls", "tensorrt_llm", "preprocessing", "postprocessing")
 NEAR = 0.7
 SMALL = ("ensemble",)  # has hardly more than one variable
+OF_ONE_RELEASE = frozenset(  # what is right in one release and wrong in another
+    {
+        *("moved-script", "flag-removed", "flag-too-new", "tool-not-in-release", "missing-flag", "bad-value"),
+        *("unfilled-variable", "missing-parameter", "engine-inputs", "ensemble-wiring", "config-of-another-release"),
+        "engine-flow-removed",
+    }
+)
+ARGUMENTS = frozenset({"unknown-flag", "missing-flag", "bad-value", "stray-word", "takes-no-value", "flag-removed"})
+OTHER_MODELS = re.compile(
+    r"gemma|qwen|bloom|falcon|\bphi-?\d|baichuan|chatglm|mamba|\bopt-\d|whisper|\bbart|\bt5\b|\bgpt-?[2jn]|internlm|grok|dbrx",
+    re.IGNORECASE,
+)
+LLAMA = re.compile(r"(?<![a-z])(?:code)?llama|mi[sx]tral", re.IGNORECASE)
 
 
 def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     """``draft``, as a warning where the text leaves open what it rests on."""
     if draft.severity != "error":
         return draft
+    if platform.guessed and draft.rule in OF_ONE_RELEASE:  # nobody says that it is for the newest release
+        return draft._replace(severity="info" if draft.rule == "moved-script" else "warning")
+    if draft.rule in ARGUMENTS and _may_be_another_converter(draft, document):
+        named = any(OTHER_MODELS.search(text) for _, text in document.texts)
+        return draft._replace(severity="info" if named else "warning")
+    if draft.rule in ARGUMENTS and platform.guessed and draft.invocation and draft.invocation.tool.endswith(".py"):
+        return draft._replace(severity="warning")  # a script of that name, of nobody knows whom
     if draft.rule == "unfilled-variable" and _is_partial(draft, document):
         return draft._replace(severity="warning")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document):
@@ -60,3 +80,10 @@ def _may_be_another_model(draft: Draft, document: Document) -> bool:
     if match is None or sum(bool(config.path) for config in document.configs) > 1:
         return False
     return match["model"] in KNOWN_MODELS or not get_close_matches(match["model"], KNOWN_MODELS, 1, NEAR)
+
+
+def _may_be_another_converter(draft: Draft, document: Document) -> bool:
+    """True for a convert_checkpoint.py that nothing calls Llama's: each model's takes flags of its own."""
+    if draft.invocation is None or draft.invocation.tool != "convert_checkpoint.py":
+        return False
+    return not any(LLAMA.search(text) for _, text in document.texts)

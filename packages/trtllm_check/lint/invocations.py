@@ -10,6 +10,7 @@ from trtllm_check.lint.programs import (
     MENTIONS,
     MODULES,
     ONE_OPERAND,
+    OWN,
     PROGRAMS,
     PYTHON,
     RANKS,
@@ -25,6 +26,7 @@ from trtllm_check.releases import Tool
 
 DEEPEST = 20
 ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=")
+PROFILERS = frozenset({"nsys", "ncu", "nvprof", "strace", "perf", "accelerate", "torchrun"})
 
 
 class Invocation(NamedTuple):
@@ -99,6 +101,8 @@ class _Reader:
         name = ALIASES.get(name, name)
         if name in WRAPPERS:
             self.wrapper(name, words, around)
+        elif name == "uv" and rest[:1] and rest[0].text == "pip":
+            self.unwrap(rest, _behind(around, words[:1]))
         elif name in SHELLS:
             self.shell(rest, around)
         elif name in ("cat", "tee"):
@@ -109,7 +113,7 @@ class _Reader:
             self.docker(words, around)
         elif name == "mpirun":
             self.mpirun(words, around)
-        elif name in PROGRAMS or name in TOOLS:
+        elif name in PROGRAMS or name in TOOLS or (OWN.fullmatch(name) and rest and not path.text.endswith("/")):
             self.add(name, path, rest, around)
         elif name not in MENTIONS:
             self.stranger(words, around)
@@ -118,7 +122,9 @@ class _Reader:
         """An unknown program with the command line of a known one: ``nsys profile python3 run.py --x``."""
         for number, word in enumerate(words[1:], 1):
             name = PurePosixPath(word.text).name
-            if name in TOOLS and any(later.text.startswith("--") for later in words[number + 1 :]):
+            if (name in TOOLS or (OWN.fullmatch(name) and words[0].text in PROFILERS)) and any(
+                later.text.startswith("--") for later in words[number + 1 :]
+            ):
                 starts = (i for i, one in enumerate(words[:number]) if i and _launches(one))
                 start = next(starts, number)
                 self.unwrap(words[start:], _behind(around, words[:start]))

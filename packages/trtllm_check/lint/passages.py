@@ -96,6 +96,8 @@ YAML_HEAD = re.compile(
     re.MULTILINE,
 )
 YAML_BLOCK = re.compile(r"^[ ]*(?:- )?[\w.-]+:[ ]*\n[ ]+(?:- )?[\w.-]+:|^---$", re.MULTILINE)
+MAKEFILE_RULE = re.compile(r"^[\w./-]+:(?:[ \t]+[\w./-]+)*[ \t]*\n\t\S", re.MULTILINE)
+MAKEFILE_HEAD = re.compile(r"^\.PHONY:|^[A-Z_]+ *[:?]= ", re.MULTILINE)
 PYTHON_HEAD = re.compile(r"^(?:import [\w.]+|from [\w.]+ import |def \w+\(|class \w+)", re.MULTILINE)
 LMI_SETTING = re.compile(r"^\s*(?:option\.\w+|engine)\s*[=:]", re.MULTILINE)
 ENVIRONMENT_LINE = re.compile(r"^(?:export\s+|-e\s+)?[A-Z][A-Z0-9_]*=.*$")
@@ -160,6 +162,8 @@ def _program_text(text: str) -> Kind | None:
         return "dockerfile"
     if YAML_HEAD.search(text) and is_yaml(text):
         return "yaml"
+    if MAKEFILE_RULE.search(text) and MAKEFILE_HEAD.search(text):
+        return "makefile"
     if PYTHON_HEAD.search(text) and parsed(text) is not None:
         return "python"
     return "windows" if text.lstrip().startswith(("PS ", "C:\\", "D:\\")) and is_windows(text) else None

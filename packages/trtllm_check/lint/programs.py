@@ -16,6 +16,10 @@ TOOLS = frozenset(
         *("trtllm-serve", "trtllm-bench", "trtllm-eval", "hf", "huggingface-cli"),
     }
 )
+EXISTING = frozenset(  # commands that TensorRT-LLM installs: setup.py, console_scripts and scripts
+    f"trtllm-{name}" for name in ("build", "serve", "bench", "eval", "refit", "prune", "llmapi-launch", "hlapi-launch")
+)
+OWN = re.compile(r"trtllm-[a-z]+(?:-[a-z]+)*")  # of TensorRT-LLM, or meant so
 ALIASES = {"pip3": "pip", "apt": "apt-get", "mpiexec": "mpirun", "podman": "docker", "nvidia-docker": "docker"}
 MODULES = {"tensorrt_llm.commands.build": "trtllm-build", "tensorrt_llm.commands.serve": "trtllm-serve", "pip": "pip"}
 SHELLS = frozenset({"bash", "sh", "zsh"})

@@ -17,7 +17,7 @@ from trtllm_check.recipes.run import chat_prompt, nsys, run, summarize
 from trtllm_check.releases import Release, build_parser
 
 if TYPE_CHECKING:
-    from trtllm_check.recipes import fmbench, lmi, sagemaker
+    from trtllm_check.recipes import fmbench, lmi, longbench, sagemaker
 
 __all__ = [
     "STAGES",
@@ -30,6 +30,7 @@ __all__ = [
     "docker_argv",
     "fmbench",
     "lmi",
+    "longbench",
     "on_host",
     "road",
     "sagemaker",
@@ -37,7 +38,7 @@ __all__ = [
     "tool_arguments",
 ]
 
-LAZY = ("fmbench", "lmi", "sagemaker")  # imported when first used: most commands need none of them
+LAZY = ("fmbench", "lmi", "longbench", "sagemaker")  # imported when first used: most commands need none of them
 
 
 def __getattr__(name: str) -> Any:

@@ -7,11 +7,13 @@ process_item), main.py (run_steps), 1_generate_data.ipynb (filters), scripts/dep
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
 
+from serving_base.errors import UsageError
 from trtllm_check.deployment import Deployment
 from trtllm_check.recipes import lmi
 from trtllm_check.recipes.run import chat_prompt
@@ -134,6 +136,31 @@ def write(folder: Path, items: Sequence[Prompt], profile: Deployment, *, endpoin
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in files]
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """FMBench's figures of one burst: requests that go out together, and the seconds until the last one is answered."""
+
+    prompt_token_throughput: float
+    completion_token_throughput: float
+    transactions_per_minute: float
+
+
+def throughput(prompt_tokens: Sequence[int], completion_tokens: Sequence[int], elapsed_s: float) -> Throughput:
+    """The sums of tokens over ``elapsed_s``, as calculate_metrics of 3_run_inference.ipynb has them.
+
+    One number per request. A request without ``completion_tokens`` (0) failed: its prompt counts, and it is no
+    transaction. FMBench counts tokens with its own tokenizer, of the template with its prompt.
+    """
+    if len(prompt_tokens) != len(completion_tokens) or not prompt_tokens or elapsed_s <= 0:
+        raise UsageError("a burst has a prompt and an answer per request, and takes time", fix="give both, and seconds")
+    answered = sum(1 for tokens in completion_tokens if tokens)
+    return Throughput(
+        prompt_token_throughput=round(sum(prompt_tokens) / elapsed_s, 2),
+        completion_token_throughput=round(sum(completion_tokens) / elapsed_s, 2),
+        transactions_per_minute=round(answered / elapsed_s, 2) * 60,
+    )
 
 
 def check(text: str) -> list[str]:

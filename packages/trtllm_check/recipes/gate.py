@@ -1,8 +1,12 @@
-"""Stage gate: MMLU, asked of the 16-bit model and of the engine by the release's own script, before serving."""
+"""Stage gate: MMLU, asked of the 16-bit model and of the engine by the release's own script, before serving.
+
+From 1.0 on GSM8K as well, by lm-eval in trtllm-eval (:mod:`trtllm_check.recipes.evaluate`); without engines that alone.
+"""
 
 from serving_base.errors import NotInRelease
 from trtllm_check.deployment import Deployment, reference_fit
 from trtllm_check.recipes.command import Command, FlagValue, Paths, optional, place, required, tool_path
+from trtllm_check.recipes.evaluate import evaluate
 from trtllm_check.recipes.run import ROOM_FOR_ACTIVATIONS, SHORT_DTYPE, on_all_ranks, settings_reason
 from trtllm_check.releases import Release, Tool
 
@@ -15,14 +19,18 @@ EXAMPLES = 5
 
 def gate(profile: Deployment, release: Release, paths: Paths) -> list[Command]:
     """Fetch the questions, ask the 16-bit model where it fits, and ask the engine."""
+    with_lm_eval = evaluate(profile, release, paths)
     if MMLU not in release.tools:
+        if with_lm_eval:
+            return with_lm_eval
         raise NotInRelease(
             f"no arguments of {MMLU} are known for TensorRT-LLM {release.name}",
             why="the script asks engines, and this release builds none",
             fix="ask the served model with `trtllm-eval` or lm-eval; read their options with --help",
         )
     baseline = _baseline(profile, release, paths)
-    return [*_questions(profile, release, paths), *baseline, _engine(profile, release, paths, alone=not baseline)]
+    engine = _engine(profile, release, paths, alone=not baseline)
+    return [*_questions(profile, release, paths), *baseline, engine, *with_lm_eval]
 
 
 def _folder(paths: Paths) -> str:

@@ -9,6 +9,14 @@ from typing import Literal
 from trtllm_check.releases.lmi import Key, LmiImage, Reading, lmi_facts, lmi_image
 from trtllm_check.serving_properties import parse_line, parse_properties
 
+MEANT = {  # names of other tools, whose nearest spelling means something else here
+    "option.max_batch_size": "option.max_rolling_batch_size",
+    "option.quantization": "option.quantize",
+    "option.qformat": "option.quantize",
+    "option.max_seq_len": "option.max_output_len",
+    "option.tp_size": "option.tensor_parallel_degree",
+    "option.model": "option.model_id",
+}
 Severity = Literal["error", "warning"]
 Outcome = Literal["works", "undocumented", "ignored", "stops the start"]
 Kind = Literal["syntax", "refused", "ignored", "undocumented"]
@@ -150,6 +158,8 @@ def _rule(image: LmiImage, key: str) -> Key:
 
 def _near(image: LmiImage, key: str) -> list[str]:
     known = [name for name, rule in lmi_facts().family(image).keys.items() if rule.reading == "read"]
+    if MEANT.get(key) in known:
+        return [MEANT[key]]
     return get_close_matches(key, known, n=1, cutoff=0.85)
 
 

@@ -71,11 +71,16 @@ def serve(profile: Deployment, release: Release, paths: Paths) -> list[Command]:
 
     :class:`NotInRelease` for a format that the PyTorch flow does not run.
     """
+    refuse_formats(profile, release)
+    return [_server(profile, release, paths), *_requests(profile, release, paths)]
+
+
+def refuse_formats(profile: Deployment, release: Release) -> None:
+    """:class:`NotInRelease` for a format that the PyTorch flow does not run, where that is the release's only flow."""
     if not release.builds_engines:
         _cache(profile, release)
         if profile.qformat != "full_prec":
             _format(profile, release)
-    return [_server(profile, release, paths), *_requests(profile, release, paths)]
 
 
 def _server(profile: Deployment, release: Release, paths: Paths) -> Command:
@@ -83,7 +88,7 @@ def _server(profile: Deployment, release: Release, paths: Paths) -> Command:
     engine = release.builds_engines
     flags: dict[str, FlagValue] = {
         "--tokenizer": paths.model,
-        "--backend": _backend(tool, engine=engine),
+        "--backend": backend(tool, engine=engine),
         "--host": "localhost",
         "--port": 8000,
         "--tp_size": profile.tp,
@@ -99,7 +104,7 @@ def _server(profile: Deployment, release: Release, paths: Paths) -> Command:
     arguments = required(release, SERVE, flags)
     if not engine:
         arguments += optional(tool, {"--kv_cache_dtype": _served_cache(profile), "--no-telemetry": True})
-    argv = (*tool.launcher, tool_path(profile, release, SERVE, paths), _served(profile, release, paths), *arguments)
+    argv = (*tool.launcher, tool_path(profile, release, SERVE, paths), served(profile, release, paths), *arguments)
     why = (
         "An engine brings its own limits; it needs the model's tokenizer, which trtllm-build does not copy."
         if engine
@@ -119,7 +124,7 @@ def _server(profile: Deployment, release: Release, paths: Paths) -> Command:
 
 
 def _requests(profile: Deployment, release: Release, paths: Paths) -> list[Command]:
-    model = _served(profile, release, paths).rsplit("/", 1)[-1]
+    model = served(profile, release, paths).rsplit("/", 1)[-1]
     chat = {"model": model, "messages": [{"role": "user", "content": QUESTION}], "max_tokens": MAX_OUTPUT_LEN}
     text = {"model": model, "prompt": "One, two, three,", "max_tokens": MAX_OUTPUT_LEN}
     why = "The server applies the model's chat format itself; the model's name is that of its folder."
@@ -132,14 +137,14 @@ def _post(route: str, body: dict[str, object], why: str) -> Command:
     return Command("serve", "curl", argv, why=why)
 
 
-def _served(profile: Deployment, release: Release, paths: Paths) -> str:
+def served(profile: Deployment, release: Release, paths: Paths) -> str:
     """What the server loads: the engine, the quantized checkpoint, or the model itself."""
     if release.builds_engines:
         return paths.engine
     return paths.model if profile.qformat == "full_prec" else paths.checkpoint
 
 
-def _backend(tool: Tool, *, engine: bool) -> str | None:
+def backend(tool: Tool, *, engine: bool) -> str | None:
     """The backend's name, one that is sure; None where leaving the flag out means engines."""
     names = ENGINE_BACKENDS if engine else ("pytorch",)
     return next((name for name in names if tool.certain("--backend", name)), None)

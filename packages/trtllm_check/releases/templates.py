@@ -190,3 +190,20 @@ def _variables(*texts: str) -> list[str]:
 
 def _unique(*names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
+
+
+def queue_rows(folder: Path = DATA_DIR) -> list[dict[str, str]]:
+    """For each span of releases: the queue that each model's template declares, in the words of its batching.
+
+    "limited": a delay and ``max_queue_size``, "delayed": a delay alone, "plain": dynamic batching as it is, "none": no
+    queue of its own to configure. Priorities and timeouts are in no release's template.
+    """
+    found: list[dict[str, str]] = []
+    for release in template_releases(folder):
+        models = release_templates(release, folder).models
+        queues = {name: model.queue or "none" for name, model in models.items() if name != "ensemble"}
+        if found and {key: value for key, value in found[-1].items() if key != "releases"} == queues:
+            found[-1]["releases"] = f"{found[-1]['releases'].split(' to ')[0]} to {release}"
+        else:
+            found.append({"releases": release, **queues})
+    return found

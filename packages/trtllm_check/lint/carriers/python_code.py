@@ -21,7 +21,11 @@ STARTS = frozenset(
 )
 IMAGE = re.compile(r"^\S*(?:djl-inference|tritonserver|tensorrt-llm/release|/lmi)[^\s:]*:[\w.-]+$")
 TOOL_NAMES = "|".join(map(re.escape, sorted(TOOLS)))
-TOOL_LINE = re.compile(rf"^[ \t]*(?:\S+/)?(?:{TOOL_NAMES}|docker run)\s|^\s*python3? \S*\.py\s", re.MULTILINE)
+TOOL_LINE = re.compile(
+    rf"^[ \t]*(?:\S+/)?(?:{TOOL_NAMES}|docker run)\s|^\s*python3? \S*\.py\s"
+    r"|(?:\bpip3? install|\bgit clone)\s[^\n]*tensorrt[-_]?llm",
+    re.MULTILINE | re.IGNORECASE,
+)
 VARIABLE = re.compile(r"[A-Za-z_]\w*")
 FIELD = re.compile(r"\{[^{}]*\}|%\(?\w*\)?[sdif]")
 MARKS = re.compile(r"[rbfuRBFU]*(\"\"\"|'''|\"|')")
@@ -202,7 +206,7 @@ class _Reader:
             self.found = self.found.with_(Carried(images=(text,)))
         elif text.text.count("option.") > 1 and "\n" in text.text.strip():
             self.found = self.found.with_(Carried(texts=(("serving.properties", text),)))
-        elif "\n" in text.text.strip() and TOOL_LINE.search(text.text):
+        elif ("\n" in text.text.strip() or " --" in text.text) and TOOL_LINE.search(text.text):
             self.found = self.found.with_(Carried(scripts=((text, ""),)))
 
     def value(self, node: ast.AST) -> Word | None:

@@ -1,6 +1,7 @@
 """docker run around the tools: GPUs, shared memory, mounts and ports."""
 
 import posixpath
+import re
 from collections.abc import Iterator
 
 from trtllm_check.lint.document import ConfigFile, Document
@@ -14,6 +15,8 @@ from trtllm_check.lint.shell.words import Word
 FAMILY = "containers"
 PATH_VARIABLES = ("engine_dir", "tokenizer_dir")
 RANKED = ("run.py", "summarize.py", "trtllm-serve", "launch_triton_server.py", "tritonserver")
+UNKNOWN_IMAGE = re.compile(r"nvcr\.io/nvidia/(?:trt-?llm|tensorrt_llm|tensorrt-?llm(?=:))[\w-]*(?::|$)")
+PLAIN_SERVER = re.compile(r":\d\d\.\d\d-(?!trtllm)")  # Triton without TensorRT-LLM
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -26,6 +29,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _gpus(release, docker, inner)
         yield from _shared_memory(release, docker, inner)
         yield from _mounts(document, platform, docker, inner)
+    for word in {word.text: word for word in reversed(document.images)}.values():
+        if UNKNOWN_IMAGE.match(word.text):
+            instead = next(iter(platform.release.containers.triton), "nvcr.io/nvidia/tensorrt-llm/release")
+            yield from drafts(release, "unknown-image", word, image=word.text, instead=instead)
     yield from _ports(document, release)
     yield from _visible(document, release)
 
@@ -58,7 +65,8 @@ def _gpus(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator
 
 
 def _shared_memory(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
-    if not any(part in _image(docker) for part in rule_data(FAMILY)["server_images"]):
+    image = _image(docker)
+    if not any(part in image for part in rule_data(FAMILY)["server_images"]) or PLAIN_SERVER.search(image):
         return
     if docker.has("--shm-size", "--ipc") or not (_is_shell(docker) or any(one.tool in SERVERS for one in inner)):
         return

@@ -32,6 +32,13 @@ RULES: dict["Kind", str] = {
     "ignored": "lmi-key-ignored",
     "undocumented": "lmi-key-undocumented",
 }
+LENGTHS = ("max_input_len", "max_output_len")
+LENGTH = re.compile(
+    r"^[ \t]*option\.(?P<name>max_input_len|max_output_len)[ \t]*[=:][ \t]*(?P<value>\S+)", re.MULTILINE
+)
+SEQUENCE_FROM, ASYNCHRONOUS_FROM = 29, 33  # minor versions of LMI: its builder's max_seq_len, and no builder
+ANSWER = 1024
+TRTLLM_BATCH = re.compile(r"^\s*option\.rolling_batch\s*[=:]\s*trtllm\s*$", re.MULTILINE)
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -49,6 +56,24 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for name, value in document.lmi_environment.items():
             if not name.startswith(SERVER_PREFIX):
                 yield from _variable(name, value, image, named=named)
+        yield from _room(document, image, platform.release.name)
+
+
+def _room(document: Document, image: str, release: str) -> Iterator[Draft]:
+    """max_output_len of an image whose builder takes it for max_seq_len."""
+    version = image.split("-")[0].split(".")
+    if "tensorrtllm" not in image or not version[1:] or not SEQUENCE_FROM <= int(version[1]) < ASYNCHRONOUS_FROM:
+        return
+    found = {name: word for name in LENGTHS if (word := document.lmi_environment.get(f"OPTION_{name.upper()}"))}
+    for file in document.properties:
+        for match in LENGTH.finditer(file.text):
+            line = file.line + file.text.count("\n", 0, match.start("value"))
+            found[match["name"]] = Word(match["value"], line, 1)
+    if len(found) == len(LENGTHS) and all(word.text.isdecimal() for word in found.values()):
+        longest, most = (int(found[name].text) for name in ("max_output_len", "max_input_len"))
+        if longest <= most:
+            place = found["max_output_len"]
+            yield from drafts(release, "lmi-no-room", place, longest=longest, input=most, needed=most + ANSWER)
 
 
 def _is_another_engines(file: PropertiesFile) -> bool:
@@ -105,11 +130,26 @@ def _image(document: Document, platform: Platform) -> tuple[str, Word | None]:
 
     named = [word for word in document.images if REPOSITORY in word.text]
     if not named:
-        return recommended_image(platform.release.name).tag, None
+        wanted = _wanted_engine(document) if platform.guessed else ""
+        return wanted or recommended_image(platform.release.name).tag, None
     try:
         return lmi_image(named[0].text).tag, None
     except UsageError:
         return "", None if UNKNOWN in named[0].text else named[0]
+
+
+def _wanted_engine(document: Document) -> str:
+    """The newest image that takes the rolling batch of the text, where that is TensorRT-LLM's; else empty."""
+    from trtllm_check.recipes.properties import check_properties
+    from trtllm_check.releases.lmi import lmi_facts
+
+    if not any(TRTLLM_BATCH.search(file.text) for file in document.properties):
+        value = document.lmi_environment.get("OPTION_ROLLING_BATCH")
+        if value is None or value.text != "trtllm":
+            return ""
+    line = "option.rolling_batch=trtllm"
+    found = [one.tag for one in lmi_facts().images if one.engine_release and not check_properties(line, one.tag)]
+    return max(found, key=lambda tag: [int(part) for part in tag.split("-")[0].split(".")], default="")
 
 
 def _draft(finding: "PropertyProblem", place: Word, message: str, file: str = "", *, named: bool) -> Draft:

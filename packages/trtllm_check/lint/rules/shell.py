@@ -3,17 +3,32 @@
 import posixpath
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.facts import OUTPUT
+from trtllm_check.lint.filling import fillings
 from trtllm_check.lint.finding import Draft, Edit, Insert, Platform, Swap, drafts
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import EXISTING, OWN
+from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases import Release
 
 RECURSIVE = re.compile(r"-[a-zA-Z]*[rRa][a-zA-Z]*|--recursive|--archive")
 GLUED_CD = re.compile(r"cd(?P<folder>\.\.[\w./-]*|/[\w./-]*)")
+NEAR = 0.8
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}?")
 COMMON_PARTS = 2  # hf_model_dif, hf_model_path
+ENGINE_DIR = re.compile(r"(?<![\w])engine_dir:([^,]+)")
+NOT_LETTERS = re.compile(r"[\W_]+")
+INSTEAD = {
+    "trtllm-run": "trtllm-serve, or examples/run.py of the release with an engine",
+    "trtllm-server": "trtllm-serve",
+    "trtllm-benchmark": "trtllm-bench",
+    "trtllm-convert": "convert_checkpoint.py of the model's folder of examples",
+    "trtllm-quantize": "examples/quantization/quantize.py",
+}
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -27,7 +42,36 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if match:
             word, folder = command.words[0], match["folder"]
             yield from drafts(release, "no-such-command", word, file=command.file, name=match[0], folder=folder)
+    for one in document.invocations:
+        if OWN.fullmatch(one.tool) and one.tool not in EXISTING:
+            yield from _of_tensorrt_llm(one, release)
+    yield from _misspelt_folders(document, folders, platform.release)
     yield from _two_names(document, release)
+
+
+def _of_tensorrt_llm(invocation: Invocation, release: str) -> Iterator[Draft]:
+    close = get_close_matches(invocation.tool, sorted(EXISTING), 1, NEAR)
+    instead = INSTEAD.get(invocation.tool) or (f"write {close[0]}" if close else "use one of these")
+    form, path = "of TensorRT-LLM", invocation.path
+    yield from drafts(
+        release, "no-such-command", path, form=form, invocation=invocation, name=invocation.tool, instead=instead
+    )
+
+
+def _misspelt_folders(document: Document, folders: set[str], release: Release) -> Iterator[Draft]:
+    """An engine's folder that no command writes, where one is written whose name differs in marks only."""
+    plain = {NOT_LETTERS.sub("", folder).lower(): folder for folder in folders if not is_open(folder)}
+    named = [word for one in document.invocations for word in one.values("--engine_dir")]
+    named += [
+        one.word.part(found.start(1), found.end(1))
+        for one in fillings(document, release)
+        if (found := ENGINE_DIR.search(one.word.text))
+    ]
+    for word in named:
+        path = posixpath.normpath(word.text)
+        other = plain.get(NOT_LETTERS.sub("", path).lower())
+        if other and path not in folders and not is_open(path):
+            yield from drafts(release.name, "misspelt-folder", word, path=path, other=other)
 
 
 def _output_folders(document: Document) -> set[str]:

@@ -23,6 +23,7 @@ ENGINE_MODEL = "tensorrt_llm"
 TRUE = ("true", "True", "TRUE")
 PAGED = "--use_paged_context_fmha"
 TYPED = "the server's parser stops with `Expected integer or identifier, got: $`"
+MOST_BLS, MOST_WORKERS = 64, 8  # each instance is a Python process
 REASONS = {
     "bls_instance_count": "an instance of the BLS holds one request to its end",
     "preprocessing_instance_count": "one instance tokenizes one batch at a time",
@@ -214,7 +215,8 @@ def _value(document: Document, commands: list[Filling], variable: str) -> str:
         for build in document.of("trtllm-build"):
             return build.value("--output_dir") or "engine_output"
     if variable.endswith("_instance_count"):
-        return next((one.values["triton_max_batch_size"] for one in commands if _batch(one)), "8")
+        batch = next((_batch(one) for one in commands if _batch(one)), 8)
+        return str(min(batch, MOST_BLS if variable.startswith("bls") else MOST_WORKERS))
     return str(rule_data(FAMILY)["values"].get(variable, ""))
 
 
@@ -230,9 +232,9 @@ def _few_instances(correction: _Correction) -> None:
         value = values.get(variable, "")
         if not (value.isascii() and value.isdecimal() and len(value) < 9):
             continue
-        few = int(value) < batch if variable.startswith("bls") else value == "1" and batch > 1
+        few = int(value) < min(batch, MOST_BLS) if variable.startswith("bls") else value == "1" and batch > 1
         if few:
-            wanted = str(batch if variable.startswith("bls") else min(batch, 8))
+            wanted = str(min(batch, MOST_BLS if variable.startswith("bls") else MOST_WORKERS))
             correction.add("queue-instances", variable, wanted, value=value, batch=batch, wanted=wanted, reason=reason)
 
 

@@ -41,7 +41,18 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for requirement in wanted:
         yield from _wheel(requirement, release)
         yield from _modelopt(requirement, release)
+    yield from _overrun(document, wanted, release)
     yield from _model(document, wanted, release)
+
+
+def _overrun(document: Document, wanted: list[Requirement], release: Release) -> Iterator[Draft]:
+    """``pip install --upgrade torch`` where a container of TensorRT-LLM is used."""
+    if not any(TRITON_IMAGE.search(word.text) or TRTLLM_IMAGE.search(word.text) for word in document.images):
+        return
+    for one in wanted:
+        upgrades = one.pip is not None and one.pip.has("-U", "--upgrade")
+        if one.name in ("torch", "transformers") and not one.specifier and upgrades:
+            yield from drafts(release.name, "pins-overrun", one.word, invocation=one.pip, name=one.name)
 
 
 def _removed(document: Document, release: Release) -> Iterator[Draft]:
@@ -62,6 +73,8 @@ def _images(document: Document, release: Release) -> Iterator[Draft]:
         if lmi and lmi["release"] != release.name:
             yield from _lmi(docker, word, lmi["release"], release)
         plain = TRTLLM_IMAGE.search(word.text)
+        if plain and not plain["release"][:1].isdecimal():
+            continue  # latest: what it holds changes
         holds = plain["release"] if plain else _holder(word.text) if TRITON_IMAGE.search(word.text) else None
         if holds is None or word.text in own or holds == release.name:
             continue
@@ -148,6 +161,9 @@ def _engines(document: Document, release: Release) -> Iterator[Draft]:
         )
 
 
+UNPINNED = "the commands and scripts of one release are for its wheel, and the next release takes other flags"
+
+
 def _base(version: str) -> str:
     """Without what marks another build of the same release."""
     return OTHER_BUILD.sub("", version.removeprefix("v"))
@@ -201,6 +217,15 @@ def _release_of_tag(reference: str, release: Release) -> str:
 
 def _wheel(requirement: Requirement, release: Release) -> Iterator[Draft]:
     version = requirement.exact
+    if requirement.name == "tensorrt-llm" and not requirement.specifier:
+        yield from _replaced(
+            "wheel-of-another-release",
+            requirement,
+            release,
+            f"{requirement.word.text}=={release.name}",
+            form="no version",
+        )
+        return
     if requirement.name != "tensorrt-llm" or not version or version == release.name or _base(version) == release.name:
         return
     right = requirement.word.text.replace(version, release.name)
@@ -220,14 +245,16 @@ def _modelopt(requirement: Requirement, release: Release) -> Iterator[Draft]:
     yield from _replaced("modelopt-not-the-pin", requirement, release, right)
 
 
-def _replaced(rule: str, requirement: Requirement, release: Release, right: str) -> Iterator[Draft]:
+def _replaced(rule: str, requirement: Requirement, release: Release, right: str, form: str = "") -> Iterator[Draft]:
     """The draft that writes ``right`` in the requirement's place."""
     yield from drafts(
         release.name,
         rule,
         requirement.word,
+        form=form,
         edits=(Swap(requirement.word, right),),
         invocation=requirement.pip,
+        reason=UNPINNED,
         requirement=requirement.word.text,
         right=right,
     )

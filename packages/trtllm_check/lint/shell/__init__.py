@@ -1,7 +1,6 @@
 """Shell text, as people paste it, to commands whose words know where they stand."""
 
 from trtllm_check.lint.shell.pasted import prepare
-from trtllm_check.lint.shell.scanner import Scanner
 from trtllm_check.lint.shell.words import Place, Redirect, ShellCommand, Word
 
 __all__ = ["Place", "Redirect", "ShellCommand", "Word", "read_commands", "read_inside"]
@@ -9,11 +8,15 @@ __all__ = ["Place", "Redirect", "ShellCommand", "Word", "read_commands", "read_i
 
 def read_commands(text: str, file: str = "") -> list[ShellCommand]:
     """The commands of a script, a pasted block, a terminal session or a Markdown page. Takes any text."""
+    from trtllm_check.lint.shell.reader import Reader
+
     places = [(number, column) for number, line in enumerate(text.split("\n"), 1) for column in range(1, len(line) + 2)]
-    return Scanner(text, prepare(text), places, file=file).scan()
+    return Reader(text, prepare(text), places, file).read()
 
 
 def read_inside(word: Word, file: str = "") -> list[ShellCommand]:
     """The commands inside a word (``bash -c "..."``, a heredoc), at their places in the whole text."""
+    from trtllm_check.lint.shell.reader import Reader
+
     places = [*word.places, word.places[-1] if word.places else (word.line, word.column)]
-    return Scanner(word.text, prepare(word.text), places, file=file).scan()
+    return Reader(word.text, prepare(word.text), places, file).read()

@@ -4,6 +4,7 @@ Web pages, terminals, notebooks and Markdown put things around commands that no 
 marks, typographic quotes, ``<placeholders>``. The mask has them replaced by characters of the same number.
 """
 
+import ast
 import re
 from typing import NamedTuple
 
@@ -102,13 +103,23 @@ def _only_shell(mask: str, blocks: list[Block]) -> str:
     end = 0
     for block in blocks:
         inside = mask[block.start : block.end]
-        if block.language in ("python", "py", "ipython"):
+        if block.language in ("python", "py", "ipython") and not (
+            BARE_COMMAND.search(inside) and not _is_python(inside)
+        ):
             inside = "\n".join(line if NOTEBOOK_MARK.match(line) else " " * len(line) for line in inside.split("\n"))
-        elif block.language not in SHELLS:
+        elif block.language not in (*SHELLS, "python", "py", "ipython"):
             inside = _blanked(inside)
         parts += [_commands_only(mask[end : block.start]), inside]
         end = block.end
     return "".join(parts) + _commands_only(mask[end:])
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def _commands_only(text: str) -> str:

@@ -1,0 +1,39 @@
+"""trtllm-bench: its sub-command and its options.
+
+Its options differ from release to release and were not read for each: only what none of the sources has is named.
+"""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.names import is_open
+
+FAMILY = "bench"
+NEAR = 0.8
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """A missing sub-command, and options that no release has."""
+    data = rule_data(FAMILY)
+    known = {option for line in data["options"] for option in line}
+    for bench in document.of("trtllm-bench"):
+        words = [word.text for word in bench.arguments]
+        commands = [word for word in words if word in data["commands"]]
+        if any(word in data["unread"] for word in commands) or words[:1] in (["--help"], ["--version"]):
+            continue
+        if not commands and words and not any(map(is_open, words)):
+            yield from drafts(platform.release.name, "bench-without-command", bench.path, invocation=bench)
+        yield from _options(bench, known, platform.release.name)
+
+
+def _options(bench: Invocation, known: set[str], release: str) -> Iterator[Draft]:
+    for given in bench.given:
+        if not given.name.startswith("--") or given.name in known or is_open(given.name):
+            continue
+        close = get_close_matches(given.name, sorted(known), 1, NEAR)
+        told = rule_data(FAMILY)["nearest"].get(given.name)
+        instead = told or (f"write {close[0]}" if close else "leave it out")
+        yield from drafts(release, "bench-option", given.word, invocation=bench, flag=given.name, instead=instead)

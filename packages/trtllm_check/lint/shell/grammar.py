@@ -1,0 +1,252 @@
+"""Shell text to trees of bash's grammar (tree-sitter-bash), whatever the text holds.
+
+What people paste is seldom a whole script: a quote is left open, prose stands between two commands, a loop has lost its
+end. So the text is parsed as a whole, then from the first place on that bash would refuse, line by line: with the lines
+that a loop or a quote goes on over, and mended where that does not help. Every offset is one of the text.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from trtllm_check.lint.shell.pasted import COMMANDS
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser, QueryCursor
+
+STRANGE = re.compile(r"[^\n\t -~]")
+HEREDOC = re.compile(r"(?<![<(])<<(-?)(?![<=])[ \t]*(\\?[\w.-]+|'[^'\n]+'|\"[^\"\n]+\")")
+COMMAND_LINE = re.compile(rf"\n(?:{COMMANDS}|cat |echo |ls |wget |aws )")
+SCRIPT_FOLLOWS = re.compile(r"-\w*c\s+\$?$")
+LINE_END = re.compile(r"(?<!\\)\n")
+QUOTE = re.compile(r"['\"]")
+COMMENT = re.compile(r"[ \t]*#")
+APOSTROPHE = re.compile(r"(?<=[A-Za-z])'(?=[A-Za-z])")
+OPENS = re.compile(
+    r"\s*(?:(?:if|for|while|until|case|select|function)\b|[\w-]+\s*\(\)|[{(]|\[\[)|=\(|(?:&&|\|\|?|\b(?:then|do|else))\s*$"
+)
+RESERVED = (
+    "if",
+    "then",
+    "elif",
+    "else",
+    "fi",
+    "for",
+    "select",
+    "while",
+    "until",
+    "do",
+    "done",
+    "case",
+    "esac",
+    "function",
+)
+KEYWORDS = frozenset([*RESERVED, "in", "{", "}", "!", "[[", "]]"])
+RESERVED_WORD = re.compile(rf"(?<!\S)(?:{'|'.join(RESERVED)}|!)(?!\S)")
+OPERATORS = frozenset(
+    ["(", ")", "<", ">", ">>", "<<", "&", "&&", "|", "||", "|&", ";", ";;", "&>", ">&", "<&", "<(", ">("]
+)
+STEPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+MOST_MENDINGS = 4
+MOST_GROWTH = 20  # times the text's own length that lines are parsed again in search of an end
+
+
+class Heredoc(NamedTuple):
+    """``begin`` and ``end`` of the lines that go into the command at ``position``; ``expands``: variables count."""
+
+    position: int
+    begin: int
+    end: int
+    expands: bool
+
+
+class Unit(NamedTuple):
+    """Statements without an error in them; ``offset`` is what their bytes lack to be places of the text."""
+
+    statements: "tuple[Node, ...]"
+    offset: int
+
+
+class Source(NamedTuple):
+    """The text as it is parsed: one byte for each character, and no here-documents."""
+
+    text: str
+    heredocs: tuple[Heredoc, ...]
+
+
+@cache
+def _parser() -> "tuple[Parser, QueryCursor]":
+    import tree_sitter
+    import tree_sitter_bash
+
+    language = tree_sitter.Language(tree_sitter_bash.language())
+    quotes = tree_sitter.Query(language, "[(string) (raw_string)] @quote")
+    return tree_sitter.Parser(language), tree_sitter.QueryCursor(quotes)
+
+
+def source_of(text: str, mask: str) -> Source:
+    """``mask`` without its here-documents, which ``text`` has as they were written."""
+    plain = STRANGE.sub(lambda match: " " if match[0].isspace() else "x", mask)
+    heredocs: list[Heredoc] = []
+    ends: dict[int, int] = {}  # of a line with here-documents -> where the last of them ends
+    parts: list[str] = []
+    done = 0
+    for match in HEREDOC.finditer(plain):
+        if match.start() < done or COMMENT.match(plain, plain.rfind("\n", 0, match.start()) + 1):
+            continue
+        line = _logical_end(plain, match.end())
+        begin = ends.get(line, line + 1)
+        name = match[2].strip("'\"\\")
+        blanks = "[ \t]*" if match[1] else ""
+        last = re.compile(rf"^{blanks}{re.escape(name)}[ \t\r]*$\n?", re.MULTILINE).search(text, min(begin, len(text)))
+        blank = " " * len(match[0])
+        if last is None and name.isdecimal():
+            continue  # a shift
+        if last is None:  # as where someone's C++ was pasted
+            parts += [plain[done : match.start()], blank]
+            done = match.end()
+            continue
+        heredocs.append(Heredoc(match.start(), begin, last.start(), match[2] == name))
+        ends[line] = last.end()
+        parts += [plain[done : match.start()], blank]
+        done = match.end()
+    parts.append(plain[done:])
+    joined = "".join(parts)
+    for one in heredocs:
+        after = joined.find("\n", one.end)
+        after = len(joined) if after < 0 else after
+        joined = joined[: one.begin] + re.sub(r"[^\n]", " ", joined[one.begin : after]) + joined[after:]
+    return Source(joined, tuple(heredocs))
+
+
+def _logical_end(text: str, position: int) -> int:
+    end = text.find("\n", position)
+    while end > 0 and text[end - 1] == "\\":
+        end = text.find("\n", end + 1)
+    return len(text) if end < 0 else end
+
+
+def units(source: str) -> Iterator[Unit]:
+    """The statements of ``source``, in order."""
+    lines = [0, *(match.end() for match in LINE_END.finditer(source))]
+    lines += [len(source)] if lines[-1] < len(source) else []
+    number, last = 0, len(lines) - 1
+    window = last
+    growth = MOST_GROWTH * len(source) + 10_000
+    while number < last:
+        begin, end = lines[number], lines[min(number + window, last)]
+        unit, good = _sound(source, lines, begin, end)
+        if good > begin:
+            yield unit
+            number = bisect_right(lines, good) - 1
+            window = window * 2 if good == end else 1
+            continue
+        window, end = 1, lines[number + 1]
+        for step in STEPS if _is_open(source[begin:end]) else ():
+            longer = lines[min(number + step, last)]
+            growth -= longer - begin
+            if growth < 0 or good >= end:
+                break
+            unit, good = _sound(source, lines, begin, longer)
+        if good < end:
+            unit, good = _mended(source, begin, end), end
+        yield unit
+        number = bisect_right(lines, good) - 1
+
+
+def _parsed(text: str) -> "tuple[Node, list[Node]]":
+    """The tree, and the quotes in it that bash would take and nobody meant."""
+    parser, quotes = _parser()
+    root = parser.parse(text.encode("ascii")).root_node
+    found = quotes.captures(root).get("quote", []) if QUOTE.search(text) else []
+    return root, sorted((one for one in found if _is_chance(text, one)), key=lambda one: one.start_byte)
+
+
+def _is_chance(text: str, node: "Node") -> bool:
+    """True for the apostrophe of a word, and for a quote that holds the commands of the following lines."""
+    begin, end = node.start_byte, node.end_byte
+    if APOSTROPHE.match(text, begin):
+        return True
+    if not COMMAND_LINE.search(text, begin, end):
+        return False
+    return not SCRIPT_FOLLOWS.search(text, max(begin - 10, 0), begin)
+
+
+def _sound(source: str, lines: list[int], begin: int, end: int) -> tuple[Unit, int]:
+    """The statements between two places up to the first line with an error, and where that line begins."""
+    root, chances = _parsed(source[begin:end])
+    chance = chances[0].start_byte if chances else end - begin
+    kept: list[Node] = []
+    good = begin if root.has_error else end
+    for child in root.children if root.type != "ERROR" else ():
+        if child.has_error or child.is_missing or child.end_byte > chance:
+            good = max(begin, lines[bisect_right(lines, begin + child.start_byte) - 1])
+            break
+        kept.append(child)
+    return Unit(tuple(child for child in kept if begin + child.end_byte <= good), begin), good
+
+
+def _is_open(line: str) -> bool:
+    """True for a line that may go on over the next ones."""
+    if OPENS.search(line):
+        return True
+    bare = APOSTROPHE.sub("", line)
+    return bare.count("'") % 2 == 1 or bare.count('"') % 2 == 1 or bare.count("(") > bare.count(")")
+
+
+def _mended(source: str, begin: int, end: int) -> Unit:
+    """One line that bash refuses, with what is wrong in it taken out."""
+    line = source[begin:end].removesuffix("\n")
+    for _ in range(MOST_MENDINGS):
+        root, chances = _parsed(line)
+        if not root.has_error and not chances:
+            return Unit(tuple(root.children), begin)
+        begin_of_chance = chances[0].start_byte if chances else -1
+        line = f"{line[:begin_of_chance]}x{line[begin_of_chance + 1 :]}" if chances else _closed(line, root)
+    root, _ = _parsed(_flat(line))
+    return Unit(() if root.has_error else tuple(root.children), begin)
+
+
+def _closed(line: str, root: "Node") -> str:
+    """``line`` with the first thing mended that is open or stands alone."""
+    trouble = next(_troubles(root), None)
+    if trouble is None:
+        return line
+    begin, text = trouble
+    if text[:1] in ("'", '"'):
+        if APOSTROPHE.match(line, begin):
+            return f"{line[:begin]}x{line[begin + 1 :]}"
+        broken = line.find("\\\n", begin)
+        if broken > begin and line[broken - 1] in " \t":
+            return f"{line[: broken - 1]}{text[0]}{line[broken:]}"
+        return line + text[0]
+    if text in KEYWORDS or text in OPERATORS:
+        return line[:begin] + "\n" * len(text) + line[begin + len(text) :]
+    return f"{line[:begin]}{'x' * len(text)}{line[begin + len(text) :]}"
+
+
+def _troubles(node: "Node") -> "Iterator[tuple[int, str]]":
+    """Where an error begins, and the mark there."""
+    if node.is_missing:
+        first = node.parent.children[0] if node.parent else node
+        yield first.start_byte, (first.text or b"").decode()
+        return
+    for child in node.children:
+        if node.type == "ERROR" and not child.is_named:
+            yield child.start_byte, child.type
+        elif child.type == "ERROR" and not child.children:
+            text = (child.text or b"").decode()
+            yield child.start_byte, text[:1] if text[:1] in "'\"" else text.split()[0] if text.split() else text
+        if child.has_error or child.is_missing:
+            yield from _troubles(child)
+
+
+def _flat(line: str) -> str:
+    """``line`` as plain words: operators end a command, everything else that means something is a letter."""
+    line = re.sub(r"\$\([^()\s]*\)|[<>]\(", lambda match: "x" * len(match[0]), line)
+    line = re.sub(r"[;&|()]|(?<!\S)[{}](?!\S)", "\n", line)
+    line = re.sub(r"\d*[<>]+", lambda match: " " * len(match[0]), line)
+    line = RESERVED_WORD.sub(lambda match: " " * len(match[0]), line)
+    return re.sub(r"(?!\\\n)[^\w\s./:,@%+=-]", "x", line)
