@@ -61,9 +61,7 @@ SHORT = {
     "comparisons": "1",
     "clients": "4",
     "herd_size": "4",
-    "windows": "6",  # chapters 12 to 16 compute the same under every profile, and nbval judges it at full length
-    "sizes": "[1, 4]",
-    "calib_samples": "8",
+    "sizes": "[1, 4]",  # chapters 12 and 14 compute the same under every profile, and nbval judges them at full length
     "microbatches": "[1, 2]",
 }
 """A run's values for the chapters that put load on the server, where two cores serve in place of eight GPUs, and for

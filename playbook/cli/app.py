@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 CACHES = (".pytest_cache", ".mypy_cache", ".ruff_cache", ".import_linter_cache", "build")
 SIDE_BY_SIDE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
-"""Three workers on two cores: each waits a quarter of its time, for servers, kernels and other children. A later
-``-n 0`` takes it back.
+"""Three workers on two cores: two leave a fifth of them idle while they wait for servers, kernels and other children.
+A later ``-n 0`` takes it back.
 """
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 

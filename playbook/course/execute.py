@@ -26,10 +26,6 @@ Tell = Callable[[dict[str, Any]], None]
 """Told of each event: a line of the events file."""
 SAVE_EVERY_S = 2.0  # what a killed run loses of its notebook
 LOOK_EVERY_S = 0.05  # for the chapter's turn
-NOT_NEEDED = ("boto3", "rfc3987_syntax")
-"""papermill imports the first for notebooks on S3, jsonschema the second for addresses; both do without. Together they
-are 0.4 s of the 1.1 s of processor time before a chapter's kernel starts.
-"""
 
 
 @dataclass(frozen=True)
@@ -162,7 +158,6 @@ def first_line(source: str) -> str:
 
 def main() -> int:
     job = Job.read(Path(sys.argv[1]))
-    sys.modules.update(dict.fromkeys(NOT_NEEDED))  # type: ignore[arg-type]  # None: there is no such module
     logging.getLogger("papermill").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="papermill")
 

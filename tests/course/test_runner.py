@@ -23,8 +23,7 @@ from notebook_factory import notebook, write_course
 from plain_chapter import run_without_kernels
 from playbook.cli.app import app
 from playbook.course import runner
-from playbook.course.execute import NOT_NEEDED, Job, execute, seldom
-from playbook.course.execute import main as run_job
+from playbook.course.execute import Job, execute, seldom
 from playbook.course.failures import Failure
 from playbook.course.notebooks import Chapter, chapters, read
 from playbook.course.progress import LineProgress
@@ -273,23 +272,6 @@ def test_a_skipped_chapter_has_no_error_banner_and_its_last_cells_did_not_run(tm
     executed = read(tmp_path / "executed.ipynb")
     assert not any("papermill-error-cell-tag" in cell.metadata.get("tags", []) for cell in executed.cells)
     assert executed.cells[-1].outputs == []
-
-
-def test_the_process_of_a_chapter_does_without_what_papermill_imports_in_vain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That papermill runs notebooks without them, the tests with a real kernel show."""
-    for name in NOT_NEEDED:  # put back what this worker has of them
-        monkeypatch.setitem(sys.modules, name, sys.modules.get(name, sys))
-    found: list[object] = []
-    monkeypatch.setattr(
-        "playbook.course.execute.execute", lambda job, tell: found.extend(sys.modules[name] for name in NOT_NEEDED)
-    )
-    a, b, c, d = (tmp_path / name for name in "abcd")
-    Job(a, b, c, d, {}, 1).write(tmp_path / "job.json")
-    monkeypatch.setattr(sys, "argv", ["execute", str(tmp_path / "job.json")])
-    assert run_job() == 0
-    assert found == [None, None]
 
 
 def test_a_cell_past_its_time_is_ended(tmp_path: Path) -> None:

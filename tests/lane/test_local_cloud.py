@@ -89,7 +89,7 @@ def containers(root: int) -> list[int]:
 def test_there_is_no_service_of_ecs_to_scale(cloud: LocalCloud) -> None:
     """moto's own word, of a moto without ECS."""
     scaling = client(cloud, "application-autoscaling")
-    with pytest.raises(ClientError, match="ECS service doesn't exist: mine"):
+    with pytest.raises(ClientError, match="ECS service doesn't exist: service/default/mine"):
         scaling.register_scalable_target(
             ServiceNamespace="ecs",
             ResourceId="service/default/mine",

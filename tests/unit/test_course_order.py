@@ -145,12 +145,18 @@ while not (here / "{other}").exists():
     time.sleep(0.05)"""
 
 
+FAILED = """\
+while '"failed"' not in Path({results!r}).read_text():
+    assert time.monotonic() < deadline, "the other's failure was not noted"
+    time.sleep(0.05)"""
+
+
 def test_two_chapters_that_wait_for_each_other_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And after a failure the third does not start, while those that run go on to their end."""
     run_without_kernels(monkeypatch)
     course = {
         "c01_a": notebook(MEETING.format(own="a", other="b"), "assert False, 'on purpose'"),
-        "c02_b": notebook(MEETING.format(own="b", other="a"), "import time; time.sleep(1)"),
+        "c02_b": notebook(MEETING.format(own="b", other="a"), FAILED.format(results=str(tmp_path / "results.json"))),
         "c03_c": notebook("x = 1"),
     }
     for content in course.values():
