@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from trtllm_check.lint import ReleaseAsked, families, platform_of
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.fixing import findings
 from trtllm_check.lint.mending import Mended, diff, mended, write
 
 
@@ -26,6 +28,16 @@ def test_everything_else_stays_as_it_is_written() -> None:
     assert done.text == SCRIPT.replace("--max_output_len 512", "--max_seq_len 1536")
     assert (done.changes, done.left) == (1, ())
     assert mend(done.text).changes == 0
+
+
+def test_what_a_comment_ignores_stays_as_it_is_written() -> None:
+    script = "trtllm-build --checkpoint_dir c --max_batch_size 8 --nonsense 3"
+    (found,) = (
+        one.rule for one in findings(read_document(script, "shell"), platform_of(ReleaseAsked("0.12.0")), families())
+    )
+    kept = f"{script}  # playbook: ignore={found} our own build has it\n"
+    assert (mend(kept).text, mend(kept).left) == (kept, ())
+    assert mend(f"{script}  # another comment\n").changes == 1
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Draft, Drop, Edit, Finding, Insert, Platform, Swap
 from trtllm_check.lint.fixing import GRAVITY, Family, anchor, arguments, drafts_of, findings, quoted
+from trtllm_check.lint.ignoring import read_ignores, without_ignored
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.words import Word
 
@@ -38,7 +39,7 @@ class Mended(NamedTuple):
 
 
 def mended(text: str, platform: Platform, families: Sequence[Family]) -> Mended:
-    """``text``, a shell script, with the fixes of its findings."""
+    """``text``, a shell script, with the fixes of its findings, but of those that a comment in it ignores."""
     found = findings(read_document(text, "shell"), platform, families)
     changes = 0
     refused: set[tuple[str, str]] = set()
@@ -56,7 +57,7 @@ def mended(text: str, platform: Platform, families: Sequence[Family]) -> Mended:
             refused.add(key)
         else:
             break
-    return Mended(text, changes, tuple(found))
+    return Mended(text, changes, tuple(without_ignored(found, {"": text})))
 
 
 def diff(before: str, after: str, name: str) -> str:
@@ -95,8 +96,11 @@ def _patches(text: str, platform: Platform, families: Sequence[Family]) -> Itera
     starts = [0]
     for line in text.split("\n"):
         starts.append(starts[-1] + len(line) + 1)
+    ignores, _ = read_ignores(text)  # somebody has looked at these, and they stay
     for draft in sorted(drafts_of(document, platform, families), key=lambda one: GRAVITY[one.severity]):
         if draft.invocation is None or not draft.edits or draft.severity == "info":
+            continue
+        if any(draft.rule in one.rules and draft.place.line in one.lines for one in ignores):
             continue
         patches: list[Patch] = []
         for edit in draft.edits:
