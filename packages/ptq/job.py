@@ -1,8 +1,9 @@
 """A quantization in a Python of its own, on its GPUs: ``python -m ptq.job JOB.json RESULT.json``.
 
 For the interpreter that has CUDA's PyTorch, where the course's own has a CPU build. The job: ``model`` (folder),
-``out``, ``options`` (fields of :class:`ptq.quantize.QuantizeOptions`), ``texts`` (lists of token ids), ``layouts``
-(layout -> folder below ``out``), ``device_map``. The result: :class:`JobResult`.
+``out``, ``options`` (fields of :class:`ptq.quantize.QuantizeOptions`), ``texts`` (lists of token ids) or ``dataset``
+(of :class:`ptq.dataset.TextDataset`), ``layouts`` (layout -> folder below ``out``), ``device_map``.
+The result: :class:`JobResult`.
 """
 
 import json
@@ -14,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ptq.dataset import TextDataset, dataset_texts
 from ptq.quantize import QuantizeOptions, apply_quantization, check_options, export_checkpoint, export_hf, load_model
 
 
@@ -37,12 +39,16 @@ def run(job: dict[str, Any]) -> JobResult:
 
     options, out = QuantizeOptions(**job["options"]), Path(job["out"])
     check_options(options)
+    texts = job["texts"]
+    if "dataset" in job:
+        dataset = TextDataset(**job["dataset"])
+        texts = dataset_texts(dataset, Path(job["model"]), options.calib_samples, options.calib_max_length)
     found = JobResult(torch=torch.__version__, modelopt=importlib.metadata.version("nvidia-modelopt"))
     with timed(found, "load"):
         model = load_model(Path(job["model"]), options.dtype, job["device_map"])
     found.device = torch.cuda.get_device_name() if model.device.type == "cuda" else "CPU"
     with timed(found, "calibrate"):
-        apply_quantization(model, options, job["texts"])
+        apply_quantization(model, options, texts)
     for layout, folder in job["layouts"].items():
         with timed(found, f"export {layout}"):
             EXPORTS[layout](model, Path(job["model"]), out / folder, options)

@@ -102,7 +102,9 @@ def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root
     """By nvidia-modelopt on the GPU: TensorRT-LLM's layout, and beside it, from the same calibration, vLLM's own."""
     import json
 
+    from ptq.dataset import cnn_dailymail
     from ptq.quantize import QuantizeOptions, calibration_texts, needs_calibration
+    from trtllm_check.recipes.quantize import CALIBRATION_DATASET
 
     options = replace(QuantizeOptions.from_profile(profile), calib_batch_size=CALIBRATION_BATCH[find_vllm().device])
     layouts = {"hf": "."} if layout == "hf" else {"tensorrt_llm": ".", "hf": UNIFIED}
@@ -111,14 +113,18 @@ def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root
         shutil.copytree(model, out / layouts.pop("hf"), copy_function=os.link, dirs_exist_ok=True, ignore=ignored)
     if not layouts:
         return
-    job = {
+    job: dict[str, Any] = {
         "model": str(model),
         "out": str(out),
         "options": asdict(options),
-        "texts": [list(ids) for ids in calibration_texts(model, options)],
+        "texts": [],
         "layouts": layouts,
         "device_map": _device_map(find_vllm()),
     }
+    if needs_calibration(options) and profile.model != "tiny" and profile.weights == "published":
+        job["dataset"] = cnn_dailymail(CALIBRATION_DATASET)._asdict()
+    else:
+        job["texts"] = [list(ids) for ids in calibration_texts(model, options)]
     found = _run(profile, "ptq.job", job, root)
     (out / "quantize.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
 
