@@ -138,6 +138,7 @@ def test_with_consent_the_chapter_creates_asks_and_deletes(
         "07-26",
         "07-40",
         "07-43",
+        "07-scale-d",
         "07-ex2-b",
     } == EMBEDDED_ONLY
     assert running_endpoints(session) == [] and session.client("scheduler").list_schedules()["Schedules"] == []
