@@ -36,6 +36,7 @@ from serving_clients.requests import (
     TextResult,
     Timeouts,
     Transport,
+    new_id,
 )
 from serving_clients.retry import RetryBudget, RetryPolicy, retrying
 
@@ -106,10 +107,15 @@ DEFAULT_RETRY = RetryPolicy()
 
 @dataclass
 class _Call:
-    """One request on its way: what was tried and what the caller has got."""
+    """One request on its way: what was tried and what the caller has got.
+
+    ``token`` makes its ids on the wire its own: the stop for an answer that was left comes late on a busy machine, and
+    must not end the same request when it is sent again.
+    """
 
     request: TextRequest
     started_s: float
+    token: str = field(default_factory=lambda: new_id()[:8])
     attempts: list[Attempt] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     tokens: int | None = None
@@ -282,7 +288,7 @@ class Client:
     def _attempt(self, call: _Call) -> Iterator[str]:
         """One attempt. A restarted answer yields only what the caller has not got yet."""
         call.raise_if_over()
-        wire_id = f"{call.request.request_id}.{len(call.attempts) + 1}"
+        wire_id = f"{call.request.request_id}.{len(call.attempts) + 1}.{call.token}"
         started_s, outcome = time.monotonic(), "left"
         known = "".join(call.texts)
         try:
