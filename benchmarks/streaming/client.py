@@ -11,13 +11,17 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Load:
-    """``waves`` times ``clients`` requests of ``tokens`` new tokens each; a wave ends before the next one begins."""
+    """``waves`` times ``clients`` requests of ``tokens`` new tokens each; a wave ends before the next one begins.
+
+    ``name`` begins the ids of its requests.
+    """
 
     clients: int
     waves: int
     tokens: int
     streaming: bool
     model: str = "ensemble"
+    name: str = ""
 
     @property
     def all_tokens(self) -> int:
@@ -26,11 +30,13 @@ class Load:
 
 @dataclass
 class Pieces:
-    """One answer: when each piece came, in seconds after the request, and how much it held.
+    """One answer: when each piece came, in seconds of the monotonic clock, and how much it held.
 
-    ``sizes`` are tokens of ``tensorrt_llm`` and bytes of text of the other models.
+    ``sizes`` are tokens of ``tensorrt_llm`` and bytes of text of the other models. ``began_s``: when it was asked for.
     """
 
+    request_id: str
+    began_s: float
     at_s: list[float] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
 
@@ -55,14 +61,17 @@ async def _ask(grpc_url: str, prompts: list[tuple[str, list[int]]], load: Load) 
 
     async with grpc.aio.insecure_channel(grpc_url) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        began, each = time.perf_counter(), []
-        for _ in range(load.waves):
-            each += await asyncio.gather(*(_one(stub, _request(load, *prompt)) for prompt in prompts))
-        return Answers(time.perf_counter() - began, each)
+        began, each = time.monotonic(), []
+        for wave in range(load.waves):
+            requests = [_request(load, *prompt) for prompt in prompts]
+            for number, request in enumerate(requests):
+                request.id = f"{load.name}-{wave}-{number}"
+            each += await asyncio.gather(*(_one(stub, request) for request in requests))
+        return Answers(time.monotonic() - began, each)
 
 
 async def _one(stub: Any, request: Any) -> Pieces:
-    began, found = time.perf_counter(), Pieces()
+    found = Pieces(request.id, time.monotonic())
     call = stub.ModelStreamInfer()
     await call.write(request)
     await call.done_writing()
@@ -71,7 +80,7 @@ async def _one(stub: Any, request: Any) -> Pieces:
             raise RuntimeError(message.error_message)
         size = _size(message.infer_response)
         if size:
-            found.at_s.append(time.perf_counter() - began)
+            found.at_s.append(time.monotonic())
             found.sizes.append(size)
     return found
 
