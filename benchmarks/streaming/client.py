@@ -1,6 +1,7 @@
 """Many clients of a Triton server in one event loop, as light as Python allows, and when each piece came to them."""
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -96,29 +97,38 @@ def _size(response: Any) -> int:
 def _request(load: Load, text: str, ids: list[int]) -> Any:
     from tritonclient.grpc import InferInput, InferRequestedOutput, service_pb2
 
-    by_text = load.model != "tensorrt_llm"
-    values: dict[str, tuple[Any, str]]
-    if by_text:
-        values = {
-            "text_input": (np.array([[text.encode()]], np.object_), "BYTES"),
-            "max_tokens": (np.array([[load.tokens]], np.int32), "INT32"),
-            "end_id": (np.array([[-1]], np.int32), "INT32"),
-            "stream": (np.array([[load.streaming]]), "BOOL"),
-        }
-    else:
-        values = {
+    output = "output_ids" if load.model == "tensorrt_llm" else "text_output"
+    request = service_pb2.ModelInferRequest(model_name=load.model)
+    for name, (value, datatype) in _inputs(load, text, ids).items():
+        tensor = InferInput(name, list(value.shape), datatype)
+        tensor.set_data_from_numpy(value)
+        request.inputs.append(tensor._get_tensor())
+        request.raw_input_contents.append(tensor._get_content())
+    request.outputs.append(InferRequestedOutput(output)._get_tensor())
+    return request
+
+
+def _inputs(load: Load, text: str, ids: list[int]) -> dict[str, tuple[Any, str]]:
+    """Of the three kinds of model: ids, text through the ensemble, and NVIDIA's vllm_backend."""
+    if load.model == "tensorrt_llm":
+        return {
             "input_ids": (np.array([ids], np.int32), "INT32"),
             "input_lengths": (np.array([[len(ids)]], np.int32), "INT32"),
             "request_output_len": (np.array([[load.tokens]], np.int32), "INT32"),
             "end_id": (np.array([[-1]], np.int32), "INT32"),
             "streaming": (np.array([[load.streaming]]), "BOOL"),
         }
-    request = service_pb2.ModelInferRequest(model_name=load.model)
-    for name, (value, datatype) in values.items():
-        tensor = InferInput(name, list(value.shape), datatype)
-        tensor.set_data_from_numpy(value)
-        request.inputs.append(tensor._get_tensor())
-        request.raw_input_contents.append(tensor._get_content())
-    output = InferRequestedOutput("text_output" if by_text else "output_ids")
-    request.outputs.append(output._get_tensor())
-    return request
+    if load.model == "vllm_model":
+        sampling = json.dumps({"temperature": 0.0, "max_tokens": load.tokens, "ignore_eos": True})
+        return {
+            "text_input": (np.array([text.encode()], np.object_), "BYTES"),
+            "sampling_parameters": (np.array([sampling.encode()], np.object_), "BYTES"),
+            "exclude_input_in_output": (np.array([True]), "BOOL"),
+            "stream": (np.array([load.streaming]), "BOOL"),
+        }
+    return {
+        "text_input": (np.array([[text.encode()]], np.object_), "BYTES"),
+        "max_tokens": (np.array([[load.tokens]], np.int32), "INT32"),
+        "end_id": (np.array([[-1]], np.int32), "INT32"),
+        "stream": (np.array([[load.streaming]]), "BOOL"),
+    }
