@@ -12,6 +12,15 @@ from vllm_serving.engine import EngineFolder
 MODEL = "vllm_model"
 CONFIG = f"""name: "{MODEL}"
 backend: "vllm"
+max_batch_size: 0
+model_transaction_policy {{ decoupled: true }}
+input [
+  {{ name: "text_input" data_type: TYPE_STRING dims: [ 1 ] }},
+  {{ name: "stream" data_type: TYPE_BOOL dims: [ 1 ] optional: true }},
+  {{ name: "sampling_parameters" data_type: TYPE_STRING dims: [ 1 ] optional: true }},
+  {{ name: "exclude_input_in_output" data_type: TYPE_BOOL dims: [ 1 ] optional: true }}
+]
+output [ {{ name: "text_output" data_type: TYPE_STRING dims: [ -1 ] }} ]
 instance_group [ {{ count: 1 kind: KIND_MODEL }} ]
 """
 
@@ -19,7 +28,7 @@ instance_group [ {{ count: 1 kind: KIND_MODEL }} ]
 def write_official_repository(engine: Path, out: Path, *, gpu_memory: float = 0.0) -> None:
     """Write ``out``/vllm_model with the arguments that ``engine``, a folder of the vllm lane, was built with.
 
-    The backend adds inputs, outputs and the decoupled policy by itself. ``gpu_memory``: another share of the GPU's
+    The backend adds further inputs and outputs by itself. ``gpu_memory``: another share of the GPU's
     memory than the engine's. It reads weights and tokenizer where they are: mount both folders at the same paths.
     """
     held = EngineFolder.read(engine)
