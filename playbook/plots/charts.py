@@ -50,8 +50,8 @@ def show(figure: Any, origin: str, alt: str) -> None:
 
 def _told(series: Mapping[str, Mapping[str, float]], number: str) -> str:
     """The bars in words: each value as it stands at its bar; a part that is zero is left out."""
-    parts = {name: [f"{part} {number.format(v)}" for part, v in values.items() if v] for name, values in series.items()}
-    return "; ".join(f"{name}: {', '.join(told)}" for name, told in parts.items())
+    told = {name: [f"{part} = {number.format(v)}" for part, v in bar.items() if v] for name, bar in series.items()}
+    return "; ".join(f"{name}: {', '.join(values)}" for name, values in told.items())
 
 
 def _ends(at: Sequence[float], values: Sequence[float]) -> str:
