@@ -27,6 +27,12 @@ def left(*rows: Thing) -> dict[str, Any]:
 
 
 CASES = [
+    Case(
+        "10-16",
+        "no two readers get the same first choice",
+        choices(recommend=lambda wanted: [Thing(title=" ".join(wanted))]),
+        choices(recommend=lambda wanted: [Thing(title="Amazon Bedrock")]),
+    ),
     Case("10-plan-c", "some way keeps the promise", chosen(WAY), chosen({**WAY, "simulated": False})),
     Case(
         "10-20",
