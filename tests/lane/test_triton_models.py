@@ -301,9 +301,9 @@ def engine() -> ScriptedEngine:
     return ScriptedEngine()
 
 
-@pytest.fixture
-def batcher(engine: ScriptedEngine) -> Iterator[Batcher]:
-    made = Batcher(engine, no_logits, max_queue_size=1)
+@pytest.fixture(params=(1, 3), ids="{} senders".format)
+def batcher(engine: ScriptedEngine, request: pytest.FixtureRequest) -> Iterator[Batcher]:
+    made = Batcher(engine, no_logits, max_queue_size=1, senders=request.param)
     yield made
     engine.hold.set()
     made.close()
@@ -317,6 +317,29 @@ def test_each_request_gets_its_own_tokens_and_one_final(batcher: Batcher) -> Non
         assert reply.final.wait(5)
         assert reply.tokens() == [number] * 4
         assert reply.after_final == []
+
+
+def test_a_sender_that_waits_holds_up_nobody_elses_answer_and_every_end_counts(engine: ScriptedEngine) -> None:
+    counted: list[tuple[int, int]] = []
+    came: list[str] = []
+    batcher = Batcher(
+        engine,
+        no_logits,
+        senders=2,
+        count=lambda prompt, answer: counted.append((prompt, answer)),
+        came=lambda request_id, output: came.append(request_id),
+    )
+    slow, quick = RecordedReply(), RecordedReply()
+    slow.pass_on.clear()
+    for name, reply in (("slow", slow), ("quick", quick)):
+        batcher.submit(name, read(streaming=[True]), reply)
+    assert quick.final.wait(5)
+    assert quick.tokens() == [1] * 4 and not slow.final.is_set()
+    slow.pass_on.set()
+    batcher.close()
+    assert slow.tokens() == [0] * 4
+    assert [answer for _, answer in counted] == [4, 4]
+    assert sorted(came) == ["quick"] * 4 + ["slow"] * 4
 
 
 def test_a_request_alone_gets_each_token_by_itself_from_a_slow_sender(batcher: Batcher) -> None:
