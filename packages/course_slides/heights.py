@@ -1,7 +1,7 @@
 """How high a slide becomes, in the pixels of the page's own 1,120 by 700: an estimate from its style sheet.
 
-What does not fit would scroll, and a room does not see that there is more. :func:`fits` decides whether the first figure
-or table stays on the slide or goes to one below it. The numbers are those of ``templates/slides.html.j2``.
+What does not fit would scroll, and a room does not see that there is more. :func:`fits` decides whether the first
+figure or table stays on the slide or goes to one below it. The numbers are those of ``templates/slides.html.j2``.
 """
 
 from __future__ import annotations
