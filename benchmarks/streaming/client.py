@@ -79,17 +79,14 @@ async def _one(stub: Any, request: Any) -> Pieces:
     async for message in call:
         if message.error_message:
             raise RuntimeError(message.error_message)
-        size = _size(message.infer_response)
-        if size:
+        if message.infer_response.raw_output_contents:
             found.at_s.append(time.monotonic())
-            found.sizes.append(size)
+            found.sizes.append(_size(message.infer_response))
     return found
 
 
 def _size(response: Any) -> int:
     """Tokens of output_ids, or bytes of text_output."""
-    if not response.raw_output_contents:
-        return 0
     content = response.raw_output_contents[0]
     return len(content) - 4 if response.outputs[0].datatype == "BYTES" else len(content) // 4
 

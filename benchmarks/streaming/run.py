@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -28,14 +29,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.streaming.client import Load, ask
-from benchmarks.streaming.lateness import late_ms
+from benchmarks.streaming.client import Load, Pieces, ask
 from model_server.engines import EngineOptions, ServedEngine, opener_of, warm_up
 from model_server.protocol import Sampling
 from model_server.text import TextCodec
 from model_server.triton.repository import ServingOptions, write_repository
 from model_server.triton.server import TritonServer
-from model_server.triton.token_times import SENDERS, TOKEN_TIMES, read_token_times
+from model_server.triton.token_times import SENDERS, TOKEN_TIMES, TokenTime, read_token_times
 from serving_base.servers import choose_ports
 
 WAYS = {
@@ -64,7 +64,7 @@ def main(
     tokens: int = 128,
     rounds: Annotated[int, typer.Option(help="how often each way is measured")] = 3,
     release: str = "0.12.0",
-    prompt_tokens: Annotated[int, typer.Option(help="length of each prompt; 0: a few words")] = 0,
+    prompt_tokens: Annotated[list[int] | None, typer.Option(help="length of each prompt; 0: a few words")] = None,
     postprocessing: Annotated[int, typer.Option(help="instances of postprocessing")] = 1,
     senders: Annotated[int, typer.Option(help="threads that send responses; 0: as the server chooses")] = 0,
     gpu_memory: Annotated[float, typer.Option(help="share of the GPU's memory for each of the two engines")] = 0.0,
@@ -75,20 +75,17 @@ def main(
         server(folder, release, max(counts), postprocessing, senders) as served,
         opened(folder) as lone,
     ):
-        for count in counts:
-            measure_clients(served, lone, make_prompts(folder, count, prompt_tokens), waves, tokens, rounds)
+        for length, count in product(prompt_tokens or [0], counts):
+            print(f"prompts of about {length} tokens" if length else "prompts of a few words", flush=True)
+            measure_clients(served, lone, make_prompts(folder, count, length), waves, tokens, rounds)
 
 
 @dataclass(frozen=True)
 class Served:
-    """A server, where it writes when the engine gave each token, and the tokenizer of its texts."""
+    """A server, and where it writes when the engine gave each token."""
 
     running: TritonServer
     token_times: Path
-    codec: TextCodec
-
-    def bytes_of(self, ids: list[int]) -> int:
-        return len(self.codec.decode(ids, skip_special_tokens=True).encode())
 
 
 def measure_clients(
@@ -104,7 +101,9 @@ def measure_clients(
     for number in range(rounds):
         alone.append(measure_alone(lone, [ids for _, ids in prompts], waves, tokens))
         for way, (model, streaming) in WAYS.items():
-            load = Load(len(prompts), waves, tokens, streaming, model, f"{way}, {len(prompts)}, {number}")
+            load = Load(
+                len(prompts), waves, tokens, streaming, model, f"{way}, {len(prompts)}, {number}, {len(prompts[0][1])}"
+            )
             found[way].append(measure(served, prompts, load))
     Console(width=150).print(table(alone, found, len(prompts) * waves * tokens, len(prompts)))
 
@@ -153,7 +152,7 @@ def server(engine: Path, release: str, clients: int, postprocessing: int, sender
         write_repository(Path(folder) / "repository", release, values)
         repository = Path(folder) / "repository"
         with TritonServer(repository, http_port=http, grpc_port=grpc, metrics_port=metrics) as running:
-            yield Served(running, token_times, TextCodec.load(engine / "tokenizer"))
+            yield Served(running, token_times)
 
 
 @contextmanager
@@ -185,15 +184,26 @@ def measure(served: Served, prompts: list[tuple[str, list[int]]], load: Load) ->
     before = processor_s(running)
     answers = ask(running.grpc_url, prompts, load)
     spent = {name: seconds - before.get(name, 0.0) for name, seconds in processor_s(running).items()}
-    size = len if load.model == "tensorrt_llm" else served.bytes_of
     times = read_token_times(served.token_times) if load.streaming else {}
     return Figures(
         tokens_per_s=load.all_tokens / answers.seconds,
         ttft_ms=1e3 * median(each.at_s[0] - each.began_s for each in answers),
-        late_ms=tuple(late for each in answers if times for late in late_ms(each, times[each.request_id], size)),
+        late_ms=tuple(late for each in answers if times for late in late_ms(each, times[each.request_id])),
         pieces=sum(len(each.sizes) for each in answers),
         cpu_ms={name: 1e6 * seconds / load.all_tokens for name, seconds in spent.items()},
     )
+
+
+def late_ms(pieces: Pieces, time: TokenTime) -> list[float]:
+    """For each piece the time from the engine's giving its first token to its coming, in milliseconds.
+
+    So the way of a single token is in it, and what a piece waited for its other tokens. ValueError where other pieces
+    came than were sent.
+    """
+    begun = time.first_s()
+    if len(begun) != len(pieces.at_s):
+        raise ValueError(f"{len(begun)} responses were sent for {pieces.request_id}, and {len(pieces.at_s)} came")
+    return [1e3 * (at_s - first_s) for at_s, first_s in zip(pieces.at_s, begun, strict=True)]
 
 
 def processor_s(running: TritonServer) -> dict[str, float]:

@@ -19,6 +19,7 @@ from model_server.triton.tensors import (
     read_request,
     read_words,
 )
+from model_server.triton.token_times import TokenTimes, read_token_times
 from serving_base.errors import EnvironmentProblem, RequestRefused
 from tiny_llama import MODEL_DIR
 from waiting import until
@@ -319,15 +320,17 @@ def test_each_request_gets_its_own_tokens_and_one_final(batcher: Batcher) -> Non
         assert reply.after_final == []
 
 
-def test_a_sender_that_waits_holds_up_nobody_elses_answer_and_every_end_counts(engine: ScriptedEngine) -> None:
+def test_a_sender_that_waits_holds_up_nobody_elses_answer_and_every_end_counts(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
     counted: list[tuple[int, int]] = []
-    came: list[str] = []
+    times = TokenTimes(str(tmp_path / "times"))
     batcher = Batcher(
         engine,
         no_logits,
         senders=2,
         count=lambda prompt, answer: counted.append((prompt, answer)),
-        came=lambda request_id, output: came.append(request_id),
+        times=times,
     )
     slow, quick = RecordedReply(), RecordedReply()
     slow.pass_on.clear()
@@ -339,7 +342,9 @@ def test_a_sender_that_waits_holds_up_nobody_elses_answer_and_every_end_counts(e
     batcher.close()
     assert slow.tokens() == [0] * 4
     assert [answer for _, answer in counted] == [4, 4]
-    assert sorted(came) == ["quick"] * 4 + ["slow"] * 4
+    times.close()
+    noted = read_token_times(tmp_path / "times")
+    assert {name: (len(one.came_s), sum(one.sent)) for name, one in noted.items()} == {"slow": (4, 4), "quick": (4, 4)}
 
 
 def test_a_lone_sender_counts_an_end_before_its_client_knows_of_it(engine: ScriptedEngine) -> None:

@@ -30,6 +30,7 @@ from model_server.loop import (
 from model_server.protocol import EngineHung, EngineStats, Output
 from model_server.triton.outbox import Outbox
 from model_server.triton.tensors import GenerationRequest, SequenceState, next_tensors
+from model_server.triton.token_times import TokenTimes
 from serving_base.errors import EngineError
 
 LENGTH_BUCKETS = (10.0, 50.0, 100.0, 500.0, 1000.0)
@@ -191,7 +192,7 @@ class Batcher:
     ``placeholders``: see :func:`next_tensors`. ``max_queue_size`` 0: no limit; else a request is refused when that
     many wait for a slot already. ``senders``: how many outboxes share the requests.
     ``observe`` is called now and then with the engine's figures and the prompt tokens that wait for their first answer,
-    ``count`` at every end with the lengths of prompt and answer, ``came`` at every output of the engine, in its thread.
+    ``count`` at every end with the lengths of prompt and answer. ``times`` notes outputs and responses.
     """
 
     def __init__(
@@ -204,7 +205,7 @@ class Batcher:
         cancel_check_s: float = MIN_CANCEL_CHECK_S,
         observe: Callable[[EngineStats, int], None] = lambda stats, context_tokens: None,
         count: Callable[[int, int], None] = lambda prompt, answer: None,
-        came: Callable[[str, Output], None] = lambda request_id, output: None,
+        times: TokenTimes | None = None,
         senders: int = 1,
     ) -> None:
         self._engine = engine
@@ -213,7 +214,7 @@ class Batcher:
         self._cancel_check_s = max(cancel_check_s, MIN_CANCEL_CHECK_S)
         self._observe = observe
         self._count = count
-        self._came = came
+        self._times = times or TokenTimes("")
         self._checked = 0.0
         self._observed = 0.0
         self._lock = threading.Lock()  # of what came and over, which all these threads change
@@ -288,7 +289,7 @@ class Batcher:
         if reason == "refused" or (reason == "cancelled" and not live.stopped):
             self._fail(live, refusal(live.request_id, f"the engine gave it up: {reason}"))
             return
-        self._came(live.request_id, output)
+        self._times.came(live.request_id, output)
         key = row, output.sequence_index
         with self._lock:
             live.came.setdefault(key, []).append(output)
@@ -326,6 +327,7 @@ class Batcher:
             else:
                 self._outbox.put(figures, figures)  # a key of its own: each end counts
         if tensors is not None or final:
+            self._times.sent(live.request_id, sum(len(output.token_ids) for output in part), final=final)
             live.reply.send(tensors, final=final)
 
 

@@ -108,7 +108,7 @@ class TritonPythonModel:
             cancel_check_s=int(parameters.get("cancellation_check_period_ms", "100")) / 1e3,
             observe=self._figures.observe,
             count=self._figures.count,
-            came=self._times.note,
+            times=self._times,
             senders=int(os.environ.get(SENDERS) or senders_here()),
         )
 
