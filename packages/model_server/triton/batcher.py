@@ -137,14 +137,6 @@ class Figures:
 MIN_CANCEL_CHECK_S = 0.1
 """Triton 2.51 crashed when asked every 5 ms while many clients disconnected; every 100 ms it did not."""
 OBSERVE_S = 0.1
-CORES_A_SENDER, MOST_SENDERS = 4, 4
-"""A thread that sends waits for Triton most of its time, but one round is as long as its responses one after the other.
-So several share the requests, where there are cores for it."""
-
-
-def senders_here() -> int:
-    """How many threads send responses: one for four cores that this process may use, four at most."""
-    return max(1, min(len(os.sched_getaffinity(0)) // CORES_A_SENDER, MOST_SENDERS))
 
 
 class ObservedEngine(StepEngine, Protocol):
