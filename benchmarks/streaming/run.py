@@ -147,9 +147,13 @@ def make_prompts(engine: Path, clients: int, length: int = 0) -> list[tuple[str,
 def server(engine: Path, release: str, clients: int, postprocessing: int, senders: int) -> Iterator[Served]:
     http, grpc, metrics = choose_ports((0, 0, 0))
     with tempfile.TemporaryDirectory() as folder, measuring_environment(Path(folder), senders) as token_times:
-        options = ServingOptions(engine_dir=engine, tokenizer_dir=engine / "tokenizer", max_batch_size=clients)
-        values = options.values() | {"postprocessing_instance_count": str(postprocessing)}
-        write_repository(Path(folder) / "repository", release, values)
+        options = ServingOptions(
+            engine_dir=engine,
+            tokenizer_dir=engine / "tokenizer",
+            max_batch_size=clients,
+            postprocessing_instances=postprocessing,
+        )
+        write_repository(Path(folder) / "repository", release, options.values())
         repository = Path(folder) / "repository"
         with TritonServer(repository, http_port=http, grpc_port=grpc, metrics_port=metrics) as running:
             yield Served(running, token_times)

@@ -137,14 +137,6 @@ class Figures:
 MIN_CANCEL_CHECK_S = 0.1
 """Triton 2.51 crashed when asked every 5 ms while many clients disconnected; every 100 ms it did not."""
 OBSERVE_S = 0.1
-CORES_A_SENDER, MOST_SENDERS = 4, 4
-"""A thread that sends waits for Triton most of its time, but one round is as long as its responses one after the other.
-So several share the requests, where there are cores for it."""
-
-
-def senders_here() -> int:
-    """How many threads send responses: one for four cores that this process may use, four at most."""
-    return max(1, min(len(os.sched_getaffinity(0)) // CORES_A_SENDER, MOST_SENDERS))
 
 
 class ObservedEngine(StepEngine, Protocol):
@@ -322,7 +314,10 @@ class Batcher:
             raise
         if state.done:
             figures = partial(self._count, len(state.prompt), len(state.token_ids))
-            self._outbox.put(figures, figures)  # a key of its own: each end counts
+            if live.outbox is self._outbox:  # in its thread: counted before the client knows of the end
+                figures()
+            else:
+                self._outbox.put(figures, figures)  # a key of its own: each end counts
         if tensors is not None or final:
             self._times.sent(live.request_id, sum(len(output.token_ids) for output in part), final=final)
             live.reply.send(tensors, final=final)

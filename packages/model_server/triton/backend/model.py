@@ -17,7 +17,8 @@ from model_server.engines import EngineOptions, Logits, ServedEngine, opener_of
 from model_server.loop import one_line
 from model_server.protocol import Batching
 from model_server.triton import stub
-from model_server.triton.batcher import Batcher, Figures, refusal, senders_here
+from model_server.triton.batcher import Batcher, Figures, refusal
+from model_server.triton.outbox import senders_here
 from model_server.triton.tensors import is_stop, read_request
 from model_server.triton.token_times import SENDERS, TOKEN_TIMES, TokenTimes
 from serving_base.errors import EngineError, PlaybookError, RequestRefused
