@@ -25,10 +25,17 @@ def kept(**changed: int) -> dict[str, Any]:
     return {"shapes": SHAPES, "shared": found, "guess": "Llama-3-8B", "first": "Llama-2-7B"}
 
 
-def supported(ampere: list[int], hopper: list[int]) -> dict[str, Any]:
-    rows = [{"head_sizes": sizes, "accumulators": {"bf16": ["fp32"]}} for sizes in (ampere, hopper)]
-    kernels = Thing(support=lambda: {"fmha": rows})
-    return {"playbook": Thing(attention=kernels, table=lambda rows: None), "shapes": SHAPES}
+def supported(hopper: str = "0.5.0", ada_fp8: str = "0.12.0", talk: str = "32/64/128/25 6") -> dict[str, Any]:
+    """A table in which Hopper has head size 128 since ``hopper``, Ada its FP8 kernel since ``ada_fp8``."""
+
+    def first_fused(architecture: str, head_size: int, inputs: str = "bf16") -> str:
+        if inputs == "fp8":
+            return {"sm80": "-", "sm89": ada_fp8, "sm90": "0.9.0"}[architecture]
+        return {32: "0.5.0", 64: "0.5.0", 128: hopper, 256: "0.5.0"}.get(head_size, "0.9.0")
+
+    quoted = Thing(records=lambda: [{}, {"Head Size": talk}])
+    articles = Thing(table=lambda name: quoted)
+    return {"playbook": Thing(attention=Thing(first_fused=first_fused), articles=articles), "shapes": SHAPES}
 
 
 def choice(name: str, kernel: str = "FMHA") -> Thing:
@@ -66,7 +73,29 @@ def decoding(shared_heads: str = "XQA", name: str = MMHA) -> dict[str, Any]:
     return {"attention": Thing(AttentionCase=dict, generation_kernel=kernel), "llama": llama, "fp8": llama}
 
 
-ARTICLE = {"published": table("aws-kernels"), "prefill": PREFILL, "decode": {FP8_OFF: choice(MMHA)}}
+QUOTED = [row["TensorRT FP8"] for row in table("aws-kernels").records()][2:]
+
+
+def predicting(*, fp8_since: str = "0.9.0", fp8_until: str = "0.9.0", mmha: str = MMHA) -> dict[str, Any]:
+    """A library that gives the article's FP8 name from ``fp8_since`` to ``fp8_until``."""
+    order = ["0.9.0", "0.10.0", "0.12.0"]
+
+    def kernel(case: dict[str, Any]) -> Thing:
+        fits = order.index(fp8_since) <= order.index(case["release"]) <= order.index(fp8_until)
+        fp8_name = QUOTED[1] if fits else "fmha_v2_flash_attention_e4m3_64_256"
+        return choice(fp8_name if case.get("use_fp8_context_fmha") else QUOTED[0])
+
+    library = Thing(AttentionCase=dict, context_kernel=kernel)
+    decode = {FP8_OFF: choice(mmha)}
+    return {"attention": library, "fp8": {"gpu": "h100"}, "published": table("aws-kernels"), "decode": decode}
+
+
+def by_release(small: str = "MMHA", large: str = "XQA") -> dict[str, Any]:
+    """8B's kernel in 0.10, and 70B's in 0.8."""
+    later = {"0.10.0": small, "0.11.0": "XQA"}
+    return {
+        "by_release": {"Llama-3-8B": later, "Llama-3-70B": {"0.7.1": "MMHA", "0.8.0": large}},
+    }
 
 
 def run(length: int, plain: int, fused: int, error: float = 1e-6) -> AttentionRun:
@@ -130,8 +159,9 @@ CASES = [
     Case("11-11", "GQA makes Llama-3-8B's cache a quarter", kept(), kept(Llama_3_8B=1)),
     Case("11-11", "Llama-2-7B keeps more", kept(), {"shared": SHARED | {"Llama-3.1-405B": 10**7}}),
     Case("11-11", "an FP8 cache is half", kept(), kept(Llama_3_70B=1)),
-    Case("11-14", "Hopper's table is a part", supported([40, 128], [128]), supported([128], [64, 128])),
-    Case("11-14", "every model above", supported([40, 128], [128]), supported([40, 64, 128], [64])),
+    Case("11-14", "the talk's row of Hopper", supported(), supported(talk="32/64/80/128/256")),
+    Case("11-14", "every model above", supported(), supported(hopper="0.9.0", talk="32/64/256")),
+    Case("11-14", "FP8 came to Hopper", supported(), supported(ada_fp8="0.9.0")),
     Case("11-17", "FP8 weights alone", {"prefill": PREFILL}, prefill("FP8 model", choice(E4M3))),
     Case("11-17", "use_fp8_context_fmha turns", {"prefill": PREFILL}, prefill("+ use_fp8_context_fmha", choice(BF16))),
     Case("11-17", "a paged prompt shows", {"prefill": PREFILL}, prefill("+ both", choice(E4M3))),
@@ -146,8 +176,11 @@ CASES = [
     ),
     Case("11-19", "shared heads bring XQA", decoding(), decoding(shared_heads="MMHA")),
     Case("11-19", "an FP8 cache shows", decoding(), decoding(name="masked")),
-    Case("11-22", "the facts predict both", ARTICLE, prefill("FP8 model", choice(E4M3))),
-    Case("11-22", "and its MMHA name", ARTICLE, {"decode": {FP8_OFF: choice("mmha<float, ...>")}}),
+    Case("11-19c", "70B has had XQA", by_release(), by_release(large="MMHA")),
+    Case("11-19c", "8B waited for it", by_release(), by_release(small="XQA")),
+    Case("11-22", "release 0.9 has both", predicting(), predicting(fp8_since="0.10.0", fp8_until="0.10.0")),
+    Case("11-22", "no later release has", predicting(), predicting(fp8_until="0.10.0")),
+    Case("11-22", "and its MMHA name", predicting(), predicting(mmha="mmha<float, ...>")),
     Case("11-28", "both give the same", measured(), measured(run(256, 6_000_000, 700_000, error=0.1))),
     Case("11-28", "plain attention holds", measured(), measured(run(256, 1_000_000, 700_000))),
     Case("11-28", "fused attention never", measured(), measured(long=run(2048, 400_000_000, 300_000_000))),

@@ -1,13 +1,21 @@
 """Which attention kernel runs, in which phase, and why."""
 
+from trtllm_check.attention.facts import (
+    first_fused,
+    first_fused_table,
+    fmha_rows,
+    read_at,
+    readings,
+    rows_per_release,
+    support,
+    xqa_rows,
+)
 from trtllm_check.attention.kernels import (
     NOT_READ,
     AttentionCase,
     KernelChoice,
     context_kernel,
     generation_kernel,
-    head_size_table,
-    support,
 )
 
 __all__ = [
@@ -15,7 +23,13 @@ __all__ = [
     "AttentionCase",
     "KernelChoice",
     "context_kernel",
+    "first_fused",
+    "first_fused_table",
+    "fmha_rows",
     "generation_kernel",
-    "head_size_table",
+    "read_at",
+    "readings",
+    "rows_per_release",
     "support",
+    "xqa_rows",
 ]
