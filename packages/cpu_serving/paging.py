@@ -70,24 +70,31 @@ class CacheLaboratory:
 
     tokens_per_block = TOKENS_PER_BLOCK
 
-    def _engine(self, step_tokens: int) -> Path:
-        folder = Path(self._folder.name) / f"step-{step_tokens}"
+    def _engine(self, step_tokens: int, slots: int) -> Path:
+        folder = Path(self._folder.name) / f"step-{step_tokens}-slots-{slots}"
         if not folder.exists():
             limits = BuildOptions(
-                max_batch_size=SLOTS, max_num_tokens=step_tokens, max_input_len=LONGEST_PROMPT, max_seq_len=LONGEST
+                max_batch_size=slots, max_num_tokens=step_tokens, max_input_len=LONGEST_PROMPT, max_seq_len=LONGEST
             )
             build_engine(MODEL_DIR, folder, limits)
         return folder
 
     def play(
-        self, asks: Sequence[Ask], *, step_tokens: int = LONGEST_PROMPT, blocks: int = 0, reuse: bool = False
+        self,
+        asks: Sequence[Ask],
+        *,
+        step_tokens: int = LONGEST_PROMPT,
+        slots: int = SLOTS,
+        blocks: int = 0,
+        reuse: bool = False,
     ) -> Played:
         """Answer ``asks`` greedily.
 
         ``step_tokens``: the most tokens of one step (``max_num_tokens``); a longer prompt is read in chunks.
-        ``blocks``: of the pool; 0 is enough for all. ``reuse``: prompts start from blocks of earlier prompts.
+        ``slots``: the most requests of one step (``max_batch_size``). ``blocks``: of the pool; 0 is enough for all.
+        ``reuse``: prompts start from blocks of earlier prompts.
         """
-        folder = self._engine(step_tokens)
+        folder = self._engine(step_tokens, slots)
         with Engine(folder, threads=1, kv_cache_blocks=blocks, enable_block_reuse=reuse) as engine:
             return _play(engine, asks)
 

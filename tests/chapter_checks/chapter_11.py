@@ -154,6 +154,16 @@ def ablated(rate: float = 90.0, room: int = 50) -> dict[str, Any]:
     return {"plans": plans, "base": 100.0, "room": {"as the profile": 100, "BF16 KV cache": room}}
 
 
+def settings(two: int = 82, reused: int = 30, answer: tuple[int, ...] = (1, 2)) -> dict[str, Any]:
+    """Steps of a batch of two, and blocks with reuse, where the engine as built takes 34 steps and 70 blocks."""
+    found = {
+        "as built": played(steps=34, blocks=70),
+        "max_batch_size 2": played(steps=two, answer=answer),
+        "reuse on": played(steps=34, blocks=reused),
+    }
+    return {"built": found}
+
+
 CASES = [
     Case("11-07", "the guess is one of the models", {"guess": "Llama-3-8B"}, {"guess": "Llama-4"}),
     Case("11-11", "GQA makes Llama-3-8B's cache a quarter", kept(), kept(Llama_3_8B=1)),
@@ -197,6 +207,9 @@ CASES = [
     Case("11-43", "the pool is never exceeded", pools(), pools(p8=played(steps=48, waiting=4, blocks=9))),
     Case("11-43", "waiting changes no answer", pools(), pools(p8=played(steps=48, waiting=4, answer=(9,)))),
     Case("11-43", "nobody is paused", pools(), pools(p8=played(steps=48, waiting=4, blocks=8, came=(1, 3)))),
+    Case("11-abl-o", "a batch of two takes", settings(), settings(two=60)),
+    Case("11-abl-o", "reuse takes less than half", settings(), settings(reused=40)),
+    Case("11-abl-o", "none of the settings changes", settings(), settings(answer=(3,))),
     Case("11-abl-d", "BF16 weights cost throughput", ablated(), ablated(rate=101.0)),
     Case("11-abl-d", "a BF16 cache holds half the tokens", ablated(), ablated(room=90)),
 ]
