@@ -24,8 +24,8 @@ Every flag and configuration value that the three articles set: what it touches,
 costs, and in which releases it lives. The page is made from `playbook/data/article_flags.yml` and the data of
 `trtllm_check` by `make docs`; a test keeps them equal.
 
-*Effect* says what this project has: *measured* by a chapter's cell here or on the GPUs whose data it ships, *planned* by
-the planner, or *read* in the sources of each release. A dash means that it takes TensorRT-LLM on a GPU, which this
+*Effect* says what this project has: *measured* by a chapter's cell, here or on the GPUs whose data it ships, *planned*
+by the planner, or *read* in the sources of each release. A dash means that it takes TensorRT-LLM on a GPU, which this
 project had not, or that the value is no matter of speed or memory. A test compares each figure with the cell's output.
 
 *Kernel*: another kernel runs. *Memory*, *latency*, *throughput*: what the value moves. *Answer*: what comes back.
@@ -79,7 +79,7 @@ def article_flags() -> tuple[ArticleFlag, ...]:
 
 def flags_page() -> str:
     """docs/flags_of_the_articles.md: a table for each tool."""
-    head = "| Value | Article | What it changes | When | Wrong, it costs | Effect | Releases |\n|---|---|---|---|---|---|---|"
+    head = "| Value | Article | What it changes | When | Wrong, it costs | Effect | Releases |\n" + 7 * "|---" + "|"
     tables = (
         "\n".join([f"## {tool}", "", head, *(_row(flag) for flag in flags), ""])
         for tool, flags in groupby(article_flags(), key=lambda flag: flag.tool)

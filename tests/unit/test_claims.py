@@ -117,7 +117,9 @@ def stored(cell: str) -> str:
     number = cell.partition("-")[0]
     notebook = read(next(chapter for chapter in chapters() if chapter.number == number).path)
     outputs = next(one for one in notebook.cells if one.id == cell).outputs
-    shown = [one.get("text") or one["data"].get("text/markdown") or one["data"].get("text/plain", "") for one in outputs]
+    shown = [
+        one.get("text") or one["data"].get("text/markdown") or one["data"].get("text/plain", "") for one in outputs
+    ]
     return "\n".join(shown).replace("*", "")
 
 

@@ -18,8 +18,8 @@ TASK = "gsm8k"
 LARGEST_LOSS = 0.02
 """Of the 16-bit model's score. 1,319 questions: one standard error of a score of 80 % is 1.1 points."""
 WHY_LM_EVAL = (
-    "GSM8K needs lm_eval, which the container lacks. It installs what it depends on, so keep it apart. The version is that "
-    "of {source}."
+    "GSM8K needs lm_eval, which the container lacks. It installs what it depends on, so keep it apart. The version is "
+    "that of {source}."
 )
 
 
