@@ -2,7 +2,14 @@
 
 from cpu_serving.attention import compare_attention
 from cpu_serving.paging import Ask, CacheLaboratory, prompt
-from trtllm_check.attention import AttentionCase, context_kernel, first_fused, first_fused_table, generation_kernel
+from trtllm_check.attention import (
+    AttentionCase,
+    context_kernel,
+    first_fused,
+    first_fused_table,
+    generation_kernel,
+    release_tables,
+)
 
 __all__ = [
     "Ask",
@@ -14,4 +21,5 @@ __all__ = [
     "first_fused_table",
     "generation_kernel",
     "prompt",
+    "release_tables",
 ]

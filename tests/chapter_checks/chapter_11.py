@@ -25,7 +25,9 @@ def kept(**changed: int) -> dict[str, Any]:
     return {"shapes": SHAPES, "shared": found, "guess": "Llama-3-8B", "first": "Llama-2-7B"}
 
 
-def supported(hopper: str = "0.5.0", ada_fp8: str = "0.12.0", talk: str = "32/64/128/25 6") -> dict[str, Any]:
+def supported(
+    hopper: str = "0.5.0", ada_fp8: str = "0.12.0", talk: str = "32/64/128/25 6", sums: str = "fp32"
+) -> dict[str, Any]:
     """A table in which Hopper has head size 128 since ``hopper``, Ada its FP8 kernel since ``ada_fp8``."""
 
     def first_fused(architecture: str, head_size: int, inputs: str = "bf16") -> str:
@@ -35,7 +37,9 @@ def supported(hopper: str = "0.5.0", ada_fp8: str = "0.12.0", talk: str = "32/64
 
     quoted = Thing(records=lambda: [{}, {"Head Size": talk}])
     articles = Thing(table=lambda name: quoted)
-    return {"playbook": Thing(attention=Thing(first_fused=first_fused), articles=articles), "shapes": SHAPES}
+    course = Thing(attention=Thing(first_fused=first_fused), articles=articles)
+    kernels = {"FMHA": [{"inputs": f"fp16 in fp16; bf16 in {sums}"}, {"inputs": "fp16 in fp16"}]}
+    return {"playbook": course, "shapes": SHAPES, "kernels": kernels}
 
 
 def choice(name: str, kernel: str = "FMHA") -> Thing:
@@ -147,6 +151,14 @@ def pools(**changed: Played) -> dict[str, Any]:
     return {"pools": {int(name[1:]): one for name, one in (found | changed).items()}}
 
 
+def policies(answer: tuple[int, ...] = (1, 2), came: tuple[int, ...] = (1, 6), **pauses: Any) -> dict[str, Any]:
+    """What waits takes 120 steps; what pauses takes 96 and has a gap of 4 steps in an answer."""
+    waits = played({"user 0": 61}, steps=120)
+    usual: dict[str, Any] = {"first_token": {"user 0": 1}, "steps": 96, "answer": answer, "came": came}
+    paused = played(**(usual | pauses))
+    return {"policies": {"guaranteed_no_evict": waits, "max_utilization": paused}}
+
+
 def ablated(rate: float = 90.0, room: int = 50) -> dict[str, Any]:
     """BF16 weights give ``rate`` tokens/s where the profile gives 100; a BF16 cache has ``room`` of 100 tokens."""
     rates = {"as the profile": 100.0, "BF16 weights": rate}
@@ -172,6 +184,7 @@ CASES = [
     Case("11-14", "the talk's row of Hopper", supported(), supported(talk="32/64/80/128/256")),
     Case("11-14", "every model above", supported(), supported(hopper="0.9.0", talk="32/64/256")),
     Case("11-14", "FP8 came to Hopper", supported(), supported(ada_fp8="0.9.0")),
+    Case("11-14", "BF16 is summed in FP32", supported(), supported(sums="fp16 or fp32")),
     Case("11-17", "FP8 weights alone", {"prefill": PREFILL}, prefill("FP8 model", choice(E4M3))),
     Case("11-17", "use_fp8_context_fmha turns", {"prefill": PREFILL}, prefill("+ use_fp8_context_fmha", choice(BF16))),
     Case("11-17", "a paged prompt shows", {"prefill": PREFILL}, prefill("+ both", choice(E4M3))),
@@ -207,6 +220,10 @@ CASES = [
     Case("11-43", "the pool is never exceeded", pools(), pools(p8=played(steps=48, waiting=4, blocks=9))),
     Case("11-43", "waiting changes no answer", pools(), pools(p8=played(steps=48, waiting=4, answer=(9,)))),
     Case("11-43", "nobody is paused", pools(), pools(p8=played(steps=48, waiting=4, blocks=8, came=(1, 3)))),
+    Case("11-pause-c", "with pauses it takes fewer steps", policies(), policies(steps=130)),
+    Case("11-pause-c", "and every first token", policies(), policies(first_token={"user 0": 40})),
+    Case("11-pause-c", "but some answers stop", policies(), policies(came=(1, 2))),
+    Case("11-pause-c", "a paused answer goes on", policies(), policies(answer=(1, 3))),
     Case("11-abl-o", "a batch of two takes", settings(), settings(two=60)),
     Case("11-abl-o", "reuse takes less than half", settings(), settings(reused=40)),
     Case("11-abl-o", "none of the settings changes", settings(), settings(answer=(3,))),

@@ -17,11 +17,12 @@ from trtllm_check.attention import (
     generation_kernel,
     read_at,
     readings,
+    release_tables,
     rows_per_release,
     support,
     xqa_rows,
 )
-from trtllm_check.attention.facts import ARCHITECTURES, value_of
+from trtllm_check.attention.facts import ARCHITECTURES, FmhaRow, XqaRow, value_of
 from trtllm_check.releases.load import known_releases
 
 P5 = {"gpu": "h100", "fp8_weights": True, "kv_cache": "fp8", "queries_per_kv": 8}
@@ -59,12 +60,25 @@ def test_every_release_says_where_it_was_read_or_is_in_a_gap_between_two_that_do
 
 
 def test_every_row_lies_in_what_was_read() -> None:
-    for row in (*fmha_rows(), *xqa_rows()):
+    rows: list[FmhaRow | XqaRow] = [*fmha_rows(), *xqa_rows()]
+    for row in rows:
         assert read_at(row.since) == (row.since,)
         assert read_at(row.until) == (row.until,)
         assert set(row.architectures) <= set(ARCHITECTURES)
     entries = [*support()["fp8_fmha"].values(), *(support()[name] for name in ("mmha", "unfused", "xqa_heuristic"))]
     assert all(entry["source"] for entry in entries)
+
+
+def test_the_tables_of_a_release_have_what_holds_for_it() -> None:
+    found = release_tables("0.8.0")
+    assert [row["GPU"] for row in found["FMHA"]] == ["sm80, sm86, sm89", "sm90", "sm70"]
+    assert found["FMHA"][1]["head sizes"] == "32, 64, 128, 256"
+    assert [(row["queries per KV head"], row["tokens per block"]) for row in found["XQA"]] == [("8", "64, 128")]
+    assert {"because": "ALiBi on Volta"} in found["unfused instead of FMHA"]
+    assert {"because": "cross attention over a contiguous cache"} not in found["unfused instead of FMHA"]
+    assert release_tables("0.16.0")["XQA"][0]["queries per KV head"] == "2 to 32"
+    with pytest.raises(UsageError, match=r"0\.19\.0 were not read"):
+        release_tables("0.19.0")
 
 
 def test_no_two_rows_speak_of_the_same_kernel() -> None:

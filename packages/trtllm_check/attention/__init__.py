@@ -17,6 +17,7 @@ from trtllm_check.attention.kernels import (
     context_kernel,
     generation_kernel,
 )
+from trtllm_check.attention.page import kernels_page, release_tables
 
 __all__ = [
     "NOT_READ",
@@ -27,8 +28,10 @@ __all__ = [
     "first_fused_table",
     "fmha_rows",
     "generation_kernel",
+    "kernels_page",
     "read_at",
     "readings",
+    "release_tables",
     "rows_per_release",
     "support",
     "xqa_rows",
