@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from playbook import attention as attention
     from playbook import checker as checker
     from playbook import choices as choices
-    from playbook import claims as claims
     from playbook import compiler as compiler
     from playbook import engines as engines
     from playbook import flows as flows
@@ -84,7 +83,6 @@ _MODULES = {
     "autoscaling": "serving_planner.autoscaling",
     "checker": "playbook.checker",
     "choices": "playbook.choices",
-    "claims": "playbook.claims",
     "clients": "serving_clients",
     "compiler": "playbook.compiler",
     "engines": "playbook.engines",
