@@ -194,7 +194,7 @@ def test_one_onnx_file_answers_by_onnx_runtime_and_goes_through_nvidias_parser(
         assert (len(made.written), len(made.steps)) == (layers, steps), name
         assert sum("mha" in step.name for step in made.kernels) == 4
     script = bench.hand_over(tmp_path, prompt, expected, end_id=tokenizer.eos_token_id)
-    argv = [bench.installation.python, script, tmp_path / "fp8.onnx", "--cpu"]
+    argv = [str(bench.installation.python), str(script), str(tmp_path / "fp8.onnx"), "--cpu"]
     told = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
     assert "the same tokens as the course's processor: True" in told
     spoiled = tmp_path / "spoiled.onnx"
