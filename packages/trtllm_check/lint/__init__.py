@@ -27,6 +27,8 @@ FAMILIES = (
     "containers",
     "serving",
     "bench",
+    "vllm",
+    "words",
     "shell",
 )
 

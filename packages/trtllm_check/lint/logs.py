@@ -27,7 +27,7 @@ class Sign:
     """A failure that we know. ``pattern`` is searched in the output of a tool, line by line.
 
     ``follows``: it tells that something failed whose reason stands elsewhere; ``quiet``: also a line that calls itself
-    information may tell it.
+    information may tell it; ``root``: only the first error of a log is asked, when nothing else is known of it.
     """
 
     rule: str
@@ -37,6 +37,7 @@ class Sign:
     source: str
     follows: bool = False
     quiet: bool = False
+    root: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,20 +97,32 @@ def read_log(output: str, file: str = "") -> list[Finding]:
 
 
 def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
-    """What is recognised: reasons before consequences, single failures before kinds."""
+    """What is recognised: reasons before consequences, single failures before kinds, and last what is spoken of."""
+    error = _first_error(lines)
     for follows in (False, True):
         for sign in signs():
             if sign.follows == follows and (match := re.search(sign.pattern, output)):
                 yield Seen(sign, match.start())
         for family in families():
-            if family.follows != follows:
-                continue
-            for line in lines:
-                match = re.search(family.pattern, line.block)
-                if match and match.start() <= len(line.text) and (family.quiet or not line.is_quiet):
-                    inside = min(match.start(), max(len(line.text) - 1, 0))
-                    yield Seen(_filled(family, match), line.start + inside)
-                    break
+            if family.follows == follows and not family.root:
+                yield from _of_family(family, [line for line in lines if family.quiet or not line.is_quiet])
+        for family in families() if error is not None and not follows and not _is_consequence(error) else ():
+            if family.root:
+                yield from _of_family(family, [error])
+
+
+def _of_family(family: Sign, lines: list[LogLine]) -> Iterator[Seen]:
+    """The first line of ``lines`` that the family knows."""
+    for line in lines:
+        match = re.search(family.pattern, line.block)
+        if match and match.start() < max(len(line.text), 1):
+            yield Seen(_filled(family, match), line.start + match.start())
+            return
+
+
+def _is_consequence(line: LogLine) -> bool:
+    """True for a line that only says that something else failed."""
+    return any(sign.follows and re.search(sign.pattern, line.text) for sign in (*signs(), *families()))
 
 
 def _filled(sign: Sign, match: re.Match[str]) -> Sign:

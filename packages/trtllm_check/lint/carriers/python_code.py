@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown
-from trtllm_check.lint.programs import ALIASES, PYTHON, TOOLS
+from trtllm_check.lint.programs import ALIASES, PYTHON, TOOL_NAMES, TOOLS
 from trtllm_check.lint.shell import Word
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
@@ -20,7 +20,6 @@ STARTS = frozenset(
     }
 )
 IMAGE = re.compile(r"^\S*(?:djl-inference|tritonserver|tensorrt-llm/release|/lmi)[^\s:]*:[\w.-]+$")
-TOOL_NAMES = "|".join(map(re.escape, sorted(TOOLS)))
 TOOL_LINE = re.compile(
     rf"^[ \t]*(?:\S+/)?(?:{TOOL_NAMES}|docker run)\s|^\s*python3? \S*\.py\s"
     r"|(?:\bpip3? install|\bgit clone)\s[^\n]*tensorrt[-_]?llm",

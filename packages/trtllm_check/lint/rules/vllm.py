@@ -1,0 +1,159 @@
+"""vLLM's server: its options, the values that are JSON, and an image that starts it already.
+
+The engine's arguments are data of the LMI images, which hand them on; what the front end adds stands in vllm.yml.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import PYTHON, SHELLS, VLLM_IMAGE, Given
+from trtllm_check.lint.rules.names import is_open
+
+FAMILY = "vllm"
+NEAR = 0.8
+VERSIONS = (
+    re.compile(r"vllm-openai(?:-[a-z]+)?:v?(?P<version>\d+\.\d+\.\d+)"),
+    re.compile(r"\bvllm(?:\[\w+\])?={2,3}(?P<version>\d+\.\d+\.\d+)"),
+)
+Version = tuple[int, ...]
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    told = _told(document)
+    for one in document.of("vllm"):
+        first = one.positional[:1]
+        if first and first[0].text not in ("serve", *_others()) or first and first[0].text in _others():
+            continue
+        version = _version(one.image) or told
+        yield from _entry(one, platform.release.name)
+        for given in one.given:
+            if given.flag.startswith("-"):
+                yield from _option(one, given, version, platform.release.name)
+                yield from _json(one, given, version, platform.release.name)
+
+
+def _others() -> tuple[str, ...]:
+    """The sub-commands with options of their own."""
+    return tuple(name for name in rule_data(FAMILY)["commands"] if name != "serve")
+
+
+@cache
+def _known() -> dict[str, str]:
+    """Option without dashes -> field of the engine's arguments, "" where it is none of them or an earlier one's."""
+    from trtllm_check.releases.lmi import lmi_facts
+
+    data = rule_data(FAMILY)
+    known = {name.replace("_", "-"): name for name in lmi_facts().engine_args.fields}
+    return known | {name: "" for name in (*data["frontend"].split(), *data["earlier"].split())}
+
+
+def _named(given: Given) -> str:
+    """``--no_enable-x`` and ``--x.y`` as the option that they set."""
+    name = given.name.lstrip("-").partition(".")[0].replace("_", "-")
+    return name.removeprefix("no-") if name not in _known() else name
+
+
+def _option(serve: Invocation, given: Given, version: Version, release: str) -> Iterator[Draft]:
+    name = _named(given)
+    if is_open(given.name):
+        return
+    if not given.name.startswith("--"):
+        return
+    if name not in _known():
+        close = get_close_matches(name, _known(), 1, NEAR)
+        instead = f"write --{close[0]}" if close else "leave it out, or take the version that has it"
+        form = "" if _is_official(serve) or close else "not certain"
+        yield from drafts(
+            release, "vllm-option", given.word, form=form, invocation=serve, flag=given.name, instead=instead
+        )
+    elif (field := _known()[name]) and version:
+        yield from _of_another_version(serve, given, field, version, release)
+
+
+def _of_another_version(
+    serve: Invocation, given: Given, field: str, version: Version, release: str
+) -> Iterator[Draft]:
+    """An option that exactly this version does not have, where it was read."""
+    from trtllm_check.releases.lmi import lmi_facts
+
+    facts = lmi_facts().engine_args
+    written = ".".join(map(str, version))
+    if written not in facts.versions or field in facts.of(written).names:
+        return
+    has = [one for one in facts.versions if field in facts.of(one).names]
+    yield from drafts(
+        release,
+        "vllm-option-of-another-version",
+        given.word,
+        invocation=serve,
+        flag=given.name,
+        version=written,
+        has=f"{has[0]} to {has[-1]}" if len(has) > 1 else has[0],
+    )
+
+
+def _json(serve: Invocation, given: Given, version: Version, release: str) -> Iterator[Draft]:
+    wanted = rule_data(FAMILY)["json"].get(_named(given))
+    if wanted is None or not given.values or "." in given.name.lstrip("-"):
+        return
+    value = given.values[0].text
+    if is_open(value) or len(given.values) > 1 and is_open(" ".join(word.text for word in given.values)):
+        return
+    since = _parts(wanted["since"]) if "since" in wanted else ()
+    is_earlier = "earlier" in wanted and re.fullmatch(wanted["earlier"], value) is not None
+    if is_earlier and (not version or version < since):
+        return
+    if not _is_object(value):
+        form = "" if version or not is_earlier else "not certain"
+        shown = value if len(value) < 60 else f"{value[:57]}..."
+        yield from drafts(
+            release, "vllm-json", given.values[0], form=form, invocation=serve, flag=given.name, value=shown
+        )
+
+
+def _is_object(value: str) -> bool:
+    try:
+        return isinstance(json.loads(value), dict | list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _entry(serve: Invocation, release: str) -> Iterator[Draft]:
+    """A program as an argument of the server."""
+    operands = serve.positional
+    if len(operands) < 2 or operands[0].text != "serve":
+        return
+    word = operands[1]
+    name = word.text.rpartition("/")[2]
+    if word.text in ("vllm", "serve") or name in SHELLS or PYTHON.fullmatch(name):
+        yield from drafts(release, "vllm-entry-twice", word, invocation=None, file=serve.command.file, word=word.text)
+
+
+def _is_official(serve: Invocation) -> bool:
+    return VLLM_IMAGE.search(serve.image) is not None and "vllm/vllm-openai" in serve.image
+
+
+def _version(text: str) -> Version:
+    for pattern in VERSIONS:
+        if match := pattern.search(text):
+            return _parts(match["version"])
+    return ()
+
+
+def _told(document: Document) -> Version:
+    """The version that the text tells, where it tells one only."""
+    found = {
+        _parts(match["version"]) for _, text in document.texts for pattern in VERSIONS for match in pattern.finditer(text)
+    }
+    return found.pop() if len(found) == 1 else ()
+
+
+def _parts(version: str) -> Version:
+    return tuple(int(part) for part in version.split("."))
