@@ -44,6 +44,7 @@ PLAIN_ERROR = re.compile(
 COUNTED = re.compile(r"\b0 (?:errors?|failures?|failed)\b|\bno errors?\b|errors?[=: ]+0\b|error[ _]rate", re.IGNORECASE)
 LOG_LINE = re.compile(
     r"\[(?:TRT-LLM|TensorRT-LLM|TRT)\]|^[IWEF]\d{4} [\d:.]+|(?:^|[\s\[(|])(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL)(?=[\s:\])|])|"
+    r"^\+[-+]+\+$|^\| .* \|$|"
     r"Traceback \(most recent|^\s*File \".+\", line \d+|^\d{4}-\d\d-\d\d[T ]\d\d:\d\d|NCCL INFO|\d+%\||"
     r"^\s+at [\w.$]+\(|\[1,\d+\]<std|pid=\d+\)",
     re.MULTILINE,
@@ -53,7 +54,8 @@ LOG_LINE = re.compile(
 class LogLine(NamedTuple):
     """One line without its prefixes; ``start``: of ``text`` in the log; ``block``: with what follows it.
 
-    ``is_quiet``: it calls itself information or a warning; ``is_exception``: the last line of a traceback.
+    ``is_quiet``: it calls itself information or a warning, ``is_loud``: an error; ``is_exception``: the last line of a
+    traceback.
     """
 
     text: str
@@ -61,6 +63,7 @@ class LogLine(NamedTuple):
     number: int
     block: str
     is_quiet: bool
+    is_loud: bool
     is_exception: bool
 
     @property
@@ -68,14 +71,14 @@ class LogLine(NamedTuple):
         """True where the line itself says that something failed."""
         if self.is_quiet or COUNTED.search(self.text):
             return False
-        return self.is_exception or PLAIN_ERROR.search(self.text) is not None
+        return self.is_loud or self.is_exception or PLAIN_ERROR.search(self.text) is not None
 
 
 def is_log(text: str) -> bool:
     """True for the output of a program: lines with a level, a time, a traceback or a bar of progress."""
     head = text[:200_000]
     lines = [line for line in head.split("\n") if line.strip()]
-    marked = sum(LOG_LINE.search(line) is not None for line in lines)
+    marked = sum(LOG_LINE.search(line) is not None or EXCEPTION.match(line) is not None for line in lines)
     return marked > 0 and 4 * marked >= len(lines)
 
 
@@ -115,7 +118,7 @@ def _lines(text: str) -> Iterator[LogLine]:
             continue
         after = (_stripped(other)[0].rstrip() for other in islice(raw, index + 1, index + 1 + FOLLOWING))
         block = "\n".join([body, *(other[:LONGEST_LINE] for other in after)])
-        yield LogLine(body, start + len(line) - len(body), index + 1, block, quiet and not exception, exception)
+        yield LogLine(body, start + len(line) - len(body), index + 1, block, quiet and not exception, loud, exception)
 
 
 def _stripped(line: str) -> tuple[str, bool, bool]:

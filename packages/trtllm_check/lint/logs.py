@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from serving_base.errors import NotUnderstood
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.finding import Finding, Fix
-from trtllm_check.lint.log_lines import LogLine, is_log, trouble
+from trtllm_check.lint.log_lines import LogLine, trouble
 
 SIGNS = Path(__file__).with_name("logs.yml")
 FAMILIES = Path(__file__).with_name("log_families.yml")
@@ -78,7 +77,7 @@ def known(output: str) -> Sign | None:
 def read_log(output: str, file: str = "") -> list[Finding]:
     """The failure that a log shows, at its place; behind a mere consequence also the first error that is not explained.
 
-    Nothing for a log without an error. :class:`NotUnderstood` for a text that is no log.
+    Nothing for a log without an error, and for a text that is no log: :func:`trtllm_check.lint.log_lines.is_log`.
     """
     lines = trouble(output)
     seen = next(_seen(output, lines), None)
@@ -87,12 +86,6 @@ def read_log(output: str, file: str = "") -> list[Finding]:
         error = _first_error(lines)
         if error is not None and (seen is None or output.find("\n", error.start) < seen.start):
             found.insert(0, Seen(NOT_EXPLAINED, error.start))
-    if not found and not is_log(output):
-        raise NotUnderstood(
-            "the text is no log",
-            why="no line has a level, a time or a traceback, and none tells of an error",
-            fix="give the output of the tool that failed; a script or a configuration goes without --log",
-        )
     return [_finding(one, output, file) for one in found]
 
 
