@@ -27,6 +27,8 @@ from trtllm_check.releases import Tool
 
 DEEPEST = 20
 ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=")
+A_PROGRAM = re.compile(r"[\w./~$@{}+-]+")
+MOST_BEFORE = 12  # words of an unknown program's own in front of the tool that it starts
 PROFILERS = frozenset({"nsys", "ncu", "nvprof", "strace", "perf", "accelerate", "torchrun"})
 
 
@@ -126,8 +128,12 @@ class _Reader:
 
     def stranger(self, words: tuple[Word, ...], around: _Surroundings) -> None:
         """An unknown program with the command line of a known one: ``nsys profile python3 run.py --x``."""
-        for number, word in enumerate(words[1:], 1):
+        if not A_PROGRAM.fullmatch(words[0].text):
+            return  # prose
+        for number, word in enumerate(words[1 : MOST_BEFORE + 1], 1):
             name = PurePosixPath(word.text).name
+            if name == "vllm" and [one.text for one in words[number + 1 : number + 2]] != ["serve"]:
+                continue
             if (name in TOOLS or (OWN.fullmatch(name) and words[0].text in PROFILERS)) and any(
                 later.text.startswith("--") for later in words[number + 1 :]
             ):

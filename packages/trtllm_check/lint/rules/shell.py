@@ -43,7 +43,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             word, folder = command.words[0], match["folder"]
             yield from drafts(release, "no-such-command", word, file=command.file, name=match[0], folder=folder)
     for one in document.invocations:
-        if OWN.fullmatch(one.tool) and one.tool not in EXISTING:
+        if OWN.fullmatch(one.tool) and one.tool not in EXISTING and any(given.flag for given in one.given):
             yield from _of_tensorrt_llm(one, release)
     yield from _misspelt_folders(document, folders, platform.release)
     yield from _two_names(document, release)

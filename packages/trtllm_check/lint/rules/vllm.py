@@ -75,6 +75,35 @@ def _option(serve: Invocation, given: Given, version: Version, release: str) -> 
         )
     elif (field := _known()[name]) and version:
         yield from _of_another_version(serve, given, field, version, release)
+    elif not field:
+        yield from _gone(serve, given, name, version, release)
+
+
+def _gone(serve: Invocation, given: Given, name: str, version: Version, release: str) -> Iterator[Draft]:
+    """An option that vLLM no longer has: an error where the version is told, a warning where the newest is meant."""
+    data = rule_data(FAMILY)
+    first = _parts(_first_read())
+    instead = data["gone"].get(name, "")
+    if name in data["left"]:
+        first, instead = _parts(data["left"][name]["since"]), data["left"][name]["instead"]
+    if not instead or (version and version < first):
+        return
+    yield from drafts(
+        release,
+        "vllm-option-gone",
+        given.word,
+        form="" if version else "not certain",
+        invocation=serve,
+        flag=given.name,
+        since=".".join(map(str, first)),
+        instead=instead if " " in instead and not instead.startswith("--") else f"write {instead}",
+    )
+
+
+def _first_read() -> str:
+    from trtllm_check.releases.lmi import lmi_facts
+
+    return lmi_facts().engine_args.versions[0]
 
 
 def _of_another_version(
