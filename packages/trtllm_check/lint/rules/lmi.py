@@ -111,6 +111,11 @@ def _refused_everywhere(name: str, value: Word) -> Iterator[Draft]:
             yield _draft(problem, value, f"{name}: every image that is known refuses {key}={text}", named=True)
 
 
+def _is_open_choice(finding: "PropertyProblem", line: str) -> bool:
+    """True where no image is named and the line may be right for the one that is meant: nothing spells it wrong."""
+    return ENGINE_CHOICE.search(line) is not None or (finding.kind == "ignored" and finding.fix.find("did you mean") < 0)
+
+
 def _file(file: PropertiesFile, image: str, *, named: bool) -> Iterator[Draft]:
     from trtllm_check.recipes.properties import check_properties
 
@@ -120,8 +125,8 @@ def _file(file: PropertiesFile, image: str, *, named: bool) -> Iterator[Draft]:
         value = line.partition("=")[2].strip()
         if finding.kind == "refused" and (_is_open(value) or (not named and _any_takes(line.strip()))):
             continue
-        if not named and ENGINE_CHOICE.search(re.sub(r"\s*=\s*", "=", line.strip())):
-            continue  # a choice among images, and which one is meant is not known
+        if not named and _is_open_choice(finding, re.sub(r"\s*=\s*", "=", line.strip())):
+            continue
         if finding.kind == "syntax" and not file.path and PROSE.search(line):
             continue
         if UNKNOWN not in line:
@@ -137,6 +142,8 @@ def _variable(name: str, value: Word, image: str, *, named: bool) -> Iterator[Dr
     for key, text in environment_settings({name: value.text}).items():
         for finding in check_properties(f"{key}={text}", image):
             if finding.kind == "refused" and not named and _any_takes(f"{key}={text}"):
+                continue
+            if not named and _is_open_choice(finding, f"{key}={text}"):
                 continue
             yield _draft(finding, value, f"{name}: {finding.message}", named=named)
 

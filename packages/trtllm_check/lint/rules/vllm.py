@@ -50,8 +50,8 @@ def _known() -> dict[str, str]:
     from trtllm_check.releases.lmi import lmi_facts
 
     data = rule_data(FAMILY)
-    known = {name.replace("_", "-"): name for name in lmi_facts().engine_args.fields}
-    return known | {name: "" for name in (*data["frontend"].split(), *data["earlier"].split())}
+    others = {name: "" for name in (*data["frontend"].split(), *data["earlier"].split())}
+    return others | {name.replace("_", "-"): name for name in lmi_facts().engine_args.fields}
 
 
 def _named(given: Given) -> str:
@@ -137,7 +137,7 @@ def _json(serve: Invocation, given: Given, version: Version, release: str) -> It
         return
     since = _parts(wanted["since"]) if "since" in wanted else ()
     is_earlier = "earlier" in wanted and re.fullmatch(wanted["earlier"], value) is not None
-    if is_earlier and (not version or version < since):
+    if is_earlier and version and version < since:
         return
     if not _is_object(value):
         form = "" if version or not is_earlier else "not certain"
