@@ -111,6 +111,8 @@ class _Reader:
             self.unwrap(rest, _behind(around, words[:1]))
         elif name in SHELLS:
             self.shell(rest, around)
+        elif name == "eval" and rest:
+            self.unwrap(rest, _behind(around, words[:1]))
         elif name in ("cat", "tee"):
             self.script(around.command, around)
         elif PYTHON.fullmatch(name):

@@ -10,7 +10,7 @@ MOST_LINES = 4_000  # of trouble; the first half and the last half of more
 FOLLOWING = 4  # lines that a message may go on for
 
 PREFIXES = re.compile(
-    r"(?:[\w./-]{1,60}[ ]+\|[ ]"  # docker compose
+    r"[ \t]*(?:[\w./-]{1,60}[ ]+\|[ ]"  # docker compose
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w.-]+(?:\[\d+\])?: "  # syslog
     r"|\[?\d{4}[-/]\d\d[-/]\d\d[T ,|]*\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]?[ ]*(?:[|-][ ])*"
     r"|\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\][ ]*"
@@ -19,14 +19,19 @@ PREFIXES = re.compile(
     r"|[\w.-]+:\d+:\d+ \[\d+\][ ](?=NCCL)"
     r"|(?P<own>\[?(?:INFO|WARN|ERROR|DEBUG)\s*\]?[ ]+PyProcess(?: -)? ?W-\d+-\S+-std(?:err|out):[ ])"
     r"|(?P<glog>[IWEF])\d{4}[ ][\d:.]+[ ]+\d+[ ][\w.]+:\d+\][ ]?\"?"
+    r"|\[?(?:executor|serve|runtime|RANK \d+)[ ]*\][ ]|Failed to initialize executor on rank \d+:[ ]"
     r"|(?P<level>\[?(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL|CRITICAL|TRACE)\s*\]?)(?=[ :|])[ :|-]*(?:\d\d-\d\d \d\d:\d\d:\d\d )?"
     r"(?:\[[\w./-]+:\d+\][ ]?)?)"
 )
 MARK = re.compile(r"\[(?P<mark>I|W|E|V|INFO|WARNING|WARN|ERROR|DEBUG|VERBOSE)\]")
 QUIET = frozenset({"I", "W", "V", "INFO", "WARN", "WARNING", "DEBUG", "TRACE", "VERBOSE"})
 LOUD = frozenset({"E", "F", "ERROR", "FATAL", "CRITICAL"})
+SOFTENED = re.compile(  # what Python warns of, and what the program goes on after
+    r"^\s*(?:\S+ )?[Ww]arning:|\b\w*Warning: |^WARN\b|\b[Ii]gnor(?:ed|ing)\b|\b(?:falling|fall|falls) back\b|\b[Rr]etrying\b|"
+    r"\b[Ss]kipp(?:ed|ing)\b|\bwill be (?:ignored|removed|deprecated)\b|\bdeprecated\b|\b(?:may|might|could) (?:be|cause|indicate|lead|run)\b"
+)
 TRACE = re.compile(r"Traceback \(most recent call last\)|^\s*File \".+\", line \d+")
-EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Fault|Exit|Timeout|Died|NotFound)\b")
+EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Fault|Exit|Timeout|Died|NotFound)(?:_\w+)?\b")
 CODE = re.compile(r"^\s*(?:raise|return|assert|await|if|for|with|def|except|try|import|from) ")
 TROUBLE = re.compile(
     r"error|exception|fatal|critical|fail|abort|unable|cannot|can't|could ?n[o']t|not|no |denied|refused|reset|"
@@ -82,6 +87,11 @@ def is_log(text: str) -> bool:
     return marked > 0 and 4 * marked >= len(lines)
 
 
+def said_aloud(text: str) -> str:
+    """The log with the lines that call themselves information or a warning blanked, each as long as it was."""
+    return "\n".join(" " * len(line) if _stripped(line)[1] else line for line in text.split("\n"))
+
+
 def trouble(text: str) -> list[LogLine]:
     """The lines that may tell of trouble, in order; code of tracebacks and dumps of arguments left out."""
     found: list[LogLine] = []
@@ -134,4 +144,5 @@ def _stripped(line: str) -> tuple[str, bool, bool]:
             level = match["glog"] or (match["level"] or "").strip("[] ") or level
     mark = MARK.search(line[:80])
     level = mark["mark"] if mark else level
-    return line, level in QUIET, level in LOUD
+    soft = level not in LOUD and EXCEPTION.match(line) is None and SOFTENED.search(line) is not None
+    return line, level in QUIET or soft, level in LOUD

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.finding import Finding, Fix
-from trtllm_check.lint.log_lines import LogLine, trouble
+from trtllm_check.lint.log_lines import LogLine, said_aloud, trouble
 
 SIGNS = Path(__file__).with_name("logs.yml")
 FAMILIES = Path(__file__).with_name("log_families.yml")
@@ -92,9 +92,10 @@ def read_log(output: str, file: str = "") -> list[Finding]:
 def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
     """What is recognised: reasons before consequences, single failures before kinds, and last what is spoken of."""
     error = _first_error(lines)
+    aloud = said_aloud(output)
     for follows in (False, True):
         for sign in signs():
-            if sign.follows == follows and (match := re.search(sign.pattern, output)):
+            if sign.follows == follows and (match := re.search(sign.pattern, output if sign.quiet else aloud)):
                 yield Seen(sign, match.start())
         for family in families():
             if family.follows == follows and not family.root:

@@ -12,7 +12,7 @@ from functools import cache
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.programs import PYTHON, SHELLS, VLLM_IMAGE, Given
+from trtllm_check.lint.programs import DOCKER_VALUED, PYTHON, SHELLS, VLLM_IMAGE, Given
 from trtllm_check.lint.rules.names import is_open
 
 FAMILY = "vllm"
@@ -69,6 +69,8 @@ def _option(serve: Invocation, given: Given, version: Version, release: str) -> 
     if name not in _known():
         close = get_close_matches(name, _known(), 1, NEAR)
         instead = f"write --{close[0]}" if close else "leave it out, or take the version that has it"
+        if given.name in DOCKER_VALUED and _is_official(serve):
+            instead = f"put {given.name} in front of the image: it is an option of docker"
         form = "" if _is_official(serve) or close else "not certain"
         yield from drafts(
             release, "vllm-option", given.word, form=form, invocation=serve, flag=given.name, instead=instead
