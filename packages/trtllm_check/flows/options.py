@@ -235,7 +235,12 @@ def _one(name: str, value: Any, known: LlmOptions, below: str) -> Iterator[Optio
     elif not _fits(value, options[name]):
         message = f"takes {options[name].type}, not {value!r}"
         yield OptionProblem(option=written, message=message, certain=known.certain(name, below))
-    elif (values := options[name].values) and isinstance(value, str) and not UNKNOWN.search(value) and value not in values:
+    elif (
+        (values := options[name].values)
+        and isinstance(value, str)
+        and not UNKNOWN.search(value)
+        and value not in values
+    ):
         close = get_close_matches(value.upper(), values, n=1, cutoff=0.7)
         message = f"takes one of {', '.join(values)}, not {value}"
         yield OptionProblem(option=written, message=message, how=close[0] if close else "", certain=False)

@@ -28,7 +28,7 @@ from trtllm_check.releases import Tool
 DEEPEST = 20
 ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=")
 A_PROGRAM = re.compile(r"[\w./~$@{}+-]+")
-MOST_BEFORE = 12  # words of an unknown program's own in front of the tool that it starts
+MOST_BEFORE = 24  # words of an unknown program's own in front of the tool that it starts
 PROFILERS = frozenset({"nsys", "ncu", "nvprof", "strace", "perf", "accelerate", "torchrun"})
 
 

@@ -1,12 +1,16 @@
 """The lines of a log: what programs put in front of them, how bad each says it is, and which tell of an error."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
 LONGEST_LINE = 4_000
 MOST_LINES = 4_000  # of trouble; the first half and the last half of more
+REPEATED = 8  # a line that comes again and again, but for its numbers, is read as often as this
+NUMBER = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 FOLLOWING = 4  # lines that a message may go on for
 
 PREFIXES = re.compile(
@@ -20,18 +24,21 @@ PREFIXES = re.compile(
     r"|(?P<own>\[?(?:INFO|WARN|ERROR|DEBUG)\s*\]?[ ]+PyProcess(?: -)? ?W-\d+-\S+-std(?:err|out):[ ])"
     r"|(?P<glog>[IWEF])\d{4}[ ][\d:.]+[ ]+\d+[ ][\w.]+:\d+\][ ]?\"?"
     r"|\[?(?:executor|serve|runtime|RANK \d+)[ ]*\][ ]|Failed to initialize executor on rank \d+:[ ]"
-    r"|(?P<level>\[?(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL|CRITICAL|TRACE)\s*\]?)(?=[ :|])[ :|-]*(?:\d\d-\d\d \d\d:\d\d:\d\d )?"
-    r"(?:\[[\w./-]+:\d+\][ ]?)?)"
+    r"|(?P<level>\[?(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL|CRITICAL|TRACE)\s*\]?)(?=[ :|])[ :|-]*"
+    r"(?:\d\d-\d\d \d\d:\d\d:\d\d )?(?:\[[\w./-]+:\d+\][ ]?)?)"
 )
 MARK = re.compile(r"\[(?P<mark>I|W|E|V|INFO|WARNING|WARN|ERROR|DEBUG|VERBOSE)\]")
 QUIET = frozenset({"I", "W", "V", "INFO", "WARN", "WARNING", "DEBUG", "TRACE", "VERBOSE"})
 LOUD = frozenset({"E", "F", "ERROR", "FATAL", "CRITICAL"})
 SOFTENED = re.compile(  # what Python warns of, and what the program goes on after
-    r"^\s*(?:\S+ )?[Ww]arning:|\b\w*Warning: |^WARN\b|\b[Ii]gnor(?:ed|ing)\b|\b(?:falling|fall|falls) back\b|\b[Rr]etrying\b|"
-    r"\b[Ss]kipp(?:ed|ing)\b|\bwill be (?:ignored|removed|deprecated)\b|\bdeprecated\b|\b(?:may|might|could) (?:be|cause|indicate|lead|run)\b"
+    r"^\s*(?:\S+ )?[Ww]arning:|\b\w*Warning: |^WARN\b|\b[Ii]gnor(?:ed|ing)\b|\b(?:falling|fall|falls) back\b|"
+    r"\b[Rr]etrying\b|\b[Ss]kipp(?:ed|ing)\b|\bwill be (?:ignored|removed|deprecated)\b|\bdeprecated\b|"
+    r"\b(?:may|might|could) (?:be|cause|indicate|lead|run)\b"
 )
 TRACE = re.compile(r"Traceback \(most recent call last\)|^\s*File \".+\", line \d+")
-EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Fault|Exit|Timeout|Died|NotFound)(?:_\w+)?\b")
+EXCEPTION = re.compile(
+    r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Fault|Exit|Timeout|Died|NotFound)(?:_\w+)?\b"
+)
 CODE = re.compile(r"^\s*(?:raise|return|assert|await|if|for|with|def|except|try|import|from) ")
 TROUBLE = re.compile(
     r"error|exception|fatal|critical|fail|abort|unable|cannot|can't|could ?n[o']t|not|no |denied|refused|reset|"
@@ -42,14 +49,16 @@ TROUBLE = re.compile(
     re.IGNORECASE,
 )
 PLAIN_ERROR = re.compile(
-    r"(?:^|[\s:|(])(?:ERROR|FATAL|CRITICAL)(?=[\s:\])|]|$)|\[(?:E|ERROR|FATAL)\]|^(?:\S+: )?(?:fatal )?[Ee]rror:|: fatal error:|: error:"
+    r"(?:^|[\s:|(])(?:ERROR|FATAL|CRITICAL)(?=[\s:\])|]|$)|\[(?:E|ERROR|FATAL)\]|^(?:\S+: )?(?:fatal )?[Ee]rror:"
+    r"|: fatal error:|: error:"
     r"|^fatal:|^\S*Killed\s*$|core dumped|terminate called|^CMake Error|^make(?:\[\d+\])?: \*\*\*|^Caused by:|^panic:|"
-    r"\bUNAVAILABLE\b|^E: |^Exception\b|uncaught exception|NCCL WARN|ERR!|^Error response from|^docker: |^Usage: .*\n.*\n+Error"
+    r"\bUNAVAILABLE\b|^E: |^Exception\b|uncaught exception|NCCL WARN|ERR!|^Error response from|^docker: "
+    r"|^Usage: .*\n.*\n+Error"
 )
 COUNTED = re.compile(r"\b0 (?:errors?|failures?|failed)\b|\bno errors?\b|errors?[=: ]+0\b|error[ _]rate", re.IGNORECASE)
 LOG_LINE = re.compile(
-    r"\[(?:TRT-LLM|TensorRT-LLM|TRT)\]|^[IWEF]\d{4} [\d:.]+|(?:^|[\s\[(|])(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL)(?=[\s:\])|])|"
-    r"^\+[-+]+\+$|^\| .* \|$|"
+    r"\[(?:TRT-LLM|TensorRT-LLM|TRT)\]|^[IWEF]\d{4} [\d:.]+|"
+    r"(?:^|[\s\[(|])(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL)(?=[\s:\])|])|^\+[-+]+\+$|^\| .* \|$|"
     r"Traceback \(most recent|^\s*File \".+\", line \d+|^\d{4}-\d\d-\d\d[T ]\d\d:\d\d|NCCL INFO|\d+%\||"
     r"^\s+at [\w.$]+\(|\[1,\d+\]<std|pid=\d+\)",
     re.MULTILINE,
@@ -94,9 +103,7 @@ def said_aloud(text: str) -> str:
 
 def trouble(text: str) -> list[LogLine]:
     """The lines that may tell of trouble, in order; code of tracebacks and dumps of arguments left out."""
-    found: list[LogLine] = []
-    for line in _lines(text):
-        found.append(line)
+    found = list(_lines(text))
     if len(found) > MOST_LINES:
         found = [*found[: MOST_LINES // 2], *found[-MOST_LINES // 2 :]]
     return found
@@ -106,6 +113,7 @@ def _lines(text: str) -> Iterator[LogLine]:
     raw = text.split("\n")
     position = 0
     in_trace = False
+    seen: Counter[str] = Counter()
     for index, line in enumerate(raw):
         start, position = position, position + len(line) + 1
         if not line or line.isspace():
@@ -126,11 +134,16 @@ def _lines(text: str) -> Iterator[LogLine]:
             or not (exception or loud or TROUBLE.search(body))
         ):
             continue
+        shape = NUMBER.sub("", body)
+        seen[shape] += 1
+        if seen[shape] > REPEATED:
+            continue
         after = (_stripped(other)[0].rstrip() for other in islice(raw, index + 1, index + 1 + FOLLOWING))
         block = "\n".join([body, *(other[:LONGEST_LINE] for other in after)])
         yield LogLine(body, start + len(line) - len(body), index + 1, block, quiet and not exception, loud, exception)
 
 
+@lru_cache(maxsize=64)
 def _stripped(line: str) -> tuple[str, bool, bool]:
     """A line without its prefixes, and whether they, or a mark in it, call it quiet or loud."""
     level = ""
@@ -138,10 +151,8 @@ def _stripped(line: str) -> tuple[str, bool, bool]:
         if match.end() == 0:
             break
         line = line[match.end() :]
-        if match["own"]:
-            level = ""  # what a process said, whatever the server calls it
-        else:
-            level = match["glog"] or (match["level"] or "").strip("[] ") or level
+        found = match["glog"] or (match["level"] or "").strip("[] ") or level
+        level = "" if match["own"] else found  # what a process said, whatever the server calls it
     mark = MARK.search(line[:80])
     level = mark["mark"] if mark else level
     soft = level not in LOUD and EXCEPTION.match(line) is None and SOFTENED.search(line) is not None

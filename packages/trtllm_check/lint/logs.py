@@ -100,9 +100,10 @@ def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
         for family in families():
             if family.follows == follows and not family.root:
                 yield from _of_family(family, [line for line in lines if family.quiet or not line.is_quiet])
-        for family in families() if error is not None and not follows and not _is_consequence(error) else ():
-            if family.root:
-                yield from _of_family(family, [error])
+        if error is not None and not follows and not _is_consequence(error):
+            for family in families():
+                if family.root:
+                    yield from _of_family(family, [error])
 
 
 def _of_family(family: Sign, lines: list[LogLine]) -> Iterator[Seen]:

@@ -128,7 +128,9 @@ class _Reader:
         Kubernetes' ``command`` takes its place, as compose's ``entrypoint`` does; compose's ``command`` does not.
         """
         kubernetes = "args" in by_name or "name" in by_name
-        return VLLM_IMAGE.search(image) is not None and not ("entrypoint" in by_name or (kubernetes and "command" in by_name))
+        return VLLM_IMAGE.search(image) is not None and not (
+            "entrypoint" in by_name or (kubernetes and "command" in by_name)
+        )
 
     def command(self, nodes: Sequence[Any], script: Script, behind_entry: bool = False) -> None:
         """Entry point, command and arguments are one command; a text of several lines is a script."""

@@ -113,7 +113,9 @@ def _refused_everywhere(name: str, value: Word) -> Iterator[Draft]:
 
 def _is_open_choice(finding: "PropertyProblem", line: str) -> bool:
     """True where no image is named and the line may be right for the one that is meant: nothing spells it wrong."""
-    return ENGINE_CHOICE.search(line) is not None or (finding.kind == "ignored" and finding.fix.find("did you mean") < 0)
+    return ENGINE_CHOICE.search(line) is not None or (
+        finding.kind == "ignored" and finding.fix.find("did you mean") < 0
+    )
 
 
 def _file(file: PropertiesFile, image: str, *, named: bool) -> Iterator[Draft]:

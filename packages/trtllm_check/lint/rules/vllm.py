@@ -14,9 +14,13 @@ from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import DOCKER_VALUED, PYTHON, SHELLS, VLLM_IMAGE, Given
 from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.shell.words import Word
 
 FAMILY = "vllm"
 NEAR = 0.8
+LONG = 60
+QUOTES_LOST = re.compile(r"\{\s*[\w-]+\s*:(?![^{}]*\.\.\.)[^\"'$<`]*\}")
+VARIABLE = re.compile(r":\s*\"(?P<name>\$[A-Z_]\w*)\"")
 VERSIONS = (
     re.compile(r"vllm-openai(?:-[a-z]+)?:v?(?P<version>\d+\.\d+\.\d+)"),
     re.compile(r"\bvllm(?:\[\w+\])?={2,3}(?P<version>\d+\.\d+\.\d+)"),
@@ -29,7 +33,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     told = _told(document)
     for one in document.of("vllm"):
         first = one.positional[:1]
-        if first and first[0].text not in ("serve", *_others()) or first and first[0].text in _others():
+        if first and first[0].text != "serve":
             continue
         version = _version(one.image) or told
         yield from _entry(one, platform.release.name)
@@ -37,11 +41,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             if given.flag.startswith("-"):
                 yield from _option(one, given, version, platform.release.name)
                 yield from _json(one, given, version, platform.release.name)
-
-
-def _others() -> tuple[str, ...]:
-    """The sub-commands with options of their own."""
-    return tuple(name for name in rule_data(FAMILY)["commands"] if name != "serve")
+                yield from _not_expanded(document, one, given, platform.release.name)
 
 
 @cache
@@ -50,7 +50,7 @@ def _known() -> dict[str, str]:
     from trtllm_check.releases.lmi import lmi_facts
 
     data = rule_data(FAMILY)
-    others = {name: "" for name in (*data["frontend"].split(), *data["earlier"].split())}
+    others = dict.fromkeys((*data["frontend"].split(), *data["earlier"].split()), "")
     return others | {name.replace("_", "-"): name for name in lmi_facts().engine_args.fields}
 
 
@@ -108,9 +108,7 @@ def _first_read() -> str:
     return lmi_facts().engine_args.versions[0]
 
 
-def _of_another_version(
-    serve: Invocation, given: Given, field: str, version: Version, release: str
-) -> Iterator[Draft]:
+def _of_another_version(serve: Invocation, given: Given, field: str, version: Version, release: str) -> Iterator[Draft]:
     """An option that exactly this version does not have, where it was read."""
     from trtllm_check.releases.lmi import lmi_facts
 
@@ -134,19 +132,66 @@ def _json(serve: Invocation, given: Given, version: Version, release: str) -> It
     wanted = rule_data(FAMILY)["json"].get(_named(given))
     if wanted is None or not given.values or "." in given.name.lstrip("-"):
         return
-    value = given.values[0].text
-    if is_open(value) or len(given.values) > 1 and is_open(" ".join(word.text for word in given.values)):
+    value = " ".join(word.text for word in given.values)
+    if _is_object(value):
+        yield from _settings(serve, given, wanted.get("needs", {}), json.loads(value), release)
         return
+    if is_open(value) and not QUOTES_LOST.fullmatch(value):
+        return
+    value = value if QUOTES_LOST.fullmatch(value) else given.values[0].text
     since = _parts(wanted["since"]) if "since" in wanted else ()
     is_earlier = "earlier" in wanted and re.fullmatch(wanted["earlier"], value) is not None
     if is_earlier and version and version < since:
         return
-    if not _is_object(value):
-        form = "" if version or not is_earlier else "not certain"
-        shown = value if len(value) < 60 else f"{value[:57]}..."
+    form = "" if version or not is_earlier else "not certain"
+    shown = value if len(value) < LONG else f"{value[: LONG - 3]}..."
+    yield from drafts(release, "vllm-json", given.values[0], form=form, invocation=serve, flag=given.name, value=shown)
+
+
+def _settings(
+    serve: Invocation, given: Given, needs: dict[str, str], settings: object, release: str
+) -> Iterator[Draft]:
+    """Settings that want another one beside them, and a variable that no shell replaces."""
+    if not isinstance(settings, dict):
+        return
+    for name, other in needs.items():
+        if settings.get(name) is not None and settings.get(other) is None:
+            yield from drafts(
+                release,
+                "vllm-json",
+                given.values[0],
+                form="one needs the other",
+                invocation=serve,
+                flag=given.name,
+                value=name,
+                needs=other,
+            )
+
+
+def _not_expanded(document: Document, serve: Invocation, given: Given, release: str) -> Iterator[Draft]:
+    """A variable in single quotes, which no shell replaces; not in YAML, whose readers may do it."""
+    value = given.values[0] if given.values else None
+    match = VARIABLE.search(value.text) if value is not None and value.text.startswith("{") else None
+    file = serve.command.file
+    if value is None or match is None or file.endswith((".yaml", ".yml")):
+        return
+    if any(_single_quoted(text, value, given.name) for name, text in document.texts if name == file):
         yield from drafts(
-            release, "vllm-json", given.values[0], form=form, invocation=serve, flag=given.name, value=shown
+            release,
+            "vllm-json",
+            value,
+            form="not expanded",
+            invocation=serve,
+            flag=given.name,
+            value=match["name"],
         )
+
+
+def _single_quoted(text: str, word: Word, flag: str) -> bool:
+    """True where ``word`` begins with a single quote, behind its option or in a line that goes on."""
+    before, line = ["", *text.split("\n")][word.line - 1 : word.line + 1]
+    goes_on = flag in line or before.endswith("\\")
+    return goes_on and "'{" in line
 
 
 def _is_object(value: str) -> bool:
@@ -181,7 +226,10 @@ def _version(text: str) -> Version:
 def _told(document: Document) -> Version:
     """The version that the text tells, where it tells one only."""
     found = {
-        _parts(match["version"]) for _, text in document.texts for pattern in VERSIONS for match in pattern.finditer(text)
+        _parts(match["version"])
+        for _, text in document.texts
+        for pattern in VERSIONS
+        for match in pattern.finditer(text)
     }
     return found.pop() if len(found) == 1 else ()
 

@@ -11,7 +11,15 @@ from trtllm_check.lint.programs import PROGRAMS, PYTHON, TOOLS
 from trtllm_check.lint.shell.words import Word
 
 OPTION = re.compile(r"(?P<flag>--[A-Za-z][\w-]*|-[A-Za-z])[ \t]+(?P<value>\S.*)", re.DOTALL)
-CHECKED = ("vllm", "trtllm-serve", "trtllm-build", "trtllm-bench", "trtllm-eval", "tritonserver", "convert_checkpoint.py")
+CHECKED = (
+    "vllm",
+    "trtllm-serve",
+    "trtllm-build",
+    "trtllm-bench",
+    "trtllm-eval",
+    "tritonserver",
+    "convert_checkpoint.py",
+)
 TAKES_WORDS = re.compile(r"arg|option|opt|extra|flag|prompt|text|template|command|cmd", re.IGNORECASE)
 
 
@@ -28,9 +36,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 )
     for command in document.commands:
         if command.words and (name := _program(command.words[0])):
-            yield from drafts(
-                release, "command-in-one-word", command.words[0], file=command.file, name=name
-            )
+            yield from drafts(release, "command-in-one-word", command.words[0], file=command.file, name=name)
 
 
 def _options(invocation: Invocation) -> Iterator[Word]:

@@ -14,7 +14,9 @@ COMMANDS = (
     r"[^\s`\[\]()*<>|]*\.(?:py|sh)(?=\s|$)|trtllm-\w|docker |mpirun |curl |git "
     r"|vllm (?:serve|bench) |pip3? |cp |cd |apt(?:-get)? |huggingface-cli |hf |tritonserver |export |bash |mkdir )"
 )
-INLINE_LINE = re.compile(rf"^[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?`(?={COMMANDS})(?P<command>[^`\n]+)`[ \t]*$", re.MULTILINE)
+INLINE_LINE = re.compile(
+    rf"^[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?`(?={COMMANDS})(?P<command>[^`\n]+)`[ \t]*$", re.MULTILINE
+)
 FENCE = re.compile(r"[ \t>]*(`{3,}|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
 FOOTNOTE = re.compile(r"\\((?:[ \t]*\\?[*†‡¹²³]+)+[ \t]*|[ \t]+(?:#.*)?)$")
 DOUBLED = re.compile(r"(\\\\)[ \t]*$")  # of a page that escapes its backslashes
