@@ -29,6 +29,7 @@ FAMILIES = (
     "bench",
     "vllm",
     "words",
+    "calls",
     "shell",
 )
 

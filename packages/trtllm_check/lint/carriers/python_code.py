@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from trtllm_check.lint.carriers.python_calls import calls
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown
 from trtllm_check.lint.programs import ALIASES, PYTHON, TOOL_NAMES, TOOLS
 from trtllm_check.lint.shell import Word
@@ -79,6 +80,7 @@ class _Reader:
         script = Script()
         for node in nodes:
             self.command(node, script)
+        self.found = self.found.with_(Carried(calls=tuple(calls(self.tree, self.word, self.starts))))
         if any(isinstance(node, ast.ImportFrom) and node.module in LLM_API for node in nodes):
             for node in nodes:
                 if isinstance(node, ast.Call) and _called(node) == "LLM":

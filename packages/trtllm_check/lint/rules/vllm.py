@@ -54,6 +54,11 @@ def _known() -> dict[str, str]:
     return others | {name.replace("_", "-"): name for name in lmi_facts().engine_args.fields}
 
 
+def engine_arguments() -> set[str]:
+    """The engine's arguments as Python writes them, of every version that is known."""
+    return {name.replace("-", "_") for name in _known()}
+
+
 def _named(given: Given) -> str:
     """``--no_enable-x`` and ``--x.y`` as the option that they set."""
     name = given.name.lstrip("-").partition(".")[0].replace("_", "-")
