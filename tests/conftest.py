@@ -22,6 +22,7 @@ SERVERS = ("test_gpu_course", "test_client_faults", "test_kill", "test_triton_se
 COURSE = ("test_nbval",)
 """Its servers want them, too; where it gets a network of its own, another worker may take it."""
 LONG = (
+    "test_aiperf",
     "test_runner",
     "test_gpu_lane",
     "test_local_cloud",
@@ -38,9 +39,7 @@ LONG = (
     "test_packaging",
 )
 """After the servers and the course the longest: no worker shall end with one of them alone."""
-MEASURED = ("test_the_measuring_chapters", "test_aiperf")
-"""Tests and files that measure, so the machine should be theirs: last, when the others run out of work."""
-ORDER = (*SERVERS, *COURSE, *LONG, "others", *MEASURED)
+ORDER = (*SERVERS, *COURSE, *LONG, "others")
 OPTIONS = BuildOptions(max_batch_size=4, max_num_tokens=64, max_input_len=320, max_seq_len=512)
 
 
@@ -57,8 +56,7 @@ def pytest_unconfigure() -> None:
 
 def place(nodeid: str) -> str:
     """The entry of ``ORDER`` that stands for a test."""
-    path, _, test = nodeid.partition("::")
-    name = next((name for name in MEASURED if test.startswith(name)), Path(path).stem)
+    name = Path(nodeid.partition("::")[0]).stem
     return name if name in ORDER else "others"
 
 
@@ -68,14 +66,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @cache
 def scope_of(name: str) -> str:
-    if name in MEASURED:
-        return "measured"
     return "servers" if name in SERVERS or (name in COURSE and not without_network()) else name
 
 
 @pytest.hookimpl(optionalhook=True)  # xdist's own, and the tests run without xdist too
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests that run at the same time are of two files, never two that serve on the same ports nor two that measure.
+    """Tests that run at the same time are of two files, never two that serve on the same ports.
 
     Marks (``--dist loadgroup``) would do, but xdist 3.8 does not see them under pytest 9.2: pytest-xdist issue 1386.
     """

@@ -1,6 +1,7 @@
 """Many clients of a Triton server in one event loop, as light as Python allows, and when each piece came to them."""
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,13 +12,17 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Load:
-    """``waves`` times ``clients`` requests of ``tokens`` new tokens each; a wave ends before the next one begins."""
+    """``waves`` times ``clients`` requests of ``tokens`` new tokens each; a wave ends before the next one begins.
+
+    ``name`` begins the ids of its requests.
+    """
 
     clients: int
     waves: int
     tokens: int
     streaming: bool
     model: str = "ensemble"
+    name: str = ""
 
     @property
     def all_tokens(self) -> int:
@@ -26,11 +31,13 @@ class Load:
 
 @dataclass
 class Pieces:
-    """One answer: when each piece came, in seconds after the request, and how much it held.
+    """One answer: when each piece came, in seconds of the monotonic clock, and how much it held.
 
-    ``sizes`` are tokens of ``tensorrt_llm`` and bytes of text of the other models.
+    ``sizes`` are tokens of ``tensorrt_llm`` and bytes of text of the other models. ``began_s``: when it was asked for.
     """
 
+    request_id: str
+    began_s: float
     at_s: list[float] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
 
@@ -55,31 +62,31 @@ async def _ask(grpc_url: str, prompts: list[tuple[str, list[int]]], load: Load) 
 
     async with grpc.aio.insecure_channel(grpc_url) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        began, each = time.perf_counter(), []
-        for _ in range(load.waves):
-            each += await asyncio.gather(*(_one(stub, _request(load, *prompt)) for prompt in prompts))
-        return Answers(time.perf_counter() - began, each)
+        began, each = time.monotonic(), []
+        for wave in range(load.waves):
+            requests = [_request(load, *prompt) for prompt in prompts]
+            for number, request in enumerate(requests):
+                request.id = f"{load.name}-{wave}-{number}"
+            each += await asyncio.gather(*(_one(stub, request) for request in requests))
+        return Answers(time.monotonic() - began, each)
 
 
 async def _one(stub: Any, request: Any) -> Pieces:
-    began, found = time.perf_counter(), Pieces()
+    found = Pieces(request.id, time.monotonic())
     call = stub.ModelStreamInfer()
     await call.write(request)
     await call.done_writing()
     async for message in call:
         if message.error_message:
             raise RuntimeError(message.error_message)
-        size = _size(message.infer_response)
-        if size:
-            found.at_s.append(time.perf_counter() - began)
-            found.sizes.append(size)
+        if message.infer_response.raw_output_contents:
+            found.at_s.append(time.monotonic())
+            found.sizes.append(_size(message.infer_response))
     return found
 
 
 def _size(response: Any) -> int:
     """Tokens of output_ids, or bytes of text_output."""
-    if not response.raw_output_contents:
-        return 0
     content = response.raw_output_contents[0]
     return len(content) - 4 if response.outputs[0].datatype == "BYTES" else len(content) // 4
 
@@ -87,29 +94,38 @@ def _size(response: Any) -> int:
 def _request(load: Load, text: str, ids: list[int]) -> Any:
     from tritonclient.grpc import InferInput, InferRequestedOutput, service_pb2
 
-    by_text = load.model != "tensorrt_llm"
-    values: dict[str, tuple[Any, str]]
-    if by_text:
-        values = {
-            "text_input": (np.array([[text.encode()]], np.object_), "BYTES"),
-            "max_tokens": (np.array([[load.tokens]], np.int32), "INT32"),
-            "end_id": (np.array([[-1]], np.int32), "INT32"),
-            "stream": (np.array([[load.streaming]]), "BOOL"),
-        }
-    else:
-        values = {
+    output = "output_ids" if load.model == "tensorrt_llm" else "text_output"
+    request = service_pb2.ModelInferRequest(model_name=load.model)
+    for name, (value, datatype) in _inputs(load, text, ids).items():
+        tensor = InferInput(name, list(value.shape), datatype)
+        tensor.set_data_from_numpy(value)
+        request.inputs.append(tensor._get_tensor())
+        request.raw_input_contents.append(tensor._get_content())
+    request.outputs.append(InferRequestedOutput(output)._get_tensor())
+    return request
+
+
+def _inputs(load: Load, text: str, ids: list[int]) -> dict[str, tuple[Any, str]]:
+    """Of the three kinds of model: ids, text through the ensemble, and NVIDIA's vllm_backend."""
+    if load.model == "tensorrt_llm":
+        return {
             "input_ids": (np.array([ids], np.int32), "INT32"),
             "input_lengths": (np.array([[len(ids)]], np.int32), "INT32"),
             "request_output_len": (np.array([[load.tokens]], np.int32), "INT32"),
             "end_id": (np.array([[-1]], np.int32), "INT32"),
             "streaming": (np.array([[load.streaming]]), "BOOL"),
         }
-    request = service_pb2.ModelInferRequest(model_name=load.model)
-    for name, (value, datatype) in values.items():
-        tensor = InferInput(name, list(value.shape), datatype)
-        tensor.set_data_from_numpy(value)
-        request.inputs.append(tensor._get_tensor())
-        request.raw_input_contents.append(tensor._get_content())
-    output = InferRequestedOutput("text_output" if by_text else "output_ids")
-    request.outputs.append(output._get_tensor())
-    return request
+    if load.model == "vllm_model":
+        sampling = json.dumps({"temperature": 0.0, "max_tokens": load.tokens, "ignore_eos": True})
+        return {
+            "text_input": (np.array([text.encode()], np.object_), "BYTES"),
+            "sampling_parameters": (np.array([sampling.encode()], np.object_), "BYTES"),
+            "exclude_input_in_output": (np.array([True]), "BOOL"),
+            "stream": (np.array([load.streaming]), "BOOL"),
+        }
+    return {
+        "text_input": (np.array([[text.encode()]], np.object_), "BYTES"),
+        "max_tokens": (np.array([[load.tokens]], np.int32), "INT32"),
+        "end_id": (np.array([[-1]], np.int32), "INT32"),
+        "stream": (np.array([[load.streaming]]), "BOOL"),
+    }

@@ -2,19 +2,23 @@
 
 One run measures, in turn and several times, the engine alone in this process, one answer a request and streamed, by
 token ids and through the ensemble, all with the same waves. A share is of the engine alone next to it. ``cpu_ms`` is
-processor time of the server's processes for 1,000 tokens, which a busy machine changes less.
+processor time of the server's processes for 1,000 tokens, which a busy machine changes less. "Late" is how long a piece
+took from the engine to the client, by one clock, from its first token on. ``--senders`` threads and
+``--postprocessing`` instances share the work.
 
 Both engines, the server's and the one alone, are open all the time, and each waits while the other works: an engine of
 the vLLM lane on a GPU may take less than half of its memory (``--gpu-memory 0.4``, in a copy of its folder).
 """
 
 import json
+import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -25,12 +29,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.streaming.client import Load, ask
+from benchmarks.streaming.client import Load, Pieces, ask
 from model_server.engines import EngineOptions, ServedEngine, opener_of, warm_up
 from model_server.protocol import Sampling
 from model_server.text import TextCodec
 from model_server.triton.repository import ServingOptions, write_repository
 from model_server.triton.server import TritonServer
+from model_server.triton.token_times import SENDERS, TOKEN_TIMES, TokenTime, read_token_times
 from serving_base.servers import choose_ports
 
 WAYS = {
@@ -43,7 +48,7 @@ WAYS = {
 
 @dataclass(frozen=True)
 class Figures:
-    """One round of one way. ``late_ms``: how long the first token of each piece waited for its last one."""
+    """One round of one way. ``late_ms``: from the first token of each piece, as the engine gave it, to its coming."""
 
     tokens_per_s: float
     ttft_ms: float
@@ -59,22 +64,32 @@ def main(
     tokens: int = 128,
     rounds: Annotated[int, typer.Option(help="how often each way is measured")] = 3,
     release: str = "0.12.0",
-    prompt_tokens: Annotated[int, typer.Option(help="length of each prompt; 0: a few words")] = 0,
+    prompt_tokens: Annotated[list[int] | None, typer.Option(help="length of each prompt; 0: a few words")] = None,
     postprocessing: Annotated[int, typer.Option(help="instances of postprocessing")] = 1,
+    senders: Annotated[int, typer.Option(help="threads that send responses; 0: as the server chooses")] = 0,
     gpu_memory: Annotated[float, typer.Option(help="share of the GPU's memory for each of the two engines")] = 0.0,
 ) -> None:
     counts = clients or [16]
     with (
         lighter(engine, gpu_memory) as folder,
-        server(folder, release, max(counts), postprocessing) as running,
+        server(folder, release, max(counts), postprocessing, senders) as served,
         opened(folder) as lone,
     ):
-        for count in counts:
-            measure_clients(running, lone, make_prompts(folder, count, prompt_tokens), waves, tokens, rounds)
+        for length, count in product(prompt_tokens or [0], counts):
+            print(f"prompts of about {length} tokens" if length else "prompts of a few words", flush=True)
+            measure_clients(served, lone, make_prompts(folder, count, length), waves, tokens, rounds)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server, and where it writes when the engine gave each token."""
+
+    running: TritonServer
+    token_times: Path
 
 
 def measure_clients(
-    running: TritonServer,
+    served: Served,
     lone: ServedEngine,
     prompts: list[tuple[str, list[int]]],
     waves: int,
@@ -83,11 +98,13 @@ def measure_clients(
 ) -> None:
     alone: list[float] = []
     found: dict[str, list[Figures]] = {way: [] for way in WAYS}
-    for _ in range(rounds):
+    for number in range(rounds):
         alone.append(measure_alone(lone, [ids for _, ids in prompts], waves, tokens))
         for way, (model, streaming) in WAYS.items():
-            load = Load(len(prompts), waves, tokens, streaming, model)
-            found[way].append(measure(running, prompts, load, alone[-1]))
+            load = Load(
+                len(prompts), waves, tokens, streaming, model, f"{way}, {len(prompts)}, {number}, {len(prompts[0][1])}"
+            )
+            found[way].append(measure(served, prompts, load))
     Console(width=150).print(table(alone, found, len(prompts) * waves * tokens, len(prompts)))
 
 
@@ -127,15 +144,31 @@ def make_prompts(engine: Path, clients: int, length: int = 0) -> list[tuple[str,
 
 
 @contextmanager
-def server(engine: Path, release: str, clients: int, postprocessing: int) -> Iterator[TritonServer]:
+def server(engine: Path, release: str, clients: int, postprocessing: int, senders: int) -> Iterator[Served]:
     http, grpc, metrics = choose_ports((0, 0, 0))
-    with tempfile.TemporaryDirectory() as folder:
-        options = ServingOptions(engine_dir=engine, tokenizer_dir=engine / "tokenizer", max_batch_size=clients)
-        values = options.values() | {"postprocessing_instance_count": str(postprocessing)}
-        write_repository(Path(folder) / "repository", release, values)
+    with tempfile.TemporaryDirectory() as folder, measuring_environment(Path(folder), senders) as token_times:
+        options = ServingOptions(
+            engine_dir=engine,
+            tokenizer_dir=engine / "tokenizer",
+            max_batch_size=clients,
+            postprocessing_instances=postprocessing,
+        )
+        write_repository(Path(folder) / "repository", release, options.values())
         repository = Path(folder) / "repository"
         with TritonServer(repository, http_port=http, grpc_port=grpc, metrics_port=metrics) as running:
-            yield running
+            yield Served(running, token_times)
+
+
+@contextmanager
+def measuring_environment(folder: Path, senders: int) -> Iterator[Path]:
+    """What the server's processes inherit."""
+    token_times = folder / "token-times.jsonl"
+    os.environ[TOKEN_TIMES] = str(token_times)
+    os.environ[SENDERS] = str(senders or "")
+    try:
+        yield token_times
+    finally:
+        del os.environ[TOKEN_TIMES], os.environ[SENDERS]
 
 
 def measure_alone(engine: ServedEngine, prompts: Sequence[Sequence[int]], waves: int, tokens: int) -> float:
@@ -149,22 +182,32 @@ def measure_alone(engine: ServedEngine, prompts: Sequence[Sequence[int]], waves:
     return waves * len(prompts) * tokens / (time.perf_counter() - began)
 
 
-def measure(running: TritonServer, prompts: list[tuple[str, list[int]]], load: Load, alone: float) -> Figures:
-    ask(running.grpc_url, prompts, Load(load.clients, 1, 4, load.streaming, load.model))
+def measure(served: Served, prompts: list[tuple[str, list[int]]], load: Load) -> Figures:
+    running = served.running
+    ask(running.grpc_url, prompts, Load(load.clients, 1, 4, load.streaming, load.model, f"warm, {load.name}"))
     before = processor_s(running)
     answers = ask(running.grpc_url, prompts, load)
     spent = {name: seconds - before.get(name, 0.0) for name, seconds in processor_s(running).items()}
-    step_ms = 1e3 * load.clients / alone
-    whole = sum(sum(each.sizes) for each in answers)
-    size_of_token = whole / load.all_tokens  # 1 of ids; of text, bytes
-    late = [(size / size_of_token - 1) * step_ms for each in answers for size in each.sizes if load.streaming]
+    times = read_token_times(served.token_times) if load.streaming else {}
     return Figures(
         tokens_per_s=load.all_tokens / answers.seconds,
-        ttft_ms=1e3 * median(each.at_s[0] for each in answers),
-        late_ms=tuple(late),
+        ttft_ms=1e3 * median(each.at_s[0] - each.began_s for each in answers),
+        late_ms=tuple(late for each in answers if times for late in late_ms(each, times[each.request_id])),
         pieces=sum(len(each.sizes) for each in answers),
         cpu_ms={name: 1e6 * seconds / load.all_tokens for name, seconds in spent.items()},
     )
+
+
+def late_ms(pieces: Pieces, time: TokenTime) -> list[float]:
+    """For each piece the time from the engine's giving its first token to its coming, in milliseconds.
+
+    So the way of a single token is in it, and what a piece waited for its other tokens. ValueError where other pieces
+    came than were sent.
+    """
+    begun = time.first_s()
+    if len(begun) != len(pieces.at_s):
+        raise ValueError(f"{len(begun)} responses were sent for {pieces.request_id}, and {len(pieces.at_s)} came")
+    return [1e3 * (at_s - first_s) for at_s, first_s in zip(pieces.at_s, begun, strict=True)]
 
 
 def processor_s(running: TritonServer) -> dict[str, float]:

@@ -24,8 +24,11 @@ CPU_BLOCK = 128
 """Tokens of a KV cache block of vLLM on a CPU."""
 BF16_BYTES = 2
 GRAPH_STEP = 8
-USERS = ("VLLM_", "NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "HF_HOME")
-"""Variables of who builds that the engine keeps, by their beginnings: a server's own are other ones."""
+USERS = ("VLLM_", "NCCL_", "GLOO_", "LD_LIBRARY_PATH", "HF_HOME")
+"""Variables of who builds that the engine keeps, by their beginnings: a server's own are other ones.
+
+Which GPUs it sees is not among them: that is for whoever starts it to say.
+"""
 ALWAYS = {
     "HF_HUB_OFFLINE": "1",  # the checkpoint is a folder
     "VLLM_NO_USAGE_STATS": "1",

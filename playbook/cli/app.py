@@ -215,7 +215,7 @@ def test_command(context: typer.Context) -> None:
         [sys.executable, "-m", "pytest", *SIDE_BY_SIDE, *context.args],
     ]
     types = [sys.executable, "-m", "mypy"]
-    with ThreadPoolExecutor(1) as beside:  # its minute of one core is over before the tests that measure begin
+    with ThreadPoolExecutor(1) as beside:
         typed = beside.submit(ended, types, capture_output=True, text=True)
         failed = [step for step in steps if not passes(step)]
         done = typed.result()

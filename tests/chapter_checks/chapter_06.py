@@ -182,6 +182,7 @@ CASES = [
     Case("06-32", "every client is answered in the end", herds(), herds(lost=1)),
     Case("06-47", "the server left nothing behind", ended(), ended(regions=("triton_python_backend_shm_region_1",))),
     Case("06-async-c", "no thread was added", async_crowd("un", "un"), async_crowd("un", threads=2)),
+    Case("06-async-c", "each of the crowd got an answer", async_crowd("un", "un"), async_crowd("un", "")),
     Case("06-async-c", "each got the answer", async_crowd("un", "un"), async_crowd("un", "deux")),
     Case("06-async-g", "the urgent request passes", PASSED, queued("first normal normal urgent", real.Overloaded)),
     Case("06-async-g", "what finds the queue full", PASSED, queued("first urgent normal normal", real.TimedOut)),

@@ -104,3 +104,9 @@ def test_an_action_that_raises_ends_nothing(made: Outbox, told: Told, capsys: py
     made.close()
     assert told.names == ["next"]
     assert "nobody takes it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(1, 1), (2, 1), (7, 1), (8, 2), (16, 4), (192, 4)])
+def test_more_cores_get_more_senders_up_to_four(cores: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(cores)))
+    assert outbox.senders_here() == expected

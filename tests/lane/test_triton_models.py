@@ -19,6 +19,7 @@ from model_server.triton.tensors import (
     read_request,
     read_words,
 )
+from model_server.triton.token_times import TokenTimes, read_token_times
 from serving_base.errors import EnvironmentProblem, RequestRefused
 from tiny_llama import MODEL_DIR
 from waiting import until
@@ -301,9 +302,9 @@ def engine() -> ScriptedEngine:
     return ScriptedEngine()
 
 
-@pytest.fixture
-def batcher(engine: ScriptedEngine) -> Iterator[Batcher]:
-    made = Batcher(engine, no_logits, max_queue_size=1)
+@pytest.fixture(params=(1, 3), ids="{} senders".format)
+def batcher(engine: ScriptedEngine, request: pytest.FixtureRequest) -> Iterator[Batcher]:
+    made = Batcher(engine, no_logits, max_queue_size=1, senders=request.param)
     yield made
     engine.hold.set()
     made.close()
@@ -317,6 +318,46 @@ def test_each_request_gets_its_own_tokens_and_one_final(batcher: Batcher) -> Non
         assert reply.final.wait(5)
         assert reply.tokens() == [number] * 4
         assert reply.after_final == []
+
+
+def test_a_sender_that_waits_holds_up_nobody_elses_answer_and_every_end_counts(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    counted: list[tuple[int, int]] = []
+    times = TokenTimes(str(tmp_path / "times"))
+    batcher = Batcher(
+        engine,
+        no_logits,
+        senders=2,
+        count=lambda prompt, answer: counted.append((prompt, answer)),
+        times=times,
+    )
+    slow, quick = RecordedReply(), RecordedReply()
+    slow.pass_on.clear()
+    for name, reply in (("slow", slow), ("quick", quick)):
+        batcher.submit(name, read(streaming=[True]), reply)
+    assert quick.final.wait(5)
+    assert quick.tokens() == [1] * 4 and not slow.final.is_set()
+    slow.pass_on.set()
+    batcher.close()
+    assert slow.tokens() == [0] * 4
+    assert [answer for _, answer in counted] == [4, 4]
+    times.close()
+    noted = read_token_times(tmp_path / "times")
+    assert {name: (len(one.came_s), sum(one.sent)) for name, one in noted.items()} == {"slow": (4, 4), "quick": (4, 4)}
+
+
+def test_a_lone_sender_counts_an_end_before_its_client_knows_of_it(engine: ScriptedEngine) -> None:
+    counted: list[int] = []
+    batcher = Batcher(engine, no_logits, count=lambda prompt, answer: counted.append(answer))
+    reply = RecordedReply()
+    reply.pass_on.clear()  # holds up the sending of each response
+    batcher.submit("", read(), reply)
+    while not counted and not reply.final.is_set():
+        reply.final.wait(0.01)
+    assert counted == [4] and not reply.final.is_set()
+    reply.pass_on.set()
+    batcher.close()
 
 
 def test_a_request_alone_gets_each_token_by_itself_from_a_slow_sender(batcher: Batcher) -> None:

@@ -20,8 +20,10 @@ from vllm_serving.build import (
     read_model,
     read_report,
     vllm_arguments,
+    worker_environment,
 )
 from vllm_serving.environment import PYTHON, default_python, find_vllm
+from vllm_serving.official import write_official_repository
 from vllm_stand_in import LIMITS, answer_to_end, installation, stand_in_python
 
 TINY = VllmBuildOptions(**LIMITS)
@@ -97,6 +99,27 @@ def test_a_built_engine_answers_and_says_what_it_fixed(tmp_path: Path) -> None:
     expected = codec.decode(answer_to_end(codec.encode("The value of", special_tokens=False), 12))
     assert generate_text(tmp_path / "engine", ["The value of"], 12) == [expected]
     assert len(stream_text(tmp_path / "engine", "The value of", 12)) > 1
+
+
+def test_an_engine_keeps_its_builders_settings_of_vllm_and_not_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_ATTENTION_BACKEND", "FLASH_ATTN")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    kept = worker_environment(Path("cache"))
+    assert kept["VLLM_ATTENTION_BACKEND"] == "FLASH_ATTN"
+    assert "CUDA_VISIBLE_DEVICES" not in kept  # else a server on another GPU would take the builder's
+
+
+def test_nvidias_own_backend_gets_the_same_engine(tmp_path: Path) -> None:
+    engine = tmp_path / "engine"
+    build_engine(MODEL_DIR, engine, TINY, installation(stand_in_python(tmp_path / "environment")))
+    write_official_repository(engine, tmp_path / "repository", gpu_memory=0.4)
+    config = (tmp_path / "repository" / "vllm_model" / "config.pbtxt").read_text()
+    assert 'backend: "vllm"' in config and "KIND_MODEL" in config
+    arguments = json.loads((tmp_path / "repository" / "vllm_model" / "1" / "model.json").read_text())
+    built = json.loads((engine / "config.json").read_text())["vllm"]["args"]
+    assert arguments["max_num_seqs"] == built["max_num_seqs"] and arguments["gpu_memory_utilization"] == 0.4
+    assert Path(arguments["model"]) == MODEL_DIR and Path(arguments["tokenizer"]) == engine / "tokenizer"
+    assert "skip_tokenizer_init" in built and "skip_tokenizer_init" not in arguments  # it takes text
 
 
 def test_the_arguments_follow_the_options() -> None:

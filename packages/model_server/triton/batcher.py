@@ -3,6 +3,7 @@
 :class:`Figures` shows on /metrics what the tensorrtllm backend shows there, by the published names.
 """
 
+import itertools
 import os
 import threading
 import time
@@ -29,6 +30,7 @@ from model_server.loop import (
 from model_server.protocol import EngineHung, EngineStats, Output
 from model_server.triton.outbox import Outbox
 from model_server.triton.tensors import GenerationRequest, SequenceState, next_tensors
+from model_server.triton.token_times import TokenTimes
 from serving_base.errors import EngineError
 
 LENGTH_BUCKETS = (10.0, 50.0, 100.0, 500.0, 1000.0)
@@ -156,11 +158,15 @@ class Reply(Protocol):
 
 @dataclass(eq=False)
 class _Live(EngineJob):
-    """``came``: what the engine gave since the last response, by row and sequence. ``over``: nothing comes after it."""
+    """``came``: what the engine gave since the last response, by row and sequence. ``over``: nothing comes after it.
+
+    ``outbox``: its responses all go by one, or they would overtake each other.
+    """
 
     request_id: str
     request: GenerationRequest
     reply: Reply
+    outbox: Outbox
     over: bool = False
     came: dict[tuple[int, int], list[Output]] = field(default_factory=dict)
 
@@ -173,12 +179,12 @@ class _Live(EngineJob):
 
 
 class Batcher:
-    """Takes requests from any thread; the engine's thread only steps, the outbox's thread sends every answer.
+    """Takes requests from any thread; the engine's thread only steps, the threads of the outboxes send every answer.
 
     ``placeholders``: see :func:`next_tensors`. ``max_queue_size`` 0: no limit; else a request is refused when that
-    many wait for a slot already.
+    many wait for a slot already. ``senders``: how many outboxes share the requests.
     ``observe`` is called now and then with the engine's figures and the prompt tokens that wait for their first answer,
-    ``count`` at every end with the lengths of prompt and answer.
+    ``count`` at every end with the lengths of prompt and answer. ``times`` notes outputs and responses.
     """
 
     def __init__(
@@ -191,6 +197,8 @@ class Batcher:
         cancel_check_s: float = MIN_CANCEL_CHECK_S,
         observe: Callable[[EngineStats, int], None] = lambda stats, context_tokens: None,
         count: Callable[[int, int], None] = lambda prompt, answer: None,
+        times: TokenTimes | None = None,
+        senders: int = 1,
     ) -> None:
         self._engine = engine
         self._logits = logits
@@ -198,10 +206,13 @@ class Batcher:
         self._cancel_check_s = max(cancel_check_s, MIN_CANCEL_CHECK_S)
         self._observe = observe
         self._count = count
+        self._times = times or TokenTimes("")
         self._checked = 0.0
         self._observed = 0.0
-        self._lock = threading.Lock()  # of what came and over, which both threads change
-        self._outbox = Outbox()
+        self._lock = threading.Lock()  # of what came and over, which all these threads change
+        self._outbox = Outbox()  # of what is no response, and of every so-many-th request
+        self._outboxes = [self._outbox, *(Outbox() for _ in range(senders - 1))]
+        self._turns = itertools.cycle(self._outboxes)
         self._loop: EngineLoop[_Live] = EngineLoop(
             engine,
             self._answer,
@@ -213,7 +224,8 @@ class Batcher:
     def submit(self, request_id: str, request: GenerationRequest, reply: Reply) -> None:
         """Queue a request; every outcome goes to ``reply``."""
         try:
-            self._loop.submit(_Live(request.prompts, request.samplings, request_id, request, reply))
+            outbox = next(self._turns)
+            self._loop.submit(_Live(request.prompts, request.samplings, request_id, request, reply, outbox))
         except JobQueueFull as full:
             reply.fail(f"Exceeds maximum queue size: {full.limit} requests wait already", overloaded=True)
         except EngineError as error:
@@ -227,9 +239,10 @@ class Batcher:
         reply.send({}, final=True)
 
     def close(self) -> None:
-        """Refuse what runs, send what is left and end both threads."""
+        """Refuse what runs, send what is left and end all threads."""
         self._loop.close("the server is shutting down")
-        self._outbox.close()
+        for outbox in reversed(self._outboxes):  # the first counts what the others end
+            outbox.close()
 
     def _look_around(self, loop: EngineLoop[_Live]) -> None:
         """What need not happen at every step; asking Triton and telling it is the outbox's work."""
@@ -260,7 +273,7 @@ class Batcher:
 
     def _fail(self, live: _Live, message: str, *, cancelled: bool = False) -> None:
         # Not urgent: what came before it goes first.
-        self._outbox.put((live, "failed"), partial(live.reply.fail, message, cancelled=cancelled))
+        live.outbox.put((live, "failed"), partial(live.reply.fail, message, cancelled=cancelled))
 
     def _pass_on(self, live: _Live, row: int, output: Output) -> None:
         """In the engine's thread: note what came, and that it is to be sent."""
@@ -268,16 +281,17 @@ class Batcher:
         if reason == "refused" or (reason == "cancelled" and not live.stopped):
             self._fail(live, refusal(live.request_id, f"the engine gave it up: {reason}"))
             return
+        self._times.came(live.request_id, output)
         key = row, output.sequence_index
         with self._lock:
             live.came.setdefault(key, []).append(output)
             live.over = not live.unfinished
         if live.request.streaming or reason:
             first = not live.sequences[key].sent
-            self._outbox.put((live, key), partial(self._send, live, key), urgent=first or bool(reason))
+            live.outbox.put((live, key), partial(self._send, live, key), urgent=first or bool(reason))
 
     def _send(self, live: _Live, key: tuple[int, int]) -> None:
-        """In the outbox's thread: one response with everything that came for a sequence since the last.
+        """In its outbox's thread: one response with everything that came for a sequence since the last.
 
         A request that runs alone gets one for each step, whatever the machine is busy with.
         """
@@ -299,8 +313,13 @@ class Batcher:
             live.reply.fail(refusal(live.request_id, f"its answer could not be made: {error!r}"))
             raise
         if state.done:
-            self._count(len(state.prompt), len(state.token_ids))
+            figures = partial(self._count, len(state.prompt), len(state.token_ids))
+            if live.outbox is self._outbox:  # in its thread: counted before the client knows of the end
+                figures()
+            else:
+                self._outbox.put(figures, figures)  # a key of its own: each end counts
         if tensors is not None or final:
+            self._times.sent(live.request_id, sum(len(output.token_ids) for output in part), final=final)
             live.reply.send(tensors, final=final)
 
 

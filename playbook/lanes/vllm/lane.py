@@ -209,9 +209,11 @@ def token_scores(profile: Profile, engine: Path, texts: Sequence[Sequence[int]],
 
 
 def write_repository(profile: Profile, engine: Path, out: Path, *, root: Path, variables: Mapping[str, Any]) -> None:
+    from model_server.triton.outbox import senders_here
     from model_server.triton.repository import write_for_engine
 
-    write_for_engine(profile, engine, out, variables)
+    # A GPU makes more pieces of text than one process decodes.
+    write_for_engine(profile, engine, out, {"postprocessing_instances": senders_here(), **variables})
 
 
 def serve(profile: Profile, repository: Path, *, root: Path) -> "TritonServer":

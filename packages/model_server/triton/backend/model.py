@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,9 @@ from model_server.loop import one_line
 from model_server.protocol import Batching
 from model_server.triton import stub
 from model_server.triton.batcher import Batcher, Figures, refusal
+from model_server.triton.outbox import senders_here
 from model_server.triton.tensors import is_stop, read_request
+from model_server.triton.token_times import SENDERS, TOKEN_TIMES, TokenTimes
 from serving_base.errors import EngineError, PlaybookError, RequestRefused
 
 BATCHING: dict[str, Batching] = {
@@ -94,6 +97,7 @@ class TritonPythonModel:
         self._folder = folder
         self._logits: Logits | None = None
         self._engine = load_engine(folder, parameters)
+        self._times = TokenTimes(os.environ.get(TOKEN_TIMES, ""))
         self._figures = Figures(pb_utils, args["model_name"], args["model_version"])
         conduct = json.loads((Path(args["model_repository"]) / args["model_version"] / "conduct.json").read_text())
         policy = config.get("dynamic_batching", {}).get("default_queue_policy", {})
@@ -105,6 +109,8 @@ class TritonPythonModel:
             cancel_check_s=int(parameters.get("cancellation_check_period_ms", "100")) / 1e3,
             observe=self._figures.observe,
             count=self._figures.count,
+            times=self._times,
+            senders=int(os.environ.get(SENDERS) or senders_here()),
         )
 
     def _engine_logits(self) -> Logits:
@@ -135,6 +141,7 @@ class TritonPythonModel:
         # A metric or is_cancelled call after this returns takes the stub down.
         self._batcher.close()
         self._figures.drop()
+        self._times.close()
         self._engine.close()
 
 
