@@ -37,7 +37,7 @@ function spelled(tree) {
   }
 }
 
-// parts: loadPyodide, createPyodideModule, Parser, Language; indexURL; files: name -> Uint8Array.
+// parts: loadPyodide, createPyodideModule, Parser, Language; indexURL; files: name -> Uint8Array; settings.
 // Returns ask(name, options): what the function of check_page.answer returns, as JavaScript's values.
 export async function startChecker(parts) {
   await parts.Parser.init({ wasmBinary: parts.files["web-tree-sitter.wasm"] });
@@ -46,7 +46,7 @@ export async function startChecker(parts) {
   const python = await parts.loadPyodide({
     indexURL: parts.indexURL,
     createPyodideModule: parts.createPyodideModule,
-    lockFileContents: { info: parts.lockInfo, packages: {} },
+    lockFileContents: { info: parts.settings.lockInfo, packages: {} },
     packageBaseUrl: parts.indexURL,
   });
   python.registerJsModule("bash_grammar", {
@@ -59,7 +59,7 @@ export async function startChecker(parts) {
       }
     },
   });
-  for (const name of ["python.zip", "pydantic_core.whl"]) python.unpackArchive(parts.files[name], "zip", { extractDir: "/checker" });
+  for (const name of parts.settings.zips) python.unpackArchive(parts.files[name], "zip", { extractDir: "/checker" });
   python.runPython("import sys; sys.path.insert(0, '/checker')");
   const ask = python.runPython(`
 import json
