@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from serving_base.errors import PlaybookError
+from serving_base.errors import PlaybookError, UsageError
 
 
 def releases() -> list[str]:
@@ -19,7 +19,9 @@ def gpus() -> list[str]:
     return [*known()]
 
 
-def answer(text: str, release: str = "", gpu: str = "", number: int | None = None, *, log: bool = False) -> dict[str, Any]:
+def answer(
+    text: str, release: str = "", gpu: str = "", number: int | None = None, *, log: bool = False
+) -> dict[str, Any]:
     """The findings in one text as ``playbook check --hints --format json`` has them, with ``remarks``.
 
     ``release``: as the text tells where it is empty. ``number``: of GPUs. ``log``: the text is what a tool wrote.
@@ -39,9 +41,13 @@ def answer(text: str, release: str = "", gpu: str = "", number: int | None = Non
 
 def _checked(text: str, release: str, gpu: str, number: int | None) -> tuple[list[Any], str, str, list[str]]:
     from trtllm_check.lint import check_commands, remarks_on, target
-    from trtllm_check.lint.document import read_document
+    from trtllm_check.lint.document import LARGEST_FILE, read_document
     from trtllm_check.lint.ignoring import without_ignored
 
+    if len(text.encode()) > LARGEST_FILE:
+        raise UsageError(
+            f"the text has more than {LARGEST_FILE} bytes", why="that is no script", fix="give the part that matters"
+        )
     document = read_document(text)
     remarks = remarks_on(document, "the text")
     asked = target(document, release)

@@ -1,4 +1,4 @@
-"""The archives that the page is made of: fetched once by npm and pip, in exact versions whose sums are in archives.yml."""
+"""What the page is made of: archives that npm and pip fetch once, in exact versions whose sums are in archives.yml."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ LIST = Path(__file__).with_name("archives.yml")
 SECONDS = 300
 PACKAGE = "package/"
 """Where npm's archives have their files."""
+
+
+class NotFetched(EnvironmentProblem):
+    """An archive that is not there, and that cannot be fetched now."""
 
 
 class Archive(BaseModel):
@@ -67,7 +71,7 @@ def listed() -> Archives:
 def carried(folder: Path, known: Archives) -> dict[str, bytes]:
     """The files of the archives that the page carries, by name; ``folder`` keeps what was fetched.
 
-    :class:`EnvironmentProblem` where something cannot be fetched, is not what it was, or does not go with pydantic.
+    :class:`NotFetched`, or :class:`EnvironmentProblem` for an archive that is not what it was or not of our pydantic.
     """
     files: dict[str, bytes] = {}
     for archive in known.archives:
@@ -92,7 +96,7 @@ def fetch_command(archive: Archive, python: Python, folder: Path) -> list[str]:
 def _fetch(archive: Archive, python: Python, folder: Path) -> None:
     argv = fetch_command(archive, python, folder)
     if shutil.which(argv[0]) is None:
-        raise EnvironmentProblem(
+        raise NotFetched(
             f"{argv[0]} is not installed",
             why=f"{archive.name} comes from its registry",
             fix="install Node.js, which brings npm",
@@ -104,7 +108,7 @@ def _fetch(archive: Archive, python: Python, folder: Path) -> None:
     except subprocess.TimeoutExpired:
         said = f"no answer for {SECONDS} s"
     if said or not (folder / archive.file).is_file():
-        raise EnvironmentProblem(
+        raise NotFetched(
             f"{archive.file} was not fetched",
             why=_last(said.splitlines()) or f"{argv[0]} wrote another file",
             fix=f"with a network, run the command again, or put the file into {folder} yourself",

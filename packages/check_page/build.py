@@ -21,10 +21,8 @@ FILES = "files"
 """Folders beside the page: what was fetched, and what the page has in it, as files."""
 PYTHON_ZIP = "python.zip"
 EXAMPLE = """\
-# as found in an article on TensorRT-LLM 0.11
-docker run --gpus all -it nvcr.io/nvidia/tritonserver:24.07-trtllm-python-py3 bash
-python3 quantize.py --model_dir Meta-Llama-3-70B-Instruct --dtype float16 --qformat fp8 \\
-    --kv_cache_dtype fp8 --tp_size 8 --output_dir ckpt
+# an example: what does this release refuse, and what does it do silently?
+docker run --gpus all -it nvcr.io/nvidia/tritonserver:24.08-trtllm-python-py3 bash
 trtllm-build --checkpoint_dir ckpt --output_dir engine --gpt_attention_plugin float16 \\
     --max_output_len 1024 --max_batch_size 16 --workers 8
 """
@@ -37,17 +35,25 @@ class Built(NamedTuple):
     size: int
 
 
-def build(folder: Path) -> Built:
-    """Write the page into ``folder``, and the files that it carries beside it, for node."""
+def build(folder: Path, archives: Path | None = None) -> Built:
+    """Write the page into ``folder``, and the files that it carries beside it, for node.
+
+    ``archives``: the folder that keeps what is fetched, by default one beside the page.
+    """
     known = listed()
-    files = {**carried(folder / ARCHIVES, known), PYTHON_ZIP: python_zip(), "checker.js": _text("checker.js").encode()}
+    files = {
+        **carried(archives or folder / ARCHIVES, known),
+        PYTHON_ZIP: python_zip(),
+        "checker.js": _text("checker.js").encode(),
+    }
     settings = {
         "lockInfo": known.lock_info,
         "zips": [PYTHON_ZIP, *(one.file for one in known.archives if not one.members)],
     }
     inside = folder / FILES
     inside.mkdir(parents=True, exist_ok=True)
-    for name, content in {**files, "settings.json": json.dumps(settings).encode()}.items():
+    described = {"settings.json": settings, "package.json": {"type": "module"}}
+    for name, content in {**files, **{name: json.dumps(one).encode() for name, one in described.items()}}.items():
         (inside / name).write_bytes(content)
     text = page(files, settings)
     (folder / PAGE).write_text(text, encoding="utf-8")

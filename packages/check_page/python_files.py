@@ -1,4 +1,4 @@
-"""The Python that the page runs, as one ZIP file: the checker, the pure libraries of this environment, the stand-ins."""
+"""The Python of the page, as one ZIP file: the checker, the pure libraries of this environment, the stand-ins."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def _understood(document: "Document", source: str) -> "Document":
     from trtllm_check.lint import remarks_on
 
     for remark in remarks_on(document, source):
-        typer.echo(remark, err=True)
+        typer.echo(f"{source}: {remark}", err=True)
     return document
 
 

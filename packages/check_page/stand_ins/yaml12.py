@@ -1,4 +1,7 @@
-"""``yaml12`` in the browser: shipped files as the real one read them, other texts by PyYAML with YAML 1.2's core schema."""
+"""``yaml12`` in the browser: shipped files as the real one read them, other texts by PyYAML with the core schema.
+
+Left to PyYAML, which refuses them: tags of one's own and keys that are collections. The real one takes both.
+"""
 
 import pickle
 import re
@@ -22,6 +25,8 @@ CORE = (
 )
 """https://yaml.org/spec/1.2.2/#103-core-schema: tag, values, their first characters."""
 
+BITS = 64
+
 
 def key(text: str) -> str:
     """What a text is known by."""
@@ -37,7 +42,7 @@ def parse_yaml(text: str, multi: bool = False) -> Any:
         documents = pickle.loads(known)
     else:
         try:
-            documents = list(yaml.load_all(text, _loader()))
+            documents = list(yaml.load_all(text if text.endswith("\n") else f"{text}\n", _loader()))
         except (yaml.YAMLError, RecursionError) as error:
             raise ValueError(str(error)) from error
     return documents if multi else documents[0] if documents else None
@@ -53,19 +58,14 @@ def _read() -> Mapping[str, bytes]:
 def _loader() -> Any:
     import yaml
 
-    class Loader(yaml.SafeLoader):
-        """YAML 1.2's core schema."""
-
-        yaml_implicit_resolvers: dict[str, Any] = {}
-
+    loader: Any = type("Loader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": {}})
     for tag, values, first in CORE:
-        Loader.add_implicit_resolver(tag, re.compile(rf"(?:{values})\Z"), list(first))
-    Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: _integer(loader.construct_scalar(node)))
-    return Loader
+        loader.add_implicit_resolver(tag, re.compile(rf"(?:{values})\Z"), list(first))
+    loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: _integer(str(node.value)))
+    return loader
 
 
-def _integer(text: str) -> int:
-    digits = text.lstrip("-+")
-    if digits.startswith(("0o", "0x")):
-        return int(digits, 0)
-    return -int(digits) if text.startswith("-") else int(digits)
+def _integer(text: str) -> int | float:
+    """As the real one: what has no place in 64 bits is a float."""
+    value = int(text, 0) if text.startswith(("0o", "0x")) else int(text)
+    return value if value.bit_length() < BITS else float(value)

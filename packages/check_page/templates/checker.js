@@ -40,7 +40,7 @@ function spelled(tree) {
 // parts: loadPyodide, createPyodideModule, Parser, Language; indexURL; files: name -> Uint8Array; settings.
 // Returns ask(name, options): what the function of check_page.answer returns, as JavaScript's values.
 export async function startChecker(parts) {
-  await parts.Parser.init({ wasmBinary: parts.files["web-tree-sitter.wasm"] });
+  await parts.Parser.init({ wasmBinary: parts.files["web-tree-sitter.wasm"], locateFile: (name) => name });
   const parser = new parts.Parser();
   parser.setLanguage(await parts.Language.load(parts.files["tree-sitter-bash.wasm"]));
   const python = await parts.loadPyodide({

@@ -4,9 +4,10 @@ const SIGNS = { error: "✖", warning: "▲", info: "●" };
 const WORDS = { error: "error", warning: "warning", info: "hint" };
 const RANKS = ["error", "warning", "info"];
 const MOST_CHARACTERS = 1_000_000;
+const LONG_LINK = 8_000;
 const $ = (id) => document.getElementById(id);
 const began = performance.now();
-const seconds = (since) => `${((performance.now() - since) / 1000).toFixed(1)} s`;
+const CHOICES = ["log", "release", "gpu", "number"];
 const waiting = new Map();
 let worker, ready = false, shown = null;
 
@@ -15,6 +16,11 @@ function element(name, { text, ...properties } = {}, ...children) {
   if (text !== undefined) made.textContent = text;
   made.append(...children);
   return made;
+}
+
+function took(since) {
+  const passed = performance.now() - since;
+  return passed < 1000 ? `${Math.round(passed)} ms` : `${(passed / 1000).toFixed(1)} s`;
 }
 
 function say(text) { $("status").textContent = text; }
@@ -44,7 +50,7 @@ async function start() {
     packed[part.dataset.name] = part.textContent;
     part.remove();
   }
-  worker = new Worker(URL.createObjectURL(new Blob([$("worker").textContent], { type: "text/javascript" })), { type: "module" });
+  worker = new Worker(URL.createObjectURL(new Blob([$("worker").textContent], { type: "text/javascript" })));
   worker.onmessage = ({ data }) => {
     const { resolve, reject } = waiting.get(data.id);
     waiting.delete(data.id);
@@ -71,7 +77,7 @@ async function check() {
     const answer = await call({ ask: { text, ...options() } });
     shown = { text, answer };
     show();
-    say(`Checked in ${seconds(since)}.`);
+    say(`Checked in ${took(since)}.`);
   } catch (error) {
     $("result").hidden = true;
     problem("the checker failed on this text", error.message.trim().split("\n").pop(), "please report it with the text, and try a part of it");
@@ -106,7 +112,7 @@ function finding(one, at, all) {
   if (repeated) fix.append("with the other findings on this command, see below");
   else if (one.fix.kind === "command") {
     const copy = element("button", { type: "button", text: "Copy command" });
-    copy.onclick = () => copied(one.fix.text, "The command is");
+    copy.onclick = () => copyCommand(one.fix.text);
     fix.append(element("pre", {}, element("code", { text: one.fix.text })), copy);
   } else fix.append(one.fix.text);
   return element("li", { id: `finding-${at}`, className: one.severity, tabIndex: -1 },
@@ -166,7 +172,7 @@ async function fragment() {
   let letters = "";
   for (const byte of bytes) letters += String.fromCharCode(byte);
   const chosen = new URLSearchParams();
-  for (const name of ["log", "release", "gpu", "number"]) if ($(name).value) chosen.set(name, $(name).value);
+  for (const name of CHOICES) if ($(name).value) chosen.set(name, $(name).value);
   chosen.set("text", btoa(letters).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, ""));
   return `#${chosen}`;
 }
@@ -193,26 +199,28 @@ async function fromLink() {
     problem("the link does not carry a text", error.message, "ask for the link again, or paste the text");
     return false;
   }
-  for (const name of ["log", "release", "gpu", "number"]) $(name).value = chosen.get(name) ?? "";
+  for (const name of CHOICES) $(name).value = chosen.get(name) ?? "";
   return true;
 }
 
-async function copied(text, what) {
+async function copied(text) {
   try {
     await navigator.clipboard.writeText(text);
-    say(`${what} in the clipboard.`);
+    return true;
   } catch {
-    say(`The browser refuses the clipboard: copy it by hand.`);
     return false;
   }
-  return true;
+}
+
+async function copyCommand(text) {
+  say(await copied(text) ? "The command is in the clipboard." : "The browser refuses the clipboard: select the command.");
 }
 
 async function copyLink() {
   history.replaceState(null, "", await fragment());
-  if (!await copied(location.href, `The link (${location.href.length} characters) is in the address bar and`)) {
-    say("The link is in the address bar; the browser refuses the clipboard.");
-  }
+  const also = await copied(location.href) ? " and in the clipboard" : "; the browser refuses the clipboard";
+  const size = location.href.length;
+  say(`The link is in the address bar${also}: ${size} characters${size > LONG_LINK ? ", more than many programs pass on" : ""}.`);
 }
 
 // ---- the controls
@@ -221,9 +229,15 @@ $("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); check(); }
 });
 $("text").addEventListener("paste", () => setTimeout(check));
+$("text").addEventListener("input", () => { if (shown) say("Changed since it was checked."); });
+for (const name of CHOICES) $(name).addEventListener("change", () => { if (shown) check(); });
 $("hints").addEventListener("change", () => shown && show());
 $("link").addEventListener("click", copyLink);
-$("example").addEventListener("click", () => { $("text").value = JSON.parse($("sample").textContent); check(); });
+$("example").addEventListener("click", () => {
+  $("text").value = JSON.parse($("sample").textContent);
+  for (const name of CHOICES) $(name).value = "";
+  check();
+});
 $("clear").addEventListener("click", () => {
   $("text").value = "";
   $("result").hidden = true;
@@ -247,6 +261,6 @@ addEventListener("hashchange", async () => { if (await fromLink()) check(); });
   ready = true;
   $("check").disabled = false;
   document.body.dataset.ready = ((performance.now() - began) / 1000).toFixed(2);
-  say(`Ready after ${seconds(began)}.`);
+  say(`Ready after ${took(began)}.`);
   if (linked || $("text").value) await check();
 })();

@@ -12,6 +12,10 @@ function module(bytes) {
   return import(URL.createObjectURL(new Blob([bytes], { type: "text/javascript" })));
 }
 
+// A classic worker, because Chromium starts no module worker from a page that is a file. Pyodide wants a module worker,
+// which it knows by importScripts failing; nothing here needs it.
+self.importScripts = () => { throw new TypeError("the page loads no scripts"); };
+
 let ask;
 
 async function start({ packed, settings }) {

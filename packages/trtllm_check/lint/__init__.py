@@ -112,7 +112,7 @@ def remarks_on(document: "Document", source: str) -> list[str]:
             "serving.properties, .env or a JSON request",
         )
     windows = [f"read as {document.windows}; fixes are written for a POSIX shell"] if document.windows else []
-    return [f"{source}: {remark}" for remark in [*windows, *problems]]
+    return [*windows, *problems]
 
 
 def families() -> "list[Family]":
