@@ -11,6 +11,7 @@ from functools import cache
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -94,25 +95,30 @@ def fetch_command(archive: Archive, python: Python, folder: Path) -> list[str]:
 
 
 def _fetch(archive: Archive, python: Python, folder: Path) -> None:
-    argv = fetch_command(archive, python, folder)
-    if shutil.which(argv[0]) is None:
-        raise NotFetched(
-            f"{argv[0]} is not installed",
-            why=f"{archive.name} comes from its registry",
-            fix="install Node.js, which brings npm",
-        )
     folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder) as half:  # what is interrupted leaves nothing under the archive's name
+        argv = fetch_command(archive, python, Path(half))
+        refusal = _refusal(argv)
+        got = Path(half, archive.file)
+        if refusal or not got.is_file():
+            raise NotFetched(
+                f"{archive.file} was not fetched",
+                why=refusal or f"{argv[0]} wrote another file",
+                fix=f"with Node.js and a network, run the command again, or put the file into {folder} yourself",
+            )
+        got.rename(folder / archive.file)
+
+
+def _refusal(argv: Sequence[str]) -> str:
+    """Run a registry's client; why it does not do as told, "" if it does."""
+    if shutil.which(argv[0]) is None:
+        return f"{argv[0]} is not installed"
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=SECONDS)
-        said = (done.stderr or done.stdout).strip() if done.returncode else ""
     except subprocess.TimeoutExpired:
-        said = f"no answer for {SECONDS} s"
-    if said or not (folder / archive.file).is_file():
-        raise NotFetched(
-            f"{archive.file} was not fetched",
-            why=_last(said.splitlines()) or f"{argv[0]} wrote another file",
-            fix=f"with a network, run the command again, or put the file into {folder} yourself",
-        )
+        return f"{argv[0]} had no answer for {SECONDS} s"
+    said = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+    return (said or [f"{argv[0]} ended with {done.returncode}"])[-1] if done.returncode else ""
 
 
 def _refuse_other_content(archive: Archive, path: Path) -> None:
@@ -143,7 +149,3 @@ def _members(archive: Archive, path: Path) -> dict[str, bytes]:
         return {path.name: path.read_bytes()}
     with tarfile.open(path) as package:
         return {name: package.extractfile(f"{PACKAGE}{name}").read() for name in archive.members}  # type: ignore[union-attr]
-
-
-def _last(lines: Sequence[str]) -> str:
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")

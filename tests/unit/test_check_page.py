@@ -223,8 +223,8 @@ def test_the_page_offers_every_release_and_gpu_that_there_are_facts_on() -> None
 def test_an_archive_that_cannot_be_fetched_is_named(
     ends: Callable[..., Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archives.shutil, "which", lambda name: name)
-    monkeypatch.setattr(archives.subprocess, "run", ends)
+    monkeypatch.setattr("check_page.archives.shutil.which", lambda name: name)
+    monkeypatch.setattr("check_page.archives.subprocess.run", ends)
     known = archives.Archives(python=PYTHON, lock_info={}, archives=(FETCHED,))
     with pytest.raises(archives.NotFetched) as caught:
         archives.carried(tmp_path / "new", known)
@@ -232,7 +232,7 @@ def test_an_archive_that_cannot_be_fetched_is_named(
 
 
 def test_without_npm_the_page_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives.shutil, "which", lambda name: None)
+    monkeypatch.setattr("check_page.archives.shutil.which", lambda name: None)
     with pytest.raises(archives.NotFetched, match="npm is not installed"):
         archives.carried(tmp_path, archives.Archives(python=PYTHON, lock_info={}, archives=(FETCHED,)))
 
