@@ -17,6 +17,17 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 120
+REACHES = """() => new Promise((say) => {
+  addEventListener("securitypolicyviolation", (event) => say(event.effectiveDirective));
+  fetch("https://example.invalid/").catch(() => setTimeout(say, 1000, "no directive"));
+})"""
+IN_WORKER = """() => new Promise((say) => {
+  const text = `addEventListener("securitypolicyviolation", (event) => postMessage(event.effectiveDirective));
+    fetch("https://example.invalid/").catch(() => 0)`;
+  const worker = new Worker(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
+  worker.onmessage = (event) => say(event.data);
+  setTimeout(say, 5000, "no directive");
+})"""
 SCRIPT = """\
 pip install tensorrt_llm==0.12.0  # <b id="markup">not markup</b>, größer
 trtllm-build --checkpoint_dir ckpt --output_dir engine \\
@@ -89,6 +100,34 @@ def refuse(page: Any) -> None:
         expect(page.locator("#result").is_hidden(), f"{text!r} has a result")
 
 
+def no_network(context: Any, address: str) -> None:
+    """The page's own policy keeps it and its workers from a network, also where there is one."""
+    page = context.new_page()
+    page.goto(address)
+    for what, script in (("the page", REACHES), ("a worker", IN_WORKER)):
+        said = page.evaluate(script)
+        expect(said == "connect-src", f"{what} is kept from the network by {said}")
+    page.close()
+
+
+def stop(page: Any) -> None:
+    """A text that takes long can be stopped, and the page goes on."""
+    line = "trtllm-build --checkpoint_dir ckpt --output_dir engine --max_output_len 128\n"
+    page.evaluate("(text) => { document.getElementById('text').value = text }", line * 9_000)
+    page.click("#check")
+    page.locator("#stop").click(timeout=SECONDS * 1000)
+    page.wait_for_function("() => document.getElementById('status').textContent.startsWith('Ready')")
+    expect(page.locator("#problem").is_hidden() and page.locator("#stop").is_hidden(), "stopping is shown as a problem")
+
+
+def broken_link(page: Any) -> None:
+    """A link that lost a part says so."""
+    page.evaluate("() => { location.hash = '#text=AAAA' }")
+    page.wait_for_selector("#problem:not([hidden])")
+    said = page.locator("#problem").inner_text()
+    expect("the link does not carry a text" in said, f"a broken link says {said!r}")
+
+
 def pictures(page: Any, shots: Path, name: str) -> None:
     """The example, light and dark."""
     page.click("#example")
@@ -118,6 +157,9 @@ def main(words: Sequence[str] | None = None) -> int:
             link = use(page)
             print(f"link of {len(link)} characters")
             refuse(page)
+            broken_link(page)
+            no_network(context, options.page.resolve().as_uri())
+            stop(page)
             pictures(page, options.shots, "wide")
             page.set_viewport_size({"width": 420, "height": 900})
             wide = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")

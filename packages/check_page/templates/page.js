@@ -4,12 +4,14 @@ const SIGNS = { error: "✖", warning: "▲", info: "●" };
 const WORDS = { error: "error", warning: "warning", info: "hint" };
 const RANKS = ["error", "warning", "info"];
 const MOST_CHARACTERS = 1_000_000;
+const PATIENCE_MS = 1_000;
+const BROWSERS = "use a browser of 2023 or later, such as Firefox 114, Chrome 110 or Safari 16.4";
 const LONG_LINK = 8_000;
 const $ = (id) => document.getElementById(id);
 const began = performance.now();
 const CHOICES = ["log", "release", "gpu", "number"];
 const waiting = new Map();
-let worker, ready = false, shown = null;
+let worker, packed = null, ready = false, shown = null;
 
 function element(name, { text, ...properties } = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
@@ -41,26 +43,49 @@ function call(message) {
   });
 }
 
+function giveUp(why) {
+  for (const { reject } of waiting.values()) reject(new Error(why));
+  waiting.clear();
+}
+
+// What the page carries: taken out of the document, and kept for a second start.
+function taken() {
+  const found = {};
+  for (const part of document.querySelectorAll("script.packed")) {
+    found[part.dataset.name] = part.textContent;
+    part.remove();
+  }
+  return found;
+}
+
 async function start() {
   if (typeof DecompressionStream === "undefined" || typeof WebAssembly === "undefined") {
     throw new Error("this browser has no DecompressionStream or no WebAssembly");
   }
-  const packed = {};
-  for (const part of document.querySelectorAll("script.packed")) {
-    packed[part.dataset.name] = part.textContent;
-    part.remove();
-  }
+  packed ??= taken();
   worker = new Worker(URL.createObjectURL(new Blob([$("worker").textContent], { type: "text/javascript" })));
   worker.onmessage = ({ data }) => {
     const { resolve, reject } = waiting.get(data.id);
     waiting.delete(data.id);
     if ("failed" in data) reject(new Error(data.failed)); else resolve(data.value);
   };
-  worker.onerror = (event) => {
-    for (const { reject } of waiting.values()) reject(new Error(event.message || "the worker did not start"));
-    waiting.clear();
-  };
+  worker.onerror = (event) => giveUp(event.message || "the worker did not start");
   await call({ start: { packed, settings: JSON.parse($("settings").textContent) } });
+}
+
+// Ready for a text, or said why not.
+async function begin() {
+  const since = packed ? performance.now() : began;
+  try {
+    await start();
+  } catch (error) {
+    problem("the checker did not start", error.message, BROWSERS);
+    say("");
+    return;
+  }
+  ready = true;
+  $("check").disabled = false;
+  say(`Ready after ${took(since)}.`);
 }
 
 // ---- checking
@@ -72,19 +97,32 @@ async function check() {
   if (!ready) return;
   const text = $("text").value.replaceAll("\r\n", "\n"), since = performance.now();
   say("Checking.");
+  problem("");
   $("check").disabled = true;
+  const patience = setTimeout(() => { $("stop").hidden = false; }, PATIENCE_MS);
   try {
     const answer = await call({ ask: { text, ...options() } });
     shown = { text, answer };
     show();
     say(`Checked in ${took(since)}.`);
   } catch (error) {
+    if (!ready) return;
     $("result").hidden = true;
     problem("the checker failed on this text", error.message.trim().split("\n").pop(), "please report it with the text, and try a part of it");
     say("");
   } finally {
-    $("check").disabled = false;
+    clearTimeout(patience);
+    $("stop").hidden = true;
+    $("check").disabled = !ready;
   }
+}
+
+async function stop() {
+  ready = false;
+  worker.terminate();
+  giveUp("stopped");
+  say("Stopped. Loading the checker again.");
+  await begin();
 }
 
 // ---- showing
@@ -232,6 +270,7 @@ $("text").addEventListener("paste", () => setTimeout(check));
 $("text").addEventListener("input", () => { if (shown) say("Changed since it was checked."); });
 for (const name of CHOICES) $(name).addEventListener("change", () => { if (shown) check(); });
 $("hints").addEventListener("change", () => shown && show());
+$("stop").addEventListener("click", stop);
 $("link").addEventListener("click", copyLink);
 $("example").addEventListener("click", () => {
   $("text").value = JSON.parse($("sample").textContent);
@@ -251,16 +290,8 @@ addEventListener("hashchange", async () => { if (await fromLink()) check(); });
 (async () => {
   say("Loading the checker: some seconds, once for each opening of the page.");
   const linked = await fromLink();
-  try {
-    await start();
-  } catch (error) {
-    problem("the checker did not start", error.message, "use a browser of 2023 or later, such as Firefox 114, Chrome 110 or Safari 16.4");
-    say("");
-    return;
-  }
-  ready = true;
-  $("check").disabled = false;
+  await begin();
+  if (!ready) return;
   document.body.dataset.ready = ((performance.now() - began) / 1000).toFixed(2);
-  say(`Ready after ${took(began)}.`);
   if (linked || $("text").value) await check();
 })();
