@@ -21,6 +21,8 @@ from serving_base.yaml_files import read_yaml
 
 LIST = Path(__file__).with_name("archives.yml")
 SECONDS = 300
+ERRORS = ("npm err", "error")
+"""How a line begins in which npm or pip says what went wrong."""
 PACKAGE = "package/"
 """Where npm's archives have their files."""
 
@@ -39,6 +41,8 @@ class Archive(BaseModel):
     registry: Literal["npm", "pypi"]
     file: str
     sha256: str
+    licence: str
+    source: str
     members: tuple[str, ...]
 
 
@@ -88,7 +92,8 @@ def carried(folder: Path, known: Archives) -> dict[str, bytes]:
 def fetch_command(archive: Archive, python: Python, folder: Path) -> list[str]:
     """What fetches ``archive`` into ``folder``, by the registry's own client."""
     if archive.registry == "npm":
-        return ["npm", "pack", f"{archive.name}@{archive.version}", "--silent", "--pack-destination", str(folder)]
+        options = ["--loglevel", "error", "--fetch-retries", "1", "--pack-destination", str(folder)]
+        return ["npm", "pack", f"{archive.name}@{archive.version}", *options]
     where = ["--python-version", python.version, "--abi", python.abi, "--platform", python.platform]
     options = ["--only-binary", ":all:", "--no-deps", "--quiet", "--disable-pip-version-check", *where]
     return [sys.executable, "-m", "pip", "download", *options, "-d", str(folder), f"{archive.name}=={archive.version}"]
@@ -117,8 +122,10 @@ def _refusal(argv: Sequence[str]) -> str:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=SECONDS)
     except subprocess.TimeoutExpired:
         return f"{argv[0]} had no answer for {SECONDS} s"
+    if not done.returncode:
+        return ""
     said = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-    return (said or [f"{argv[0]} ended with {done.returncode}"])[-1] if done.returncode else ""
+    return next((line for line in said if line.lower().startswith(ERRORS)), f"{argv[0]} ended with {done.returncode}")
 
 
 def _refuse_other_content(archive: Archive, path: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from check_page.answer import gpus, releases
 from check_page.archives import carried, listed
+from check_page.notices import Notice, notices
 from check_page.python_files import python_zip
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -40,9 +41,9 @@ def build(folder: Path, archives: Path | None = None) -> Built:
 
     ``archives``: the folder that keeps what is fetched, by default one beside the page.
     """
-    known = listed()
+    known, fetched = listed(), archives or folder / ARCHIVES
     files = {
-        **carried(archives or folder / ARCHIVES, known),
+        **carried(fetched, known),
         PYTHON_ZIP: python_zip(),
         "checker.js": _text("checker.js").encode(),
     }
@@ -55,13 +56,13 @@ def build(folder: Path, archives: Path | None = None) -> Built:
     described = {"settings.json": settings, "package.json": {"type": "module"}}
     for name, content in {**files, **{name: json.dumps(one).encode() for name, one in described.items()}}.items():
         (inside / name).write_bytes(content)
-    text = page(files, settings)
+    text = page(files, settings, notices(fetched, known))
     (folder / PAGE).write_text(text, encoding="utf-8")
     return Built(folder / PAGE, len(text.encode()))
 
 
-def page(files: Mapping[str, bytes], settings: Mapping[str, Any]) -> str:
-    """The HTML text with ``files`` in it."""
+def page(files: Mapping[str, bytes], settings: Mapping[str, Any], works: Sequence[Notice] = ()) -> str:
+    """The HTML text with ``files`` in it; ``works``: whose they are."""
     from jinja2 import Environment, StrictUndefined
 
     script, style = _text("page.js"), _text("page.css")
@@ -77,6 +78,7 @@ def page(files: Mapping[str, bytes], settings: Mapping[str, Any]) -> str:
         releases=releases(),
         gpus=gpus(),
         example=EXAMPLE,
+        works=works,
     )
 
 

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from check_page.answer import answer
-from check_page.archives import NotFetched
+from check_page.archives import NotFetched, listed
 from check_page.build import ARCHIVES, FILES, Built, build
+from check_page.notices import notices
+from check_page.python_files import LIBRARIES
 from checkout import ROOT
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.page import CORPUS, snippets
@@ -71,3 +73,12 @@ def test_the_page_is_one_file_of_a_size_that_a_browser_opens(built: Built) -> No
     text = built.path.read_text(encoding="utf-8")
     assert built.size == built.path.stat().st_size < 20_000_000
     assert text.count('class="packed"') == len([*(built.path.parent / FILES).iterdir()]) - 2  # the two that node needs
+
+
+def test_the_page_shows_the_licence_of_everything_that_it_carries(built: Built) -> None:
+    found = notices(ROOT / "build" / "checker" / ARCHIVES, listed())
+    text = built.path.read_text(encoding="utf-8")
+    assert {one.name for one in listed().archives} | set(LIBRARIES) <= {one.name for one in found}
+    assert [one.name for one in found if not one.licence or not one.source] == []
+    assert [one.name for one in found if not one.text] == ["pyodide"]
+    assert [one.name for one in found if f"<summary>{one.name} {one.version}, " not in text] == []

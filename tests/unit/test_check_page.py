@@ -56,7 +56,9 @@ SCRIPTS = (
     "",
 )
 PYTHON = archives.Python(version="3.14", abi="cp314", platform="some")
-FETCHED = archives.Archive(name="one", version="1", registry="npm", file="one-1.tgz", sha256="00", members=())
+FETCHED = archives.Archive(
+    name="one", version="1", registry="npm", file="one-1.tgz", sha256="00", licence="MIT", source="s", members=()
+)
 
 
 def shown() -> str:
@@ -215,7 +217,12 @@ def test_the_page_offers_every_release_and_gpu_that_there_are_facts_on() -> None
 @pytest.mark.parametrize(
     ("ends", "said"),
     [
-        (lambda argv, **_: SimpleNamespace(returncode=1, stderr="x\nno network\n", stdout=""), "no network"),
+        (
+            lambda argv, **_: SimpleNamespace(
+                returncode=1, stderr="x\nnpm error no network\nnpm error see the log\n", stdout=""
+            ),
+            "npm error no network",
+        ),
         (lambda argv, **_: SimpleNamespace(returncode=0, stderr="", stdout=""), "another file"),
         (lambda argv, **_: (_ for _ in ()).throw(subprocess.TimeoutExpired(argv, 1)), "no answer"),
     ],
