@@ -37,7 +37,7 @@ def notices(folder: Path, known: Archives) -> list[Notice]:
 def _installed(name: str) -> Notice:
     found = metadata.distribution(name)
     described = found.metadata
-    licence = described.get("License-Expression") or described.get("License") or ""
+    licence = next(iter([*(described.get_all("License-Expression") or ()), *(described.get_all("License") or ())]), "")
     return Notice(name, found.version, licence, f"https://pypi.org/project/{name}/", "\n\n".join(_texts(found)))
 
 
