@@ -2,6 +2,7 @@
 
 from cpu_serving.attention import compare_attention
 from cpu_serving.paging import Ask, CacheLaboratory, prompt
+from gpu_measurements.attention import measured_attention, plain_floor_us
 from trtllm_check.attention import (
     AttentionCase,
     context_kernel,
@@ -20,6 +21,8 @@ __all__ = [
     "first_fused",
     "first_fused_table",
     "generation_kernel",
+    "measured_attention",
+    "plain_floor_us",
     "prompt",
     "release_tables",
 ]
