@@ -242,7 +242,8 @@ def recorded_time(chapter: str, *places: str) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> Any:
-    """A pandas table without an index column, one row per dictionary."""
+    """A pandas table without an index column, one row per dictionary; a long text stays whole (pandas cuts at 50)."""
     import pandas as pd
 
+    pd.set_option("display.max_colwidth", None)
     return pd.DataFrame(rows).set_index(next(iter(rows[0])))

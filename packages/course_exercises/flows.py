@@ -179,7 +179,7 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        number="15-2",
+        number="15-3",
         title="Mend a file",
         kind="mend",
         minutes=10,
@@ -199,7 +199,7 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        number="15-3",
+        number="15-4",
         title="Move a dashboard to vLLM",
         kind="compute",
         minutes=5,
@@ -217,7 +217,7 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        number="15-4",
+        number="15-2",
         title="A line without effect",
         kind="break",
         minutes=5,

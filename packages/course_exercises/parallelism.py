@@ -286,7 +286,7 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        number="14-3",
+        number="14-4",
         title="Mend a manifest",
         kind="mend",
         minutes=10,
@@ -306,7 +306,7 @@ EXERCISES = (
         context=lambda: {"group": two_machines()},
     ),
     Exercise(
-        number="14-4",
+        number="14-3",
         title="Ranks that do not fit",
         kind="break",
         minutes=5,

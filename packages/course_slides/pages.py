@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from course_slides.heights import fits
 from course_slides.slides import PRINTED_LINES, Figure, Slide
 
 REVEAL = "reveal"
@@ -81,7 +82,7 @@ def _template(name: str) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.tests["figure"] = lambda picture: isinstance(picture, Figure)
+    environment.tests |= {"figure": lambda picture: isinstance(picture, Figure), "fitting": fits}
     environment.filters |= {"markdown": _markdown(), "code": _highlighted, "printed": shown_printed}
     return environment.get_template(name)
 

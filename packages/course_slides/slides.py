@@ -56,7 +56,7 @@ class Slide:
     sentences: list[str] = field(default_factory=list)
     items: list[str] = field(default_factory=list)
     pictures: list[Figure | TableOrText] = field(default_factory=list)
-    """In their order; the first one stands on the slide, each other one on a slide below."""
+    """In their order; the first one stands on the slide if it fits there, each other one on a slide below."""
     findings: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     """Checks and results, a line each."""

@@ -69,12 +69,14 @@ def counted_kinds(release: str) -> set[str]:
 
 
 def counted_when(read: Callable[[], dict[str, int]], requests: int, *, limit_s: float = 60.0) -> dict[str, int]:
-    """What ``read`` gives once the server has counted ``requests``, or what it gives after ``limit_s``.
+    """What ``read`` gives once the server has counted ``requests`` and counts no more; after ``limit_s`` in any case.
 
-    A server counts a request when it lets go of it, a moment after its client has the last piece.
+    A server counts a request when it lets go of it, a moment after its client has the last piece. Its tokens are
+    counted by the backend, which may be a moment later still.
     """
-    ends_at = time.monotonic() + limit_s
-    while (counts := read())["requests"] < requests and time.monotonic() < ends_at:
+    ends_at, before = time.monotonic() + limit_s, dict[str, int]()
+    while ((counts := read())["requests"] < requests or counts != before) and time.monotonic() < ends_at:
+        before = counts
         time.sleep(PAUSE_S)
     return counts
 

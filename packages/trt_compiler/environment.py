@@ -47,10 +47,10 @@ def compiler_python() -> Path:
     given = os.environ.get(PYTHON)
     if given:
         return Path(given)
-    candidates = [root / ".envs" / "compiler" / "bin" / "python" for root in (Path(__file__).parents[2], Path.cwd())]
-    found = next((path for path in candidates if path.exists()), None)
-    if found is None:
-        raise EnvironmentProblem("NVIDIA's compiler is not installed", why=f"there is no {candidates[0]}", fix=FIX)
+    place = Path(".envs", "compiler", "bin", "python")
+    found = next((root / place for root in (Path(__file__).parents[2], Path.cwd()) if (root / place).exists()), None)
+    if found is None:  # the notebook keeps this sentence: no path of one machine
+        raise EnvironmentProblem("NVIDIA's compiler is not installed", why=f"there is no {place}", fix=FIX)
     return found
 
 

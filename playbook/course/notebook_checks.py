@@ -25,6 +25,7 @@ SLOTS = {
     "Cost": r"\*\*[^*\n]*\bcost\b[^*\n]*\*\*",
     "If it went wrong (a table)": r"If it went wrong[^\n]*\n(?:[^|\n]*\n)*\|[^\n]*\n\|[\s:|-]+\n\|",
 }
+TABLE = "playbook.table("
 EXITS = {"exit", "quit", "sys.exit", "os._exit", "SystemExit"}
 
 
@@ -116,6 +117,8 @@ def _plain_python(notebook: NotebookNode) -> Iterator[str]:
             yield f"{_where(cell)} is not plain Python: no '!', '%' or '%%' lines, whose failures pass unseen"
             continue
         for node in ast.walk(tree):
+            if isinstance(node, ast.Expr) and node is not tree.body[-1] and ast.unparse(node).startswith(TABLE):
+                yield f"{_where(cell)} makes a table that nobody sees: only the last line shows one without display()"
             if isinstance(node, ast.Call | ast.Raise):
                 target = node.func if isinstance(node, ast.Call) else node.exc
                 name = ast.unparse(target) if target is not None else ""

@@ -48,6 +48,18 @@ def show(figure: Any, origin: str, alt: str) -> None:
     plt.close(figure)
 
 
+def _told(series: Mapping[str, Mapping[str, float]], number: str) -> str:
+    """The bars in words: each value as it stands at its bar; a part that is zero is left out."""
+    told = {name: [f"{part} = {number.format(v)}" for part, v in bar.items() if v] for name, bar in series.items()}
+    return "; ".join(f"{name}: {', '.join(values)}" for name, values in told.items())
+
+
+def _ends(at: Sequence[float], values: Sequence[float]) -> str:
+    """A line in words: where it begins and where it ends."""
+    first, last = ([f"{v:,.0f}" if abs(v) >= 1000 else f"{v:.3g}" for v in (values[i], at[i])] for i in (0, -1))
+    return f"from {first[0]} at {first[1]} to {last[0]} at {last[1]}"
+
+
 def bars(
     series: Mapping[str, Mapping[str, float]],
     *,
@@ -79,7 +91,7 @@ def bars(
     if len(series) > 1:
         axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     guessed = "" if guess is None else f"; guess {number.format(guess)}"
-    show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()) + guessed)
+    show(figure, origin, f"{title}: {_told(series, number)}{guessed}")
 
 
 def rounding(title: str, exact: "np.ndarray", rounded: Mapping[str, "np.ndarray"]) -> None:
@@ -146,7 +158,8 @@ def lines(
     axis.grid(alpha=0.2)
     axis.legend(frameon=False, fontsize=8)
     marked = f"; marked: {', '.join(marks)}" if marks else ""
-    show(figure, origin, f"{title}: {y} against {x} for {', '.join(series)}{marked}")
+    told = "; ".join(f"{name} {_ends(*points)}" for name, points in series.items())
+    show(figure, origin, f"{title}: {y} against {x}: {told}{marked}")
 
 
 def batching(
@@ -249,7 +262,7 @@ def stacked(
     axis.set(title=title, xlabel=unit)
     figure.legend(loc="outside lower left", ncols=3, frameon=False, fontsize=7)
     at_most = f"; {limit[1]} at {number.format(limit[0])} {unit}" if limit else ""
-    show(figure, origin, f"{title}: " + "; ".join(f"{n} {dict(v)}" for n, v in series.items()) + at_most)
+    show(figure, origin, f"{title}: {_told(series, number)}{at_most}")
 
 
 def arrivals(

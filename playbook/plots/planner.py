@@ -62,8 +62,8 @@ def _both(points: Sequence["FrontierPoint"]) -> tuple[list[float], list[float]]:
 def _ends(front: Sequence["FrontierPoint"]) -> str:
     ends = dict.fromkeys((front[0], front[-1]))
     return " to ".join(
-        f"{end.way} with {end.concurrency} in flight: {end.tokens_per_s_per_user:.3g} tokens/s per user, "
-        f"{end.output_tokens_per_s_per_gpu:.3g} per GPU"
+        f"{end.way} with {end.concurrency} in flight: {end.tokens_per_s_per_user:,.1f} tokens/s per user, "
+        f"{end.output_tokens_per_s_per_gpu:,.0f} per GPU"
         for end in ends
     )
 

@@ -3,8 +3,8 @@
     .venv/bin/playbook slides && .venv/bin/pip install playwright
     .venv/bin/python tests/browser/drive_slides.py --shots shots
 
-Prints a table in Markdown; exit status 1 if a script fails, a page asks for anything but its files, or the speaker
-sees no notes. A slide that is higher than the screen scrolls.
+Prints a table in Markdown; exit status 1 if a slide is higher than the screen, so that it scrolls, a script fails, a
+page asks for anything but its files, or the speaker sees no notes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEAD = """\
 
 def look(browser: Any, path: Path, shots: Path, wanted: set[int]) -> tuple[str, bool]:
     """One chapter's row, and whether something is wrong with it."""
-    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
     asked: list[str] = []
     errors: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
@@ -58,7 +58,7 @@ def look(browser: Any, path: Path, shots: Path, wanted: set[int]) -> tuple[str, 
     page.close()
     facts = [path.stem[:2], count, below, ", ".join(high) or "-", len(outside), len(errors), len(notes.split())]
     row = f"| {' | '.join(map(str, facts))} |"
-    return "\n  ".join([row, *outside, *errors]), bool(outside or errors or not notes.strip())
+    return "\n  ".join([row, *outside, *errors]), bool(high or outside or errors or not notes.strip())
 
 
 def main() -> int:

@@ -1,5 +1,6 @@
 """Chapter 04: values that its checks accept, and values that they refuse."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace as Thing
@@ -60,12 +61,14 @@ def sixteen_bit(text: str) -> dict[str, object]:
         "max_new_tokens": 8,
         "answer": WORDS,
         "playbook": package,
+        "re": re,
     }
 
 
 CASES = [
     Case("04-07", "the FP8 engine counts in French", {"answer": WORDS}, {"answer": "deux, un"}),
     Case("04-07", "the FP8 engine counts in French", {"answer": WORDS}, {"answer": "one, two"}),
+    Case("04-07", "the FP8 engine counts in French", {"answer": WORDS}, {"answer": "I count to one, deux"}),
     Case(
         "04-11",
         "the streamed pieces join",
@@ -84,4 +87,5 @@ CASES = [
         {"steps": {"static": 9, "inflight": 5}},
     ),
     Case("04-bf16-b", "the BF16 engine counts in French", sixteen_bit(WORDS), sixteen_bit("deux, un")),
+    Case("04-bf16-b", "the BF16 engine counts in French", sixteen_bit(WORDS), sixteen_bit("I count to one, deux")),
 ]

@@ -74,7 +74,9 @@ def walled(rms: int = 0, gained: int = 27) -> dict[str, Any]:
         "moved": {"with our square": {"RMS": rms}},
         "gained": gained,
         "squares": 9,
-        "ran": {"as written": Thing(milliseconds=lambda ids: 1.0)},
+        "ran": {
+            name: Thing(milliseconds=lambda ids: 1.0) for name in ("as written", "with our norm", "with our square")
+        },
         "texts": [[1]],
         "length": 64,
         "playbook": Thing(plots=Thing(bars=lambda *given, **named: None)),

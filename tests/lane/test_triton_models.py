@@ -347,6 +347,19 @@ def test_a_sender_that_waits_holds_up_nobody_elses_answer_and_every_end_counts(
     assert {name: (len(one.came_s), sum(one.sent)) for name, one in noted.items()} == {"slow": (4, 4), "quick": (4, 4)}
 
 
+def test_a_lone_sender_counts_an_end_before_its_client_knows_of_it(engine: ScriptedEngine) -> None:
+    counted: list[int] = []
+    batcher = Batcher(engine, no_logits, count=lambda prompt, answer: counted.append(answer))
+    reply = RecordedReply()
+    reply.pass_on.clear()  # holds up the sending of each response
+    batcher.submit("", read(), reply)
+    while not counted and not reply.final.is_set():
+        reply.final.wait(0.01)
+    assert counted == [4] and not reply.final.is_set()
+    reply.pass_on.set()
+    batcher.close()
+
+
 def test_a_request_alone_gets_each_token_by_itself_from_a_slow_sender(batcher: Batcher) -> None:
     reply = RecordedReply()
     reply.pass_on.clear()

@@ -205,6 +205,17 @@ def test_a_missing_compiler_names_the_command_that_installs_it(monkeypatch: pyte
     assert "NVIDIA TensorRT SLA" in environment.absence()
 
 
+def test_a_missing_environment_is_told_without_the_path_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Chapter 13 prints it, and a notebook with such a path cannot be recorded."""
+    monkeypatch.delenv(environment.PYTHON, raising=False)
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "packages" / "trt_compiler" / "environment.py"))
+    monkeypatch.chdir(tmp_path)
+    told = environment.absence()
+    assert "there is no .envs/compiler/bin/python" in told and str(tmp_path) not in told
+
+
 def interpreter(folder: Path, script: str) -> Path:
     path = folder / "python"
     path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")

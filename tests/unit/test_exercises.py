@@ -67,6 +67,12 @@ def test_a_chapter_has_the_exercise_with_the_stub_of_its_solution(one: Exercise)
     assert one.title in headings[0] and "<details><summary>Hint" in headings[0]
 
 
+@pytest.mark.parametrize("chapter", sorted(CELLS))
+def test_the_exercises_of_a_chapter_are_numbered_in_the_order_in_which_they_stand(chapter: str) -> None:
+    numbers = re.findall(r"^### Exercise (\d) ", "\n\n".join(CELLS[chapter]), re.M)
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+
+
 @pytest.mark.parametrize("one", [one for one in ALL if one.kind == "break"], ids=lambda one: one.number)
 def test_what_is_broken_is_a_row_of_the_chapters_table(one: Exercise) -> None:
     assert one.row and any(f"| {one.row}" in source for source in CELLS[one.chapter])

@@ -403,9 +403,14 @@ def test_a_server_counts_requests_and_where_it_can_tokens() -> None:
 
 
 def test_a_count_that_comes_late_is_waited_for_and_one_that_never_comes_is_shown() -> None:
-    readings = iter([{"requests": 1}, {"requests": 3}, {"requests": 4}])
+    readings = iter([{"requests": 1}, {"requests": 3}, *[{"requests": 4}] * 2])
     assert load.counted_when(lambda: next(readings), 4) == {"requests": 4}
     assert load.counted_when(lambda: {"requests": 3}, 4, limit_s=0.3) == {"requests": 3}
+
+
+def test_tokens_that_the_backend_counts_later_are_waited_for() -> None:
+    readings = iter([{"requests": 4, "isl_tokens": 70}, *[{"requests": 4, "isl_tokens": 90}] * 2])
+    assert load.counted_when(lambda: next(readings), 4) == {"requests": 4, "isl_tokens": 90}
 
 
 @pytest.mark.parametrize(

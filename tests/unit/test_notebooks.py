@@ -305,6 +305,8 @@ def injected_cell(notebook: NotebookNode) -> None:
         (source("get_ipython().system('ls')"), "get_ipython"),
         (source("import sys\nsys.exit()"), "leaves early with sys.exit"),
         (source("exit()"), "leaves early with exit"),
+        (source("playbook.table(rows)\nprint(1)"), "a table that nobody sees"),
+        (source("if rows:\n    playbook.table(rows)"), "a table that nobody sees"),
         (source("path = '/home/jane/x'"), "path of one machine"),
         (source(f"path = '{project_root()}'"), "path of one machine"),
         (output_with_home, "path of one machine"),

@@ -8,10 +8,14 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from course_slides.heights import PAGE_HEIGHT, fits, height, picture_height, png_size
 from course_slides.pages import front, page, reachable, shown_printed
 from course_slides.slides import PRINTED_LINES, Figure, Slide, TableOrText, shown_sentences, slides
 from playbook.course.notebooks import Chapter, chapters, read
+from playbook.course.translation import read_catalogue, translated
 
+HEAD = "iVBORw0KGgoAAAANSUhEUgAAA4QAAADwCAYAAABv"
+"""The head of a PNG of 900 by 240."""
 COURSE = chapters(Path(__file__).parents[2] / "notebooks")
 
 
@@ -145,7 +149,7 @@ def test_a_link_leads_to_a_page_or_to_other_slides_and_else_only_its_words_stay(
 
 
 def test_the_page_escapes_what_a_cell_printed_and_names_no_address_to_load_from() -> None:
-    slide = Slide("A < B", 2, sentences=["**See** `x < y`."], lines=["<b>"], pictures=[Figure("AAAA", 'a "b"')])
+    slide = Slide("A < B", 2, sentences=["**See** `x < y`."], lines=["<b>"], pictures=[Figure(HEAD, 'a "b"')])
     text = page("A < B", [slide])
     assert "A &lt; B" in text and "&lt;b&gt;" in text and 'alt="a &#34;b&#34;"' in text
     assert "<strong>See</strong>" in text and "://" not in text
@@ -166,3 +170,43 @@ def test_every_chapter_gives_slides_with_all_its_prose_and_figures(item: Chapter
         output for cell in source.cells for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})
     ]
     assert sum(isinstance(one, Figure) for slide in found for one in slide.pictures) == len(figures)
+
+
+def a_slide(*, items: int = 0, rows: int = 0, lines: int = 0) -> Slide:
+    table = TableOrText("<tr></tr>" * rows)
+    listed = ["An item of a list that is about as long as this one, which is one line."] * items
+    return Slide(
+        "Part", 2, sentences=["One."], items=listed, pictures=[table] * bool(rows), lines=["✓ a check"] * lines
+    )
+
+
+@pytest.mark.parametrize(("slide", "on_it"), [(a_slide(items=3, rows=8), 1), (a_slide(items=9, rows=9), 0)])
+def test_a_table_that_does_not_fit_stands_below(slide: Slide, on_it: int) -> None:
+    first, *below = page("Title", [slide]).split("<section>\n<h2")[1:]
+    assert fits(slide) == bool(on_it)
+    assert (first.count("<tr>"), [part.count("<tr>") for part in below]) == ((8, []) if on_it else (0, [9]))
+
+
+def test_a_figure_keeps_its_proportions_and_a_long_table_scrolls_by_itself() -> None:
+    assert png_size(HEAD) == (900, 240)
+    assert 270 < picture_height(Figure(HEAD, "")) < 300
+    assert picture_height(TableOrText("<tr>" * 50)) == picture_height(TableOrText("<tr>" * 500))
+
+
+def test_chinese_letters_take_the_room_of_two() -> None:
+    short, long = (Slide("Part", 2, sentences=[letter * 80]) for letter in "a缓")
+    assert height(long) > height(short)
+
+
+@pytest.mark.parametrize("language", ["", "zh"])
+@pytest.mark.parametrize("chapter", COURSE, ids=lambda chapter: chapter.name[:2])
+def test_no_slide_of_the_course_is_higher_than_the_page(chapter: Chapter, language: str) -> None:
+    notebook = read(chapter.path)
+    if language:
+        notebook = translated(notebook, read_catalogue(chapter.path.parent / language / f"{chapter.name}.yml"))
+    high = {}
+    for number, slide in enumerate(slides(notebook), 1):
+        on_it = height(slide) - (0 if fits(slide) else sum(map(picture_height, slide.pictures[:1])))
+        if on_it > PAGE_HEIGHT:
+            high[number] = f"{slide.heading}: about {on_it:.0f} px"
+    assert high == {}

@@ -314,7 +314,10 @@ class Batcher:
             raise
         if state.done:
             figures = partial(self._count, len(state.prompt), len(state.token_ids))
-            self._outbox.put(figures, figures)  # a key of its own: each end counts
+            if live.outbox is self._outbox:  # in its thread: counted before the client knows of the end
+                figures()
+            else:
+                self._outbox.put(figures, figures)  # a key of its own: each end counts
         if tensors is not None or final:
             self._times.sent(live.request_id, sum(len(output.token_ids) for output in part), final=final)
             live.reply.send(tensors, final=final)
