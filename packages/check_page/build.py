@@ -29,14 +29,14 @@ trtllm-build --checkpoint_dir ckpt --output_dir engine --gpt_attention_plugin fl
 """
 
 
-class Built(NamedTuple):
+class BuiltPage(NamedTuple):
     """The page that was written, and its size in bytes."""
 
     path: Path
     size: int
 
 
-def build(folder: Path, archives: Path | None = None) -> Built:
+def build(folder: Path, archives: Path | None = None) -> BuiltPage:
     """Write the page into ``folder``, and the files that it carries beside it, for node.
 
     ``archives``: the folder that keeps what is fetched, by default one beside the page.
@@ -58,7 +58,7 @@ def build(folder: Path, archives: Path | None = None) -> Built:
         (inside / name).write_bytes(content)
     text = page(files, settings, notices(fetched, known))
     (folder / PAGE).write_text(text, encoding="utf-8")
-    return Built(folder / PAGE, len(text.encode()))
+    return BuiltPage(folder / PAGE, len(text.encode()))
 
 
 def page(files: Mapping[str, bytes], settings: Mapping[str, Any], works: Sequence[Notice] = ()) -> str:

@@ -36,8 +36,8 @@ def notices(folder: Path, known: Archives) -> list[Notice]:
 
 def _installed(name: str) -> Notice:
     found = metadata.distribution(name)
-    described = found.metadata
-    licence = next(iter([*(described.get_all("License-Expression") or ()), *(described.get_all("License") or ())]), "")
+    described = found.metadata.json  # a name that is not there is no error here
+    licence = str(described.get("license_expression") or described.get("license") or "")
     return Notice(name, found.version, licence, f"https://pypi.org/project/{name}/", "\n\n".join(_texts(found)))
 
 

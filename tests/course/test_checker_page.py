@@ -11,7 +11,7 @@ import pytest
 
 from check_page.answer import answer
 from check_page.archives import NotFetched, listed
-from check_page.build import ARCHIVES, FILES, Built, build
+from check_page.build import ARCHIVES, FILES, BuiltPage, build
 from check_page.notices import notices
 from check_page.python_files import LIBRARIES
 from checkout import ROOT
@@ -38,7 +38,7 @@ def cases() -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(tmp_path_factory: pytest.TempPathFactory) -> BuiltPage:
     """The page; what was fetched for an earlier one is taken from the checkout's build folder."""
     if not NODE:
         pytest.skip("node is not installed: https://nodejs.org, and npm with it")
@@ -48,7 +48,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
         pytest.skip(f"the page cannot be built here: {error}")
 
 
-def asked(page: Built, folder: Path, wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def asked(page: BuiltPage, folder: Path, wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the page's checker answers."""
     (folder / "cases.json").write_text(json.dumps(wanted), encoding="utf-8")
     argv = [NODE, str(ROOT / "tests" / "check_page_in_node.mjs"), str(page.path.parent / FILES), "cases.json"]
@@ -57,7 +57,7 @@ def asked(page: Built, folder: Path, wanted: list[dict[str, Any]]) -> list[dict[
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_the_page_says_what_the_checker_says_of_every_text_of_the_corpus(built: Built, tmp_path: Path) -> None:
+def test_the_page_says_what_the_checker_says_of_every_text_of_the_corpus(built: BuiltPage, tmp_path: Path) -> None:
     wanted = list(cases())
     answers = asked(built, tmp_path, wanted)
     assert len(answers) == len(wanted) > 400
@@ -69,13 +69,13 @@ def test_the_page_says_what_the_checker_says_of_every_text_of_the_corpus(built: 
     assert different == []
 
 
-def test_the_page_is_one_file_of_a_size_that_a_browser_opens(built: Built) -> None:
+def test_the_page_is_one_file_of_a_size_that_a_browser_opens(built: BuiltPage) -> None:
     text = built.path.read_text(encoding="utf-8")
     assert built.size == built.path.stat().st_size < 20_000_000
     assert text.count('class="packed"') == len([*(built.path.parent / FILES).iterdir()]) - 2  # the two that node needs
 
 
-def test_the_page_shows_the_licence_of_everything_that_it_carries(built: Built) -> None:
+def test_the_page_shows_the_licence_of_everything_that_it_carries(built: BuiltPage) -> None:
     found = notices(ROOT / "build" / "checker" / ARCHIVES, listed())
     text = built.path.read_text(encoding="utf-8")
     assert {one.name for one in listed().archives} | set(LIBRARIES) <= {one.name for one in found}

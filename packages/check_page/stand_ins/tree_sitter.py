@@ -14,11 +14,15 @@ PATTERN = re.compile(r"\((\w+)\)")
 CAPTURE = re.compile(r"@(\w+)\s*$")
 
 
-class Language:
+class BashGrammar:
     """The grammar of ``name``; there is one, bash."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+
+Language = BashGrammar
+"""The package's name for it."""
 
 
 class Node:
@@ -90,7 +94,7 @@ def tree_of(source: bytes, numbers: Sequence[int], types: Sequence[str], fields:
 class Parser:
     """Parses text of the one grammar."""
 
-    def __init__(self, language: Language) -> None:
+    def __init__(self, language: BashGrammar) -> None:
         self.language = language
 
     def parse(self, source: bytes) -> Tree:
@@ -104,7 +108,7 @@ class Parser:
 class Query:
     """Nodes of some types under one name: ``[(string) (raw_string)] @quote``."""
 
-    def __init__(self, language: Language, pattern: str) -> None:
+    def __init__(self, language: BashGrammar, pattern: str) -> None:
         capture = CAPTURE.search(pattern)
         if capture is None:
             raise ValueError(f"no capture in {pattern!r}")
