@@ -24,12 +24,29 @@ Every flag and configuration value that the three articles set: what it touches,
 costs, and in which releases it lives. The page is made from `playbook/data/article_flags.yml` and the data of
 `trtllm_check` by `make docs`; a test keeps them equal.
 
+*Effect* says what this project has: *measured* by a chapter's cell, here or on the GPUs whose data it ships, *planned*
+by the planner, or *read* in the sources of each release. A dash means that it takes TensorRT-LLM on a GPU, which this
+project had not, or that the value is no matter of speed or memory. A test compares each figure with the cell's output.
+
 *Kernel*: another kernel runs. *Memory*, *latency*, *throughput*: what the value moves. *Answer*: what comes back.
 *Start*: whether it builds, loads or is found at all. `playbook explain FLAG` has the sources and the rules;
 [releases.md](releases.md) has every flag, [claims.md](claims.md) what the articles say about them.
 """
 
 Touched = Literal["kernel", "memory", "latency", "throughput", "answer", "start"]
+
+
+class Effect(Record):
+    """What a value does, as cell ``cell`` shows it; ``figures``: what of the sentence stands in that cell's output."""
+
+    kind: Literal["measured", "planned", "read"]
+    says: str
+    cell: str
+    figures: tuple[str, ...]
+
+    @property
+    def chapter(self) -> str:
+        return self.cell.partition("-")[0]
 
 
 class ArticleFlag(Record):
@@ -47,6 +64,12 @@ class ArticleFlag(Record):
     changes: str
     wrong: str
     when: str = ""
+    effect: Effect | None = None
+
+    def effect_in_words(self) -> str:
+        """Such as "measured: ... (chapter 11)"; "-" without one."""
+        found = self.effect
+        return f"{found.kind}: {found.says} (chapter {found.chapter})" if found else "-"
 
 
 def article_flags() -> tuple[ArticleFlag, ...]:
@@ -56,12 +79,19 @@ def article_flags() -> tuple[ArticleFlag, ...]:
 
 def flags_page() -> str:
     """docs/flags_of_the_articles.md: a table for each tool."""
-    head = "| Value | Article | What it changes | When | Wrong, it costs | Releases |\n|---|---|---|---|---|---|"
+    head = "| Value | Article | What it changes | When | Wrong, it costs | Effect | Releases |\n" + 7 * "|---" + "|"
     tables = (
         "\n".join([f"## {tool}", "", head, *(_row(flag) for flag in flags), ""])
         for tool, flags in groupby(article_flags(), key=lambda flag: flag.tool)
     )
-    return "\n".join([HEAD, *tables])
+    return "\n".join([HEAD, *_counted(), *tables])
+
+
+def _counted() -> Iterator[str]:
+    """How many values have which kind of effect."""
+    kinds = [flag.effect.kind for flag in article_flags() if flag.effect]
+    told = ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("measured", "planned", "read"))
+    yield f"Of {len(article_flags())} values {len(kinds)} have an effect that was seen here: {told}.\n"
 
 
 def _row(flag: ArticleFlag) -> str:
@@ -69,7 +99,7 @@ def _row(flag: ArticleFlag) -> str:
     when = flag.when or (guide.when if guide else "")
     where = f"{article(flag.article).publisher.partition(',')[0]}, line {flag.line}"
     changes = f"*{', '.join(flag.touches)}*: {flag.changes}"
-    cells = (f"`{flag.value}`", where, changes, when, flag.wrong, "; ".join(_lives(flag)))
+    cells = (f"`{flag.value}`", where, changes, when, flag.wrong, flag.effect_in_words(), "; ".join(_lives(flag)))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -2,7 +2,15 @@
 
 from cpu_serving.attention import compare_attention
 from cpu_serving.paging import Ask, CacheLaboratory, prompt
-from trtllm_check.attention import AttentionCase, context_kernel, generation_kernel, head_size_table, support
+from gpu_measurements.attention import measured_attention, plain_floor_us
+from trtllm_check.attention import (
+    AttentionCase,
+    context_kernel,
+    first_fused,
+    first_fused_table,
+    generation_kernel,
+    release_tables,
+)
 
 __all__ = [
     "Ask",
@@ -10,8 +18,11 @@ __all__ = [
     "CacheLaboratory",
     "compare_attention",
     "context_kernel",
+    "first_fused",
+    "first_fused_table",
     "generation_kernel",
-    "head_size_table",
+    "measured_attention",
+    "plain_floor_us",
     "prompt",
-    "support",
+    "release_tables",
 ]

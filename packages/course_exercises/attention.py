@@ -53,15 +53,15 @@ def check_merge(merge: Callable[[Part, Part], Part]) -> Solution:
 
 
 LOADS: Mapping[str, tuple[str, AttentionCase]] = {
-    "a": ("context", AttentionCase(gpu="h100", head_size=80, queries_per_kv=1)),
-    "b": ("context", AttentionCase(gpu="a100", head_size=80, queries_per_kv=1)),
+    "a": ("context", AttentionCase(gpu="h100", head_size=80, release="0.8.0")),
+    "b": ("context", AttentionCase(gpu="h100", head_size=80, release="0.9.0")),
     "c": (
         "context",
         AttentionCase(
             gpu="a100", fp8_weights=True, kv_cache="fp8", use_fp8_context_fmha=True, release="0.12.0", queries_per_kv=8
         ),
     ),
-    "d": ("generation", AttentionCase(gpu="h100", queries_per_kv=1)),
+    "d": ("generation", AttentionCase(gpu="h100", queries_per_kv=4, release="0.10.0")),
     "e": ("generation", AttentionCase(gpu="h100", queries_per_kv=8, kv_cache="fp8", fp8_weights=True)),
 }
 """Letter -> the phase, and the case that the chapter describes."""

@@ -66,6 +66,8 @@ class Engine:
     ``max_batch_size`` slots are full, and none joins before the whole batch has finished; the slots of those that
     finish early are held and counted, though not computed. ``kv_cache_blocks`` 0: enough for ``max_batch_size``
     sequences of ``max_seq_len``; a request waits until there are blocks for all of its tokens.
+    ``may_pause``: it does not wait; when the pool is full the pipeline pauses one that runs, drops its blocks and
+    computes it again later (TensorRT-LLM's MAX_UTILIZATION). Not with block reuse, which would mix answers up.
     ``enable_block_reuse``: a prompt starts from the whole blocks that it has in common with earlier prompts; never
     from a partly filled block nor from generated tokens, because OpenVINO GenAI would mix answers up
     (docs/engine-reuse.md). It makes a request wait while another's prompt is computed in part, and requests with a
@@ -81,6 +83,7 @@ class Engine:
         threads: int = 0,
         batching: Batching = "inflight",
         kv_cache_blocks: int = 0,
+        may_pause: bool = False,
         enable_block_reuse: bool | None = None,
         record_steps: bool = False,
         extensions: Sequence[Any] = (),
@@ -105,6 +108,13 @@ class Engine:
         per_sequence = -(-self.config.max_seq_len // self.config.tokens_per_block)
         self._blocks = kv_cache_blocks or self.config.max_batch_size * per_sequence
         self.block_reuse = reusable if enable_block_reuse is None else enable_block_reuse
+        if may_pause and self.block_reuse:
+            raise EngineError(
+                "may_pause and block reuse do not go together",
+                why="a block of a paused request is found as if it were whole",
+                fix="set enable_block_reuse=False",
+            )
+        self._may_pause = may_pause
         self._genai = openvino_genai()
         self._pipeline = self._load(folder, threads, extensions)
         self._lock = threading.Lock()
@@ -212,6 +222,8 @@ class Engine:
         return [request for request in self._admitted.values() if not request.finished] + self._leaving
 
     def _may_join(self, request: EngineRequest) -> bool:
+        if self._may_pause:
+            return True
         return may_join(request, self._present(), self.config, self._blocks, reuse=self.block_reuse)
 
     def _start(self, request: EngineRequest) -> Any:

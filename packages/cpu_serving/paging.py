@@ -61,6 +61,11 @@ class Played:
         """Tokens that ``name`` got in the steps ``first`` to ``last``, both included."""
         return sum(first <= step <= last for step in self.token_steps[name])
 
+    def paused(self) -> dict[str, int]:
+        """Requests that were paused once their answer had begun, and for how many steps in all."""
+        gaps = {name: steps[-1] - steps[0] + 1 - len(steps) for name, steps in self.token_steps.items()}
+        return {name: steps for name, steps in gaps.items() if steps > 0}
+
 
 class CacheLaboratory:
     """Engines of the tiny model, built when they are first wanted, in a folder that :meth:`close` removes."""
@@ -70,25 +75,34 @@ class CacheLaboratory:
 
     tokens_per_block = TOKENS_PER_BLOCK
 
-    def _engine(self, step_tokens: int) -> Path:
-        folder = Path(self._folder.name) / f"step-{step_tokens}"
+    def _engine(self, step_tokens: int, slots: int) -> Path:
+        folder = Path(self._folder.name) / f"step-{step_tokens}-slots-{slots}"
         if not folder.exists():
             limits = BuildOptions(
-                max_batch_size=SLOTS, max_num_tokens=step_tokens, max_input_len=LONGEST_PROMPT, max_seq_len=LONGEST
+                max_batch_size=slots, max_num_tokens=step_tokens, max_input_len=LONGEST_PROMPT, max_seq_len=LONGEST
             )
             build_engine(MODEL_DIR, folder, limits)
         return folder
 
     def play(
-        self, asks: Sequence[Ask], *, step_tokens: int = LONGEST_PROMPT, blocks: int = 0, reuse: bool = False
+        self,
+        asks: Sequence[Ask],
+        *,
+        step_tokens: int = LONGEST_PROMPT,
+        slots: int = SLOTS,
+        blocks: int = 0,
+        reuse: bool = False,
+        may_pause: bool = False,
     ) -> Played:
         """Answer ``asks`` greedily.
 
         ``step_tokens``: the most tokens of one step (``max_num_tokens``); a longer prompt is read in chunks.
-        ``blocks``: of the pool; 0 is enough for all. ``reuse``: prompts start from blocks of earlier prompts.
+        ``slots``: the most requests of one step (``max_batch_size``). ``blocks``: of the pool; 0 is enough for all.
+        ``reuse``: prompts start from blocks of earlier prompts. ``may_pause``: a request starts though the pool may
+        get full; then one is paused.
         """
-        folder = self._engine(step_tokens)
-        with Engine(folder, threads=1, kv_cache_blocks=blocks, enable_block_reuse=reuse) as engine:
+        folder = self._engine(step_tokens, slots)
+        with Engine(folder, threads=1, kv_cache_blocks=blocks, enable_block_reuse=reuse, may_pause=may_pause) as engine:
             return _play(engine, asks)
 
     def close(self) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from serving_base.checks import Check, asked, existing, last_line, verdict
+from serving_base.facts.gpus import instances
+from serving_base.facts.quotas import quotas_of
 from trtllm_check.deployment import Deployment
 from trtllm_check.releases import Release, load_release
 
@@ -147,12 +149,15 @@ def _tensorrt_llm(name: str, found: str, release: Release) -> Check:
 
 
 def _quota(profile: Deployment) -> Check:
+    """Permission to start the instance, and an endpoint of it: days ahead, and only your account knows."""
+    needed = quotas_of(profile.instance) if profile.instance in instances() else ()
+    asked_for = [f"{quota.needed} {quota.unit} of {quota.name} ({quota.code})" for quota in needed]
     return Check(
         "quota",
         "not asked: that needs your account",
-        f"1 x ml.{profile.instance} for endpoint usage, for chapter 07 only",
+        "; ".join(asked_for) or f"1 x ml.{profile.instance} for endpoint usage, for chapter 07 only",
         "note",
-        "Service Quotas, Amazon SageMaker; the default is 0, and an increase takes days",
+        "Service Quotas; the default is often 0, and an increase takes days. Chapter 00 prints both requests",
     )
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import shutil
 import tempfile
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -91,6 +92,28 @@ class CompilerBench:
         }
         found: list[int] = self._run("answer", asked)[0]
         return found
+
+    def write_onnx(self, checkpoint: Path, path: Path, *, max_seq_len: int = 2048) -> dict[str, int]:
+        """A checkpoint's Llama as one ONNX file of standard operators; operator -> how many nodes of it."""
+        asked = {"folder": str(checkpoint), "path": str(path.resolve()), "max_seq_len": max_seq_len}
+        found: dict[str, int] = self._run("write_onnx", asked)[0]
+        return found
+
+    def answer_onnx(self, path: Path, tokens: Sequence[int], *, max_new_tokens: int, end_id: int) -> list[int]:
+        """Greedy tokens of an ONNX file, by ONNX Runtime on the processor."""
+        asked = {"path": str(path.resolve()), "tokens": list(tokens), "steps": max_new_tokens, "stop": end_id}
+        found: list[int] = self._run("answer_onnx", asked)[0]
+        return found
+
+    def hand_over(self, folder: Path, tokens: Sequence[int], answer: Sequence[int], *, end_id: int) -> Path:
+        """Put beside ONNX files what answers with them elsewhere: the script, the prompt, and the answer to compare."""
+        asked = {"tokens": list(tokens), "steps": len(answer), "stop": end_id, "answer": list(answer)}
+        (folder / "prompt.json").write_text(json.dumps(asked), encoding="utf-8")
+        return Path(shutil.copy(Path(__file__).with_name("rtx_answer.py"), folder))
+
+    def compile_onnx(self, path: Path, *, targets: Sequence[str] = ()) -> Compilation:
+        """An ONNX file through NVIDIA's own parser and compiler."""
+        return _compilation(self._run("compile_onnx", {"path": str(path.resolve()), "targets": list(targets)})[0])
 
     def _run(self, name: str, arguments: Mapping[str, Any]) -> tuple[Any, dict[str, np.ndarray]]:
         with tempfile.TemporaryDirectory(prefix="playbook-compiler-") as folder:

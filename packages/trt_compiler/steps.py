@@ -15,7 +15,15 @@ _STEP = re.compile(
     r"^Name: (?P<name>.*?), LayerType: (?P<kind>[^,]*), Inputs: \[(?P<inputs>.*?)\], "
     r"Constants: \[(?P<constants>.*?)\], Outputs: \[(?P<outputs>.*?)\], TacticName: .*?Metadata: (?P<metadata>.*)$"
 )
-_SHORT = {"BFloat16": "BF16", "Float": "FP32", "FP4E2M1": "FP4", "Int8": "INT8", "Int32": "INT32", "Int64": "INT64"}
+_SHORT = {
+    "BFloat16": "BF16",
+    "Half": "FP16",
+    "Float": "FP32",
+    "FP4E2M1": "FP4",
+    "Int8": "INT8",
+    "Int32": "INT32",
+    "Int64": "INT64",
+}
 _TENSOR = re.compile(r"\{ Name: (.*?), Dimensions: \[([^\]]*)\].*?Datatype: (\w+)")
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from cpu_serving.checkpoint import read_checkpoint
 from cpu_serving.llama import LlamaShape
 from serving_base.errors import PlaybookError
-from trt_compiler.builds import build, known_targets, start
+from trt_compiler import onnx_llama
+from trt_compiler.builds import build, known_targets, logger, start
 from trt_compiler.formats import compile_format
 from trt_compiler.interpreter import NetworkInterpreter, greedy, one_step
 from trt_compiler.llama import LlamaNetwork, NetworkOptions, ranges, shape_only
@@ -94,15 +95,35 @@ def answer(trt: Any, folder: str, options: Mapping[str, Any], tokens: Sequence[i
     return greedy(interpreter, writer.net, tokens, steps, stop), {}
 
 
+def write_onnx(trt: Any, folder: str, path: str, max_seq_len: int) -> Answer:  # noqa: ARG001
+    """A checkpoint's Llama as an ONNX file; how many nodes there are of each operator."""
+    return onnx_llama.write(read_checkpoint(Path(folder)), Path(path), max_seq_len), {}
+
+
+def answer_onnx(trt: Any, path: str, tokens: Sequence[int], steps: int, stop: int) -> Answer:  # noqa: ARG001
+    """Greedy tokens of an ONNX file, by ONNX Runtime on the processor."""
+    return onnx_llama.greedy(Path(path), tokens, steps, stop), {}
+
+
+def compile_onnx(trt: Any, path: str, targets: Sequence[str]) -> Answer:
+    """An ONNX file through NVIDIA's parser and compiler."""
+    builder, writer = start(trt)
+    ranges_of_file = onnx_llama.parse(trt, writer, logger(trt), Path(path))
+    return asdict(build(trt, builder, writer, ranges_of_file, targets)), {}
+
+
 JOBS: dict[str, Callable[..., Answer]] = {
     "answer": answer,
+    "answer_onnx": answer_onnx,
     "compile_checkpoint": compile_checkpoint,
     "compile_formats": compile_formats,
+    "compile_onnx": compile_onnx,
     "compile_shape": compile_shape,
     "compile_source": compile_source,
     "limits": limits,
     "list_tensors": list_tensors,
     "run_source": run_source,
+    "write_onnx": write_onnx,
 }
 
 

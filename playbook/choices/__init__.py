@@ -16,6 +16,7 @@ from playbook.choices.costs import (
     usd_per_million_tokens,
 )
 from playbook.choices.options import Cell, Option, Question, Recommendation, compare, options, questions, recommend
+from playbook.claims import article_claims
 from serving_base.facts.prices import licence_fee, price, prices, token_price
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Recommendation",
     "RunningEndpoint",
     "Throughput",
+    "article_claims",
     "artifacts",
     "break_even_tokens_per_s",
     "break_even_utilisation",

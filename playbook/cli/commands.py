@@ -105,10 +105,12 @@ def generated_pages(app: typer.Typer) -> dict[str, Callable[[], str]]:
     from playbook.claims import claims_page
     from playbook.course.notebooks import chapters
     from playbook.course.times import times_page
+    from trtllm_check.attention import kernels_page
     from trtllm_check.explain.page import releases_page
     from trtllm_check.lint.page import page as checks_page
 
     return {
+        "attention_kernels.md": kernels_page,
         "checks.md": checks_page,
         "claims.md": claims_page,
         "cli.md": lambda: cli_page(app),

@@ -4,6 +4,7 @@ import io
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from types import ModuleType
 from types import SimpleNamespace as Thing
 from typing import Any
@@ -153,7 +154,20 @@ def scaled(one: tuple[float, float], tracking: tuple[float, float], three: tuple
 
 FOLLOWED = scaled((1, 90), (2, 15), (3, 0))
 
+
+def waiting(
+    fault: tuple[float, ...] = (0.05, 0.1),
+    refusal: tuple[float, ...] = (16.0, 20.0, 20.0),
+    address: str = "https://aws",
+) -> dict[str, Any]:
+    """Pauses of the library before its retries, in seconds, and the address that it asks."""
+    return {"pauses": {"a fault": fault, "too many calls": refusal}, "address": address, "pairwise": pairwise}
+
+
 CASES = [
+    Case("07-wait-d", "a real endpoint is asked over TLS", waiting(), waiting(address="http://aws")),
+    Case("07-wait-d", "the pause doubles", waiting(), waiting(refusal=(16.0, 32.0))),
+    Case("07-wait-d", "too many calls bring", waiting(), waiting(refusal=(0.05, 0.1))),
     Case("checker-3", "our file has no finding for its release", BASE, TYPO),
     Case("07-13", "our file passes each image's own rules", BASE, TYPO),
     Case("07-21", "the image takes the endpoint's file", PACKING, TYPO),

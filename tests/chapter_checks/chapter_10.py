@@ -26,6 +26,13 @@ def left(*rows: Thing) -> dict[str, Any]:
     return removing | {"rows": [ARTIFACT], "remove_artifacts": True}
 
 
+def factors(speed: float = 3.4, energy: float = 2.0) -> dict[str, Any]:
+    """What the planner gives for one model; and a format that gives 1.5 times the tokens."""
+    hopper = Thing(serving=lambda run: {1: Thing(output_tokens_per_s=150.0 if run == "8b-fp8" else 100.0)})
+    explained = {"llama3-8b": {"tokens/s, times": speed, "energy, less by": energy}}
+    return {"playbook": Thing(hopper=hopper), "explained": explained}
+
+
 CASES = [
     Case(
         "10-16",
@@ -33,6 +40,8 @@ CASES = [
         choices(recommend=lambda wanted: [Thing(title=" ".join(wanted))]),
         choices(recommend=lambda wanted: [Thing(title="Amazon Bedrock")]),
     ),
+    Case("10-talk-c", "GPU and format explain less", factors(), factors(speed=7.0)),
+    Case("10-talk-c", "and less than half of the factor of 5", factors(), factors(energy=4.0)),
     Case("10-plan-c", "some way keeps the promise", chosen(WAY), chosen({**WAY, "simulated": False})),
     Case(
         "10-20",

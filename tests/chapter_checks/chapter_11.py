@@ -25,10 +25,21 @@ def kept(**changed: int) -> dict[str, Any]:
     return {"shapes": SHAPES, "shared": found, "guess": "Llama-3-8B", "first": "Llama-2-7B"}
 
 
-def supported(ampere: list[int], hopper: list[int]) -> dict[str, Any]:
-    rows = [{"head_sizes": sizes, "accumulators": {"bf16": ["fp32"]}} for sizes in (ampere, hopper)]
-    kernels = Thing(support=lambda: {"fmha": rows})
-    return {"playbook": Thing(attention=kernels, table=lambda rows: None), "shapes": SHAPES}
+def supported(
+    hopper: str = "0.5.0", ada_fp8: str = "0.12.0", talk: str = "32/64/128/25 6", sums: str = "fp32"
+) -> dict[str, Any]:
+    """A table in which Hopper has head size 128 since ``hopper``, Ada its FP8 kernel since ``ada_fp8``."""
+
+    def first_fused(architecture: str, head_size: int, inputs: str = "bf16") -> str:
+        if inputs == "fp8":
+            return {"sm80": "-", "sm89": ada_fp8, "sm90": "0.9.0"}[architecture]
+        return {32: "0.5.0", 64: "0.5.0", 128: hopper, 256: "0.5.0"}.get(head_size, "0.9.0")
+
+    quoted = Thing(records=lambda: [{}, {"Head Size": talk}])
+    articles = Thing(table=lambda name: quoted)
+    course = Thing(attention=Thing(first_fused=first_fused), articles=articles)
+    kernels = {"FMHA": [{"inputs": f"fp16 in fp16; bf16 in {sums}"}, {"inputs": "fp16 in fp16"}]}
+    return {"playbook": course, "shapes": SHAPES, "kernels": kernels}
 
 
 def choice(name: str, kernel: str = "FMHA") -> Thing:
@@ -66,7 +77,29 @@ def decoding(shared_heads: str = "XQA", name: str = MMHA) -> dict[str, Any]:
     return {"attention": Thing(AttentionCase=dict, generation_kernel=kernel), "llama": llama, "fp8": llama}
 
 
-ARTICLE = {"published": table("aws-kernels"), "prefill": PREFILL, "decode": {FP8_OFF: choice(MMHA)}}
+QUOTED = [row["TensorRT FP8"] for row in table("aws-kernels").records()][2:]
+
+
+def predicting(*, fp8_since: str = "0.9.0", fp8_until: str = "0.9.0", mmha: str = MMHA) -> dict[str, Any]:
+    """A library that gives the article's FP8 name from ``fp8_since`` to ``fp8_until``."""
+    order = ["0.9.0", "0.10.0", "0.12.0"]
+
+    def kernel(case: dict[str, Any]) -> Thing:
+        fits = order.index(fp8_since) <= order.index(case["release"]) <= order.index(fp8_until)
+        fp8_name = QUOTED[1] if fits else "fmha_v2_flash_attention_e4m3_64_256"
+        return choice(fp8_name if case.get("use_fp8_context_fmha") else QUOTED[0])
+
+    library = Thing(AttentionCase=dict, context_kernel=kernel)
+    decode = {FP8_OFF: choice(mmha)}
+    return {"attention": library, "fp8": {"gpu": "h100"}, "published": table("aws-kernels"), "decode": decode}
+
+
+def by_release(small: str = "MMHA", large: str = "XQA") -> dict[str, Any]:
+    """8B's kernel in 0.10, and 70B's in 0.8."""
+    later = {"0.10.0": small, "0.11.0": "XQA"}
+    return {
+        "by_release": {"Llama-3-8B": later, "Llama-3-70B": {"0.7.1": "MMHA", "0.8.0": large}},
+    }
 
 
 def run(length: int, plain: int, fused: int, error: float = 1e-6) -> AttentionRun:
@@ -118,6 +151,14 @@ def pools(**changed: Played) -> dict[str, Any]:
     return {"pools": {int(name[1:]): one for name, one in (found | changed).items()}}
 
 
+def policies(answer: tuple[int, ...] = (1, 2), came: tuple[int, ...] = (1, 6), **pauses: Any) -> dict[str, Any]:
+    """What waits takes 120 steps; what pauses takes 96 and has a gap of 4 steps in an answer."""
+    waits = played({"user 0": 61}, steps=120)
+    usual: dict[str, Any] = {"first_token": {"user 0": 1}, "steps": 96, "answer": answer, "came": came}
+    paused = played(**(usual | pauses))
+    return {"policies": {"guaranteed_no_evict": waits, "max_utilization": paused}}
+
+
 def ablated(rate: float = 90.0, room: int = 50) -> dict[str, Any]:
     """BF16 weights give ``rate`` tokens/s where the profile gives 100; a BF16 cache has ``room`` of 100 tokens."""
     rates = {"as the profile": 100.0, "BF16 weights": rate}
@@ -125,13 +166,33 @@ def ablated(rate: float = 90.0, room: int = 50) -> dict[str, Any]:
     return {"plans": plans, "base": 100.0, "room": {"as the profile": 100, "BF16 KV cache": room}}
 
 
+def settings(two: int = 82, reused: int = 30, answer: tuple[int, ...] = (1, 2)) -> dict[str, Any]:
+    """Steps of a batch of two, and blocks with reuse, where the engine as built takes 34 steps and 70 blocks."""
+    found = {
+        "as built": played(steps=34, blocks=70),
+        "max_batch_size 2": played(steps=two, answer=answer),
+        "reuse on": played(steps=34, blocks=reused),
+    }
+    return {"built": found}
+
+
+def on_h200(fused_us: float = 785.0, fp8_at_8192: float = 954.0) -> dict[str, Any]:
+    """Microseconds of fused attention by tokens, beside the floor of the plain one."""
+    rows = {8192: {"fa3 bf16": fused_us, "fa3 fp8": fp8_at_8192}, 32768: {"fa3 bf16": 13777.0, "fa3 fp8": 12859.0}}
+    return {"on_h200": rows, "floor_us": {8192: 4037.6, 32768: 64600.0}}
+
+
 CASES = [
+    Case("11-hop-c", "the best fused kernel is below", on_h200(), on_h200(fused_us=5000.0, fp8_at_8192=5100.0)),
+    Case("11-hop-c", "FP8 makes this kernel faster", on_h200(), on_h200(fp8_at_8192=700.0)),
     Case("11-07", "the guess is one of the models", {"guess": "Llama-3-8B"}, {"guess": "Llama-4"}),
     Case("11-11", "GQA makes Llama-3-8B's cache a quarter", kept(), kept(Llama_3_8B=1)),
     Case("11-11", "Llama-2-7B keeps more", kept(), {"shared": SHARED | {"Llama-3.1-405B": 10**7}}),
     Case("11-11", "an FP8 cache is half", kept(), kept(Llama_3_70B=1)),
-    Case("11-14", "Hopper's table is a part", supported([40, 128], [128]), supported([128], [64, 128])),
-    Case("11-14", "every model above", supported([40, 128], [128]), supported([40, 64, 128], [64])),
+    Case("11-14", "the talk's row of Hopper", supported(), supported(talk="32/64/80/128/256")),
+    Case("11-14", "every model above", supported(), supported(hopper="0.9.0", talk="32/64/256")),
+    Case("11-14", "FP8 came to Hopper", supported(), supported(ada_fp8="0.9.0")),
+    Case("11-14", "BF16 is summed in FP32", supported(), supported(sums="fp16 or fp32")),
     Case("11-17", "FP8 weights alone", {"prefill": PREFILL}, prefill("FP8 model", choice(E4M3))),
     Case("11-17", "use_fp8_context_fmha turns", {"prefill": PREFILL}, prefill("+ use_fp8_context_fmha", choice(BF16))),
     Case("11-17", "a paged prompt shows", {"prefill": PREFILL}, prefill("+ both", choice(E4M3))),
@@ -146,8 +207,11 @@ CASES = [
     ),
     Case("11-19", "shared heads bring XQA", decoding(), decoding(shared_heads="MMHA")),
     Case("11-19", "an FP8 cache shows", decoding(), decoding(name="masked")),
-    Case("11-22", "the facts predict both", ARTICLE, prefill("FP8 model", choice(E4M3))),
-    Case("11-22", "and its MMHA name", ARTICLE, {"decode": {FP8_OFF: choice("mmha<float, ...>")}}),
+    Case("11-19c", "70B has had XQA", by_release(), by_release(large="MMHA")),
+    Case("11-19c", "8B waited for it", by_release(), by_release(small="XQA")),
+    Case("11-22", "release 0.9 has both", predicting(), predicting(fp8_since="0.10.0", fp8_until="0.10.0")),
+    Case("11-22", "no later release has", predicting(), predicting(fp8_until="0.10.0")),
+    Case("11-22", "and its MMHA name", predicting(), predicting(mmha="mmha<float, ...>")),
     Case("11-28", "both give the same", measured(), measured(run(256, 6_000_000, 700_000, error=0.1))),
     Case("11-28", "plain attention holds", measured(), measured(run(256, 1_000_000, 700_000))),
     Case("11-28", "fused attention never", measured(), measured(long=run(2048, 400_000_000, 300_000_000))),
@@ -164,6 +228,13 @@ CASES = [
     Case("11-43", "the pool is never exceeded", pools(), pools(p8=played(steps=48, waiting=4, blocks=9))),
     Case("11-43", "waiting changes no answer", pools(), pools(p8=played(steps=48, waiting=4, answer=(9,)))),
     Case("11-43", "nobody is paused", pools(), pools(p8=played(steps=48, waiting=4, blocks=8, came=(1, 3)))),
+    Case("11-pause-c", "with pauses it takes fewer steps", policies(), policies(steps=130)),
+    Case("11-pause-c", "and every first token", policies(), policies(first_token={"user 0": 40})),
+    Case("11-pause-c", "but some answers stop", policies(), policies(came=(1, 2))),
+    Case("11-pause-c", "a paused answer goes on", policies(), policies(answer=(1, 3))),
+    Case("11-abl-o", "a batch of two takes", settings(), settings(two=60)),
+    Case("11-abl-o", "reuse takes less than half", settings(), settings(reused=40)),
+    Case("11-abl-o", "none of the settings changes", settings(), settings(answer=(3,))),
     Case("11-abl-d", "BF16 weights cost throughput", ablated(), ablated(rate=101.0)),
     Case("11-abl-d", "a BF16 cache holds half the tokens", ablated(), ablated(room=90)),
 ]

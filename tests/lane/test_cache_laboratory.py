@@ -75,6 +75,23 @@ def test_a_small_pool_makes_requests_wait_and_changes_no_answer(laboratory: Cach
     assert small.answers == enough.answers
 
 
+def test_with_pauses_it_takes_fewer_steps_and_changes_no_answer(laboratory: CacheLaboratory) -> None:
+    asks = [Ask(str(number), prompt(40, 30 + number), 60) for number in range(8)]
+    enough, waits = laboratory.play(asks), laboratory.play(asks, blocks=16)
+    pauses = laboratory.play(asks, blocks=16, may_pause=True)
+    assert waits.paused() == {}
+    assert pauses.paused()
+    assert pauses.steps < waits.steps
+    assert max(pauses.first_token.values()) < max(waits.first_token.values())
+    assert max(pauses.blocks) <= 16
+    assert pauses.answers == waits.answers == enough.answers
+
+
+def test_pauses_and_reuse_are_refused_together(laboratory: CacheLaboratory) -> None:
+    with pytest.raises(EngineError, match="do not go together"):
+        laboratory.play([Ask("a", [5], 1)], reuse=True, may_pause=True)
+
+
 def test_two_requests_of_one_name_are_refused(laboratory: CacheLaboratory) -> None:
     with pytest.raises(EngineError, match="one name"):
         laboratory.play([Ask("a", [5], 1), Ask("a", [6], 1)])

@@ -1,6 +1,7 @@
 """NVIDIA's compiler itself, without a GPU: the table of its counts, what it refuses, and what its networks compute."""
 
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,33 @@ def test_the_compiler_takes_the_solution_and_refuses_the_wrong_answers(
     for wrong in one.wrong:
         found = checked(number, wrong.answer, **asked)
         assert not found.solved and wrong.says in str(found), str(found)
+
+
+@needs_compiler
+def test_one_onnx_file_answers_by_onnx_runtime_and_goes_through_nvidias_parser(
+    bench: CompilerBench, fp8_checkpoint: Path, tokenizer: Any, tmp_path: Path
+) -> None:
+    prompt = prompt_ids(tokenizer, "How do I count to nine in French?")
+    asked: dict[str, Any] = {"max_new_tokens": 40, "end_id": tokenizer.eos_token_id}
+    expected = bench.answer(fp8_checkpoint, prompt, **asked, **SHORT)
+    for name, checkpoint, nodes, layers, steps in (
+        ("fp8", fp8_checkpoint, 217, 506, 77),
+        ("fp16", MODEL_DIR, 117, 342, 51),
+    ):
+        file = tmp_path / f"{name}.onnx"
+        assert sum(bench.write_onnx(checkpoint, file).values()) == nodes
+        assert bench.answer_onnx(file, prompt, **asked) == expected
+        made = bench.compile_onnx(file)
+        assert (len(made.written), len(made.steps)) == (layers, steps), name
+        assert sum("mha" in step.name for step in made.kernels) == 4
+    script = bench.hand_over(tmp_path, prompt, expected, end_id=tokenizer.eos_token_id)
+    argv = [str(bench.installation.python), str(script), str(tmp_path / "fp8.onnx"), "--cpu"]
+    told = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    assert "the same tokens as the course's processor: True" in told
+    spoiled = tmp_path / "spoiled.onnx"
+    spoiled.write_bytes((tmp_path / "fp8.onnx").read_bytes().replace(b"MatMul", b"NoSuch"))
+    with pytest.raises(CompilerRefusal, match=r"stops at layers\.0\.attention\.query \(NoSuch\)"):
+        bench.compile_onnx(spoiled)
 
 
 @needs_compiler

@@ -1,6 +1,7 @@
 """What the page says of the articles: complete, with evidence, and with figures that are still what runs give."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import get_args
@@ -10,10 +11,11 @@ from typer.testing import CliRunner
 
 from checkout import ROOT
 from gpu_measurements.hopper import serving
-from playbook.article_flags import article_flags, flags_page
+from playbook.article_flags import Effect, article_flags, flags_page
 from playbook.articles import article
 from playbook.claims import ArticleClaim, ArticleName, article_claims, claims_page
 from playbook.cli.app import app
+from playbook.course.notebooks import chapters, read
 
 COPIES = Path(__file__).parents[3] / "shared" / "articles"  # beside the checkout, where there is one
 have_copies = pytest.mark.skipif(not COPIES.is_dir(), reason="the articles are not beside this checkout")
@@ -105,9 +107,41 @@ def test_the_page_of_the_flags_is_the_one_that_the_data_makes() -> None:
 def test_every_flag_says_when_and_in_which_releases() -> None:
     rows = [line.split(" | ") for line in flags_page().splitlines() if line.startswith("| `")]
     assert len(rows) == len(article_flags()) == len({(flag.tool, flag.name) for flag in article_flags()})
-    assert [row[0] for row in rows if len(row) != 6 or not all(cell.strip() for cell in row[:5])] == []
+    assert [row[0] for row in rows if len(row) != 7 or not all(cell.strip() for cell in row[:6])] == []
     elsewhere = {flag.value for flag in article_flags() if flag.tool.startswith(("request", "docker"))} | {"engine=MPI"}
-    assert [row[0] for row in rows if row[0][3:-1] not in elsewhere and not row[5].strip(" |")] == []
+    assert [row[0] for row in rows if row[0][3:-1] not in elsewhere and not row[6].strip(" |")] == []
+
+
+def stored(cell: str) -> str:
+    """What the committed chapter shows under ``cell``, without markup."""
+    number = cell.partition("-")[0]
+    notebook = read(next(chapter for chapter in chapters() if chapter.number == number).path)
+    outputs = next(one for one in notebook.cells if one.id == cell).outputs
+    shown = [
+        one.get("text") or one["data"].get("text/markdown") or one["data"].get("text/plain", "") for one in outputs
+    ]
+    return "\n".join(shown).replace("*", "")
+
+
+def missing_figures(effect: Effect) -> list[str]:
+    """What the sentence quotes and the cell does not show."""
+    shown = stored(effect.cell)
+    return [figure for figure in effect.figures if figure not in shown]
+
+
+def test_each_effect_is_what_its_cell_shows() -> None:
+    effects = [flag.effect for flag in article_flags() if flag.effect]
+    assert len(effects) >= 15
+    assert {effect.kind for effect in effects} == {"measured", "planned", "read"}
+    assert {effect.cell: found for effect in effects if (found := missing_figures(effect))} == {}
+    for effect in effects:
+        numbers = set(re.findall(r"\d[\d,]*\.?\d*%?", " ".join(effect.figures)))
+        assert numbers or effect.kind != "planned"
+
+
+def test_a_figure_that_the_cell_does_not_show_is_found() -> None:
+    spoiled = Effect(kind="measured", says="99 steps", cell="11-41", figures=("99 steps", "24"))
+    assert missing_figures(spoiled) == ["99 steps"]
 
 
 @have_copies

@@ -24,6 +24,7 @@ from trtllm_check.releases import known_releases, load_release
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MADE = {
+    "attention_kernels.md",
     "checks.md",
     "claims.md",
     "cli.md",

@@ -13,6 +13,7 @@ import yaml
 from each import each
 from gpu_measurements import hopper, kernels
 from gpu_measurements.all_reduce import link_us, measured_all_reduces
+from gpu_measurements.attention import measured_attention, plain_floor_us
 from gpu_measurements.sources import NO_MATCH, PATTERNS_PATH, Patterns, classify, patterns, read_capture
 from playbook.articles import table
 from serving_base.errors import UsageError
@@ -476,3 +477,13 @@ def test_the_measured_all_reduces_lie_above_their_bytes() -> None:
     assert all(point.best_us > link_us(point.payload_bytes, 450e9) for point in points)
     assert points[0].best_us == points[0].custom_us and points[-1].custom_us is None
     assert link_us(450e9, 450e9, 4) == 1.5e6
+
+
+def test_measured_attention_holds_every_point_and_its_plain_floor_is_the_formula() -> None:
+    prefill, decode = measured_attention("8b", "prefill"), measured_attention("8b", "decode")
+    assert (len(prefill), len(decode)) == (28, 12)
+    (point,) = [p for p in prefill if (p.batch, p.tokens, p.kernel, p.dtype) == (1, 8192, "fa3", "bf16")]
+    assert point.us == 785.01
+    # 4 passes over 32 heads x 1,024^2 scores of 2 bytes, at 4,255 GB/s
+    assert plain_floor_us(1024, 32) == pytest.approx(4 * 32 * 1024**2 * 2 / 4.255e6)
+    assert plain_floor_us(2048, 32) == pytest.approx(4 * plain_floor_us(1024, 32))

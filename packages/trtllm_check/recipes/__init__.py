@@ -17,7 +17,7 @@ from trtllm_check.recipes.run import chat_prompt, nsys, run, summarize
 from trtllm_check.releases import Release, build_parser
 
 if TYPE_CHECKING:
-    from trtllm_check.recipes import fmbench, lmi, longbench, sagemaker
+    from trtllm_check.recipes import fmbench, lmi, longbench, quotas, sagemaker
 
 __all__ = [
     "STAGES",
@@ -32,13 +32,20 @@ __all__ = [
     "lmi",
     "longbench",
     "on_host",
+    "quotas",
     "road",
     "sagemaker",
     "shell",
     "tool_arguments",
 ]
 
-LAZY = ("fmbench", "lmi", "longbench", "sagemaker")  # imported when first used: most commands need none of them
+LAZY = (
+    "fmbench",
+    "lmi",
+    "longbench",
+    "quotas",
+    "sagemaker",
+)  # imported when first used: most commands need none of them
 
 
 def __getattr__(name: str) -> Any:

@@ -17,10 +17,9 @@ EVAL = "trtllm-eval"
 TASK = "gsm8k"
 LARGEST_LOSS = 0.02
 """Of the 16-bit model's score. 1,319 questions: one standard error of a score of 80 % is 1.1 points."""
-LM_EVAL = "lm_eval[api]==0.4.10"
 WHY_LM_EVAL = (
-    "GSM8K needs lm_eval, which the container lacks. This version is the one that the page of 1.3.0rc27 names; what an "
-    "older release's requirements-dev.txt pins was not read. It installs what it depends on, so keep it apart."
+    "GSM8K needs lm_eval, which the container lacks. It installs what it depends on, so keep it apart. The version is "
+    "that of {source}."
 )
 
 
@@ -29,12 +28,13 @@ def evaluate(profile: Deployment, release: Release, paths: Paths) -> list[Comman
 
     Nothing where the release has no trtllm-eval; :class:`NotInRelease` for a format that it cannot run.
     """
-    if EVAL not in release.tools:
+    if EVAL not in release.tools or release.lm_eval is None:
         return []
     refuse_formats(profile, release)
     folder = f"{paths.root}/.cache/lm_eval"
     model = served(profile, release, paths)
-    todo = [_with_dependencies(beside("gate", place(profile, release), folder, (LM_EVAL,), why=WHY_LM_EVAL))]
+    pinned, why = (f"lm_eval[api]=={release.lm_eval.version}",), WHY_LM_EVAL.format(source=release.lm_eval.source)
+    todo = [_with_dependencies(beside("gate", place(profile, release), folder, pinned, why=why))]
     if model != paths.model and reference_fit(profile).times <= profile.gpu_count * ROOM_FOR_ACTIVATIONS:
         why = f"The baseline of {TASK}: the 16-bit model in PyTorch. Write its score down, in percent."
         todo.append(_ask(profile, release, paths, paths.model, folder, why, engine=False))

@@ -196,6 +196,13 @@ class Fact(Record):
     source: str
 
 
+class Pin(Record):
+    """A version that a release asks for beside its container; ``source``: where that was read, and how near to it."""
+
+    version: str
+    source: str
+
+
 class Behaviour(Record):
     """How the tools behave where their arguments do not tell."""
 
@@ -252,6 +259,7 @@ class Release(Record):
     containers: Containers
     python: str
     pins: dict[str, str] = Field(default={})
+    lm_eval: Pin | None = None
     models: dict[str, Support] = Field(default={})
     checkouts: dict[str, Checkout] = Field(default={})
     native: Native | None = None
