@@ -27,6 +27,9 @@ FAMILIES = (
     "containers",
     "serving",
     "bench",
+    "vllm",
+    "words",
+    "calls",
     "shell",
 )
 
