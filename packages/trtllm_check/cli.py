@@ -161,20 +161,10 @@ def _checked_if_known(
 
 def _understood(document: "Document", source: str) -> "Document":
     """``document``, if there is anything in it to check; what was not read goes to stderr."""
-    lines = ", ".join(f"{one.file}:{one}" if one.file else str(one) for one in document.unread)
-    problems = [f"the system does not open {', '.join(document.unreadable)}"] if document.unreadable else []
-    if document.windows:
-        typer.echo(f"{source}: read as {document.windows}; fixes are written for a POSIX shell", err=True)
-    if not document.is_understood:
-        raise (UsageError if document.unreadable else NotUnderstood)(
-            f"nothing in {source} is a command, configuration or request that the checker knows",
-            why="; ".join([*problems, f"not read: lines {lines}"] if lines else problems) or "there is nothing in it",
-            fix="give a script, a page with commands, a Dockerfile, YAML, Python, a notebook, config.pbtxt, "
-            "serving.properties, .env or a JSON request",
-        )
-    problems += [f"not read: lines {lines}"] if lines else []
-    for problem in problems:
-        typer.echo(f"{source}: {problem}", err=True)
+    from trtllm_check.lint import remarks_on
+
+    for remark in remarks_on(document, source):
+        typer.echo(f"{source}: {remark}", err=True)
     return document
 
 

@@ -78,6 +78,12 @@ As a hook of [pre-commit](https://pre-commit.com), in `.pre-commit-config.yaml` 
       args: [--release, 1.2.1, --gpu, h100]
 ```
 
+In a browser, as a page of one file into which anyone pastes a text: `playbook check-page` writes
+`build/checker/index.html` (about 12 MB), with Pyodide, bash's grammar and this very checker in it. Open it from the
+file: it needs no network and may use none. Its `Copy link` makes a link that carries the text behind the `#`, which
+a browser sends to nobody. What the page is made of is fetched once by npm and pip, in the versions and with the sums
+of `packages/check_page/archives.yml`.
+
 As a step of a GitHub workflow (`action.yml`; `.github/workflows/action.yml` tries it on a good and on a broken script):
 
 ```yaml
