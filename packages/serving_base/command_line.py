@@ -24,6 +24,7 @@ OURS = {
     "model_server",
     "ptq",
     "gpu_measurements",
+    "check_page",
     "course_runs",
     "course_slides",
     "tiny_llama",

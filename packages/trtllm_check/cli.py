@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trtllm_check.lint.finding import Finding
 
 STANDARD_INPUT = "-"
+LOG_SUFFIXES = (".log", ".out", ".err")
 LARGEST_TEXT = 1_000_000  # bytes of a script; a log may be of any size
 PIPE_SECONDS = 2
 
@@ -72,21 +73,40 @@ def explain_command(
 
 
 def _read_log(log: str) -> "list[Finding]":
+    return _log_findings(_text(log), log)
+
+
+def _log_findings(text: str, source: str) -> "list[Finding]":
+    """What a log shows; :class:`NotUnderstood` for a text without an error that is no log either."""
+    from trtllm_check.lint.log_lines import is_log
     from trtllm_check.lint.logs import read_log
 
-    found = read_log(_text(log))
-    return [finding._replace(file=_name(log)) for finding in found]
+    found = read_log(text)
+    if not found and not is_log(text):
+        raise NotUnderstood(
+            f"{source} is no log",
+            why="no line has a level, a time or a traceback, and none tells of an error",
+            fix="give the output of the tool that failed; a script or a configuration goes without --log",
+        )
+    return [finding._replace(file=_name(source)) for finding in found]
 
 
 def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[list[Finding], ReleaseAsked]":
-    from trtllm_check.lint import check_commands, target
+    from trtllm_check.lint import ReleaseAsked, check_commands, target
     from trtllm_check.lint.document import read_document
     from trtllm_check.lint.ignoring import read_texts, without_ignored
+    from trtllm_check.lint.log_lines import is_log
     from trtllm_check.lint.passages import kind_of_name
 
     folder = source != STANDARD_INPUT and Path(source).is_dir()
-    text = "" if folder else _text(source, LARGEST_TEXT)
+    named_log = not folder and source.endswith(LOG_SUFFIXES)
+    text = "" if folder else _text(source, 0 if named_log else LARGEST_TEXT)
+    if named_log:
+        return _log_findings(text, source), ReleaseAsked(release)
     document = read_document(Path(source)) if folder else read_document(text, kind_of_name(source))
+    if not folder and not document.is_understood and is_log(text):
+        typer.echo(f"{source}: read as a log", err=True)
+        return _log_findings(text, source), ReleaseAsked(release)
     asked = target(_understood(document, source), release)
     found = check_commands(document, asked, gpu, gpus)
     found = without_ignored(found, read_texts(Path(source), found) if folder else {"": text})
@@ -141,20 +161,10 @@ def _checked_if_known(
 
 def _understood(document: "Document", source: str) -> "Document":
     """``document``, if there is anything in it to check; what was not read goes to stderr."""
-    lines = ", ".join(f"{one.file}:{one}" if one.file else str(one) for one in document.unread)
-    problems = [f"the system does not open {', '.join(document.unreadable)}"] if document.unreadable else []
-    if document.windows:
-        typer.echo(f"{source}: read as {document.windows}; fixes are written for a POSIX shell", err=True)
-    if not document.is_understood:
-        raise (UsageError if document.unreadable else NotUnderstood)(
-            f"nothing in {source} is a command, configuration or request that the checker knows",
-            why="; ".join([*problems, f"not read: lines {lines}"] if lines else problems) or "there is nothing in it",
-            fix="give a script, a page with commands, a Dockerfile, YAML, Python, a notebook, config.pbtxt, "
-            "serving.properties, .env or a JSON request",
-        )
-    problems += [f"not read: lines {lines}"] if lines else []
-    for problem in problems:
-        typer.echo(f"{source}: {problem}", err=True)
+    from trtllm_check.lint import remarks_on
+
+    for remark in remarks_on(document, source):
+        typer.echo(f"{source}: {remark}", err=True)
     return document
 
 

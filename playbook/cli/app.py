@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from check_page.cli import check_page_command
 from playbook.cli.book import book_command
 from playbook.cli.build import build_command
 from playbook.cli.commands import SHIPPED, commands_command
@@ -314,6 +315,7 @@ app.command("reset")(reset_command)
 app.add_typer(recorded_app, name="recorded")
 app.command("commands")(reporting(commands_command))
 app.command("check")(reporting(check_command))
+app.command("check-page")(reporting(check_page_command))
 app.command("plan")(reporting(plan_command))
 app.command("explain", context_settings={"ignore_unknown_options": True})(reporting(explain_command))
 

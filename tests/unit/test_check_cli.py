@@ -134,7 +134,28 @@ def test_a_log() -> None:
     code, out, _ = invoke("--log", "-", text=LOG)
     assert code == 1
     assert "gpu-memory" in out and "Tried to allocate 2 GiB" in out
-    assert invoke("--log", "-", text="all went well\n")[:2] == (0, "nothing found\n")
+    assert invoke("--log", "-", text="[TRT-LLM] [I] all went well\n")[:2] == (0, "nothing found\n")
+
+
+def test_a_text_that_is_no_log_is_said(tmp_path: Path) -> None:
+    code, out, err = invoke("--log", "-", text="all went well\n")
+    assert (code, out) == (3, "") and "is no log" in err
+
+
+def test_a_log_is_seen_without_being_called_one(tmp_path: Path) -> None:
+    code, out, err = invoke("-", text=LOG)
+    assert code == 1 and "gpu-memory" in out and "read as a log" in err
+    path = tmp_path / "server.log"
+    path.write_text(LOG, encoding="utf-8")
+    code, out, _ = invoke(str(path))
+    assert code == 1 and "gpu-memory" in out
+
+
+def test_an_error_without_an_explanation_is_shown() -> None:
+    text = "[TRT-LLM] [I] loading\n[TRT-LLM] [E] the flux capacitor is empty\n"
+    code, out, _ = invoke("--log", "-", text=text)
+    assert code == 1
+    assert "no explanation" in out and "flux capacitor" in out
 
 
 def test_the_text_has_everything_and_each_correction_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gpu_serving.execute import diagnose
-from trtllm_check.lint.logs import known, read_log, signs
+from trtllm_check.lint.logs import families, known, read_log, signs
 from trtllm_check.lint.page import CORPUS
 
 LOGS = sorted((CORPUS / "logs").glob("*.yml"))
@@ -77,3 +77,64 @@ def test_a_long_line_is_shortened() -> None:
     (found,) = read_log("x" * 5_000 + " CUDA out of memory")
     assert len(found.why) < 400
     assert found.column == 5_002
+
+
+FAMILY_LINES: dict[str, str] = yaml.safe_load(
+    (Path(__file__).parents[1] / "fixtures" / "log_family_lines.yml").read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize(("rule", "line"), FAMILY_LINES.items(), ids=list(FAMILY_LINES))
+def test_a_line_tells_its_kind_of_failure(rule: str, line: str) -> None:
+    found = read_log(f"[TensorRT-LLM][INFO] Loaded engine size: 8 MiB\n{line}\n")
+    assert rule in [one.rule for one in found]
+    assert all("{" not in one.message + one.fix.text.replace("{backend", "") for one in found)
+
+
+def test_every_kind_of_failure_has_a_line() -> None:
+    assert {family.rule for family in families()} == set(FAMILY_LINES)
+    assert not {family.rule for family in families()} & {sign.rule for sign in signs()}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO 10-06 15:56:26 [model.py:1510] Using max model len 65536, not found in any cache",
+        "[TRT-LLM] [W] tokenizer is not a fast one, memory may run out",
+        "I0112 10:28:21.241721 44 server.cc:302] failed requests: 0",
+        "DEBUG 10-22 05:47:43 [x.py:1] the file does not exist",
+    ],
+)
+def test_a_line_that_calls_itself_information_is_no_error(line: str) -> None:
+    assert read_log(f"{line}\n") == []
+
+
+def test_an_error_that_nothing_explains_is_named_with_its_line() -> None:
+    (found,) = read_log("[TRT-LLM] [I] loading\n[TRT-LLM] [E] the flux capacitor is empty\n")
+    assert (found.rule, found.severity, found.line) == ("unexplained-error", "error", 2)
+    assert "flux capacitor" in found.why
+
+
+def test_behind_a_consequence_stands_the_error_before_it() -> None:
+    log = (
+        "(EngineCore pid=7) ERROR 04-30 19:50:08 [core.py:9] Traceback (most recent call last):\n"
+        '(EngineCore pid=7) ERROR 04-30 19:50:08 [core.py:9]   File "/x/y.py", line 2, in z\n'
+        "(EngineCore pid=7) ERROR 04-30 19:50:08 [core.py:9]     raise FluxError(1)\n"
+        "(EngineCore pid=7) ERROR 04-30 19:50:08 [core.py:9] FluxError: the capacitor is empty\n"
+        "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above.\n"
+    )
+    found = read_log(log)
+    assert [(one.rule, one.line) for one in found] == [("unexplained-error", 4), ("vllm-engine-core", 5)]
+
+
+def test_prefixes_hide_no_line() -> None:
+    """Compose, syslog, ranks, LMI's Python processes and times in front of a line."""
+    error = "ModuleNotFoundError: No module named 'bricks'"
+    for prefix in (
+        "server-1  | ",
+        "Aug 19 18:34:27 host vllm[8727]: (EngineCore pid=8727) ERROR 08-19 18:34:27 [core.py:1349] ",
+        "[rank0]: ",
+        "WARN  PyProcess W-88-model-stderr: [1,0]<stderr>:",
+        "2025-08-04T18:22:11.123Z ",
+    ):
+        assert [one.rule for one in read_log(f"{prefix}{error}\n")] == ["module-missing"]

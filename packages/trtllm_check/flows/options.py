@@ -33,10 +33,11 @@ KINDS: Mapping[str, tuple[type, ...]] = {
 class LlmOption(Record):
     """One option. ``type``: a plain one, or the name of its own class of options; ``status``: NVIDIA's own word.
 
-    ``confidence`` "low": not read in this release, only near it.
+    ``confidence`` "low": not read in this release, only near it. ``values``: all that it takes, empty for any.
     """
 
     type: str
+    values: tuple[str, ...] = ()
     default: Value | None = None
     status: str = ""
     confidence: Confidence | None = None
@@ -234,6 +235,15 @@ def _one(name: str, value: Any, known: LlmOptions, below: str) -> Iterator[Optio
     elif not _fits(value, options[name]):
         message = f"takes {options[name].type}, not {value!r}"
         yield OptionProblem(option=written, message=message, certain=known.certain(name, below))
+    elif (
+        (values := options[name].values)
+        and isinstance(value, str)
+        and not UNKNOWN.search(value)
+        and value not in values
+    ):
+        close = get_close_matches(value.upper(), values, n=1, cutoff=0.7)
+        message = f"takes one of {', '.join(values)}, not {value}"
+        yield OptionProblem(option=written, message=message, how=close[0] if close else "", certain=False)
 
 
 def _nearest(name: str, known: LlmOptions, below: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from serving_base.errors import NotUnderstood
+from serving_base.errors import NotUnderstood, UsageError
 
 if TYPE_CHECKING:
     from trtllm_check.lint.document import Document
@@ -27,6 +27,9 @@ FAMILIES = (
     "containers",
     "serving",
     "bench",
+    "vllm",
+    "words",
+    "calls",
     "shell",
 )
 
@@ -63,7 +66,6 @@ def check_commands(
 
 def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> "Platform":
     """What the rules check for. :class:`UsageError` for a release or a GPU without facts."""
-    from serving_base.errors import UsageError
     from serving_base.facts.gpus import gpus as known_gpus
     from trtllm_check.lint.finding import Platform, gpu_of
     from trtllm_check.releases import load_release
@@ -95,6 +97,25 @@ def target(document: "Document", release: str = "") -> ReleaseAsked:
         f", whose facts hold for {found.written}" if found.written.removeprefix("v") not in ("", found.release) else ""
     )
     return ReleaseAsked(found.release, f"told by {found}{mapped}", guessed=found.kind == "flag")
+
+
+def remarks_on(document: "Document", source: str) -> list[str]:
+    """What to tell of the reading of ``document``, which is ``source``: how it was read, and what was not.
+
+    :class:`NotUnderstood` if there is nothing in it to check, :class:`UsageError` if the system opens none of it.
+    """
+    lines = ", ".join(f"{one.file}:{one}" if one.file else str(one) for one in document.unread)
+    problems = [f"the system does not open {', '.join(document.unreadable)}"] if document.unreadable else []
+    problems += [f"not read: lines {lines}"] if lines else []
+    if not document.is_understood:
+        raise (UsageError if document.unreadable else NotUnderstood)(
+            f"nothing in {source} is a command, configuration or request that the checker knows",
+            why="; ".join(problems) or "there is nothing in it",
+            fix="give a script, a page with commands, a Dockerfile, YAML, Python, a notebook, config.pbtxt, "
+            "serving.properties, .env or a JSON request",
+        )
+    windows = [f"read as {document.windows}; fixes are written for a POSIX shell"] if document.windows else []
+    return [*windows, *problems]
 
 
 def families() -> "list[Family]":

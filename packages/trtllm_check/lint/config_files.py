@@ -11,6 +11,7 @@ from trtllm_check.lint.filling import needed_strings
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.pbtxt import PLACEHOLDER, ConfigError, Message, Scalar, loose_ends, read_config, refusal
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.triton_configs import refused
 
 FAMILY = "templates"
 ENGINE_MODEL = "tensorrt_llm"
@@ -34,9 +35,12 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
         left = _left(config, message, platform)
         yield from (draft._replace(severity="info") for draft in left) if alone else left
         if not any(PLACEHOLDER.search(value.text) for _, value in message.all_scalars() if not value.quoted):
-            refused = refusal(config.text) or _other_name(config, message)
-            if refused is not None:
-                yield from _broken(config, platform, refused)
+            against = refusal(config.text) or _other_name(config, message)
+            if against is not None:
+                yield from _broken(config, platform, against)
+        for one in refused(message):
+            known = {"problem": one.problem, "model": config.model, "instead": one.instead}
+            yield from _draft("config-refused", config, platform, one.place, **known)
         yield from _on_gpus(config, message, platform)
         for problem in config_problems(message, platform.release.name):
             yield from _draft(problem.rule, config, platform, problem.place, form=problem.form, **problem.known)

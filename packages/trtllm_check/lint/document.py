@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.carriers import CARRIERS, carried
+from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.carriers.windows import shell_name
 from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, Origins, agreed, config_facts, stated
@@ -109,7 +110,7 @@ class Document:
     ``lmi_environment``: settings of an LMI container among environment variables: name -> value, at its place.
     ``unread``: lines that say nothing to the checker; ``unreadable``: files that the system does not open.
     ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where it is one of Windows.
-    ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from.
+    ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from; ``calls``: of Python APIs.
     """
 
     commands: tuple[ShellCommand, ...] = ()
@@ -129,11 +130,19 @@ class Document:
     texts: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
     windows: str = ""
     option_files: tuple[ConfigFile, ...] = ()
+    calls: tuple[Call, ...] = ()
 
     @property
     def is_understood(self) -> bool:
         """True if there is anything in it that the checker has rules for."""
-        known = (self.configs, self.properties, self.lmi_environment, self.variable_lists, self.option_files)
+        known = (
+            self.configs,
+            self.properties,
+            self.lmi_environment,
+            self.variable_lists,
+            self.option_files,
+            self.calls,
+        )
         return (
             any(known)
             or any(not is_strange(one) for one in self.invocations)
@@ -215,6 +224,7 @@ class _Builder:
         self.json_configs: list[ConfigFile] = []
         self.file_facts: list[DocumentFacts] = []
         self.images: list[Word] = []
+        self.calls: list[Call] = []
         self.windows = ""
         self.yaml: list[ConfigFile] = []
         self.depth = 0
@@ -262,6 +272,7 @@ class _Builder:
         if kind == "windows":
             self.windows = shell_name(text)
         self.images += found.images
+        self.calls += [one._replace(file=file) for one in found.calls]
         for script, image in found.scripts:
             self.add_commands([one._replace(image=image) for one in read_inside(script, file)])
         for name, word in found.texts:
@@ -386,6 +397,7 @@ class _Builder:
             lmi_environment=self.environment,
             requests=(*self.requests, *requests),
             images=tuple(images),
+            calls=tuple(self.calls),
             mounts=tuple(mounts),
             json_configs=tuple(self.json_configs),
             file_facts=tuple(self.file_facts),

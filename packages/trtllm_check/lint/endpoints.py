@@ -17,6 +17,10 @@ PORT_FLAGS = ("--http_port", "--http-port")
 URL = re.compile(r"^(?:(?P<scheme>\w+)://)?(?P<host>\[[^\]]*\]|[^/:?]*)(?::(?P<port>[^/?]*))?(?P<path>/[^?]*)?")
 MODEL_PATH = re.compile(r"^/v2/models/(?P<model>[^/]+)(?:/versions/[^/]+)?/(?P<verb>generate|generate_stream|infer)/?$")
 PLACEHOLDER = re.compile(r"^(?:<.*>|\{.*\}|\$\{?\w+\}?)$")
+OF_TRITON = re.compile(
+    r"^/v2/(?:models|health|repository|systemsharedmemory|cudasharedmemory|logging|trace)(?:/|$)|^/v2/?$"
+)
+FULL_NAME = re.compile(r"^[\w-]+(?:\.[\w-]+)*\.[a-z]{2,}$", re.IGNORECASE)  # of a host in the world's name service
 LOCAL = re.compile(r"^(?:localhost|127\.\d+\.\d+\.\d+|0\.0\.0\.0|\[::1?\])$")
 ENSEMBLE, BLS, LLMAPI = "ensemble", "tensorrt_llm_bls", "tensorrt_llm"
 
@@ -86,7 +90,10 @@ class ServerAddress(NamedTuple):
 
     @property
     def is_triton(self) -> bool:
-        return self.path.startswith("/v2/")
+        """True for a path of Triton's; on a host of somebody's service other paths that begin alike are its own."""
+        return self.path.startswith("/v2/") and (
+            OF_TRITON.match(self.path) is not None or not FULL_NAME.match(self.host)
+        )
 
     @property
     def model(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import regrouped
 from trtllm_check.releases import known_releases, load_release
@@ -99,7 +100,8 @@ def _release(match: re.Match[str]) -> tuple[str | None, str]:
 
 def told(document: Document) -> Evidence | None:
     """The evidence that counts: of the release with the most weight, its first; what the flags tell if nothing else."""
-    found = [one._replace(file=file) for file, text in document.texts for one in evidence(text)]
+    texts = ((file, text.replace('\\"', '"') if is_notebook(text) else text) for file, text in document.texts)
+    found = [one._replace(file=file) for file, text in texts for one in evidence(text)]
     return _strongest(found) or _strongest(_resolved(document)) or by_flags(document)
 
 

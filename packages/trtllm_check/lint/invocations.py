@@ -16,6 +16,7 @@ from trtllm_check.lint.programs import (
     RANKS,
     SHELLS,
     TOOLS,
+    VLLM_IMAGE,
     WRAPPERS,
     Given,
     arguments_of,
@@ -26,6 +27,8 @@ from trtllm_check.releases import Tool
 
 DEEPEST = 20
 ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=")
+A_PROGRAM = re.compile(r"[\w./~$@{}+-]+")
+MOST_BEFORE = 24  # words of an unknown program's own in front of the tool that it starts
 PROFILERS = frozenset({"nsys", "ncu", "nvprof", "strace", "perf", "accelerate", "torchrun"})
 
 
@@ -97,6 +100,9 @@ class _Reader:
             return
         around = around._replace(depth=around.depth + 1)
         path, rest = words[0], words[1:]
+        if " " in path.text.strip() and not rest:  # a whole command line in one word
+            self.inner(path, around)
+            return
         name = PurePosixPath(path.text).name
         name = ALIASES.get(name, name)
         if name in WRAPPERS:
@@ -105,6 +111,8 @@ class _Reader:
             self.unwrap(rest, _behind(around, words[:1]))
         elif name in SHELLS:
             self.shell(rest, around)
+        elif name == "eval" and rest:
+            self.unwrap(rest, _behind(around, words[:1]))
         elif name in ("cat", "tee"):
             self.script(around.command, around)
         elif PYTHON.fullmatch(name):
@@ -113,6 +121,8 @@ class _Reader:
             self.docker(words, around)
         elif name == "mpirun":
             self.mpirun(words, around)
+        elif name == "vllm":
+            self.vllm(path, rest, around)
         elif name in PROGRAMS or name in TOOLS or (OWN.fullmatch(name) and rest and not path.text.endswith("/")):
             self.add(name, path, rest, around)
         elif name not in MENTIONS:
@@ -120,8 +130,12 @@ class _Reader:
 
     def stranger(self, words: tuple[Word, ...], around: _Surroundings) -> None:
         """An unknown program with the command line of a known one: ``nsys profile python3 run.py --x``."""
-        for number, word in enumerate(words[1:], 1):
+        if not A_PROGRAM.fullmatch(words[0].text):
+            return  # prose
+        for number, word in enumerate(words[1 : MOST_BEFORE + 1], 1):
             name = PurePosixPath(word.text).name
+            if name == "vllm" and [one.text for one in words[number + 1 : number + 2]] != ["serve"]:
+                continue
             if (name in TOOLS or (OWN.fullmatch(name) and words[0].text in PROFILERS)) and any(
                 later.text.startswith("--") for later in words[number + 1 :]
             ):
@@ -144,6 +158,14 @@ class _Reader:
         )
         self.found.append(invocation)
         return invocation
+
+    def vllm(self, path: Word, rest: tuple[Word, ...], around: _Surroundings) -> None:
+        """vLLM, and what somebody starts behind it: an image's entry point takes a program for an argument."""
+        self.add("vllm", path, rest, around)
+        if len(rest) > 1 and rest[0].text == "serve":
+            name = PurePosixPath(rest[1].text).name
+            if name in SHELLS or name == "vllm" or PYTHON.fullmatch(name):
+                self.unwrap(rest[1:], _behind(around, (path, rest[0])))
 
     def wrapper(self, name: str, words: tuple[Word, ...], around: _Surroundings) -> None:
         options = WRAPPERS[name]
@@ -224,6 +246,8 @@ class _Reader:
         entrypoint = invocation.values("--entrypoint")
         launcher = words[: len(words) - len(command)]
         inner = _behind(around, launcher, env=env)._replace(image=image)
+        if VLLM_IMAGE.search(target) and operands[0].text == "run" and not entrypoint and command:
+            self.add("vllm", operands[1], (Word("serve", operands[1].line, operands[1].column), *command), inner)
         self.unwrap((*entrypoint[-1:], *command), inner)
 
     def mpirun(self, words: tuple[Word, ...], around: _Surroundings) -> None:

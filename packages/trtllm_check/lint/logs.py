@@ -1,51 +1,147 @@
-"""Known failures of the tools: what their output looks like, what it means, and what to do. The signs: logs.yml."""
+"""What the output of a failed tool means, and what to do.
+
+The signs of logs.yml are single failures, those of log_families.yml say of any wording what kind of failure it is. An
+error that neither explains is named as such: a log with an error never counts as one without.
+"""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.finding import Finding, Fix
+from trtllm_check.lint.log_lines import LogLine, said_aloud, trouble
 
 SIGNS = Path(__file__).with_name("logs.yml")
+FAMILIES = Path(__file__).with_name("log_families.yml")
 SHOWN_CHARACTERS = 300
+NAME = re.compile(r"\{(\w+)\}")
+UNEXPLAINED = "unexplained-error"
 
 
 @dataclass(frozen=True)
 class Sign:
-    """A failure that we know. ``pattern`` is searched in the output of a tool, line by line."""
+    """A failure that we know. ``pattern`` is searched in the output of a tool, line by line.
+
+    ``follows``: it tells that something failed whose reason stands elsewhere; ``quiet``: also a line that calls itself
+    information may tell it; ``root``: only the first error of a log is asked, when nothing else is known of it.
+    """
 
     rule: str
     pattern: str
     cause: str
     fix: str
     source: str
+    follows: bool = False
+    quiet: bool = False
+    root: bool = False
+
+
+@dataclass(frozen=True)
+class Seen:
+    """``sign`` at ``start`` of a log, with the names of its pattern filled in."""
+
+    sign: Sign
+    start: int
+
+
+NOT_EXPLAINED = Sign(
+    UNEXPLAINED,
+    "",
+    "an error that this checker has no explanation for",
+    "read this line and the lines around it; the first error of a log is the cause, what follows it is not",
+    "trtllm_check/lint/log_lines.py",
+)
 
 
 @cache
 def signs() -> tuple[Sign, ...]:
-    """The signs, the more specific ones first."""
+    """The signs of single failures, the more specific ones first."""
     return tuple(Sign(**entry) for entry in read_yaml(SIGNS))
 
 
+@cache
+def families() -> tuple[Sign, ...]:
+    """The kinds of failures, the more specific ones first."""
+    return tuple(Sign(**entry) for entry in read_yaml(FAMILIES))
+
+
 def known(output: str) -> Sign | None:
-    """The failure that this output shows, or None."""
-    return next((sign for sign in signs() if re.search(sign.pattern, output)), None)
+    """The failure that this output shows, or None where it shows none that we know."""
+    seen = next(_seen(output, trouble(output)), None)
+    return seen.sign if seen else None
 
 
 def read_log(output: str, file: str = "") -> list[Finding]:
-    """The failure that a log shows, at its place; nothing if we know none of it."""
-    sign = known(output)
-    match = re.search(sign.pattern, output) if sign else None
-    if sign is None or match is None:
-        return []
-    start = output.rfind("\n", 0, match.start()) + 1
+    """The failure that a log shows, at its place; behind a mere consequence also the first error that is not explained.
+
+    Nothing for a log without an error, and for a text that is no log: :func:`trtllm_check.lint.log_lines.is_log`.
+    """
+    lines = trouble(output)
+    seen = next(_seen(output, lines), None)
+    found = [seen] if seen else []
+    if seen is None or seen.sign.follows:
+        error = _first_error(lines)
+        if error is not None and (seen is None or output.find("\n", error.start) < seen.start):
+            found.insert(0, Seen(NOT_EXPLAINED, error.start))
+    return [_finding(one, output, file) for one in found]
+
+
+def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
+    """What is recognised: reasons before consequences, single failures before kinds, and last what is spoken of."""
+    error = _first_error(lines)
+    aloud = said_aloud(output)
+    for follows in (False, True):
+        for sign in signs():
+            if sign.follows == follows and (match := re.search(sign.pattern, output if sign.quiet else aloud)):
+                yield Seen(sign, match.start())
+        for family in families():
+            if family.follows == follows and not family.root:
+                yield from _of_family(family, [line for line in lines if family.quiet or not line.is_quiet])
+        if error is not None and not follows and not _is_consequence(error):
+            for family in families():
+                if family.root:
+                    yield from _of_family(family, [error])
+
+
+def _of_family(family: Sign, lines: list[LogLine]) -> Iterator[Seen]:
+    """The first line of ``lines`` that the family knows."""
+    for line in lines:
+        match = re.search(family.pattern, line.block)
+        if match and match.start() < max(len(line.text), 1):
+            yield Seen(_filled(family, match), line.start + match.start())
+            return
+
+
+def _is_consequence(line: LogLine) -> bool:
+    """True for a line that only says that something else failed."""
+    return any(sign.follows and re.search(sign.pattern, line.text) for sign in (*signs(), *families()))
+
+
+def _filled(sign: Sign, match: re.Match[str]) -> Sign:
+    """The sign with what its pattern's groups found; a name without a find is left out."""
+    words = {name: (value or "").strip(" .,;:'\"") for name, value in match.groupdict().items()}
+
+    def fill(text: str) -> str:
+        filled = NAME.sub(lambda name: words.get(name[1], name[0]), text)
+        return re.sub(r" {2,}", " ", filled).replace(" :", ":").strip(" :")
+
+    return replace(sign, cause=fill(sign.cause), fix=fill(sign.fix))
+
+
+def _first_error(lines: list[LogLine]) -> LogLine | None:
+    """The first end of a traceback, else the first line that says error."""
+    errors = [line for line in lines if line.is_error]
+    return next((line for line in errors if line.is_exception), errors[0] if errors else None)
+
+
+def _finding(seen: Seen, output: str, file: str) -> Finding:
+    start = output.rfind("\n", 0, seen.start) + 1
     line = output[start:].partition("\n")[0].strip()
     said = line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]} ..."
-    place = (output.count("\n", 0, start) + 1, match.start() - start + 1)
-    return [Finding(sign.rule, "error", *place, sign.cause, f"the log says: {said}", _action(sign), sign.source, file)]
-
-
-def _action(sign: Sign) -> Fix:
-    return Fix("action", sign.fix)
+    place = (output.count("\n", 0, start) + 1, seen.start - start + 1)
+    sign = seen.sign
+    why = f"the log says: {said}"
+    return Finding(sign.rule, "error", *place, sign.cause, why, Fix("action", sign.fix), sign.source, file)

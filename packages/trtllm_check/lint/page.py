@@ -1,7 +1,7 @@
 """The real commands in ``lint/corpus``, with what must be found in each, and docs/checks.md, which shows them."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,8 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.lint import check_commands
 from trtllm_check.lint.document import Document, read_document
 from trtllm_check.lint.finding import Finding
-from trtllm_check.lint.logs import signs
+from trtllm_check.lint.logs import Sign, signs
+from trtllm_check.lint.logs import families as log_families
 from trtllm_check.lint.passages import Kind
 from trtllm_check.rules import TOPICS, Entry, Rule, topic
 from trtllm_check.rules.table import worded
@@ -26,6 +27,7 @@ NAMES: dict[Kind, str] = {
     "serving.properties": "serving.properties",
     "environment": ".env",
     "request": "request.json",
+    "python": "serve.py",
 }
 MOST_LINES = 16
 AROUND = 4
@@ -76,6 +78,12 @@ As a hook of [pre-commit](https://pre-commit.com), in `.pre-commit-config.yaml` 
       args: [--release, 1.2.1, --gpu, h100]
 ```
 
+In a browser, as a page of one file into which anyone pastes a text: `playbook check-page` writes
+`build/checker/index.html` (about 12 MB), with Pyodide, bash's grammar and this very checker in it. Open it from the
+file: it needs no network and may use none. Its `Copy link` makes a link that carries the text behind the `#`, which
+a browser sends to nobody. What the page is made of is fetched once by npm and pip, in the versions and with the sums
+of `packages/check_page/archives.yml`.
+
 As a step of a GitHub workflow (`action.yml`; `.github/workflows/action.yml` tries it on a good and on a broken script):
 
 ```yaml
@@ -88,7 +96,21 @@ As a step of a GitHub workflow (`action.yml`; `.github/workflows/action.yml` tri
 """
 LOGS = """## Logs
 
-What `playbook check --log` knows, the more specific first; the first that matches counts.
+What `playbook check --log` says of the output of a tool that failed; a file called .log, .out or .err, and a text that
+looks like one, is read so without being called a log. The reason comes before what follows from it: single failures,
+the more specific first, then kinds of failures, and a line such as "engine core initialization failed" only where
+nothing else is known. An error that none of them explains is `unexplained-error`, shown with its line, and the exit
+status is 1: a log with an error never counts as one without. Lines that call themselves information or a warning are
+no errors. How well this works on logs that it never saw stands in `benchmarks/checker/README.md`.
+"""
+SIGNS = """### Single failures
+
+| Finding | What happened | What to do | Source |
+|---|---|---|---|
+"""
+KINDS = """### Kinds of failures
+
+Asked where no single failure is recognised; a word in braces comes from the line.
 
 | Finding | What happened | What to do | Source |
 |---|---|---|---|
@@ -154,8 +176,12 @@ def page() -> str:
     parts = [HEAD, "\n".join([*contents, "- [Logs](#logs)", "- [Where you work](#where-you-work)"])]
     for title, rules in known.items():
         parts += [f"## {title}", *map(_entry, rules)]
-    rows = [f"| `{one.rule}` | {_cell(one.cause)} | {_cell(one.fix)} | {_cell(one.source)} |" for one in signs()]
-    return "\n\n".join(parts) + "\n\n" + LOGS + "\n".join(rows) + "\n\n" + WORKPLACES
+    logs = [LOGS, SIGNS + _rows(signs()), KINDS + _rows(log_families())]
+    return "\n\n".join([*parts, *logs, WORKPLACES])
+
+
+def _rows(known: Sequence[Sign]) -> str:
+    return "\n".join(f"| `{one.rule}` | {_cell(one.cause)} | {_cell(one.fix)} | {_cell(one.source)} |" for one in known)
 
 
 def rule_ids() -> list[str]:

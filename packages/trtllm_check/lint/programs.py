@@ -13,7 +13,7 @@ TOOLS = frozenset(
     {
         *("quantize.py", "hf_ptq.py", "convert_checkpoint.py", "trtllm-build", "trt_llm_partition.py"),
         *("run.py", "summarize.py", "fill_template.py", "launch_triton_server.py", "tritonserver"),
-        *("trtllm-serve", "trtllm-bench", "trtllm-eval", "hf", "huggingface-cli"),
+        *("trtllm-serve", "trtllm-bench", "trtllm-eval", "hf", "huggingface-cli", "vllm"),
     }
 )
 EXISTING = frozenset(  # commands that TensorRT-LLM installs: setup.py, console_scripts and scripts
@@ -21,7 +21,17 @@ EXISTING = frozenset(  # commands that TensorRT-LLM installs: setup.py, console_
 )
 OWN = re.compile(r"trtllm-[a-z]+(?:-[a-z]+)*")  # of TensorRT-LLM, or meant so
 ALIASES = {"pip3": "pip", "apt": "apt-get", "mpiexec": "mpirun", "podman": "docker", "nvidia-docker": "docker"}
-MODULES = {"tensorrt_llm.commands.build": "trtllm-build", "tensorrt_llm.commands.serve": "trtllm-serve", "pip": "pip"}
+MODULES = {
+    "tensorrt_llm.commands.build": "trtllm-build",
+    "tensorrt_llm.commands.serve": "trtllm-serve",
+    "pip": "pip",
+    "vllm.entrypoints.openai.api_server": "vllm",
+    "vllm.entrypoints.cli.main": "vllm",
+}
+# Lines that start a tool; the name of vLLM alone is any name.
+TOOL_NAMES = "|".join([*(re.escape(name) for name in sorted(TOOLS - {"vllm"})), r"vllm (?:serve|bench)\b"])
+# Images whose entry point is `vllm serve` (before 0.11.1 the module of the same arguments): vLLM docker/Dockerfile.
+VLLM_IMAGE = re.compile(r"(?:^|/)vllm-openai(?:-[a-z]+)?(?::|@|$)")
 SHELLS = frozenset({"bash", "sh", "zsh"})
 PYTHON = re.compile(r"python(3(\.\d+)?)?")
 RANKS = ("-n", "-np", "--np", "--n", "--ntasks", "-c")

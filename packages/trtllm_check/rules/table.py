@@ -23,6 +23,7 @@ TOPICS = {
     "templates": "Triton's model repository",
     "requests": "Requests",
     "serving": "trtllm-serve",
+    "vllm": "vLLM",
     "lmi": "LMI",
     "options": "Options of the LLM API",
     "containers": "Containers",

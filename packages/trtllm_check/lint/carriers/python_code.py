@@ -8,8 +8,9 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from trtllm_check.lint.carriers.python_calls import calls
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown
-from trtllm_check.lint.programs import ALIASES, PYTHON, TOOLS
+from trtllm_check.lint.programs import ALIASES, PYTHON, TOOL_NAMES, TOOLS
 from trtllm_check.lint.shell import Word
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
@@ -20,7 +21,6 @@ STARTS = frozenset(
     }
 )
 IMAGE = re.compile(r"^\S*(?:djl-inference|tritonserver|tensorrt-llm/release|/lmi)[^\s:]*:[\w.-]+$")
-TOOL_NAMES = "|".join(map(re.escape, sorted(TOOLS)))
 TOOL_LINE = re.compile(
     rf"^[ \t]*(?:\S+/)?(?:{TOOL_NAMES}|docker run)\s|^\s*python3? \S*\.py\s"
     r"|(?:\bpip3? install|\bgit clone)\s[^\n]*tensorrt[-_]?llm",
@@ -80,6 +80,7 @@ class _Reader:
         script = Script()
         for node in nodes:
             self.command(node, script)
+        self.found = self.found.with_(Carried(calls=tuple(calls(self.tree, self.word, self.starts))))
         if any(isinstance(node, ast.ImportFrom) and node.module in LLM_API for node in nodes):
             for node in nodes:
                 if isinstance(node, ast.Call) and _called(node) == "LLM":

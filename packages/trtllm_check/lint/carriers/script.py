@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.shell import Place, Word
 
 SPECIAL = re.compile(r"[\"\\`]|\$(?![{(])")
@@ -15,15 +16,21 @@ class Carried(NamedTuple):
     """What a text holds for the checker.
 
     ``scripts``: shell text, and the image that it runs in ("" if unknown); ``texts``: other texts with the name that
-    tells their kind ("" if none does); ``images``: containers that it names.
+    tells their kind ("" if none does); ``images``: containers that it names; ``calls``: of Python APIs.
     """
 
     scripts: tuple[tuple[Word, str], ...] = ()
     texts: tuple[tuple[str, Word], ...] = ()
     images: tuple[Word, ...] = ()
+    calls: tuple[Call, ...] = ()
 
     def with_(self, other: "Carried") -> "Carried":
-        return Carried(self.scripts + other.scripts, self.texts + other.texts, self.images + other.images)
+        return Carried(
+            self.scripts + other.scripts,
+            self.texts + other.texts,
+            self.images + other.images,
+            self.calls + other.calls,
+        )
 
 
 class Script:

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, unknown
-from trtllm_check.lint.programs import ALIASES, PROGRAMS, PYTHON, TOOLS
+from trtllm_check.lint.programs import ALIASES, PROGRAMS, PYTHON, TOOL_NAMES, TOOLS, VLLM_IMAGE
 from trtllm_check.lint.shell import Word
 
 SCRIPTS = ("before_script", "script", "after_script", "run", "commands", "cmd", "userdata")
@@ -24,7 +24,6 @@ CONTROL = re.compile(
 )
 REFERENCE = re.compile(r"\$\((\w+)\)")
 NAME = re.compile(r"[A-Za-z_]\w*")
-TOOL_NAMES = "|".join(map(re.escape, sorted(TOOLS)))
 TOOL_LINE = re.compile(rf"^[ \t]*(?:\S+/)?(?:{TOOL_NAMES}|docker run)(?:\s|$)|^\s*python3? \S*\.py", re.MULTILINE)
 DEEPEST = 100
 MOST_NODES = 200_000
@@ -117,15 +116,31 @@ class _Reader:
         for name in SCRIPTS:
             for value in self.listed(by_name.get(name)):
                 script.line(self.scalar(value))
-        self.command([by_name[name] for name in COMMANDS if name in by_name], script)
+        self.command([by_name[name] for name in COMMANDS if name in by_name], script, self.entry(by_name, image))
         word = script.word()
         if word.text.strip():
             self.found = self.found.with_(Carried(scripts=((word, image),)))
         return image
 
-    def command(self, nodes: Sequence[Any], script: Script) -> None:
+    def entry(self, by_name: dict[str, Any], image: str) -> bool:
+        """True where the image's entry point starts vLLM and what is written goes to it as arguments.
+
+        Kubernetes' ``command`` takes its place, as compose's ``entrypoint`` does; compose's ``command`` does not.
+        """
+        kubernetes = "args" in by_name or "name" in by_name
+        return VLLM_IMAGE.search(image) is not None and not (
+            "entrypoint" in by_name or (kubernetes and "command" in by_name)
+        )
+
+    def command(self, nodes: Sequence[Any], script: Script, behind_entry: bool = False) -> None:
         """Entry point, command and arguments are one command; a text of several lines is a script."""
         words: list[Word] = []
+        if behind_entry and nodes:
+            place = self.place(nodes[0])
+            if nodes[0].id == "scalar":
+                script.add("vllm serve ", place)
+            else:
+                words += [Word(text, *place, (place,) * len(text)) for text in ("vllm", "serve")]
         for node in nodes:
             if node.id == "sequence":
                 words += [self.argument(one) for one in node.value if one.id == "scalar"]

@@ -3,13 +3,14 @@
 Its options differ from release to release and were not read for each: only what none of the sources has is named.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.names import is_open
+from trtllm_check.releases import known_releases
 
 FAMILY = "bench"
 NEAR = 0.8
@@ -27,6 +28,19 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if not commands and words and not any(map(is_open, words)):
             yield from drafts(platform.release.name, "bench-without-command", bench.path, invocation=bench)
         yield from _options(bench, known, platform.release.name)
+        if not platform.guessed:
+            yield from _too_new(bench, data["since"], platform.release.name)
+
+
+def _too_new(bench: Invocation, since: Mapping[str, str], release: str) -> Iterator[Draft]:
+    """An option of a later release, of those whose first one is known."""
+    releases = known_releases()
+    for given in bench.given:
+        first = since.get(given.name)
+        if first and releases.index(release) < releases.index(first):
+            yield from drafts(
+                release, "bench-option", given.word, form="too new", invocation=bench, flag=given.name, first=first
+            )
 
 
 def _options(bench: Invocation, known: set[str], release: str) -> Iterator[Draft]:

@@ -18,6 +18,9 @@ RANKED = ("run.py", "summarize.py", "trtllm-serve", "launch_triton_server.py", "
 UNKNOWN_IMAGE = re.compile(r"nvcr\.io/nvidia/(?:trt-?llm|tensorrt_llm|tensorrt-?llm(?=:))[\w-]*(?::|$)")
 PLAIN_SERVER = re.compile(r":\d\d\.\d\d-(?!trtllm)")  # Triton without TensorRT-LLM
 
+DEVICES = re.compile(r"[\"']?\"?device=(\d+(?:,\d+)*)\"?[\"']?")
+NUMBERS = re.compile(r"\d+(?:,\d+)*")
+
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
@@ -28,6 +31,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         inner = _inner(document, docker)
         yield from _gpus(release, docker, inner)
         yield from _shared_memory(release, docker, inner)
+        yield from _renumbered(release, docker)
         yield from _mounts(document, platform, docker, inner)
     for word in {word.text: word for word in reversed(document.images)}.values():
         if UNKNOWN_IMAGE.match(word.text):
@@ -35,6 +39,24 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from drafts(release, "unknown-image", word, image=word.text, instead=instead)
     yield from _ports(document, release)
     yield from _visible(document, release)
+
+
+def _renumbered(release: str, docker: Invocation) -> Iterator[Draft]:
+    """CUDA_VISIBLE_DEVICES with the host's numbers in a container that has some of its GPUs only."""
+    variables = {
+        name: word for word in docker.values("-e", "--env") for name, sign, _ in [word.text.partition("=")] if sign
+    }
+    inside = variables.get("CUDA_VISIBLE_DEVICES")
+    shown = [word.text.partition("=")[2] for name, word in variables.items() if name == "NVIDIA_VISIBLE_DEVICES"]
+    shown += [match[1] for word in docker.values("--gpus") if (match := DEVICES.fullmatch(word.text))]
+    if inside is None or not shown or not NUMBERS.fullmatch(shown[-1]):
+        return
+    asked = inside.text.partition("=")[2]
+    count = len(shown[-1].split(","))
+    if NUMBERS.fullmatch(asked) and max(map(int, asked.split(","))) >= count:
+        yield from drafts(
+            release, "gpus-renumbered", inside, invocation=docker, asked=asked, shown=shown[-1], last=count - 1
+        )
 
 
 def _runs(docker: Invocation) -> bool:

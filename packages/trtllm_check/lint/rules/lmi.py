@@ -48,6 +48,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     image, unknown = _image(document, platform)
     if unknown is not None:
         yield from drafts(platform.release.name, "lmi-image-unknown", unknown, image=unknown.text)
+        for name, value in document.lmi_environment.items():
+            yield from _refused_everywhere(name, value)
     if image:
         named = not platform.guessed or any(REPOSITORY in word.text for word in document.images)
         for file in document.properties:
@@ -95,6 +97,27 @@ def _any_takes(line: str) -> bool:
     return any(not check_properties(line, one.tag) for one in lmi_facts().images)
 
 
+def _refused_everywhere(name: str, value: Word) -> Iterator[Draft]:
+    """A value that every known image refuses, so that the one there will, too."""
+    from trtllm_check.recipes.properties import check_properties
+    from trtllm_check.releases.lmi import lmi_facts
+
+    if not value.text or UNKNOWN in value.text or _is_open(value.text):
+        return
+    for key, text in environment_settings({name: value.text}).items():
+        found = [check_properties(f"{key}={text}", one.tag) for one in lmi_facts().images]
+        if all(any(problem.kind == "refused" for problem in one) for one in found):
+            problem = found[-1][0]
+            yield _draft(problem, value, f"{name}: every image that is known refuses {key}={text}", named=True)
+
+
+def _is_open_choice(finding: "PropertyProblem", line: str) -> bool:
+    """True where no image is named and the line may be right for the one that is meant: nothing spells it wrong."""
+    return ENGINE_CHOICE.search(line) is not None or (
+        finding.kind == "ignored" and finding.fix.find("did you mean") < 0
+    )
+
+
 def _file(file: PropertiesFile, image: str, *, named: bool) -> Iterator[Draft]:
     from trtllm_check.recipes.properties import check_properties
 
@@ -103,6 +126,8 @@ def _file(file: PropertiesFile, image: str, *, named: bool) -> Iterator[Draft]:
         line = lines[finding.line - 1]
         value = line.partition("=")[2].strip()
         if finding.kind == "refused" and (_is_open(value) or (not named and _any_takes(line.strip()))):
+            continue
+        if not named and _is_open_choice(finding, re.sub(r"\s*=\s*", "=", line.strip())):
             continue
         if finding.kind == "syntax" and not file.path and PROSE.search(line):
             continue
@@ -120,6 +145,8 @@ def _variable(name: str, value: Word, image: str, *, named: bool) -> Iterator[Dr
         for finding in check_properties(f"{key}={text}", image):
             if finding.kind == "refused" and not named and _any_takes(f"{key}={text}"):
                 continue
+            if not named and _is_open_choice(finding, f"{key}={text}"):
+                continue
             yield _draft(finding, value, f"{name}: {finding.message}", named=named)
 
 
@@ -132,10 +159,11 @@ def _image(document: Document, platform: Platform) -> tuple[str, Word | None]:
     if not named:
         wanted = _wanted_engine(document) if platform.guessed else ""
         return wanted or recommended_image(platform.release.name).tag, None
+    tag = named[0].text.rpartition(":")[2]
     try:
         return lmi_image(named[0].text).tag, None
     except UsageError:
-        return "", None if UNKNOWN in named[0].text else named[0]
+        return "", None if UNKNOWN in tag else named[0]
 
 
 def _wanted_engine(document: Document) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.facts import OUTPUT
+from trtllm_check.lint.facts import OUTPUT, QUANTIZES
 from trtllm_check.lint.filling import fillings
 from trtllm_check.lint.finding import Draft, Edit, Insert, Platform, Swap, drafts
 from trtllm_check.lint.invocations import Invocation
@@ -43,9 +43,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             word, folder = command.words[0], match["folder"]
             yield from drafts(release, "no-such-command", word, file=command.file, name=match[0], folder=folder)
     for one in document.invocations:
-        if OWN.fullmatch(one.tool) and one.tool not in EXISTING:
+        if OWN.fullmatch(one.tool) and one.tool not in EXISTING and any(given.flag for given in one.given):
             yield from _of_tensorrt_llm(one, release)
     yield from _misspelt_folders(document, folders, platform.release)
+    yield from _another_folder(document, release)
     yield from _two_names(document, release)
 
 
@@ -72,6 +73,21 @@ def _misspelt_folders(document: Document, folders: set[str], release: Release) -
         other = plain.get(NOT_LETTERS.sub("", path).lower())
         if other and path not in folders and not is_open(path):
             yield from drafts(release.name, "misspelt-folder", word, path=path, other=other)
+
+
+def _another_folder(document: Document, release: str) -> Iterator[Draft]:
+    """The one build of a text reads a checkpoint that its one conversion does not write, and nothing else does."""
+    converts, builds = document.of(*QUANTIZES), document.of("trtllm-build")
+    if len(converts) != 1 or len(builds) != 1 or document.of("cp", "hf", "huggingface-cli"):
+        return
+    written, read = converts[0].find(OUTPUT[converts[0].tool][0]), builds[0].find("--checkpoint_dir")
+    if not (written and read and written.values and read.values) or written.word.line > read.word.line:
+        return
+    first, second = (posixpath.normpath(one.values[0].text) for one in (written, read))
+    open_ = any(is_open(path) or "$" in path for path in (first, second))
+    if open_ or posixpath.basename(first) == posixpath.basename(second) or first in second or second in first:
+        return
+    yield from drafts(release, "checkpoint-elsewhere", read.values[0], invocation=builds[0], read=second, written=first)
 
 
 def _output_folders(document: Document) -> set[str]:

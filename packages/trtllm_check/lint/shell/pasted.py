@@ -12,7 +12,10 @@ SHELLS = frozenset({"", "bash", "sh", "shell", "zsh", "console", "terminal", "sh
 COMMANDS = (
     r"(?:sudo |time |nohup )?(?:(?:\S*/)?python3? \S|(?:\./|/)?"
     r"[^\s`\[\]()*<>|]*\.(?:py|sh)(?=\s|$)|trtllm-\w|docker |mpirun |curl |git "
-    r"|pip3? |cp |cd |apt(?:-get)? |huggingface-cli |hf |tritonserver |export |bash |mkdir )"
+    r"|vllm (?:serve|bench) |pip3? |cp |cd |apt(?:-get)? |huggingface-cli |hf |tritonserver |export |bash |mkdir )"
+)
+INLINE_LINE = re.compile(
+    rf"^[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?`(?={COMMANDS})(?P<command>[^`\n]+)`[ \t]*$", re.MULTILINE
 )
 FENCE = re.compile(r"[ \t>]*(`{3,}|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
 FOOTNOTE = re.compile(r"\\((?:[ \t]*\\?[*†‡¹²³]+)+[ \t]*|[ \t]+(?:#.*)?)$")
@@ -61,6 +64,7 @@ class Pasted(NamedTuple):
 def prepare(text: str) -> Pasted:
     """The mask of ``text``: what it means as shell input."""
     mask = _typographic(text.replace("\\\r\n", " \\\n").translate(BLANKS))
+    mask = INLINE_LINE.sub(_unmarked, mask)
     mask = LINK.sub(lambda match: "x" * len(match[0]), mask)
     mask = TEMPLATE.sub(lambda match: "x" * len(match[0]), mask)
     mask = PLACEHOLDER.sub(lambda match: "x" * len(match[0]), mask)
@@ -183,6 +187,12 @@ def _join(lines: list[str]) -> Pasted:
         position += len(line) + len(end)
         previous = stripped
     return Pasted("".join(joined), cuts)
+
+
+def _unmarked(match: re.Match[str]) -> str:
+    """A line that is nothing but a command between backticks: the command at its place."""
+    start, end = match.start("command") - match.start(), match.end("command") - match.start()
+    return " " * start + match["command"] + " " * (len(match[0]) - end)
 
 
 def _blank(match: re.Match[str]) -> str:

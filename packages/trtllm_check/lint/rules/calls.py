@@ -1,0 +1,85 @@
+"""The Python APIs of TensorRT-LLM and vLLM: arguments that no version takes, or the release no longer."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from trtllm_check.flows.options import check_options, option_releases
+from trtllm_check.lint.carriers.python_calls import Call
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.rules.llm_options import draft_options
+from trtllm_check.lint.rules.vllm import engine_arguments
+from trtllm_check.lint.shell.words import Word
+
+FAMILY = "calls"
+NEAR = 0.8
+NESTED = {"KvCacheConfig": "kv_cache_config", "CudaGraphConfig": "cuda_graph_config", "MoeConfig": "moe_config"}
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """Every argument that is none."""
+    for call in document.calls:
+        api = rule_data(FAMILY)[call.api]
+        if call.name in NESTED and call.api == "tensorrt_llm":
+            yield from _options(call, platform)
+        if call.name not in api["takes"]:
+            continue
+        known = _takes(api, call)
+        for word in call.arguments:
+            if word.text not in known:
+                yield from _unknown(call, word, api, known, platform)
+            else:
+                yield from _gone(call, word, api.get("gone", {}), platform)
+
+
+def _options(call: Call, platform: Platform) -> Iterator[Draft]:
+    """A class that is also a part of the options' YAML."""
+    release = platform.release.name
+    if release in option_releases():
+        for word in call.arguments:
+            for problem in check_options(f"{NESTED[call.name]}:\n  {word.text}: null\n", release):
+                if problem.option.endswith(f".{word.text}"):
+                    yield from draft_options(problem, release, word, call.file, certain=False)
+
+
+def _takes(api: dict[str, Any], call: Call) -> set[str]:
+    own = set(api["takes"][call.name].split())
+    return own | engine_arguments() if call.name in api.get("engine", ()) else own
+
+
+def _unknown(call: Call, word: Word, api: dict[str, Any], known: set[str], platform: Platform) -> Iterator[Draft]:
+    meant = api["means"].get(call.name, {}).get(word.text, "")
+    close = get_close_matches(word.text, known, 1, NEAR)
+    instead = f"write {meant or close[0]}" if meant or close else f"leave {word.text} out"
+    for draft in drafts(
+        platform.release.name,
+        "python-argument",
+        word,
+        form="" if meant or close else "not certain",
+        file=call.file,
+        call=call.name,
+        name=word.text,
+        instead=instead,
+    ):
+        yield draft._replace(source=api["source"])
+
+
+def _gone(call: Call, word: Word, gone: dict[str, Any], platform: Platform) -> Iterator[Draft]:
+    """One that earlier releases took: a warning where nobody says which release is meant."""
+    from packaging.version import Version
+
+    instead = gone.get(call.name, {}).get(word.text, "")
+    if not instead or Version(platform.release.name) < Version(gone["since"]):
+        return
+    yield from drafts(
+        platform.release.name,
+        "python-argument",
+        word,
+        form="gone, perhaps" if platform.guessed else "gone",
+        file=call.file,
+        call=call.name,
+        name=word.text,
+        since=gone["since"],
+        instead=instead,
+    )

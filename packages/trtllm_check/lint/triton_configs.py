@@ -1,0 +1,115 @@
+"""What Triton itself says against a model configuration whose syntax is right.
+
+Read in triton-inference-server/server src/core/model_config_utils.cc (ValidateModelConfig, ValidateIOShape).
+"""
+
+from collections.abc import Iterator
+from math import prod
+from typing import NamedTuple
+
+from trtllm_check.lint.pbtxt import Message, Scalar
+
+PLATFORMS = (
+    "tensorrt_plan",
+    "onnxruntime_onnx",
+    "pytorch_libtorch",
+    "tensorflow_graphdef",
+    "tensorflow_savedmodel",
+    "ensemble",
+    "caffe2_netdef",
+    "custom",
+)
+BACKENDS = {"tensorrtllm": "tensorrtllm", "tensorrt_llm": "tensorrtllm", "vllm": "vllm", "python": "python"}
+LAYOUTS = ("FORMAT_NCHW", "FORMAT_NHWC")
+
+
+class Objection(NamedTuple):
+    """What the server says at ``place``, and what to write instead."""
+
+    place: Scalar
+    problem: str
+    instead: str
+
+
+def refused(config: Message) -> Iterator[Objection]:
+    """Everything that the server refuses before it loads the model."""
+    yield from _platform(config)
+    for name in ("input", "output"):
+        for tensor in config.messages(name):
+            yield from _dims(tensor)
+    yield from _batches(config)
+
+
+def _platform(config: Message) -> Iterator[Objection]:
+    platform = config.scalar("platform")
+    if platform is None or not platform.text or "$" in platform.text:
+        return
+    if platform.text not in PLATFORMS and not config.text("backend"):
+        backend = BACKENDS.get(platform.text, "the backend's name")
+        known = ", ".join(PLATFORMS[:6])
+        yield Objection(
+            platform,
+            f"unexpected platform type '{platform.text}' (there are {known}), and it names no backend",
+            f'write backend: "{backend}" instead of the platform',
+        )
+    if platform.text == "ensemble" and not config.messages("ensemble_scheduling"):
+        yield Objection(
+            platform, "its platform is ensemble, and it has no ensemble_scheduling", "add the steps, or name a backend"
+        )
+
+
+def _dims(tensor: Message) -> Iterator[Objection]:
+    dims = tensor.scalars("dims")
+    sizes = _numbers(dims)
+    if sizes is None or not dims:
+        return
+    layout = tensor.scalar("format")
+    name = tensor.text("name")
+    if layout is not None and layout.text in LAYOUTS and len(sizes) != len("CHW"):
+        yield Objection(
+            layout,
+            f"tensor {name}: {layout.text} requires 3 dims",
+            "write three dims (without the batch), or no format",
+        )
+    for place, size in zip(dims, sizes, strict=True):
+        if size == 0 or size < -1:
+            yield Objection(
+                place, f"tensor {name}: dims must be 1 or more, or -1 for any size", "write -1 where the size varies"
+            )
+            return
+    for reshape in tensor.messages("reshape"):
+        shape = _numbers(reshape.scalars("shape"))
+        if shape is not None and all(size > 0 for size in (*sizes, *shape)) and prod(shape) != prod(sizes):
+            yield Objection(
+                dims[0],
+                f"tensor {name} has different size for dims and reshape",
+                "give both the same number of elements",
+            )
+
+
+def _batches(config: Message) -> Iterator[Objection]:
+    """A preferred batch may not be larger than the largest one."""
+    largest = _numbers(config.scalars("max_batch_size")[-1:])
+    if not largest or largest[0] < 1:  # without one, the server asks the model and may take one of its own
+        return
+    for name in ("dynamic_batching", "sequence_batching"):
+        for batching in config.messages(name):
+            places = [*batching.scalars("preferred_batch_size")]
+            for part in batching.messages("oldest"):
+                places += part.scalars("preferred_batch_size")
+            for place, size in zip(places, _numbers(places) or (), strict=False):
+                if size < 1 or size > largest[0]:
+                    yield Objection(
+                        place,
+                        f"preferred_batch_size {size} must be positive and at most max_batch_size ({largest[0]})",
+                        f"leave {size} out, or set max_batch_size to {max(size, 1)} or more",
+                    )
+                    return
+
+
+def _numbers(places: list[Scalar]) -> list[int] | None:
+    """None where one is no number, such as a variable of a template."""
+    try:
+        return [int(place.text) for place in places]
+    except ValueError:
+        return None
