@@ -162,6 +162,10 @@ def server_environment(installation: TritonInstallation) -> dict[str, str | None
 SHM = Path("/dev/shm")
 REGION = re.compile(r"triton_\w+_backend_shm_region_[\w-]+")
 """A stub's shared memory, named for its backend."""
+STUB_BYTES = 16 * 2**20
+"""A stub's shared memory at its start; only what is used counts. From 1 MiB, the default, it grows under load, and a
+stub was seen to die of a write just behind its end.
+"""
 PORT_ATTEMPTS = 3
 PORT_TAKEN = "already in use"
 EXIT_TIMEOUT_S = 5
@@ -265,6 +269,7 @@ class TritonServer(LoopbackServer):
             f"--grpc-port={grpc}",
             f"--metrics-port={metrics}",
             "--metrics-interval-ms=500",
+            f"--backend-config=python,shm-default-byte-size={STUB_BYTES}",
             *self._options,
         ]
 
