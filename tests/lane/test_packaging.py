@@ -415,7 +415,7 @@ def test_ci_has_three_jobs_of_existing_targets_with_a_cache_of_the_locks_and_art
     (cache,) = [step["with"] for step in job["steps"] if str(step.get("uses")).startswith("actions/cache@")]
     assert cache["path"] == job["env"]["PIP_CACHE_DIR"] and "playbook/locks/*.txt" in cache["key"]
     (kept,) = [step["with"]["path"] for step in job["steps"] if "upload-artifact" in str(step.get("uses"))]
-    assert kept.split() == ["runs/junit-*.xml", "runs/*/report.html"]
+    assert kept.split() == ["runs/junit-*.xml", "runs/*/report.html", "build/checker/index.html"]
 
 
 def test_the_jobs_run_every_tier() -> None:
