@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from gpu_serving.execute import diagnose
+from trtllm_check.lint.log_lines import is_log
 from trtllm_check.lint.logs import families, known, read_log, signs
 from trtllm_check.lint.page import CORPUS
 
@@ -138,3 +139,10 @@ def test_prefixes_hide_no_line() -> None:
         "2025-08-04T18:22:11.123Z ",
     ):
         assert [one.rule for one in read_log(f"{prefix}{error}\n")] == ["module-missing"]
+
+
+def test_a_table_of_markdown_is_no_log_and_tritons_is() -> None:
+    rows = "| Model | Version | Status |\n| llama | 1 | READY |\n"
+    assert not is_log("# A page\n\n" + rows.replace("\n", "\n|---|---|---|\n", 1))
+    border = "+-------+---------+--------+\n"
+    assert is_log(border + rows + border)

@@ -58,11 +58,14 @@ PLAIN_ERROR = re.compile(
 COUNTED = re.compile(r"\b0 (?:errors?|failures?|failed)\b|\bno errors?\b|errors?[=: ]+0\b|error[ _]rate", re.IGNORECASE)
 LOG_LINE = re.compile(
     r"\[(?:TRT-LLM|TensorRT-LLM|TRT)\]|^[IWEF]\d{4} [\d:.]+|"
-    r"(?:^|[\s\[(|])(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL)(?=[\s:\])|])|^\+[-+]+\+$|^\| .* \|$|"
+    r"(?:^|[\s\[(|])(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL)(?=[\s:\])|])|^\+[-+]+\+$|"
     r"Traceback \(most recent|^\s*File \".+\", line \d+|^\d{4}-\d\d-\d\d[T ]\d\d:\d\d|NCCL INFO|\d+%\||"
     r"^\s+at [\w.$]+\(|\[1,\d+\]<std|pid=\d+\)",
     re.MULTILINE,
 )
+
+BORDER, BOXED = re.compile(r"^\+[-+]+\+$", re.MULTILINE), re.compile(r"^\| .* \|$")
+"""Triton's tables have a border of plus signs; rows without one are Markdown's."""
 
 
 class LogLine(NamedTuple):
@@ -92,7 +95,8 @@ def is_log(text: str) -> bool:
     """True for the output of a program: lines with a level, a time, a traceback or a bar of progress."""
     head = text[:200_000]
     lines = [line for line in head.split("\n") if line.strip()]
-    marked = sum(LOG_LINE.search(line) is not None or EXCEPTION.match(line) is not None for line in lines)
+    signs = (LOG_LINE.search, EXCEPTION.match, *((BOXED.match,) if BORDER.search(head) else ()))
+    marked = sum(any(sign(line) for sign in signs) for line in lines)
     return marked > 0 and 4 * marked >= len(lines)
 
 
