@@ -194,14 +194,15 @@ def record_command(
 @app.command("lab", context_settings=PASS_ON)
 @reporting
 def lab_command(context: typer.Context) -> None:
-    """Open JupyterLab on the course; further options go to JupyterLab."""
+    """Open JupyterLab on the course, without its news; further options go to JupyterLab."""
     from playbook.course.kernel_env import interactive_environment
     from playbook.course.notebooks import chapters, project_root
 
     root = project_root()
     first = chapters()[0].path.relative_to(root)
     argv = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={root}", f"--LabApp.default_url=/lab/tree/{first}"]
-    os.execve(sys.executable, [*argv, *context.args], os.environ | interactive_environment())
+    quiet = ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    os.execve(sys.executable, [*argv, *quiet, *context.args], os.environ | interactive_environment())
 
 
 @app.command("test", context_settings=PASS_ON)
