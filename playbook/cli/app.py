@@ -201,8 +201,7 @@ def lab_command(context: typer.Context) -> None:
     root = project_root()
     first = chapters()[0].path.relative_to(root)
     argv = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={root}", f"--LabApp.default_url=/lab/tree/{first}"]
-    quiet = ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
-    os.execve(sys.executable, [*argv, *quiet, *context.args], os.environ | interactive_environment())
+    os.execve(sys.executable, [*argv, *context.args], os.environ | interactive_environment())
 
 
 @app.command("test", context_settings=PASS_ON)

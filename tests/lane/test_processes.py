@@ -141,3 +141,16 @@ def test_the_machines_tools_get_their_users_environment_in_kernels(
         found = users_environment()
         assert {name: found.get(name) for name in CHANGED} == {name: mine.get(name) for name in CHANGED}
         assert not any(name.startswith(KEPT) for name in found)
+
+
+def test_jupyterlab_asks_nobody_whether_it_may_fetch_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin is off, and JupyterLab has a plugin of that name."""
+    import jupyterlab
+    from jupyterlab_server.config import get_page_config
+
+    news = "@jupyterlab/apputils-extension:announcements"
+    static = Path(jupyterlab.__file__).parent / "static"
+    assert any(news in script.read_text(encoding="utf-8") for script in static.glob("jlab_core*.js"))
+    assert news not in get_page_config([]).get("disabledExtensions", [])
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", interactive_environment()["JUPYTER_CONFIG_PATH"])
+    assert news in get_page_config([])["disabledExtensions"]
