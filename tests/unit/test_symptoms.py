@@ -1,7 +1,7 @@
 """Each row of a chapter's table "If it went wrong" is provoked by a cell, an exercise or a test, or says what it takes.
 
-``tests/symptoms.yml`` names it: ``cell``: it shows the symptom when it runs; ``check``: its check fails then, as a case
-of ``chapter_checks`` proves; ``exercise``; ``test``; ``only``: the machine or service without which nothing provokes it.
+``tests/symptoms.yml`` names it. ``cell``: it shows the symptom when it runs. ``check``: its check fails then, as a case
+of ``chapter_checks`` proves. ``exercise``, ``test``. ``only``: the machine or service that it takes.
 """
 
 import json
