@@ -194,7 +194,7 @@ def record_command(
 @app.command("lab", context_settings=PASS_ON)
 @reporting
 def lab_command(context: typer.Context) -> None:
-    """Open JupyterLab on the course; further options go to JupyterLab."""
+    """Open JupyterLab on the course, without its news; further options go to JupyterLab."""
     from playbook.course.kernel_env import interactive_environment
     from playbook.course.notebooks import chapters, project_root
 
