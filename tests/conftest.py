@@ -22,7 +22,6 @@ SERVERS = ("test_gpu_course", "test_client_faults", "test_kill", "test_triton_se
 COURSE = ("test_nbval",)
 """Its servers want them, too; where it gets a network of its own, another worker may take it."""
 LONG = (
-    "test_aiperf",
     "test_runner",
     "test_gpu_lane",
     "test_local_cloud",
