@@ -36,7 +36,7 @@ class Workload(NamedTuple):
 
     ``gpus``: how many it gets, None where that is not told; ``shared_memory``: True also where it is not told.
     ``requests_only``: Kubernetes' GPUs stand among the requests and not among the limits; ``ports``: compose's, of the
-    host and inside.
+    host (0 where the reader fills it in) and inside.
     """
 
     kind: Literal["compose", "kubernetes"]
@@ -154,8 +154,8 @@ def _published(entries: Node) -> Iterator[tuple[int, int]]:
         text = _text(one).partition("/")[0]
         host, _, inside = text.rpartition(":")
         host = host.rpartition(":")[2] or inside
-        if host.isdecimal() and inside.isdecimal() and len(text) < 40:
-            yield int(host), int(inside)
+        if inside.isdecimal() and len(inside) < 6:
+            yield int(host) if host.isdecimal() and len(host) < 6 else 0, int(inside)
 
 
 def _probes(entries: Node, place: Place) -> Iterator[Probe]:

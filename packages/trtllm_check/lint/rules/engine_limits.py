@@ -69,6 +69,17 @@ def _lengths(build: Invocation, release: Release) -> Iterator[Draft]:
         edits = (Put("--max_seq_len", str(prompt + 1024)),)
         yield from _say("sequence", given.word, build, release, edits, input=prompt, longest=whole)
 
+    step, chunks = _number(build.value("--max_num_tokens")), build.value("--use_paged_context_fmha")
+    tokens = build.find("--max_num_tokens")
+    if tokens and step and prompt and prompt > step and chunks in ("disable", None) and not _is_paged(release):
+        yield from _say("step", tokens.word, build, release, (), step=step, input=prompt)
+
+
+def _is_paged(release: Release) -> bool:
+    """True where a build has paged context FMHA, and with it chunked context, where nothing is said."""
+    argument = release.tools[BUILD].argument("--use_paged_context_fmha")
+    return argument is None or argument.default != "disable"
+
 
 def _types(build: Invocation, maker: Invocation, release: Release) -> Iterator[Draft]:
     """Plugins of another type than the checkpoint's."""
@@ -93,11 +104,20 @@ def _filled(one: Filling, build: Invocation, release: Release) -> Iterator[Draft
     if batch and largest and batch > largest:
         edits = (one.with_values({"triton_max_batch_size": str(largest)}),)
         yield from _say("batch", one.word, one.invocation, release, edits, wanted=batch, most=largest)
+    cache, longest = _number(one.values.get("max_tokens_in_paged_kv_cache")), _longest(build)
+    if cache and longest and cache < longest:
+        yield from _say("cache", one.word, one.invocation, release, (), wanted=cache, most=longest)
     kind = one.values.get("batching_strategy") or one.values.get("batching_type") or ""
     for flag, values in PACKED.items():
         given = build.find(flag)
         if given and build.value(flag) in values and kind == INFLIGHT:
             yield from _say("packed", given.word, build, release, (), flag=flag, value=build.value(flag))
+
+
+def _longest(build: Invocation) -> int | None:
+    """Tokens of the engine's longest sequence, as far as the command says it."""
+    prompt, answer = (_number(build.value(flag)) for flag in ("--max_input_len", "--max_output_len"))
+    return _number(build.value("--max_seq_len")) or (prompt + answer if prompt and answer else None)
 
 
 def _decoupled(document: Document, one: Filling, release: Release) -> Iterator[Draft]:

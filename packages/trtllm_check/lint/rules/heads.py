@@ -34,8 +34,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         done.add(id(one.invocation))
         yield from _not_divided(one, model, ranks, release)
     for invocation in document.invocations:
-        is_whole = is_checked(invocation, platform.release) and not missing(invocation, platform.release)
-        if id(invocation) not in done and is_whole:
+        if id(invocation) in done or not invocation.has(*FLAGS):
+            continue
+        if is_checked(invocation, platform.release) and not missing(invocation, platform.release):
             yield from _of_checkpoint(release, invocation, document.facts_of(invocation).model)
 
 

@@ -1,6 +1,5 @@
 """What an image holds: folders that are not in this release's, and wheels that do not fit into another one."""
 
-import posixpath
 import re
 from collections.abc import Iterator
 
@@ -9,7 +8,6 @@ from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 
 FOLDERS = re.compile(r"(?P<folder>/app/(?:all_models|tools|scripts|ci))(?:/|$)")
-READS = ("cp", "ls", "cd", "find", "sed", "cat", "pushd", "rsync")
 # What puts something there: a mount, a copy, a clone, a link.
 MADE = re.compile(r":/app(?:[/:\s\"',]|$)|(?:COPY|ADD|mkdir|WORKDIR|clone|ln)\b[^\n]*\s/app(?:[/\s]|$)")
 PYTORCH_IMAGE = re.compile(r"nvcr\.io/nvidia/pytorch:")
@@ -30,14 +28,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _folders(document: Document, release: str) -> Iterator[Draft]:
-    for command in document.commands:
-        if not command.words or posixpath.basename(command.words[0].text) not in READS:
-            continue
-        for word in command.words[1:]:
-            match = FOLDERS.match(word.text)
-            if (match and word is not command.words[-1]) or (match and command.words[0].text in ("cd", "ls", "pushd")):
-                yield from drafts(release, "image-folder", word, file=command.file, folder=match["folder"])
-                break
+    for cp in document.of("cp"):
+        for word in cp.positional[:-1] if "tritonserver" in cp.image else ():
+            if match := FOLDERS.match(word.text):
+                yield from drafts(release, "image-folder", word, invocation=cp, folder=match["folder"])
 
 
 def _wheel(pip: Invocation, release: str) -> Iterator[Draft]:

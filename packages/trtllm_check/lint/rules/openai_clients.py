@@ -14,6 +14,7 @@ from trtllm_check.lint.shell.words import Word
 
 PORT = 8000  # of vllm serve and of trtllm-serve where nothing is said
 SERVERS = ("vllm serve", "trtllm-serve")
+LOOPBACK_BY_DEFAULT = "trtllm-serve"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 NEAR_PATHS = {
@@ -110,7 +111,19 @@ def _container(around: Around, server: Server, release: str) -> Iterator[Draft]:
         yield from drafts(
             release, "server-on-loopback", host, edits=edits, invocation=one.invocation, file=one.file, **known
         )
-    if one.options.get("port") is not None and one.number("port") is None:
+    if (
+        host is None
+        and one.tool == LOOPBACK_BY_DEFAULT
+        and docker is not None
+        and is_alone
+        and docker.has("-p", "--publish")
+    ):
+        edits = (Put("--host", "0.0.0.0"),)
+        yield from drafts(
+            release, "server-on-loopback", one.at, form="by default", edits=edits, invocation=one.invocation
+        )
+    is_open_port = docker is not None and any(is_open(word.text) for word in docker.values("-p", "--publish"))
+    if is_open_port or (one.options.get("port") is not None and one.number("port") is None):
         return
     inside = [port for _, port in published_ports(docker)] if docker is not None and is_alone else []
     inside += [port for _, port in workload.ports] if workload is not None else []
