@@ -30,11 +30,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release
     builds = [one for one in document.of(BUILD) if is_checked(one, release)]
-    made = {posixpath.normpath(one.value(OUTPUT[BUILD][0]) or OUTPUT[BUILD][1]): one for one in builds}
+    made = _written_once(builds)
     filled = fillings(document, release) if document.of("fill_template.py") else []
-    makers = {
-        posixpath.normpath(folder): one for one in document.of(*QUANTIZES) if (folder := one.value(OUTPUT[one.tool][0]))
-    }
+    makers = _written_once(document.of(*QUANTIZES))
     for build in builds:
         yield from _lengths(build, release)
         maker = makers.get(posixpath.normpath(build.value("--checkpoint_dir") or ""))
@@ -49,6 +47,15 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _decoupled(document, one, release)
     for invocation in document.invocations:
         yield from _share(invocation, release)
+
+
+def _written_once(commands: list[Invocation]) -> dict[str, Invocation]:
+    """Folder -> the command that writes it; none that several write, which are alternatives of one page."""
+    writers: dict[str, list[Invocation]] = {}
+    for one in commands:
+        flag, default = OUTPUT[one.tool]
+        writers.setdefault(posixpath.normpath(one.value(flag) or default), []).append(one)
+    return {folder: found[0] for folder, found in writers.items() if len(found) == 1}
 
 
 def _say(
