@@ -104,6 +104,18 @@ def guide_of(tool: str, names: Iterable[str]) -> FlagGuide | None:
     return next((known[owner, name] for owner in tools for name in names if (owner, name) in known), None)
 
 
+def counterparts(tool: str, flag: str) -> list[str]:
+    """What ``flag`` is called in other releases: what took its place, what else that replaced, what it replaced."""
+    owner = _flags_file()["shared"].get(tool, tool)
+    entries = {one: guide for (of, one), guide in flag_guides().items() if of in (owner, tool)}
+
+    def newer(name: str) -> list[str]:
+        return [one.flag for one in entries[name].instead if one.flag and not one.tool] if name in entries else []
+
+    older = [one for name in [*newer(flag), flag] for one in entries if name in newer(one)]
+    return [one for one in dict.fromkeys([*newer(flag), *older]) if one != flag]
+
+
 @cache
 def migration() -> tuple[Step, ...]:
     """From the engine flow to the PyTorch flow, step by step."""
