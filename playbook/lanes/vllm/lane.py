@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_serving.hub import fetch
-from model_server.held import held_engine, release_engine
+from model_server.engines import held_engine, release_engine
 from playbook.artifact import MANIFEST
 from playbook.profile import Profile
 from ptq.quantize import preview as preview

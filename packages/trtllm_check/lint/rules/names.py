@@ -215,7 +215,7 @@ def _nowhere(tool: str, release: Release, given: Given) -> Unknown:
         if others:
             return Unknown("unknown-flag", f"It is a flag of {' and '.join(others[:2])}.", (Drop(flag),))
     meant = successor(tool, flag)
-    named = [name for name in meant.to if name in own] if meant else []
+    named = [name for name in meant.to or () if name in own]
     near = same or named or (get_close_matches(flag, own, 1, NEAR) if flag.startswith("--") else [])
     near = near or sorted((name for name in own if len(name) > SHORTEST and flag.startswith(name)), key=len)[-1:]
     if near:
