@@ -10,7 +10,7 @@ import pytest
 from model_server.engines import Logits
 from model_server.protocol import EngineLimits, EngineStats, FinishReason, Output, Sampling
 from model_server.text import TextCodec
-from model_server.triton.batcher import Batcher
+from model_server.triton.batcher import Batcher, each_token
 from model_server.triton.tensors import (
     GenerationRequest,
     SequenceState,
@@ -382,6 +382,35 @@ def test_tokens_that_come_while_a_response_is_sent_share_the_next_one(batcher: B
     assert slow.tokens() == [0] * 50
     assert len(slow.sent) < 5
     assert slow.after_final == []
+
+
+def test_a_measurement_gets_one_response_a_token_whatever_waits(engine: ScriptedEngine) -> None:
+    batcher = Batcher(engine, no_logits, sharing=False)
+    slow, other = RecordedReply(), RecordedReply()
+    slow.pass_on.clear()
+    batcher.submit("", read(streaming=[True], request_output_len=[50]), slow)
+    batcher.submit("", read(streaming=[True], request_output_len=[10**6]), other)
+    until(lambda: engine.left.get(1, 10**6) < 10**6 - 100, "the engine goes on while a response cannot be sent")
+    slow.pass_on.set()
+    assert slow.final.wait(5)
+    assert [answer["output_ids"].tolist() for answer in slow.sent] == [[[[0]]]] * 50
+    batcher.close()
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (Output(7, 1, (4,), (-0.5,)), [Output(7, 1, (4,), (-0.5,))]),
+        (Output(7, 1, (), (), "cancelled"), [Output(7, 1, (), (), "cancelled")]),
+        (
+            Output(7, 1, (4, 5), (-0.5, -0.25), "length"),
+            [Output(7, 1, (4,), (-0.5,)), Output(7, 1, (5,), (-0.25,), "length")],
+        ),
+        (Output(7, 1, (4, 5)), [Output(7, 1, (4,)), Output(7, 1, (5,))]),
+    ],
+)
+def test_an_output_of_several_tokens_as_one_for_each(output: Output, expected: list[Output]) -> None:
+    assert each_token(output) == expected
 
 
 def test_what_came_before_a_failure_is_sent_before_it(

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -182,7 +182,8 @@ class Batcher:
     """Takes requests from any thread; the engine's thread only steps, the threads of the outboxes send every answer.
 
     ``placeholders``: see :func:`next_tensors`. ``max_queue_size`` 0: no limit; else a request is refused when that
-    many wait for a slot already. ``senders``: how many outboxes share the requests.
+    many wait for a slot already. ``senders``: how many outboxes share the requests. ``sharing``: tokens that wait for
+    one sequence share a response; False only to measure what that costs them.
     ``observe`` is called now and then with the engine's figures and the prompt tokens that wait for their first answer,
     ``count`` at every end with the lengths of prompt and answer. ``times`` notes outputs and responses.
     """
@@ -199,6 +200,7 @@ class Batcher:
         count: Callable[[int, int], None] = lambda prompt, answer: None,
         times: TokenTimes | None = None,
         senders: int = 1,
+        sharing: bool = True,
     ) -> None:
         self._engine = engine
         self._logits = logits
@@ -210,8 +212,9 @@ class Batcher:
         self._checked = 0.0
         self._observed = 0.0
         self._lock = threading.Lock()  # of what came and over, which all these threads change
-        self._outbox = Outbox()  # of what is no response, and of every so-many-th request
-        self._outboxes = [self._outbox, *(Outbox() for _ in range(senders - 1))]
+        self._sharing = sharing
+        self._outboxes = [Outbox(rests=sharing) for _ in range(senders)]
+        self._outbox = self._outboxes[0]  # of what is no response, and of every so-many-th request
         self._turns = itertools.cycle(self._outboxes)
         self._loop: EngineLoop[_Live] = EngineLoop(
             engine,
@@ -298,8 +301,10 @@ class Batcher:
         with self._lock:
             came = live.came.pop(key, [])
             final = live.over and not live.came
-        alone = self._loop.jobs in ((), (live,))
-        parts = [[output] for output in came] if alone else [came]
+        if not self._sharing:
+            came = [token for output in came for token in each_token(output)]
+        apart = not self._sharing or self._loop.jobs in ((), (live,))
+        parts = [[output] for output in came] if apart else [came]
         for part in filter(None, parts):
             self._respond(live, live.sequences[key], part, final=final and part[-1] is came[-1])
 
@@ -321,6 +326,22 @@ class Batcher:
         if tensors is not None or final:
             self._times.sent(live.request_id, sum(len(output.token_ids) for output in part), final=final)
             live.reply.send(tensors, final=final)
+
+
+def each_token(output: Output) -> list[Output]:
+    """An output of several tokens as one for each; the last has the finish reason."""
+    last = len(output.token_ids) - 1
+    if last < 1:
+        return [output]
+    return [
+        replace(
+            output,
+            token_ids=(token,),
+            log_probs=output.log_probs[number : number + 1],
+            finish_reason=output.finish_reason if number == last else "",
+        )
+        for number, token in enumerate(output.token_ids)
+    ]
 
 
 def refusal(request_id: str, reason: str) -> str:

@@ -32,7 +32,8 @@ class Outbox:
     ``urgent`` actions wait for no rest and go before the others. What an action raises is printed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, rests: bool = True) -> None:
+        self._rests = rests
         self._wake = threading.Condition()
         self._urgent: dict[Hashable, Action] = {}
         self._waiting: dict[Hashable, Action] = {}
@@ -68,7 +69,7 @@ class Outbox:
                     action()
                 except Exception:
                     traceback.print_exc()
-            if whole:
+            if whole and self._rests:
                 now = time.monotonic()
                 rest_until = now + min(REST * (now - began), max(0.0, HOLD_S - (now - began)))
 

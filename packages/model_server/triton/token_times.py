@@ -13,6 +13,8 @@ TOKEN_TIMES = "PLAYBOOK_TOKEN_TIMES"
 """Names the file; unset, nothing is written."""
 SENDERS = "PLAYBOOK_SENDERS"
 """How many threads send responses, for a measurement; unset, what the machine gives."""
+EACH_TOKEN = "PLAYBOOK_EACH_TOKEN"
+"""Set, for a measurement: one response a token, however many wait."""
 
 
 class TokenTimes:

@@ -20,7 +20,7 @@ from model_server.triton import stub
 from model_server.triton.batcher import Batcher, Figures, refusal
 from model_server.triton.outbox import senders_here
 from model_server.triton.tensors import is_stop, read_request
-from model_server.triton.token_times import SENDERS, TOKEN_TIMES, TokenTimes
+from model_server.triton.token_times import EACH_TOKEN, SENDERS, TOKEN_TIMES, TokenTimes
 from serving_base.errors import EngineError, PlaybookError, RequestRefused
 
 BATCHING: dict[str, Batching] = {
@@ -111,6 +111,7 @@ class TritonPythonModel:
             count=self._figures.count,
             times=self._times,
             senders=int(os.environ.get(SENDERS) or senders_here()),
+            sharing=not os.environ.get(EACH_TOKEN),
         )
 
     def _engine_logits(self) -> Logits:
