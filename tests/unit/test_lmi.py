@@ -13,7 +13,7 @@ import pytest
 from each import each
 from playbook.articles import quote
 from playbook.profile import Profile, load_profile, profile_names
-from serving_base.errors import NotInRelease, UsageError
+from serving_base.errors import NotInRelease, PlaybookError, UsageError
 from trtllm_check.deployment import Qformat, changed
 from trtllm_check.lint import check_commands
 from trtllm_check.recipes import Command, Paths, lmi, shell
@@ -497,6 +497,13 @@ def test_an_image_hands_on_the_arguments_of_its_own_vllm(image: str, argument: s
 
 def test_a_build_number_behind_the_tag_is_the_same_image() -> None:
     assert lmi.lmi_image("0.36.0-lmi20.0.0-cu128-v1.0").tag == "0.36.0-lmi20.0.0-cu128"
+
+
+def test_an_image_whose_vllm_was_not_read_is_refused() -> None:
+    facts = lmi_facts()
+    image = lmi.lmi_image(VLLM).model_copy(update={"vllm": "0.99.0"})
+    with pytest.raises(PlaybookError, match="the EngineArgs of vLLM 0.99.0 are not known"):
+        facts.family(image)
 
 
 def test_what_is_new_in_a_version_of_vllm_was_not_there_before_and_what_is_gone_was() -> None:

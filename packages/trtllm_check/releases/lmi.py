@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from serving_base.errors import UsageError
+from serving_base.errors import PlaybookError, UsageError
 from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from trtllm_check.releases.release import Confidence
@@ -67,7 +67,13 @@ class EngineArgs(Record):
         return tuple(sorted({name for change in self.changes.values() for name in change.new}))
 
     def of(self, version: str) -> PassedOn:
-        """The fields of one version; ValueError for one that was not read."""
+        """The fields of one version; :class:`PlaybookError` for one that was not read."""
+        if version not in self.versions:
+            raise PlaybookError(
+                f"the EngineArgs of vLLM {version or 'without a version'} are not known",
+                why="an image of such a family hands on its own vLLM's arguments",
+                fix=f"name one of {', '.join(self.versions)} as `vllm` in images.yml, or add it to engine_args.yml",
+            )
         names = set[str]()
         for read in self.versions[: self.versions.index(version) + 1]:
             names = names.difference(self.changes[read].gone).union(self.changes[read].new)
