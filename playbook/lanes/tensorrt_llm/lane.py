@@ -28,7 +28,7 @@ from trtllm_check.recipes import checked, commands
 from trtllm_check.recipes.command import Command, place
 from trtllm_check.recipes.triton import NOTHING, template_values
 from trtllm_check.recipes.triton import fill as fill_templates
-from trtllm_check.releases.templates import release_templates
+from trtllm_check.releases.templates import IN_ORDER, release_templates
 
 if TYPE_CHECKING:
     import playbook.lanes.tensorrt_llm.lane as this
@@ -143,7 +143,15 @@ def write_repository(
                 why="fill_template.py did not do its work; emptied, a number would stop the server's parser",
                 fix=f"read the logs in {logs(profile, root)}",
             )
-    return executions + run(profile, release, [emptying], paths, writes=out)
+    executions += run(profile, release, [emptying], paths, writes=out)
+    ordered = any(IN_ORDER in word for command in filling for word in command.argv)
+    if ordered and IN_ORDER not in (out / "postprocessing" / "config.pbtxt").read_text(encoding="utf-8"):
+        raise PlaybookError(
+            f"postprocessing/config.pbtxt lacks {IN_ORDER}",
+            why="this template's dynamic_batching is written in another way, and streamed words would change places",
+            fix=f"add {IN_ORDER} to it, or give postprocessing_instance_count=1; the logs are in {logs(profile, root)}",
+        )
+    return executions
 
 
 def serve(profile: Profile, repository: Path, *, root: Path) -> TritonRanks:
