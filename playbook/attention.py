@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cpu_serving.paging import Ask, CacheLaboratory, prompt
-from gpu_measurements.attention import measured_attention, plain_floor_us
+from gpu_measurements.hopper import measured_attention, plain_floor_us
 from playbook.lanes.base import lane_of
 from playbook.stages import Workspace
 from trtllm_check.attention import (

@@ -7,6 +7,7 @@ from pathlib import Path
 import playbook
 import serving_base
 from playbook.lanes.base import ELSEWHERE
+from playbook.stages import WORKSPACE_VARIABLE
 from serving_base.processes import kept_for_the_user
 
 SAGEMAKER_CONFIG = """\
@@ -71,7 +72,7 @@ def kernel_environment(*, workspace: Path, scratch: Path) -> dict[str, str]:
     startup.write_text(STARTUP, encoding="utf-8")
     return interactive_environment() | {
         "PLAYBOOK_HEADLESS": "1",
-        "PLAYBOOK_WORKSPACE": str(workspace),
+        WORKSPACE_VARIABLE: str(workspace),
         # No start-up file of the user's may change what a chapter computes.
         "JUPYTER_CONFIG_DIR": str(scratch / "jupyter"),
         "JUPYTER_RUNTIME_DIR": str(scratch / "runtime"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import playbook
-from model_server.held import held_engine, release_engine
+from model_server.engines import held_engine, release_engine
 from model_server.protocol import Output
 from model_server.text import TextCodec
 from playbook import stages

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpu_serving.checks import checks
 from playbook.profile import Profile
-from ptq.preview import preview as preview
+from ptq.quantize import preview as preview
 from serving_base.checks import Check
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def step_records(
     root: Path,
     narrow: Callable[[], Path],
 ) -> "dict[str, list[StepRecord]]":
-    from cpu_serving.generate import step_records as recorded
+    from cpu_serving.engine import step_records as recorded
 
     folder = narrow()
     return {policy: recorded(folder, prompt, lengths, policy) for policy in ("static", "inflight")}

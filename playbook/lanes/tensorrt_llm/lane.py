@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_serving.checks import checks
 from gpu_serving.execute import Execution, execute_all, logs, make_available, run, setting
-from gpu_serving.fetch import fetch
+from gpu_serving.hub import fetch
 from gpu_serving.inference import BUILD_LOG
 from gpu_serving.inference import generate as generate
 from gpu_serving.inference import stream as stream

@@ -11,11 +11,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_serving.fetch import fetch
-from model_server.held import held_engine, release_engine
+from gpu_serving.hub import fetch
+from model_server.engines import held_engine, release_engine
 from playbook.artifact import MANIFEST
 from playbook.profile import Profile
-from ptq.preview import preview as preview
+from ptq.quantize import preview as preview
 from serving_base.checks import Check
 from serving_base.tokenizer_files import TOKENIZER_FILES
 from tiny_llama import MODEL_DIR, copy_model

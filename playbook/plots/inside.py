@@ -1,13 +1,35 @@
-"""Plots of parallelism: how a weight is cut over two ranks, and which stage works on what in which step."""
+"""Plots of what is inside: heads that share keys, weights cut over ranks, stages in step, layers in kernels."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from playbook.plots.charts import BLUE, GREY, MANY_COLORS, ORANGE, empty_figure, show
+from playbook.plots.charts import BLUE, GREEN, GREY, MANY_COLORS, ORANGE, empty_figure, show
 
+ROW_INCHES = 0.4
 RANKS = (BLUE, ORANGE)
 WHOLE = "#dddddd"
 Cell = tuple[int, int]
+
+
+def heads(kinds: Mapping[str, tuple[int, int]], *, title: str) -> None:
+    """``kinds[name] = (query heads, heads of keys and values)``: one panel each, a line from each query to its keys."""
+    figure, axes = empty_figure(len(kinds), height=2.4, width=9.0)
+    for axis, (name, (queries, shared)) in zip(axes, kinds.items(), strict=True):
+        group = queries // shared
+        middle = [group * index + (group - 1) / 2 for index in range(shared)]
+        for query in range(queries):
+            axis.plot([query, middle[query // group]], [1, 0], color=GREY, linewidth=0.8, zorder=1)
+        axis.scatter(range(queries), [1] * queries, marker="o", s=55, color=BLUE, zorder=2)
+        axis.scatter(middle, [0] * shared, marker="s", s=75, color=ORANGE, zorder=2)
+        axis.set(title=f"{name}: {queries} queries, {shared} KV", xlim=(-1.2, queries + 0.2), ylim=(-0.4, 1.4))
+        axis.title.set_fontsize(9)
+        axis.set_xticks([])
+        axis.set_yticks((0, 1), ("keys, values", "queries") if axis is axes[0] else ("", ""))
+        axis.spines[["left", "bottom"]].set_visible(False)
+        axis.tick_params(left=False)
+    figure.suptitle(title, fontsize=10)
+    told = "; ".join(f"{name} {queries} query heads, {shared} KV heads" for name, (queries, shared) in kinds.items())
+    show(figure, "drawn from the definitions", f"{title}: {told}")
 
 
 def cuts(*, title: str) -> None:
@@ -72,3 +94,41 @@ def schedule(runs: Mapping[str, Sequence[Sequence[Cell]]], *, title: str) -> Non
         told.append(f"{name}: {steps} steps, {idle} of {steps * len(stages)} idle")
     figure.suptitle(title, fontsize=10)
     show(figure, "counted here", f"{title}: {'; '.join(told)}")
+
+
+def kernels(columns: Mapping[str, Sequence[Mapping[str, str | int]]], *, title: str) -> None:
+    """One panel a network, one bar a kernel in the engine's order; its length is the written layers in it.
+
+    A row has ``kernel`` (what it does), ``writes`` (number formats) and ``written layers in it``. Colours are the
+    formats written; they stand as text, too.
+    """
+    longest = max(len(rows) for rows in columns.values())
+    figure, axes = empty_figure(len(columns), height=1.1 + ROW_INCHES * longest, width=11.0)
+    widest = max(int(row["written layers in it"]) for rows in columns.values() for row in rows)
+    for axis, (name, rows) in zip(axes, columns.items(), strict=True):
+        counts = [int(row["written layers in it"]) for row in rows]
+        colors = [color_of(str(row["writes"])) for row in rows]
+        axis.barh(range(len(rows)), counts, 0.42, color=colors)
+        for place, row in enumerate(rows):
+            text = f"{row['kernel']}  →  {row['writes']}"
+            axis.text(0.1, place - 0.36, text, fontsize=7, va="center")
+            axis.text(counts[place] + 0.2, place, str(counts[place]), fontsize=7, va="center")
+        axis.set(title=f"{name}: {sum(counts)} layers in {len(rows)} kernels", xlim=(0, widest * 1.35))
+        axis.title.set_fontsize(9)
+        axis.set_ylim(longest - 0.3, -0.75)
+        axis.set_yticks([])
+        axis.set_xlabel("written layers in the kernel", fontsize=8)
+    figure.suptitle(title, fontsize=10)
+    told = "; ".join(
+        f"{name}: " + ", ".join(f"{row['kernel']} took {row['written layers in it']}" for row in rows)
+        for name, rows in columns.items()
+    )
+    show(figure, "compiled here", f"{title}: {told}")
+
+
+def color_of(formats: str) -> str:
+    """Green for FP8, blue for 16 bits, orange for both."""
+    eight, sixteen = "FP8" in formats, "BF16" in formats
+    if eight and sixteen:
+        return ORANGE
+    return GREEN if eight else BLUE if sixteen else GREY
