@@ -28,7 +28,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for docker in document.of("docker"):
         if not _runs(docker):
             continue
-        inner = _inner(document, docker)
+        inner = document.lookups.started_by(docker.path)
         yield from _gpus(release, docker, inner)
         yield from _shared_memory(release, docker, inner)
         yield from _renumbered(release, docker)
@@ -65,11 +65,6 @@ def _runs(docker: Invocation) -> bool:
 
 def _image(docker: Invocation) -> str:
     return docker.positional[1].text
-
-
-def _inner(document: Document, docker: Invocation) -> list[Invocation]:
-    """What ``docker`` starts in its container."""
-    return [one for one in document.invocations if any(word is docker.path for word in one.launcher)]
 
 
 def _is_shell(docker: Invocation) -> bool:
@@ -226,7 +221,7 @@ def _ports(document: Document, release: str) -> Iterator[Draft]:
     """A server in a container's own network against the clients on the host."""
     servers = []
     for docker in document.of("docker"):
-        server = next((one for one in _inner(document, docker) if one.tool in SERVERS), None)
+        server = next((one for one in document.lookups.started_by(docker.path) if one.tool in SERVERS), None)
         if _runs(docker) and server is not None:
             servers.append((docker, server))
     # Which server a request means is not known: a port that any of them publishes is fine, else the first one has to.
@@ -252,10 +247,8 @@ def _ports(document: Document, release: str) -> Iterator[Draft]:
 
 def _is_outside(document: Document, place: Word) -> bool:
     """True for a request of the host."""
-    for curl in document.of("curl"):
-        if any(word is place for given in curl.given for word in given.values):
-            return not curl.image
-    return True
+    curl = document.lookups.sender(place)
+    return curl is None or not curl.image
 
 
 def _reaches(docker: Invocation, server: Invocation, port: int) -> bool:
