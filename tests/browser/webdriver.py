@@ -170,7 +170,10 @@ def chromium(folder: Path, dark: bool) -> Iterator[Browser]:
     binary = shutil.which("chromium") or shutil.which("google-chrome") or ""
     with _http(
         ["chromedriver"],
-        {"proxy": NO_NETWORK, "goog:chromeOptions": {"binary": binary, "args": [*options, f"--user-data-dir={folder}"]}},
+        {
+            "proxy": NO_NETWORK,
+            "goog:chromeOptions": {"binary": binary, "args": [*options, f"--user-data-dir={folder}"]},
+        },
     ) as browser:
         yield browser
 
