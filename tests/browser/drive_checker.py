@@ -17,9 +17,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from webdriver import BROWSERS, Browser, Installed, window
-
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from browser.webdriver import BROWSERS, Browser, Installed, window  # noqa: E402
+
 FETCHES = """return await fetch(words[0], { mode: "no-cors" }).then(() => "reached", () => "kept")"""
 IN_WORKER = """return await new Promise((say) => {
   const text = `fetch("${words[0]}", { mode: "no-cors" }).then(() => postMessage("reached"), () => postMessage("kept"))`;
@@ -134,7 +136,7 @@ def listening() -> Iterator[tuple[str, list[str]]]:
             self.send_response(204)
             self.end_headers()
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *words: object) -> None:
             """Nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:

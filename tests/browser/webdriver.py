@@ -69,7 +69,8 @@ class Browser:
     def run(self, script: str, *words: Any) -> Any:
         """What the body of an asynchronous function returns in the page; it gets ``words`` as ``words``."""
         text = f"""const words = [...arguments], say = words.pop();
-            (async () => {{ {script} }})().then((value) => say({{ value: value ?? null }}), (error) => say({{ failed: String(error) }}))"""
+            (async () => {{ {script} }})()
+              .then((value) => say({{ value: value ?? null }}), (error) => say({{ failed: String(error) }}))"""
         said = self.send("ExecuteAsyncScript", {"script": text, "args": list(words)})
         if "failed" in said:
             raise Refused(said["failed"])
