@@ -14,11 +14,13 @@ from check_page.answer import gpus, releases
 from check_page.archives import carried, listed
 from check_page.notices import Notice, notices
 from check_page.python_files import python_zip
+from check_page.scripts import joined
 
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE = "index.html"
 ARCHIVES = "archives"
 FILES = "files"
+MODULES = (".mjs", ".js")
 """Folders beside the page: what was fetched, and what the page has in it, as files."""
 PYTHON_ZIP = "python.zip"
 EXAMPLE = """\
@@ -72,14 +74,20 @@ def page(files: Mapping[str, bytes], settings: Mapping[str, Any], works: Sequenc
         style=style,
         script_sum=_sum(script),
         style_sum=_sum(style),
-        worker=_text("worker.js"),
         settings=json.dumps(settings),
-        files={name: packed(content) for name, content in files.items()},
+        files={name: packed(content) for name, content in in_page(files).items()},
         releases=releases(),
         gpus=gpus(),
         example=EXAMPLE,
         works=works,
     )
+
+
+def in_page(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """``files`` as the page has them: its modules are in the worker's script."""
+    modules = {name: content.decode() for name, content in files.items() if name.endswith(MODULES)}
+    others = {name: content for name, content in files.items() if name not in modules}
+    return {**others, "worker.js": joined(modules, _text("worker.js")).encode()}
 
 
 def packed(content: bytes) -> str:

@@ -1,5 +1,6 @@
 """``playbook check`` and ``playbook explain``: what a release would do with anyone's commands, and what a flag does."""
 
+import codecs
 import os
 import sys
 from collections.abc import Sequence
@@ -182,6 +183,8 @@ def _text(source: str, most: int = 0) -> str:
         raise UsageError(
             f"{source} has more than {most} bytes", why="that is no script", fix="give the part that matters"
         )
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what > of PowerShell writes
+        return data.decode("utf-16", errors="replace")
     if b"\0" in data:
         raise UsageError(f"{source} is no plain text", fix="give a script, a page, a configuration or a log")
     return data.decode("utf-8", errors="replace")

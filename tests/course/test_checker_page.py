@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from browser import drive_checker, webdriver
 from check_page.answer import answer
 from check_page.archives import NotFetched, listed
 from check_page.build import ARCHIVES, FILES, BuiltPage, build
@@ -72,7 +73,18 @@ def test_the_page_says_what_the_checker_says_of_every_text_of_the_corpus(built: 
 def test_the_page_is_one_file_of_a_size_that_a_browser_opens(built: BuiltPage) -> None:
     text = built.path.read_text(encoding="utf-8")
     assert built.size == built.path.stat().st_size < 20_000_000
-    assert text.count('class="packed"') == len([*(built.path.parent / FILES).iterdir()]) - 2  # the two that node needs
+    carried = [path for path in (built.path.parent / FILES).iterdir() if path.suffix not in (".js", ".mjs", ".json")]
+    assert text.count('class="packed"') == len(carried) + 1  # the modules are one script
+
+
+@pytest.mark.parametrize("browser", webdriver.BROWSERS, ids=[one.name for one in webdriver.BROWSERS])
+def test_the_page_works_from_its_file_without_a_network(
+    browser: webdriver.Installed, built: BuiltPage, tmp_path: Path
+) -> None:
+    """Where a browser and its driver are installed: Debian's chromium-driver, firefox-esr, webkit2gtk-driver, xvfb."""
+    if browser.lacks:
+        pytest.skip(f"not installed: {', '.join(browser.lacks)}")
+    assert drive_checker.drive(browser, built.path, tmp_path)
 
 
 def test_the_page_shows_the_licence_of_everything_that_it_carries(built: BuiltPage) -> None:

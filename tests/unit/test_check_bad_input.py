@@ -183,3 +183,15 @@ def test_arguments_behind_doubled_backslashes_are_kept() -> None:
     text = "trtllm-build --checkpoint_dir c \\\\\n  --max_batch_size 8 \\\\\n  --max_output_len 5\n"
     (build,) = read_document(text, "shell").of("trtllm-build")
     assert build.value("--max_output_len") == "5"
+
+
+def test_a_list_of_lists_on_the_first_line_is_no_yaml_of_anybody(tmp_path: Path) -> None:
+    """libyaml takes a stack frame for each, and 50,000 of them ended the process."""
+    assert not read_document("- " * 50_000 + "a", "yaml").is_understood
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8"])
+def test_a_file_that_powershell_wrote_is_read(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.sh"
+    path.write_text("trtllm-build --checkpoint_dir größe\n", encoding=encoding)
+    assert _text(str(path)) == "trtllm-build --checkpoint_dir größe\n"

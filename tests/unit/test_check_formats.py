@@ -16,10 +16,13 @@ from typer.testing import CliRunner
 
 from serving_base.command_line import reporting
 from trtllm_check.cli import check_command
+from trtllm_check.lint import formats
 from trtllm_check.lint.finding import Finding, Fix
 from trtllm_check.lint.formats import FORMATS, as_gcc, as_github, as_sarif
 from trtllm_check.lint.ignoring import read_ignores, without_ignored
+from trtllm_check.lint.logs import signs
 from trtllm_check.lint.page import snippets
+from trtllm_check.rules import all_rules
 
 app = typer.Typer()
 app.command()(reporting(check_command))
@@ -33,6 +36,7 @@ TEXT = {
     "additionalProperties": False,
     "properties": {"text": {"type": "string"}},
 }
+SHORT = TEXT | {"properties": {"text": {"type": "string", "minLength": 1, "maxLength": 1024}}}  # GitHub's limit
 LEVEL = {"enum": ["none", "note", "warning", "error"]}
 COUNT = {"type": "integer", "minimum": 1}
 
@@ -47,11 +51,13 @@ def many(items: Any) -> dict[str, Any]:
 
 PLACE = record(
     ["artifactLocation"],
-    artifactLocation=record(["uri"], uri={"type": "string", "pattern": r"^[A-Za-z0-9._~%/-]+$"}),
+    artifactLocation=record(
+        ["uri"], uri={"type": "string", "pattern": r"^(file:///)?[A-Za-z0-9._~%/-]+$"}, uriBaseId={"const": "%SRCROOT%"}
+    ),
     region=record([], startLine=COUNT, startColumn=COUNT),
 )
 RESULT = record(
-    ["message"],
+    ["message", "locations"],
     ruleId={"type": "string"},
     ruleIndex={"type": "integer", "minimum": 0},
     level=LEVEL,
@@ -59,11 +65,19 @@ RESULT = record(
     locations=many(record([], physicalLocation=PLACE)),
 )
 DESCRIBED = record(
-    ["id"], id={"type": "string"}, help=TEXT, shortDescription=TEXT, defaultConfiguration=record([], level=LEVEL)
+    ["id", "shortDescription", "fullDescription", "help"],  # what GitHub's code scanning requires
+    id={"type": "string", "maxLength": 255},
+    help=TEXT,
+    shortDescription=SHORT,
+    fullDescription=SHORT,
+    defaultConfiguration=record([], level=LEVEL),
 )
 RUN = record(
     ["tool"],
-    tool=record(["driver"], driver=record(["name"], name={"type": "string"}, rules=many(DESCRIBED))),
+    tool=record(
+        ["driver"],
+        driver=record(["name", "version"], name={"type": "string"}, version={"type": "string"}, rules=many(DESCRIBED)),
+    ),
     columnKind={"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
     properties={"type": "object"},
     results=many(RESULT),
@@ -98,10 +112,38 @@ def test_sarif_names_the_place_and_all_that_is_known() -> None:
     (run,) = json.loads(as_sarif([finding(), finding(severity="info", file="")], "0.12.0"))["runs"]
     first, second = run["results"]
     place = first["locations"][0]["physicalLocation"]
-    assert place == {"artifactLocation": {"uri": "a%20b.sh"}, "region": {"startLine": 3, "startColumn": 7}}
+    artifact = {"uri": "a%20b.sh", "uriBaseId": "%SRCROOT%"}
+    assert place == {"artifactLocation": artifact, "region": {"startLine": 3, "startColumn": 7}}
     assert first["message"]["text"] == "it stops: 100%, really. Why: because. Do: do: that [source]"
     assert (first["level"], second["level"], run["properties"]) == ("error", "note", {"release": "0.12.0"})
     assert second["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "-"
+
+
+def test_sarif_describes_every_rule_and_every_sign_of_a_log_as_code_scanning_requires() -> None:
+    for number, id_ in enumerate([*(one.id for one in all_rules()), *(sign.rule for sign in signs())]):
+        log = json.loads(as_sarif([finding(rule=id_, line=number + 1)], ""))
+        jsonschema.validate(log, SARIF)
+        (described,) = log["runs"][0]["tool"]["driver"]["rules"]
+        assert described["fullDescription"]["text"].endswith(".")
+        assert "security-severity" not in described.get("properties", {})
+
+
+def test_sarif_names_files_relative_to_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = (str(tmp_path / "a" / "b.sh"), "./c.sh", "/elsewhere/d e.sh")
+    (run,) = json.loads(as_sarif([finding(file=file) for file in files], ""))["runs"]
+    places = [one["locations"][0]["physicalLocation"]["artifactLocation"] for one in run["results"]]
+    assert [one["uri"] for one in places] == ["a/b.sh", "c.sh", "file:///elsewhere/d%20e.sh"]
+    assert ["uriBaseId" in one for one in places] == [True, True, False]
+
+
+def test_sarif_leaves_out_what_is_too_much_for_code_scanning_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(formats, "MOST_RESULTS", 1)
+    (run,) = json.loads(as_sarif([finding(severity="info"), finding(rule="grave")], ""))["runs"]
+    assert [one["ruleId"] for one in run["results"]] == ["grave"]
+    assert "1 findings left out" in capsys.readouterr().err
 
 
 def test_a_workflow_command_keeps_its_text_in_one_line() -> None:

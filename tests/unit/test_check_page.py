@@ -23,6 +23,7 @@ from check_page import archives
 from check_page.answer import answer, gpus, releases
 from check_page.build import EXAMPLE, page
 from check_page.python_files import python_files, python_zip
+from check_page.scripts import returning
 from check_page.stand_ins import tree_sitter, yaml12
 from checkout import ROOT
 from each import each
@@ -62,7 +63,7 @@ FETCHED = archives.Archive(
 
 
 def shown() -> str:
-    return page({"a.js": b"1"}, {"zips": []})
+    return page({"a.js": b"export default a;"}, {"zips": []})
 
 
 @each("snippet", snippets())
@@ -212,6 +213,24 @@ def test_the_page_offers_every_release_and_gpu_that_there_are_facts_on() -> None
     text = shown()
     assert releases()[0] != "0.12.0" and "0.12.0" in releases() and "h200" in gpus()
     assert [name for name in [*releases(), *gpus()] if f"<option>{name}</option>" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        ("let a = 1;\nexport default a;\n", "let a = 1;\n\nreturn { default: a };"),
+        ("let a;export{a as b,c};\n//# map\n", "let a;\nreturn { b: a, c: c };"),
+        ("export async function f() {}\n", "async function f() {}\n\nreturn { f };"),
+        ("x(import.meta.url);\nexport default x;", 'x("u");\n\nreturn { default: x };'),
+    ],
+)
+def test_a_module_becomes_a_function_that_returns_what_it_exports(text: str, body: str) -> None:
+    assert returning(text, "u") == body
+
+
+def test_a_module_whose_exports_are_not_seen_is_refused() -> None:
+    with pytest.raises(ValueError, match="exports nothing"):
+        returning("let a = 1;", "u")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ const $ = (id) => document.getElementById(id);
 const began = performance.now();
 const CHOICES = ["log", "release", "gpu", "number"];
 const waiting = new Map();
-let worker, packed = null, ready = false, shown = null;
+let worker, script = null, packed = null, ready = false, shown = null;
 
 function element(name, { text, ...properties } = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
@@ -58,12 +58,19 @@ function taken() {
   return found;
 }
 
+function unpackedScript(word) {
+  const bytes = Uint8Array.from(atob(word), (letter) => letter.charCodeAt(0));
+  return new Response(through(new DecompressionStream("gzip"), bytes)).text();
+}
+
 async function start() {
   if (typeof DecompressionStream === "undefined" || typeof WebAssembly === "undefined") {
     throw new Error("this browser has no DecompressionStream or no WebAssembly");
   }
   packed ??= taken();
-  worker = new Worker(URL.createObjectURL(new Blob([$("worker").textContent], { type: "text/javascript" })));
+  script ??= await unpackedScript(packed["worker.js"]);
+  delete packed["worker.js"];
+  worker = new Worker(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
   worker.onmessage = ({ data }) => {
     const { resolve, reject } = waiting.get(data.id);
     waiting.delete(data.id);
@@ -201,12 +208,15 @@ function go(id) {
 }
 
 // ---- the link: text and choices in the fragment, which no browser sends to a server
-async function through(stream, bytes) {
-  return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer());
+function through(stream, bytes) {
+  const writer = stream.writable.getWriter();
+  writer.write(bytes).then(() => writer.close(), () => {});  // no Blob: WebKit reads none of a page that is a file
+  return stream.readable;
 }
 
 async function fragment() {
-  const bytes = await through(new CompressionStream("deflate-raw"), new TextEncoder().encode($("text").value));
+  const packer = through(new CompressionStream("deflate-raw"), new TextEncoder().encode($("text").value));
+  const bytes = new Uint8Array(await new Response(packer).arrayBuffer());
   let letters = "";
   for (const byte of bytes) letters += String.fromCharCode(byte);
   const chosen = new URLSearchParams();
@@ -217,8 +227,8 @@ async function fragment() {
 
 async function unpackedText(word) {
   const letters = atob(word.replaceAll("-", "+").replaceAll("_", "/"));
-  const reader = new Blob([Uint8Array.from(letters, (letter) => letter.charCodeAt(0))]).stream()
-    .pipeThrough(new DecompressionStream("deflate-raw")).pipeThrough(new TextDecoderStream()).getReader();
+  const bytes = Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
+  const reader = through(new DecompressionStream("deflate-raw"), bytes).pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
     const { done, value } = await reader.read();

@@ -4,16 +4,14 @@ const INSIDE = "https://inside.invalid/";  // Pyodide asks for its files by addr
 async function unpacked(text) {
   const letters = atob(text), bytes = new Uint8Array(letters.length);
   for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+  const stream = new DecompressionStream("gzip"), writer = stream.writable.getWriter();
+  writer.write(bytes).then(() => writer.close(), () => {});  // no Blob: WebKit reads none of a page that is a file
+  return new Uint8Array(await new Response(stream.readable).arrayBuffer());
 }
 
-function module(bytes) {
-  return import(URL.createObjectURL(new Blob([bytes], { type: "text/javascript" })));
-}
-
-// A classic worker, because Chromium starts no module worker from a page that is a file. Pyodide wants a module worker,
-// which it knows by importScripts failing; nothing here needs it.
+// A classic worker, because Chromium starts no module worker from a page that is a file; `modules` stands in front of
+// this, because WebKit imports none there. Pyodide wants a module worker, which it knows by importScripts failing;
+// nothing here needs it.
 self.importScripts = () => { throw new TypeError("the page loads no scripts"); };
 
 let ask;
@@ -29,10 +27,10 @@ async function start({ packed, settings }) {
     const type = url.endsWith(".wasm") ? "application/wasm" : "application/octet-stream";
     return new Response(found, { headers: { "Content-Type": type } });
   };
-  const { startChecker } = await module(files["checker.js"]);
-  const { loadPyodide } = await module(files["pyodide.mjs"]);
-  const { default: createPyodideModule } = await module(files["pyodide.asm.mjs"]);
-  const { Parser, Language } = await module(files["web-tree-sitter.js"]);
+  const { startChecker } = modules["checker.js"]();
+  const { loadPyodide } = modules["pyodide.mjs"]();
+  const { default: createPyodideModule } = modules["pyodide.asm.mjs"]();
+  const { Parser, Language } = modules["web-tree-sitter.js"]();
   ask = await startChecker({ loadPyodide, createPyodideModule, Parser, Language, files, settings, indexURL: INSIDE });
   ask("answer", { text: "trtllm-build --checkpoint_dir ckpt --output_dir engine" });  // reads the rules, once
 }

@@ -10,7 +10,6 @@ from difflib import get_close_matches
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform
-from trtllm_check.lint.shell.words import ShellCommand
 
 EDITORS = frozenset({"vi", "vim", "nano", "emacs", "code", "sed", "perl", "cat", "tee"})
 ABSENT_MODEL = re.compile(r"has no model (?P<model>\S+)$")
@@ -59,19 +58,13 @@ def _is_partial(draft: Draft, document: Document) -> bool:
     if draft.invocation is None or len(draft.invocation.positional) < 2:
         return False
     path = draft.invocation.positional[0]
-    same = [one for one in document.of(draft.invocation.tool) if _names(one.command, path.text)]
+    named = document.lookups.naming(path.text)
+    same = [one for command in named for one in document.lookups.inside(command) if one.tool == draft.invocation.tool]
     if posixpath.basename(posixpath.dirname(path.text)) not in SMALL and all(
         word.text.count(":") == 1 for one in same for word in one.positional[1:]
     ):
         return True  # an example of one variable leaves the others out
-    return any(
-        command.words[:1] and posixpath.basename(command.words[0].text) in EDITORS and _names(command, path.text)
-        for command in document.commands
-    )
-
-
-def _names(command: ShellCommand, path: str) -> bool:
-    return any(posixpath.normpath(word.text) == posixpath.normpath(path) for word in command.words)
+    return any(command.words[:1] and posixpath.basename(command.words[0].text) in EDITORS for command in named)
 
 
 def _may_be_another_model(draft: Draft, document: Document) -> bool:

@@ -17,6 +17,7 @@ from trtllm_check.lint.carriers.windows import shell_name
 from trtllm_check.lint.carriers.workloads import Service, Workload
 from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, Origins, agreed, config_facts, stated
 from trtllm_check.lint.invocations import Invocation, invocations
+from trtllm_check.lint.lookups import Lookups
 from trtllm_check.lint.passages import (
     FENCES,
     Kind,
@@ -161,18 +162,18 @@ class Document:
             or any(config_facts(one.text) != NOTHING_KNOWN for one in self.json_configs)
         )
 
-    def of(self, *tools: str) -> list[Invocation]:
+    def of(self, *tools: str) -> tuple[Invocation, ...]:
         """The invocations of any of ``tools``, in order."""
-        return [invocation for invocation in self.invocations if invocation.tool in tools]
+        return self.lookups.of(tools)
 
     def facts_of(self, invocation: Invocation) -> DocumentFacts:
         """What is known of the checkpoint or engine that ``invocation`` reads or writes."""
         return self._origins.facts_of(invocation)
 
     @cached_property
-    def tool_starts(self) -> dict[int, Word]:
-        """Identity of a command -> the word of its innermost tool."""
-        return {id(one.command): one.path for one in self.invocations}
+    def lookups(self) -> Lookups:
+        """Who is where in the text."""
+        return Lookups(self.commands, self.invocations)
 
     @cached_property
     def _origins(self) -> Origins:

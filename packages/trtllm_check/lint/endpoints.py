@@ -141,7 +141,7 @@ def triton_requests(document: Document) -> list[TritonRequest]:
     """The requests of ``document`` that go to a Triton server, or would by what they hold."""
     found = []
     for request in document.requests:
-        curl = next((one for one in document.of("curl") if _sends(one, request.place)), None)
+        curl = document.lookups.sender(request.place)
         urls = [*curl.values("--url"), *curl.positional] if curl else []
         place = urls[0] if urls else request.address or request.place
         one = TritonRequest(request, ServerAddress.of(request.url), curl, place)
@@ -179,12 +179,6 @@ def _declared(text: str) -> tuple[TensorSpec, ...]:
 def _is_tensors(fields: Mapping[str, Any]) -> bool:
     inputs = fields.get("inputs")
     return isinstance(inputs, list) and all(isinstance(one, dict) and "name" in one for one in inputs)
-
-
-def _sends(curl: Invocation, place: Word) -> bool:
-    words = (word for given in curl.given for word in given.values)
-    redirects = (redirect.target for redirect in curl.command.redirects)
-    return any(word is place for word in (*words, *redirects))
 
 
 def _is_tritons(one: TritonRequest) -> bool:

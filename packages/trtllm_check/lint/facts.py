@@ -83,10 +83,11 @@ class Origins:
         self.others = tuple(others)
         self.positions = {id(one): number for number, one in enumerate(all_invocations)}
         self.writers: dict[str, list[int]] = {}
+        self.all_stated = all_stated
         self.said: dict[str, dict[DocumentFacts, None]] = {}  # tool -> the different things that its uses say
         for number, (one, said) in enumerate(zip(all_invocations, all_stated, strict=True)):
             self.said.setdefault(one.tool, {})[said] = None
-            folder = _output(one)
+            folder = output(one)
             if folder and folder not in map(_folder, _inputs(one)):
                 self.writers.setdefault(folder, []).append(number)
 
@@ -98,13 +99,17 @@ class Origins:
         chain = [invocation]
         while (maker := self.maker(chain[-1])) and not any(maker is one for one in chain):
             chain.append(maker)
-        says = [stated(one) for one in chain]
+        says = [self._stated(one) for one in chain]
         first = chain[-1]
         if first.tool not in QUANTIZES:
             later = QUANTIZES if first.tool == "trtllm-build" else (*QUANTIZES, "trtllm-build")
             says += [said for tool in later for said in self.said.get(tool, ())]
             says += self.others
         return agreed(says)
+
+    def _stated(self, invocation: Invocation) -> DocumentFacts:
+        number = self.positions.get(id(invocation))
+        return stated(invocation) if number is None else self.all_stated[number]
 
     def maker(self, reader: Invocation) -> Invocation | None:
         """The last command before ``reader`` that writes the folder it reads; after it if none is before."""
@@ -209,7 +214,8 @@ def _inputs(invocation: Invocation) -> list[str]:
     return [value for value in [invocation.value(*flags)] if value] if flags else []
 
 
-def _output(invocation: Invocation) -> str:
+def output(invocation: Invocation) -> str:
+    """The folder that a command writes, as :func:`posixpath.normpath` has it; "" for one that writes none."""
     if invocation.tool not in OUTPUT:
         return ""
     flag, default = OUTPUT[invocation.tool]

@@ -288,7 +288,7 @@ def _corrected(
 
 def _tool_start(document: Document, command: ShellCommand) -> Word | None:
     """The innermost tool's word: each flag behind it gets a line of its own."""
-    return document.tool_starts.get(id(command))
+    return document.lookups.tool_starts.get(id(command))
 
 
 def _outer(document: Document, command: ShellCommand) -> ShellCommand:

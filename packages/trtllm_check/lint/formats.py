@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -17,17 +18,24 @@ HELP = "docs/checks.md"
 LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
 COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice"}
 NO_FILE = "-"  # standard input
+DISTRIBUTION = "llama3-fp8-playbook"
+ROOT = "%SRCROOT%"
+"""What code scanning calls the repository's folder."""
+# What it takes: docs.github.com, "SARIF support for code scanning" and "SARIF results exceed one or more limits".
+MOST_RESULTS, MOST_LETTERS = 25_000, 1024
 
 
 def as_sarif(findings: Sequence[Finding], release: str) -> str:
     """SARIF 2.1.0, one run: what code scanning and editors read. Findings of standard input are in the file ``-``."""
-    ids = list(dict.fromkeys(finding.rule for finding in findings))
-    driver = {"name": "playbook check", "rules": [_rule(id_) for id_ in ids]}
+    findings = _most_grave(findings)
+    ids = {id_: number for number, id_ in enumerate(dict.fromkeys(finding.rule for finding in findings))}
+    rules = [_rule(id_, next(one for one in findings if one.rule == id_)) for id_ in ids]
+    driver = {"name": "playbook check", **_version(), "rules": rules}
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "properties": {"release": release},
-        "results": [_result(finding, ids.index(finding.rule)) for finding in findings],
+        "results": [_result(finding, ids[finding.rule]) for finding in findings],
     }
     return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
@@ -70,17 +78,38 @@ def report(findings: Sequence[Finding], release: str, output: str, *, told: str 
         print(f"{hidden} hint{'s' if hidden > 1 else ''} not shown: --hints", file=sys.stderr)
 
 
-def _rule(id_: str) -> dict[str, Any]:
-    """What SARIF is told of a rule; one that is a sign of a log has no text of its own."""
-    described: dict[str, Any] = {"id": id_, "help": {"text": f"{HELP}#{id_}"}}
+def _version() -> dict[str, str]:
+    """The version of the distribution that this is a part of; nothing where it is not installed as one."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return {"version": version(DISTRIBUTION)}
+    except PackageNotFoundError:
+        return {}
+
+
+def _most_grave(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """All, or as many as code scanning takes, the gravest first."""
+    if len(findings) <= MOST_RESULTS:
+        return findings
+    print(f"{len(findings) - MOST_RESULTS} findings left out: code scanning takes {MOST_RESULTS}", file=sys.stderr)
+    return sorted(findings, key=lambda one: [*LEVELS].index(one.severity))[:MOST_RESULTS]
+
+
+def _rule(id_: str, first: Finding) -> dict[str, Any]:
+    """What SARIF is told of a rule; one that is a sign of a log is described by its ``first`` finding."""
     try:
         entry = rule(id_).says[0]
+        message, why, level = worded(entry.message, "<{}>"), worded(entry.why, "<{}>"), LEVELS[entry.severity]
     except KeyError:
-        return described
+        message, why, level = first.message, first.why, LEVELS[first.severity]
+    short = _line(message)[:MOST_LETTERS]
     return {
-        **described,
-        "shortDescription": {"text": worded(_line(entry.message), "<{}>")},
-        "defaultConfiguration": {"level": LEVELS[entry.severity]},
+        "id": id_,
+        "shortDescription": {"text": short},
+        "fullDescription": {"text": f"{short}. {_line(why)}".strip(". ")[: MOST_LETTERS - 1] + "."},
+        "help": {"text": f"{HELP}#{id_}"},
+        "defaultConfiguration": {"level": level},
     }
 
 
@@ -88,7 +117,7 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
     why = f" Why: {_line(finding.why)}." if finding.why else ""
     text = f"{_line(finding.message)}.{why} Do: {finding.fix.text} [{finding.source}]"
     place = {
-        "artifactLocation": {"uri": _uri(finding.file)},
+        "artifactLocation": _artifact(finding.file),
         "region": {"startLine": finding.line, "startColumn": finding.column},
     }
     return {
@@ -100,11 +129,14 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
     }
 
 
-def _uri(file: str) -> str:
-    """A path as a relative reference; SARIF takes no other characters."""
+def _artifact(file: str) -> dict[str, str]:
+    """A path as SARIF takes it: relative to the folder that the command runs in, where it is below that."""
     from urllib.parse import quote
 
-    return quote((file or NO_FILE).removeprefix("./"))
+    path = Path(file or NO_FILE)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return {"uri": path.as_uri()} if path.is_absolute() else {"uri": quote(path.as_posix()), "uriBaseId": ROOT}
 
 
 def _command(finding: Finding, release: str) -> str:

@@ -53,7 +53,10 @@ class Invocation(NamedTuple):
 
     def find(self, *flags: str) -> Given | None:
         """The last use of any of ``flags``."""
-        return next((given for given in reversed(self.given) if given.name in flags), None)
+        for given in reversed(self.given):
+            if given.flag in flags or (not given.flag.isascii() and given.name in flags):
+                return given
+        return None
 
     def value(self, *flags: str) -> str | None:
         """The first value of the last use of any of ``flags``; "" for a flag without one, None if not given."""

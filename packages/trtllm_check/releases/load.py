@@ -39,6 +39,7 @@ Raw = dict[str, Any]
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
+@cache
 def in_range(release: str, since: str = "", until: str = "") -> bool:
     """True if the release lies between ``since`` and ``until``; it need not be one that the data has facts on."""
     position = _position(release)
@@ -54,6 +55,7 @@ def range_in_words(since: str, until: str) -> str:
     return f"to {until}" if until else "all"
 
 
+@cache
 def _position(release: str) -> tuple[int, ...]:
     """Where 1.3.0rc22 or 1.3.0 stands among the releases."""
     numbers, _, candidate = release.partition("rc")

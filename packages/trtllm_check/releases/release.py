@@ -6,7 +6,7 @@ Code asks a release what it has (``release.tool("trtllm-build").has("--use_fused
 import argparse
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Literal, NoReturn
 
 from pydantic import Field, GetCoreSchemaHandler, field_serializer
@@ -83,7 +83,23 @@ class Tool(Record):
         opposite = self.arguments.get(f"--{flag.removeprefix('--no-')}")
         if opposite is not None and opposite.action == "BooleanOptionalAction":
             return opposite
-        return next((argument for argument in self.arguments.values() if flag in argument.aliases), None)
+        return self._by_alias.get(flag)
+
+    @cached_property
+    def _by_alias(self) -> dict[str, Argument]:
+        return {alias: one for one in reversed(self.arguments.values()) for alias in one.aliases}
+
+    def begun(self, flag: str) -> str:
+        """The only name that begins with ``flag``, which argparse takes it for; "" for none or several."""
+        if flag not in self._begun:
+            named = ((name, *argument.aliases) for name, argument in self.arguments.items())
+            found = [name for names in named for name in names if name.startswith(flag)]
+            self._begun[flag] = found[0] if len(found) == 1 else ""
+        return self._begun[flag]
+
+    @cached_property
+    def _begun(self) -> dict[str, str]:
+        return {}
 
     def accepts(self, flag: str, value: Value) -> bool:
         """True if the tool takes ``flag`` with ``value``."""
@@ -293,7 +309,8 @@ class Release(Record):
         if tool is None or difference is None:
             return tool
         kept = {flag: one for flag, one in tool.arguments.items() if flag not in difference.without}
-        return tool.model_copy(update={"arguments": {**kept, **difference.added}, "source": difference.source})
+        changed = {"arguments": {**kept, **difference.added}, "source": difference.source}
+        return Tool(**{**dict(tool), **changed})  # no model_copy: that takes along what was looked up before
 
     @property
     def container_version(self) -> str:

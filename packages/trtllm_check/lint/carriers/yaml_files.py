@@ -57,7 +57,7 @@ def _documents(text: str) -> Iterator[Any]:
 
     if "\t" in text:
         text = "\n".join(line.replace("\t", " ") for line in text.split("\n"))
-    if _depth(text) > DEEPEST:
+    if _depth(f"\n{text}") > DEEPEST:
         return
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:

@@ -137,12 +137,7 @@ class _Arguments:
         """The only flag that begins with ``flag``, which argparse takes it for; "" for none."""
         if self.name in CLICK or self.tool.has(flag) or not flag.startswith("--"):
             return ""
-        found = [
-            [name for name in (own, *argument.aliases) if name.startswith(flag)]
-            for own, argument in self.tool.arguments.items()
-        ]
-        found = [names for names in found if names]
-        return found[0][0] if len(found) == 1 and len(found[0]) == 1 else ""
+        return self.tool.begun(flag)
 
     def flag(self, given: Given) -> Iterator[Draft]:
         name = given.name

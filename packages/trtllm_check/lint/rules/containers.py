@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.endpoints import SERVERS, ServerAddress, http_port, published_ports
@@ -25,11 +25,10 @@ NUMBERS = re.compile(r"\d+(?:,\d+)*")
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
-    inside = _inside(document)
     for docker in document.of("docker"):
         if not _runs(docker):
             continue
-        inner = inside.get(id(docker.path), [])
+        inner = document.lookups.started_by(docker.path)
         yield from _gpus(release, docker, inner)
         yield from _shared_memory(release, docker, inner)
         yield from _renumbered(release, docker)
@@ -38,7 +37,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if UNKNOWN_IMAGE.match(word.text):
             instead = next(iter(platform.release.containers.triton), "nvcr.io/nvidia/tensorrt-llm/release")
             yield from drafts(release, "unknown-image", word, image=word.text, instead=instead)
-    yield from _ports(document, inside, release)
+    yield from _ports(document, release)
     yield from _visible(document, release)
 
 
@@ -66,16 +65,6 @@ def _runs(docker: Invocation) -> bool:
 
 def _image(docker: Invocation) -> str:
     return docker.positional[1].text
-
-
-def _inside(document: Document) -> dict[int, list[Invocation]]:
-    """Identity of each docker's own word -> what it starts in its container."""
-    found: dict[int, list[Invocation]] = {id(one.path): [] for one in document.of("docker")}
-    for one in document.invocations if found else ():
-        for word in one.launcher:
-            if id(word) in found:
-                found[id(word)].append(one)
-    return found
 
 
 def _is_shell(docker: Invocation) -> bool:
@@ -228,11 +217,11 @@ def _host_fillings(document: Document, platform: Platform) -> list[Filling]:
     return [one for one in fillings(document, platform.release) if not one.invocation.image]
 
 
-def _ports(document: Document, started: Mapping[int, list[Invocation]], release: str) -> Iterator[Draft]:
+def _ports(document: Document, release: str) -> Iterator[Draft]:
     """A server in a container's own network against the clients on the host."""
     servers = []
     for docker in document.of("docker"):
-        server = next((one for one in started.get(id(docker.path), ()) if one.tool in SERVERS), None)
+        server = next((one for one in document.lookups.started_by(docker.path) if one.tool in SERVERS), None)
         if _runs(docker) and server is not None:
             servers.append((docker, server))
     # Which server a request means is not known: a port that any of them publishes is fine, else the first one has to.
@@ -258,10 +247,8 @@ def _ports(document: Document, started: Mapping[int, list[Invocation]], release:
 
 def _is_outside(document: Document, place: Word) -> bool:
     """True for a request of the host."""
-    for curl in document.of("curl"):
-        if any(word is place for given in curl.given for word in given.values):
-            return not curl.image
-    return True
+    curl = document.lookups.sender(place)
+    return curl is None or not curl.image
 
 
 def _reaches(docker: Invocation, server: Invocation, port: int) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePosixPath
 
 from trtllm_check.lint import finding
@@ -149,8 +150,8 @@ def _run(case: _Case) -> Iterator[Draft]:
     tokenizer = case.tool.argument("--tokenizer_dir")
     names = ("--tokenizer_dir", "--vocab_file", "--model_dir")
     if tokenizer is not None and tokenizer.default == "gpt2" and case.leaves_out(*names):
-        folders = [folder for one in case.document.of(*QUANTIZES) if (folder := one.value("--model_dir"))]
-        edits = tuple(Put("--tokenizer_dir", folder) for folder in folders[-1:])
+        folders = (folder for one in reversed(case.document.of(*QUANTIZES)) if (folder := one.value("--model_dir")))
+        edits = tuple(Put("--tokenizer_dir", folder) for folder in islice(folders, 1))
         yield from case.drafts("gpt2-tokenizer", edits=edits)
     length = case.tool.argument("--max_input_length")
     if length is not None and length.default == CUT and case.leaves_out("--max_input_length") and _may_be_long(case):

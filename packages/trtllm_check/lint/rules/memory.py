@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from itertools import combinations
+from typing import NamedTuple
 
 from serving_base.facts.fit import calibration_fits, fits
 from serving_base.facts.models import FORMATS, shape_of_size
@@ -87,39 +87,46 @@ def _weights(document: Document, platform: Platform, build: Invocation) -> Itera
 def _two_servers(document: Document, platform: Platform) -> Iterator[Draft]:
     """kv-cache-takes-90-percent: two servers whose repositories the text fills, on one GPU."""
     filled = [one for one in fillings(document, platform.release) if one.model.startswith("tensorrt_llm") and one.known]
-    filled = [one for one in filled if not one.model.endswith("bls")]
-    launches = [one for one in document.of(LAUNCH) if not orchestrated(one)]
-    for first, second in combinations(launches, 2):
-        fills = [_fill(filled, launch) for launch in (first, second)]
-        if None in fills or not _share(first, second):
+    repositories = _repositories([one for one in filled if not one.model.endswith("bls")])
+    before: set[_Where] = set()
+    for launch in document.of(LAUNCH):
+        last = repositories.get((launch.value("--model_repo") or "").rstrip("/"))
+        if orchestrated(launch) or last is None or _leaves_room(last):
             continue
-        if any(one is not None and _leaves_room(one) for one in fills):
+        if any(word.text == "docker" for word in launch.launcher):
             continue
-        last = fills[1]
-        if last is not None:
+        where = _Where(launch.image, frozenset(filter(None, launch.env.get("CUDA_VISIBLE_DEVICES", "").split(","))))
+        if any(where.shares(other) for other in before):
             yield from drafts(
                 platform.release.name,
                 "kv-cache-takes-90-percent",
-                second.path,
+                launch.path,
                 edits=(last.with_values({FRACTION: SMALLER}),),
                 invocation=last.invocation,
             )
+        before.add(where)
 
 
-def _fill(filled: list[Filling], launch: Invocation) -> Filling | None:
-    """How the text fills the engine's model of the repository that ``launch`` serves."""
-    repository = (launch.value("--model_repo") or "").rstrip("/")
-    found = [one for one in filled if repository and one.path.startswith(f"{repository}/")]
-    return found[-1] if found else None
+class _Where(NamedTuple):
+    """Where a server runs: on the host ("") or in a container of ``image``, on ``devices``, all where none is named."""
+
+    image: str
+    devices: frozenset[str]
+
+    def shares(self, other: "_Where") -> bool:
+        """True if both run on the host or in one container, and see a GPU in common."""
+        common = not self.devices or not other.devices or bool(self.devices & other.devices)
+        return self.image == other.image and common
 
 
-def _share(first: Invocation, second: Invocation) -> bool:
-    """True if both run on the host or in one container, and see a GPU in common."""
-    if any(word.text == "docker" for one in (first, second) for word in one.launcher) or first.image != second.image:
-        return False
-    devices = [one.env.get("CUDA_VISIBLE_DEVICES") for one in (first, second)]
-    known = [set(one.split(",")) for one in devices if one]
-    return len(known) < 2 or bool(known[0] & known[1])
+def _repositories(filled: list[Filling]) -> dict[str, Filling]:
+    """Every folder above a file that is filled, as written, and the last file filled in it."""
+    return {
+        one.path[:end].rstrip("/"): one
+        for one in filled
+        for end in range(1, len(one.path))
+        if one.path[end] == "/" and one.path[:end].rstrip("/")
+    }
 
 
 def _leaves_room(filling: Filling) -> bool:

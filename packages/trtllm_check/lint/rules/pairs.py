@@ -74,9 +74,10 @@ def command_facts(platform: Platform, invocation: Invocation, facts: DocumentFac
 def checkpoint_maker(document: Document, build: Invocation) -> Invocation | None:
     """The quantize.py of the text that wrote the checkpoint of ``build``, if there is one."""
     folder = build.value("--checkpoint_dir")
-    makers = [one for one in document.of("quantize.py") if one.value("--output_dir") == folder]
-    everything = makers or document.of("quantize.py")
-    return everything[-1] if build.tool == BUILD and everything else None
+    if build.tool != BUILD:
+        return None
+    everything = (document.lookups.writers("quantize.py", folder) if folder else []) or document.of("quantize.py")
+    return everything[-1] if everything else None
 
 
 def _edits(tool: Tool, condition: Condition) -> tuple[Edit, ...]:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from serving_base.facts import TRITON_PORTS
@@ -97,31 +98,56 @@ class _Correction:
             yield Swap(request.place, json.dumps(self.body, ensure_ascii=False))
 
 
+@dataclass(frozen=True)
+class _Around:
+    """What a whole text says about every request in it, looked up when the first asks."""
+
+    document: Document
+    platform: Platform
+
+    @cached_property
+    def serves(self) -> bool:
+        return serves(self.document)
+
+    @cached_property
+    def ports(self) -> list[int]:
+        return server_ports(self.document)
+
+    @cached_property
+    def models(self) -> set[str]:
+        return _models(self.document, self.platform)
+
+    @cached_property
+    def is_instruct(self) -> bool:
+        return _is_instruct(self.document)
+
+
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     if not document.requests:
         return
+    around = _Around(document, platform)
     for one in triton_requests(document):
         body = None if one.fields is None else json.loads(json.dumps(one.fields))
         correction = _Correction(one, one.url.text, body)
-        _port(correction, document)
-        _path(correction, document, platform)
+        _port(correction, around)
+        _path(correction, around)
         model = one.target.model or (ENSEMBLE if platform.release.builds_engines else LLMAPI)
         inputs = inputs_of(model, document, platform.release)
         if inputs and one.fields is not None and not SETTABLE.match(one.target.path):
             _names(correction, model, inputs)
         _stream(correction)
-        _end(correction, document, model)
+        _end(correction, around, model)
         yield from correction.drafts(platform.release.name)
 
 
-def _port(correction: _Correction, document: Document) -> None:
+def _port(correction: _Correction, around: _Around) -> None:
     target = correction.request.target
-    here = target.is_local or (target.is_open and serves(document))
+    here = target.is_local or (target.is_open and around.serves)
     if not (target.is_triton and here) or target.port is None:
         return
-    ports = server_ports(document)
-    if target.port in ports or (target.port not in OTHER_PORTS and not serves(document)):
+    ports = around.ports
+    if target.port in ports or (target.port not in OTHER_PORTS and not around.serves):
         return
     right = next((port for port in ports if port != TRITON_PORT), TRITON_PORT)
     correction.url = re.sub(r"^((?:\w+://)?(?:\[[^\]]*\]|[^/:?]*))(?::\d*)?(?=/|$)", rf"\g<1>:{right}", correction.url)
@@ -129,14 +155,14 @@ def _port(correction: _Correction, document: Document) -> None:
     correction.add("wrong-port", correction.request.url, port=target.port, right=right, reason=reason)
 
 
-def _path(correction: _Correction, document: Document, platform: Platform) -> None:
+def _path(correction: _Correction, around: _Around) -> None:
     one = correction.request
     path = one.target.path
     if not one.request.url or "${" in path:
         return
     posts = one.fields is not None or one.request.place is not one.url
     if one.target.verb:
-        models = _models(document, platform)
+        models = around.models
         if not models or one.target.model in models:
             return
         right = f"/v2/models/{ENSEMBLE if ENSEMBLE in models else sorted(models)[0]}/{one.target.verb}"
@@ -145,7 +171,7 @@ def _path(correction: _Correction, document: Document, platform: Platform) -> No
         return
     else:
         match = re.match(r"^/v2/models/([^/]+)", path)
-        model = match[1] if match else ENSEMBLE if platform.release.builds_engines else LLMAPI
+        model = match[1] if match else ENSEMBLE if around.platform.release.builds_engines else LLMAPI
         verb = "infer" if one.tensors else "generate_stream" if "stream" in path else "generate"
         right = f"/v2/models/{model}/{verb}"
         problem = "it only describes the model" if READ_ONLY.match(path) else "Triton has no such path"
@@ -212,7 +238,7 @@ def _stream(correction: _Correction) -> None:
     correction.add("stream-needs-generate-stream", one.request.at("stream"))
 
 
-def _end(correction: _Correction, document: Document, model: str) -> None:
+def _end(correction: _Correction, around: _Around, model: str) -> None:
     one = correction.request
     values = one.values
     if (
@@ -225,7 +251,7 @@ def _end(correction: _Correction, document: Document, model: str) -> None:
     ends = [values.get("end_id"), values.get("stop_words")]
     if any(end not in (None, "", [], [""]) for end in ends):
         return
-    if END_OF_TURN not in values["text_input"] and not _is_instruct(document):
+    if END_OF_TURN not in values["text_input"] and not around.is_instruct:
         return
     correction.add("no-end-id", one.request.place.part(0, 1))
     if correction.body is not None:

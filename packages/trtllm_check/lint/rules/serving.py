@@ -50,9 +50,7 @@ def _engine(document: Document, release: Release, serve: Invocation) -> Iterator
     model = served_model(serve)
     if model is None:
         return
-    folder = posixpath.normpath(model.text)
-    builds = [posixpath.normpath(one.value("--output_dir") or "engine_output") for one in document.of("trtllm-build")]
-    is_built = folder in builds
+    is_built = bool(document.lookups.writers("trtllm-build", model.text))
     is_named = model.text.startswith(("/", "./", "../", "~")) and ENGINE_NAME.search(model.text) is not None
     if not (is_built or is_named):
         return

@@ -2,10 +2,10 @@
 
 import posixpath
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from trtllm_check.lint.backend_config import filled_problems
 from trtllm_check.lint.document import Document, VariableList
@@ -86,6 +86,7 @@ def _fill_commands(document: Document, platform: Platform, commands: list[Fillin
     for filling in commands:
         by_file[posixpath.normpath(filling.path)].append(filling)
     corrections = {id(filling): _Correction(filling) for filling in commands}
+    told = _Told.by(commands)
     for path, group in by_file.items():
         model = models.get(group[0].model)
         if any(filling.broken for filling in group):
@@ -95,7 +96,7 @@ def _fill_commands(document: Document, platform: Platform, commands: list[Fillin
         if model is not None:
             for filling in group:
                 _unknown(corrections[id(filling)], model)
-            _unfilled(corrections[id(group[-1])], document, platform.release.name, commands, group, path, model)
+            _unfilled(corrections[id(group[-1])], document, platform.release.name, told, group, path, model)
         for filling in group:
             _few_instances(corrections[id(filling)])
             if filling.model == ENGINE_MODEL:
@@ -168,7 +169,7 @@ def _unfilled(
     correction: _Correction,
     document: Document,
     release: str,
-    commands: list[Filling],
+    told: "_Told",
     group: list[Filling],
     path: str,
     model: ModelSpec,
@@ -184,7 +185,7 @@ def _unfilled(
         if variable in model.uncertain or filled or _edited(document, path, variable):
             continue
         typed = variable in model.typed
-        value = correction.changes.get(variable) or _value(document, commands, variable)
+        value = correction.changes.get(variable) or _value(document, told, variable)
         correction.add(
             "unfilled-variable",
             variable,
@@ -198,25 +199,36 @@ def _unfilled(
 def _edited(document: Document, path: str, variable: str) -> bool:
     """True if a ``sed`` of the text fills the variable in this file."""
     return any(
-        command.words[:1]
-        and command.words[0].text == "sed"
-        and any(variable in word.text for word in command.words)
-        and any(posixpath.normpath(word.text) == path for word in command.words)
-        for command in document.commands
+        command.words[:1] and command.words[0].text == "sed" and any(variable in word.text for word in command.words)
+        for command in document.lookups.naming(path)
     )
 
 
-def _value(document: Document, commands: list[Filling], variable: str) -> str:
+class _Told(NamedTuple):
+    """What all commands of a text fill in: the first value of each variable, and the first batch size."""
+
+    values: Mapping[str, str]
+    batch: int
+
+    @classmethod
+    def by(cls, commands: Sequence[Filling]) -> "_Told":
+        values: dict[str, str] = {}
+        for filling in commands:
+            for name, value in filling.values.items():
+                if value:
+                    values.setdefault(name, value)
+        return cls(values, next((batch for one in commands if (batch := _batch(one))), 8))
+
+
+def _value(document: Document, told: _Told, variable: str) -> str:
     """What the text says elsewhere, or what a user would have to say."""
-    for filling in commands:
-        if filling.values.get(variable):
-            return filling.values[variable]
+    if variable in told.values:
+        return told.values[variable]
     if variable == "engine_dir":
         for build in document.of("trtllm-build"):
             return build.value("--output_dir") or "engine_output"
     if variable.endswith("_instance_count"):
-        batch = next((_batch(one) for one in commands if _batch(one)), 8)
-        return str(min(batch, MOST_BLS if variable.startswith("bls") else MOST_WORKERS))
+        return str(min(told.batch, MOST_BLS if variable.startswith("bls") else MOST_WORKERS))
     return str(rule_data(FAMILY)["values"].get(variable, ""))
 
 
@@ -274,8 +286,7 @@ def _needs_paged(document: Document, platform: Platform, correction: _Correction
 def _build(document: Document, filling: Filling) -> Invocation | None:
     """The trtllm-build of the text that writes the engine which the template names, or the only one."""
     builds = document.of("trtllm-build")
-    folder = posixpath.normpath(filling.values.get("engine_dir", ""))
-    same = [one for one in builds if posixpath.normpath(one.value("--output_dir") or "engine_output") == folder]
+    same = document.lookups.writers("trtllm-build", filling.values.get("engine_dir", ""))
     likely = same or (builds if len(builds) == 1 else [])
     return likely[-1] if likely else None
 

@@ -1,0 +1,76 @@
+"""The checker's work grows with the text and no faster: a text of twice the commands takes twice the steps."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from each import each
+from trtllm_check.lint import check_commands, fixing, target
+from trtllm_check.lint.document import read_document
+
+FEW = 20
+MOST = 2.2
+TEXTS = {
+    "a chain": """\
+python3 convert_checkpoint.py --model_dir m{0} --output_dir ckpt{0} --dtype float16 --tp_size 2
+trtllm-build --checkpoint_dir ckpt{0} --output_dir engine{0} --gemm_plugin auto --max_num_tokens {0}
+python3 tools/fill_template.py -i repo{0}/tensorrt_llm/config.pbtxt triton_max_batch_size:8,engine_dir:engine{0}
+mpirun -n 2 --allow-run-as-root python3 run.py --engine_dir engine{0} --max_output_len {0}
+""",
+    "containers": """\
+docker run -v /a{0}:/b{0} nvcr.io/nvidia/tritonserver:24.08-trtllm-python-py3 tritonserver --model-repository /b{0}
+pip install tensorrt_llm==0.12.0
+git clone -b v0.12.0 https://github.com/NVIDIA/TensorRT-LLM clone{0}
+""",
+    "requests": """\
+curl -X POST localhost:8000/v2/models/ensemble/generate -d '{{"text_input": "a{0}", "max_tokens": {0}}}'
+curl -X POST localhost:8001/v2/models/nothing/generate -d '{{"text_input": "<|eot_id|>", "maximum": {0}}}'
+""",
+    "servers": """\
+python3 tools/fill_template.py -i repo{0}/tensorrt_llm/config.pbtxt triton_max_batch_size:8,engine_dir:engine{0}
+CUDA_VISIBLE_DEVICES=0 python3 scripts/launch_triton_server.py --world_size 1 --model_repo repo{0}
+trtllm-serve engine{0} --port {0}
+""",
+    "unknown flags": "trtllm-build --checkpoint_dir c{0} --output_dir e{0} --max_output_len {0} --no_such {0}\n",
+}
+
+
+def steps(work: Callable[[], object]) -> int:
+    """The lines that run in ``work``, those of an inner loop each time."""
+    number = 0
+
+    def inside(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal number
+        number += event == "line"
+        return inside
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, argument: inside)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return number
+
+
+def check(text: str) -> None:
+    document = read_document(f"# TensorRT-LLM 0.12.0\n{text}")
+    assert check_commands(document, target(document, "0.12.0"))
+
+
+@each("name", TEXTS)
+def test_twice_the_commands_take_twice_the_steps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fixing, "MOST_CORRECTED", 2)  # as many in both texts
+    short, long = ("".join(TEXTS[name].format(number) for number in range(1, many + 1)) for many in (FEW, 2 * FEW))
+    check(short)  # what is read once is read
+    assert steps(lambda: check(long)) < MOST * steps(lambda: check(short))
+
+
+def test_work_that_grows_faster_is_seen() -> None:
+    def pairs(many: int) -> None:
+        assert not any([one == other for one in range(many)] == [] for other in range(many))
+
+    assert steps(lambda: pairs(2 * FEW)) > MOST * steps(lambda: pairs(FEW))
