@@ -184,7 +184,7 @@ def server(
 @contextmanager
 def measuring(folder: Path, senders: int, each_token: bool) -> Iterator[Path]:
     """What the server's processes inherit."""
-    token_times = folder / "token-times.jsonl"
+    token_times = folder / "token-times.pickles"
     wanted = {TOKEN_TIMES: str(token_times), SENDERS: str(senders or ""), EACH_TOKEN: "1" if each_token else ""}
     os.environ.update(wanted)
     try:

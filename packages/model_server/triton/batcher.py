@@ -248,7 +248,9 @@ class Batcher:
             outbox.close()
 
     def _look_around(self, loop: EngineLoop[_Live]) -> None:
-        """What need not happen at every step; asking Triton and telling it is the outbox's work."""
+        """After a step: send its tokens; and what need not happen at every one, which is the outbox's work too."""
+        for outbox in self._outboxes:
+            outbox.wake()
         now = time.monotonic()
         if now - self._checked >= self._cancel_check_s:
             self._checked = now
@@ -291,7 +293,7 @@ class Batcher:
             live.over = not live.unfinished
         if live.request.streaming or reason:
             first = not live.sequences[key].sent
-            live.outbox.put((live, key), partial(self._send, live, key), urgent=first or bool(reason))
+            live.outbox.put((live, key), partial(self._send, live, key), urgent=first or bool(reason), more=True)
 
     def _send(self, live: _Live, key: tuple[int, int]) -> None:
         """In its outbox's thread: one response with everything that came for a sequence since the last.
