@@ -103,6 +103,7 @@ class Figures:
         labels = {"model": model, "version": version}
         self._families: list[Any] = []
         self._gauges: list[tuple[Any, Reading]] = []
+        self._shown: dict[int, float] = {}  # what each gauge was set to
         for name, (label, readings) in GAUGES.items():
             family = self._family(pb, name, pb.MetricFamily.GAUGE)
             for value, read in readings.items():
@@ -120,8 +121,11 @@ class Figures:
         return family
 
     def observe(self, stats: EngineStats, context_tokens: int) -> None:
-        for gauge, read in self._gauges:
-            gauge.set(read(stats, context_tokens))
+        for number, (gauge, read) in enumerate(self._gauges):
+            value = read(stats, context_tokens)
+            if value != self._shown.get(number):  # to set one, Triton is asked and waited for
+                gauge.set(value)
+                self._shown[number] = value
 
     def count(self, prompt_tokens: int, answer_tokens: int) -> None:
         self._prompt.observe(prompt_tokens)
