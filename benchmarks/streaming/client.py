@@ -57,10 +57,15 @@ def ask(grpc_url: str, prompts: list[tuple[str, list[int]]], load: Load) -> Answ
 
 
 METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
+ERROR, FINAL = b"\n", b"triton_final_response\x12\x02\x08\x01"
+"""How the bytes of a response begin that brings an error, and what is in those of an answer's last response."""
 
 
 async def _ask(grpc_url: str, prompts: list[tuple[str, list[int]]], load: Load) -> Answers:
-    """Requests are bytes before the first one is sent, and responses after the last one has come."""
+    """Every client has its stream open, and its requests are bytes, before the first one is sent.
+
+    Responses are read when the last one has come.
+    """
     import grpc
 
     waves = [
@@ -68,12 +73,15 @@ async def _ask(grpc_url: str, prompts: list[tuple[str, list[int]]], load: Load) 
         for wave in range(load.waves)
     ]
     async with grpc.aio.insecure_channel(grpc_url) as channel:
-        stub = channel.stream_stream(METHOD)
+        streams = [channel.stream_stream(METHOD)() for _ in prompts]
         came: list[Came] = []
+        await asyncio.gather(*(stream.wait_for_connection() for stream in streams))
         began = time.monotonic()
         for requests in waves:
-            came += await asyncio.gather(*(_one(stub, *request) for request in requests))
+            came += await asyncio.gather(*map(_one, streams, *zip(*requests, strict=True)))
         seconds = time.monotonic() - began
+        for stream in streams:
+            await stream.done_writing()
     return Answers(seconds, [_pieces(*each) for each in came])
 
 
@@ -85,12 +93,15 @@ Came = tuple[str, float, list[tuple[float, bytes]]]
 """Request id, when it was asked for, and each response with when it came."""
 
 
-async def _one(stub: Any, request_id: str, request: bytes) -> Came:
+async def _one(stream: Any, request_id: str, request: bytes) -> Came:
     began_s = time.monotonic()
-    call = stub()
-    await call.write(request)
-    await call.done_writing()
-    return request_id, began_s, [(time.monotonic(), message) async for message in call]
+    await stream.write(request)
+    came = []
+    message = b""
+    while not (FINAL in message or message.startswith(ERROR)):
+        message = await stream.read()
+        came.append((time.monotonic(), message))
+    return request_id, began_s, came
 
 
 def _pieces(request_id: str, began_s: float, came: list[tuple[float, bytes]]) -> Pieces:
@@ -119,6 +130,7 @@ def _request(load: Load, request_id: str, text: str, ids: list[int]) -> Any:
 
     output = "output_ids" if load.model == "tensorrt_llm" else "text_output"
     request = service_pb2.ModelInferRequest(model_name=load.model, id=request_id)
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
     for name, (value, datatype) in _inputs(load, text, ids).items():
         tensor = InferInput(name, list(value.shape), datatype)
         tensor.set_data_from_numpy(value)
