@@ -1,8 +1,11 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from model_server.engines import Logits
 from model_server.protocol import EngineLimits, EngineStats, FinishReason, Output, Sampling
 from model_server.text import TextCodec
-from model_server.triton.batcher import Batcher, each_token
+from model_server.triton.batcher import Batcher, Figures, each_token
 from model_server.triton.tensors import (
     GenerationRequest,
     SequenceState,
@@ -411,6 +414,28 @@ def test_a_measurement_gets_one_response_a_token_whatever_waits(engine: Scripted
 )
 def test_an_output_of_several_tokens_as_one_for_each(output: Output, expected: list[Output]) -> None:
     assert each_token(output) == expected
+
+
+class RecordedMetrics:
+    """Stands for Triton's module: notes what each gauge of the requests was set to."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, float]] = []
+        family = SimpleNamespace(Metric=self.metric)
+        self.MetricFamily = Mock(return_value=family, GAUGE=0, HISTOGRAM=1)
+
+    def metric(self, labels: dict[str, str], buckets: object = None) -> SimpleNamespace:
+        return SimpleNamespace(set=lambda value: self.told.append((labels.get("request_type", ""), value)))
+
+
+def test_triton_is_told_only_of_gauges_that_changed() -> None:
+    metrics = RecordedMetrics()
+    figures = Figures(metrics, "tensorrt_llm", "1")
+    stats = EngineStats(2, 1, 2, 0, 2, 16, 100, 5, 95, 32, 1)
+    for now in (stats, stats, replace(stats, active=3), stats):
+        figures.observe(now, 0)
+    assert [value for gauge, value in metrics.told if gauge == "active"] == [2, 3, 2]
+    assert [value for gauge, value in metrics.told if gauge == "max"] == [16]
 
 
 def test_what_came_before_a_failure_is_sent_before_it(

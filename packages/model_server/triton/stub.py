@@ -54,7 +54,7 @@ class BuiltTensors:
         self._built: dict[tuple[str, str, tuple[int, ...], bytes], Any] = {}
 
     def __call__(self, name: str, value: np.ndarray) -> Any:
-        if value.nbytes > SMALL_BYTES:
+        if value.nbytes > SMALL_BYTES or value.dtype.hasobject:
             return self._make(name, value)
         key = name, value.dtype.str, value.shape, value.tobytes()
         found = self._built.get(key)
