@@ -293,9 +293,11 @@ class Batcher:
         self._times.came(live.request_id, output)
         key = row, output.sequence_index
         with self._lock:
-            live.came.setdefault(key, []).append(output)
+            came = live.came.setdefault(key, [])
+            waits = bool(came) and live.request.streaming  # what sends it is in the outbox
+            came.append(output)
             live.over = not live.unfinished
-        if live.request.streaming or reason:
+        if reason or (live.request.streaming and not waits):
             first = not live.sequences[key].sent
             live.outbox.put((live, key), partial(self._send, live, key), urgent=first or bool(reason), more=True)
 
