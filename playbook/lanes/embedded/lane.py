@@ -6,6 +6,7 @@ It needs two cores, some memory and disk, and what set-up installs: :mod:`cpu_se
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,13 +64,12 @@ def prepare(profile: Profile, out: Path, *, root: Path) -> None:
     copy_model(out)
 
 
-def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -> None:
-    """By transformers in this environment's CPU PyTorch."""
+def run_in_torch(profile: Profile, script: str, job: dict[str, Any], out: Path, *, root: Path) -> None:
+    """In this process, which has a CPU build."""
     import json
 
-    from serving_base.reference_run import run
-
-    (out / "result.json").write_text(json.dumps(run(job | {"device_map": None})), encoding="utf-8")
+    found = import_module(f"serving_base.{script}").run(job | {"device_map": None})
+    (out / "result.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root: Path) -> None:

@@ -86,12 +86,11 @@ def _prepare_random(profile: Profile, out: Path, root: Path) -> None:
             shutil.copyfile(MODEL_DIR / name, out / name)
 
 
-def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -> None:
-    """By transformers in vLLM's PyTorch, on its GPUs."""
+def run_in_torch(profile: Profile, script: str, job: dict[str, Any], out: Path, *, root: Path) -> None:
+    """In vLLM's PyTorch, on its GPUs."""
     import json
 
-    asked = job | {"device_map": _device_map(find_vllm())}
-    found = _run(profile, "serving_base.reference_run", asked, root)
+    found = _run(profile, f"serving_base.{script}", job | {"device_map": _device_map(find_vllm())}, root)
     (out / "result.json").write_text(json.dumps(found), encoding="utf-8")
 
 
