@@ -3,9 +3,9 @@
 One run measures, in turn and several times, the engine alone in this process, one answer a request and streamed, by
 token ids and through the ensemble, all with the same waves. A share is of the engine alone next to it. "Late" is how
 long a piece took from the engine to the client, by one clock, from its first token on. ``--senders`` threads and
-``--postprocessing`` instances share the work. ``--breakdown`` shows where the processor's time went, which a busy
-machine changes less; "client" is this process. ``--each-token`` measures the streams on a second server too, which
-sends one response a token, and how much later a token comes when it shares its response with others.
+instances of ``--preprocessing`` and ``--postprocessing`` share the work. ``--breakdown`` shows where the processor's
+time went, which a busy machine changes less; "client" is this process. ``--each-token`` measures the streams on a
+second server too, which sends one response a token, and how much later a token comes when it shares its response.
 
 Both engines, the server's and the one alone, are open all the time, and each waits while the other works: an engine of
 the vLLM lane on a GPU may take less than half of its memory (``--gpu-memory 0.4``, in a copy of its folder).
@@ -57,6 +57,7 @@ def main(
     release: str = "0.12.0",
     prompt_tokens: Annotated[list[int] | None, typer.Option(help="length of each prompt; 0: a few words")] = None,
     postprocessing: Annotated[int, typer.Option(help="instances of postprocessing")] = 1,
+    preprocessing: Annotated[int, typer.Option(help="instances of preprocessing")] = 1,
     senders: Annotated[int, typer.Option(help="threads that send responses; 0: as the server chooses")] = 0,
     gpu_memory: Annotated[float, typer.Option(help="share of the GPU's memory for each of the two engines")] = 0.0,
     breakdown: Annotated[bool, typer.Option(help="show where the processor's time went")] = False,
@@ -66,7 +67,8 @@ def main(
     plan = Plan(waves, tokens, rounds, breakdown=breakdown)
     with lighter(engine, gpu_memory) as folder, opened(folder) as lone:
         shared: dict[tuple[int, int], dict[str, list[Figures]]] = {}
-        with server(folder, release, max(counts), postprocessing, senders) as served:
+        workers = Workers(preprocessing, postprocessing, senders)
+        with server(folder, release, max(counts), workers) as served:
             for length, count in product(lengths, counts):
                 prompts = make_prompts(folder, count, length)
                 shared[length, count] = measure_clients(served, lone, prompts, plan)
@@ -74,7 +76,7 @@ def main(
             return
         print("\none response a token", flush=True)
         streams = {way: how for way, how in WAYS.items() if how[1]}
-        with server(folder, release, max(counts), postprocessing, senders, each_token=True) as served:
+        with server(folder, release, max(counts), workers, each_token=True) as served:
             for length, count in product(lengths, counts):
                 prompts = make_prompts(folder, count, length)
                 found = measure_clients(served, lone, prompts, replace(plan, ways=streams))
@@ -90,6 +92,15 @@ class Plan:
     rounds: int
     breakdown: bool
     ways: Mapping[str, tuple[str, bool]] = field(default_factory=lambda: WAYS)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Processes that share the texts, and threads that share the responses (0: as the server chooses)."""
+
+    preprocessing: int
+    postprocessing: int
+    senders: int
 
 
 def show(table: Table) -> None:
@@ -164,16 +175,15 @@ def make_prompts(engine: Path, clients: int, length: int = 0) -> list[tuple[str,
 
 
 @contextmanager
-def server(
-    engine: Path, release: str, clients: int, postprocessing: int, senders: int, *, each_token: bool = False
-) -> Iterator[Served]:
+def server(engine: Path, release: str, clients: int, workers: Workers, *, each_token: bool = False) -> Iterator[Served]:
     http, grpc, metrics = choose_ports((0, 0, 0))
-    with tempfile.TemporaryDirectory() as folder, measuring(Path(folder), senders, each_token) as token_times:
+    with tempfile.TemporaryDirectory() as folder, measuring(Path(folder), workers.senders, each_token) as token_times:
         options = ServingOptions(
             engine_dir=engine,
             tokenizer_dir=engine / "tokenizer",
             max_batch_size=clients,
-            postprocessing_instances=postprocessing,
+            preprocessing_instances=workers.preprocessing,
+            postprocessing_instances=workers.postprocessing,
         )
         write_repository(Path(folder) / "repository", release, options.values())
         repository = Path(folder) / "repository"
@@ -184,7 +194,7 @@ def server(
 @contextmanager
 def measuring(folder: Path, senders: int, each_token: bool) -> Iterator[Path]:
     """What the server's processes inherit."""
-    token_times = folder / "token-times.jsonl"
+    token_times = folder / "token-times.pickles"
     wanted = {TOKEN_TIMES: str(token_times), SENDERS: str(senders or ""), EACH_TOKEN: "1" if each_token else ""}
     os.environ.update(wanted)
     try:

@@ -103,6 +103,7 @@ class Figures:
         labels = {"model": model, "version": version}
         self._families: list[Any] = []
         self._gauges: list[tuple[Any, Reading]] = []
+        self._shown: dict[int, float] = {}  # what each gauge was set to
         for name, (label, readings) in GAUGES.items():
             family = self._family(pb, name, pb.MetricFamily.GAUGE)
             for value, read in readings.items():
@@ -120,8 +121,11 @@ class Figures:
         return family
 
     def observe(self, stats: EngineStats, context_tokens: int) -> None:
-        for gauge, read in self._gauges:
-            gauge.set(read(stats, context_tokens))
+        for number, (gauge, read) in enumerate(self._gauges):
+            value = read(stats, context_tokens)
+            if value != self._shown.get(number):  # to set one, Triton is asked and waited for
+                gauge.set(value)
+                self._shown[number] = value
 
     def count(self, prompt_tokens: int, answer_tokens: int) -> None:
         self._prompt.observe(prompt_tokens)
@@ -248,7 +252,9 @@ class Batcher:
             outbox.close()
 
     def _look_around(self, loop: EngineLoop[_Live]) -> None:
-        """What need not happen at every step; asking Triton and telling it is the outbox's work."""
+        """After a step: send its tokens; and what need not happen at every one, which is the outbox's work too."""
+        for outbox in self._outboxes:
+            outbox.wake()
         now = time.monotonic()
         if now - self._checked >= self._cancel_check_s:
             self._checked = now
@@ -287,11 +293,13 @@ class Batcher:
         self._times.came(live.request_id, output)
         key = row, output.sequence_index
         with self._lock:
-            live.came.setdefault(key, []).append(output)
+            came = live.came.setdefault(key, [])
+            waits = bool(came) and live.request.streaming  # what sends it is in the outbox
+            came.append(output)
             live.over = not live.unfinished
-        if live.request.streaming or reason:
+        if reason or (live.request.streaming and not waits):
             first = not live.sequences[key].sent
-            live.outbox.put((live, key), partial(self._send, live, key), urgent=first or bool(reason))
+            live.outbox.put((live, key), partial(self._send, live, key), urgent=first or bool(reason), more=True)
 
     def _send(self, live: _Live, key: tuple[int, int]) -> None:
         """In its outbox's thread: one response with everything that came for a sequence since the last.

@@ -187,6 +187,7 @@ class ServingOptions:
     max_queue_size: int = 0
     max_queue_delay_microseconds: int = 0
     max_tokens_in_paged_kv_cache: int = 0
+    preprocessing_instances: int = 1
     postprocessing_instances: int = 1
     bls_instances: int = 1
     accumulate_tokens: bool = False
@@ -205,7 +206,7 @@ class ServingOptions:
             "exclude_input_in_output": self.exclude_input_in_output,
             "max_queue_size": self.max_queue_size,
             "max_queue_delay_microseconds": self.max_queue_delay_microseconds,
-            "preprocessing_instance_count": 1,
+            "preprocessing_instance_count": self.preprocessing_instances,
             "postprocessing_instance_count": self.postprocessing_instances,
             "bls_instance_count": self.bls_instances,
             "accumulate_tokens": self.accumulate_tokens,

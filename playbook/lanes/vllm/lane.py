@@ -211,8 +211,9 @@ def write_repository(profile: Profile, engine: Path, out: Path, *, root: Path, v
     from model_server.triton.outbox import senders_here
     from model_server.triton.repository import write_for_engine
 
-    # A GPU makes more pieces of text than one process decodes.
-    write_for_engine(profile, engine, out, {"postprocessing_instances": senders_here(), **variables})
+    # A GPU takes more prompts at once, and makes more pieces of text, than one process reads and decodes.
+    text = dict.fromkeys(("preprocessing_instances", "postprocessing_instances"), senders_here())
+    write_for_engine(profile, engine, out, {**text, **variables})
 
 
 def serve(profile: Profile, repository: Path, *, root: Path) -> "TritonServer":
