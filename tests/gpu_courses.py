@@ -62,8 +62,6 @@ SHORT = {
     "clients": "4",
     "herd_size": "4",
     "lengths": "[256, 512]",  # chapters 11, 12 and 14 compute the same under every profile; nbval has them whole
-    "windows": "8",
-    "calib_samples": "4",
     "sizes": "[1, 4]",
     "microbatches": "[1, 2]",
 }
