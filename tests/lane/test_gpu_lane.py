@@ -270,17 +270,19 @@ def test_pieces_of_a_stream_keep_their_order(
     machine = Machine(tmp_path / "other", release).install()
     monkeypatch.setenv("PATH", f"{machine.programs}{os.pathsep}{os.environ['PATH']}")
     profile, engine = load_profile("p5", release), engine_folder(root)
-    asked: dict[str, dict[str, object]] = {"several": {}, "one": {"postprocessing_instance_count": 1}}
-    for name, variables in (asked | {"whole": {"decoupled_mode": False}}).items():
-        out = folder(root, f"repository-{name}")
-        tensorrt_llm.write_repository(profile, engine, out, root=root, variables=variables)
-        config = read_config((out / "postprocessing" / "config.pbtxt").read_text(encoding="utf-8"))
-        ordered = [one.text("preserve_ordering") for one in config.messages("dynamic_batching")]
-        assert ("true" in ordered) == (name == "several")
+    out = folder(root, "ordered")
+    tensorrt_llm.write_repository(profile, engine, out, root=root)
+    config = read_config((out / "postprocessing" / "config.pbtxt").read_text(encoding="utf-8"))
+    assert [one.text("preserve_ordering") for one in config.messages("dynamic_batching")] == ["true"]
+
+
+def test_a_template_whose_order_was_not_written_is_an_error(
+    machine: Machine, profile: Profile, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     silent = Command("fill", "true", ("true", IN_ORDER))
     monkeypatch.setattr("trtllm_check.recipes.triton._keep_order", lambda *_: silent)
     with pytest.raises(PlaybookError, match="lacks preserve_ordering"):
-        tensorrt_llm.write_repository(profile, engine, folder(root, "repository"), root=root)
+        tensorrt_llm.write_repository(profile, engine_folder(root), folder(root, "repository"), root=root)
 
 
 def test_a_prompt_that_looks_like_a_flag_is_refused(machine: Machine, profile: Profile, root: Path) -> None:

@@ -24,6 +24,7 @@ from serving_base.errors import NotInRelease, UsageError
 from trtllm_check.recipes import STAGES, Command, Paths, commands, docker_argv, on_host, shell, tool_arguments
 from trtllm_check.recipes.build import Attention, attention
 from trtllm_check.recipes.command import optional
+from trtllm_check.recipes.triton import fill
 from trtllm_check.releases import Release, build_parser, known_releases, load_release
 
 PROFILES = [name for name in profile_names() if load_profile(name).lane == "tensorrt_llm"]
@@ -744,3 +745,18 @@ def test_wrong_stage_and_wrong_lane_are_refused() -> None:
     assert "quantize" in caught.value.fix
     with pytest.raises(UsageError, match="local"):
         commands(load_profile("local"), release, "build")
+
+
+@each("release_name", ENGINE_RELEASES)
+def test_pieces_of_a_stream_are_kept_in_order_where_several_processes_read_them(release_name: str) -> None:
+    release, profile = load_release(release_name), load_profile("p5", release_name)
+    asked: list[tuple[dict[str, object], bool]] = [
+        ({}, True),
+        ({"postprocessing_instance_count": 1}, False),
+        ({"decoupled_mode": False}, False),
+    ]
+    for variables, ordered in asked:
+        written = fill(profile, release, Paths.under("w", "p5"), variables=variables)
+        edits = [one for one in written if any("preserve_ordering: true" in word for word in one.argv)]
+        assert len(edits) == ordered
+        assert all(one.argv[-1].endswith("/postprocessing/config.pbtxt") for one in edits)
