@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -290,3 +291,33 @@ def _only_one(folder: Path) -> Iterator[None]:
 def input_digests(inputs: Mapping[str, Artifact]) -> dict[str, str]:
     """What a stage records of the artifacts that it read."""
     return {name: artifact.manifest.digest for name, artifact in inputs.items()}
+
+
+Change = Callable[[Path], object]
+
+
+def refusal(artifact: Artifact, change: Change | None = None, **run: Any) -> PlaybookError | None:
+    """The error of a chapter that opens ``artifact`` after ``change(folder)``, tried on a copy; None when it opens.
+
+    ``run`` is what the chapter's run has otherwise than the artifact: ``release``, ``gpu_arch``, ``world_size``. The
+    copy has the artifact's origin and its files below 64 MiB. Its folder is named without the place.
+    """
+    origin = artifact.manifest.origin
+    asked = {name: getattr(origin, name) for name in ("kind", "release", "gpu_arch", "world_size")} | run
+    with TemporaryDirectory() as place:
+        copy = make(Path(place) / artifact.path.name, origin, lambda folder: _copy_small_files(artifact, folder))
+        if change is not None:
+            change(copy.path)
+        try:
+            require(copy.path, **asked, made_in=f"the chapter that makes the {origin.kind}")
+        except PlaybookError as error:
+            what, why, fix = (text.replace(f"{place}/", "") for text in (error.what, error.why, error.fix))
+            return type(error)(what, why=why, fix=fix)
+    return None
+
+
+def _copy_small_files(artifact: Artifact, folder: Path) -> None:
+    for name, record in artifact.manifest.files.items():
+        if record.bytes < REHASH_BELOW_BYTES:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(artifact.path / name, folder / name)

@@ -12,12 +12,11 @@ from typing import Any
 from course_exercises.exercise import checked, shown
 from course_exercises.progress import note
 from course_runs.edition import recorded_notebooks
-from playbook.artifact import Artifact
+from playbook.artifact import Artifact, Change, refusal
 from playbook.guesses import Guess, ask, somebody_is_there
 from playbook.knobs import Knob, turn
 from playbook.lanes.base import lane_of
 from playbook.profile import Profile, load_profile
-from playbook.refusals import Change, refusal
 from playbook.stages import Workspace, require, tokenizer_path, workspace_root
 from serving_base.checks import usable_cores
 from serving_base.errors import CheckFailed, PlaybookError, UsageError
@@ -86,7 +85,7 @@ class Lab:
         return require(self.workspace, name)
 
     def refusal(self, artifact: Artifact, change: Change | None = None, **run: Any) -> PlaybookError | None:
-        """What a chapter says of a copy of ``artifact`` after ``change``: :func:`playbook.refusals.refusal`."""
+        """What a chapter says of a copy of ``artifact`` after ``change``: :func:`playbook.artifact.refusal`."""
         return refusal(artifact, change, **run)
 
     def tokenizer_path(self) -> Path:

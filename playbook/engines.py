@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from course_exercises.schedule import scheduled
+from course_exercises.batching import scheduled
 from cpu_serving.build import describe_compiled
 from cpu_serving.profiling import group_operations, profile_engine
 from cpu_serving.runtime import EngineLogits

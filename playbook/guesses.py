@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +44,18 @@ class Guess:
         from IPython.display import Markdown, display
 
         whose = "Your guess" if self.made else "The default guess"
-        text = f"{whose}: {self.value:,.4g} {self.unit}. It is **{actual:,.4g} {self.unit}**."
+        text = f"{whose}: {counted(self.value, self.unit)}. It is **{counted(actual, self.unit)}**."
         display(Markdown(text))  # type: ignore[no-untyped-call]
         if self.made:
             note(self._workspace, self.name, guess=self.value, actual=float(actual), unit=self.unit)
+
+
+def counted(number: float, unit: str) -> str:
+    """``5 errors`` and ``1 error``, ``1 retry``: a unit that is a plural loses it at one. ``ms`` and ``%`` are none."""
+    text = f"{number:,.4g}"
+    if text == "1" and len(unit) > 3:
+        unit = re.sub("(ie)?s$", lambda end: "y" if end[1] else "", unit)
+    return f"{text} {unit}"
 
 
 def ask(name: str, question: str, *, low: float, high: float, default: float, unit: str, workspace: Path) -> Guess:
@@ -54,7 +63,7 @@ def ask(name: str, question: str, *, low: float, high: float, default: float, un
     from IPython.display import display
 
     if not somebody_is_there():
-        print(f"{question} Without an answer: {default:,.4g} {unit}.")
+        print(f"{question} Without an answer: {counted(default, unit)}.")
         return Guess(name, unit, default, workspace, None)
     slider = _slider(question, low, high, default, unit)
     display(slider)  # type: ignore[no-untyped-call]

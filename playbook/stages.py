@@ -286,7 +286,9 @@ def reference(
     )
     lane = lane_of(profile.lane)
     made = make(
-        workspace.folder("reference"), origin, lambda out: lane.reference(profile, job, out, root=workspace.root)
+        workspace.folder("reference"),
+        origin,
+        lambda out: lane.run_in_torch(profile, "reference_run", job, out, root=workspace.root),
     )
     found = json.loads((made.path / "result.json").read_text(encoding="utf-8"))
     return Reference(found["answers"], found["mean_nll"], found["tokens"], found["device"], made)

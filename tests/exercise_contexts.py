@@ -7,9 +7,8 @@ from typing import Any
 
 from course_exercises.checking import STATUSES
 from playbook import choices
-from playbook.artifact import Origin, make
+from playbook.artifact import Origin, make, refusal
 from playbook.case import service_case
-from playbook.refusals import refusal
 from serving_base.errors import PlaybookError
 
 

@@ -61,7 +61,8 @@ SHORT = {
     "comparisons": "1",
     "clients": "4",
     "herd_size": "4",
-    "sizes": "[1, 4]",  # chapters 12 and 14 compute the same under every profile, and nbval judges them at full length
+    "lengths": "[256, 512]",  # chapters 11, 12 and 14 compute the same under every profile; nbval has them whole
+    "sizes": "[1, 4]",
     "microbatches": "[1, 2]",
 }
 """A run's values for the chapters that put load on the server, where two cores serve in place of eight GPUs, and for

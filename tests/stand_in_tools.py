@@ -293,20 +293,22 @@ def start(server: "TritonServer", attempts: int = 3) -> None:
                 raise
 
 
-def reference_run(machine: Machine, words: list[str]) -> int:
-    """The course's own script, really run: only the model is the tiny one on the CPU, for 70B over eight GPUs."""
+def run_in_torch(machine: Machine, words: list[str]) -> int:
+    """The course's own script, really run: only on the CPU, and with the tiny model for 70B over eight GPUs."""
     script, job, result = (Path(word) for word in words)
     machine.note(script.name, words[1:], place=os.environ.get(PLACE, "host"))
     if machine.failure().get("tool") == script.name:
         return fail(machine.failure())
     asked = json.loads(job.read_text(encoding="utf-8"))
-    if asked["device_map"] != "auto" or not (Path(asked["model"]) / "model.safetensors.index.json").is_file():
-        print(f"RuntimeError: {asked['model']} does not fit into one GPU")
+    model = asked.get("model")
+    if asked["device_map"] != "auto" or (model and not (Path(model) / "model.safetensors.index.json").is_file()):
+        print(f"RuntimeError: {model} does not fit into one GPU")
         return 1
-    tiny = machine.folder / "reference-job.json"
-    tiny.write_text(json.dumps(asked | {"model": str(MODEL_DIR), "device_map": None}), encoding="utf-8")
+    here = machine.folder / "torch-job.json"
+    tiny = {"model": str(MODEL_DIR)} if model else {}
+    here.write_text(json.dumps(asked | tiny | {"device_map": None}), encoding="utf-8")
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.call([sys.executable, str(script), str(tiny), str(result)], env=one_thread)
+    return subprocess.call([sys.executable, str(script), str(here), str(result)], env=one_thread)
 
 
 WORK: dict[str, Work] = {

@@ -218,10 +218,10 @@ def python3(machine: Machine, words: list[str]) -> int:
         return stand_in_inference.python3(machine, words)
     by_path = {tool["inside"]: name for name, tool in machine.facts()["tools"].items() if tool["inside"]}
     path = Path(words[0])
-    if path.name == "reference_run.py":
-        from stand_in_tools import reference_run
+    if path.name in ("reference_run.py", "attention_run.py"):
+        import stand_in_tools
 
-        return reference_run(machine, words)
+        return stand_in_tools.run_in_torch(machine, words)
     name = by_path.get(words[0]) or (path.name if path.is_file() else None)
     if name is None:
         print(f"python3: can't open file '{path}': [Errno 2] No such file or directory", file=sys.stderr)

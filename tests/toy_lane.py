@@ -3,12 +3,12 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from playbook.profile import Profile
-from serving_base import reference_run
 from serving_base.checks import Check
 from serving_base.errors import UsageError
 from serving_base.measures import StepRecord
@@ -32,8 +32,9 @@ def prepare(profile: Profile, out: Path, *, root: Path) -> None:
     shutil.copytree(MODEL_DIR, out, dirs_exist_ok=True)
 
 
-def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -> None:
-    (out / "result.json").write_text(json.dumps(reference_run.run(job | {"device_map": None})), encoding="utf-8")
+def run_in_torch(profile: Profile, script: str, job: dict[str, Any], out: Path, *, root: Path) -> None:
+    found = import_module(f"serving_base.{script}").run(job | {"device_map": None})
+    (out / "result.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 def quantize(profile: Profile, model: Path, out: Path, *, layout: str, root: Path) -> None:

@@ -56,32 +56,66 @@ def ask(grpc_url: str, prompts: list[tuple[str, list[int]]], load: Load) -> Answ
     return asyncio.run(_ask(grpc_url, prompts, load))
 
 
+METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
+ERROR, FINAL = b"\n", b"triton_final_response\x12\x02\x08\x01"
+"""How the bytes of a response begin that brings an error, and what is in those of an answer's last response."""
+
+
 async def _ask(grpc_url: str, prompts: list[tuple[str, list[int]]], load: Load) -> Answers:
+    """Every client has its stream open, and its requests are bytes, before the first one is sent.
+
+    Responses are read when the last one has come.
+    """
     import grpc
-    from tritonclient.grpc import service_pb2_grpc
 
+    waves = [
+        [(name, _request(load, name, *prompt).SerializeToString()) for name, prompt in _named(load, wave, prompts)]
+        for wave in range(load.waves)
+    ]
     async with grpc.aio.insecure_channel(grpc_url) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        began, each = time.monotonic(), []
-        for wave in range(load.waves):
-            requests = [_request(load, *prompt) for prompt in prompts]
-            for number, request in enumerate(requests):
-                request.id = f"{load.name}-{wave}-{number}"
-            each += await asyncio.gather(*(_one(stub, request) for request in requests))
-        return Answers(time.monotonic() - began, each)
+        streams = [channel.stream_stream(METHOD)() for _ in prompts]
+        came: list[Came] = []
+        await asyncio.gather(*(stream.wait_for_connection() for stream in streams))
+        began = time.monotonic()
+        for requests in waves:
+            came += await asyncio.gather(*map(_one, streams, *zip(*requests, strict=True)))
+        seconds = time.monotonic() - began
+        for stream in streams:
+            await stream.done_writing()
+    return Answers(seconds, [_pieces(*each) for each in came])
 
 
-async def _one(stub: Any, request: Any) -> Pieces:
-    found = Pieces(request.id, time.monotonic())
-    call = stub.ModelStreamInfer()
-    await call.write(request)
-    await call.done_writing()
-    async for message in call:
-        if message.error_message:
-            raise RuntimeError(message.error_message)
-        if message.infer_response.raw_output_contents:
-            found.at_s.append(time.monotonic())
-            found.sizes.append(_size(message.infer_response))
+def _named(load: Load, wave: int, prompts: list[tuple[str, list[int]]]) -> Iterator[tuple[str, tuple[str, list[int]]]]:
+    return ((f"{load.name}-{wave}-{number}", prompt) for number, prompt in enumerate(prompts))
+
+
+Came = tuple[str, float, list[tuple[float, bytes]]]
+"""Request id, when it was asked for, and each response with when it came."""
+
+
+async def _one(stream: Any, request_id: str, request: bytes) -> Came:
+    began_s = time.monotonic()
+    await stream.write(request)
+    came = []
+    message = b""
+    while not (FINAL in message or message.startswith(ERROR)):
+        message = await stream.read()
+        came.append((time.monotonic(), message))
+    return request_id, began_s, came
+
+
+def _pieces(request_id: str, began_s: float, came: list[tuple[float, bytes]]) -> Pieces:
+    """RuntimeError for an error that came."""
+    from tritonclient.grpc import service_pb2
+
+    found = Pieces(request_id, began_s)
+    for at_s, message in came:
+        response = service_pb2.ModelStreamInferResponse.FromString(message)
+        if response.error_message:
+            raise RuntimeError(response.error_message)
+        if response.infer_response.raw_output_contents:
+            found.at_s.append(at_s)
+            found.sizes.append(_size(response.infer_response))
     return found
 
 
@@ -91,11 +125,12 @@ def _size(response: Any) -> int:
     return len(content) - 4 if response.outputs[0].datatype == "BYTES" else len(content) // 4
 
 
-def _request(load: Load, text: str, ids: list[int]) -> Any:
+def _request(load: Load, request_id: str, text: str, ids: list[int]) -> Any:
     from tritonclient.grpc import InferInput, InferRequestedOutput, service_pb2
 
     output = "output_ids" if load.model == "tensorrt_llm" else "text_output"
-    request = service_pb2.ModelInferRequest(model_name=load.model)
+    request = service_pb2.ModelInferRequest(model_name=load.model, id=request_id)
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
     for name, (value, datatype) in _inputs(load, text, ids).items():
         tensor = InferInput(name, list(value.shape), datatype)
         tensor.set_data_from_numpy(value)

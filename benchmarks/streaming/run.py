@@ -1,10 +1,11 @@
 """python -m benchmarks.streaming.run ENGINE [--clients N]... ...: what streaming through Triton leaves of an engine.
 
 One run measures, in turn and several times, the engine alone in this process, one answer a request and streamed, by
-token ids and through the ensemble, all with the same waves. A share is of the engine alone next to it. ``cpu_ms`` is
-processor time of the server's processes for 1,000 tokens, which a busy machine changes less. "Late" is how long a piece
-took from the engine to the client, by one clock, from its first token on. ``--senders`` threads and
-``--postprocessing`` instances share the work.
+token ids and through the ensemble, all with the same waves. A share is of the engine alone next to it. "Late" is how
+long a piece took from the engine to the client, by one clock, from its first token on. ``--senders`` threads and
+instances of ``--preprocessing`` and ``--postprocessing`` share the work. ``--breakdown`` shows where the processor's
+time went, which a busy machine changes less; "client" is this process. ``--each-token`` measures the streams on a
+second server too, which sends one response a token, and how much later a token comes when it shares its response.
 
 Both engines, the server's and the one alone, are open all the time, and each waits while the other works: an engine of
 the vLLM lane on a GPU may take less than half of its memory (``--gpu-memory 0.4``, in a copy of its folder).
@@ -15,27 +16,28 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Annotated
 
-import numpy as np
 import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.streaming.client import Load, Pieces, ask
+from benchmarks.streaming import tables
+from benchmarks.streaming.client import Load, ask
+from benchmarks.streaming.tables import Figures, late_ms, token_late_ms
 from model_server.engines import EngineOptions, ServedEngine, opener_of, warm_up
 from model_server.protocol import Sampling
 from model_server.text import TextCodec
 from model_server.triton.repository import ServingOptions, write_repository
 from model_server.triton.server import TritonServer
-from model_server.triton.token_times import SENDERS, TOKEN_TIMES, TokenTime, read_token_times
+from model_server.triton.token_times import EACH_TOKEN, SENDERS, TOKEN_TIMES, read_token_times
 from serving_base.servers import choose_ports
 
 WAYS = {
@@ -44,17 +46,6 @@ WAYS = {
     "text, one answer": ("ensemble", False),
     "text, streamed": ("ensemble", True),
 }
-
-
-@dataclass(frozen=True)
-class Figures:
-    """One round of one way. ``late_ms``: from the first token of each piece, as the engine gave it, to its coming."""
-
-    tokens_per_s: float
-    ttft_ms: float
-    late_ms: tuple[float, ...]
-    pieces: int
-    cpu_ms: dict[str, float]
 
 
 def main(
@@ -66,18 +57,54 @@ def main(
     release: str = "0.12.0",
     prompt_tokens: Annotated[list[int] | None, typer.Option(help="length of each prompt; 0: a few words")] = None,
     postprocessing: Annotated[int, typer.Option(help="instances of postprocessing")] = 1,
+    preprocessing: Annotated[int, typer.Option(help="instances of preprocessing")] = 1,
     senders: Annotated[int, typer.Option(help="threads that send responses; 0: as the server chooses")] = 0,
     gpu_memory: Annotated[float, typer.Option(help="share of the GPU's memory for each of the two engines")] = 0.0,
+    breakdown: Annotated[bool, typer.Option(help="show where the processor's time went")] = False,
+    each_token: Annotated[bool, typer.Option(help="measure the streams with one response a token too")] = False,
 ) -> None:
-    counts = clients or [16]
-    with (
-        lighter(engine, gpu_memory) as folder,
-        server(folder, release, max(counts), postprocessing, senders) as served,
-        opened(folder) as lone,
-    ):
-        for length, count in product(prompt_tokens or [0], counts):
-            print(f"prompts of about {length} tokens" if length else "prompts of a few words", flush=True)
-            measure_clients(served, lone, make_prompts(folder, count, length), waves, tokens, rounds)
+    counts, lengths = clients or [16], prompt_tokens or [0]
+    plan = Plan(waves, tokens, rounds, breakdown=breakdown)
+    with lighter(engine, gpu_memory) as folder, opened(folder) as lone:
+        shared: dict[tuple[int, int], dict[str, list[Figures]]] = {}
+        workers = Workers(preprocessing, postprocessing, senders)
+        with server(folder, release, max(counts), workers) as served:
+            for length, count in product(lengths, counts):
+                prompts = make_prompts(folder, count, length)
+                shared[length, count] = measure_clients(served, lone, prompts, plan)
+        if not each_token:
+            return
+        print("\none response a token", flush=True)
+        streams = {way: how for way, how in WAYS.items() if how[1]}
+        with server(folder, release, max(counts), workers, each_token=True) as served:
+            for length, count in product(lengths, counts):
+                prompts = make_prompts(folder, count, length)
+                found = measure_clients(served, lone, prompts, replace(plan, ways=streams))
+                show(tables.compared(shared[length, count], found, count))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured: answers of ``tokens`` tokens in ``waves``, each way ``rounds`` times."""
+
+    waves: int
+    tokens: int
+    rounds: int
+    breakdown: bool
+    ways: Mapping[str, tuple[str, bool]] = field(default_factory=lambda: WAYS)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Processes that share the texts, and threads that share the responses (0: as the server chooses)."""
+
+    preprocessing: int
+    postprocessing: int
+    senders: int
+
+
+def show(table: Table) -> None:
+    Console(width=150).print(table)
 
 
 @dataclass(frozen=True)
@@ -89,23 +116,27 @@ class Served:
 
 
 def measure_clients(
-    served: Served,
-    lone: ServedEngine,
-    prompts: list[tuple[str, list[int]]],
-    waves: int,
-    tokens: int,
-    rounds: int,
-) -> None:
+    served: Served, lone: ServedEngine, prompts: list[tuple[str, list[int]]], plan: Plan
+) -> dict[str, list[Figures]]:
+    """The rounds of each way, shown too."""
+    clients, length = len(prompts), len(prompts[0][1])
+    print(f"prompts of about {length} tokens", flush=True)
     alone: list[float] = []
-    found: dict[str, list[Figures]] = {way: [] for way in WAYS}
-    for number in range(rounds):
-        alone.append(measure_alone(lone, [ids for _, ids in prompts], waves, tokens))
-        for way, (model, streaming) in WAYS.items():
-            load = Load(
-                len(prompts), waves, tokens, streaming, model, f"{way}, {len(prompts)}, {number}, {len(prompts[0][1])}"
-            )
+    alone_ms: list[float] = []
+    found: dict[str, list[Figures]] = {way: [] for way in plan.ways}
+    for number in range(plan.rounds):
+        before = processor_s()
+        alone.append(measure_alone(lone, [ids for _, ids in prompts], plan.waves, plan.tokens))
+        spent_s = sum(since(before, processor_s()).values())
+        alone_ms.append(1e6 * spent_s / (clients * plan.waves * plan.tokens))
+        for way, (model, streaming) in plan.ways.items():
+            name = f"{way}, {clients}, {number}, {length}"
+            load = Load(clients, plan.waves, plan.tokens, streaming, model, name)
             found[way].append(measure(served, prompts, load))
-    Console(width=150).print(table(alone, found, len(prompts) * waves * tokens, len(prompts)))
+    show(tables.shares(alone, found, clients))
+    if plan.breakdown:
+        show(tables.breakdown(alone_ms, found))
+    return found
 
 
 @contextmanager
@@ -144,14 +175,15 @@ def make_prompts(engine: Path, clients: int, length: int = 0) -> list[tuple[str,
 
 
 @contextmanager
-def server(engine: Path, release: str, clients: int, postprocessing: int, senders: int) -> Iterator[Served]:
+def server(engine: Path, release: str, clients: int, workers: Workers, *, each_token: bool = False) -> Iterator[Served]:
     http, grpc, metrics = choose_ports((0, 0, 0))
-    with tempfile.TemporaryDirectory() as folder, measuring_environment(Path(folder), senders) as token_times:
+    with tempfile.TemporaryDirectory() as folder, measuring(Path(folder), workers.senders, each_token) as token_times:
         options = ServingOptions(
             engine_dir=engine,
             tokenizer_dir=engine / "tokenizer",
             max_batch_size=clients,
-            postprocessing_instances=postprocessing,
+            preprocessing_instances=workers.preprocessing,
+            postprocessing_instances=workers.postprocessing,
         )
         write_repository(Path(folder) / "repository", release, options.values())
         repository = Path(folder) / "repository"
@@ -160,15 +192,16 @@ def server(engine: Path, release: str, clients: int, postprocessing: int, sender
 
 
 @contextmanager
-def measuring_environment(folder: Path, senders: int) -> Iterator[Path]:
+def measuring(folder: Path, senders: int, each_token: bool) -> Iterator[Path]:
     """What the server's processes inherit."""
-    token_times = folder / "token-times.jsonl"
-    os.environ[TOKEN_TIMES] = str(token_times)
-    os.environ[SENDERS] = str(senders or "")
+    token_times = folder / "token-times.pickles"
+    wanted = {TOKEN_TIMES: str(token_times), SENDERS: str(senders or ""), EACH_TOKEN: "1" if each_token else ""}
+    os.environ.update(wanted)
     try:
         yield token_times
     finally:
-        del os.environ[TOKEN_TIMES], os.environ[SENDERS]
+        for name in wanted:
+            del os.environ[name]
 
 
 def measure_alone(engine: ServedEngine, prompts: Sequence[Sequence[int]], waves: int, tokens: int) -> float:
@@ -187,66 +220,49 @@ def measure(served: Served, prompts: list[tuple[str, list[int]]], load: Load) ->
     ask(running.grpc_url, prompts, Load(load.clients, 1, 4, load.streaming, load.model, f"warm, {load.name}"))
     before = processor_s(running)
     answers = ask(running.grpc_url, prompts, load)
-    spent = {name: seconds - before.get(name, 0.0) for name, seconds in processor_s(running).items()}
+    spent = since(before, processor_s(running))
     times = read_token_times(served.token_times) if load.streaming else {}
+    streams = [(each, times[each.request_id]) for each in answers if times]
     return Figures(
+        tokens=load.all_tokens,
         tokens_per_s=load.all_tokens / answers.seconds,
         ttft_ms=1e3 * median(each.at_s[0] - each.began_s for each in answers),
-        late_ms=tuple(late for each in answers if times for late in late_ms(each, times[each.request_id])),
+        late_ms=tuple(late for stream in streams for late in late_ms(*stream)),
+        token_late_ms=tuple(late for stream in streams for late in token_late_ms(*stream)),
         pieces=sum(len(each.sizes) for each in answers),
         cpu_ms={name: 1e6 * seconds / load.all_tokens for name, seconds in spent.items()},
     )
 
 
-def late_ms(pieces: Pieces, time: TokenTime) -> list[float]:
-    """For each piece the time from the engine's giving its first token to its coming, in milliseconds.
+def processor_s(running: TritonServer | None = None) -> dict[str, float]:
+    """Processor seconds so far of this process ("client") and of those below it.
 
-    So the way of a single token is in it, and what a piece waited for its other tokens. ValueError where other pieces
-    came than were sent.
+    Those of the server are "tritonserver", each stub by its model's name, and "engine" what is below a stub.
     """
-    begun = time.first_s()
-    if len(begun) != len(pieces.at_s):
-        raise ValueError(f"{len(begun)} responses were sent for {pieces.request_id}, and {len(pieces.at_s)} came")
-    return [1e3 * (at_s - first_s) for at_s, first_s in zip(pieces.at_s, begun, strict=True)]
-
-
-def processor_s(running: TritonServer) -> dict[str, float]:
-    """Processor seconds so far of the server and of each stub, which is named for its model."""
-    family = [psutil.Process(running.pid), *psutil.Process(running.pid).children(recursive=True)]
-    found: dict[str, float] = {}
-    for process in family:
-        times = process.cpu_times()
-        name = _model_of(process.pid) if process.pid in running.stub_pids else process.name()
-        found[name] = found.get(name, 0.0) + times.user + times.system
+    me = psutil.Process()
+    guard, stubs = (running.pid, running.stub_pids) if running else (0, ())
+    found = {"client": time.process_time()}
+    for process in me.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            above = {process.pid, *(parent.pid for parent in process.parents())}
+            if process.pid in stubs:
+                name = _model_of(process.pid)
+            elif above & set(stubs):
+                name = "engine"
+            else:
+                name = "tritonserver" if guard in above else "engine alone"
+            found[name] = found.get(name, 0.0) + times.user + times.system
     return found
+
+
+def since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    return {name: seconds - before.get(name, 0.0) for name, seconds in now.items()}
 
 
 def _model_of(pid: int) -> str:
     """The folder of the model file on a stub's command line."""
     return next(word.rsplit("/", 3)[-3] for word in psutil.Process(pid).cmdline() if word.endswith("model.py"))
-
-
-def table(alone: list[float], found: dict[str, list[Figures]], all_tokens: int, clients: int) -> Table:
-    title = f"{clients} clients; engine alone: {median(alone):,.0f} tokens/s (median of {len(alone)})"
-    shown = Table(title=title)
-    for name in ("way", "tokens/s", "share", "from..to", "tokens a piece", "TTFT ms", "late ms p50", "p99", "cpu_ms"):
-        shown.add_column(name)
-    for way, rounds in found.items():
-        shares = [figures.tokens_per_s / rate for figures, rate in zip(rounds, alone, strict=True)]
-        late = [each for figures in rounds for each in figures.late_ms] or [0.0]
-        cpu = {name: median(figures.cpu_ms[name] for figures in rounds) for name in rounds[0].cpu_ms}
-        shown.add_row(
-            way,
-            f"{median(figures.tokens_per_s for figures in rounds):,.0f}",
-            f"{median(shares):.2f}",
-            f"{min(shares):.2f}..{max(shares):.2f}",
-            f"{all_tokens * len(rounds) / sum(figures.pieces for figures in rounds):.1f}",
-            f"{median(figures.ttft_ms for figures in rounds):.0f}",
-            f"{np.percentile(late, 50):.0f}",
-            f"{np.percentile(late, 99):.0f}",
-            ", ".join(f"{name} {value:.0f}" for name, value in cpu.items()),
-        )
-    return shown
 
 
 if __name__ == "__main__":

@@ -17,17 +17,20 @@ include_patterns = [
     "docs/book/*.md",
     "notebooks/[0-9][0-9]-*.ipynb",
     "recorded/README.md",
+    "recorded/*/*/*.ipynb",
     "README.md",
     "CONTRIBUTING.md",
 ]
 nb_execution_mode = "off"
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # tables of outputs are tables, and their links are links
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 4
 suppress_warnings = [
     "myst.header",  # a chapter's parts begin at the level that its cell has
     "myst.xref_missing",  # a link to a source file: the pages do not hold it
     "myst.xref_ambiguous",
+    "toc.not_included",  # a chapter of a recorded edition: the page of the editions leads to it
     "mystnb.unknown_mime_type",  # the runner's results have a text, too
     "misc.highlighting_failure",  # a mermaid drawing is shown as its text
 ]
@@ -46,5 +49,13 @@ mathjax2_config = {
         "inlineMath": [["\\(", "\\)"]],
         "displayMath": [["\\[", "\\]"]],
         "processClass": "tex2jax_process|math|output_area",
-    }
+    },
+    "HTML-CSS": {  # the package brings this font and no other
+        "availableFonts": [],
+        "imageFont": None,
+        "preferredFont": None,
+        "webFont": "STIX-Web",
+        "linebreaks": {"automatic": True},  # a long formula breaks on a telephone
+    },
+    "SVG": {"font": "STIX-Web"},
 }

@@ -14,9 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from serving_base.errors import EnvironmentProblem
+from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 
 LIST = Path(__file__).with_name("archives.yml")
@@ -31,10 +30,8 @@ class NotFetched(EnvironmentProblem):
     """An archive that is not there, and that cannot be fetched now."""
 
 
-class Archive(BaseModel):
+class Archive(Record):
     """One archive. ``members``: the files of it that the page carries; none: the archive itself."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     version: str
@@ -46,20 +43,16 @@ class Archive(BaseModel):
     members: tuple[str, ...]
 
 
-class Python(BaseModel):
+class Python(Record):
     """What pip calls the Python of the page."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: str
     abi: str
     platform: str
 
 
-class Archives(BaseModel):
+class Archives(Record):
     """All of archives.yml. ``lock_info``: what Pyodide is told of itself."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     python: Python
     lock_info: dict[str, str]

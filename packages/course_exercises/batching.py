@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from course_exercises.exercise import Exercise, Wrong
-from course_exercises.schedule import Policy, scheduled
 from course_exercises.verdict import ExerciseVerdict, Solution
 from model_server.protocol import EngineLimits, Sampling
 from serving_base.errors import EngineError
+from serving_base.measures import Phase, StepRecord
+
+Policy = Literal["static", "inflight"]
 
 LENGTHS = (8, 96, 16, 48, 12, 64, 8, 80, 24, 8, 40, 16)
 """Tokens of each answer, in the order of arrival, and the slots of the chapter's engine."""
@@ -21,6 +23,33 @@ SLOTS = 4
 ALLOWANCE = 1.05
 """How much longer than the shortest possible schedule an order may take."""
 TOKENS_PER_BLOCK = 32
+
+
+def scheduled(lengths: Sequence[int], slots: int, policy: Policy) -> list[StepRecord]:
+    """Batching without an engine: the steps until every answer has its ``lengths`` tokens; ``seconds`` is 0 in each.
+
+    One token a step for each sequence in one of ``slots``; the step that reads a prompt gives the first one.
+    """
+    steps: list[StepRecord] = []
+    waiting = list(enumerate(lengths))
+    running: dict[int, int] = {}  # request -> tokens still to come; 0: its slot is kept for its batch
+    while waiting or any(running.values()):
+        if policy == "inflight":
+            running = {request: left for request, left in running.items() if left}
+        elif not any(running.values()):
+            running = {}
+        may_join = policy == "inflight" or not running
+        joining = waiting[: slots - len(running)] if may_join else []
+        waiting = waiting[len(joining) :]
+        running |= dict(joining)
+        phases: dict[int, Phase] = {
+            request: "context" if (request, left) in joining else "generation" if left else "padding"
+            for request, left in running.items()
+        }
+        given = {request: 1 for request, left in running.items() if left}
+        steps.append(StepRecord(len(steps), 0.0, phases, given))
+        running = {request: max(left - 1, 0) for request, left in running.items()}
+    return steps
 
 
 def simulated_steps(lengths: Sequence[int], slots: int, policy: Policy) -> int:

@@ -11,11 +11,11 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
 from cpu_serving.config import EngineConfig
+from cpu_serving.polling import PolledConnection
 from cpu_serving.worker import STACK_SIGNAL
 from model_server.protocol import EngineHung, EngineStats, Output, Sampling
 from serving_base.errors import EngineError
@@ -54,7 +54,7 @@ class EngineApart:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "cpu_serving.worker", str(theirs.fileno())], pass_fds=(theirs.fileno(),)
             )
-        self._connection: Connection = Connection(ours.detach())
+        self._connection = PolledConnection(ours.detach())
         self._closed = False
         try:
             self._send(*self._opening)

@@ -154,24 +154,33 @@ def _hugging_face_shape(folder: Path, config: Mapping[str, Any]) -> LlamaShape:
     kv_algo = "FP8" if quantization.get("kv_cache_scheme") else None
     check_quantization(folder, quant_algo, kv_algo)
     try:
-        heads = config["num_attention_heads"]
-        return LlamaShape(
-            hidden_size=config["hidden_size"],
-            intermediate_size=config["intermediate_size"],
-            num_layers=config["num_hidden_layers"],
-            num_heads=heads,
-            num_kv_heads=config.get("num_key_value_heads") or heads,
-            head_size=config.get("head_dim") or config["hidden_size"] // heads,
-            vocab_size=config["vocab_size"],
+        return _shape(
+            config,
+            head_size=config.get("head_dim"),
             norm_epsilon=config["rms_norm_eps"],
             rope_theta=float(theta),
             rope_scaling=rope_scaling(folder, config.get("rope_scaling") or rope),
-            max_position_embeddings=config["max_position_embeddings"],
             quant_algo=quant_algo,
             kv_cache_quant_algo=kv_algo,
         )
     except KeyError as error:
         raise CheckpointError(f"{folder}/config.json has no {error}", fix="download the model again") from error
+
+
+def _shape(config: Mapping[str, Any], *, head_size: int | None, **own: Any) -> LlamaShape:
+    """What both kinds of config.json call alike; ``own``: the fields that each has under a name of its own."""
+    heads = config["num_attention_heads"]
+    return LlamaShape(
+        hidden_size=config["hidden_size"],
+        intermediate_size=config["intermediate_size"],
+        num_layers=config["num_hidden_layers"],
+        num_heads=heads,
+        num_kv_heads=config.get("num_key_value_heads") or heads,
+        head_size=head_size or config["hidden_size"] // heads,
+        vocab_size=config["vocab_size"],
+        max_position_embeddings=config["max_position_embeddings"],
+        **own,
+    )
 
 
 def from_tensorrt_llm(folder: Path, config: Mapping[str, Any]) -> LlamaWeights:
@@ -254,19 +263,12 @@ def tensorrt_llm_shape(folder: Path, config: Mapping[str, Any]) -> LlamaShape:
     quant_algo, kv_algo = quantization.get("quant_algo"), quantization.get("kv_cache_quant_algo")
     check_quantization(folder, quant_algo, kv_algo)
     try:
-        heads = config["num_attention_heads"]
-        return LlamaShape(
-            hidden_size=config["hidden_size"],
-            intermediate_size=config["intermediate_size"],
-            num_layers=config["num_hidden_layers"],
-            num_heads=heads,
-            num_kv_heads=config.get("num_key_value_heads") or heads,
-            head_size=config.get("head_size") or config["hidden_size"] // heads,
-            vocab_size=config["vocab_size"],
+        return _shape(
+            config,
+            head_size=config.get("head_size"),
             norm_epsilon=config["norm_epsilon"],
             rope_theta=float(config["rotary_base"]),
             rope_scaling=rope_scaling(folder, config.get("rotary_scaling")),
-            max_position_embeddings=config["max_position_embeddings"],
             quant_algo=quant_algo,
             kv_cache_quant_algo=kv_algo,
         )

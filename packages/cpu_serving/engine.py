@@ -42,6 +42,7 @@ from model_server.protocol import (
     Sampling,
     StepRecord,
 )
+from model_server.text import TextCodec
 from serving_base.errors import EngineError
 
 __all__ = [
@@ -340,3 +341,11 @@ def _empty(
         leaving.clear()
         while pipeline.has_non_finished_requests():
             pipeline.step()
+
+
+def step_records(engine_dir: Path, prompt: str, lengths: Sequence[int], batching: Batching) -> list[StepRecord]:
+    """The steps that one request of ``prompt`` per entry of ``lengths`` takes, each that many tokens long."""
+    ids = TextCodec.load(engine_dir / "tokenizer").encode(prompt, special_tokens=False)
+    with Engine(engine_dir, batching=batching, record_steps=True) as engine:
+        engine.generate([ids] * len(lengths), [Sampling(max_new_tokens=length) for length in lengths])
+        return list(engine.records)

@@ -10,11 +10,11 @@ import faulthandler
 import os
 import signal
 import sys
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from cpu_serving.engine import Engine
+from cpu_serving.polling import PolledConnection
 from serving_base.errors import PlaybookError
 
 STACK_SIGNAL = signal.SIGUSR1
@@ -23,7 +23,7 @@ STACK_SIGNAL = signal.SIGUSR1
 def main(descriptor: int) -> None:
     faulthandler.register(STACK_SIGNAL, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group, and the server says when to end
-    connection: Connection = Connection(descriptor)
+    connection = PolledConnection(descriptor)
     try:
         _, folder, options = connection.recv()
         with Engine(Path(folder), **options) as engine:

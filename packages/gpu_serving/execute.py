@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from gpu_serving.hub import TOKEN
 from serving_base.errors import CommandFailed, EnvironmentProblem
 from serving_base.processes import stream_command, users_environment
 from trtllm_check.deployment import Deployment
@@ -29,6 +28,7 @@ from trtllm_check.releases import Release, load_release
 KEPT_LINES = 5000  # the answers to a dozen prompts fit, and the tracebacks of eight ranks
 SHOWN_LINES = 15
 HIDDEN = "[hidden]"
+TOKEN = "HF_TOKEN"
 RECORD = "commands.jsonl"
 REMOVAL_LIMIT_S = 60.0
 FINDINGS = signs()

@@ -1,17 +1,37 @@
-"""Checks around the download of a gated model: before it (token, access, disk) and after it (every byte there)."""
+"""The download of a gated model, checked before it (token, access, disk) and after it (every byte there)."""
 
 import json
 import os
 import shutil
 import struct
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
+from gpu_serving.execute import TOKEN, execute_all, logs, setting
 from serving_base.errors import EnvironmentProblem, PlaybookError
+from trtllm_check.deployment import Deployment
+from trtllm_check.recipes import commands
 
-TOKEN = "HF_TOKEN"
 SECOND_COPY = "original/*"  # the same weights in Meta's own format
 SPARE = 1.05  # of the download's size, for the client's partial files
+
+
+def fetch(profile: Deployment, out: Path, *, root: Path) -> None:
+    """Download the model and put its files into ``out``.
+
+    Token, access and disk are checked before the first byte, every file's size after the last. The download stays
+    under ``<root>/downloads``, so an interrupted one goes on where it stopped, and profiles share it.
+    """
+    sizes = file_sizes(profile.shape.hf_id)
+    downloads = root / "downloads" / profile.model
+    downloads.mkdir(parents=True, exist_ok=True)
+    require_space(sizes, downloads)
+    release, paths = setting(profile, root)
+    paths = replace(paths, model=str(downloads))
+    execute_all(commands(profile, release, "fetch", paths), paths, logs(profile, root), writes=downloads)
+    verify(downloads, sizes)
+    shutil.copytree(downloads, out, copy_function=os.link, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".cache"))
 
 
 def file_sizes(hf_id: str) -> dict[str, int]:

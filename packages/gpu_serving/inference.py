@@ -148,14 +148,18 @@ def pieces(texts: Iterable[str], execution: Execution) -> list[str]:
     return added
 
 
-def refuse_long_prompts(engine: Path, paths: Paths, prompts: Sequence[str]) -> None:
-    """Compare every prompt's tokens with the engine's ``max_input_len``."""
+def _token_ids(paths: Paths, prompts: Sequence[str]) -> list[list[int]]:
+    """Each prompt as the model's tokenizer has it, without special tokens."""
     from tokenizers import Tokenizer
 
-    limit = json.loads((engine / "config.json").read_text(encoding="utf-8"))["build_config"]["max_input_len"]
     tokenizer = Tokenizer.from_file(str(Path(paths.model) / "tokenizer.json"))
-    for prompt in prompts:
-        tokens = len(tokenizer.encode(prompt, add_special_tokens=False).ids)
+    return [tokenizer.encode(prompt, add_special_tokens=False).ids for prompt in prompts]
+
+
+def refuse_long_prompts(engine: Path, paths: Paths, prompts: Sequence[str]) -> None:
+    """Compare every prompt's tokens with the engine's ``max_input_len``."""
+    limit = json.loads((engine / "config.json").read_text(encoding="utf-8"))["build_config"]["max_input_len"]
+    for tokens in map(len, _token_ids(paths, prompts)):
         if tokens > limit:
             raise EngineError(
                 f"request refused: prompt of {tokens} tokens exceeds max_input_len {limit}",
@@ -212,12 +216,10 @@ def step_records(
     profile: Deployment, engine: Path, prompt: str, lengths: Sequence[int], slots: int, *, root: Path
 ) -> dict[str, list[StepRecord]]:
     """Policy -> steps, for one request of ``prompt`` per entry of ``lengths``, each that many tokens long."""
-    from tokenizers import Tokenizer
-
     release, paths = setting(profile, root)
     folder = logs(profile, root) / "steps"
     folder.mkdir(parents=True, exist_ok=True)
-    ids = Tokenizer.from_file(str(Path(paths.model) / "tokenizer.json")).encode(prompt, add_special_tokens=False).ids
+    (ids,) = _token_ids(paths, [prompt])
     requests = folder / "requests.json"
     requests.write_text(json.dumps([{"ids": ids, "max_new_tokens": n} for n in lengths]), encoding="utf-8")
     script = shutil.copyfile(SCRIPT, folder / SCRIPT.name)

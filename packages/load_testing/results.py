@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, ValidationError, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, ValidationError, model_validator
 
 from serving_base.errors import UsageError
 from serving_base.measures import quantile
-from serving_base.record import Record
+from serving_base.record import FiniteRecord, Record
 
 NAN = float("nan")
 
@@ -34,15 +34,13 @@ class Load(Record):
         return self
 
 
-class RequestRecord(BaseModel):
+class RequestRecord(FiniteRecord):
     """One request. Times are seconds of a monotonic clock since its run began, which was at ``began_unix_s``.
 
     ``scheduled_s``: when it was meant to be sent (closed loop: when it was). ``first_token_s``, ``last_token_s``:
     arrival of the first and last piece that holds text; None if none came. ``gaps_ms``: between successive pieces.
     ``osl_tokens``: tokens generated, 0 if it failed; ``error`` is empty for a request that succeeded.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     run: Annotated[str, Field(min_length=1)]
     tool: Annotated[str, Field(min_length=1)]

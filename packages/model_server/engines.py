@@ -1,7 +1,9 @@
-"""Opens an engine folder with the package that built it; what a server needs of any engine."""
+"""Opens an engine folder with the package that built it; what a server needs of any engine, and one held open."""
 
+import atexit
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -82,3 +84,38 @@ def warm_up(engine: StepEngine) -> None:
     engine.submit(0, (0,), Sampling(max_new_tokens=2, log_probs=True))
     while engine.has_work:
         engine.step()
+
+
+@dataclass
+class _Held:
+    folder: Path
+    engine: ServedEngine
+
+
+_held: list[_Held] = []
+
+
+@contextmanager
+def held_engine(folder: Path) -> Iterator[ServedEngine]:
+    """The engine of ``folder``, left open between calls: one that takes a minute to start does so once for a chapter.
+
+    Another one that is open is closed first, a broken one afterwards. For one thread.
+    :func:`release_engine` frees it, and so does the end of this process.
+    """
+    if not (_held and _held[0].folder == folder):
+        release_engine()
+        engine = opener_of(folder).open_engine(folder, EngineOptions())
+        _held.append(_Held(folder, engine))
+        warm_up(engine)
+    try:
+        yield _held[0].engine
+    finally:
+        if _held and _held[0].engine.closed:
+            release_engine()
+
+
+@atexit.register
+def release_engine() -> None:
+    """Close the engine that is open, if one is: its memory is free for a server or another engine."""
+    while _held:
+        _held.pop().engine.close()

@@ -12,7 +12,7 @@ from model_server.text import TextCodec
 
 GREEDY: Mapping[str, Any] = {}
 Opened = Callable[[Path], AbstractContextManager[ServedEngine]]
-"""An engine folder's engine: opened for one use, or held open (:func:`model_server.held.held_engine`)."""
+"""An engine folder's engine: opened for one use, or held open (:func:`model_server.engines.held_engine`)."""
 
 
 def opened_once(folder: Path) -> AbstractContextManager[ServedEngine]:

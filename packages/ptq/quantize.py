@@ -35,6 +35,8 @@ FORMATS: Mapping[str, str | None] = {
     "int4_awq": "INT4_AWQ_CFG",
     "w4a8_awq": "W4A8_AWQ_BETA_CFG",
 }
+OUTLIER_CHANNELS = (3, 64, 128, 200)
+"""Of the tiny model, where :func:`preview` puts outliers."""
 NEED_CUDA = ("nvfp4", "nvfp4_awq", "mxfp8", "mxfp4")
 KV_CACHE_DTYPES = ("auto", "fp8")
 Layout = Literal["tensorrt_llm", "hf"]
@@ -309,3 +311,13 @@ def _amax(module: Any, quantizer: str) -> float | None:
     found = getattr(module, quantizer, None)
     amax = getattr(found, "amax", None) if getattr(found, "is_enabled", False) else None
     return None if amax is None else float(amax.max())
+
+
+def preview(model: Path, *, qformat: str, kv_cache_dtype: str, calib_samples: int, outlier_factor: int) -> Any:
+    """A small model quantized here, as torch computes it; see :func:`playbook.stages.preview_quantized`."""
+    from ptq.numerics import add_outliers
+
+    options = QuantizeOptions(qformat=qformat, kv_cache_dtype=kv_cache_dtype, calib_samples=calib_samples)
+    torch_model = load_model(model)
+    add_outliers(torch_model, outlier_factor, OUTLIER_CHANNELS)
+    return apply_quantization(torch_model, options, calibration_texts(model, options))

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
+from importlib.util import find_spec
 from typing import NoReturn, ParamSpec
 
 import typer
@@ -13,23 +14,6 @@ from serving_base.errors import EnvironmentProblem, PlaybookError
 
 P = ParamSpec("P")
 INTERRUPTED = 130
-OURS = {
-    "playbook",
-    "trtllm_check",
-    "serving_planner",
-    "cpu_serving",
-    "gpu_serving",
-    "vllm_serving",
-    "trt_compiler",
-    "model_server",
-    "ptq",
-    "gpu_measurements",
-    "check_page",
-    "course_runs",
-    "course_slides",
-    "tiny_llama",
-    "serving_base",
-}
 
 
 def reporting(command: Callable[P, None]) -> Callable[P, None]:
@@ -57,8 +41,12 @@ def reporting(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def not_installed(error: ModuleNotFoundError) -> EnvironmentProblem:
-    """What a command says that needs more than was installed. A missing module of ours is a fault: raised again."""
-    if (error.name or "").partition(".")[0] in OURS:
+    """What a command says that needs more than was installed.
+
+    A module that is missing in a package that is there, such as one of ours, is a fault: raised again.
+    """
+    package = find_spec((error.name or "").partition(".")[0] or __name__)
+    if package and package.origin:  # a namespace such as google has none
         raise error
     return EnvironmentProblem(
         f"{error.name} is not installed",

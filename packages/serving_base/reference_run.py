@@ -12,6 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+WHY = (
+    "transformers loads the 16-bit model over all GPUs (device_map=auto, which accelerate does), answers and scores: "
+    "what quantized engines are compared with."
+)
+
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """Load the model once, answer every prompt greedily and score every text."""

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from serving_base.errors import UsageError, nearest
 from serving_base.facts.gpus import Gpu, instance
 from serving_base.facts.models import ModelShape, Variant, element_bytes, model_name, variant, variants
+from serving_base.record import FiniteRecord
 from serving_planner.hardware import gpu, gpu_name, gpus
 
 Precision = Literal["bf16", "fp8"]
@@ -46,10 +47,8 @@ def _as_computed(value: Any) -> Any:
 AnyPrecision = Annotated[Precision, _word(get_args(Precision), SAME_PRECISION, "precision")]
 
 
-class Case(BaseModel):
+class Case(FiniteRecord):
     """One model on some GPUs under some load. ``tp`` x ``pp`` GPUs make a replica; ``gpus`` hold whole replicas."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: str = Field(description="llama3-8b, llama3-70b, llama3.1-8b, llama3.3-70b ... (facts/models.yml)")
     gpu: str = Field(description="one of gpus.yml, such as h100-sxm, or a measured local machine")

@@ -301,7 +301,7 @@ def _candidates(target: Target, machine: Instance, prices: Mapping[str, float]) 
         if point is not None:
             yield Candidate(machine, asked, price_of(asked.case), target, point)
         else:
-            yield _rejected(asked.case, f"{_missed(target)} even with one request at a time: {_unloaded(asked)}")
+            yield _rejected(asked.case, _broken(asked, target))
 
 
 def _rejected(case: Case, why: str) -> Rejected:
@@ -321,7 +321,7 @@ def _most(asked: ResolvedCase, target: Target) -> Point | None:
         calm = point.requests_per_s <= BUSIEST * most and point.in_flight <= point.capacity
         return calm and _within(target, 1e3 * point.ttft_s, 1e3 * point.tpot_s)
 
-    best = replica.loaded(UNLOADED * most_level)
+    best = _least(asked)
     if not keeps(best):
         return None
     for _ in range(ROUNDS):
@@ -344,9 +344,28 @@ def _missed(target: Target) -> str:
     return f"{given or 'the load'} is not kept"
 
 
-def _unloaded(asked: ResolvedCase) -> str:
-    point = asked.replica().closed(1)
-    return f"TTFT {1e3 * point.ttft_s:.0f} ms, TPOT {1e3 * point.tpot_s:.1f} ms"
+def _least(asked: ResolvedCase) -> Point:
+    """One replica at the least load that is looked at: a thousandth of the sequences of a full engine decode."""
+    replica = asked.replica()
+    return replica.loaded(UNLOADED * replica.full.in_flight)
+
+
+def _broken(asked: ResolvedCase, target: Target) -> str:
+    """Which of the target's times the means break at the least load, with that load and digits that show it."""
+    point = _least(asked)
+    times = (("TTFT", 1e3 * point.ttft_s, target.ttft_ms), ("TPOT", 1e3 * point.tpot_s, target.tpot_ms))
+    over = [(name, ms, most) for name, ms, most in times if most is not None and ms > most]
+    load = f"even at the least load: with {point.requests_per_s:.2g} requests/s"
+    if not over:
+        return f"{_missed(target)} {load} its queue grows"
+    promise = " and ".join(f"{name} {most:g} ms" for name, _, most in over)
+    means = " and ".join(f"{name} is {_above(ms, most)} ms" for name, ms, most in over)
+    return f"{promise} {'are' if over[1:] else 'is'} not kept {load} the mean {means}"
+
+
+def _above(ms: float, most: float) -> str:
+    """``ms`` with one digit, or with as many as it takes to read as more than ``most``."""
+    return next((text for digits in range(1, 7) if float(text := f"{ms:.{digits}f}") > most), repr(ms))
 
 
 # Simulated

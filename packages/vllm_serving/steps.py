@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_server.held import held_engine
+from model_server.engines import held_engine
 from model_server.loop import StepEngine
 from model_server.protocol import Batching, Sampling
 from model_server.text import TextCodec

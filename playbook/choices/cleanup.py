@@ -96,10 +96,11 @@ def _cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-State = Literal["finished", "unfinished", "foreign"]
+State = Literal["finished", "unfinished", "link", "foreign"]
 REASONS = {
     "unfinished": "a run is making it, or was killed",
-    "foreign": "it is a link, or has no manifest of the playbook",
+    "link": "it is a link to another folder",
+    "foreign": "it has no manifest of the playbook",
 }
 
 
@@ -142,7 +143,8 @@ def artifacts(workspace: Workspace) -> list[ArtifactRow]:
         try:
             found.append(_own(folder))
         except ForeignArtifact:
-            others.append(ArtifactRow(folder.name, "unknown", _megabytes(folder), "unknown", "foreign"))
+            state: State = "link" if folder.is_symlink() else "foreign"
+            others.append(ArtifactRow(folder.name, "unknown", _megabytes(folder), "unknown", state))
     aside = sorted((home / artifact.ASIDE).glob("*/"))
     unfinished = [ArtifactRow(path.name, "unknown", _megabytes(path), "unknown", "unfinished") for path in aside]
     return [_row(entry, found) for entry in found] + others + unfinished

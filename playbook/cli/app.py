@@ -16,15 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from check_page.cli import check_page_command
-from playbook.cli.book import book_command
-from playbook.cli.build import build_command
 from playbook.cli.commands import SHIPPED, commands_command
 from playbook.cli.compare import compare_command
-from playbook.cli.progress import progress_command
+from playbook.cli.learner import WorkspaceOption, progress_command, reset_command
+from playbook.cli.pages import book_command, build_command, check_page_command, slides_command
 from playbook.cli.recorded import recorded_app
-from playbook.cli.reset import reset_command
-from playbook.cli.slides import slides_command
 from serving_base.command_line import reporting, show_rows
 from serving_base.errors import EnvironmentProblem, PlaybookError
 from serving_planner.cli import plan_command
@@ -45,7 +41,6 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=N
 ChapterNames = Annotated[list[str] | None, typer.Argument(help="Chapters, such as 02 05; all of them by default.")]
 ProfileOption = Annotated[str, typer.Option(help=f"local, {SHIPPED}")]
 ReleaseOption = Annotated[str, typer.Option(help="TensorRT-LLM release; the profile's by default.")]
-WorkspaceOption = Annotated[Path | None, typer.Option(help="Artifacts; default $PLAYBOOK_WORKSPACE, else ./workspace.")]
 Values = Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="A parameter of the chapters.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of this run; a new one under runs/ by default.")]
 Seconds = Annotated[int | None, typer.Option(min=1, help="Seconds; the default depends on the profile's lane.")]
@@ -194,7 +189,7 @@ def record_command(
 @app.command("lab", context_settings=PASS_ON)
 @reporting
 def lab_command(context: typer.Context) -> None:
-    """Open JupyterLab on the course; further options go to JupyterLab."""
+    """Open JupyterLab on the course, without its news; further options go to JupyterLab."""
     from playbook.course.kernel_env import interactive_environment
     from playbook.course.notebooks import chapters, project_root
 
@@ -252,7 +247,7 @@ def ended(argv: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[s
 @reporting
 def docs_command() -> None:
     """Write the generated pages of docs/ again: claims.md, releases.md and the others."""
-    from playbook.cli.commands import generated_pages
+    from playbook.cli.docs import generated_pages
     from playbook.course.notebooks import project_root
 
     for name, text in generated_pages(app).items():
@@ -315,7 +310,7 @@ app.command("reset")(reset_command)
 app.add_typer(recorded_app, name="recorded")
 app.command("commands")(reporting(commands_command))
 app.command("check")(reporting(check_command))
-app.command("check-page")(reporting(check_page_command))
+app.command("check-page")(check_page_command)
 app.command("plan")(reporting(plan_command))
 app.command("explain", context_settings={"ignore_unknown_options": True})(reporting(explain_command))
 

@@ -1,15 +1,10 @@
-"""``playbook commands``: what a profile and a release need, without running anything.
-
-Also ``playbook docs``: the pages of ``docs/`` that are made from the project itself; tests keep them true.
-"""
+"""``playbook commands``: what a profile and a release need, without running anything."""
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from serving_base.errors import UsageError
 
@@ -86,62 +81,3 @@ def _shown(command: "Command") -> str:
 
     heading = f"# {command.stage}: {command.tool}, {'on the host' if command.where == 'host' else command.where}"
     return "\n".join([heading, *([f"# {command.reason}"] if command.reason else []), shell(command)])
-
-
-COLUMNS = 100  # of a help text, wherever the page is made
-
-HEAD = """# The command line
-
-What `playbook COMMAND --help` says, made from the commands by `make docs`; a test keeps the two equal. In a clone the
-command is `.venv/bin/playbook`, and `make` calls it. Examples are in the [README](../README.md).
-"""
-
-
-def generated_pages(app: typer.Typer) -> dict[str, Callable[[], str]]:
-    """What makes the text of each generated page, by the page's name in ``docs/``."""
-    from course_exercises.glossary import glossary_page
-    from course_exercises.page import exercises_page
-    from playbook.article_flags import flags_page
-    from playbook.claims import claims_page
-    from playbook.course.notebooks import chapters
-    from playbook.course.times import times_page
-    from trtllm_check.attention import kernels_page
-    from trtllm_check.explain.page import releases_page
-    from trtllm_check.lint.page import page as checks_page
-
-    return {
-        "attention_kernels.md": kernels_page,
-        "checks.md": checks_page,
-        "claims.md": claims_page,
-        "cli.md": lambda: cli_page(app),
-        "exercises.md": exercises_page,
-        "flags_of_the_articles.md": flags_page,
-        "glossary.md": lambda: glossary_page(
-            {one.number: (one.title, f"../notebooks/{one.path.name}") for one in chapters()}
-        ),
-        "releases.md": releases_page,
-        "times.md": times_page,
-    }
-
-
-def cli_page(app: typer.Typer) -> str:
-    """The help of each command of ``app`` as Markdown: of one width, without colours, whatever the terminal is."""
-    known = list(_commands(typer.main.get_command(app)))
-    contents = "\n".join(f"- [`{name}`](#{name.replace(' ', '-')}): {sentence}" for name, sentence, _ in known)
-    parts = [f"## `{name}`\n\n```text\n{text}\n```" for name, _, text in known]
-    return "\n\n".join([HEAD.rstrip("\n"), contents, *parts]) + "\n"
-
-
-def _commands(command: Any, path: str = "playbook") -> Iterator[tuple[str, str, str]]:
-    """(name, its first sentence, its help) of a command and of those below it, in the order of its help."""
-    yield _told(command, path)
-    if isinstance(command, TyperGroup):
-        for name, below in command.commands.items():
-            yield from _commands(below, f"{path} {name}")
-
-
-def _told(command: Any, name: str) -> tuple[str, str, str]:
-    assert isinstance(command, TyperCommand | TyperGroup)
-    context = typer.Context(command, info_name=name, terminal_width=COLUMNS, color=False)
-    sentence = " ".join((command.help or "").partition("\n\n")[0].split())
-    return name, sentence, command.get_help(context)

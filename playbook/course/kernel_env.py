@@ -7,6 +7,7 @@ from pathlib import Path
 import playbook
 import serving_base
 from playbook.lanes.base import ELSEWHERE
+from playbook.stages import WORKSPACE_VARIABLE
 from serving_base.processes import kept_for_the_user
 
 SAGEMAKER_CONFIG = """\
@@ -19,16 +20,22 @@ SageMaker:
 
 # ipykernel 7 warns at every start that the loopback is not encrypted.
 KERNEL_CONFIG = "c.IPKernelApp.log_level = 'ERROR'\n"
+JUPYTER_CONFIG = Path(__file__).resolve().parents[1] / "data" / "jupyter"
+"""JupyterLab asks nobody whether it may fetch news from the internet, and fetches none."""
 IMPORTS = "PLAYBOOK_IMPORTS"
 # Runs in the kernel before its first cell, and leaves no name there. What is not installed, no cell imports.
 STARTUP = f"""\
 def _import():
-    import importlib.util, os, pkgutil
+    import gc, importlib.util, os, pkgutil
     elsewhere = os.environ.get("{ELSEWHERE}", "").split()
-    for name in os.environ.get("{IMPORTS}", "").split():
-        package = name.partition(".")[0]
-        if package not in elsewhere and importlib.util.find_spec(package):
-            pkgutil.resolve_name(name)
+    gc.disable()  # a library's names are all kept: looking for garbage among them is a sixth of the time
+    try:
+        for name in os.environ.get("{IMPORTS}", "").split():
+            package = name.partition(".")[0]
+            if package not in elsewhere and importlib.util.find_spec(package):
+                pkgutil.resolve_name(name)
+    finally:
+        gc.enable()
 
 _import()
 del _import
@@ -46,6 +53,7 @@ def interactive_environment() -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "",  # empty is unset: a container's setting would compile torch anew in each kernel
         # `python3` must mean this interpreter even if the user has installed another kernel under that name.
         "JUPYTER_PATH": str(Path(sys.prefix, "share", "jupyter")),
+        "JUPYTER_CONFIG_PATH": os.pathsep.join([str(JUPYTER_CONFIG), *_entries("JUPYTER_CONFIG_PATH")]),
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         "CI": "true",  # OpenVINO's telemetry heeds this and nothing else
         "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -64,7 +72,7 @@ def kernel_environment(*, workspace: Path, scratch: Path) -> dict[str, str]:
     startup.write_text(STARTUP, encoding="utf-8")
     return interactive_environment() | {
         "PLAYBOOK_HEADLESS": "1",
-        "PLAYBOOK_WORKSPACE": str(workspace),
+        WORKSPACE_VARIABLE: str(workspace),
         # No start-up file of the user's may change what a chapter computes.
         "JUPYTER_CONFIG_DIR": str(scratch / "jupyter"),
         "JUPYTER_RUNTIME_DIR": str(scratch / "runtime"),

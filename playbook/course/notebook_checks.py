@@ -3,13 +3,13 @@
 import ast
 import itertools
 import re
+import symtable
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from nbformat import NotebookNode
 
-from playbook.course.notebook_names import overwritten_names
 from playbook.course.notebooks import PARAMETER_TYPES, parse_parameters, project_root, tags
 from serving_base.errors import UsageError
 
@@ -202,3 +202,54 @@ def _playbook_names(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "playbook":
         return [node.attr]
     return []
+
+
+def overwritten_names(cells: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """One line for each name that a cell assigns, a loop of a later cell assigns again, and a cell after it reads.
+
+    ``cells``: id and source of the code cells, in order. A cell that assigns the name outside of a loop takes it over.
+    """
+    parts = [(cell, *_assigned(ast.parse(source)), _read(source)) for cell, source in cells]
+    for number, (cell, _, looped, _) in enumerate(parts):
+        for name in sorted(looped):
+            first = next((before for before, plain, _, _ in parts[:number] if name in plain), None)
+            for after, plain, again, read in parts[number + 1 :]:
+                if first and name in read - plain - again:
+                    yield f"cell {after} reads `{name}`: cell {first} assigned it, and a loop of cell {cell} since then"
+                if name in plain | again | read:
+                    break
+
+
+def _assigned(tree: ast.Module) -> tuple[set[str], set[str]]:
+    """Names that the cell assigns outside of loops, and in them; not those of functions and comprehensions."""
+    plain: set[str] = set()
+    looped: set[str] = set()
+
+    def visit(node: ast.AST, names: set[str]) -> None:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+            return
+        if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            return
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        inside = looped if isinstance(node, ast.For | ast.While) else names
+        for child in ast.iter_child_nodes(node):
+            visit(child, inside)
+
+    visit(tree, plain)
+    return plain, looped
+
+
+def _read(source: str) -> set[str]:
+    """Names of the notebook that the cell reads, in functions and comprehensions too."""
+    found: set[str] = set()
+
+    def visit(table: symtable.SymbolTable) -> None:
+        top = table.get_type() == "module"
+        found.update(one.get_name() for one in table.get_symbols() if one.is_referenced() and (top or one.is_global()))
+        for child in table.get_children():
+            visit(child)
+
+    visit(symtable.symtable(source, "cell", "exec"))
+    return found

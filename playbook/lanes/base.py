@@ -63,8 +63,11 @@ class Lane(Protocol):
     def prepare(self, profile: Profile, out: Path, *, root: Path) -> object:
         """Get the model in Hugging Face's layout."""
 
-    def reference(self, profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -> None:
-        """Write ``result.json``: what :func:`serving_base.reference_run.run` returns for ``job``."""
+    def run_in_torch(self, profile: Profile, script: str, job: dict[str, Any], out: Path, *, root: Path) -> None:
+        """Write ``result.json``: what ``run(job)`` of ``serving_base.<script>`` returns, by this lane's PyTorch.
+
+        The lane adds ``device_map`` to the job: null for the processor, "auto" for all GPUs.
+        """
 
     def quantize(self, profile: Profile, model: Path, out: Path, *, layout: Layout, root: Path) -> object:
         """Write a checkpoint of TP x PP ranks; ``qformat: full_prec`` keeps 16 bits."""

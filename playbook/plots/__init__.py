@@ -1,6 +1,5 @@
 """Plots of the chapters. Each carries its numbers' origin and returns nothing: it shows one figure."""
 
-from playbook.plots.attention import heads as heads
 from playbook.plots.charts import arrivals as arrivals
 from playbook.plots.charts import bars as bars
 from playbook.plots.charts import batching as batching
@@ -11,11 +10,12 @@ from playbook.plots.charts import requests as requests
 from playbook.plots.charts import rounding as rounding
 from playbook.plots.charts import stacked as stacked
 from playbook.plots.charts import throughput_latency as throughput_latency
-from playbook.plots.compiler import kernels as kernels
 from playbook.plots.deployment import request_path as request_path
 from playbook.plots.deployment import updates as updates
-from playbook.plots.parallel import cuts as cuts
-from playbook.plots.parallel import schedule as schedule
+from playbook.plots.inside import cuts as cuts
+from playbook.plots.inside import heads as heads
+from playbook.plots.inside import kernels as kernels
+from playbook.plots.inside import schedule as schedule
 from playbook.plots.planner import frontier as frontier
 from playbook.plots.planner import roofline as roofline
 from playbook.plots.quantization import channels as channels

@@ -199,6 +199,12 @@ def move_sliders(page: Any) -> list[str]:
     return moved
 
 
+def broken_figures(page: Any) -> list[str]:
+    """The last line of each traceback below a control: such an output is no part of the notebook's model."""
+    below = page.locator(".jupyter-widgets .jp-OutputArea-output", has_text="Traceback (most recent call last)")
+    return [text.strip().splitlines()[-1] for text in below.all_inner_texts()]
+
+
 def main() -> int:
     from playwright.sync_api import sync_playwright
 
@@ -231,7 +237,7 @@ def main() -> int:
             driven = drive(page, path.name[:2], options.seconds)
             driven.moved = move_sliders(page)
             after = page.evaluate(STATE)
-            driven.errors += after["errors"][len(driven.errors) :]
+            driven.errors += [*after["errors"][len(driven.errors) :], *broken_figures(page)]
             driven.outside = sorted({url for url in outside if not url.startswith(here)})
             page.screenshot(path=options.shots / f"{driven.chapter}-{options.theme}.png")
             print(

@@ -6,7 +6,7 @@ from typing import Any
 from chapter_cells import Case
 from cpu_serving.parallel.cuts import MISTAKES, RankLayout
 from cpu_serving.parallel.wire import layer_sums_bytes
-from gpu_measurements.all_reduce import AllReducePoint, link_us
+from gpu_measurements.hopper import AllReducePoint, link_us
 from serving_base.facts.gpus import known_gpu
 from serving_base.facts.models import known_shape
 

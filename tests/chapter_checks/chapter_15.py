@@ -26,7 +26,7 @@ ANSWER = "un, deux, trois"
 
 
 def flows(**changed: Any) -> Thing:
-    return Thing(**{**{name: getattr(FLOWS, name) for name in FLOWS.__all__}, **changed})
+    return Thing(**{**vars(FLOWS), **changed})
 
 
 def without_word() -> list[dict[str, Any]]:

@@ -50,3 +50,22 @@ def test_no_page_loads_anything_from_a_network(book: Path) -> None:
     loaded = {word for page in pages for found in LOADED.findall(page.read_text()) for word in found if word}
     assert any(word.endswith(".js") or ".js?" in word for word in loaded)
     assert sorted(word for word in loaded if re.match(r"(?:https?:)?//", word)) == []
+
+
+def test_a_table_that_a_cell_printed_is_a_table(book: Path) -> None:
+    pages = list((book / "notebooks").glob("*.html"))
+    assert [page.name for page in pages if re.search(r"<p>\|", page.read_text())] == []
+    assert (book / "notebooks" / "10-choose-and-clean-up.html").read_text().count("<table") > 10
+
+
+def test_the_link_to_a_recorded_chapter_leads_to_its_page(book: Path) -> None:
+    for page in (book / "notebooks").glob("*.html"):
+        for target in re.findall(r'href="(\.\./recorded/[^"#]+)', page.read_text()):
+            assert target.endswith(".html") and (page.parent / target).is_file(), (page.name, target)
+    assert "../recorded/" in (book / "notebooks" / "01-llama3-setup.html").read_text()
+
+
+def test_the_formulas_font_is_in_the_book(book: Path) -> None:
+    page = (book / "notebooks" / "11-attention-and-kernels.html").read_text()
+    (font,) = re.findall(r'"webFont": "([^"]+)"', page)
+    assert (book / "_static" / "jax" / "output" / "HTML-CSS" / "fonts" / font / "fontdata.js").is_file()

@@ -1,10 +1,9 @@
-"""Attention measured by torch, and the paged cache counted on the real engine."""
+"""The paged cache counted on the real engine."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from cpu_serving.attention import compare_attention, peak_bytes, score_bytes
 from cpu_serving.paging import Ask, CacheLaboratory, prompt
 from serving_base.errors import EngineError
 
@@ -16,30 +15,6 @@ def laboratory() -> Iterator[CacheLaboratory]:
     found = CacheLaboratory()
     yield found
     found.close()
-
-
-def test_fused_attention_gives_the_same_and_never_holds_the_scores() -> None:
-    short, long = compare_attention([256, 512], heads=4)
-    for run in (short, long):
-        assert run.error < 1e-4
-        assert run.plain_bytes > run.score_bytes == score_bytes(run.length, 4) > run.fused_bytes
-    assert long.plain_bytes > 3.5 * short.plain_bytes
-
-
-def test_peak_bytes_counts_what_lives_at_once(capfd: pytest.CaptureFixture[str]) -> None:
-    import torch
-
-    def one_after_the_other() -> None:
-        for _ in range(3):
-            torch.zeros(1000)
-
-    def together() -> None:
-        kept = [torch.zeros(1000) for _ in range(3)]
-        assert len(kept) == 3
-
-    assert 4000 <= peak_bytes(one_after_the_other) < 8000
-    assert 12000 <= peak_bytes(together) < 16000
-    assert capfd.readouterr().err == ""
 
 
 def test_a_long_prompt_takes_a_step_for_each_chunk(laboratory: CacheLaboratory) -> None:

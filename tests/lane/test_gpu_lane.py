@@ -26,8 +26,10 @@ from serving_base.facts.models import model_shape
 from sparse_models import write_model
 from stand_ins import Machine
 from tiny_llama import MODEL_DIR
+from trtllm_check.lint.pbtxt import read_config
 from trtllm_check.recipes import Command, Paths, commands
 from trtllm_check.releases import load_release
+from trtllm_check.releases.templates import IN_ORDER
 
 TOKEN = "hf_verysecrettoken"
 
@@ -259,6 +261,26 @@ def test_a_template_that_stays_unfilled_is_an_error(machine: Machine, profile: P
     machine.fail("fills nothing")
     with pytest.raises(PlaybookError, match="triton_max_batch_size"):
         tensorrt_llm.write_repository(profile, root, folder(root, "repository"), root=root)
+
+
+@pytest.mark.parametrize("release", ["0.12.0", "0.16.0"])  # without and with dynamic batching in the template
+def test_pieces_of_a_stream_keep_their_order(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, release: str
+) -> None:
+    machine = Machine(tmp_path / "other", release).install()
+    monkeypatch.setenv("PATH", f"{machine.programs}{os.pathsep}{os.environ['PATH']}")
+    profile, engine = load_profile("p5", release), engine_folder(root)
+    asked: dict[str, dict[str, object]] = {"several": {}, "one": {"postprocessing_instance_count": 1}}
+    for name, variables in (asked | {"whole": {"decoupled_mode": False}}).items():
+        out = folder(root, f"repository-{name}")
+        tensorrt_llm.write_repository(profile, engine, out, root=root, variables=variables)
+        config = read_config((out / "postprocessing" / "config.pbtxt").read_text(encoding="utf-8"))
+        ordered = [one.text("preserve_ordering") for one in config.messages("dynamic_batching")]
+        assert ("true" in ordered) == (name == "several")
+    silent = Command("fill", "true", ("true", IN_ORDER))
+    monkeypatch.setattr("trtllm_check.recipes.triton._keep_order", lambda *_: silent)
+    with pytest.raises(PlaybookError, match="lacks preserve_ordering"):
+        tensorrt_llm.write_repository(profile, engine, folder(root, "repository"), root=root)
 
 
 def test_a_prompt_that_looks_like_a_flag_is_refused(machine: Machine, profile: Profile, root: Path) -> None:

@@ -1,6 +1,7 @@
 """The thread that tells Triton: what goes first, what is told once, and what a rest holds back."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -68,6 +69,32 @@ def test_what_is_urgent_goes_first_and_stays_urgent(made: Outbox, told: Told) ->
     told.may_go_on.set()
     made.close()
     assert told.names == ["blocking", "b, more", "a, last"]
+
+
+def test_what_was_put_with_more_goes_in_one_round_when_all_is_there(made: Outbox, told: Told) -> None:
+    until(lambda: made._wake._waiters, "it waits")  # type: ignore[attr-defined] # threading's own
+    made.put("a", told.blocking, more=True)
+    time.sleep(0.05)
+    assert told.names == []
+    made.put("b", told.action("b"), more=True)
+    made.put("b", told.action("b, more"), more=True)
+    made.wake()
+    until(lambda: told.names, "the round begins")
+    made.put("b", told.action("b, next round"), more=True)
+    told.may_go_on.set()
+    made.wake()
+    until(lambda: len(told.names) == 3, "both rounds")
+    assert told.names == ["blocking", "b, more", "b, next round"]
+
+
+def test_an_outbox_without_rests_goes_on_at_once(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "REST", 1e12)
+    monkeypatch.setattr(outbox, "HOLD_S", 1e3)
+    restless = Outbox(rests=False)
+    for name in ("a", "b", "c"):
+        restless.put(name, told.action(name))
+        until(lambda expected=name: told.names[-1:] == [expected], name)  # type: ignore[misc]
+    restless.close()
 
 
 def test_after_a_round_only_what_is_urgent_disturbs_the_rest(

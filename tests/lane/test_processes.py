@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -141,3 +142,17 @@ def test_the_machines_tools_get_their_users_environment_in_kernels(
         found = users_environment()
         assert {name: found.get(name) for name in CHANGED} == {name: mine.get(name) for name in CHANGED}
         assert not any(name.startswith(KEPT) for name in found)
+
+
+def test_jupyterlab_asks_nobody_whether_it_may_fetch_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin is off, and JupyterLab has a plugin of that name."""
+    from jupyterlab_server.config import get_page_config
+
+    news = "@jupyterlab/apputils-extension:announcements"
+    found = find_spec("jupyterlab")
+    assert found and found.origin
+    static = Path(found.origin).parent / "static"
+    assert any(news in script.read_text(encoding="utf-8") for script in static.glob("jlab_core*.js"))
+    assert news not in get_page_config([]).get("disabledExtensions", [])
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", interactive_environment()["JUPYTER_CONFIG_PATH"])
+    assert news in get_page_config([])["disabledExtensions"]

@@ -1,8 +1,11 @@
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -10,7 +13,8 @@ import pytest
 from model_server.engines import Logits
 from model_server.protocol import EngineLimits, EngineStats, FinishReason, Output, Sampling
 from model_server.text import TextCodec
-from model_server.triton.batcher import Batcher
+from model_server.triton.batcher import Batcher, Figures, each_token
+from model_server.triton.outbox import Outbox
 from model_server.triton.tensors import (
     GenerationRequest,
     SequenceState,
@@ -370,10 +374,20 @@ def test_a_request_alone_gets_each_token_by_itself_from_a_slow_sender(batcher: B
     assert [answer["output_ids"].tolist() for answer in reply.sent] == [[[[0]]]] * 4
 
 
-def test_tokens_that_come_while_a_response_is_sent_share_the_next_one(batcher: Batcher, engine: ScriptedEngine) -> None:
+def test_tokens_that_come_while_a_response_is_sent_share_the_next_one(
+    batcher: Batcher, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    puts: list[object] = []
+    put = Outbox.put
+
+    def noted(outbox: Outbox, key: Hashable, action: Callable[[], None], **how: bool) -> None:
+        puts.append(key)
+        put(outbox, key, action, **how)
+
+    monkeypatch.setattr(Outbox, "put", noted)
     slow, other = RecordedReply(), RecordedReply()
     slow.pass_on.clear()
-    batcher.submit("", read(streaming=[True], request_output_len=[50]), slow)
+    batcher.submit("slow", read(streaming=[True], request_output_len=[50]), slow)
     batcher.submit("", read(streaming=[True], request_output_len=[10**6]), other)
     until(lambda: engine.left.get(1, 10**6) < 10**6 - 100, "the engine goes on while a response cannot be sent")
     assert slow.sent == []
@@ -382,6 +396,59 @@ def test_tokens_that_come_while_a_response_is_sent_share_the_next_one(batcher: B
     assert slow.tokens() == [0] * 50
     assert len(slow.sent) < 5
     assert slow.after_final == []
+    told = [key for key in puts if isinstance(key, tuple) and key[0].request_id == "slow"]
+    assert len(told) < 5  # and not once for each token
+
+
+def test_a_measurement_gets_one_response_a_token_whatever_waits(engine: ScriptedEngine) -> None:
+    batcher = Batcher(engine, no_logits, sharing=False)
+    slow, other = RecordedReply(), RecordedReply()
+    slow.pass_on.clear()
+    batcher.submit("", read(streaming=[True], request_output_len=[50]), slow)
+    batcher.submit("", read(streaming=[True], request_output_len=[10**6]), other)
+    until(lambda: engine.left.get(1, 10**6) < 10**6 - 100, "the engine goes on while a response cannot be sent")
+    slow.pass_on.set()
+    assert slow.final.wait(5)
+    assert [answer["output_ids"].tolist() for answer in slow.sent] == [[[[0]]]] * 50
+    batcher.close()
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (Output(7, 1, (4,), (-0.5,)), [Output(7, 1, (4,), (-0.5,))]),
+        (Output(7, 1, (), (), "cancelled"), [Output(7, 1, (), (), "cancelled")]),
+        (
+            Output(7, 1, (4, 5), (-0.5, -0.25), "length"),
+            [Output(7, 1, (4,), (-0.5,)), Output(7, 1, (5,), (-0.25,), "length")],
+        ),
+        (Output(7, 1, (4, 5)), [Output(7, 1, (4,)), Output(7, 1, (5,))]),
+    ],
+)
+def test_an_output_of_several_tokens_as_one_for_each(output: Output, expected: list[Output]) -> None:
+    assert each_token(output) == expected
+
+
+class RecordedMetrics:
+    """Stands for Triton's module: notes what each gauge of the requests was set to."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, float]] = []
+        family = SimpleNamespace(Metric=self.metric)
+        self.MetricFamily = Mock(return_value=family, GAUGE=0, HISTOGRAM=1)
+
+    def metric(self, labels: dict[str, str], buckets: object = None) -> SimpleNamespace:
+        return SimpleNamespace(set=lambda value: self.told.append((labels.get("request_type", ""), value)))
+
+
+def test_triton_is_told_only_of_gauges_that_changed() -> None:
+    metrics = RecordedMetrics()
+    figures = Figures(metrics, "tensorrt_llm", "1")
+    stats = EngineStats(2, 1, 2, 0, 2, 16, 100, 5, 95, 32, 1)
+    for now in (stats, stats, replace(stats, active=3), stats):
+        figures.observe(now, 0)
+    assert [value for gauge, value in metrics.told if gauge == "active"] == [2, 3, 2]
+    assert [value for gauge, value in metrics.told if gauge == "max"] == [16]
 
 
 def test_what_came_before_a_failure_is_sent_before_it(

@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 
 import playbook
-from model_server.held import held_engine, release_engine
+from model_server.engines import held_engine, release_engine
 from model_server.protocol import Output
 from model_server.text import TextCodec
 from playbook import stages
 from playbook.chapter import Lab, start
+from playbook.lanes.vllm import lane
 from playbook.profile import load_profile
 from tiny_llama import MODEL_DIR
+from trtllm_check.lint.pbtxt import read_config
 from vllm_serving import trace
 from vllm_serving.checks import checks
 from vllm_serving.environment import PYTHON
@@ -76,6 +78,17 @@ def test_another_engine_takes_the_place_of_the_one_that_is_held(tmp_path: Path) 
         release_engine()
         assert other.closed
         assert not workers(born.alive())
+
+
+def test_texts_have_as_many_processes_as_the_machine_has_cores_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(16)))
+    engine = stand_in_engine(tmp_path / "engine")
+    lane.write_repository(load_profile("vllm-local"), engine, tmp_path / "made", root=tmp_path, variables={})
+    for model in ("preprocessing", "postprocessing"):
+        config = read_config((tmp_path / "made" / model / "config.pbtxt").read_text(encoding="utf-8"))
+        assert [group.text("count") for group in config.messages("instance_group")] == ["4"]
 
 
 class Scripted:

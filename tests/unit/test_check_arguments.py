@@ -8,6 +8,7 @@ from trtllm_check.lint.fixing import findings
 from trtllm_check.lint.programs import TOOLS
 from trtllm_check.lint.rules import arguments
 from trtllm_check.releases import known_releases, load_release
+from trtllm_check.releases.guide import counterparts
 from trtllm_check.releases.history import all_flags, all_releases, all_tools, flag_history
 
 BUILD = "trtllm-build --checkpoint_dir c"
@@ -248,3 +249,18 @@ def test_a_flag_outside_its_life(tool: str) -> None:
             assert [one.rule for one in findings_] == [rule], (flag, release)
             again = check(findings_[0].fix.text, release)
             assert not [one for one in again if one.rule not in ("missing-flag", "unsure-flag")], (flag, release)
+
+
+@pytest.mark.parametrize(
+    ("tool", "flag", "expected"),
+    [
+        ("trtllm-build", "--timing_cache", ["--input_timing_cache", "--output_timing_cache"]),
+        ("trtllm-build", "--output_timing_cache", ["--timing_cache"]),
+        ("convert_checkpoint.py", "--ammo_quant_ckpt_path", ["--quant_ckpt_path", "--modelopt_quant_ckpt_path"]),
+        ("summarize.py", "--ngram_config", ["--prompt_lookup_config"]),  # by the entries of run.py
+        ("trtllm-build", "--multi_block_mode", []),  # another tool has it now
+        ("trtllm-build", "--nowhere", []),
+    ],
+)
+def test_a_flag_is_known_by_its_names_in_other_releases(tool: str, flag: str, expected: list[str]) -> None:
+    assert counterparts(tool, flag) == expected

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from serving_base.command_line import reporting
+from serving_base.command_line import not_installed, reporting
 from serving_base.errors import UsageError
 from trtllm_check.cli import check_command
 from trtllm_check.lint import check_commands
@@ -287,3 +287,14 @@ def test_the_library_refuses_what_it_does_not_know() -> None:
         check_commands(GOOD, "0.12.0", gpu="b300")
     with pytest.raises(UsageError, match=r"0\.7\.1"):
         check_commands(GOOD, "0.7.1")
+
+
+@pytest.mark.parametrize("name", ["papermill_of_nobody", "papermill_of_nobody.engines"])
+def test_what_another_installation_brings_is_named(name: str) -> None:
+    assert "[course]" in not_installed(ModuleNotFoundError(name=name)).fix
+
+
+@pytest.mark.parametrize("name", ["course_runs.nowhere", "load_testing.nowhere", "typer.nowhere", None])
+def test_a_missing_part_of_what_is_there_is_a_fault(name: str | None) -> None:
+    with pytest.raises(ModuleNotFoundError):
+        not_installed(ModuleNotFoundError(name=name))

@@ -12,7 +12,7 @@ from playbook.cli.app import app
 from playbook.profile import Profile, load_profile, profile_names
 from trtllm_check.deployment import changed
 from trtllm_check.lint import check_commands
-from trtllm_check.lint.document import read_document
+from trtllm_check.lint.document import Document, read_document
 from trtllm_check.lint.finding import Finding
 from trtllm_check.recipes import Road, road
 from trtllm_check.recipes.lmi import recommended_image
@@ -36,7 +36,7 @@ def written_script(profile: Profile, way: Road) -> str:
     return script(profile, load_release(profile.release), way.commands, way.left_out)
 
 
-def checked(text: str, profile: Profile) -> list[Finding]:
+def checked(text: str | Document, profile: Profile) -> list[Finding]:
     return check_commands(text, profile.release, profile.gpu, profile.gpu_count)
 
 
@@ -53,11 +53,11 @@ def test_nothing_is_found_in_the_script(profile: str, release: str, number: int)
     """
     runner = RUNNERS[(number + PROFILES.index(profile)) % len(RUNNERS)]
     chosen, way = whole_road(profile, release, runner)
-    text = written_script(chosen, way)
-    read = {invocation.tool for invocation in read_document(text).invocations}
+    document = read_document(written_script(chosen, way))
+    read = {invocation.tool for invocation in document.invocations}
     asked = {command.tool for command in way.commands if command.tool in load_release(release).tools}
     assert read >= asked - READ_IN_PART
-    assert checked(text, chosen) == []
+    assert checked(document, chosen) == []
 
 
 def printed(profile: str, release: str) -> str:

@@ -1,4 +1,4 @@
-"""The families pairs, defaults and memory: each rule fires where it should, and is silent beside that."""
+"""The families pairs, heads, defaults and memory: each rule fires where it should, and is silent beside that."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import pytest
 from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Finding, Platform, gpu_of
 from trtllm_check.lint.fixing import findings
-from trtllm_check.lint.rules import defaults, memory, pairs
+from trtllm_check.lint.rules import defaults, heads, memory, pairs
 from trtllm_check.releases import known_releases, load_release
 from trtllm_check.rules import all_rules
 
@@ -194,7 +194,9 @@ CASES = [
 
 def check(case: Case, text: str = "") -> list[Finding]:
     setting = Platform(load_release(case.release), case.gpu, case.gpus)
-    return findings(read_document(text or case.text, "shell"), setting, [pairs.check, defaults.check, memory.check])
+    return findings(
+        read_document(text or case.text, "shell"), setting, [pairs.check, heads.check, defaults.check, memory.check]
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule} {case.release} {case.severity or 'silent'}")
@@ -208,7 +210,7 @@ def test_case(case: Case) -> None:
             assert not [one for one in again if one.fix.kind == "command" or one.severity == "error"]
 
 
-@pytest.mark.parametrize("family", ["pairs", "defaults", "memory"])
+@pytest.mark.parametrize("family", ["pairs", "heads", "defaults", "memory"])
 def test_every_rule_fires_here_and_is_silent_here(family: str) -> None:
     decided = [rule.id for rule in all_rules() if family in rule.checked_by or (family == "pairs" and rule.conditions)]
     assert decided

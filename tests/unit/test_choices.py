@@ -287,7 +287,9 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 def test_artifacts_say_what_may_go(workspace: Workspace) -> None:
+    workspace.folder("elsewhere").symlink_to(workspace.folder("model"))
     rows = {row.name: row for row in choices.artifacts(workspace)}
+    assert rows.pop("elsewhere").row()["may be removed"] == "no: it is a link to another folder"
     assert {name: row.state for name, row in rows.items()} == {
         "checkpoint": "finished",
         "model": "finished",
@@ -295,7 +297,7 @@ def test_artifacts_say_what_may_go(workspace: Workspace) -> None:
         "engine": "unfinished",
     }
     assert rows["model"].needed_by == ("checkpoint",) and rows["model"].megabytes == pytest.approx(0.002)
-    assert rows["mine"].row()["may be removed"] == "no: it is a link, or has no manifest of the playbook"
+    assert rows["mine"].row()["may be removed"] == "no: it has no manifest of the playbook"
     assert rows["checkpoint"].row()["needed by"] == "nothing"
 
 

@@ -1,6 +1,7 @@
 """What is said of a compiled network: the builder's list read, kernels named, faults found, exercises judged."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace as Thing
@@ -20,6 +21,7 @@ from trt_compiler import environment
 from trt_compiler.bench import CompilerBench, CompilerRefusal
 from trt_compiler.builds import refusal_of
 from trt_compiler.fusion import decoder_layer, kernel_rows, kernels_with, role, together
+from trt_compiler.onnx_llama import onnx_module
 from trt_compiler.planted import differences, rotary_base, without_setting
 from trt_compiler.steps import CompiledStep, pack, read_steps, unpack
 
@@ -261,3 +263,19 @@ def test_the_lock_has_the_tested_version_and_ci_makes_the_environment() -> None:
     assert {f"tensorrt-rtx-cu13-{part}=={environment.TESTED}" for part in ("libs", "bindings")} <= set(lock.split())
     assert "NVIDIA TensorRT SLA" in lock
     assert "--envs compiler" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_an_environment_without_onnx_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(EnvironmentProblem, match="has no ONNX") as caught:
+        onnx_module()
+    assert "compiler" in caught.value.fix
+
+
+def test_a_machine_without_the_compiler_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(environment.PYTHON, raising=False)
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "a" / "b" / "environment.py"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EnvironmentProblem, match="compiler is not installed") as caught:
+        environment.find_compiler()
+    assert "compiler" in caught.value.fix

@@ -14,9 +14,8 @@ from typer.main import get_command
 
 from aws_commands import problems
 from playbook.cli.app import app
-from playbook.cli.commands import cli_page, generated_pages
+from playbook.cli.docs import cli_page, generated_pages, times_page
 from playbook.course.notebooks import chapters
-from playbook.course.times import times_page
 from playbook.profile import profile_names
 from serving_base.facts.prices import prices
 from trtllm_check.releases import known_releases, load_release

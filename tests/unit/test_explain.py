@@ -207,7 +207,7 @@ def test_an_option_of_lmi_is_told_image_by_image() -> None:
         ("HF_MODEL_ID", "option.model_id of serving.properties"),
         ("use_inflight_batching", "gone since 0.8.0"),
         ("--use_inflight_batching", "batching_strategy:inflight_fused_batching"),
-        ("extra_llm_api_options", "0.19.0 to 1.3.0rc22: a text"),
+        ("extra_llm_api_options", f"0.19.0 to {known_releases()[-1]}: a text"),
         ("max_queue_size", "fill_template.py fills in 0, no limit, by itself"),
     ],
 )

@@ -73,11 +73,16 @@ def apply_to(folder: Path, where: str, diff: str) -> None:
 
 
 def test_the_release_is_read_back_and_has_its_commands(tmp_path: Path) -> None:
-    shutil.copytree(DATA_DIR, tmp_path, dirs_exist_ok=True)
+    data = tmp_path / "releases" / "data"
+    shutil.copytree(DATA_DIR, data)
+    shutil.copytree(DATA_DIR.parents[1] / "flows", tmp_path / "flows")
     (diff,) = examples("A release")
+    more = 0
     for where, change in parts(diff):
-        apply_to(tmp_path, where, change)
-    release = load_release("1.4.0", tmp_path)
+        apply_to(data, where, change)
+        more += len(re.findall(r"[\w/.-]+\.yml", where)) * added(change).count("\n")
+    assert f"is {more} lines more and one less" in PAGE
+    release = load_release("1.4.0", data)
     assert list(release.tools) == list(load_release("1.3.0rc22").tools)
     assert release.checkouts["modelopt"].tag == release.pins["nvidia-modelopt"] in release.tool("hf_ptq.py").source
     assert release.tool("trtllm-serve").arguments["--max_batch_size"].default == 4096

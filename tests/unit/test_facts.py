@@ -1,7 +1,7 @@
 """A fact stands in packages/serving_base/facts and nowhere else: no key in another file, no number in code."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from serving_base.facts.gpus import gpus
 from serving_base.facts.models import ModelShape
 from serving_base.facts.prices import TokenPrice, price_list
 from serving_base.yaml_files import read_yaml
+from trtllm_check.rules import all_rules
 
 ROOT = Path(__file__).parents[2]
 FACTS = ROOT / "packages" / "serving_base" / "facts"
@@ -66,3 +67,12 @@ def test_the_key_of_a_fact_is_seen() -> None:
 @pytest.mark.parametrize("text", ["x = 3.35e12", "f(usd=55.04)", "PEAK = {'fp8': 1978e12}", "MIB = 81559"])
 def test_a_number_of_a_fact_is_seen(text: str) -> None:
     assert known_numbers() & numbers(text)
+
+
+@pytest.mark.parametrize("name", ["fp8-needs-hopper-or-ada", "fp8-fmha-needs-hopper-or-ada"])
+def test_the_rules_on_fp8_know_every_gpu_without_it(name: str) -> None:
+    (rule,) = [one for one in all_rules() if one.id == name]
+    named = rule.conditions[0].when["arch"]
+    assert isinstance(named, Sequence)
+    assert {gpu.architecture for gpu in gpus().values() if not gpu.fp8} <= set(named)
+    assert not {gpu.architecture for gpu in gpus().values() if gpu.fp8} & set(named)

@@ -12,8 +12,7 @@ import yaml
 
 from each import each
 from gpu_measurements import hopper, kernels
-from gpu_measurements.all_reduce import link_us, measured_all_reduces
-from gpu_measurements.attention import measured_attention, plain_floor_us
+from gpu_measurements.hopper import link_us, measured_all_reduces, measured_attention, plain_floor_us
 from gpu_measurements.sources import NO_MATCH, PATTERNS_PATH, Patterns, classify, patterns, read_capture
 from playbook.articles import table
 from serving_base.errors import UsageError

@@ -13,7 +13,7 @@ import pytest
 from each import each
 from playbook.articles import quote
 from playbook.profile import Profile, load_profile, profile_names
-from serving_base.errors import NotInRelease, UsageError
+from serving_base.errors import NotInRelease, PlaybookError, UsageError
 from trtllm_check.deployment import Qformat, changed
 from trtllm_check.lint import check_commands
 from trtllm_check.recipes import Command, Paths, lmi, shell
@@ -499,10 +499,19 @@ def test_a_build_number_behind_the_tag_is_the_same_image() -> None:
     assert lmi.lmi_image("0.36.0-lmi20.0.0-cu128-v1.0").tag == "0.36.0-lmi20.0.0-cu128"
 
 
-def test_the_spans_of_vllms_arguments_are_in_order() -> None:
+def test_an_image_whose_vllm_was_not_read_is_refused() -> None:
+    facts = lmi_facts()
+    image = lmi.lmi_image(VLLM).model_copy(update={"vllm": "0.99.0"})
+    with pytest.raises(PlaybookError, match=r"EngineArgs of vLLM 0\.99\.0 are not known"):
+        facts.family(image)
+
+
+def test_what_is_new_in_a_version_of_vllm_was_not_there_before_and_what_is_gone_was() -> None:
     facts = lmi_facts().engine_args
-    order = {version: position for position, version in enumerate(facts.versions)}
+    before = frozenset[str]()
     assert len(facts.fields) > 200
-    for spans in facts.fields.values():
-        for span in (spans,) if isinstance(spans, dict) else spans:
-            assert order[span.get("since", facts.versions[0])] <= order[span.get("until", facts.versions[-1])]
+    for version, change in facts.changes.items():
+        assert not before & set(change.new), version
+        assert before >= set(change.gone), version
+        before = facts.of(version).names
+    assert before < set(facts.fields)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from playbook.course.notebook_names import overwritten_names
+from playbook.course.notebook_checks import overwritten_names
 
 MEASURED = ("a", "one = measure()")
 PLAN = ("b", "for users in loads:\n    one = plan(users)\n    print(one)")

@@ -1,6 +1,7 @@
 """Choosing: the target is kept, the cheapest comes first, every other way has its reason."""
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from serving_base.errors import UsageError
 from serving_planner.case import parse_case
 from serving_planner.predict import plan
 from serving_planner.report import show_choices
-from serving_planner.search import SIMULATED, Choice, Choices, Target, choose
+from serving_planner.search import SIMULATED, Choice, Choices, Target, _above, choose
 
 P5 = "p5.48xlarge"
 BASE: dict[str, Any] = {"model": "llama3-70b", "isl": 1024, "osl": 256, "ttft_ms": 500, "tpot_ms": 30}
@@ -71,7 +72,27 @@ def test_every_way_is_ranked_or_rejected_with_a_reason(best: Choices) -> None:
     assert sorted(ways) == sorted(wanted)
     reasons = {(way.tp, way.pp, way.weights): way.why for way in best.rejected}
     assert "does not fit" in reasons[1, 1, "bf16"]
-    assert "TPOT 30 ms is not kept even with one request" in reasons[1, 8, "bf16"]
+    assert "TPOT 30 ms is not kept even at the least load: with " in reasons[1, 8, "bf16"]
+
+
+@pytest.mark.parametrize(
+    ("tpot_ms", "instance"),
+    [(30, P5), (15, P5), (20, "p5en.48xlarge")],
+)
+def test_a_refusal_names_a_time_above_the_promise(tpot_ms: float, instance: str) -> None:
+    """Ways that miss the promise by less than a digit shows: one request alone keeps it, the least load does not."""
+    found = choose(target(isl=1000, osl=250, tpot_ms=tpot_ms), instance)
+    missed = [way.why for way in found.rejected if "least load" in way.why]
+    assert missed
+    for why in missed:
+        promised = dict(re.findall(r"(TTFT|TPOT) ([\d.]+) ms", why.split(" not kept ")[0]))
+        means = dict(re.findall(r"(TTFT|TPOT) is ([\d.]+) ms", why))
+        assert promised and means.keys() == promised.keys()
+        assert all(float(means[name]) > float(promised[name]) for name in promised), why
+
+
+def test_digits_grow_until_the_promise_is_seen_broken() -> None:
+    assert [_above(ms, 30) for ms in (30.26, 30.02, 30.0004)] == ["30.3", "30.02", "30.0004"]
 
 
 def test_fewer_bits_carry_more(best: Choices) -> None:

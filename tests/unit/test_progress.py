@@ -38,6 +38,23 @@ def test_a_moved_slider_is_the_guess_and_is_kept(tmp_path: Path, monkeypatch: py
     assert (entry.name, entry.guess, entry.actual, entry.factor) == ("04-steps", 240, 120, 2)
 
 
+@pytest.mark.parametrize(
+    ("number", "unit", "said"),
+    [
+        (1, "errors", "1 error"),
+        (1, "retries", "1 retry"),
+        (1.0, "times", "1 time"),
+        (1, "ms", "1 ms"),
+        (1, "%", "1 %"),
+        (1.5, "times", "1.5 times"),
+        (0, "errors", "0 errors"),
+        (1200, "steps", "1,200 steps"),
+    ],
+)
+def test_one_has_no_plural(number: float, unit: str, said: str) -> None:
+    assert guesses.counted(number, unit) == said
+
+
 def test_only_the_first_guess_counts_and_solved_stays_solved(tmp_path: Path) -> None:
     note(tmp_path, "04-steps", guess=100.0, actual=200.0, unit="steps")
     note(tmp_path, "04-steps", guess=200.0, actual=200.0, unit="steps")

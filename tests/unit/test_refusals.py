@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from playbook.artifact import REHASH_BELOW_BYTES, Artifact, FileRecord, Origin, make
-from playbook.refusals import refusal
+from playbook.artifact import REHASH_BELOW_BYTES, Artifact, FileRecord, Origin, make, refusal
 from serving_base.errors import ForeignArtifact, MissingArtifact, StaleArtifact
 
 

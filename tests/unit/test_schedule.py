@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_exercises.schedule import Policy, scheduled
+from course_exercises.batching import Policy, scheduled
 
 LENGTHS = st.lists(st.integers(1, 20), max_size=12)
 

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from rich.table import Table
 
 from benchmarks.streaming.client import Pieces
-from benchmarks.streaming.run import late_ms
+from benchmarks.streaming.tables import Figures, breakdown, compared, late_ms, shares, token_late_ms
 from model_server.protocol import Output
 from model_server.triton.token_times import TokenTime, TokenTimes, read_token_times
 
@@ -44,6 +45,33 @@ def test_without_a_name_nothing_is_written(tmp_path: Path, monkeypatch: pytest.M
 def test_a_piece_is_as_late_as_its_first_token(at_s: list[float], sent: list[int], expected: list[float]) -> None:
     time = TokenTime([10.000, 10.010, 10.020, 10.030], sent)
     assert late_ms(Pieces("a", 9.0, at_s, sent), time) == pytest.approx(expected)
+
+
+def test_a_token_is_as_late_as_its_piece() -> None:
+    time = TokenTime([10.000, 10.010, 10.020, 10.030], [1, 3, 0])
+    assert token_late_ms(Pieces("a", 9.0, [10.001, 10.034, 10.035], [1, 3, 0]), time) == pytest.approx([1, 24, 14, 4])
+
+
+def figures(rate: float, late: tuple[float, ...], pieces: int, **cpu_ms: float) -> Figures:
+    return Figures(100, rate, 5.0, late, late, pieces, cpu_ms)
+
+
+def cells(table: Table) -> list[list[str]]:
+    return [list(row) for row in zip(*(map(str, column.cells) for column in table.columns), strict=True)]
+
+
+def test_the_tables_of_a_measurement() -> None:
+    shared = {"text, streamed": [figures(80.0, (4.0, 24.0), 50, client=10.0, idle=0.1), figures(90.0, (4.0,), 50)]}
+    each = {"text, streamed": [figures(50.0, (1.0, 3.0), 100)]}
+    shown = cells(shares([100.0, 100.0], shared, 16))
+    assert shown == [["text, streamed", "85", "0.85", "0.80..0.90", "2.0", "5", "4", "24"]]
+    spent = cells(breakdown([140.0], {"text, streamed": shared["text, streamed"][:1]}))
+    assert spent == [["client", "10 / 20"], ["all", "10 / 20"]]
+    assert cells(compared({"text, streamed": shared["text, streamed"][:1]}, each, 16)) == [
+        ["text, streamed", "14", "22", "24", "24"],
+        ["  one response a token", "2", "3", "3", "3"],
+        ["  the difference", "+12", "+19", "+21", "+21"],
+    ]
 
 
 def test_a_stream_of_which_something_did_not_come_is_no_measurement() -> None:

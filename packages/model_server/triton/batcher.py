@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -103,6 +103,7 @@ class Figures:
         labels = {"model": model, "version": version}
         self._families: list[Any] = []
         self._gauges: list[tuple[Any, Reading]] = []
+        self._shown: dict[int, float] = {}  # what each gauge was set to
         for name, (label, readings) in GAUGES.items():
             family = self._family(pb, name, pb.MetricFamily.GAUGE)
             for value, read in readings.items():
@@ -120,8 +121,11 @@ class Figures:
         return family
 
     def observe(self, stats: EngineStats, context_tokens: int) -> None:
-        for gauge, read in self._gauges:
-            gauge.set(read(stats, context_tokens))
+        for number, (gauge, read) in enumerate(self._gauges):
+            value = read(stats, context_tokens)
+            if value != self._shown.get(number):  # to set one, Triton is asked and waited for
+                gauge.set(value)
+                self._shown[number] = value
 
     def count(self, prompt_tokens: int, answer_tokens: int) -> None:
         self._prompt.observe(prompt_tokens)
@@ -182,7 +186,8 @@ class Batcher:
     """Takes requests from any thread; the engine's thread only steps, the threads of the outboxes send every answer.
 
     ``placeholders``: see :func:`next_tensors`. ``max_queue_size`` 0: no limit; else a request is refused when that
-    many wait for a slot already. ``senders``: how many outboxes share the requests.
+    many wait for a slot already. ``senders``: how many outboxes share the requests. ``sharing``: tokens that wait for
+    one sequence share a response; False only to measure what that costs them.
     ``observe`` is called now and then with the engine's figures and the prompt tokens that wait for their first answer,
     ``count`` at every end with the lengths of prompt and answer. ``times`` notes outputs and responses.
     """
@@ -199,6 +204,7 @@ class Batcher:
         count: Callable[[int, int], None] = lambda prompt, answer: None,
         times: TokenTimes | None = None,
         senders: int = 1,
+        sharing: bool = True,
     ) -> None:
         self._engine = engine
         self._logits = logits
@@ -210,8 +216,9 @@ class Batcher:
         self._checked = 0.0
         self._observed = 0.0
         self._lock = threading.Lock()  # of what came and over, which all these threads change
-        self._outbox = Outbox()  # of what is no response, and of every so-many-th request
-        self._outboxes = [self._outbox, *(Outbox() for _ in range(senders - 1))]
+        self._sharing = sharing
+        self._outboxes = [Outbox(rests=sharing) for _ in range(senders)]
+        self._outbox = self._outboxes[0]  # of what is no response, and of every so-many-th request
         self._turns = itertools.cycle(self._outboxes)
         self._loop: EngineLoop[_Live] = EngineLoop(
             engine,
@@ -245,7 +252,9 @@ class Batcher:
             outbox.close()
 
     def _look_around(self, loop: EngineLoop[_Live]) -> None:
-        """What need not happen at every step; asking Triton and telling it is the outbox's work."""
+        """After a step: send its tokens; and what need not happen at every one, which is the outbox's work too."""
+        for outbox in self._outboxes:
+            outbox.wake()
         now = time.monotonic()
         if now - self._checked >= self._cancel_check_s:
             self._checked = now
@@ -284,11 +293,13 @@ class Batcher:
         self._times.came(live.request_id, output)
         key = row, output.sequence_index
         with self._lock:
-            live.came.setdefault(key, []).append(output)
+            came = live.came.setdefault(key, [])
+            waits = bool(came) and live.request.streaming  # what sends it is in the outbox
+            came.append(output)
             live.over = not live.unfinished
-        if live.request.streaming or reason:
+        if reason or (live.request.streaming and not waits):
             first = not live.sequences[key].sent
-            live.outbox.put((live, key), partial(self._send, live, key), urgent=first or bool(reason))
+            live.outbox.put((live, key), partial(self._send, live, key), urgent=first or bool(reason), more=True)
 
     def _send(self, live: _Live, key: tuple[int, int]) -> None:
         """In its outbox's thread: one response with everything that came for a sequence since the last.
@@ -298,8 +309,10 @@ class Batcher:
         with self._lock:
             came = live.came.pop(key, [])
             final = live.over and not live.came
-        alone = self._loop.jobs in ((), (live,))
-        parts = [[output] for output in came] if alone else [came]
+        if not self._sharing:
+            came = [token for output in came for token in each_token(output)]
+        apart = not self._sharing or self._loop.jobs in ((), (live,))
+        parts = [[output] for output in came] if apart else [came]
         for part in filter(None, parts):
             self._respond(live, live.sequences[key], part, final=final and part[-1] is came[-1])
 
@@ -321,6 +334,22 @@ class Batcher:
         if tensors is not None or final:
             self._times.sent(live.request_id, sum(len(output.token_ids) for output in part), final=final)
             live.reply.send(tensors, final=final)
+
+
+def each_token(output: Output) -> list[Output]:
+    """An output of several tokens as one for each; the last has the finish reason."""
+    last = len(output.token_ids) - 1
+    if last < 1:
+        return [output]
+    return [
+        replace(
+            output,
+            token_ids=(token,),
+            log_probs=output.log_probs[number : number + 1],
+            finish_reason=output.finish_reason if number == last else "",
+        )
+        for number, token in enumerate(output.token_ids)
+    ]
 
 
 def refusal(request_id: str, reason: str) -> str:

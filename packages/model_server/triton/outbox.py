@@ -32,22 +32,32 @@ class Outbox:
     ``urgent`` actions wait for no rest and go before the others. What an action raises is printed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, rests: bool = True) -> None:
+        self._rests = rests
         self._wake = threading.Condition()
         self._urgent: dict[Hashable, Action] = {}
         self._waiting: dict[Hashable, Action] = {}
+        self._resting = False  # it looks again by itself
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
         self._thread.start()
 
-    def put(self, key: Hashable, action: Action, *, urgent: bool = False) -> None:
-        """From any thread."""
+    def put(self, key: Hashable, action: Action, *, urgent: bool = False, more: bool = False) -> None:
+        """From any thread. ``more``: others follow at once, and then :meth:`wake`, so that all go in one round."""
         with self._wake:
             # A key stays where it waits: an urgent one must not fall back.
             (self._urgent if urgent or key in self._urgent else self._waiting)[key] = action
             if urgent:
                 self._waiting.pop(key, None)
-            self._wake.notify()
+            if not more:
+                self._wake.notify()
+
+    def wake(self) -> None:
+        """For the thread that put with ``more``: have it looked at. A rest goes on, but for what is urgent."""
+        if self._urgent or self._waiting:
+            with self._wake:
+                if self._urgent or not self._resting:
+                    self._wake.notify()
 
     def close(self) -> None:
         """Run what waits and end the thread."""
@@ -68,7 +78,7 @@ class Outbox:
                     action()
                 except Exception:
                     traceback.print_exc()
-            if whole:
+            if whole and self._rests:
                 now = time.monotonic()
                 rest_until = now + min(REST * (now - began), max(0.0, HOLD_S - (now - began)))
 
@@ -79,7 +89,9 @@ class Outbox:
                 rest_s = rest_until - time.monotonic()
                 if self._urgent or (self._waiting and rest_s <= 0):
                     break
-                self._wake.wait(rest_s if self._waiting else None)
+                self._resting = bool(self._waiting)
+                self._wake.wait(rest_s if self._resting else None)
+                self._resting = False
             whole = self._closing or rest_until <= time.monotonic()
             actions = [*self._urgent.values(), *(self._waiting.values() if whole else ())]
             self._urgent.clear()

@@ -6,6 +6,7 @@ tensors followed by the checker's own code, :mod:`trtllm_check.lint.pbtxt`.
 """
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from serving_base.errors import CheckFailed, UsageError
 from trtllm_check.lint.pbtxt import PLACEHOLDER, TRUE, ConfigError, Message, loose_ends, read_config, refusal
-from trtllm_check.releases.templates import emptied_variables, release_templates
+from trtllm_check.releases.templates import IN_ORDER, emptied_variables, release_templates, streams_from_several
 from trtllm_check.releases.templates import queue_rows as queue_rows
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ def check_wiring(configs: Mapping[str, Message | None]) -> list[RepositoryFindin
 CONDUCT_FILE = Path("tensorrt_llm") / "1" / "conduct.json"
 """What the backend must know of the release and no config.pbtxt says."""
 MODELS = Path(__file__).with_name("models")
+QUEUE = re.compile(r"^dynamic_batching *\{", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,7 @@ class ServingOptions:
     max_queue_size: int = 0
     max_queue_delay_microseconds: int = 0
     max_tokens_in_paged_kv_cache: int = 0
+    preprocessing_instances: int = 1
     postprocessing_instances: int = 1
     bls_instances: int = 1
     accumulate_tokens: bool = False
@@ -203,7 +206,7 @@ class ServingOptions:
             "exclude_input_in_output": self.exclude_input_in_output,
             "max_queue_size": self.max_queue_size,
             "max_queue_delay_microseconds": self.max_queue_delay_microseconds,
-            "preprocessing_instance_count": 1,
+            "preprocessing_instance_count": self.preprocessing_instances,
             "postprocessing_instance_count": self.postprocessing_instances,
             "bls_instance_count": self.bls_instances,
             "accumulate_tokens": self.accumulate_tokens,
@@ -231,7 +234,17 @@ def fill_templates(release: str, values: Mapping[str, str]) -> dict[str, str]:
     """
     refuse_unknown_variables(release, values)
     all_values = {**dict.fromkeys(emptied_variables(), ""), **values}
-    return {name: fill(text, all_values) for name, text in render_templates(release).items()}
+    filled = {name: fill(text, all_values) for name, text in render_templates(release).items()}
+    if streams_from_several(all_values):
+        filled["postprocessing"] = keep_order(filled["postprocessing"])
+    return filled
+
+
+def keep_order(config: str) -> str:
+    """With several instances the pieces of one answer would come as each is done; the scheduler can hold them back."""
+    if QUEUE.search(config):
+        return QUEUE.sub(f"dynamic_batching {{ {IN_ORDER}", config)
+    return f"{config}\ndynamic_batching {{ {IN_ORDER} }}\n"
 
 
 def refuse_unknown_variables(release: str, values: Mapping[str, str]) -> None:

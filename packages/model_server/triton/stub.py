@@ -1,12 +1,15 @@
 """What the python models share: Triton's requests and responses as numpy arrays and strings."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 TRUE, FALSE = frozenset({"true", "1", "t", "y", "yes"}), frozenset({"false", "0", "f", "n", "no"})
+
+SMALL_BYTES = 4096
+MOST_BUILT = 32
 
 
 def parameters(args: Mapping[str, str]) -> dict[str, str]:
@@ -37,6 +40,29 @@ def outputs(args: Mapping[str, str]) -> dict[str, str]:
 def arrays(request: Any) -> dict[str, np.ndarray]:
     """Input name -> array; optional inputs that were not sent are absent."""
     return {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+
+
+class BuiltTensors:
+    """Tensors of Triton's that are made once for each small value: most of a response is equal to the last one's.
+
+    ``make(name, value)`` makes one. For one thread at a time: Triton puts a tensor into shared memory when it is first
+    sent, and from then on every response refers to it there. At most ``MOST_BUILT`` are kept.
+    """
+
+    def __init__(self, make: Callable[[str, np.ndarray], Any]) -> None:
+        self._make = make
+        self._built: dict[tuple[str, str, tuple[int, ...], bytes], Any] = {}
+
+    def __call__(self, name: str, value: np.ndarray) -> Any:
+        if value.nbytes > SMALL_BYTES or value.dtype.hasobject:
+            return self._make(name, value)
+        key = name, value.dtype.str, value.shape, value.tobytes()
+        found = self._built.get(key)
+        if found is None:
+            if len(self._built) >= MOST_BUILT:
+                self._built.clear()
+            found = self._built[key] = self._make(name, value)
+        return found
 
 
 def text(value: object) -> str:

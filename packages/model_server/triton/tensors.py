@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -251,7 +252,8 @@ def next_tensors(
     return tensors
 
 
-def _placeholders(prompt_tokens: int) -> dict[str, np.ndarray]:
+@lru_cache(maxsize=64)
+def _placeholders(prompt_tokens: int) -> Tensors:
     """Zeros in the shapes that TensorRT-LLM's backend gave to outputs nobody asked for, up to 0.12."""
     shapes = {
         "cum_log_probs": (1, 1),

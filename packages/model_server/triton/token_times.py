@@ -1,11 +1,15 @@
 """When the engine gave each token, written down for a measurement of how late the pieces of a stream come."""
 
-import json
+import pickle
 import threading
 import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
+from typing import BinaryIO
 
 from model_server.protocol import Output
 
@@ -13,32 +17,38 @@ TOKEN_TIMES = "PLAYBOOK_TOKEN_TIMES"
 """Names the file; unset, nothing is written."""
 SENDERS = "PLAYBOOK_SENDERS"
 """How many threads send responses, for a measurement; unset, what the machine gives."""
+EACH_TOKEN = "PLAYBOOK_EACH_TOKEN"
+"""Set, for a measurement: one response a token, however many wait."""
+
+Note = tuple[str, str, float, int]
 
 
 class TokenTimes:
-    """One line of JSON for each output of the engine and for each response: what, request id, seconds, how many tokens.
+    """A note of each output of the engine and of each response: what, request id, seconds, how many tokens.
 
-    Seconds are of the monotonic clock, which is that of every process of this machine.
+    Seconds are of the monotonic clock, which is that of every process of this machine. A note costs the engine's thread
+    next to nothing; they are written, as pickled lists, when an answer ends.
     """
 
     def __init__(self, path: str) -> None:
         self._lock = threading.Lock()
-        self._file = Path(path).open("w", encoding="utf-8") if path else None  # noqa: SIM115 # closed at the end
+        self._notes: deque[Note] = deque()  # any thread puts one there
+        self._file = Path(path).open("wb") if path else None  # noqa: SIM115 # closed at the end
 
     def came(self, request_id: str, output: Output) -> None:
-        self._write("came", request_id, len(output.token_ids))
+        if self._file:
+            self._notes.append(("came", request_id, time.monotonic(), len(output.token_ids)))
 
     def sent(self, request_id: str, tokens: int, *, final: bool) -> None:
-        self._write("sent", request_id, tokens)
-        if self._file and final:
-            with self._lock:
-                self._file.flush()  # so that who waits for the answer can read it
-
-    def _write(self, what: str, request_id: str, tokens: int) -> None:
         if self._file:
-            line = json.dumps([what, request_id, time.monotonic(), tokens])
-            with self._lock:  # of the engine's thread and those that send
-                self._file.write(f"{line}\n")
+            self._notes.append(("sent", request_id, time.monotonic(), tokens))
+            if final:
+                self._write(self._file)  # so that who waits for the answer can read it
+
+    def _write(self, file: BinaryIO) -> None:
+        with self._lock:  # of those that send
+            pickle.dump([self._notes.popleft() for _ in range(len(self._notes))], file)
+            file.flush()
 
     def close(self) -> None:
         if self._file:
@@ -61,12 +71,16 @@ class TokenTime:
 def read_token_times(path: Path) -> dict[str, TokenTime]:
     """By request id, of requests whose answers are whole."""
     found: dict[str, TokenTime] = {}
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            what, request_id, at_s, tokens = json.loads(line)
-            one = found.setdefault(request_id, TokenTime())
-            if what == "came":
-                one.came_s += [at_s] * tokens
-            else:
-                one.sent.append(tokens)
+    for what, request_id, at_s, tokens in _read_notes(path):
+        one = found.setdefault(request_id, TokenTime())
+        if what == "came":
+            one.came_s += [at_s] * tokens
+        else:
+            one.sent.append(tokens)
     return found
+
+
+def _read_notes(path: Path) -> Iterator[Note]:
+    with path.open("rb") as written, suppress(EOFError):
+        while True:
+            yield from pickle.load(written)

@@ -4,21 +4,20 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from serving_base.errors import UsageError
 from serving_base.facts.gpus import instance
 from serving_base.facts.models import model_name, variants
+from serving_base.record import FiniteRecord
 from serving_planner.case import Precision
 from serving_planner.hardware import gpu_name, gpus
 
 EXAMPLE = "70B fp8 h100x1 isl=1024 osl=256 tok/s=2100 concurrency=50"
 
 
-class Claim(BaseModel):
+class Claim(FiniteRecord):
     """What a claim says; None: nothing. Rates are output tokens of all GPUs together, latencies milliseconds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: str
     gpu: str

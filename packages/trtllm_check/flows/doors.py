@@ -11,12 +11,12 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.deployment import Deployment
 from trtllm_check.flows.options import LlmOptions, check_options, llm_options
 from trtllm_check.recipes import lmi
+from trtllm_check.recipes.pytorch import PORT
 
 Door = Literal["trtllm-serve", "lmi", "vllm"]
 DOORS: tuple[Door, ...] = get_args(Door)
 FILE = Path(__file__).parent / "doors.yml"
 OPTIONS_FILE = "llm-api.yml"
-PORT = 8000
 
 
 @dataclass(frozen=True)

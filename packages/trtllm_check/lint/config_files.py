@@ -9,12 +9,13 @@ from trtllm_check.lint.backend_config import config_problems
 from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.filling import needed_strings
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.pbtxt import PLACEHOLDER, ConfigError, Message, Scalar, loose_ends, read_config, refusal
+from trtllm_check.lint.pbtxt import PLACEHOLDER, TRUE, ConfigError, Message, Scalar, loose_ends, read_config, refusal
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.triton_configs import refused
 
 FAMILY = "templates"
 ENGINE_MODEL = "tensorrt_llm"
+TEXT_MODEL = "postprocessing"
 ELISION = re.compile(r"\.\.\.|…|<[A-Za-z][\w -]*>")
 MOST_LEFT = {"tensorrt_llm": 10, "preprocessing": 4, "postprocessing": 4, "tensorrt_llm_bls": 4, "ensemble": 1}
 ENGINE_BACKEND = "tensorrtllm"
@@ -45,6 +46,7 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
         for problem in config_problems(message, platform.release.name):
             yield from _draft(problem.rule, config, platform, problem.place, form=problem.form, **problem.known)
     for config, message in configs:
+        yield from _order(config, message, configs, platform)
         if message.messages("ensemble_scheduling"):
             models = {
                 other.model: found for other, found in configs if other is not config and _siblings(other, config)
@@ -129,6 +131,26 @@ def _on_gpus(config: ConfigFile, message: Message, platform: Platform) -> Iterat
         kinds = [kind for kind in group.scalars("kind") if kind.text == "KIND_GPU"]
         for place in (*kinds, *group.scalars("gpus"))[:1]:
             yield from _draft("instance-group-on-gpus", config, platform, place, model=config.model)
+
+
+def _order(
+    config: ConfigFile, message: Message, configs: list[tuple[ConfigFile, Message]], platform: Platform
+) -> Iterator[Draft]:
+    """Several processes make text of the pieces of one answer, and Triton sends first what is done first."""
+    batching = message.messages("dynamic_batching")
+    if config.model != TEXT_MODEL or any(one.text("preserve_ordering").lower() in TRUE for one in batching):
+        return
+    engines = [found for other, found in configs if other.model == ENGINE_MODEL and _siblings(other, config)]
+    policies = [
+        policy.text("decoupled").lower() for one in engines for policy in one.messages("model_transaction_policy")
+    ]
+    if engines and not any(policy in TRUE for policy in policies):
+        return
+    for group in message.messages("instance_group"):
+        count = group.scalar("count")
+        if count is not None and count.text.isdigit() and int(count.text) > 1:
+            form = "" if engines else "perhaps"
+            yield from _draft("stream-out-of-order", config, platform, count, form=form, count=count.text)
 
 
 def _siblings(one: ConfigFile, other: ConfigFile) -> bool:

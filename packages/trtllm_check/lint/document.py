@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.carriers import CARRIERS, carried
+from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.carriers.windows import shell_name
+from trtllm_check.lint.carriers.workloads import Service, Workload
 from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, Origins, agreed, config_facts, stated
 from trtllm_check.lint.invocations import Invocation, invocations
 from trtllm_check.lint.lookups import Lookups
@@ -31,6 +33,7 @@ from trtllm_check.lint.passages import (
     unread,
     variable_lists,
 )
+from trtllm_check.lint.programs import SERVER_IMAGE
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
@@ -42,6 +45,7 @@ DEEPEST = 4  # a script in YAML in a cell of a notebook
 LARGEST_FILE = 1_000_000
 SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
 BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
+UNCERTAIN = ("Model", "deploy")  # of any SDK
 OPTION_FLAGS = ("--extra_llm_api_options", "--config")
 MODEL_NAME = re.compile(r"^\s*name\s*:\s*\"([^\"]+)\"", re.MULTILINE)
 
@@ -112,6 +116,8 @@ class Document:
     ``unread``: lines that say nothing to the checker; ``unreadable``: files that the system does not open.
     ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where it is one of Windows.
     ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from; ``calls``: of Python APIs.
+    ``workloads``: containers of compose and Kubernetes, ``services``: Kubernetes' services; ``aws_calls``: what
+    tells SageMaker.
     """
 
     commands: tuple[ShellCommand, ...] = ()
@@ -132,6 +138,9 @@ class Document:
     windows: str = ""
     option_files: tuple[ConfigFile, ...] = ()
     calls: tuple[Call, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    services: tuple[Service, ...] = ()
+    aws_calls: tuple[AwsCall, ...] = ()
 
     @property
     def is_understood(self) -> bool:
@@ -142,7 +151,9 @@ class Document:
             self.lmi_environment,
             self.variable_lists,
             self.option_files,
-            self.calls,
+            [one for one in self.calls if one.api != "openai" or any("//" in word.text for _, word in one.values)],
+            [one for one in self.aws_calls if one.name not in UNCERTAIN],
+            [one for one in self.workloads if SERVER_IMAGE.search(one.image)],
         )
         return (
             any(known)
@@ -226,6 +237,8 @@ class _Builder:
         self.file_facts: list[DocumentFacts] = []
         self.images: list[Word] = []
         self.calls: list[Call] = []
+        self.workloads: list[Workload | Service] = []
+        self.aws_calls: list[AwsCall] = []
         self.windows = ""
         self.yaml: list[ConfigFile] = []
         self.depth = 0
@@ -274,6 +287,8 @@ class _Builder:
             self.windows = shell_name(text)
         self.images += found.images
         self.calls += [one._replace(file=file) for one in found.calls]
+        self.workloads += [one._replace(file=file) for one in found.workloads]
+        self.aws_calls += [one._replace(file=file) for one in found.aws_calls]
         for script, image in found.scripts:
             self.add_commands([one._replace(image=image) for one in read_inside(script, file)])
         for name, word in found.texts:
@@ -399,6 +414,9 @@ class _Builder:
             requests=(*self.requests, *requests),
             images=tuple(images),
             calls=tuple(self.calls),
+            workloads=tuple(one for one in self.workloads if isinstance(one, Workload)),
+            aws_calls=tuple(self.aws_calls),
+            services=tuple(one for one in self.workloads if isinstance(one, Service)),
             mounts=tuple(mounts),
             json_configs=tuple(self.json_configs),
             file_facts=tuple(self.file_facts),

@@ -27,6 +27,7 @@ NAMES: dict[Kind, str] = {
     "serving.properties": "serving.properties",
     "environment": ".env",
     "request": "request.json",
+    "yaml": "deployment.yaml",
     "python": "serve.py",
 }
 MOST_LINES = 16

@@ -32,6 +32,11 @@ MODULES = {
 TOOL_NAMES = "|".join([*(re.escape(name) for name in sorted(TOOLS - {"vllm"})), r"vllm (?:serve|bench)\b"])
 # Images whose entry point is `vllm serve` (before 0.11.1 the module of the same arguments): vLLM docker/Dockerfile.
 VLLM_IMAGE = re.compile(r"(?:^|/)vllm-openai(?:-[a-z]+)?(?::|@|$)")
+# Images that serve models on GPUs: vLLM, Triton with TensorRT-LLM, NVIDIA's TensorRT-LLM, LMI, SGLang, TGI, NIM.
+SERVER_IMAGE = re.compile(
+    r"(?:^|/)(?:vllm-openai(?!-cpu)(?:-[a-z]+)?|vllm|sglang|text-generation-inference)(?::(?!.*cpu)|@|$)"
+    r"|nvidia/tritonserver:[^:]*-trtllm-|nvidia/tensorrt-llm/|/djl-inference:(?!.*cpu)|nvcr\.io/nim/(?!.*embed)"
+)
 SHELLS = frozenset({"bash", "sh", "zsh"})
 PYTHON = re.compile(r"python(3(\.\d+)?)?")
 RANKS = ("-n", "-np", "--np", "--n", "--ntasks", "-c")

@@ -12,7 +12,8 @@ from trtllm_check.releases import Release, Tool
 HF_PTQ = "hf_ptq.py"
 SERVE = "trtllm-serve"
 ENGINE_BACKENDS = ("tensorrt", "trt")  # the second is the older name
-ADDRESS = "http://localhost:8000"
+PORT = 8000  # the default of trtllm-serve, and of vllm serve
+ADDRESS = f"http://localhost:{PORT}"
 # Names in Model-Optimizer@43fd41a5 examples/hf_ptq/hf_ptq.py. PyTorch's flow has no INT8 kernels for Llama:
 # TensorRT-LLM 1.3.0rc3 docs/source/features/quantization.md lists FP4, FP8, AWQ and GPTQ.
 FORMATS = {"fp8": ("fp8",), "int4_awq": ("int4_awq",), "w4a8_awq": ("w4a8_awq_beta", "w4a8_awq")}
@@ -90,7 +91,7 @@ def _server(profile: Deployment, release: Release, paths: Paths) -> Command:
         "--tokenizer": paths.model,
         "--backend": backend(tool, engine=engine),
         "--host": "localhost",
-        "--port": 8000,
+        "--port": PORT,
         "--tp_size": profile.tp,
         "--pp_size": profile.pp,
         "--kv_cache_free_gpu_memory_fraction": profile.kv_cache_free_gpu_mem_fraction,

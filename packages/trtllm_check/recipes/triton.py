@@ -23,11 +23,13 @@ from trtllm_check.recipes.command import (
 from trtllm_check.recipes.run import END_ID, MAX_OUTPUT_LEN, QUESTION, chat_prompt, settings_reason
 from trtllm_check.releases import Release
 from trtllm_check.releases.templates import (
+    IN_ORDER,
     ReleaseTemplates,
     TensorSpec,
     emptied_variables,
     llmapi_model,
     release_templates,
+    streams_from_several,
 )
 from trtllm_check.rules import rule
 
@@ -50,6 +52,10 @@ WHY_LLMAPI_LAUNCH = (
     "The script returns at once; the server is ready when /v2/health/ready answers 200."
 )
 FILL = "fill_template.py"
+WHY_IN_ORDER = (
+    "Several processes make text of the pieces of one answer, and the fastest would be sent first: the words of a "
+    "stream would change places (tensorrtllm_backend#614)."
+)
 TOKENIZING_INSTANCES = 8  # a tokenizer process takes about a thousand prompts a second
 SEED_NAMES = ("seed", "random_seed")
 NOTHING: Mapping[str, object] = {}
@@ -259,7 +265,10 @@ def fill(
         substitutions = ",".join(f"{name}:{_escaped(values[name], release)}" for name in certain)
         argv = (*tool, "--in_place", _config(paths, model), substitutions)
         commands.append(Command("fill", FILL, argv, where, why=WHY.get(model, "")))
-    return [*commands, _finish(templates, _values(profile, release, paths, variables), paths, where)]
+    values = _values(profile, release, paths, variables)
+    if streams_from_several(values):
+        commands.append(_keep_order(templates, paths, where))
+    return [*commands, _finish(templates, values, paths, where)]
 
 
 def launch(
@@ -299,6 +308,18 @@ def _needs_container(profile: Deployment, release: Release) -> None:
             fix=f"launch with runner: docker ({release.server_image}), which loads the engine that was built here; "
             "where the course itself runs in that container: runner: inside",
         )
+
+
+def _keep_order(templates: ReleaseTemplates, paths: Paths, where: str) -> Command:
+    """Make the scheduler of postprocessing answer in the order of its requests: no template has that."""
+    model = "postprocessing"
+    queue = templates.models[model].queue
+    edit = (
+        f"s/^dynamic_batching *{{/dynamic_batching {{ {IN_ORDER} /"
+        if queue
+        else f"$a dynamic_batching {{ {IN_ORDER} }}"
+    )
+    return Command("fill", "sed", ("sed", "-i", "-e", edit, _config(paths, model)), where, why=WHY_IN_ORDER)
 
 
 def _finish(templates: ReleaseTemplates, values: Mapping[str, str], paths: Paths, where: str) -> Command:

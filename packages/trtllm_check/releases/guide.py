@@ -89,7 +89,8 @@ def flag_guides() -> dict[tuple[str, str], FlagGuide]:
     data = _flags_file()
     return {
         (tool, flag): _model(
-            FlagGuide, {"tool": tool, "flag": flag, **entry, "source": _sources(entry, data["sources"])}
+            FlagGuide,
+            {"tool": tool, "flag": flag, **entry, "source": _sources(entry, data["read_in"][tool], data["sources"])},
         )
         for tool, entries in data["flags"].items()
         for flag, entry in entries.items()
@@ -103,10 +104,26 @@ def guide_of(tool: str, names: Iterable[str]) -> FlagGuide | None:
     return next((known[owner, name] for owner in tools for name in names if (owner, name) in known), None)
 
 
+def counterparts(tool: str, flag: str) -> list[str]:
+    """What ``flag`` is called in other releases: what took its place, what else that replaced, what it replaced."""
+    owner = _flags_file()["shared"].get(tool, tool)
+    entries = {one: guide for (of, one), guide in flag_guides().items() if of in (owner, tool)}
+
+    def newer(name: str) -> list[str]:
+        return [one.flag for one in entries[name].instead if one.flag and not one.tool] if name in entries else []
+
+    older = [one for name in [*newer(flag), flag] for one in entries if name in newer(one)]
+    return [one for one in dict.fromkeys([*newer(flag), *older]) if one != flag]
+
+
 @cache
 def migration() -> tuple[Step, ...]:
     """From the engine flow to the PyTorch flow, step by step."""
-    return tuple(_model(Step, entry) for entry in read_yaml(GUIDE_DIR / "migration.yml")["steps"])
+    return tuple(
+        _model(Step, {"step": each["step"], "tool": each["tool"], **turn})
+        for each in read_yaml(GUIDE_DIR / "migration.yml")["steps"]
+        for turn in each["turns"]
+    )
 
 
 @cache
@@ -120,8 +137,9 @@ def _flags_file() -> Any:
     return read_yaml(GUIDE_DIR / "flags.yml")
 
 
-def _sources(entry: dict[str, Any], named: dict[str, str]) -> list[str]:
-    return [named.get(name, name) for name in entry.get("source", [])]
+def _sources(entry: dict[str, Any], own: str, named: dict[str, str]) -> list[str]:
+    """Where the entry was read; one that does not say so in the tool's ``own`` file."""
+    return [named.get(name, name) for name in entry.get("source", [own])]
 
 
 M = TypeVar("M", bound=Record)

@@ -1,14 +1,13 @@
 """Reads ``data/lmi``: the LMI images of AWS, and what each of them does with each option."""
 
 import datetime
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from serving_base.errors import UsageError
+from serving_base.errors import PlaybookError, UsageError
 from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from trtllm_check.releases.release import Confidence
@@ -17,7 +16,6 @@ DATA_DIR = Path(__file__).parent / "data" / "lmi"
 
 Reading = Literal["read", "undocumented", "ignored", "refused"]
 Settings = dict[str, str]
-Span = dict[Literal["since", "until"], str]
 Raw = dict[str, Any]
 
 
@@ -46,30 +44,40 @@ class PassedOn(Record):
     source: str
 
 
+class EngineArgsOfVersion(Record):
+    """What a version's EngineArgs has that the version before had not, and what it has no more."""
+
+    new: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
 class EngineArgs(Record):
     """Fields of vLLM's EngineArgs by its versions, oldest first: ``engine_args.yml``."""
 
     source: str
-    versions: tuple[str, ...]
-    fields: dict[str, Span | tuple[Span, ...]]
+    changes: dict[str, EngineArgsOfVersion] = Field(alias="versions")
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        return tuple(self.changes)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Those of any version, by name."""
+        return tuple(sorted({name for change in self.changes.values() for name in change.new}))
 
     def of(self, version: str) -> PassedOn:
-        """The fields of one version; ValueError for one that was not read."""
-        position = self.versions.index(version)
-        names = (name for name, spans in self.fields.items() if any(map(self._holds(position), _several(spans))))
+        """The fields of one version; :class:`PlaybookError` for one that was not read."""
+        if version not in self.versions:
+            raise PlaybookError(
+                f"the EngineArgs of vLLM {version or 'without a version'} are not known",
+                why="an image of such a family hands on its own vLLM's arguments",
+                fix=f"name one of {', '.join(self.versions)} as `vllm` in images.yml, or add it to engine_args.yml",
+            )
+        names = set[str]()
+        for read in self.versions[: self.versions.index(version) + 1]:
+            names = names.difference(self.changes[read].gone).union(self.changes[read].new)
         return PassedOn(names=frozenset(names), source=self.source.format(version=version))
-
-    def _holds(self, position: int) -> Callable[[Span], bool]:
-        def holds(span: Span) -> bool:
-            first = self.versions.index(span["since"]) if "since" in span else 0
-            last = self.versions.index(span["until"]) if "until" in span else len(self.versions)
-            return first <= position <= last
-
-        return holds
-
-
-def _several(spans: "Span | tuple[Span, ...]") -> "tuple[Span, ...]":
-    return (spans,) if isinstance(spans, dict) else spans
 
 
 class UnknownKey(Record):
@@ -134,8 +142,8 @@ class LmiImage(Record):
 
     tag: str
     family: str
-    engine_release: str
-    triton: str
+    engine_release: str = ""
+    triton: str = ""
     answers: Literal["rolling", "async"]
     vllm: str = ""
     judged_only: bool = False

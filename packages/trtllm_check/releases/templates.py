@@ -6,6 +6,7 @@ takes "" for unset.
 """
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -190,6 +191,16 @@ def _variables(*texts: str) -> list[str]:
 
 def _unique(*names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
+
+
+IN_ORDER = "preserve_ordering: true"
+"""In the ``dynamic_batching`` of postprocessing; no release's template has it (tensorrtllm_backend#614)."""
+
+
+def streams_from_several(values: Mapping[str, str]) -> bool:
+    """Whether the pieces of one answer go to several processes that make text of them, and could change places."""
+    instances = values.get("postprocessing_instance_count", "")
+    return values.get("decoupled_mode", "").lower() == "true" and instances.isdigit() and int(instances) > 1
 
 
 def queue_rows(folder: Path = DATA_DIR) -> list[dict[str, str]]:

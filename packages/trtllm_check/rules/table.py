@@ -25,6 +25,7 @@ TOPICS = {
     "serving": "trtllm-serve",
     "vllm": "vLLM",
     "lmi": "LMI",
+    "sagemaker": "SageMaker",
     "options": "Options of the LLM API",
     "containers": "Containers",
     "shell": "The shell",

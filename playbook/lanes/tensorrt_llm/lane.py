@@ -8,12 +8,13 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_serving.checks import checks
 from gpu_serving.execute import Execution, execute_all, logs, make_available, run, setting
-from gpu_serving.fetch import fetch
+from gpu_serving.hub import fetch
 from gpu_serving.inference import BUILD_LOG
 from gpu_serving.inference import generate as generate
 from gpu_serving.inference import stream as stream
@@ -27,7 +28,7 @@ from trtllm_check.recipes import checked, commands
 from trtllm_check.recipes.command import Command, place
 from trtllm_check.recipes.triton import NOTHING, template_values
 from trtllm_check.recipes.triton import fill as fill_templates
-from trtllm_check.releases.templates import release_templates
+from trtllm_check.releases.templates import IN_ORDER, release_templates
 
 if TYPE_CHECKING:
     import playbook.lanes.tensorrt_llm.lane as this
@@ -43,10 +44,6 @@ CELL_LIMIT_S = 4 * 3600
 CHAPTER_LIMIT_S = 8 * 3600
 AT_ONCE = 1  # the engine of each fills the GPUs
 KERNEL_ENVIRONMENT: Mapping[str, str] = {ELSEWHERE: "modelopt"}
-WHY_REFERENCE = (
-    "transformers loads the 16-bit model over all GPUs (device_map=auto, which accelerate does), answers and scores: "
-    "what quantized engines are compared with."
-)
 
 
 def settle() -> None:
@@ -57,19 +54,15 @@ def preflight(profile: Profile, workspace: Path) -> Iterator[Check]:
     return checks(profile, workspace)
 
 
-def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -> None:
-    """By transformers in the release's container, over all GPUs: quantize.py of the release loads the same model there.
-
-    The course's own environment has a CPU build of PyTorch and no accelerate, and 70B in 16 bits is no work for a CPU.
-    """
-    from serving_base import reference_run
-
+def run_in_torch(profile: Profile, script: str, job: dict[str, Any], out: Path, *, root: Path) -> None:
+    """In the release's container, which has CUDA's PyTorch, transformers and accelerate; ours has a CPU build."""
+    module = import_module(f"serving_base.{script}")
     release, paths = setting(profile, root)
-    script, asked, answered = (out / name for name in ("reference_run.py", "job.json", "result.json"))
-    shutil.copyfile(reference_run.__file__, script)
+    copied, asked, answered = (out / name for name in (f"{script}.py", "job.json", "result.json"))
+    shutil.copyfile(str(module.__file__), copied)
     asked.write_text(json.dumps(job | {"device_map": "auto"}), encoding="utf-8")
-    argv = ("python3", str(script), str(asked), str(answered))
-    todo = [Command("reference", script.name, argv, place(profile, release), why=WHY_REFERENCE)]
+    argv = ("python3", str(copied), str(asked), str(answered))
+    todo = [Command(script.removesuffix("_run"), copied.name, argv, place(profile, release), why=module.WHY)]
     execute_all(todo, paths, logs(profile, root), writes=out)
 
 
@@ -150,7 +143,15 @@ def write_repository(
                 why="fill_template.py did not do its work; emptied, a number would stop the server's parser",
                 fix=f"read the logs in {logs(profile, root)}",
             )
-    return executions + run(profile, release, [emptying], paths, writes=out)
+    executions += run(profile, release, [emptying], paths, writes=out)
+    ordered = any(IN_ORDER in word for command in filling for word in command.argv)
+    if ordered and IN_ORDER not in (out / "postprocessing" / "config.pbtxt").read_text(encoding="utf-8"):
+        raise PlaybookError(
+            f"postprocessing/config.pbtxt lacks {IN_ORDER}",
+            why="this template's dynamic_batching is written in another way, and streamed words would change places",
+            fix=f"add {IN_ORDER} to it, or give postprocessing_instance_count=1; the logs are in {logs(profile, root)}",
+        )
+    return executions
 
 
 def serve(profile: Profile, repository: Path, *, root: Path) -> TritonRanks:

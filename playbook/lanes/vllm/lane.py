@@ -11,11 +11,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_serving.fetch import fetch
-from model_server.held import held_engine, release_engine
+from gpu_serving.hub import fetch
+from model_server.engines import held_engine, release_engine
 from playbook.artifact import MANIFEST
 from playbook.profile import Profile
-from ptq.preview import preview as preview
+from ptq.quantize import preview as preview
 from serving_base.checks import Check
 from serving_base.tokenizer_files import TOKENIZER_FILES
 from tiny_llama import MODEL_DIR, copy_model
@@ -86,12 +86,11 @@ def _prepare_random(profile: Profile, out: Path, root: Path) -> None:
             shutil.copyfile(MODEL_DIR / name, out / name)
 
 
-def reference(profile: Profile, job: dict[str, Any], out: Path, *, root: Path) -> None:
-    """By transformers in vLLM's PyTorch, on its GPUs."""
+def run_in_torch(profile: Profile, script: str, job: dict[str, Any], out: Path, *, root: Path) -> None:
+    """In vLLM's PyTorch, on its GPUs."""
     import json
 
-    asked = job | {"device_map": _device_map(find_vllm())}
-    found = _run(profile, "serving_base.reference_run", asked, root)
+    found = _run(profile, f"serving_base.{script}", job | {"device_map": _device_map(find_vllm())}, root)
     (out / "result.json").write_text(json.dumps(found), encoding="utf-8")
 
 
@@ -212,8 +211,9 @@ def write_repository(profile: Profile, engine: Path, out: Path, *, root: Path, v
     from model_server.triton.outbox import senders_here
     from model_server.triton.repository import write_for_engine
 
-    # A GPU makes more pieces of text than one process decodes.
-    write_for_engine(profile, engine, out, {"postprocessing_instances": senders_here(), **variables})
+    # A GPU takes more prompts at once, and makes more pieces of text, than one process reads and decodes.
+    text = dict.fromkeys(("preprocessing_instances", "postprocessing_instances"), senders_here())
+    write_for_engine(profile, engine, out, {**text, **variables})
 
 
 def serve(profile: Profile, repository: Path, *, root: Path) -> "TritonServer":

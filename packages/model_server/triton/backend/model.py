@@ -20,7 +20,7 @@ from model_server.triton import stub
 from model_server.triton.batcher import Batcher, Figures, refusal
 from model_server.triton.outbox import senders_here
 from model_server.triton.tensors import is_stop, read_request
-from model_server.triton.token_times import SENDERS, TOKEN_TIMES, TokenTimes
+from model_server.triton.token_times import EACH_TOKEN, SENDERS, TOKEN_TIMES, TokenTimes
 from serving_base.errors import EngineError, PlaybookError, RequestRefused
 
 BATCHING: dict[str, Batching] = {
@@ -28,6 +28,9 @@ BATCHING: dict[str, Batching] = {
     "inflight_batching": "inflight",
     "v1": "static",
 }
+
+NEW_IN_EACH = "output_ids"
+"""The tensor that is another one in each response of a stream."""
 
 
 class TritonReply:
@@ -37,10 +40,10 @@ class TritonReply:
     whole server down with SIGSEGV. Hence the lock and ``_done``.
     """
 
-    def __init__(self, request: Any, types: Mapping[str, str]) -> None:
+    def __init__(self, request: Any, types: Mapping[str, type]) -> None:
         self._sender = request.get_response_sender()
-        self._wanted = set(request.requested_output_names()) & set(types)
-        self._types = types
+        self._types = {name: types[name] for name in request.requested_output_names() if name in types}
+        self._built = stub.BuiltTensors(pb_utils.Tensor)
         self._lock = threading.Lock()
         self._done = False
 
@@ -49,9 +52,11 @@ class TritonReply:
         if tensors is not None:
             response = pb_utils.InferenceResponse(
                 [
-                    pb_utils.Tensor(name, value.astype(pb_utils.triton_string_to_numpy(self._types[name]), copy=False))
+                    (pb_utils.Tensor if name == NEW_IN_EACH else self._built)(
+                        name, value.astype(self._types[name], copy=False)
+                    )
                     for name, value in tensors.items()
-                    if name in self._wanted
+                    if name in self._types
                 ]
             )
         self._send(response, final=final)
@@ -90,7 +95,7 @@ class TritonPythonModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         config = json.loads(args["model_config"])
         parameters = stub.parameters(args)
-        self._types = stub.outputs(args)
+        self._types = {name: pb_utils.triton_string_to_numpy(kind) for name, kind in stub.outputs(args).items()}
         self._decoupled = pb_utils.using_decoupled_model_transaction_policy(config)
         self._exclude_input = stub.flag(parameters, "exclude_input_in_output", False)
         folder = Path(parameters["gpt_model_path"])
@@ -111,6 +116,7 @@ class TritonPythonModel:
             count=self._figures.count,
             times=self._times,
             senders=int(os.environ.get(SENDERS) or senders_here()),
+            sharing=not os.environ.get(EACH_TOKEN),
         )
 
     def _engine_logits(self) -> Logits:

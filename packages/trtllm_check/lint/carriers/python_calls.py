@@ -1,4 +1,4 @@
-"""Calls of the Python APIs of TensorRT-LLM and vLLM: which class or method, and the names of its arguments."""
+"""Calls of the Python APIs of TensorRT-LLM and vLLM: which class or method, the names and values of its arguments."""
 
 import ast
 from collections.abc import Iterator
@@ -15,17 +15,24 @@ MODULES = {
     "vllm": "vllm",
     "vllm.sampling_params": "vllm",
     "vllm.engine.arg_utils": "vllm",
+    "openai": "openai",
+    "langchain_openai": "openai",
 }
 METHODS = ("generate", "generate_async")
 
 
 class Call(NamedTuple):
-    """``name`` of ``api``, such as ``LLM.generate``, with the names of the arguments at their places."""
+    """``name`` of ``api``, such as ``LLM.generate``, with the names of the arguments at their places.
+
+    ``values``: name -> value, of those that stand in the code as a text, a number, True or False; an LLM's first
+    positional argument is its ``model``.
+    """
 
     api: str
     name: str
     arguments: tuple[Word, ...]
     file: str = ""
+    values: tuple[tuple[str, Word], ...] = ()
 
 
 def calls(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
@@ -34,6 +41,7 @@ def calls(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
     if not imported:
         return
     made = dict(_made(tree, imported))
+    constants = _constants(tree)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -44,7 +52,8 @@ def calls(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
             owner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
             api, name = made.get(owner, ""), f"LLM.{node.func.attr}"
         if api:
-            yield Call(api, name, tuple(_arguments(node, word, starts)))
+            values = tuple(_values(node, constants, word, starts))
+            yield Call(api, name, tuple(_arguments(node, word, starts)), values=values)
 
 
 def _imported(tree: ast.Module) -> dict[str, tuple[str, str]]:
@@ -76,9 +85,37 @@ def _made(tree: ast.Module, imported: dict[str, tuple[str, str]]) -> Iterator[tu
                 yield target.id, api
 
 
+def _constants(tree: ast.Module) -> dict[str, ast.Constant]:
+    """Names that are set once in the code, to a constant."""
+    names = [one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.Constant):
+            target = node.targets[0]
+            if isinstance(target, ast.Name) and names.count(target.id) == 1:
+                found[target.id] = node.value
+    return found
+
+
+def _values(
+    node: ast.Call, constants: dict[str, ast.Constant], word: Word, starts: list[int]
+) -> Iterator[tuple[str, Word]]:
+    named = [(one.arg, one.value) for one in node.keywords if one.arg is not None]
+    first = [("model", one) for one in node.args[:1] if not isinstance(one, ast.Starred)]
+    for name, value in [*first, *named]:
+        known = constants.get(value.id) if isinstance(value, ast.Name) else value
+        if isinstance(known, ast.Constant) and isinstance(known.value, str | int | float):
+            yield name, Word(str(known.value), *_place(value, word, starts))
+
+
+def _place(node: ast.expr | ast.keyword, word: Word, starts: list[int]) -> tuple[int, int]:
+    index = starts[node.lineno - 1] + node.col_offset
+    if not word.places:
+        return node.lineno, node.col_offset + 1
+    return word.places[min(index, len(word.places) - 1)]
+
+
 def _arguments(node: ast.Call, word: Word, starts: list[int]) -> Iterator[Word]:
     for one in node.keywords:
         if one.arg is not None:
-            index = starts[one.lineno - 1] + one.col_offset
-            place = word.places[min(index, len(word.places) - 1)] if word.places else (one.lineno, one.col_offset + 1)
-            yield Word(one.arg, *place)
+            yield Word(one.arg, *_place(one, word, starts))

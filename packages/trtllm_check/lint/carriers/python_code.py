@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from trtllm_check.lint.carriers.aws_calls import aws_calls
 from trtllm_check.lint.carriers.python_calls import calls
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown
 from trtllm_check.lint.programs import ALIASES, PYTHON, TOOL_NAMES, TOOLS
@@ -80,7 +81,9 @@ class _Reader:
         script = Script()
         for node in nodes:
             self.command(node, script)
-        self.found = self.found.with_(Carried(calls=tuple(calls(self.tree, self.word, self.starts))))
+        found = calls(self.tree, self.word, self.starts)
+        aws = aws_calls(self.tree, self.word.text, self.place)
+        self.found = self.found.with_(Carried(calls=tuple(found), aws_calls=tuple(aws)))
         if any(isinstance(node, ast.ImportFrom) and node.module in LLM_API for node in nodes):
             for node in nodes:
                 if isinstance(node, ast.Call) and _called(node) == "LLM":

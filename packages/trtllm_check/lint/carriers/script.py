@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.python_calls import Call
+from trtllm_check.lint.carriers.workloads import Service, Workload
 from trtllm_check.lint.shell import Place, Word
 
 SPECIAL = re.compile(r"[\"\\`]|\$(?![{(])")
@@ -16,13 +18,16 @@ class Carried(NamedTuple):
     """What a text holds for the checker.
 
     ``scripts``: shell text, and the image that it runs in ("" if unknown); ``texts``: other texts with the name that
-    tells their kind ("" if none does); ``images``: containers that it names; ``calls``: of Python APIs.
+    tells their kind ("" if none does); ``images``: containers that it names; ``calls``: of Python APIs;
+    ``workloads``: what starts containers for good; ``aws_calls``: what tells SageMaker.
     """
 
     scripts: tuple[tuple[Word, str], ...] = ()
     texts: tuple[tuple[str, Word], ...] = ()
     images: tuple[Word, ...] = ()
     calls: tuple[Call, ...] = ()
+    workloads: tuple[Workload | Service, ...] = ()
+    aws_calls: tuple[AwsCall, ...] = ()
 
     def with_(self, other: "Carried") -> "Carried":
         return Carried(
@@ -30,6 +35,8 @@ class Carried(NamedTuple):
             self.texts + other.texts,
             self.images + other.images,
             self.calls + other.calls,
+            self.workloads + other.workloads,
+            self.aws_calls + other.aws_calls,
         )
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from trtllm_check.lint.carriers.aws_calls import resources
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, unknown
+from trtllm_check.lint.carriers.workloads import workloads
 from trtllm_check.lint.programs import ALIASES, PROGRAMS, PYTHON, TOOL_NAMES, TOOLS, VLLM_IMAGE
 from trtllm_check.lint.shell import Word
 
@@ -34,6 +36,8 @@ def carried(word: Word) -> Carried:
     reader = _Reader(word)
     for node in _documents(reader.masked):
         reader.walk(node, "", 0)
+        found = Carried(workloads=tuple(workloads(node, reader.at)), aws_calls=tuple(resources(node, reader.at)))
+        reader.found = reader.found.with_(found)
     return reader.found
 
 
@@ -222,6 +226,12 @@ class _Reader:
     def place(self, node: Any) -> tuple[int, int]:
         index = self.index(node.start_mark)
         return self.word.places[index] if index < len(self.word.places) else (self.word.line, self.word.column)
+
+    def at(self, node: Any) -> Word:
+        """Where a node begins, with its text where it has one."""
+        if node.id == "scalar":
+            return self.scalar(node)
+        return Word("", *self.place(node))
 
     def index(self, mark: Any) -> int:
         line = min(int(mark.line), len(self.starts) - 1)

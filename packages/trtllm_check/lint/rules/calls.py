@@ -20,7 +20,7 @@ NESTED = {"KvCacheConfig": "kv_cache_config", "CudaGraphConfig": "cuda_graph_con
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Every argument that is none."""
     for call in document.calls:
-        api = rule_data(FAMILY)[call.api]
+        api = rule_data(FAMILY).get(call.api, {"takes": ()})
         if call.name in NESTED and call.api == "tensorrt_llm":
             yield from _options(call, platform)
         if call.name not in api["takes"]:

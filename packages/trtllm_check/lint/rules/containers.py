@@ -93,7 +93,7 @@ def _shared_memory(release: str, docker: Invocation, inner: list[Invocation]) ->
 
 def _mounts(document: Document, platform: Platform, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
     """Paths that the command in the container names, or the templates that its server reads."""
-    if not any(part in _image(docker) for part in rule_data(FAMILY)["gpu_images"]):
+    if not any(part in _image(docker) for part in rule_data(FAMILY)["path_images"]):
         return
     mounts = _mounted(document, docker)
     if docker.has("--volumes-from") or any("${" in inside or "$(" in inside for _, inside in mounts):

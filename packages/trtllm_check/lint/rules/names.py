@@ -33,9 +33,9 @@ CLONE_IN_IMAGE = "/app/tensorrt_llm/"  # of nvcr.io/nvidia/tensorrt-llm/release:
 
 
 class Successor(Record):
-    """What a flag is called in another release."""
+    """How a flag is written in another release, beyond what the guide says of it. ``to`` None: the guide's flags."""
 
-    to: tuple[str, ...]
+    to: tuple[str, ...] | None = None
     all: bool = False
     values: dict[str, str] = Field(default={})
 
@@ -77,9 +77,9 @@ def corrected_value(text: str, argument: Argument) -> str | None:
     return close[0] if close else None
 
 
-def successor(tool: str, flag: str) -> Successor | None:
-    """What ``flag`` of ``tool`` is written as in another release, None if nothing takes its place."""
-    found: Successor | None = _data()["successors"].get(tool, {}).get(flag)
+def successor(tool: str, flag: str) -> Successor:
+    """What changes with the name where ``flag`` of ``tool`` is written otherwise in another release."""
+    found: Successor = _data()["successors"].get(tool, {}).get(flag, Successor())
     return found
 
 
@@ -133,7 +133,7 @@ def unknown(invocation: Invocation, release: Release, given: Given, everything: 
     guide = guide_of(tool, [flag])
     why = f"{flag} was in {ranges(older)}." if older else f"{flag} came with {where[0]}."
     advice = _advice(release, guide)
-    edits = _edits(release, tool, given, everything, guide)
+    edits = _edits(release, tool, given, everything)
     source = "; ".join(guide.source) if guide else ""
     return Unknown("flag-removed" if older else "flag-too-new", f"{why} {advice}".strip(), edits, source)
 
@@ -151,24 +151,18 @@ def _advice(release: Release, guide: "FlagGuide | None") -> str:
     return f"Instead: {'; or '.join(found)}." if found else ""
 
 
-def _edits(
-    release: Release, tool: str, given: Given, everything: Sequence[Given], guide: "FlagGuide | None"
-) -> tuple[Edit, ...]:
+def _edits(release: Release, tool: str, given: Given, everything: Sequence[Given]) -> tuple[Edit, ...]:
     """Takes ``given`` out, and puts in what this release has for it and ``everything`` lacks."""
+    from trtllm_check.releases.guide import counterparts
+
     flag, facts = given.name, release.tools[tool]
     others = {one.name: one for one in everything if one.flag}
     if tool == "trtllm-build" and flag in ("--max_output_len", "--max_seq_len"):
         return (Drop(flag), *_lengths(given, others, has_sum=facts.has("--max_seq_len")))
     new = successor(tool, flag)
-    wanted = [name for name in _successors(new, guide) if facts.has(name) and name not in others]
-    return _replaced(given, wanted if new and new.all else wanted[:1], new.values if new else {}, facts)
-
-
-def _successors(new: Successor | None, guide: "FlagGuide | None") -> Sequence[str]:
-    """Flags of the same tool that took the place of one: of the checker's own table, else of the guide."""
-    if new is not None:
-        return new.to
-    return [one.flag for one in guide.instead if one.flag and not one.tool] if guide else []
+    named = counterparts(tool, flag) if new.to is None else new.to
+    wanted = [name for name in named if facts.has(name) and name not in others]
+    return _replaced(given, wanted if new.all else wanted[:1], new.values, facts)
 
 
 def _replaced(given: Given, wanted: Sequence[str], values: Mapping[str, str], tool: Tool) -> tuple[Edit, ...]:
@@ -221,7 +215,7 @@ def _nowhere(tool: str, release: Release, given: Given) -> Unknown:
         if others:
             return Unknown("unknown-flag", f"It is a flag of {' and '.join(others[:2])}.", (Drop(flag),))
     meant = successor(tool, flag)
-    named = [name for name in meant.to if name in own] if meant else []
+    named = [name for name in meant.to or () if name in own]
     near = same or named or (get_close_matches(flag, own, 1, NEAR) if flag.startswith("--") else [])
     near = near or sorted((name for name in own if len(name) > SHORTEST and flag.startswith(name)), key=len)[-1:]
     if near:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from serving_base.facts.models import shape_of_size
 from trtllm_check.lint.document import Document, DocumentFacts
 from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, drafts, gpu_of
 from trtllm_check.lint.invocations import Invocation
@@ -22,13 +21,12 @@ LAUNCHERS = ("mpirun", "mpiexec", "srun")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
-    """All conditions of the table, the divided heads and the number of ranks."""
+    """All conditions of the table, and the number of ranks."""
     gpu = gpu_of(platform)
     for invocation in document.invocations:
         if is_checked(invocation, platform.release) and not missing(invocation, platform.release):
             facts = document.facts_of(invocation)
             yield from _table(document, platform, invocation, facts, gpu.architecture if gpu else "")
-            yield from _heads(platform.release, invocation, facts.model)
             yield from _fixed_ranks(document, platform.release, invocation)
             yield from _ranks(platform.release, invocation, facts)
 
@@ -89,30 +87,6 @@ def _edits(tool: Tool, condition: Condition) -> tuple[Edit, ...]:
         switch = argument is not None and argument.is_switch
         edits.append(Put(flag, None if switch else "enable" if value == SWITCH_ON else value))
     return tuple(edits)
-
-
-def _heads(release: Release, invocation: Invocation, model: str) -> Iterator[Draft]:
-    """heads-not-divided."""
-    given = invocation.find("--tp_size", "--inference_tensor_parallel", "--tensor_parallel_size")
-    shape = shape_of_size(model) if model.startswith("llama-3") else None
-    tp = _number(given.values[0].text if given and given.values else None)
-    if given is None or not shape or not tp or shape.num_attention_heads % tp == 0:
-        return
-    heads = shape.num_attention_heads
-    divisors = [number for number in range(1, tp) if heads % number == 0]
-    yield from drafts(
-        release.name,
-        "heads-not-divided",
-        given.word,
-        edits=(Put(given.name, str(divisors[-1])),),
-        invocation=invocation,
-        tool=invocation.tool,
-        flag=given.name,
-        tp=tp,
-        heads=heads,
-        model=model,
-        divisors=", ".join(str(number) for number in (1, 2, 4, 8)),
-    )
 
 
 def _fixed_ranks(document: Document, release: Release, invocation: Invocation) -> Iterator[Draft]:

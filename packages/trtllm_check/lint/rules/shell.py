@@ -10,15 +10,28 @@ from trtllm_check.lint.facts import OUTPUT, QUANTIZES
 from trtllm_check.lint.filling import fillings
 from trtllm_check.lint.finding import Draft, Edit, Insert, Platform, Swap, drafts
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.programs import EXISTING, OWN
+from trtllm_check.lint.programs import EXISTING, OWN, SERVER_IMAGE, SHELLS, VLLM_IMAGE
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import ShellCommand, Word
 from trtllm_check.releases import Release
 
 RECURSIVE = re.compile(r"-[a-zA-Z]*[rRa][a-zA-Z]*|--recursive|--archive")
 GLUED_CD = re.compile(r"cd(?P<folder>\.\.[\w./-]*|/[\w./-]*)")
 NEAR = 0.8
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}?")
+BEFORE_IMAGE = (
+    "--gpus",
+    "--shm-size",
+    "--runtime",
+    "--ipc",
+    "--ulimit",
+    "--network",
+    "--net",
+    "-v",
+    "--volume",
+    "--rm",
+    "-it",
+)
 COMMON_PARTS = 2  # hf_model_dif, hf_model_path
 ENGINE_DIR = re.compile(r"(?<![\w])engine_dir:([^,]+)")
 NOT_LETTERS = re.compile(r"[\W_]+")
@@ -42,12 +55,40 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if match:
             word, folder = command.words[0], match["folder"]
             yield from drafts(release, "no-such-command", word, file=command.file, name=match[0], folder=folder)
+        yield from _one_word(command, release)
+    for docker in document.of("docker"):
+        yield from _behind_image(docker, release)
     for one in document.invocations:
         if OWN.fullmatch(one.tool) and one.tool not in EXISTING and any(given.flag for given in one.given):
             yield from _of_tensorrt_llm(one, release)
     yield from _misspelt_folders(document, folders, platform.release)
     yield from _another_folder(document, release)
     yield from _two_names(document, release)
+
+
+def _one_word(command: ShellCommand, release: str) -> Iterator[Draft]:
+    """``bash -c python3 server.py``: the shell's command is one word."""
+    for shell, flag, first, *rest in zip(*(command.words[start:] for start in range(4)), strict=False):
+        name = posixpath.basename(shell.text)
+        if name not in SHELLS or not re.fullmatch(r"-\w*c", flag.text) or is_open(first.text) or not rest:
+            continue
+        if " " in first.text.strip() or first.text.startswith("-") or not re.fullmatch(r"[\w./-]+", first.text):
+            continue
+        behind = command.words[command.words.index(first) :]
+        if rest[0].text.startswith("-") or "/" in rest[0].text or "." in rest[0].text:
+            known = {"shell": name, "first": first.text, "whole": " ".join(word.text for word in behind)}
+            yield from drafts(release, "only-one-word", first, file=command.file, **known)
+
+
+def _behind_image(docker: Invocation, release: str) -> Iterator[Draft]:
+    """``docker run IMAGE --gpus all``, of an image that has no server as its entry point."""
+    operands = docker.positional
+    if len(operands) < 3 or operands[0].text != "run" or docker.has("--entrypoint"):
+        return
+    image, first = operands[1].text, operands[2]
+    flag = first.text.partition("=")[0]
+    if flag in BEFORE_IMAGE and SERVER_IMAGE.search(image) and not VLLM_IMAGE.search(image):
+        yield from drafts(release, "docker-options-behind-image", first, invocation=docker, flag=flag, image=image)
 
 
 def _of_tensorrt_llm(invocation: Invocation, release: str) -> Iterator[Draft]:

@@ -18,6 +18,7 @@ class TritonPythonModel:
         self._codec = TextCodec.load(Path(parameters["tokenizer_dir"]))
         self._skip_special_tokens = stub.flag(parameters, "skip_special_tokens", True)
         self._outputs = stub.outputs(args)
+        self._built = stub.BuiltTensors(pb_utils.Tensor)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         return [self._answer(request) for request in requests]
@@ -31,6 +32,6 @@ class TritonPythonModel:
             for beam, length in zip(row, row_lengths, strict=True)
         ]
         passed = [
-            pb_utils.Tensor(f"OUT_{name}", value) for name, value in tensors.items() if f"OUT_{name}" in self._outputs
+            self._built(f"OUT_{name}", value) for name, value in tensors.items() if f"OUT_{name}" in self._outputs
         ]
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", stub.objects(texts)), *passed])

@@ -23,6 +23,7 @@ class TritonPythonModel:
         self._end_id, self._pad_id = self._codec.end_id, self._codec.pad_id
         self._special_tokens = stub.flag(parameters, "add_special_tokens", True)
         self._outputs = stub.outputs(args)
+        self._built = stub.BuiltTensors(pb_utils.Tensor)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         return [self._answer(request) for request in requests]
@@ -34,7 +35,7 @@ class TritonPythonModel:
             message = f"preprocessing refused the request: {str(error).splitlines()[0]}"
             return pb_utils.InferenceResponse([], error=pb_utils.TritonError(message, pb_utils.TritonError.INVALID_ARG))
         return pb_utils.InferenceResponse(
-            [pb_utils.Tensor(name, value) for name, value in tensors.items() if name in self._outputs]
+            [self._built(name, value) for name, value in tensors.items() if name in self._outputs]
         )
 
     def preprocess(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,0 +1,55 @@
+"""Published models by the names that people write: heads, KV heads and the longest context."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from serving_base.yaml_files import read_yaml
+
+END = r"(?:[-_.](?!.*\d+b\b).*)?"  # what may follow a name: no second size, as in a merge of two models
+
+
+class Published(NamedTuple):
+    """One model. ``context``: tokens of its longest sequence, 0 where it is not known; ``official``: its own name."""
+
+    heads: int
+    kv_heads: int
+    context: int
+    source: str
+    official: bool
+
+    def divides(self, ranks: int) -> bool:
+        """True if ``ranks`` ranks can share the attention heads and the KV heads, which are copied where too few."""
+        kv = self.kv_heads
+        return self.heads % ranks == 0 and (kv % ranks == 0 if kv >= ranks else ranks % kv == 0)
+
+    @property
+    def ranks(self) -> list[int]:
+        """The numbers of ranks up to 16 that share the heads."""
+        return [number for number in range(1, 17) if self.divides(number)]
+
+
+def published_model(name: str) -> Published | None:
+    """The model of ``name``, a repository of Hugging Face or a folder called as one; None for one that is not known."""
+    organization, _, last = name.strip().rstrip("/").lower().rpartition("/")
+    file = _file()
+    for pattern, one in _patterns():
+        if not pattern.fullmatch(last):
+            continue
+        known = 0 if re.search(file["longer"], last) else int(one.get("context", 0))
+        source = file["source"].format(organization=one["organization"])
+        official = organization == str(one["organization"]).lower()
+        return Published(int(one["heads"]), int(one["kv_heads"]), known, source, official)
+    return None
+
+
+@cache
+def _file() -> dict[str, Any]:
+    content: dict[str, Any] = read_yaml(Path(__file__).with_name("published.yml"))
+    return content
+
+
+@cache
+def _patterns() -> tuple[tuple[re.Pattern[str], dict[str, Any]], ...]:
+    return tuple((re.compile(one["name"] + END), one) for one in _file()["models"])

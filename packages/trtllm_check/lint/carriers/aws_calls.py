@@ -1,0 +1,157 @@
+"""What Python and CloudFormation tell SageMaker: calls of boto3, of its SDK and of CDK, with all that is in them."""
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple
+
+from trtllm_check.lint.shell.words import Word
+
+CALLS = frozenset(
+    {
+        *("deploy", "create_endpoint_config", "create_model", "create_endpoint", "production_variant"),
+        *("invoke_endpoint", "invoke_endpoint_with_response_stream", "invoke_endpoint_async"),
+        *("Model", "DJLModel", "DJLPredictor", "HuggingFaceModel", "CfnModel", "CfnEndpointConfig", "CfnEndpoint"),
+        *("ContainerDefinitionProperty", "ProductionVariantProperty"),
+    }
+)
+RESOURCES = {
+    "AWS::SageMaker::Model": "create_model",
+    "AWS::SageMaker::EndpointConfig": "create_endpoint_config",
+    "AWS::SageMaker::Endpoint": "create_endpoint",
+}
+ABOUT = ("sagemaker", "boto3", "djl-inference")
+DEEPEST = 8
+Kind = Literal["text", "number", "switch", "table", "list", "open"]
+
+
+class Setting(NamedTuple):
+    """One value. ``items``: of a table; keys as :func:`key` writes them. ``parts``: of a list."""
+
+    kind: Kind
+    text: str
+    place: Word
+    items: tuple[tuple[str, "Setting"], ...] = ()
+    parts: tuple["Setting", ...] = ()
+    written: str = ""
+
+    def get(self, *names: str) -> "Setting | None":
+        return next((value for name, value in self.items if name in names), None)
+
+    def tables(self) -> Iterator["Setting"]:
+        """This table and every table in it."""
+        if self.kind == "table":
+            yield self
+        for one in (*(value for _, value in self.items), *self.parts):
+            yield from one.tables()
+
+
+class AwsCall(NamedTuple):
+    """One call or resource; ``name`` as boto3 calls it where it has one."""
+
+    name: str
+    settings: Setting
+    file: str = ""
+
+
+def key(name: str) -> str:
+    """``VolumeSizeInGB``, ``volume_size_in_gb`` and ``volumeSizeInGb`` alike."""
+    return name.replace("_", "").lower()
+
+
+def aws_calls(tree: ast.Module, text: str, place: Callable[[ast.AST], tuple[int, int]]) -> Iterator[AwsCall]:
+    """The calls of a program that is about SageMaker."""
+    if not any(word in text for word in ABOUT):
+        return
+    names = _set_once(tree)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        func = node.func
+        name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        if name in CALLS:
+            items = tuple(
+                (key(one.arg), _python(one.value, names, place, one.arg, 0)) for one in node.keywords if one.arg
+            )
+            yield AwsCall(name, Setting("table", "", Word(name, *place(node)), items))
+
+
+def resources(node: Any, place: Callable[[Any], Word]) -> Iterator[AwsCall]:
+    """The SageMaker resources of a CloudFormation template."""
+    for resource in _table(_table(node).get("Resources")).values():
+        entries = _table(resource)
+        kind = entries.get("Type")
+        name = RESOURCES.get(str(kind.value), "") if kind is not None and kind.id == "scalar" else ""
+        if name and "Properties" in entries:
+            yield AwsCall(name, _yaml(entries["Properties"], place, "", 0))
+
+
+def _set_once(tree: ast.Module) -> dict[str, ast.expr]:
+    """Names that are set once and changed by nothing."""
+    stored = [one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+    arguments = {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
+    found: dict[str, ast.expr] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if stored.count(name) == 1 and name not in arguments:
+                found[name] = node.value
+    return found
+
+
+def _python(
+    node: ast.expr,
+    names: dict[str, ast.expr],
+    place: Callable[[ast.AST], tuple[int, int]],
+    written: str,
+    depth: int,
+) -> Setting:
+    at = Word(written, *place(node))
+    if depth > DEEPEST:
+        return Setting("open", "", at, written=written)
+    if isinstance(node, ast.Name) and node.id in names:
+        return _python(names[node.id], names, place, written, depth + 1)
+    if isinstance(node, ast.Constant):
+        kind: Kind = "open"
+        if isinstance(node.value, bool):
+            kind = "switch"
+        elif isinstance(node.value, int | float):
+            kind = "number"
+        elif isinstance(node.value, str):
+            kind = "text"
+        return Setting(kind, str(node.value), at, written=written)
+    if isinstance(node, ast.Dict):
+        items = tuple(
+            (key(str(name.value)), _python(value, names, place, str(name.value), depth + 1))
+            for name, value in zip(node.keys, node.values, strict=True)
+            if isinstance(name, ast.Constant)
+        )
+        return Setting("table", "", at, items, written=written)
+    if isinstance(node, ast.List | ast.Tuple):
+        parts = tuple(_python(one, names, place, written, depth + 1) for one in node.elts)
+        return Setting("list", "", at, parts=parts, written=written)
+    return Setting("open", "", at, written=written)
+
+
+def _yaml(node: Any, place: Callable[[Any], Word], written: str, depth: int) -> Setting:
+    at = place(node)
+    if depth > DEEPEST or (str(node.tag).startswith("!") and not str(node.tag).startswith("tag:yaml.org")):
+        return Setting("open", "", at, written=written)
+    if node.id == "mapping":
+        entries = _table(node)
+        if any(name == "Ref" or name.startswith("Fn::") for name in entries):
+            return Setting("open", "", at, written=written)
+        items = tuple((key(name), _yaml(value, place, name, depth + 1)) for name, value in entries.items())
+        return Setting("table", "", at, items, written=written)
+    if node.id == "sequence":
+        parts = tuple(_yaml(one, place, written, depth + 1) for one in node.value)
+        return Setting("list", "", at, parts=parts, written=written)
+    is_number = str(node.tag).endswith((":int", ":float"))
+    kind: Kind = "number" if is_number else "switch" if str(node.tag).endswith(":bool") else "text"
+    text = str(node.value)
+    return Setting("open" if "${" in text or "{{" in text else kind, text, at, written=written)
+
+
+def _table(node: Any) -> dict[str, Any]:
+    if node is None or node.id != "mapping":
+        return {}
+    return {str(name.value): value for name, value in node.value if name.id == "scalar"}

@@ -1,0 +1,227 @@
+"""Containers of docker compose and Kubernetes: what each gets of GPUs and shared memory, and when it is restarted."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from trtllm_check.lint.shell.words import Word
+
+ACCELERATOR = re.compile(r"gpu|tpu|neuron|gaudi|mig-|npu|dcu|xpu|accelerator", re.IGNORECASE)
+COUNTED = ("nvidia.com/gpu", "amd.com/gpu")
+SHARED = "/dev/shm"
+POD_KINDS = ("Deployment", "StatefulSet", "Pod", "DaemonSet", "ReplicaSet", "LeaderWorkerSet")
+MERGES = ("<<", "extends")
+Place = Callable[[Any], Word]
+Node = Mapping[str, Any]
+
+
+class Probe(NamedTuple):
+    """A probe of Kubernetes: it acts after ``seconds`` without an answer. ``port``: 0 where it is none or a name."""
+
+    name: str
+    seconds: int
+    place: Word
+    port: int = 0
+
+
+class Device(NamedTuple):
+    """One reservation of devices of docker compose, with the keys that it has."""
+
+    keys: tuple[str, ...]
+    place: Word
+
+
+class Workload(NamedTuple):
+    """One container, on the lines ``first`` to ``last`` of its text.
+
+    ``gpus``: how many it gets, None where that is not told; ``shared_memory``: True also where it is not told.
+    ``requests_only``: Kubernetes' GPUs stand among the requests and not among the limits; ``ports``: compose's, of the
+    host (0 where the reader fills it in) and inside.
+    """
+
+    kind: Literal["compose", "kubernetes"]
+    image: str
+    place: Word
+    first: int
+    last: int
+    gpus: int | None
+    shared_memory: bool
+    gpus_place: Word
+    requests_only: bool = False
+    probes: tuple[Probe, ...] = ()
+    devices: tuple[Device, ...] = ()
+    service_links: bool = True
+    variables: tuple[str, ...] = ()
+    ports: tuple[tuple[int, int], ...] = ()
+    host_network: bool = False
+    file: str = ""
+
+    def holds(self, line: int) -> bool:
+        return self.first <= line <= self.last
+
+
+class Service(NamedTuple):
+    """A Kubernetes service, whose name becomes variables of every later pod."""
+
+    name: str
+    place: Word
+    file: str = ""
+
+
+def workloads(node: Any, place: Place) -> Iterator[Workload | Service]:
+    """The containers and services of one document of YAML."""
+    top = _entries(node)
+    if "services" in top:
+        for service in _entries(top["services"]).values():
+            if service.id == "mapping" and "image" in _entries(service):
+                yield _compose(service, place)
+    kind = _text(top.get("kind"))
+    if kind == "Service" and (name := _entries(top.get("metadata")).get("name")) is not None:
+        yield Service(_text(name), place(name))
+    if kind in POD_KINDS:
+        for pod in _pods(top.get("spec"), 0):
+            for container in _listed(pod.get("containers")):
+                if "image" in _entries(container):
+                    yield _kubernetes(container, pod, place, kind == "LeaderWorkerSet")
+
+
+def _compose(service: Any, place: Place) -> Workload:
+    entries = _entries(service)
+    open_ = any(name in entries for name in MERGES)
+    resources = _entries(_entries(entries.get("deploy")).get("resources"))
+    devices = [
+        one
+        for part in ("reservations", "limits")
+        for one in _listed(_entries(resources.get(part)).get("devices"))
+        if one.id == "mapping"
+    ]
+    gpus: int | None = 0
+    where = entries["image"]
+    for one in devices:
+        keys = _entries(one)
+        where = keys.get("count") or keys.get("device_ids") or one
+        ids = keys.get("device_ids")
+        gpus = len(_listed(ids)) if ids is not None else _number(keys.get("count"))
+    others = ("gpus", "runtime", "devices", "device_requests", "privileged", "cdi")
+    variables = _names(entries.get("environment"))
+    told_elsewhere = any(name in entries for name in others) or "NVIDIA_VISIBLE_DEVICES" in variables
+    if open_ or (not devices and told_elsewhere) or "env_file" in entries:
+        gpus = _number(entries["gpus"]) if "gpus" in entries and not open_ else None
+    return Workload(
+        "compose",
+        _text(entries["image"]),
+        place(entries["image"]),
+        *_lines(service, place),
+        gpus,
+        open_ or "shm_size" in entries or "ipc" in entries or _mounts_shared(entries),
+        place(where),
+        devices=tuple(Device(tuple(_entries(one)), place(one)) for one in devices),
+        variables=variables,
+        ports=tuple(_published(entries)),
+        host_network="network_mode" in entries or open_,
+    )
+
+
+def _kubernetes(container: Any, pod: Node, place: Place, several_nodes: bool) -> Workload:
+    entries = _entries(container)
+    resources = _entries(entries.get("resources"))
+    limits, requests = (_entries(resources.get(part)) for part in ("limits", "requests"))
+    named = [name for name in (*limits, *requests) if ACCELERATOR.search(name)]
+    elsewhere = "claims" in resources or "resourceClaims" in pod or "runtimeClassName" in pod
+    counted = next((name for name in named if name in COUNTED), "")
+    where = limits.get(counted) or requests.get(counted)
+    gpus = _number(where) if counted else None if named or elsewhere or "<<" in (*entries, *resources) else 0
+    mounts = [_text(_entries(one).get("mountPath")).rstrip("/") for one in _listed(entries.get("volumeMounts"))]
+    return Workload(
+        "kubernetes",
+        _text(entries["image"]),
+        place(entries["image"]),
+        *_lines(container, place),
+        None if several_nodes else gpus,
+        SHARED in mounts or _text(pod.get("hostIPC")).lower() == "true" or _is_template(entries.get("volumeMounts")),
+        place(where or entries["image"]),
+        requests_only=bool(counted) and counted not in limits,
+        probes=tuple(_probes(entries, place)),
+        service_links=_text(pod.get("enableServiceLinks")).lower() != "false",
+        variables=_names(entries.get("env")),
+        host_network=_text(pod.get("hostNetwork")).lower() == "true",
+    )
+
+
+def _published(entries: Node) -> Iterator[tuple[int, int]]:
+    """``host:inside`` of each port of compose."""
+    for one in _listed(entries.get("ports")):
+        text = _text(one).partition("/")[0]
+        host, _, inside = text.rpartition(":")
+        host = host.rpartition(":")[2] or inside
+        if inside.isdecimal() and len(inside) < 6:
+            yield int(host) if host.isdecimal() and len(host) < 6 else 0, int(inside)
+
+
+def _probes(entries: Node, place: Place) -> Iterator[Probe]:
+    for name in ("livenessProbe", "startupProbe"):
+        probe = _entries(entries.get(name))
+        if not probe:
+            continue
+        delay, period, most = (
+            _number(probe[key]) if key in probe else default
+            for key, default in (("initialDelaySeconds", 0), ("periodSeconds", 10), ("failureThreshold", 3))
+        )
+        if delay is not None and period is not None and most is not None:
+            port = _number(_entries(probe.get("httpGet") or probe.get("tcpSocket")).get("port")) or 0
+            yield Probe(name, delay + period * max(most - 1, 0), place(entries[name]), port)
+
+
+def _pods(node: Any, depth: int) -> Iterator[Node]:
+    """Every mapping with containers below a workload's ``spec``."""
+    if node is None or depth > 8:
+        return
+    entries = _entries(node)
+    if "containers" in entries:
+        yield entries
+        return
+    for one in entries.values():
+        if one.id == "mapping":
+            yield from _pods(one, depth + 1)
+
+
+def _mounts_shared(entries: Node) -> bool:
+    return any(SHARED in _text(one) for one in (*_listed(entries.get("volumes")), *_listed(entries.get("tmpfs"))))
+
+
+def _lines(node: Any, place: Place) -> tuple[int, int]:
+    first = place(node).line
+    return first, first + int(node.end_mark.line) - int(node.start_mark.line)
+
+
+def _entries(node: Any) -> dict[str, Any]:
+    if node is None or node.id != "mapping":
+        return {}
+    return {str(key.value): value for key, value in node.value if key.id == "scalar"}
+
+
+def _listed(node: Any) -> list[Any]:
+    return list(node.value) if node is not None and node.id == "sequence" else []
+
+
+def _names(node: Any) -> tuple[str, ...]:
+    """The variables of a mapping, of a list of NAME=value, or of Kubernetes' list."""
+    if node is None or node.id == "scalar":
+        return ()
+    if node.id == "mapping":
+        return tuple(_entries(node))
+    named = [_text(one) if one.id == "scalar" else _text(_entries(one).get("name")) for one in node.value]
+    return tuple(one.partition("=")[0] for one in named)
+
+
+def _text(node: Any) -> str:
+    return str(node.value) if node is not None and node.id == "scalar" else ""
+
+
+def _is_template(node: Any) -> bool:
+    return node is not None and node.id == "scalar"
+
+
+def _number(node: Any) -> int | None:
+    text = _text(node)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else None

@@ -1,0 +1,160 @@
+"""What an engine is built for against what it is asked for: lengths, beams, batches, packed input, types."""
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.endpoints import ServerAddress
+from trtllm_check.lint.facts import OUTPUT, QUANTIZES
+from trtllm_check.lint.filling import TRUE, Filling, fillings
+from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.arguments import is_checked
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases import Release
+
+BUILD = "trtllm-build"
+RULE = "engine-limit"
+OFF = ("disable", "False", "false", "0")
+PACKED = {"--remove_input_padding": OFF, "--paged_kv_cache": OFF, "--kv_cache_type": ("disabled", "continuous")}
+TYPED = ("--gpt_attention_plugin", "--gemm_plugin", "--bert_attention_plugin", "--lookup_plugin", "--lora_plugin")
+TYPES = ("float16", "bfloat16", "float32")
+SHARES = ("--kv_cache_free_gpu_memory_fraction", "--kv_cache_free_gpu_mem_fraction", "--free_gpu_memory_fraction")
+SHARE = "kv_cache_free_gpu_mem_fraction"
+BY_DEFAULT = "1"  # beams of an engine where nothing is said
+INFLIGHT = "inflight_fused_batching"
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release
+    builds = [one for one in document.of(BUILD) if is_checked(one, release)]
+    made = _written_once(builds)
+    filled = fillings(document, release) if document.of("fill_template.py") else []
+    makers = _written_once(document.of(*QUANTIZES))
+    for build in builds:
+        yield from _lengths(build, release)
+        maker = makers.get(posixpath.normpath(build.value("--checkpoint_dir") or ""))
+        if maker is not None:
+            yield from _types(build, maker, release)
+    for one in filled:
+        yield from _share_of(one, release)
+        engine = one.values.get("engine_dir") or one.values.get("gpt_model_path") or ""
+        built = made.get(posixpath.normpath(engine)) if engine else None
+        if built is not None:
+            yield from _filled(one, built, release)
+        yield from _decoupled(document, one, release)
+    for invocation in document.invocations:
+        yield from _share(invocation, release)
+
+
+def _written_once(commands: Sequence[Invocation]) -> dict[str, Invocation]:
+    """Folder -> the command that writes it; none that several write, which are alternatives of one page."""
+    writers: dict[str, list[Invocation]] = {}
+    for one in commands:
+        flag, default = OUTPUT[one.tool]
+        writers.setdefault(posixpath.normpath(one.value(flag) or default), []).append(one)
+    return {folder: found[0] for folder, found in writers.items() if len(found) == 1}
+
+
+def _say(
+    form: str, place: Word, invocation: Invocation, release: Release, edits: tuple[Edit, ...], **known: Any
+) -> Iterator[Draft]:
+    yield from drafts(release.name, RULE, place, form=form, edits=edits, invocation=invocation, **known)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 9 else None
+
+
+def _lengths(build: Invocation, release: Release) -> Iterator[Draft]:
+    """A prompt that is longer than the whole sequence, or than a step takes."""
+    prompt, whole = (_number(build.value(flag)) for flag in ("--max_input_len", "--max_seq_len"))
+    given = build.find("--max_input_len")
+    if given and prompt and whole and prompt > whole and release.tools[BUILD].has("--max_seq_len"):
+        edits = (Put("--max_seq_len", str(prompt + 1024)),)
+        yield from _say("sequence", given.word, build, release, edits, input=prompt, longest=whole)
+
+    step, chunks = _number(build.value("--max_num_tokens")), build.value("--use_paged_context_fmha")
+    tokens = build.find("--max_num_tokens")
+    if tokens and step and prompt and prompt > step and chunks in ("disable", None) and not _is_paged(release):
+        yield from _say("step", tokens.word, build, release, (), step=step, input=prompt)
+
+
+def _is_paged(release: Release) -> bool:
+    """True where a build has paged context FMHA, and with it chunked context, where nothing is said."""
+    argument = release.tools[BUILD].argument("--use_paged_context_fmha")
+    return argument is None or argument.default != "disable"
+
+
+def _types(build: Invocation, maker: Invocation, release: Release) -> Iterator[Draft]:
+    """Plugins of another type than the checkpoint's."""
+    dtype = maker.value("--dtype", "--data_type")
+    for flag in TYPED if dtype in TYPES else ():
+        given = build.find(flag)
+        value = build.value(flag)
+        if given and value in TYPES and value != dtype:
+            edits = (Put(flag, str(dtype)),)
+            yield from _say("type", given.word, build, release, edits, flag=flag, value=value, dtype=dtype)
+
+
+def _filled(one: Filling, build: Invocation, release: Release) -> Iterator[Draft]:
+    """Triton's configuration against the engine that it loads."""
+    if "$" in one.word.text and not one.known:
+        return
+    beams, most = _number(one.values.get("max_beam_width")), _number(build.value("--max_beam_width") or BY_DEFAULT)
+    if beams and most and beams > most:
+        edits: tuple[Edit, ...] = (one.with_values({"max_beam_width": str(most)}),)
+        yield from _say("beams", one.word, one.invocation, release, edits, wanted=beams, most=most)
+    batch, largest = _number(one.values.get("triton_max_batch_size")), _number(build.value("--max_batch_size"))
+    if batch and largest and batch > largest:
+        edits = (one.with_values({"triton_max_batch_size": str(largest)}),)
+        yield from _say("batch", one.word, one.invocation, release, edits, wanted=batch, most=largest)
+    cache, longest = _number(one.values.get("max_tokens_in_paged_kv_cache")), _longest(build)
+    if cache and longest and cache < longest:
+        yield from _say("cache", one.word, one.invocation, release, (), wanted=cache, most=longest)
+    kind = one.values.get("batching_strategy") or one.values.get("batching_type") or ""
+    for flag, values in PACKED.items():
+        given = build.find(flag)
+        if given and build.value(flag) in values and kind == INFLIGHT:
+            yield from _say("packed", given.word, build, release, (), flag=flag, value=build.value(flag))
+
+
+def _longest(build: Invocation) -> int | None:
+    """Tokens of the engine's longest sequence, as far as the command says it."""
+    prompt, answer = (_number(build.value(flag)) for flag in ("--max_input_len", "--max_output_len"))
+    return _number(build.value("--max_seq_len")) or (prompt + answer if prompt and answer else None)
+
+
+def _decoupled(document: Document, one: Filling, release: Release) -> Iterator[Draft]:
+    """/infer on a model that may answer several times."""
+    if one.values.get("decoupled_mode") not in TRUE:
+        return
+    for request in document.requests:
+        target = ServerAddress.of(request.url)
+        if target.verb == "infer" and target.model == one.model:
+            place = request.address or request.place
+            yield from drafts(
+                release.name, "decoupled-needed", place, form="infer", file=request.file, model=target.model
+            )
+
+
+def _share_of(one: Filling, release: Release) -> Iterator[Draft]:
+    value = one.values.get(SHARE, "")
+    if _is_no_share(value):
+        yield from _say("share", one.word, one.invocation, release, (), name=SHARE, value=value)
+
+
+def _share(invocation: Invocation, release: Release) -> Iterator[Draft]:
+    for given in invocation.given:
+        if given.name in SHARES and given.values and _is_no_share(given.values[0].text):
+            known = {"name": given.name, "value": given.values[0].text}
+            yield from _say("share", given.values[0], invocation, release, (), **known)
+
+
+def _is_no_share(text: str) -> bool:
+    try:
+        return not 0 < float(text) <= 1
+    except ValueError:
+        return False

@@ -1,0 +1,139 @@
+"""GPUs and shared memory of a server's container (docker run, compose, Kubernetes) against the ranks in it."""
+
+import re
+from collections.abc import Iterator
+
+from trtllm_check.lint.carriers.workloads import Workload
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
+from trtllm_check.lint.rules.served import MAKERS, Around, Served, served
+from trtllm_check.lint.shell.words import Word
+
+DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
+QUOTED = re.compile(r"[\"']")
+SET_IN_PYTHON = re.compile(r"CUDA_VISIBLE_DEVICES[\"']\s*\]?\s*[=,]\s*[\"']([\d, ]+)[\"']")
+SHORT, LARGE = 80, 240  # seconds; vllm docs deployment/k8s.md has 60 + 2 x 10
+LARGE_MODEL = re.compile(r"(?<![\d.])(?:3[0-9]|[4-9]\d|\d{3})b(?![a-z])", re.IGNORECASE)
+TAKEN = "vllm"  # a service of this name sets VLLM_PORT
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    around = Around.of(document)
+    starts = [one for one in served(document) if one.tool not in MAKERS]
+    for docker in document.of("docker"):
+        yield from _quotes(docker, release)
+    for one in starts:
+        yield from _ranks(document, around, one, release)
+        yield from _docker_memory(around, one, release)
+    for workload in document.workloads:
+        if SERVER_IMAGE.search(workload.image):
+            inside = [one for one in starts if one.file == workload.file and workload.holds(one.at.line)]
+            yield from _workload(document, workload, inside, release)
+
+
+def _quotes(docker: Invocation, release: str) -> Iterator[Draft]:
+    """``--gpus device=0,1``: docker reads its value as comma-separated fields."""
+    for word in docker.values("--gpus"):
+        match = DEVICES.fullmatch(word.text)
+        if match and "," in match["ids"] and not QUOTED.search(word.text):
+            edits: tuple[Edit, ...] = ()
+            known = {"value": word.text, "instead": f"--gpus '\"{word.text}\"'"}
+            yield from drafts(release, "gpu-list-unquoted", word, edits=edits, invocation=docker, **known)
+
+
+def _ranks(document: Document, around: Around, one: Served, release: str) -> Iterator[Draft]:
+    """More ranks than GPUs."""
+    spread = one.options.get("distributed_executor_backend")
+    if one.ranks < 2 or (spread is not None and spread.text == "ray") or {"nnodes", "node_rank"} & set(one.options):
+        return
+    for number, place, how in _seen(document, around, one):
+        if 0 < number < one.ranks:
+            yield from drafts(
+                release,
+                "gpus-fewer-than-ranks",
+                one.place("tensor_parallel_size"),
+                invocation=one.invocation,
+                file=one.file,
+                tool=one.tool,
+                ranks=one.ranks,
+                seen=number,
+                how=how,
+                line=place.line,
+            )
+            return
+
+
+def _seen(document: Document, around: Around, one: Served) -> Iterator[tuple[int, Word, str]]:
+    """How many GPUs a start sees, by what the text says around it."""
+    if one.invocation is not None:
+        for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
+            ids = [part for part in one.invocation.env.get(name, "").split(",") if part.strip()]
+            if ids and all(part.strip().isdecimal() for part in ids):
+                yield len(ids), one.at, f"{name} names"
+        docker = around.docker(one)
+        for word in docker.values("--gpus") if docker else ():
+            match = DEVICES.fullmatch(word.text)
+            count = len(match["ids"].split(",")) if match else int(word.text) if word.text.isdecimal() else 0
+            if count:
+                yield count, word, "docker gives"
+    else:
+        text = dict(document.texts).get(one.file, "")
+        found = list(SET_IN_PYTHON.finditer(text))
+        if len(found) == 1:
+            line = text.count("\n", 0, found[0].start()) + 1
+            yield len(found[0][1].split(",")), Word(found[0][0], line, 1), "CUDA_VISIBLE_DEVICES names"
+    workload = around.workload(one)
+    if workload is not None and workload.gpus:
+        yield workload.gpus, workload.gpus_place, "the container gets"
+
+
+def _docker_memory(around: Around, one: Served, release: str) -> Iterator[Draft]:
+    """docker run of vLLM with several ranks and 64 MB of shared memory."""
+    docker = around.docker(one) if one.ranks > 1 else None
+    if docker is None:
+        return
+    operands = docker.positional
+    image = operands[1].text if len(operands) > 1 and operands[0].text == "run" else ""
+    if VLLM_IMAGE.search(image) and not docker.has("--shm-size", "--ipc"):
+        edits = (Put("--ipc", "host"),)
+        yield from drafts(release, "small-shared-memory", docker.path, edits=edits, invocation=docker)
+
+
+def _workload(document: Document, workload: Workload, inside: list[Served], release: str) -> Iterator[Draft]:
+    file = workload.file
+    for device in workload.devices:
+        if "capabilities" not in device.keys:
+            yield from drafts(release, "compose-devices", device.place, form="capabilities", file=file)
+        if {"count", "device_ids"} <= set(device.keys):
+            yield from drafts(release, "compose-devices", device.place, form="both", file=file)
+    if workload.gpus == 0:
+        yield from drafts(release, "no-gpus", workload.gpus_place, form=workload.kind, file=file, image=workload.image)
+    if workload.requests_only:
+        yield from drafts(release, "no-gpus", workload.gpus_place, form="requests only", file=file)
+    if not workload.shared_memory and any(one.ranks > 1 for one in inside):
+        yield from drafts(release, "small-shared-memory", workload.place, form=workload.kind, file=file)
+    yield from _probes(workload, inside, release)
+    if VLLM_IMAGE.search(workload.image) and workload.service_links and "VLLM_PORT" not in workload.variables:
+        for service in document.services:
+            if service.name == TAKEN and service.file == file and workload.kind == "kubernetes":
+                yield from drafts(release, "service-takes-variable", service.place, file=file, name=service.name)
+
+
+def _probes(workload: Workload, inside: list[Served], release: str) -> Iterator[Draft]:
+    """A container that is restarted before its model is loaded."""
+    named = {probe.name: probe for probe in workload.probes}
+    probe = named.get("startupProbe") or named.get("livenessProbe")
+    is_large = any(LARGE_MODEL.search(one.model) for one in inside)
+    if probe is not None and probe.seconds < (LARGE if is_large else SHORT):
+        yield from drafts(
+            release,
+            "restarted-while-loading",
+            probe.place,
+            file=workload.file,
+            probe=probe.name,
+            seconds=probe.seconds,
+        )

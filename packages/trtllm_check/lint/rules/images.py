@@ -1,0 +1,43 @@
+"""What an image holds: folders that are not in this release's, and wheels that do not fit into another one."""
+
+import re
+from collections.abc import Iterator
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.invocations import Invocation
+
+FOLDERS = re.compile(r"(?P<folder>/app/(?:all_models|tools|scripts|ci))(?:/|$)")
+# What puts something there: a mount, a copy, a clone, a link.
+MADE = re.compile(r":/app(?:[/:\s\"',]|$)|(?:COPY|ADD|mkdir|WORKDIR|clone|ln)\b[^\n]*\s/app(?:[/\s]|$)")
+PYTORCH_IMAGE = re.compile(r"nvcr\.io/nvidia/pytorch:")
+WHEEL = re.compile(r"tensorrt[-_]llm(?:$|[=<>~!\[;])", re.IGNORECASE)
+KEEPS = ("--no-deps", "-c", "--constraint")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release
+    fill = release.tools.get("fill_template.py")
+    is_told = not platform.guessed and any("tritonserver" in word.text for word in document.images)
+    is_without = fill is not None and not fill.container_path and is_told
+    if is_without and not any(MADE.search(text) for _, text in document.texts):
+        yield from _folders(document, release.name)
+    for pip in document.of("pip"):
+        yield from _wheel(pip, release.name)
+
+
+def _folders(document: Document, release: str) -> Iterator[Draft]:
+    for cp in document.of("cp"):
+        for word in cp.positional[:-1] if "tritonserver" in cp.image else ():
+            if match := FOLDERS.match(word.text):
+                yield from drafts(release, "image-folder", word, invocation=cp, folder=match["folder"])
+
+
+def _wheel(pip: Invocation, release: str) -> Iterator[Draft]:
+    """TensorRT-LLM's wheel in NVIDIA's PyTorch image, whose torch is a build of its own."""
+    if not PYTORCH_IMAGE.search(pip.image) or pip.has(*KEEPS):
+        return
+    for word in pip.positional:
+        if WHEEL.match(word.text):
+            yield from drafts(release, "wheel-in-pytorch-image", word, invocation=pip, image=pip.image)

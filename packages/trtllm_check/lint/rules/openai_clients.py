@@ -1,0 +1,216 @@
+"""Clients of an OpenAI-compatible server on the page: the path, the port, the model's name and the body."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from trtllm_check.lint.document import Document, WrittenRequest
+from trtllm_check.lint.endpoints import ServerAddress, published_ports
+from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
+from trtllm_check.lint.programs import SERVER_IMAGE
+from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.rules.served import VLLM, Around, Served, served
+from trtllm_check.lint.shell.words import Word
+
+PORT = 8000  # of vllm serve and of trtllm-serve where nothing is said
+SERVERS = ("vllm serve", "trtllm-serve")
+LOOPBACK_BY_DEFAULT = "trtllm-serve"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+NEAR_PATHS = {
+    **dict.fromkeys(("/v1/chat/completion", "/v1/chat", "/chat/completions", "/v1/chat_completions"), CHAT),
+    **dict.fromkeys(("/v1/completion", "/completions", "/v1/complete"), TEXT),
+    **dict.fromkeys(("/v1/embedding", "/embeddings"), "/v1/embeddings"),
+}
+CLIENTS = ("OpenAI", "AsyncOpenAI", "ChatOpenAI")
+BASES = ("base_url", "openai_api_base", "api_base")
+
+
+class Server(NamedTuple):
+    """One server. ``ports``: where clients on the host reach it; empty where that is not known."""
+
+    start: Served
+    port: int
+    ports: tuple[int, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What requests may call its model; empty where the reader fills it in."""
+        one = self.start.invocation
+        given = [word.text for word in one.values("--served-model-name", "--served_model_name")] if one else []
+        given = given or [self.start.model]
+        adapters = (
+            [word.text.partition("=")[0] for word in one.values("--lora-modules", "--lora_modules")] if one else []
+        )
+        every = tuple(name for name in (*given, *adapters) if name)
+        return () if not given[0] or any(is_open(name) or name.startswith("{") for name in every) else every
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    around = Around.of(document)
+    servers = [_server(around, one) for one in served(document) if one.tool in SERVERS and one.invocation]
+    for one in servers:
+        yield from _container(around, one, release)
+    page = _Page(document, servers)
+    for request in document.requests:
+        yield from _request(page, request, release)
+    for call in document.calls:
+        if call.name in CLIENTS:
+            for name, word in call.values:
+                if name in BASES:
+                    yield from _base(word, call.file, release)
+
+
+class _Page:
+    """What is looked up for every request: the servers, who sends it, and where else a port stands."""
+
+    def __init__(self, document: Document, servers: list[Server]) -> None:
+        self.servers = servers
+        self.names = [one.names for one in servers if one.start.engine == VLLM]
+        self.ports = {port for one in servers for port in one.ports}
+        self.senders = {id(word): one for one in document.of("curl") for word in one.arguments}
+        self.texts = document.texts
+        self.mentions: dict[int, bool] = {}
+
+    def is_inside(self, request: WrittenRequest) -> bool:
+        """True for a curl that runs in a container."""
+        curl = self.senders.get(id(request.place))
+        return curl is not None and bool(curl.image)
+
+    def mentions_port(self, port: int) -> bool:
+        """True if the port stands on the page outside of addresses: a proxy's, a tunnel's, another server's."""
+        if port not in self.mentions:
+            pattern = re.compile(rf"(?<![\d:]){port}(?!\d)|:{port}(?=:)")
+            self.mentions[port] = any(pattern.search(text) for _, text in self.texts)
+        return self.mentions[port]
+
+
+def _server(around: Around, one: Served) -> Server:
+    port = one.number("port") or PORT
+    if "port" in one.options and one.number("port") is None:
+        return Server(one, port, ())
+    docker = around.docker(one)
+    if docker is not None and docker.value("--net", "--network") != "host":
+        return Server(one, port, tuple(host for host, inside in published_ports(docker) if inside == port))
+    workload = around.workload(one)
+    return Server(one, port, () if workload or (one.invocation and one.invocation.image) else (port,))
+
+
+def _container(around: Around, server: Server, release: str) -> Iterator[Draft]:
+    """A server in a container that nobody outside reaches."""
+    one, docker, workload = server.start, around.docker(server.start), around.workload(server.start)
+    host = one.options.get("host")
+    is_alone = (docker is not None and docker.value("--net", "--network") != "host") or (
+        workload is not None and SERVER_IMAGE.search(workload.image) is not None and not workload.host_network
+    )
+    if host is not None and host.text in LOOPBACK and is_alone:
+        edits: tuple[Edit, ...] = (Put(one.flag("host"), "0.0.0.0"),)
+        known: dict[str, Any] = {"host": host.text, "tool": one.tool}
+        yield from drafts(
+            release, "server-on-loopback", host, edits=edits, invocation=one.invocation, file=one.file, **known
+        )
+    if (
+        host is None
+        and one.tool == LOOPBACK_BY_DEFAULT
+        and docker is not None
+        and is_alone
+        and docker.has("-p", "--publish")
+    ):
+        edits = (Put("--host", "0.0.0.0"),)
+        yield from drafts(
+            release, "server-on-loopback", one.at, form="by default", edits=edits, invocation=one.invocation
+        )
+    is_open_port = docker is not None and any(is_open(word.text) for word in docker.values("-p", "--publish"))
+    if is_open_port or (one.options.get("port") is not None and one.number("port") is None):
+        return
+    inside = [port for _, port in published_ports(docker)] if docker is not None and is_alone else []
+    inside += [port for _, port in workload.ports] if workload is not None else []
+    if inside and server.port not in inside:
+        place = one.options.get("port") or one.at
+        yield from drafts(
+            release,
+            "server-port-not-published",
+            place,
+            form="another port",
+            invocation=one.invocation,
+            file=one.file,
+            port=server.port,
+            published=", ".join(map(str, dict.fromkeys(inside))),
+        )
+    for probe in workload.probes if workload is not None else ():
+        if probe.port and probe.port != server.port:
+            about: dict[str, Any] = {"probe": probe.name, "asked": probe.port, "port": server.port}
+            yield from drafts(release, "probe-of-another-port", probe.place, file=one.file, **about)
+
+
+def _request(page: _Page, request: WrittenRequest, release: str) -> Iterator[Draft]:
+    target = ServerAddress.of(request.url)
+    here = target.is_local or target.is_open
+    path = target.path.rstrip("/")
+    place = request.address or request.place
+    if path in (CHAT, TEXT) and request.fields:
+        yield from _body(request, path, release)
+    if not page.servers or not here:
+        return
+    instead = NEAR_PATHS.get(path, "")
+    if instead and request.fields is not None:
+        yield from drafts(release, "openai-path", place, file=request.file, path=path, instead=instead, form="")
+    yield from _model(page, request, path, release)
+    yield from _port(page, request, target, release)
+
+
+def _body(request: WrittenRequest, path: str, release: str) -> Iterator[Draft]:
+    """messages are for the one, a prompt is for the other."""
+    fields: Any = request.fields
+    wanted, other, right = ("messages", "prompt", TEXT) if path == CHAT else ("prompt", "messages", CHAT)
+    if other in fields and wanted not in fields:
+        yield from drafts(
+            release,
+            "openai-path",
+            request.at(other),
+            form="body",
+            file=request.file,
+            path=path,
+            wanted=wanted,
+            given=other,
+            instead=right,
+        )
+
+
+def _model(page: _Page, request: WrittenRequest, path: str, release: str) -> Iterator[Draft]:
+    """The name of a model that no server of the page has."""
+    asked = (request.fields or {}).get("model")
+    if not path.startswith("/v1/") or not isinstance(asked, str) or not asked or is_open(asked):
+        return
+    if len(page.names) < len(page.servers) or not all(page.names):
+        return
+    names = [name for each in page.names for name in each]
+    if asked not in names:
+        known: dict[str, Any] = {"asked": asked, "names": ", ".join(dict.fromkeys(names))}
+        yield from drafts(release, "openai-model", request.at("model"), file=request.file, **known)
+
+
+def _port(page: _Page, request: WrittenRequest, target: ServerAddress, release: str) -> Iterator[Draft]:
+    """A port that no server of the page listens on, and that stands nowhere else on it."""
+    if not target.path.startswith("/v1") or target.port is None or target.port in page.ports or not target.is_local:
+        return
+    if any(not one.ports for one in page.servers) or page.is_inside(request) or page.mentions_port(target.port):
+        return
+    known: dict[str, Any] = {"port": target.port, "right": ", ".join(map(str, sorted(page.ports)))}
+    place = request.address or request.place
+    yield from drafts(release, "wrong-port", place, form="OpenAI", file=request.file, **known)
+
+
+def _base(word: Word, file: str, release: str) -> Iterator[Draft]:
+    """The address of a client, which adds /chat/completions to it."""
+    target = ServerAddress.of(word.text)
+    if not (target.is_local or re.search(r":\d+/?", word.text.partition("//")[2])):
+        return
+    path = target.path.rstrip("/")
+    base = word.text.rstrip("/")
+    if path in ("", CHAT, TEXT):
+        instead = f"{base}/v1" if not path else f"{base[: -len(path)]}/v1"
+        form = "base" if not path else "base too long"
+        yield from drafts(release, "openai-path", word, form=form, file=file, path=word.text, instead=instead)

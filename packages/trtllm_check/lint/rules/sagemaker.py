@@ -1,0 +1,143 @@
+"""What SageMaker refuses of an endpoint: names, times, variables, bodies; and what its instance cannot hold."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from trtllm_check.lint.carriers.aws_calls import AwsCall, Setting
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.rules.served import LMI, Served, served
+from trtllm_check.lint.shell.words import Word
+
+FAMILY = "sagemaker"
+NAME = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
+NAMES = ("endpointname", "endpointconfigname", "modelname", "variantname")
+NAMED = ("deploy", "create_endpoint_config", "create_endpoint", "create_model")
+TIMES = (
+    *("containerstartuphealthchecktimeoutinseconds", "containerstartuphealthchecktimeout"),
+    *("modeldatadownloadtimeoutinseconds", "modeldatadownloadtimeout"),
+)
+VOLUMES = ("volumesizeingb", "volumesize")
+DATA = ("modeldataurl", "modeldata")
+ENVIRONMENTS = ("environment", "env")
+INSTANCE = re.compile(r"\bml\.(?P<family>[a-z]+\d\w*)\.(?P<size>\d*xlarge)\b")
+BARE = re.compile(r"(?:g|p|inf|trn|m|c|r|t)\d\w*\.\w*(?:large|medium)")
+INVOKES = ("invoke_endpoint", "invoke_endpoint_with_response_stream")
+SIZE = re.compile(r"(?<![\d.x])(?P<billions>\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
+SMALLER = re.compile(
+    r"awq|gptq|int[48]|fp[48]|bnb|[48]bit|w[48]a|gguf|quant|a\d+b|moe|x\d+b|gpt-oss|deepseek-(?:v3|r1$)", re.IGNORECASE
+)
+BYTES = 2
+ROOM = 0.97
+
+
+class Instance(NamedTuple):
+    """One instance type of the text."""
+
+    name: str
+    gpus: int
+    memory: int
+    bfloat16: bool
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    for call in document.aws_calls:
+        yield from _call(call, release)
+    instances = _instances(document)
+    for one in served(document):
+        if one.tool == LMI and instances:
+            yield from _fits(one, instances, release)
+
+
+def _say(rule: str, form: str, setting: Setting, call: AwsCall, release: str, **known: Any) -> Iterator[Draft]:
+    name = setting.written or setting.place.text
+    yield from drafts(release, rule, setting.place, form=form, file=call.file, name=name, value=setting.text, **known)
+
+
+def _call(call: AwsCall, release: str) -> Iterator[Draft]:
+    for table in call.settings.tables():
+        kind = table.get("instancetype")
+        for name, setting in table.items:
+            for form, known in _refused(name, setting, kind, call.name):
+                yield from _say("sagemaker-refuses", form, setting, call, release, **known)
+            for _, value in setting.items if name in ENVIRONMENTS else ():
+                if value.kind in ("number", "switch"):
+                    yield from _say("sagemaker-refuses", "variable", value, call, release)
+    body = call.settings.get("body") if call.name in INVOKES else None
+    if body is not None and body.kind in ("table", "list"):
+        yield from _say("sagemaker-refuses", "body", body, call, release)
+
+
+def _refused(name: str, setting: Setting, kind: Setting | None, call: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The form of each finding on one setting, and what its text wants; ``kind``: the instance beside it."""
+    text = setting.text
+    limits = rule_data(FAMILY)["seconds"]
+    if setting.kind == "number":
+        if name in TIMES and not limits["least"] <= float(text) <= limits["most"]:
+            yield "seconds", limits
+        match = INSTANCE.fullmatch(kind.text) if name in VOLUMES and kind is not None else None
+        if match and match["family"] in rule_data(FAMILY)["own_disks"]:
+            yield "volume", {"instance": match[0]}
+    if setting.kind == "text":
+        if name in NAMES and call in NAMED and not NAME.fullmatch(text):
+            yield "name", {"right": _name(text)}
+        if name == "instancetype" and BARE.fullmatch(text):
+            yield "instance", {}
+        if name in DATA and text.startswith("s3://") and not text.endswith((".gz", ".tgz")):
+            yield "archive", {}
+
+
+def _name(text: str) -> str:
+    return re.sub(r"-{2,}", "-", re.sub(r"[^a-zA-Z0-9]+", "-", text)).strip("-")[:63]
+
+
+def _instances(document: Document) -> list[Instance]:
+    """The instances with GPUs that the text names; none if it names another kind, too."""
+    found: list[Instance] = []
+    for _, text in document.texts:
+        for match in INSTANCE.finditer(text):
+            family = rule_data(FAMILY)["gpus"].get(match["family"])
+            if family is None or match["size"] not in family["sizes"]:
+                return []
+            sizes, memory = family["sizes"], family["memory"]
+            found.append(Instance(match[0], sizes[match["size"]], memory, family.get("bfloat16", True)))
+    return found
+
+
+def _fits(one: Served, instances: list[Instance], release: str) -> Iterator[Draft]:
+    """The ranks, the type and the weights of a container against the largest instance of the text."""
+    best = max(instances, key=lambda each: (each.gpus, each.memory))
+    if one.ranks > best.gpus:
+        yield from drafts(
+            release,
+            "gpus-fewer-than-ranks",
+            one.place("tensor_parallel_size"),
+            file=one.file,
+            tool=one.tool,
+            ranks=one.ranks,
+            seen=best.gpus,
+            how=f"{best.name} has",
+            line=one.place("tensor_parallel_size").line,
+        )
+    dtype = one.options.get("dtype")
+    if dtype is not None and dtype.text in ("bf16", "bfloat16") and not any(each.bfloat16 for each in instances):
+        yield from drafts(release, "instance-without-bfloat16", dtype, file=one.file, instance=best.name)
+    yield from _weights(one, instances, release)
+
+
+def _weights(one: Served, instances: list[Instance], release: str) -> Iterator[Draft]:
+    """The weights of a model in 16 bits, by the size in its name."""
+    sizes = SIZE.findall(one.model.rpartition("/")[2])
+    if len(sizes) != 1 or SMALLER.search(one.model) or "quantization" in one.options:
+        return
+    need = float(sizes[0]) * BYTES
+    ranks = one.number("tensor_parallel_size")
+    have = max((ranks if ranks and ranks < each.gpus else each.gpus) * each.memory for each in instances)
+    if need > have * ROOM:
+        place: Word = one.place("model")
+        largest = max(instances, key=lambda each: each.gpus * each.memory)
+        known: dict[str, Any] = {"model": one.model, "need": need, "have": have, "instance": largest.name}
+        yield from drafts(release, "weights-do-not-fit", place, form="instance", file=one.file, **known)

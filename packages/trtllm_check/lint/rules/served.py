@@ -1,0 +1,168 @@
+"""Servers and engines that a text starts: the model, and the options under one name, however they are written.
+
+``vllm serve --tensor-parallel-size 4``, ``LLM(tensor_parallel_size=4)`` and LMI's ``OPTION_TENSOR_PARALLEL_DEGREE=4``
+say the same; rules on values read them here.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from trtllm_check.lint.carriers.python_calls import Call
+from trtllm_check.lint.carriers.workloads import Workload
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.serving_properties import environment_settings
+
+VLLM, TENSORRT_LLM, LMI = "vllm", "tensorrt_llm", "the LMI container"
+SHORT = {
+    "-tp": "tensor_parallel_size",
+    "-pp": "pipeline_parallel_size",
+    "-dp": "data_parallel_size",
+    "-q": "quantization",
+    "-sc": "speculative_config",
+    "-cc": "compilation_config",
+    "-n": "nnodes",
+}
+SAME = {
+    "tensor_parallel_degree": "tensor_parallel_size",
+    "pipeline_parallel_degree": "pipeline_parallel_size",
+    "tp_size": "tensor_parallel_size",
+    "pp_size": "pipeline_parallel_size",
+    "tp": "tensor_parallel_size",
+    "pp": "pipeline_parallel_size",
+    "model_id": "model",
+    "hf_model_id": "model",
+    "max_rolling_batch_size": "max_num_seqs",
+    "quantize": "quantization",
+}
+OURS = ("trtllm-serve", "trtllm-bench")
+MAKERS = ("convert_checkpoint.py", "quantize.py")
+SOURCES = ("--model_dir", "--hf_model_dir", "--model", "-m")
+
+
+class Around(NamedTuple):
+    """What stands around the starts of a text: each docker by its word, each workload by its file."""
+
+    dockers: Mapping[int, Invocation]
+    workloads: Sequence[Workload]
+
+    @classmethod
+    def of(cls, document: Document) -> "Around":
+        return cls({id(one.path): one for one in document.of("docker")}, document.workloads)
+
+    def docker(self, one: "Served") -> Invocation | None:
+        """The docker run that ``one`` starts in."""
+        words = one.invocation.launcher if one.invocation else ()
+        return next((self.dockers[id(word)] for word in words if id(word) in self.dockers), None)
+
+    def workload(self, one: "Served") -> Workload | None:
+        """The container of compose or Kubernetes that ``one`` starts in."""
+        inside = (each for each in self.workloads if each.file == one.file and each.holds(one.at.line))
+        return next(inside, None)
+
+
+class Served(NamedTuple):
+    """One start. ``options``: snake-case name -> value ("True" for a switch), at its place; ``flags``: as written.
+
+    ``tool``: as people call it; ``engine``: whose options these are, "" for LMI's, whose engine is not told;
+    ``invocation``: its command, if it is one; ``at``: where the start itself stands.
+    """
+
+    engine: str
+    tool: str
+    model: str
+    options: Mapping[str, Word]
+    flags: Mapping[str, str]
+    at: Word
+    file: str = ""
+    invocation: Invocation | None = None
+
+    def number(self, name: str) -> int | None:
+        """The whole number that the option is, None where it is left out or the reader fills it in."""
+        word = self.options.get(name)
+        text = word.text.replace("_", "") if word is not None else ""
+        return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else None
+
+    def is_on(self, name: str) -> bool:
+        word = self.options.get(name)
+        return word is not None and word.text.lower() not in ("false", "0", "no")
+
+    def flag(self, name: str) -> str:
+        return self.flags.get(name, name)
+
+    def place(self, name: str) -> Word:
+        return self.options.get(name) or self.at
+
+    @property
+    def ranks(self) -> int:
+        """GPUs of one replica: tp x pp, 1 where nothing is said."""
+        return (self.number("tensor_parallel_size") or 1) * (self.number("pipeline_parallel_size") or 1)
+
+
+def served(document: Document) -> Iterator[Served]:
+    """Every start of vLLM, trtllm-serve, ``LLM(...)``, of an LMI container, and every conversion to ranks."""
+    for one in document.invocations:
+        if one.tool == "vllm" and (not one.positional or one.positional[0].text == "serve"):
+            yield _command(one, VLLM, f"{one.tool} serve")
+        elif one.tool in (*OURS, *MAKERS):
+            yield _command(one, TENSORRT_LLM, one.tool)
+    for call in document.calls:
+        if call.name in ("LLM", "EngineArgs", "AsyncEngineArgs"):
+            yield _call(call)
+    yield from _lmi(document)
+
+
+def _command(one: Invocation, engine: str, tool: str) -> Served:
+    options: dict[str, Word] = {}
+    flags: dict[str, str] = {}
+    for given in one.given:
+        if not given.flag.startswith("-"):
+            continue
+        name = SHORT.get(given.name) or given.name.lstrip("-").replace("-", "_")
+        name = SAME.get(name, name)
+        options[name] = given.values[0] if given.values else Word("True", given.word.line, given.word.column)
+        flags[name] = given.name
+    operands = [word.text for word in one.positional if word.text not in ("serve", "throughput", "latency", "build")]
+    named = [word.text for word in one.values(*SOURCES)]
+    model = "" if any(map(is_open, [*named, *operands[:1]])) else (named or operands or [""])[0]
+    return Served(engine, tool, model, options, flags, one.path, one.command.file, one)
+
+
+def _call(call: Call) -> Served:
+    options = {SAME.get(name, name): word for name, word in call.values}
+    model = options["model"].text if "model" in options else ""
+    flags = {name: name for name in options}
+    at = call.arguments[0] if call.arguments else Word(call.name, 1, 1)
+    return Served(call.api, call.name, model, options, flags, at, call.file)
+
+
+def _lmi(document: Document) -> Iterator[Served]:
+    """The variables of one LMI container, and each serving.properties."""
+    found: dict[str, Word] = {}
+    flags: dict[str, str] = {}
+    for variable, word in document.lmi_environment.items():
+        for key in environment_settings({variable: word.text}):
+            name = key.removeprefix("option.").lower()
+            found[SAME.get(name, name)] = word
+            flags[SAME.get(name, name)] = variable
+    if found:
+        yield _container(found, flags, "")
+    for file in document.properties:
+        found, flags = {}, {}
+        for number, line in enumerate(file.text.split("\n"), file.line):
+            key, sign, value = line.partition("=")
+            if sign and key.strip().startswith("option."):
+                name = key.strip().removeprefix("option.").lower()
+                found[SAME.get(name, name)] = Word(value.strip(), number, 1)
+                flags[SAME.get(name, name)] = key.strip()
+        if found:
+            yield _container(found, flags, file.path)
+
+
+def _container(found: dict[str, Word], flags: dict[str, str], file: str) -> Served:
+    batch = found["rolling_batch"].text if "rolling_batch" in found else ""
+    engine = {"vllm": VLLM, "lmi-dist": VLLM, "trtllm": TENSORRT_LLM}.get(batch, "")
+    model = found["model"].text if "model" in found and not is_open(found["model"].text) else ""
+    return Served(engine, LMI, model, found, flags, next(iter(found.values())), file)

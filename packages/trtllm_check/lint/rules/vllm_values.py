@@ -1,0 +1,168 @@
+"""Values of vLLM's options that it refuses, alone or together, wherever they are written: command, Python or LMI."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from serving_base.facts.published import published_model
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, rule_data
+from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.rules.served import LMI, VLLM, Served, served
+from trtllm_check.lint.shell.words import Word
+
+FAMILY = "vllm_values"
+RULE = "vllm-value"
+NUMBER = re.compile(r"\d+(?:\.\d+)?%?|\.\d+%?")
+LIMITED = ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "hf-overrides", "hf_overrides", "rope-scaling", "rope_scaling", "yarn")
+CHUNKS_BY_DEFAULT = (0, 8)  # from this version on prompts are cut into chunks where nothing is said
+TOLD = re.compile(r"vllm-openai(?:-[a-z]+)?:v?(\d+)\.(\d+)|\bvllm(?:\[\w+\])?={2,3}(\d+)\.(\d+)")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    whole = "\n".join(text for _, text in document.texts)
+    for one in served(document):
+        if one.engine != VLLM:
+            continue
+        yield from _names(one, release)
+        yield from _share(one, release)
+        yield from _context(one, whole, release)
+        yield from _tokens(one, whole, release)
+        yield from _together(one, release)
+        yield from _speculative(one, release)
+        yield from _graphs(one, release)
+
+
+def _say(
+    one: Served,
+    option: str,
+    form: str,
+    release: str,
+    *,
+    place: Word | None = None,
+    edits: tuple[Edit, ...] = (),
+    **known: Any,
+) -> Iterator[Draft]:
+    word = place or one.place(option)
+    known = {"tool": one.tool, "flag": one.flag(option), "value": word.text, **known}
+    if not one.flag(option).startswith("-") or one.invocation is None:
+        edits = ()
+    invocation = one.invocation
+    yield from drafts(release, RULE, word, form=form, edits=edits, invocation=invocation, file=one.file, **known)
+
+
+def _names(one: Served, release: str) -> Iterator[Draft]:
+    """A value that is none of the option's names; the LMI container has names of its own for some."""
+    if one.tool == LMI:
+        return
+    for option, wrong in rule_data(FAMILY)["wrong"].items():
+        word = one.options.get(option)
+        instead = {str(name): meant for name, meant in wrong.items()}.get(word.text.lower()) if word else None
+        if instead:
+            edits: tuple[Edit, ...] = () if " " in instead else (Put(one.flag(option), instead),)
+            yield from _say(one, option, "name", release, edits=edits, instead=instead)
+    word = one.options.get("dtype")
+    method = one.options["quantization"].text if "quantization" in one.options else ""
+    if word is not None and word.text == "bfloat16" and method in rule_data(FAMILY)["half_only"]:
+        yield from _say(one, "dtype", "half only", release, edits=(Put(one.flag("dtype"), "half"),), method=method)
+
+
+def _share(one: Served, release: str) -> Iterator[Draft]:
+    """gpu_memory_utilization is a share."""
+    word = one.options.get("gpu_memory_utilization")
+    if word is None or not NUMBER.fullmatch(word.text):
+        return
+    share = float(word.text.rstrip("%"))
+    if word.text.endswith("%") or not 0 < share <= 1:
+        meant = f"{share / 100:.2f}".rstrip("0") if 2 <= share < 100 else "0.9"
+        edits = (Put(one.flag("gpu_memory_utilization"), meant),)
+        yield from _say(one, "gpu_memory_utilization", "share", release, edits=edits, instead=meant)
+
+
+def _context(one: Served, whole: str, release: str) -> Iterator[Draft]:
+    """A max_model_len beyond what the model's configuration holds."""
+    model = published_model(one.model) if one.model else None
+    wanted = one.number("max_model_len")
+    if model is None or not model.context or wanted is None or wanted <= model.context:
+        return
+    if any(word in whole for word in LIMITED):
+        return
+    flag = one.flag("max_model_len")
+    yield from _say(
+        one,
+        "max_model_len",
+        "context" if model.official else "context, perhaps",
+        release,
+        edits=(Put(flag, str(model.context)),),
+        model=one.model,
+        most=model.context,
+        where=model.source,
+    )
+
+
+def _tokens(one: Served, whole: str, release: str) -> Iterator[Draft]:
+    """max_num_batched_tokens below what one sequence, or one token of each, takes."""
+    batch = one.number("max_num_batched_tokens")
+    if batch is None:
+        return
+    sequences, longest = one.number("max_num_seqs"), one.number("max_model_len")
+    if sequences is not None and sequences > batch:
+        yield from _say(one, "max_num_batched_tokens", "sequences", release, sequences=sequences)
+    told = {tuple(int(part) for part in match if part) for match in TOLD.findall(whole)}
+    chunked = one.is_on("enable_chunked_prefill")
+    off = one.is_on("no_enable_chunked_prefill") or ("enable_chunked_prefill" in one.options and not chunked)
+    earlier = len(told) == 1 and told.pop() < CHUNKS_BY_DEFAULT and not chunked
+    if longest is not None and longest > batch and (off or earlier):
+        yield from _say(one, "max_num_batched_tokens", "chunks", release, longest=longest)
+
+
+def _together(one: Served, release: str) -> Iterator[Draft]:
+    """Options that want another one."""
+    parser, auto = one.options.get("tool_call_parser"), one.is_on("enable_auto_tool_choice")
+    spread = one.invocation is not None and any(is_open(word.text) for word in one.invocation.arguments)
+    if auto and parser is None and not spread:
+        yield from _say(one, "enable_auto_tool_choice", "parser", release)
+    if parser is not None and "enable_auto_tool_choice" not in one.options and one.invocation and not spread:
+        edits = (Put("--enable-auto-tool-choice"),)
+        yield from _say(one, "tool_call_parser", "auto", release, edits=edits)
+    if "lora_modules" in one.options and "enable_lora" not in one.options and one.invocation and not spread:
+        yield from _say(one, "lora_modules", "lora", release, edits=(Put("--enable-lora"),))
+
+
+def _speculative(one: Served, release: str) -> Iterator[Draft]:
+    """Settings of speculative decoding by name."""
+    settings = _object(one, "speculative_config")
+    data = rule_data(FAMILY)["speculative"]
+    if settings is None:
+        return
+    for name in settings:
+        meant = data["means"].get(name)
+        if meant and meant not in settings:
+            yield from _say(one, "speculative_config", "setting", release, name=name, instead=meant)
+    method = str(settings.get("method", ""))
+    if method in data["methods"]:
+        yield from _say(one, "speculative_config", "method", release, name=method, instead=data["methods"][method])
+    named = {data["means"].get(name, name) for name in settings}
+    if "num_speculative_tokens" not in named and (method in data["counted"] or (not method and "model" in named)):
+        form = "count" if method else "count, perhaps"
+        yield from _say(one, "speculative_config", form, release, name=method or "a draft model")
+
+
+def _graphs(one: Served, release: str) -> Iterator[Draft]:
+    settings = _object(one, "compilation_config")
+    mode = settings.get("cudagraph_mode") if settings else None
+    modes = rule_data(FAMILY)["graph_modes"]
+    if isinstance(mode, str) and mode.upper() not in modes:
+        yield from _say(one, "compilation_config", "graphs", release, name=mode, instead=", ".join(modes))
+
+
+def _object(one: Served, option: str) -> dict[str, Any] | None:
+    word = one.options.get(option)
+    try:
+        found = json.loads(word.text) if word is not None else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
