@@ -24,7 +24,8 @@ from browser.webdriver import BROWSERS, Browser, Installed, window  # noqa: E402
 
 FETCHES = """return await fetch(words[0], { mode: "no-cors" }).then(() => "reached", () => "kept")"""
 IN_WORKER = """return await new Promise((say) => {
-  const text = `fetch("${words[0]}", { mode: "no-cors" }).then(() => postMessage("reached"), () => postMessage("kept"))`;
+  const text = `fetch("${words[0]}", { mode: "no-cors" })
+    .then(() => postMessage("reached"), () => postMessage("kept"))`;
   const worker = new Worker(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
   worker.onmessage = (event) => say(event.data);
 })"""

@@ -1,7 +1,7 @@
 """What an engine is built for against what it is asked for: lengths, beams, batches, packed input, types."""
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trtllm_check.lint.document import Document
@@ -49,7 +49,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _share(invocation, release)
 
 
-def _written_once(commands: list[Invocation]) -> dict[str, Invocation]:
+def _written_once(commands: Sequence[Invocation]) -> dict[str, Invocation]:
     """Folder -> the command that writes it; none that several write, which are alternatives of one page."""
     writers: dict[str, list[Invocation]] = {}
     for one in commands:
