@@ -10,7 +10,7 @@ from serving_base.yaml_files import read_yaml
 END = r"(?:[-_.](?!.*\d+b\b).*)?"  # what may follow a name: no second size, as in a merge of two models
 
 
-class Published(NamedTuple):
+class PublishedModel(NamedTuple):
     """One model. ``context``: tokens of its longest sequence, 0 where it is not known; ``official``: its own name."""
 
     heads: int
@@ -30,7 +30,7 @@ class Published(NamedTuple):
         return [number for number in range(1, 17) if self.divides(number)]
 
 
-def published_model(name: str) -> Published | None:
+def published_model(name: str) -> PublishedModel | None:
     """The model of ``name``, a repository of Hugging Face or a folder called as one; None for one that is not known."""
     organization, _, last = name.strip().rstrip("/").lower().rpartition("/")
     file = _file()
@@ -40,7 +40,7 @@ def published_model(name: str) -> Published | None:
         known = 0 if re.search(file["longer"], last) else int(one.get("context", 0))
         source = file["source"].format(organization=one["organization"])
         official = organization == str(one["organization"]).lower()
-        return Published(int(one["heads"]), int(one["kv_heads"]), known, source, official)
+        return PublishedModel(int(one["heads"]), int(one["kv_heads"]), known, source, official)
     return None
 
 

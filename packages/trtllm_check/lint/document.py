@@ -14,7 +14,7 @@ from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.carriers.windows import shell_name
-from trtllm_check.lint.carriers.workloads import Service, Workload
+from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
 from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, Origins, agreed, config_facts, stated
 from trtllm_check.lint.invocations import Invocation, invocations
 from trtllm_check.lint.lookups import Lookups
@@ -138,8 +138,8 @@ class Document:
     windows: str = ""
     option_files: tuple[ConfigFile, ...] = ()
     calls: tuple[Call, ...] = ()
-    workloads: tuple[Workload, ...] = ()
-    services: tuple[Service, ...] = ()
+    workloads: tuple[ServedContainer, ...] = ()
+    services: tuple[ClusterService, ...] = ()
     aws_calls: tuple[AwsCall, ...] = ()
 
     @property
@@ -237,7 +237,7 @@ class _Builder:
         self.file_facts: list[DocumentFacts] = []
         self.images: list[Word] = []
         self.calls: list[Call] = []
-        self.workloads: list[Workload | Service] = []
+        self.workloads: list[ServedContainer | ClusterService] = []
         self.aws_calls: list[AwsCall] = []
         self.windows = ""
         self.yaml: list[ConfigFile] = []
@@ -414,9 +414,9 @@ class _Builder:
             requests=(*self.requests, *requests),
             images=tuple(images),
             calls=tuple(self.calls),
-            workloads=tuple(one for one in self.workloads if isinstance(one, Workload)),
+            workloads=tuple(one for one in self.workloads if isinstance(one, ServedContainer)),
             aws_calls=tuple(self.aws_calls),
-            services=tuple(one for one in self.workloads if isinstance(one, Service)),
+            services=tuple(one for one in self.workloads if isinstance(one, ClusterService)),
             mounts=tuple(mounts),
             json_configs=tuple(self.json_configs),
             file_facts=tuple(self.file_facts),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.python_calls import Call
-from trtllm_check.lint.carriers.workloads import Service, Workload
+from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
 from trtllm_check.lint.shell import Place, Word
 
 SPECIAL = re.compile(r"[\"\\`]|\$(?![{(])")
@@ -26,7 +26,7 @@ class Carried(NamedTuple):
     texts: tuple[tuple[str, Word], ...] = ()
     images: tuple[Word, ...] = ()
     calls: tuple[Call, ...] = ()
-    workloads: tuple[Workload | Service, ...] = ()
+    workloads: tuple[ServedContainer | ClusterService, ...] = ()
     aws_calls: tuple[AwsCall, ...] = ()
 
     def with_(self, other: "Carried") -> "Carried":

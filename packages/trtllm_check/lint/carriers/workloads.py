@@ -31,7 +31,7 @@ class Device(NamedTuple):
     place: Word
 
 
-class Workload(NamedTuple):
+class ServedContainer(NamedTuple):
     """One container, on the lines ``first`` to ``last`` of its text.
 
     ``gpus``: how many it gets, None where that is not told; ``shared_memory``: True also where it is not told.
@@ -60,7 +60,7 @@ class Workload(NamedTuple):
         return self.first <= line <= self.last
 
 
-class Service(NamedTuple):
+class ClusterService(NamedTuple):
     """A Kubernetes service, whose name becomes variables of every later pod."""
 
     name: str
@@ -68,7 +68,7 @@ class Service(NamedTuple):
     file: str = ""
 
 
-def workloads(node: Any, place: Place) -> Iterator[Workload | Service]:
+def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterService]:
     """The containers and services of one document of YAML."""
     top = _entries(node)
     if "services" in top:
@@ -77,7 +77,7 @@ def workloads(node: Any, place: Place) -> Iterator[Workload | Service]:
                 yield _compose(service, place)
     kind = _text(top.get("kind"))
     if kind == "Service" and (name := _entries(top.get("metadata")).get("name")) is not None:
-        yield Service(_text(name), place(name))
+        yield ClusterService(_text(name), place(name))
     if kind in POD_KINDS:
         for pod in _pods(top.get("spec"), 0):
             for container in _listed(pod.get("containers")):
@@ -85,7 +85,7 @@ def workloads(node: Any, place: Place) -> Iterator[Workload | Service]:
                     yield _kubernetes(container, pod, place, kind == "LeaderWorkerSet")
 
 
-def _compose(service: Any, place: Place) -> Workload:
+def _compose(service: Any, place: Place) -> ServedContainer:
     entries = _entries(service)
     open_ = any(name in entries for name in MERGES)
     resources = _entries(_entries(entries.get("deploy")).get("resources"))
@@ -107,7 +107,7 @@ def _compose(service: Any, place: Place) -> Workload:
     told_elsewhere = any(name in entries for name in others) or "NVIDIA_VISIBLE_DEVICES" in variables
     if open_ or (not devices and told_elsewhere) or "env_file" in entries:
         gpus = _number(entries["gpus"]) if "gpus" in entries and not open_ else None
-    return Workload(
+    return ServedContainer(
         "compose",
         _text(entries["image"]),
         place(entries["image"]),
@@ -122,7 +122,7 @@ def _compose(service: Any, place: Place) -> Workload:
     )
 
 
-def _kubernetes(container: Any, pod: Node, place: Place, several_nodes: bool) -> Workload:
+def _kubernetes(container: Any, pod: Node, place: Place, several_nodes: bool) -> ServedContainer:
     entries = _entries(container)
     resources = _entries(entries.get("resources"))
     limits, requests = (_entries(resources.get(part)) for part in ("limits", "requests"))
@@ -132,7 +132,7 @@ def _kubernetes(container: Any, pod: Node, place: Place, several_nodes: bool) ->
     where = limits.get(counted) or requests.get(counted)
     gpus = _number(where) if counted else None if named or elsewhere or "<<" in (*entries, *resources) else 0
     mounts = [_text(_entries(one).get("mountPath")).rstrip("/") for one in _listed(entries.get("volumeMounts"))]
-    return Workload(
+    return ServedContainer(
         "kubernetes",
         _text(entries["image"]),
         place(entries["image"]),

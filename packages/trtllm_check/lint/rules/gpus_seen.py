@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator
 
-from trtllm_check.lint.carriers.workloads import Workload
+from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
-from trtllm_check.lint.rules.served import MAKERS, Around, Served, served
+from trtllm_check.lint.rules.served import MAKERS, Around, ServedModel, served
 from trtllm_check.lint.shell.words import Word
 
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
@@ -45,7 +45,7 @@ def _quotes(docker: Invocation, release: str) -> Iterator[Draft]:
             yield from drafts(release, "gpu-list-unquoted", word, edits=edits, invocation=docker, **known)
 
 
-def _ranks(document: Document, around: Around, one: Served, release: str) -> Iterator[Draft]:
+def _ranks(document: Document, around: Around, one: ServedModel, release: str) -> Iterator[Draft]:
     """More ranks than GPUs."""
     spread = one.options.get("distributed_executor_backend")
     if one.ranks < 2 or (spread is not None and spread.text == "ray") or {"nnodes", "node_rank"} & set(one.options):
@@ -67,7 +67,7 @@ def _ranks(document: Document, around: Around, one: Served, release: str) -> Ite
             return
 
 
-def _seen(document: Document, around: Around, one: Served) -> Iterator[tuple[int, Word, str]]:
+def _seen(document: Document, around: Around, one: ServedModel) -> Iterator[tuple[int, Word, str]]:
     """How many GPUs a start sees, by what the text says around it."""
     if one.invocation is not None:
         for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
@@ -91,7 +91,7 @@ def _seen(document: Document, around: Around, one: Served) -> Iterator[tuple[int
         yield workload.gpus, workload.gpus_place, "the container gets"
 
 
-def _docker_memory(around: Around, one: Served, release: str) -> Iterator[Draft]:
+def _docker_memory(around: Around, one: ServedModel, release: str) -> Iterator[Draft]:
     """docker run of vLLM with several ranks and 64 MB of shared memory."""
     docker = around.docker(one) if one.ranks > 1 else None
     if docker is None:
@@ -103,7 +103,9 @@ def _docker_memory(around: Around, one: Served, release: str) -> Iterator[Draft]
         yield from drafts(release, "small-shared-memory", docker.path, edits=edits, invocation=docker)
 
 
-def _workload(document: Document, workload: Workload, inside: list[Served], release: str) -> Iterator[Draft]:
+def _workload(
+    document: Document, workload: ServedContainer, inside: list[ServedModel], release: str
+) -> Iterator[Draft]:
     file = workload.file
     for device in workload.devices:
         if "capabilities" not in device.keys:
@@ -123,7 +125,7 @@ def _workload(document: Document, workload: Workload, inside: list[Served], rele
                 yield from drafts(release, "service-takes-variable", service.place, file=file, name=service.name)
 
 
-def _probes(workload: Workload, inside: list[Served], release: str) -> Iterator[Draft]:
+def _probes(workload: ServedContainer, inside: list[ServedModel], release: str) -> Iterator[Draft]:
     """A container that is restarted before its model is loaded."""
     named = {probe.name: probe for probe in workload.probes}
     probe = named.get("startupProbe") or named.get("livenessProbe")

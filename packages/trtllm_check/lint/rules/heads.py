@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator
 
 from serving_base.facts.models import shape_of_size
-from serving_base.facts.published import Published, published_model
+from serving_base.facts.published import PublishedModel, published_model
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.arguments import is_checked, missing
-from trtllm_check.lint.rules.served import LMI, TENSORRT_LLM, Served, served
+from trtllm_check.lint.rules.served import LMI, TENSORRT_LLM, ServedModel, served
 
 FLAGS = ("--tp_size", "--inference_tensor_parallel", "--tensor_parallel_size")
 OPTION = "tensor_parallel_size"
@@ -40,7 +40,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _of_checkpoint(release, invocation, document.facts_of(invocation).model)
 
 
-def _not_divided(one: Served, model: Published, ranks: int, release: str) -> Iterator[Draft]:
+def _not_divided(one: ServedModel, model: PublishedModel, ranks: int, release: str) -> Iterator[Draft]:
     flag = one.flag(OPTION)
     smaller = [number for number in model.ranks if number < ranks]
     edits: tuple[Edit, ...] = (Put(flag, str(smaller[-1])),) if flag.startswith("-") else ()

@@ -9,7 +9,7 @@ from trtllm_check.lint.endpoints import ServerAddress, published_ports
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.programs import SERVER_IMAGE
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.served import VLLM, Around, Served, served
+from trtllm_check.lint.rules.served import VLLM, Around, ServedModel, served
 from trtllm_check.lint.shell.words import Word
 
 PORT = 8000  # of vllm serve and of trtllm-serve where nothing is said
@@ -29,7 +29,7 @@ BASES = ("base_url", "openai_api_base", "api_base")
 class Server(NamedTuple):
     """One server. ``ports``: where clients on the host reach it; empty where that is not known."""
 
-    start: Served
+    start: ServedModel
     port: int
     ports: tuple[int, ...]
 
@@ -87,7 +87,7 @@ class _Page:
         return self.mentions[port]
 
 
-def _server(around: Around, one: Served) -> Server:
+def _server(around: Around, one: ServedModel) -> Server:
     port = one.number("port") or PORT
     if "port" in one.options and one.number("port") is None:
         return Server(one, port, ())

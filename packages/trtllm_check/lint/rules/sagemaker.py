@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from trtllm_check.lint.carriers.aws_calls import AwsCall, Setting
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.rules.served import LMI, Served, served
+from trtllm_check.lint.rules.served import LMI, ServedModel, served
 from trtllm_check.lint.shell.words import Word
 
 FAMILY = "sagemaker"
@@ -32,7 +32,7 @@ BYTES = 2
 ROOM = 0.97
 
 
-class Instance(NamedTuple):
+class GpuInstance(NamedTuple):
     """One instance type of the text."""
 
     name: str
@@ -94,20 +94,20 @@ def _name(text: str) -> str:
     return re.sub(r"-{2,}", "-", re.sub(r"[^a-zA-Z0-9]+", "-", text)).strip("-")[:63]
 
 
-def _instances(document: Document) -> list[Instance]:
+def _instances(document: Document) -> list[GpuInstance]:
     """The instances with GPUs that the text names; none if it names another kind, too."""
-    found: list[Instance] = []
+    found: list[GpuInstance] = []
     for _, text in document.texts:
         for match in INSTANCE.finditer(text):
             family = rule_data(FAMILY)["gpus"].get(match["family"])
             if family is None or match["size"] not in family["sizes"]:
                 return []
             sizes, memory = family["sizes"], family["memory"]
-            found.append(Instance(match[0], sizes[match["size"]], memory, family.get("bfloat16", True)))
+            found.append(GpuInstance(match[0], sizes[match["size"]], memory, family.get("bfloat16", True)))
     return found
 
 
-def _fits(one: Served, instances: list[Instance], release: str) -> Iterator[Draft]:
+def _fits(one: ServedModel, instances: list[GpuInstance], release: str) -> Iterator[Draft]:
     """The ranks, the type and the weights of a container against the largest instance of the text."""
     best = max(instances, key=lambda each: (each.gpus, each.memory))
     if one.ranks > best.gpus:
@@ -128,7 +128,7 @@ def _fits(one: Served, instances: list[Instance], release: str) -> Iterator[Draf
     yield from _weights(one, instances, release)
 
 
-def _weights(one: Served, instances: list[Instance], release: str) -> Iterator[Draft]:
+def _weights(one: ServedModel, instances: list[GpuInstance], release: str) -> Iterator[Draft]:
     """The weights of a model in 16 bits, by the size in its name."""
     sizes = SIZE.findall(one.model.rpartition("/")[2])
     if len(sizes) != 1 or SMALLER.search(one.model) or "quantization" in one.options:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.python_calls import Call
-from trtllm_check.lint.carriers.workloads import Workload
+from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.names import is_open
@@ -46,24 +46,24 @@ class Around(NamedTuple):
     """What stands around the starts of a text: each docker by its word, each workload by its file."""
 
     dockers: Mapping[int, Invocation]
-    workloads: Sequence[Workload]
+    workloads: Sequence[ServedContainer]
 
     @classmethod
     def of(cls, document: Document) -> "Around":
         return cls({id(one.path): one for one in document.of("docker")}, document.workloads)
 
-    def docker(self, one: "Served") -> Invocation | None:
+    def docker(self, one: "ServedModel") -> Invocation | None:
         """The docker run that ``one`` starts in."""
         words = one.invocation.launcher if one.invocation else ()
         return next((self.dockers[id(word)] for word in words if id(word) in self.dockers), None)
 
-    def workload(self, one: "Served") -> Workload | None:
+    def workload(self, one: "ServedModel") -> ServedContainer | None:
         """The container of compose or Kubernetes that ``one`` starts in."""
         inside = (each for each in self.workloads if each.file == one.file and each.holds(one.at.line))
         return next(inside, None)
 
 
-class Served(NamedTuple):
+class ServedModel(NamedTuple):
     """One start. ``options``: snake-case name -> value ("True" for a switch), at its place; ``flags``: as written.
 
     ``tool``: as people call it; ``engine``: whose options these are, "" for LMI's, whose engine is not told;
@@ -101,7 +101,7 @@ class Served(NamedTuple):
         return (self.number("tensor_parallel_size") or 1) * (self.number("pipeline_parallel_size") or 1)
 
 
-def served(document: Document) -> Iterator[Served]:
+def served(document: Document) -> Iterator[ServedModel]:
     """Every start of vLLM, trtllm-serve, ``LLM(...)``, of an LMI container, and every conversion to ranks."""
     for one in document.invocations:
         if one.tool == "vllm" and (not one.positional or one.positional[0].text == "serve"):
@@ -114,7 +114,7 @@ def served(document: Document) -> Iterator[Served]:
     yield from _lmi(document)
 
 
-def _command(one: Invocation, engine: str, tool: str) -> Served:
+def _command(one: Invocation, engine: str, tool: str) -> ServedModel:
     options: dict[str, Word] = {}
     flags: dict[str, str] = {}
     for given in one.given:
@@ -127,18 +127,18 @@ def _command(one: Invocation, engine: str, tool: str) -> Served:
     operands = [word.text for word in one.positional if word.text not in ("serve", "throughput", "latency", "build")]
     named = [word.text for word in one.values(*SOURCES)]
     model = "" if any(map(is_open, [*named, *operands[:1]])) else (named or operands or [""])[0]
-    return Served(engine, tool, model, options, flags, one.path, one.command.file, one)
+    return ServedModel(engine, tool, model, options, flags, one.path, one.command.file, one)
 
 
-def _call(call: Call) -> Served:
+def _call(call: Call) -> ServedModel:
     options = {SAME.get(name, name): word for name, word in call.values}
     model = options["model"].text if "model" in options else ""
     flags = {name: name for name in options}
     at = call.arguments[0] if call.arguments else Word(call.name, 1, 1)
-    return Served(call.api, call.name, model, options, flags, at, call.file)
+    return ServedModel(call.api, call.name, model, options, flags, at, call.file)
 
 
-def _lmi(document: Document) -> Iterator[Served]:
+def _lmi(document: Document) -> Iterator[ServedModel]:
     """The variables of one LMI container, and each serving.properties."""
     found: dict[str, Word] = {}
     flags: dict[str, str] = {}
@@ -161,8 +161,8 @@ def _lmi(document: Document) -> Iterator[Served]:
             yield _container(found, flags, file.path)
 
 
-def _container(found: dict[str, Word], flags: dict[str, str], file: str) -> Served:
+def _container(found: dict[str, Word], flags: dict[str, str], file: str) -> ServedModel:
     batch = found["rolling_batch"].text if "rolling_batch" in found else ""
     engine = {"vllm": VLLM, "lmi-dist": VLLM, "trtllm": TENSORRT_LLM}.get(batch, "")
     model = found["model"].text if "model" in found and not is_open(found["model"].text) else ""
-    return Served(engine, LMI, model, found, flags, next(iter(found.values())), file)
+    return ServedModel(engine, LMI, model, found, flags, next(iter(found.values())), file)

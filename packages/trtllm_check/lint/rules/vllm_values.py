@@ -9,7 +9,7 @@ from serving_base.facts.published import published_model
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, rule_data
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.served import LMI, VLLM, Served, served
+from trtllm_check.lint.rules.served import LMI, VLLM, ServedModel, served
 from trtllm_check.lint.shell.words import Word
 
 FAMILY = "vllm_values"
@@ -37,7 +37,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _say(
-    one: Served,
+    one: ServedModel,
     option: str,
     form: str,
     release: str,
@@ -54,7 +54,7 @@ def _say(
     yield from drafts(release, RULE, word, form=form, edits=edits, invocation=invocation, file=one.file, **known)
 
 
-def _names(one: Served, release: str) -> Iterator[Draft]:
+def _names(one: ServedModel, release: str) -> Iterator[Draft]:
     """A value that is none of the option's names; the LMI container has names of its own for some."""
     if one.tool == LMI:
         return
@@ -70,7 +70,7 @@ def _names(one: Served, release: str) -> Iterator[Draft]:
         yield from _say(one, "dtype", "half only", release, edits=(Put(one.flag("dtype"), "half"),), method=method)
 
 
-def _share(one: Served, release: str) -> Iterator[Draft]:
+def _share(one: ServedModel, release: str) -> Iterator[Draft]:
     """gpu_memory_utilization is a share."""
     word = one.options.get("gpu_memory_utilization")
     if word is None or not NUMBER.fullmatch(word.text):
@@ -82,7 +82,7 @@ def _share(one: Served, release: str) -> Iterator[Draft]:
         yield from _say(one, "gpu_memory_utilization", "share", release, edits=edits, instead=meant)
 
 
-def _context(one: Served, whole: str, release: str) -> Iterator[Draft]:
+def _context(one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
     """A max_model_len beyond what the model's configuration holds."""
     model = published_model(one.model) if one.model else None
     wanted = one.number("max_model_len")
@@ -103,7 +103,7 @@ def _context(one: Served, whole: str, release: str) -> Iterator[Draft]:
     )
 
 
-def _tokens(one: Served, whole: str, release: str) -> Iterator[Draft]:
+def _tokens(one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
     """max_num_batched_tokens below what one sequence, or one token of each, takes."""
     batch = one.number("max_num_batched_tokens")
     if batch is None:
@@ -119,7 +119,7 @@ def _tokens(one: Served, whole: str, release: str) -> Iterator[Draft]:
         yield from _say(one, "max_num_batched_tokens", "chunks", release, longest=longest)
 
 
-def _together(one: Served, release: str) -> Iterator[Draft]:
+def _together(one: ServedModel, release: str) -> Iterator[Draft]:
     """Options that want another one."""
     parser, auto = one.options.get("tool_call_parser"), one.is_on("enable_auto_tool_choice")
     spread = one.invocation is not None and any(is_open(word.text) for word in one.invocation.arguments)
@@ -132,7 +132,7 @@ def _together(one: Served, release: str) -> Iterator[Draft]:
         yield from _say(one, "lora_modules", "lora", release, edits=(Put("--enable-lora"),))
 
 
-def _speculative(one: Served, release: str) -> Iterator[Draft]:
+def _speculative(one: ServedModel, release: str) -> Iterator[Draft]:
     """Settings of speculative decoding by name."""
     settings = _object(one, "speculative_config")
     data = rule_data(FAMILY)["speculative"]
@@ -151,7 +151,7 @@ def _speculative(one: Served, release: str) -> Iterator[Draft]:
         yield from _say(one, "speculative_config", form, release, name=method or "a draft model")
 
 
-def _graphs(one: Served, release: str) -> Iterator[Draft]:
+def _graphs(one: ServedModel, release: str) -> Iterator[Draft]:
     settings = _object(one, "compilation_config")
     mode = settings.get("cudagraph_mode") if settings else None
     modes = rule_data(FAMILY)["graph_modes"]
@@ -159,7 +159,7 @@ def _graphs(one: Served, release: str) -> Iterator[Draft]:
         yield from _say(one, "compilation_config", "graphs", release, name=mode, instead=", ".join(modes))
 
 
-def _object(one: Served, option: str) -> dict[str, Any] | None:
+def _object(one: ServedModel, option: str) -> dict[str, Any] | None:
     word = one.options.get(option)
     try:
         found = json.loads(word.text) if word is not None else None
