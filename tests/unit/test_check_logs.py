@@ -161,7 +161,7 @@ def test_a_table_of_markdown_is_no_log_and_tritons_is() -> None:
         (
             "api_server.py: error: unrecognized arguments: --enable-reasoning",
             "--enable-reasoning",
-            "write --reasoning-",
+            "write --reason",
         ),
         ("x: error: argument --dtype/-d: invalid choice: 'fp4'", "--dtype/-d", "playbook check"),
     ],
