@@ -157,7 +157,7 @@ class Document:
         )
         return (
             any(known)
-            or any(not is_strange(one) for one in self.invocations)
+            or any(not is_strange(one) or one.command.cuts for one in self.invocations)
             or any(one.url or is_request(one.fields) for one in self.requests)
             or any(config_facts(one.text) != NOTHING_KNOWN for one in self.json_configs)
         )
@@ -290,7 +290,7 @@ class _Builder:
         self.workloads += [one._replace(file=file) for one in found.workloads]
         self.aws_calls += [one._replace(file=file) for one in found.aws_calls]
         for script, image in found.scripts:
-            self.add_commands([one._replace(image=image) for one in read_inside(script, file)])
+            self.add_commands([one._replace(image=image) for one in read_inside(script, file, is_built=True)])
         for name, word in found.texts:
             self.add(word.text, kind_of_name(name) or kind_of_text(word.text), file=file, word=word, name=name)
         if kind == "python" and not whole.places[:1] > ((1, 1),):

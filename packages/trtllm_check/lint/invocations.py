@@ -112,6 +112,8 @@ class _Reader:
             self.wrapper(name, words, around)
         elif name == "uv" and rest[:1] and rest[0].text == "pip":
             self.unwrap(rest, _behind(around, words[:1]))
+        elif name == "uv" and rest[:1] and rest[0].text == "run":
+            self.wrapper("uv run", rest, _behind(around, words[:1]))
         elif name in SHELLS:
             self.shell(rest, around)
         elif name == "eval" and rest:

@@ -50,6 +50,7 @@ WRAPPERS: dict[str, frozenset[str]] = {
     "numactl": frozenset({"-N", "-m", "-C", "-i"}),
     "stdbuf": frozenset({"-i", "-o", "-e"}),
     "nohup": frozenset(),
+    "uv run": frozenset({"-p", "--python", "--with", "--extra", "--group", "--directory", "--project", "--env-file"}),
     "time": frozenset({"-f", "-o"}),
     "exec": frozenset({"-a"}),
     "command": frozenset(),

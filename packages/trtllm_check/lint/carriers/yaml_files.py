@@ -158,7 +158,8 @@ class _Reader:
     def argument(self, node: Any) -> Word:
         """``$(NAME)`` is Kubernetes' way to write a variable, ``$$`` compose's to write a dollar."""
         word = self.scalar(node)
-        if REFERENCE.fullmatch(word.text) or TEMPLATE.search(word.text):
+        is_script = " " in TEMPLATE.sub("", word.text).strip()  # whose templates the shell's reader masks
+        if REFERENCE.fullmatch(word.text) or (TEMPLATE.search(word.text) and not is_script):
             return unknown(word.text, (word.line, word.column))
         return word
 

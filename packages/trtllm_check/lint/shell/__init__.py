@@ -14,9 +14,12 @@ def read_commands(text: str, file: str = "") -> list[ShellCommand]:
     return Reader(text, prepare(text), places, file).read()
 
 
-def read_inside(word: Word, file: str = "") -> list[ShellCommand]:
-    """The commands inside a word (``bash -c "..."``, a heredoc), at their places in the whole text."""
+def read_inside(word: Word, file: str = "", *, is_built: bool = False) -> list[ShellCommand]:
+    """The commands inside a word (``bash -c "..."``, a heredoc), at their places in the whole text.
+
+    ``is_built``: the word is a script that a carrier put together, whose doubled backslashes are its own.
+    """
     from trtllm_check.lint.shell.reader import Reader
 
     places = [*word.places, word.places[-1] if word.places else (word.line, word.column)]
-    return Reader(word.text, prepare(word.text), places, file).read()
+    return Reader(word.text, prepare(word.text, is_built=is_built), places, file).read()

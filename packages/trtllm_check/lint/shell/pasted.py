@@ -15,9 +15,10 @@ COMMANDS = (
     r"|vllm (?:serve|bench) |pip3? |cp |cd |apt(?:-get)? |huggingface-cli |hf |tritonserver |export |bash |mkdir )"
 )
 INLINE_LINE = re.compile(
-    rf"^[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?`(?={COMMANDS})(?P<command>[^`\n]+)`[ \t]*$", re.MULTILINE
+    rf"^[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(?P<mark>`{{1,3}})(?={COMMANDS})(?P<command>[^`\n]+)(?P=mark)[ \t]*$",
+    re.MULTILINE,
 )
-FENCE = re.compile(r"[ \t>]*(`{3,}|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
+FENCE = re.compile(r"[ \t>]*(`{3,}(?![^\n]*`)|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
 FOOTNOTE = re.compile(r"\\((?:[ \t]*\\?[*†‡¹²³]+)+[ \t]*|[ \t]+(?:#.*)?)$")
 DOUBLED = re.compile(r"(\\\\)[ \t]*$")  # of a page that escapes its backslashes
 COMMENT = re.compile(r"(?<=\s)#[^'\"]*$")
@@ -61,8 +62,8 @@ class Pasted(NamedTuple):
     cuts: dict[int, int]
 
 
-def prepare(text: str) -> Pasted:
-    """The mask of ``text``: what it means as shell input."""
+def prepare(text: str, *, is_built: bool = False) -> Pasted:
+    """The mask of ``text``: what it means as shell input; ``is_built``: a doubled backslash is meant."""
     mask = _typographic(text.replace("\\\r\n", " \\\n").translate(BLANKS))
     mask = INLINE_LINE.sub(_unmarked, mask)
     mask = LINK.sub(lambda match: "x" * len(match[0]), mask)
@@ -73,7 +74,7 @@ def prepare(text: str) -> Pasted:
     if not BARE_COMMAND.search(mask):
         mask = ROOT_PROMPT.sub(_blank, mask)
     lines = _without_prompts(mask.split("\n"))
-    return _join(lines)
+    return _join(lines, is_built)
 
 
 def fences(text: str) -> list[Block]:
@@ -153,7 +154,7 @@ def _without_prompts(lines: list[str]) -> list[str]:
     return cleaned
 
 
-def _join(lines: list[str]) -> Pasted:
+def _join(lines: list[str], is_built: bool) -> Pasted:
     """Lines that belong together although a shell would end the command between them."""
     cuts: dict[int, int] = {}
     joined: list[str] = []
@@ -169,7 +170,7 @@ def _join(lines: list[str]) -> Pasted:
             cuts[position + len(line) - len(line.lstrip())] = position + len(stripped)
             line, end = " " * len(line), " "
             stripped = previous
-        elif match := (DOUBLED.search(line) if flags_follow else None) or FOOTNOTE.search(line):
+        elif match := (DOUBLED.search(line) if flags_follow and not is_built else None) or FOOTNOTE.search(line):
             cuts[position + match.start(1)] = position + match.end(1)
             line, end = line[: match.start()] + " " * (len(line) - match.start()), " " if end else ""
             stripped = "\\"
