@@ -152,3 +152,38 @@ def test_a_table_of_markdown_is_no_log_and_tritons_is() -> None:
     assert not is_log("# A page\n\n" + rows.replace("\n", "\n|---|---|---|\n", 1))
     border = "+-------+---------+--------+\n"
     assert is_log(border + rows + border)
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "fix"),
+    [
+        ("trtllm-build: error: unrecognized arguments: --use_gemm", "--use_gemm", "leave --use_gemm out"),
+        (
+            "api_server.py: error: unrecognized arguments: --enable-reasoning",
+            "--enable-reasoning",
+            "write --reason",
+        ),
+        ("x: error: argument --dtype/-d: invalid choice: 'fp4'", "--dtype/-d", "playbook check"),
+    ],
+)
+def test_an_unknown_option_is_named_and_so_is_what_took_its_place(line: str, cause: str, fix: str) -> None:
+    (found,) = read_log(line)
+    assert found.rule == "flag-of-another-release"
+    assert cause in found.message
+    assert fix in found.fix.text
+    assert "{" not in found.message + found.fix.text
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("ValueError: invalid literal for int() with base 10: 'eight'", "service-named-as-a-variable"),
+        ("ImportError: DLL load failed while importing torch: not found", "mpi-of-windows"),
+        ("ValueError: max_lora_rank must be positive", "vllm-lora-rank-not-taken"),
+        ("the image contains the required Docker label", "image-without-label"),
+        ("ARG takes a name and a value", "docker-before-buildkit"),
+        ("services.web missing heartbeat", "compose-refused"),
+    ],
+)
+def test_a_line_that_is_only_like_one_is_not_taken_for_it(line: str, rule: str) -> None:
+    assert rule not in [one.rule for one in read_log(line)]

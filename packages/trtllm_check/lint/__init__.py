@@ -36,6 +36,7 @@ FAMILIES = (
     "vllm",
     "vllm_values",
     "words",
+    "slips",
     "calls",
     "shell",
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.finding import Finding, Fix
 from trtllm_check.lint.log_lines import LogLine, said_aloud, trouble
+from trtllm_check.lint.log_options import instead_of
 
 SIGNS = Path(__file__).with_name("logs.yml")
 FAMILIES = Path(__file__).with_name("log_families.yml")
@@ -96,7 +97,7 @@ def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
     for follows in (False, True):
         for sign in signs():
             if sign.follows == follows and (match := re.search(sign.pattern, output if sign.quiet else aloud)):
-                yield Seen(sign, match.start())
+                yield Seen(_filled(sign, match), match.start())
         for family in families():
             if family.follows == follows and not family.root:
                 yield from _of_family(family, [line for line in lines if family.quiet or not line.is_quiet])
@@ -123,6 +124,7 @@ def _is_consequence(line: LogLine) -> bool:
 def _filled(sign: Sign, match: re.Match[str]) -> Sign:
     """The sign with what its pattern's groups found; a name without a find is left out."""
     words = {name: (value or "").strip(" .,;:'\"") for name, value in match.groupdict().items()}
+    words["instead"] = instead_of(words["option"]) if words.get("option") else ""
 
     def fill(text: str) -> str:
         filled = NAME.sub(lambda name: words.get(name[1], name[0]), text)

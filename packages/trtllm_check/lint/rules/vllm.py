@@ -33,6 +33,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     told = _told(document)
     for one in document.of("vllm"):
         first = one.positional[:1]
+        yield from _model_place(one, platform.release.name)
         if first and first[0].text != "serve":
             continue
         version = _version(one.image) or told
@@ -57,6 +58,26 @@ def _known() -> dict[str, str]:
 def engine_arguments() -> set[str]:
     """The engine's arguments as Python writes them, of every version that is known."""
     return {name.replace("-", "_") for name in _known()}
+
+
+def is_vllm_option(name: str) -> bool:
+    """True for the name, without dashes, of an option that some version has; ``x.y`` sets a part of ``x``."""
+    return f"-{name}" not in rule_data(FAMILY)["short"] and name.partition(".")[0].replace("_", "-") in _known()
+
+
+def _model_place(serve: Invocation, release: str) -> Iterator[Draft]:
+    """``vllm serve --model X``, and ``python3 -m vllm.entrypoints.openai.api_server X``."""
+    words = serve.arguments
+    given = serve.find("--model")
+    if serve.path.text == "vllm" and serve.positional[:1] and serve.positional[0].text == "serve":
+        if given and given.values and len(serve.positional) == 1 and not VLLM_IMAGE.search(serve.image):
+            known = {"invocation": serve, "model": given.values[0].text}
+            yield from drafts(release, "vllm-model-place", given.word, **known)
+    elif serve.path.text.startswith("vllm.entrypoints.openai") and words and given is None:
+        first = words[0].text
+        if "/" in first and not first.startswith("-") and not is_open(first):
+            known = {"invocation": serve, "model": first}
+            yield from drafts(release, "vllm-model-place", words[0], form="of the module", **known)
 
 
 def _named(given: Given) -> str:

@@ -1,0 +1,24 @@
+"""What to write instead of an option that a program's log says it does not know."""
+
+
+def instead_of(option: str) -> str:
+    """``leave --x out, or write --y``, by what is known of vLLM's and TensorRT-LLM's options of any version."""
+    known = _of_vllm(option.lstrip("-").replace("_", "-")) or _of_the_guide(option)
+    return f"write {known};" if known.startswith("-") else f"leave {option} out, or take the version that has it;"
+
+
+def _of_vllm(name: str) -> str:
+    from trtllm_check.lint.finding import rule_data
+
+    data = rule_data("vllm")
+    found: str = data["gone"].get(name) or data["left"].get(name, {}).get("instead", "")
+    return found
+
+
+def _of_the_guide(option: str) -> str:
+    """The flag that took its place, where all tools that had it say the same."""
+    from trtllm_check.releases.guide import flag_guides
+
+    entries = [guide for (_, flag), guide in flag_guides().items() if flag == option]
+    named = {tuple(one.flag for one in guide.instead if one.flag) for guide in entries}
+    return " ".join(named.pop()[:1]) if len(named) == 1 else ""

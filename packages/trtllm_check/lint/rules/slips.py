@@ -1,0 +1,97 @@
+"""Slips of the keyboard: dashes of an option, two options in one word, a requirement that the shell redirects."""
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.passages import is_strange
+from trtllm_check.lint.programs import TOOLS
+from trtllm_check.lint.rules.vllm import is_vllm_option
+from trtllm_check.lint.shell.words import Redirect, Word
+
+MANY_DASHES = re.compile(r"-{3,}(?P<name>[A-Za-z][\w-]*)[\w.-]*(?:=.*)?", re.DOTALL)
+ONE_DASH = re.compile(r"-(?P<name>[A-Za-z][\w-]{3,})[\w.-]*(?:=.*)?", re.DOTALL)
+TWO_PARTS = re.compile(r"-[A-Za-z][A-Za-z0-9]*[_-]\w[\w-]*")
+TOGETHER = re.compile(r"(?P<first>--[a-z][a-z0-9]*(?:[-_.][a-z0-9]+)*)(?P<second>--[a-z][\w.-]*)(?:=.*)?", re.DOTALL)
+REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(?:\[[\w,-]+\])?")
+VERSION = re.compile(r"=?\d[\w.*]*(?:,.*)?")
+ENOUGH = 2  # options with two dashes beside the one with one
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All slips."""
+    release = platform.release.name
+    for one in document.invocations:
+        for word, options in _options(one):
+            yield from _together(one, word, release)
+            if match := MANY_DASHES.fullmatch(word.text):
+                meant = f"--{match['name']}"
+                yield from _dashes(one, word, meant, release, form="many")
+            elif match := ONE_DASH.fullmatch(word.text):
+                yield from _one_dash(one, word, match["name"], options, release)
+        if one.tool == "pip":
+            yield from _redirected(one, release)
+
+
+def _options(invocation: Invocation) -> Iterator[tuple[Word, list[str]]]:
+    """The words in front of a docker image, and those of a tool or of somebody's Python; with all of the kind."""
+    tool = invocation.tool
+    if tool == "docker":
+        words = [given.word for given in invocation.given if given.flag]
+    elif tool in TOOLS or (tool == "python" and is_strange(invocation)):
+        words = list(invocation.arguments)
+    else:
+        return
+    texts = [word.text for word in words]
+    for word in dict.fromkeys(words):
+        yield word, texts
+
+
+def _dashes(invocation: Invocation, word: Word, meant: str, release: str, *, form: str) -> Iterator[Draft]:
+    written = word.text.partition("=")[0]
+    name = PurePosixPath(invocation.path.text).name
+    yield from drafts(
+        release, "option-dashes", word, form=form, invocation=invocation, written=written, meant=meant, tool=name
+    )
+
+
+def _one_dash(invocation: Invocation, word: Word, name: str, options: list[str], release: str) -> Iterator[Draft]:
+    """``-tensor-parallel-size`` of vLLM, and ``-n_kv_head`` of a script whose other options have two dashes."""
+    if invocation.tool == "vllm" and is_vllm_option(name):
+        yield from _dashes(invocation, word, f"--{name}", release, form="")
+    elif invocation.tool == "python" and TWO_PARTS.fullmatch(word.text):
+        others = [text for text in options if TWO_PARTS.fullmatch(text)]
+        if len(others) == 1 and sum(text.startswith("--") for text in options) >= ENOUGH:
+            yield from _dashes(invocation, word, f"--{name}", release, form="a script's")
+
+
+def _together(invocation: Invocation, word: Word, release: str) -> Iterator[Draft]:
+    match = TOGETHER.fullmatch(word.text)
+    if match:
+        parts = {"first": match["first"], "second": match["second"]}
+        tool = invocation.tool
+        yield from drafts(release, "options-run-together", word, invocation=invocation, tool=tool, **parts)
+
+
+def _redirected(pip: Invocation, release: str) -> Iterator[Draft]:
+    for redirect in pip.command.redirects:
+        place = redirect.target
+        for word in pip.positional:
+            ends = (word.line, word.column + len(word.text) + len(redirect.operator))
+            if (place.line, place.column) == ends and _is_requirement(word, redirect):
+                said = f"{word.text}{redirect.operator}{place.text}"
+                what = "write its output into a file" if ">" in redirect.operator else "read its input from a file"
+                known = {"written": said, "name": word.text, "target": place.text, "what": what}
+                yield from drafts(release, "requirement-redirected", word, file=pip.command.file, **known)
+
+
+def _is_requirement(word: Word, redirect: Redirect) -> bool:
+    is_comparison = redirect.operator in ("<", ">")
+    return (
+        is_comparison
+        and REQUIREMENT.fullmatch(word.text) is not None
+        and VERSION.fullmatch(redirect.target.text) is not None
+    )
