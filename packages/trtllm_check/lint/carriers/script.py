@@ -10,6 +10,7 @@ from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
 from trtllm_check.lint.shell import Place, Word
 
 SPECIAL = re.compile(r"[\"\\`]|\$(?![{(])")
+QUOTE = re.compile("'")
 OUR_NAME = re.compile(r"\W+")
 LONGEST_NAME = 40
 
@@ -72,15 +73,16 @@ class Script:
         self.end()
 
     def quoted(self, word: Word) -> None:
-        place = (word.line, word.column)
-        self.add('"', place)
+        # A script of its own goes into single quotes: its backslashes end its lines.
+        mark, special, escape = ("'", QUOTE, "'\\'") if "\n" in word.text else ('"', SPECIAL, "\\")
+        self.add(mark, (word.line, word.column))
         position = 0
-        for match in SPECIAL.finditer(word.text):
+        for match in special.finditer(word.text):
             self.take(word.part(position, match.start()))
-            self.add("\\", _place(word, match.start()))
+            self.add(escape, _place(word, match.start()))
             position = match.start()
         self.take(word.part(position))
-        self.add('"', _last(word))
+        self.add(mark, _last(word))
 
     def variable(self, name: str, value: Word, *, exported: bool = True) -> None:
         self.add(f"export {name}=" if exported else f"{name}=", (value.line, value.column))

@@ -102,7 +102,8 @@ class _Reader:
                 if value.id == "scalar":
                     self.text(name, value, image)
                 else:
-                    self.walk(value, image, depth + 1)
+                    # What a probe or a hook executes does not pass through the image's entry point.
+                    self.walk(value, "" if name == "exec" else image, depth + 1)
 
     def container(self, entries: dict[str, Any], image: str) -> str:
         """One mapping's commands, as one script; the image that holds in it."""

@@ -93,6 +93,8 @@ def _option(serve: Invocation, given: Given, version: Version, release: str) -> 
     if not given.name.startswith("--"):
         return
     if name not in _known():
+        if any(one.startswith(name) for one in _known()):
+            return  # argparse takes the beginning of an option for it
         close = get_close_matches(name, _known(), 1, NEAR)
         instead = f"write --{close[0]}" if close else "leave it out, or take the version that has it"
         if given.name in DOCKER_VALUED and _is_official(serve):
