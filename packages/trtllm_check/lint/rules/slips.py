@@ -71,9 +71,10 @@ def _one_dash(invocation: Invocation, word: Word, name: str, options: list[str],
 def _together(invocation: Invocation, word: Word, release: str) -> Iterator[Draft]:
     match = TOGETHER.fullmatch(word.text)
     if match:
-        parts = {"first": match["first"], "second": match["second"]}
-        tool = invocation.tool
-        yield from drafts(release, "options-run-together", word, invocation=invocation, tool=tool, **parts)
+        first, second, tool = match["first"], match["second"], invocation.tool
+        yield from drafts(
+            release, "options-run-together", word, invocation=invocation, tool=tool, first=first, second=second
+        )
 
 
 def _redirected(pip: Invocation, release: str) -> Iterator[Draft]:
@@ -84,8 +85,16 @@ def _redirected(pip: Invocation, release: str) -> Iterator[Draft]:
             if (place.line, place.column) == ends and _is_requirement(word, redirect):
                 said = f"{word.text}{redirect.operator}{place.text}"
                 what = "write its output into a file" if ">" in redirect.operator else "read its input from a file"
-                known = {"written": said, "name": word.text, "target": place.text, "what": what}
-                yield from drafts(release, "requirement-redirected", word, file=pip.command.file, **known)
+                yield from drafts(
+                    release,
+                    "requirement-redirected",
+                    word,
+                    file=pip.command.file,
+                    written=said,
+                    name=word.text,
+                    target=place.text,
+                    what=what,
+                )
 
 
 def _is_requirement(word: Word, redirect: Redirect) -> bool:

@@ -71,13 +71,14 @@ def _model_place(serve: Invocation, release: str) -> Iterator[Draft]:
     given = serve.find("--model")
     if serve.path.text == "vllm" and serve.positional[:1] and serve.positional[0].text == "serve":
         if given and given.values and len(serve.positional) == 1 and not VLLM_IMAGE.search(serve.image):
-            known = {"invocation": serve, "model": given.values[0].text}
-            yield from drafts(release, "vllm-model-place", given.word, **known)
+            model = given.values[0].text
+            yield from drafts(release, "vllm-model-place", given.word, invocation=serve, model=model)
     elif serve.path.text.startswith("vllm.entrypoints.openai") and words and given is None:
         first = words[0].text
         if "/" in first and not first.startswith("-") and not is_open(first):
-            known = {"invocation": serve, "model": first}
-            yield from drafts(release, "vllm-model-place", words[0], form="of the module", **known)
+            yield from drafts(
+                release, "vllm-model-place", words[0], form="of the module", invocation=serve, model=first
+            )
 
 
 def _named(given: Given) -> str:
