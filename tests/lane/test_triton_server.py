@@ -33,6 +33,7 @@ from serving_base.errors import EnvironmentProblem, ServerError
 from serving_base.processes import free_port
 from serving_clients import triton
 from tiny_llama import MODEL_DIR
+from waiting import tried, until
 
 pytestmark = [pytest.mark.server]
 
@@ -90,20 +91,22 @@ def test_cancelled_requests_free_the_engine(server: TritonServer) -> None:
     def active() -> float:
         return figure('nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active"')
 
-    before = figure("nv_llm_output_token_len_sum")
     asked = {"request_output_len": [[600]], "input_lengths": [[4]], "end_id": [[-1]]}
     tensors = {name: np.array(value, dtype=np.int32) for name, value in asked.items()}
     tensors |= {"input_ids": np.array([[5, 6, 7, 8]], dtype=np.int32), "streaming": np.array([[True]])}
-    for _ in range(4):
-        pieces = triton.grpc_infer(server.grpc_url, "tensorrt_llm", tensors)
-        next(pieces)
-        assert isinstance(pieces, Generator)
-        pieces.close()
-    deadline = time.monotonic() + 60
-    while active() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert active() == 0
-    assert figure("nv_llm_output_token_len_sum") - before < 4 * 300  # not run to their ends, which would be 4 x 600
+
+    def leave() -> bool | None:
+        before = figure("nv_llm_output_token_len_sum")
+        for _ in range(4):
+            pieces = triton.grpc_infer(server.grpc_url, "tensorrt_llm", tensors)
+            next(pieces)
+            assert isinstance(pieces, Generator)
+            pieces.close()
+        until(lambda: active() == 0, "no request is active")
+        # Not run to their ends, which would be 4 x 600.
+        return True if figure("nv_llm_output_token_len_sum") - before < 4 * 300 else None
+
+    tried(leave, "requests that were left end before their last token")
 
 
 def children(pid: int) -> tuple[int, ...]:
