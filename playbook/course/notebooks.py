@@ -8,6 +8,7 @@ import tokenize
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -91,13 +92,15 @@ def chapters(folder: Path | None = None) -> list[Chapter]:
     """All chapters of the course in order."""
     folder = folder if folder is not None else project_root() / "notebooks"
     return [
-        _chapter(match["number"], match["slug"], path)
+        _chapter(match["number"], match["slug"], path, path.stat().st_mtime_ns)
         for path in sorted(folder.glob("*.ipynb"))
         if (match := CHAPTER_FILE.fullmatch(path.name))
     ]
 
 
-def _chapter(number: str, slug: str, path: Path) -> Chapter:
+@lru_cache(maxsize=256)
+def _chapter(number: str, slug: str, path: Path, _written_ns: int) -> Chapter:
+    """Cached, because all notebooks are read, and checked against their schema, for every question after the course."""
     notebook = read(path)
     wants = notebook.metadata.get("playbook", {})
     after = tuple(After(*word.split("#")) for word in wants["after"]) if "after" in wants else None

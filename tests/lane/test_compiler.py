@@ -50,6 +50,7 @@ SHORT = {"max_seq_len": 128, "max_input_len": 64}
 ASKED = {"13-1": ["compiled"], "13-2": ["bench", "checkpoint", "compiled"], "13-3": ["bench"], "13-4": ["refusals"]}
 """What chapter 13 hands to each of its exercises."""
 INPUTS = {"x": ("bfloat16", (-1, 64))}
+QUESTION = "How do I count to nine in French?"
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,19 @@ def bench() -> CompilerBench:
 @pytest.fixture(scope="module")
 def built(bench: CompilerBench, fp8_checkpoint: Path) -> dict[str, Compilation]:
     return {"fp8": bench.compile(fp8_checkpoint), "bf16": bench.compile(MODEL_DIR)}
+
+
+@pytest.fixture(scope="module")
+def tried(bench: CompilerBench) -> dict[str, dict[str, Compilation]]:
+    """Format -> target -> what became of it."""
+    return bench.compile_formats(list(FORMATS), TARGETS)
+
+
+@pytest.fixture(scope="module")
+def spoken(bench: CompilerBench, fp8_checkpoint: Path, tokenizer: Any) -> list[int]:
+    """The FP8 network's answer to ``QUESTION``."""
+    asked = {"max_new_tokens": 40, "end_id": tokenizer.eos_token_id, **SHORT}
+    return bench.answer(fp8_checkpoint, prompt_ids(tokenizer, QUESTION), **asked)
 
 
 @needs_compiler
@@ -99,26 +113,23 @@ def test_what_each_kernel_of_the_fp8_layer_is(built: dict[str, Compilation]) -> 
 
 
 @needs_compiler
-def test_eight_formats_on_four_targets(bench: CompilerBench) -> None:
-    found = bench.compile_formats(list(FORMATS), TARGETS)
-    assert {name: [to for to in TARGETS if by[to].engine_bytes] for name, by in found.items()} == ACCEPTED
-    newest = {name: by["SM120"].kernels for name, by in found.items()}
+def test_eight_formats_on_four_targets(tried: dict[str, dict[str, Compilation]]) -> None:
+    assert {name: [to for to in TARGETS if by[to].engine_bytes] for name, by in tried.items()} == ACCEPTED
+    newest = {name: by["SM120"].kernels for name, by in tried.items()}
     assert {name: [f"{step.kind} {step.writes}" for step in steps] for name, steps in newest.items()} == STEPS
     refused = "Cannot compile for target(s) sm86, because the model contains HW-specific datatypes: fp8_e4m3."
-    assert found["FP8"]["SM86"].refusal == refused
+    assert tried["FP8"]["SM86"].refusal == refused
 
 
 @needs_compiler
-def test_the_written_network_is_llama(bench: CompilerBench, fp8_checkpoint: Path, tokenizer: Any) -> None:
-    prompt = prompt_ids(tokenizer, "How do I count to nine in French?")
+def test_the_written_network_is_llama(
+    bench: CompilerBench, fp8_checkpoint: Path, tokenizer: Any, spoken: list[int]
+) -> None:
+    prompt = prompt_ids(tokenizer, QUESTION)
     asked = {"max_new_tokens": 40, "end_id": tokenizer.eos_token_id, **SHORT}
-    answers = [
-        bench.answer(fp8_checkpoint, prompt, **asked),
-        bench.answer(fp8_checkpoint, prompt, attention="primitive", **asked),
-        bench.answer(MODEL_DIR, prompt, **asked),
-    ]
-    assert answers[0] == answers[1] == answers[2]
-    assert "un, deux, trois, quatre" in tokenizer.decode(answers[0])
+    assert bench.answer(fp8_checkpoint, prompt, attention="primitive", **asked) == spoken
+    assert bench.answer(MODEL_DIR, prompt, **asked) == spoken
+    assert "un, deux, trois, quatre" in tokenizer.decode(spoken)
 
 
 @needs_compiler
@@ -163,9 +174,12 @@ def test_what_the_library_refuses(bench: CompilerBench) -> None:
 @needs_compiler
 @pytest.mark.parametrize("number", [*ASKED])
 def test_the_compiler_takes_the_solution_and_refuses_the_wrong_answers(
-    number: str, bench: CompilerBench, built: dict[str, Compilation], fp8_checkpoint: Path
+    number: str,
+    bench: CompilerBench,
+    built: dict[str, Compilation],
+    tried: dict[str, dict[str, Compilation]],
+    fp8_checkpoint: Path,
 ) -> None:
-    tried = bench.compile_formats(list(FORMATS), TARGETS) if number == "13-4" else {}
     refusals = {name: {target: one.refusal for target, one in by.items()} for name, by in tried.items()}
     given = {"compiled": built["fp8"], "bench": bench, "checkpoint": fp8_checkpoint, "refusals": refusals}
     asked = {name: given[name] for name in ASKED[number]}
@@ -178,22 +192,21 @@ def test_the_compiler_takes_the_solution_and_refuses_the_wrong_answers(
 
 @needs_compiler
 def test_one_onnx_file_answers_by_onnx_runtime_and_goes_through_nvidias_parser(
-    bench: CompilerBench, fp8_checkpoint: Path, tokenizer: Any, tmp_path: Path
+    bench: CompilerBench, fp8_checkpoint: Path, tokenizer: Any, spoken: list[int], tmp_path: Path
 ) -> None:
-    prompt = prompt_ids(tokenizer, "How do I count to nine in French?")
+    prompt = prompt_ids(tokenizer, QUESTION)
     asked: dict[str, Any] = {"max_new_tokens": 40, "end_id": tokenizer.eos_token_id}
-    expected = bench.answer(fp8_checkpoint, prompt, **asked, **SHORT)
     for name, checkpoint, nodes, layers, steps in (
         ("fp8", fp8_checkpoint, 217, 506, 77),
         ("fp16", MODEL_DIR, 117, 342, 51),
     ):
         file = tmp_path / f"{name}.onnx"
         assert sum(bench.write_onnx(checkpoint, file).values()) == nodes
-        assert bench.answer_onnx(file, prompt, **asked) == expected
+        assert bench.answer_onnx(file, prompt, **asked) == spoken
         made = bench.compile_onnx(file)
         assert (len(made.written), len(made.steps)) == (layers, steps), name
         assert sum("mha" in step.name for step in made.kernels) == 4
-    script = bench.hand_over(tmp_path, prompt, expected, end_id=tokenizer.eos_token_id)
+    script = bench.hand_over(tmp_path, prompt, spoken, end_id=tokenizer.eos_token_id)
     argv = [str(bench.installation.python), str(script), str(tmp_path / "fp8.onnx"), "--cpu"]
     told = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
     assert "the same tokens as the course's processor: True" in told

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 from pathlib import PurePosixPath
 
@@ -71,6 +72,7 @@ class Paths:
     repository: str
 
     @classmethod
+    @cache
     def under(cls, root: str, profile_name: str, *, host_root: str = "") -> "Paths":
         """The workspace's layout: ``<root>/<profile>/<artifact>``."""
         folder = PurePosixPath(root) / profile_name
@@ -159,7 +161,7 @@ def _in_container(profile: Deployment, part: Tool | Templates) -> bool:
 def tool_arguments(command: Command) -> list[str]:
     """What follows the tool's own path in ``argv``: launchers such as ``mpirun -n 8 python3`` are left out."""
     for position, word in enumerate(command.argv):
-        if PurePosixPath(word).name == command.tool:
+        if command.tool in word and PurePosixPath(word).name == command.tool:
             return list(command.argv[position + 1 :])
     return list(command.argv[1:])
 

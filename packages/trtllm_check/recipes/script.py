@@ -12,7 +12,8 @@ from trtllm_check.recipes.command import DOCKER_OPTIONS, HOST, Command, Paths, f
 from trtllm_check.releases import Release
 
 WIDTH = 106
-BUCKET = re.compile(r"""[^\s'"]*s3://your-bucket[^\s'"]*""")
+YOUR_BUCKET = "s3://your-bucket"
+BUCKET = re.compile(rf"""[^\s'"]*{YOUR_BUCKET}[^\s'"]*""")
 # Stages that the road does not need: a baseline in 16 bits, a profile, an endpoint's files.
 ON_REQUEST = {
     "convert": "the checkpoint in 16 bits, as large as the model",
@@ -142,7 +143,8 @@ def _stage(name: str, todo: Sequence[Command]) -> str:
         lines.append(_comment(command.reason, indent="  ") if command.reason else "")
         lines += [f'  : "${{{secret}:?export {secret} first}}"\n' for secret in command.secrets]
         lines += ['  : "${S3_BUCKET:?export S3_BUCKET first, the name of your bucket}"\n'] if _uploads(command) else []
-        lines.append(f"  {BUCKET.sub(_in_bucket, _guarded(command))}\n")
+        call = _guarded(command)  # the pattern begins anywhere, so it is slow where the text has no bucket
+        lines.append(f"  {BUCKET.sub(_in_bucket, call) if YOUR_BUCKET in call else call}\n")
         if command.ready_url:
             lines.append(f"  wait_until_ready {command.ready_url}\n")
     if any(command.ready_url for command in todo):
@@ -151,12 +153,12 @@ def _stage(name: str, todo: Sequence[Command]) -> str:
 
 
 def _uploads(command: Command) -> bool:
-    return any(BUCKET.search(word) for word in command.argv)
+    return any(YOUR_BUCKET in word for word in command.argv)
 
 
 def _in_bucket(match: re.Match[str]) -> str:
     """The place in the reader's bucket, for the shell to fill in."""
-    return '"' + match[0].replace("s3://your-bucket", "s3://$S3_BUCKET") + '"'
+    return '"' + match[0].replace(YOUR_BUCKET, "s3://$S3_BUCKET") + '"'
 
 
 def _guarded(command: Command) -> str:
