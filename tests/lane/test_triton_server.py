@@ -33,6 +33,7 @@ from serving_base.errors import EnvironmentProblem, ServerError
 from serving_base.processes import free_port
 from serving_clients import triton
 from tiny_llama import MODEL_DIR
+from waiting import tried, until
 
 pytestmark = [pytest.mark.server]
 
@@ -87,23 +88,27 @@ def test_cancelled_requests_free_the_engine(server: TritonServer) -> None:
     def figure(name: str) -> float:
         return sum(value for key, value in triton.metrics(server.metrics_url).items() if key.startswith(name))
 
-    def active() -> float:
-        return figure('nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active"')
-
-    before = figure("nv_llm_output_token_len_sum")
     asked = {"request_output_len": [[600]], "input_lengths": [[4]], "end_id": [[-1]]}
     tensors = {name: np.array(value, dtype=np.int32) for name, value in asked.items()}
     tensors |= {"input_ids": np.array([[5, 6, 7, 8]], dtype=np.int32), "streaming": np.array([[True]])}
-    for _ in range(4):
-        pieces = triton.grpc_infer(server.grpc_url, "tensorrt_llm", tensors)
-        next(pieces)
-        assert isinstance(pieces, Generator)
-        pieces.close()
-    deadline = time.monotonic() + 60
-    while active() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert active() == 0
-    assert figure("nv_llm_output_token_len_sum") - before < 4 * 300  # not run to their ends, which would be 4 x 600
+
+    def ask() -> Iterator[dict[str, np.ndarray]]:
+        return triton.grpc_infer(server.grpc_url, "tensorrt_llm", tensors)
+
+    def leave() -> bool | None:
+        before = figure("nv_llm_output_token_len_count")  # of the answers that came to their end
+        for _ in range(4):
+            pieces = ask()
+            next(pieces)
+            assert isinstance(pieces, Generator)
+            pieces.close()
+        assert list(ask())  # began last: when it ends, the others have
+        return True if figure("nv_llm_output_token_len_count") - before < 1 + 2 else None
+
+    tried(leave, "requests that were left end before their last token")
+    until(
+        lambda: figure('nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active"') == 0, "none is active"
+    )
 
 
 def children(pid: int) -> tuple[int, ...]:
