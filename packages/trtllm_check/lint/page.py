@@ -62,7 +62,7 @@ WORKPLACES = """## Where you work
 
 A viewer of SARIF shows it so:
 
-![Three findings in a viewer of SARIF: rule, file, what, why, the corrected command, the source](sarif.png)
+![Two findings in a viewer of SARIF: rule, file, what, why, the corrected command, the source](sarif.png)
 
 The picture is of Microsoft's `@microsoft/sarif-web-component` 0.6.0-29 in a headless Chromium on 2026-11-25, with
 `playbook check serve.sh --format sarif` of a script of four lines. Code scanning on GitHub shows the text without
