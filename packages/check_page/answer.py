@@ -41,13 +41,16 @@ def answer(
 
 def _checked(text: str, release: str, gpu: str, number: int | None) -> tuple[list[Any], str, str, list[str]]:
     from trtllm_check.lint import check_commands, remarks_on, target
+    from trtllm_check.lint.amounts import refuse_too_much
     from trtllm_check.lint.document import LARGEST_FILE, read_document
     from trtllm_check.lint.ignoring import without_ignored
+    from trtllm_check.lint.passages import kind_of_text
 
     if len(text.encode()) > LARGEST_FILE:
         raise UsageError(
             f"the text has more than {LARGEST_FILE} bytes", why="that is no script", fix="give the part that matters"
         )
+    refuse_too_much(text, "the text", kind_of_text(text))
     document = read_document(text)
     remarks = remarks_on(document, "the text")
     asked = target(document, release)

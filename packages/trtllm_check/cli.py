@@ -1,9 +1,11 @@
 """``playbook check`` and ``playbook explain``: what a release would do with anyone's commands, and what a flag does."""
 
 import codecs
+import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,13 +14,16 @@ import typer
 from serving_base.errors import NotUnderstood, UsageError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from typing import BinaryIO
+
     from trtllm_check.lint import ReleaseAsked
     from trtllm_check.lint.document import Document
     from trtllm_check.lint.finding import Finding
 
 STANDARD_INPUT = "-"
 LOG_SUFFIXES = (".log", ".out", ".err")
-LARGEST_TEXT = 1_000_000  # bytes of a script; a log may be of any size
+LARGEST_TEXT = 1_000_000  # bytes of a script; of a larger log the begin and the end are read
 PIPE_SECONDS = 2
 
 
@@ -73,8 +78,19 @@ def explain_command(
     typer.echo(explain(flag, release))
 
 
-def _read_log(log: str) -> "list[Finding]":
-    return _log_findings(_text(log), log)
+def _read_log(source: str) -> "list[Finding]":
+    """What a log shows, of which only the begin and the end are read where it is large."""
+    from trtllm_check.lint.amounts import clipped, log_part
+
+    try:
+        with _stream(source) as file:
+            part = log_part(file)
+    except OSError as error:
+        raise _cannot_read(source, error) from error
+    if part.remark:
+        typer.echo(f"{source}: {part.remark}", err=True)
+    found = _log_findings(clipped(_decoded(part.data, source)), source)
+    return [one._replace(line=part.line(one.line)) for one in found]
 
 
 def _log_findings(text: str, source: str) -> "list[Finding]":
@@ -94,16 +110,18 @@ def _log_findings(text: str, source: str) -> "list[Finding]":
 
 def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[list[Finding], ReleaseAsked]":
     from trtllm_check.lint import ReleaseAsked, check_commands, target
+    from trtllm_check.lint.amounts import refuse_too_much
     from trtllm_check.lint.document import read_document
     from trtllm_check.lint.ignoring import read_texts, without_ignored
     from trtllm_check.lint.log_lines import is_log
-    from trtllm_check.lint.passages import kind_of_name
+    from trtllm_check.lint.passages import kind_of_name, kind_of_text
 
     folder = source != STANDARD_INPUT and Path(source).is_dir()
-    named_log = not folder and source.endswith(LOG_SUFFIXES)
-    text = "" if folder else _text(source, 0 if named_log else LARGEST_TEXT)
-    if named_log:
-        return _log_findings(text, source), ReleaseAsked(release)
+    if not folder and source.endswith(LOG_SUFFIXES):
+        return _read_log(source), ReleaseAsked(release)
+    text = "" if folder else _text(source, LARGEST_TEXT)
+    if not folder:
+        refuse_too_much(text, source, kind_of_name(source) or kind_of_text(text))
     document = read_document(Path(source)) if folder else read_document(text, kind_of_name(source))
     if not folder and not document.is_understood and is_log(text):
         typer.echo(f"{source}: read as a log", err=True)
@@ -117,6 +135,7 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
 def _mend(source: str, release: str, gpu: str, gpus: int | None, *, write: bool) -> None:
     """Print what changes in a script; with ``write`` change it. Exit status 1 if an error is left."""
     from trtllm_check.lint import families, mending, platform_of, target
+    from trtllm_check.lint.amounts import refuse_too_much
     from trtllm_check.lint.document import read_document
     from trtllm_check.lint.passages import kind_of_name, kind_of_text
 
@@ -127,6 +146,7 @@ def _mend(source: str, release: str, gpu: str, gpus: int | None, *, write: bool)
             why="only those are changed in their place",
             fix="leave --fix and --diff out",
         )
+    refuse_too_much(text, source, "shell")
     asked = target(_understood(read_document(text, "shell"), source), release)
     done = mending.mended(text, platform_of(asked, gpu, gpus), families())
     typer.echo(mending.diff(text, done.text, Path(source).name), nl=False)
@@ -178,11 +198,29 @@ def _text(source: str, most: int = 0) -> str:
     try:
         data = _data(source, most)
     except OSError as error:
-        raise UsageError(f"cannot read {source}: {error.strerror}", fix="give a file, a folder or -") from error
+        raise _cannot_read(source, error) from error
     if most and len(data) > most:
+        fix = "give the part that matters"
         raise UsageError(
-            f"{source} has more than {most} bytes", why="that is no script", fix="give the part that matters"
+            f"{source} has more than {most} bytes",
+            why="that is no script",
+            fix=f"clear the outputs of the notebook, or {fix}" if source.endswith(".ipynb") else fix,
         )
+    return _decoded(data, source)
+
+
+def _cannot_read(source: str, error: OSError) -> UsageError:
+    return UsageError(f"cannot read {source}: {error.strerror}", fix="give a file, a folder or -")
+
+
+def _stream(source: str) -> "AbstractContextManager[BinaryIO]":
+    """What is in a file or standard input, to be read in parts; of another pipe all at once."""
+    if source in (STANDARD_INPUT, "/dev/stdin"):
+        return nullcontext(sys.stdin.buffer)
+    return Path(source).open("rb") if Path(source).is_file() else io.BytesIO(_data(source, 0))
+
+
+def _decoded(data: bytes, source: str) -> str:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what > of PowerShell writes
         return data.decode("utf-16", errors="replace")
     if b"\0" in data:

@@ -1,5 +1,6 @@
 """Whatever is given, the checker answers: with findings, or with a sentence on why not."""
 
+import io
 import os
 import random
 import tracemalloc
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 from serving_base.errors import NotYaml, UsageError
 from serving_base.yaml_files import read_yaml
-from trtllm_check.cli import _text
-from trtllm_check.lint import check_commands
+from trtllm_check.cli import _read_log, _text
+from trtllm_check.lint import amounts, check_commands
+from trtllm_check.lint.amounts import log_part, refuse_too_much
 from trtllm_check.lint.document import read_document
 from trtllm_check.lint.facts import DocumentFacts
 from trtllm_check.lint.invocations import Invocation
@@ -195,3 +197,48 @@ def test_a_file_that_powershell_wrote_is_read(encoding: str, tmp_path: Path) -> 
     path = tmp_path / "a.sh"
     path.write_text("trtllm-build --checkpoint_dir größe\n", encoding=encoding)
     assert _text(str(path)) == "trtllm-build --checkpoint_dir größe\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("${" * 100_000, "without an end"),
+        ("echo " + "a | " * 1_000, "pipes"),
+        ("trtllm-build " + "--a b " * 5_000, "30,013 characters, and 20,000 are read"),
+        ("# a\n" * 40_000, "40,000 lines, and 30,000 are read"),
+    ],
+    ids=["nested", "piped", "long", "many"],
+)
+def test_more_than_anybody_writes_is_refused_with_what_is_read(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as refused:
+        refuse_too_much(text, "a.sh", "shell")
+    assert refused.value.why and refused.value.fix
+
+
+def test_json_of_one_line_and_what_people_write_is_read() -> None:
+    refuse_too_much('{"a": "' + "x" * 100_000 + '"}', "a.json", "request")
+    refuse_too_much("trtllm-build --checkpoint_dir c | tee ${LOG:-log}\n" * 1_000, "a.sh", "shell")
+
+
+@pytest.mark.parametrize("lines", [3, 40, 4_000])
+def test_of_a_large_log_begin_and_end_are_read_and_lines_keep_their_numbers(
+    lines: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(amounts, "LOG_BEGIN", 100)
+    monkeypatch.setattr(amounts, "LOG_END", 300)
+    monkeypatch.setattr(amounts, "PIECE", 1_000)
+    path = tmp_path / "a.log"
+    path.write_text("[INFO] nothing of note\n" * lines + "[ERROR] CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    (found,) = _read_log(str(path))
+    assert found.line == lines + 1
+    assert ("were read" in capsys.readouterr().err) == (path.stat().st_size > 400)
+
+
+def test_of_a_large_log_no_more_is_kept_than_is_read() -> None:
+    part = log_part(io.BytesIO(b"x" * 5_000_000))
+    assert len(part.data) == amounts.LOG_BEGIN + amounts.LOG_END
+    assert part.size == part.left_out + len(part.data) == 5_000_000
+
+
+def test_a_line_of_a_log_that_never_ends_is_cut_at_its_place() -> None:
+    assert amounts.clipped("a" * 9_000 + "\nb\n") == "a" * amounts.LOG_LINE + "\nb\n"

@@ -62,7 +62,7 @@ RESULT = record(
     ruleId={"type": "string"},
     ruleIndex={"type": "integer", "minimum": 0},
     level=LEVEL,
-    message=TEXT,
+    message=record(["text", "markdown"], text={"type": "string"}, markdown={"type": "string"}),
     locations=many(record([], physicalLocation=PLACE)),
 )
 DESCRIBED = record(
@@ -123,7 +123,7 @@ def test_sarif_names_the_place_and_all_that_is_known() -> None:
     place = first["locations"][0]["physicalLocation"]
     artifact = {"uri": "a%20b.sh", "uriBaseId": "%SRCROOT%"}
     assert place == {"artifactLocation": artifact, "region": {"startLine": 3, "startColumn": 7}}
-    assert first["message"]["text"] == "it stops: 100%, really. Why: because. Do: do: that [source]"
+    assert first["message"]["text"] == "it stops: 100%, really.\nWhy: because.\nDo: do: that\nSource: source"
     assert (first["level"], second["level"], run["properties"]) == ("error", "note", {"release": "0.12.0"})
     assert second["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "-"
 
@@ -135,6 +135,21 @@ def test_sarif_describes_every_rule_and_every_sign_of_a_log_as_code_scanning_req
         (described,) = log["runs"][0]["tool"]["driver"]["rules"]
         assert described["fullDescription"]["text"].endswith(".")
         assert "security-severity" not in described.get("properties", {})
+
+
+@pytest.mark.parametrize(
+    ("fix", "shown"),
+    [
+        (Fix("action", "set max_a *here*"), r"set max\_a \*here\*"),
+        (Fix("command", "run --max_a 1"), "`run --max_a 1`"),
+        (Fix("command", "run `a`"), "`` run `a` ``"),
+        (Fix("command", "run \\\n  --a"), "\n\n    run \\\n      --a"),
+    ],
+)
+def test_sarif_shows_a_fix_letter_by_letter_in_markdown(fix: Fix, shown: str) -> None:
+    (run,) = json.loads(as_sarif([finding(fix=fix)], ""))["runs"]
+    message = run["results"][0]["message"]["markdown"]
+    assert message == f"it stops: 100%, really.\n\n**Why:** because.\n\n**Do:** {shown}\n\n**Source:** source"
 
 
 def test_sarif_names_files_relative_to_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

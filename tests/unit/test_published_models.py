@@ -1,8 +1,13 @@
 """Published models by the names that people write, and the numbers of ranks that share their heads."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from serving_base.facts import published
 from serving_base.facts.published import published_model
+from serving_base.yaml_files import read_yaml
 
 
 @pytest.mark.parametrize(
@@ -39,3 +44,28 @@ def test_official_is_the_organization_that_made_it() -> None:
 def test_ranks_share_heads_and_kv_heads(name: str, ranks: list[int]) -> None:
     model = published_model(name)
     assert model is not None and model.ranks == ranks
+
+
+@pytest.mark.parametrize(
+    ("name", "heads_read", "context_read"),
+    [
+        ("meta-llama/Llama-3.1-8B", True, True),
+        ("mistralai/Codestral-22B-v0.1", False, True),
+        ("Qwen/Qwen2.5-32B-Instruct", True, False),
+        ("upstage/SOLAR-10.7B-v1.0", False, False),
+    ],
+)
+def test_a_model_tells_what_was_read_and_what_is_remembered(name: str, heads_read: bool, context_read: bool) -> None:
+    model = published_model(name)
+    assert model is not None
+    assert (model.heads_read, model.context_read) == (heads_read, context_read)
+
+
+def test_every_source_that_a_model_names_is_told_with_its_commit_and_used() -> None:
+    file = read_yaml(Path(published.__file__).with_name("published.yml"))
+    named: set[str] = set()
+    for one in file["models"]:
+        read = one.get("read", [])
+        named |= {*([read] if isinstance(read, str) else read), one.get("context_read", published.NOWHERE)}
+    assert named - {published.NOWHERE} == set(file["sources"])
+    assert all(re.search(r"@[0-9a-f]{8}\b|^transformers \d", source) for source in file["sources"].values())

@@ -9,15 +9,22 @@ from serving_base.yaml_files import read_yaml
 
 END = r"(?:[-_.](?!.*\d+b\b).*)?"  # what may follow a name: no second size, as in a merge of two models
 
+NOWHERE = "nowhere"  # a context that no source confirms
+
 
 class PublishedModel(NamedTuple):
-    """One model. ``context``: tokens of its longest sequence, 0 where it is not known; ``official``: its own name."""
+    """One model. ``context``: tokens of its longest sequence, 0 where it is not known; ``official``: its own name.
+
+    ``heads_read`` and ``context_read`` are True for what was read somewhere, not only remembered.
+    """
 
     heads: int
     kv_heads: int
     context: int
     source: str
     official: bool
+    heads_read: bool
+    context_read: bool
 
     def divides(self, ranks: int) -> bool:
         """True if ``ranks`` ranks can share the attention heads and the KV heads, which are copied where too few."""
@@ -40,7 +47,11 @@ def published_model(name: str) -> PublishedModel | None:
         known = 0 if re.search(file["longer"], last) else int(one.get("context", 0))
         source = file["source"].format(organization=one["organization"])
         official = organization == str(one["organization"]).lower()
-        return PublishedModel(int(one["heads"]), int(one["kv_heads"]), known, source, official)
+        heads_read = "read" in one
+        context_read = one.get("context_read", one.get("read", NOWHERE)) != NOWHERE
+        return PublishedModel(
+            int(one["heads"]), int(one["kv_heads"]), known, source, official, heads_read, context_read
+        )
     return None
 
 

@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from serving_base.errors import UsageError
+from trtllm_check.lint.amounts import refuse_too_much
 from trtllm_check.lint.carriers import CARRIERS, carried
 from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.python_calls import Call
@@ -270,12 +272,16 @@ class _Builder:
             self.add_shell(text, file, word)
 
     def add_file(self, path: Path, name: str) -> None:
+        kind = kind_of_name(name) or "shell"
         try:
             text = path.read_text(encoding="utf-8", errors="replace")
+            refuse_too_much(text, name, kind)
         except OSError:
             self.unreadable.append(name)
+        except UsageError:
+            self.unreadable.append(f"{name} (too large)")
         else:
-            self.add(text, kind_of_name(name) or "shell", file=name)
+            self.add(text, kind, file=name)
 
     def add_carried(self, kind: Kind, text: str, whole: Word, file: str) -> None:
         """A text of another language: its scripts, the files in it, its images."""

@@ -1,6 +1,7 @@
 """Findings for the places where people work: JSON, SARIF, GitHub's annotations, lines as a compiler writes them."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "
 COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice"}
 NO_FILE = "-"  # standard input
 DISTRIBUTION = "llama3-fp8-playbook"
+INDENT = " " * 4  # of code in Markdown
 ROOT = "%SRCROOT%"
 """What code scanning calls the repository's folder."""
 # What it takes: docs.github.com, "SARIF support for code scanning" and "SARIF results exceed one or more limits".
@@ -104,18 +106,25 @@ def _rule(id_: str, first: Finding) -> dict[str, Any]:
     except KeyError:
         message, why, level = first.message, first.why, LEVELS[first.severity]
     short = _line(message)[:MOST_LETTERS]
+    full = ". ".join(one[:1].upper() + one[1:] for one in (short, _line(why)) if one)
     return {
         "id": id_,
         "shortDescription": {"text": short},
-        "fullDescription": {"text": f"{short}. {_line(why)}".strip(". ")[: MOST_LETTERS - 1] + "."},
+        "fullDescription": {"text": full.strip(". ")[: MOST_LETTERS - 1] + "."},
         "help": {"text": f"{HELP}#{id_}"},
         "defaultConfiguration": {"level": level},
     }
 
 
 def _result(finding: Finding, index: int) -> dict[str, Any]:
-    why = f" Why: {_line(finding.why)}." if finding.why else ""
-    text = f"{_line(finding.message)}.{why} Do: {finding.fix.text} [{finding.source}]"
+    message, why, fix = f"{_line(finding.message)}.", _line(finding.why), finding.fix
+    lines = [message, f"Why: {why}." if why else "", f"Do: {fix.text}", f"Source: {finding.source}"]
+    marked = [
+        _marked(message),
+        f"**Why:** {_marked(why)}." if why else "",
+        f"**Do:** {_code(fix.text) if fix.kind == 'command' else _marked(fix.text)}",
+        f"**Source:** {_marked(finding.source)}",
+    ]
     place = {
         "artifactLocation": _artifact(finding.file),
         "region": {"startLine": finding.line, "startColumn": finding.column},
@@ -124,9 +133,22 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
         "ruleId": finding.rule,
         "ruleIndex": index,
         "level": LEVELS[finding.severity],
-        "message": {"text": text},
+        "message": {"text": "\n".join(filter(None, lines)), "markdown": "\n\n".join(filter(None, marked))},
         "locations": [{"physicalLocation": place}],
     }
+
+
+def _marked(text: str) -> str:
+    """``text`` as Markdown that shows it letter by letter."""
+    return re.sub(r"([\\`*_\[\]<>#|~])", r"\\\1", text).replace("\n", "  \n")
+
+
+def _code(text: str) -> str:
+    """``text`` as code of Markdown: within the line, where it is wrapped, or indented where it has lines of its own."""
+    if "\n" in text:
+        return "".join(f"\n{INDENT}{line}" for line in ("", *text.split("\n"))).replace(f"{INDENT}\n", "\n", 1)
+    mark = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{mark} {text} {mark}" if "`" in text else f"{mark}{text}{mark}"
 
 
 def _artifact(file: str) -> dict[str, str]:

@@ -60,6 +60,14 @@ WORKPLACES = """## Where you work
 | `github` | GitHub Actions: annotations beside the lines of a pull request |
 | `gcc` | editors and problem matchers: `file:line:column: error: message [rule]` |
 
+A viewer of SARIF shows it so:
+
+![Two findings in a viewer of SARIF: rule, file, what, why, the corrected command, the source](sarif.png)
+
+The picture is of Microsoft's `@microsoft/sarif-web-component` 0.6.0-29 in a headless Chromium on 2026-11-25, with
+`playbook check serve.sh --format sarif` of a script of four lines. Code scanning on GitHub shows the text without
+Markdown.
+
 A finding that may stay is taken away by a comment, on its line or on a line of its own before the command. It names
 the rule and the reason; a comment without either takes nothing away and is a finding itself (`ignore-comment`):
 

@@ -89,7 +89,7 @@ CONFIG_FIELD = re.compile(
     re.MULTILINE,
 )
 SETTING = re.compile(r"^\s*[\w.-]+\s*(?:=|:(?!\s)).*$", re.ASCII)  # `key: value` is YAML
-DOCKERFILE = re.compile(r"\A(?:\s*(?:#.*)?\n)*\s*(?:ARG|FROM)[ \t]+\S")
+DOCKERFILE = re.compile(r"\A(?:[^\S\n]*+(?:#.*+)?\n)*+\s*+(?:ARG|FROM)[ \t]+\S")
 DOCKERFILE_LINE = re.compile(r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL)[ \t]+\S", re.MULTILINE)
 YAML_HEAD = re.compile(
     r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers):(?:\s|$)",

@@ -44,7 +44,7 @@ def _not_divided(one: ServedModel, model: PublishedModel, ranks: int, release: s
     flag = one.flag(OPTION)
     smaller = [number for number in model.ranks if number < ranks]
     edits: tuple[Edit, ...] = (Put(flag, str(smaller[-1])),) if flag.startswith("-") else ()
-    yield from drafts(
+    said = drafts(
         release,
         "heads-not-divided",
         one.place(OPTION),
@@ -60,6 +60,7 @@ def _not_divided(one: ServedModel, model: PublishedModel, ranks: int, release: s
         divisors=", ".join(map(str, model.ranks)),
         where=model.source,
     )
+    yield from said if model.heads_read else (draft._replace(severity="warning") for draft in said)
 
 
 def _of_checkpoint(release: str, invocation: Invocation, model: str) -> Iterator[Draft]:

@@ -76,10 +76,12 @@ def _share(one: ServedModel, release: str) -> Iterator[Draft]:
     if word is None or not NUMBER.fullmatch(word.text):
         return
     share = float(word.text.rstrip("%"))
-    if word.text.endswith("%") or not 0 < share <= 1:
-        meant = f"{share / 100:.2f}".rstrip("0") if 2 <= share < 100 else "0.9"
-        edits = (Put(one.flag("gpu_memory_utilization"), meant),)
-        yield from _say(one, "gpu_memory_utilization", "share", release, edits=edits, instead=meant)
+    if not word.text.endswith("%") and 0 < share <= 1:
+        return
+    meant = f"{share / 100:.2f}".rstrip("0") if 2 <= share < 100 else "0.9"
+    form = "no number" if word.text.endswith("%") else "share" if share > 1 else "nothing"
+    edits = (Put(one.flag("gpu_memory_utilization"), meant),)
+    yield from _say(one, "gpu_memory_utilization", form, release, edits=edits, instead=meant)
 
 
 def _context(one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
@@ -94,7 +96,7 @@ def _context(one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
     yield from _say(
         one,
         "max_model_len",
-        "context" if model.official else "context, perhaps",
+        "context" if model.official and model.context_read else "context, perhaps",
         release,
         edits=(Put(flag, str(model.context)),),
         model=one.model,

@@ -39,7 +39,7 @@ NOTEBOOK_MAGIC = re.compile(r"\s*%%(?:bash|sh|script)\b.*")
 NOTEBOOK_MARK = re.compile(r"\s*[!%](?=[a-z./])")
 PYTHON_PROMPT = re.compile(r"\s*(?:>>>|\.\.\.)(?:\s|$)(?!.*\\$).*")
 ELISION = re.compile(r"(?<=\s)(?:\.{3}|…)(?=\s|$)")
-TEMPLATE = re.compile(r"\$?\{\{.*?\}\}")
+TEMPLATE = re.compile(r"\$?\{\{.{0,2000}?\}\}")
 LINK = re.compile(r"!?\[[^\]\n]{1,200}\]\([^()\s]{1,400}\)")  # of Markdown
 PLACEHOLDER = re.compile(r"(?<![<\w])<(?=[A-Za-z_/])[^<>\n|;&\"'`$]{0,80}(?<![ \t])>")
 DOUBLE_QUOTES = re.compile(r"[“”„][^“”„]{0,2000}[“”]")
