@@ -21,15 +21,15 @@ PREFIXES = re.compile(
     r"|\[?\d{4}[-/]\d\d[-/]\d\d[T ,|]*\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]?[ ]*(?:[|-][ ])*"
     r"|\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\][ ]*"
     r"|\([\w:-]+ (?:\w+=[\w.:-]+,? ?)+\)[ ]"  # (EngineCore pid=1), (ServeReplica:app:Model pid=1, ip=10.0.0.1)
-    r"|\d{13},\"?(?=\S)"  # CloudWatch's table
-    r"|#\d{1,3} \d+\.\d+ |(?:stdout|stderr) F |\[pod/[\w./-]+\] |(?:> ?)+(?=\S)"  # buildkit, containerd, kubectl, a quote
+    r"|\d{13},\"?"  # CloudWatch's table
+    r"|#\d{1,3} \d+\.\d+ |(?:stdout|stderr) F |\[pod/[\w./-]+\] |(?:> ?)+|\d{1,4}: "  # buildkit, containerd, kubectl, a quote, srun
     r"|\[?rank\d+\]?:[ ]|\[\d+,\d+\]<std(?:err|out)>:"
     r"|[\w.-]+:\d+:\d+ \[\d+\][ ](?=NCCL)"
     r"|(?P<own>\[?(?:INFO|WARN|ERROR|DEBUG)\s*\]?[ ]+PyProcess(?: -)? ?W-\d+-\S+-std(?:err|out):[ ])"
     r"|(?P<glog>[IWEF])\d{4}[ ][\d:.]+[ ]+\d+[ ][\w.]+:\d+\][ ]?\"?"
     r"|\[?(?:executor|serve|runtime|RANK \d+)[ ]*\][ ]|Failed to initialize executor on rank \d+:[ ]"
     r"|(?P<level>\[?(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL|CRITICAL|TRACE)\s*\]?)(?=[ :|])[ :|-]*"
-    r"(?:\d\d-\d\d \d\d:\d\d:\d\d )?(?:\[[\w./-]+:\d+\][ ]?)?)"
+    r"(?:\d\d-\d\d \d\d:\d\d:\d\d )?(?:\[?[\w./-]+:\d+\][ ]?)?)"
 )
 MARK = re.compile(r"\[(I|W|E|V|INFO|WARNING|WARN|ERROR|DEBUG|VERBOSE)\]")
 QUIET = frozenset({"I", "W", "V", "INFO", "WARN", "WARNING", "DEBUG", "TRACE", "VERBOSE"})
@@ -128,6 +128,7 @@ def trouble(text: str) -> list[LogLine]:
 
 def _lines(text: str) -> Iterator[LogLine]:
     raw = text.split("\n")
+    margin = min((len(line) - len(line.lstrip(" ")) for line in raw if line and not line.isspace()), default=0)
     position = 0
     in_trace = False
     seen: Counter[str] = Counter()
@@ -136,7 +137,7 @@ def _lines(text: str) -> Iterator[LogLine]:
         start, position = position, position + len(line) + 1
         if not line or line.isspace():
             continue
-        body, quiet, loud = _stripped(line)
+        body, quiet, loud = _stripped(line[margin:])
         if TRACE.search(body):
             in_trace = True
             if frame := frame_of(body):
@@ -160,7 +161,7 @@ def _lines(text: str) -> Iterator[LogLine]:
         seen[shape] += 1
         if seen[shape] > REPEATED:
             continue
-        after = (_stripped(other)[0].rstrip() for other in islice(raw, index + 1, index + 1 + FOLLOWING))
+        after = (_stripped(other[margin:])[0].rstrip() for other in islice(raw, index + 1, index + 1 + FOLLOWING))
         block = "\n".join([body, *(other[:LONGEST_LINE] for other in after)])
         place = tuple(frames) if exception else ()
         yield LogLine(body, start + len(line) - len(body), index + 1, block, quiet and not exception, loud, exception, place)
