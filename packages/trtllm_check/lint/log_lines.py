@@ -22,7 +22,8 @@ PREFIXES = re.compile(
     r"|\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\][ ]*"
     r"|\([\w:-]+ (?:\w+=[\w.:-]+,? ?)+\)[ ]"  # (EngineCore pid=1), (ServeReplica:app:Model pid=1, ip=10.0.0.1)
     r"|\d{13},\"?"  # CloudWatch's table
-    r"|#\d{1,3} \d+\.\d+ |(?:stdout|stderr) F |\[pod/[\w./-]+\] |(?:> ?)+|\d{1,4}: "  # buildkit, containerd, kubectl, a quote, srun
+    r"|#\d{1,3} \d+\.\d+ |(?:stdout|stderr) F |\[pod/[\w./-]+\] |(?:> ?)+"  # buildkit, containerd, kubectl, quotes
+    r"|\d{1,4}: "  # srun
     r"|\[?rank\d+\]?:[ ]|\[\d+,\d+\]<std(?:err|out)>:"
     r"|[\w.-]+:\d+:\d+ \[\d+\][ ](?=NCCL)"
     r"|(?P<own>\[?(?:INFO|WARN|ERROR|DEBUG)\s*\]?[ ]+PyProcess(?: -)? ?W-\d+-\S+-std(?:err|out):[ ])"
@@ -164,7 +165,9 @@ def _lines(text: str) -> Iterator[LogLine]:
         after = (_stripped(other[margin:])[0].rstrip() for other in islice(raw, index + 1, index + 1 + FOLLOWING))
         block = "\n".join([body, *(other[:LONGEST_LINE] for other in after)])
         place = tuple(frames) if exception else ()
-        yield LogLine(body, start + len(line) - len(body), index + 1, block, quiet and not exception, loud, exception, place)
+        yield LogLine(
+            body, start + len(line) - len(body), index + 1, block, quiet and not exception, loud, exception, place
+        )
 
 
 @lru_cache(maxsize=64)

@@ -127,7 +127,11 @@ def _of_the_first(error: LogLine) -> Iterator[Seen]:
         if family.root:
             for seen in _of_family(family, [error]):
                 sign = seen.sign
-                yield replace(seen, sign=replace(sign, cause=f"{sign.cause}; it comes from {place.part}")) if place else seen
+                yield (
+                    replace(seen, sign=replace(sign, cause=f"{sign.cause}; it comes from {place.part}"))
+                    if place
+                    else seen
+                )
     if place:
         yield Seen(Sign(place.rule, "", place.cause, place.fix, place.source), error.start)
 

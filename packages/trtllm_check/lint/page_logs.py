@@ -12,12 +12,17 @@ REPORT = re.compile(
     r"|steps to reproduce|^#+ *reproduc(?:tion|e)\b|^\*\*(?:to reproduce|triton information|description)\*\*"
     r"|\[(?:bug|usage|installation|performance|doc)\]"
     r"|\b(?:I|we)(?:'m| am| are|'ve| have)? (?:get|got|hit|tried|try|face|facing|encounter|ran into|run into|having)"
-    r"|\bgetting (?:the |this |an |below |following )*error|\bit(?:'s| is) (?:show|giv|fail)ing|fails with the following",
+    r"|\bgetting (?:the |this |an |below |following )*error|\bit(?:'s| is) (?:show|giv|fail)ing"
+    r"|\bfail(?:s|ed)?\b[^\n]{0,120}\bwith (?:the|this) (?:following )?error",
     re.IGNORECASE | re.MULTILINE,
 )
 """What people write who report a failure, and manuals do not."""
-MANUAL = re.compile(r"\byou(?:'ll| may| might| could| can| will| should)? (?:see|get|encounter|run into|hit)\b", re.IGNORECASE)
-CODE_LANGUAGES = frozenset({"python", "py", "yaml", "yml", "json", "dockerfile", "cpp", "c", "c++", "diff", "go", "rust"})
+MANUAL = re.compile(
+    r"\byou(?:'ll| may| might| could| can| will| should)? (?:see|get|encounter|run into|hit)\b", re.IGNORECASE
+)
+CODE_LANGUAGES = frozenset(
+    {"python", "py", "yaml", "yml", "json", "dockerfile", "cpp", "c", "c++", "diff", "go", "rust"}
+)
 
 
 def read_page(text: str) -> list[Finding]:
