@@ -7,7 +7,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-
 from serving_base.command_line import reporting
 from trtllm_check.cli import check_command
 from trtllm_check.lint.log_lines import MOST_LINES, is_log, trouble
