@@ -99,12 +99,15 @@ def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
     error = _first_error(lines)
     aloud = said_aloud(output)
     for follows in (False, True):
-        for sign in signs():
-            if sign.follows == follows and (match := re.search(sign.pattern, output if sign.quiet else aloud)):
-                yield Seen(_filled(sign, match), match.start())
+        found = [
+            Seen(_filled(sign, match), match.start())
+            for sign in signs()
+            if sign.follows == follows and (match := re.search(sign.pattern, output if sign.quiet else aloud))
+        ]
         for family in families():
             if family.follows == follows and not family.root:
-                yield from _of_family(family, [line for line in lines if family.quiet or not line.is_quiet])
+                found += _of_family(family, [line for line in lines if family.quiet or not line.is_quiet])
+        yield from _root_first(found, error)
         if error is not None and not follows and not _is_consequence(error):
             yield from _of_the_first(error)
 
@@ -118,6 +121,16 @@ def _of_family(family: Sign, lines: list[LogLine]) -> Iterator[Seen]:
         if match and match.start() < max(len(line.text), 1):
             yield Seen(_filled(family, match), line.start + match.start())
             return
+
+
+def _root_first(found: list[Seen], error: LogLine | None) -> list[Seen]:
+    """What the first error says before what follows from it; else as they stand: single failures before kinds."""
+    if error is None or not error.is_exception:
+        return found
+    end = error.start + len(error.text)
+    said = [one for one in found if error.start <= one.start < end]
+    earlier = any(one.start < error.start for one in found)
+    return said + [one for one in found if one not in said] if said and not earlier else found
 
 
 def _of_the_first(error: LogLine) -> Iterator[Seen]:
