@@ -114,6 +114,7 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
     from trtllm_check.lint.document import read_document
     from trtllm_check.lint.ignoring import read_texts, without_ignored
     from trtllm_check.lint.log_lines import is_log
+    from trtllm_check.lint.page_logs import read_page
     from trtllm_check.lint.passages import kind_of_name, kind_of_text
 
     folder = source != STANDARD_INPUT and Path(source).is_dir()
@@ -126,8 +127,11 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
     if not folder and not document.is_understood and is_log(text):
         typer.echo(f"{source}: read as a log", err=True)
         return _log_findings(text, source), ReleaseAsked(release)
+    told = [] if folder or kind_of_name(source) not in (None, "shell") else read_page(text)
+    if told and not document.is_understood:
+        return [finding._replace(file=_name(source)) for finding in told], ReleaseAsked(release)
     asked = target(_understood(document, source), release)
-    found = check_commands(document, asked, gpu, gpus)
+    found = [*check_commands(document, asked, gpu, gpus), *told]
     found = without_ignored(found, read_texts(Path(source), found) if folder else {"": text})
     return (found if folder else [finding._replace(file=_name(source)) for finding in found]), asked
 

@@ -1,11 +1,13 @@
 """The lines of a log: what programs put in front of them, how bad each says it is, and which tell of an error."""
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
+
+from trtllm_check.lint.log_places import DEEPEST, frame_of
 
 LONGEST_LINE = 4_000
 MOST_LINES = 4_000  # of trouble; the first half and the last half of more
@@ -18,16 +20,19 @@ PREFIXES = re.compile(
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w.-]+(?:\[\d+\])?: "  # syslog
     r"|\[?\d{4}[-/]\d\d[-/]\d\d[T ,|]*\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]?[ ]*(?:[|-][ ])*"
     r"|\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\][ ]*"
-    r"|\(\w+ (?:\w+=[\w.]+,? ?)+\)[ ]"  # (EngineCore pid=1)
+    r"|\([\w:-]+ (?:\w+=[\w.:-]+,? ?)+\)[ ]"  # (EngineCore pid=1), (ServeReplica:app:Model pid=1, ip=10.0.0.1)
+    r"|\d{13},\"?"  # CloudWatch's table
+    r"|#\d{1,3} \d+\.\d+ |(?:stdout|stderr) F |\[pod/[\w./-]+\] |(?:> ?)+"  # buildkit, containerd, kubectl, quotes
+    r"|\d{1,4}: "  # srun
     r"|\[?rank\d+\]?:[ ]|\[\d+,\d+\]<std(?:err|out)>:"
     r"|[\w.-]+:\d+:\d+ \[\d+\][ ](?=NCCL)"
     r"|(?P<own>\[?(?:INFO|WARN|ERROR|DEBUG)\s*\]?[ ]+PyProcess(?: -)? ?W-\d+-\S+-std(?:err|out):[ ])"
     r"|(?P<glog>[IWEF])\d{4}[ ][\d:.]+[ ]+\d+[ ][\w.]+:\d+\][ ]?\"?"
     r"|\[?(?:executor|serve|runtime|RANK \d+)[ ]*\][ ]|Failed to initialize executor on rank \d+:[ ]"
     r"|(?P<level>\[?(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL|CRITICAL|TRACE)\s*\]?)(?=[ :|])[ :|-]*"
-    r"(?:\d\d-\d\d \d\d:\d\d:\d\d )?(?:\[[\w./-]+:\d+\][ ]?)?)"
+    r"(?:\d\d-\d\d \d\d:\d\d:\d\d )?(?:\[?[\w./-]+:\d+\][ ]?)?)"
 )
-MARK = re.compile(r"\[(?P<mark>I|W|E|V|INFO|WARNING|WARN|ERROR|DEBUG|VERBOSE)\]")
+MARK = re.compile(r"\[(I|W|E|V|INFO|WARNING|WARN|ERROR|DEBUG|VERBOSE)\]")
 QUIET = frozenset({"I", "W", "V", "INFO", "WARN", "WARNING", "DEBUG", "TRACE", "VERBOSE"})
 LOUD = frozenset({"E", "F", "ERROR", "FATAL", "CRITICAL"})
 SOFTENED = re.compile(  # what Python warns of, and what the program goes on after
@@ -64,6 +69,9 @@ LOG_LINE = re.compile(
     re.MULTILINE,
 )
 
+COLOUR = re.compile(r"(?:\x1b|\\u001[bB]|\\x1b|\\033|#033|\^\[)\[[\d;]*[A-Za-z]|(?:#015|\r)$", re.MULTILINE)
+JSON_LEVEL = re.compile(r"^\{.{0,400}?\"(?:level|severity|levelname|log\.level)\": ?\"([A-Za-z]+)\"")
+
 BORDER, BOXED = re.compile(r"^\+[-+]+\+$", re.MULTILINE), re.compile(r"^\| .* \|$")
 """Triton's tables have a border of plus signs; rows without one are Markdown's."""
 
@@ -72,7 +80,7 @@ class LogLine(NamedTuple):
     """One line without its prefixes; ``start``: of ``text`` in the log; ``block``: with what follows it.
 
     ``is_quiet``: it calls itself information or a warning, ``is_loud``: an error; ``is_exception``: the last line of a
-    traceback.
+    traceback, whose ``frames`` are "path function", the innermost last.
     """
 
     text: str
@@ -82,6 +90,7 @@ class LogLine(NamedTuple):
     is_quiet: bool
     is_loud: bool
     is_exception: bool
+    frames: tuple[str, ...] = ()
 
     @property
     def is_error(self) -> bool:
@@ -93,11 +102,16 @@ class LogLine(NamedTuple):
 
 def is_log(text: str) -> bool:
     """True for the output of a program: lines with a level, a time, a traceback or a bar of progress."""
-    head = text[:200_000]
+    head = without_colours(text[:200_000])
     lines = [line for line in head.split("\n") if line.strip()]
     signs = (LOG_LINE.search, EXCEPTION.match, *((BOXED.match,) if BORDER.search(head) else ()))
     marked = sum(any(sign(line) for sign in signs) for line in lines)
     return marked > 0 and 4 * marked >= len(lines)
+
+
+def without_colours(text: str) -> str:
+    """The text without a terminal's colours, in whatever form a service wrote them down."""
+    return COLOUR.sub("", text) if "[" in text or "\r" in text else text
 
 
 def said_aloud(text: str) -> str:
@@ -115,16 +129,22 @@ def trouble(text: str) -> list[LogLine]:
 
 def _lines(text: str) -> Iterator[LogLine]:
     raw = text.split("\n")
+    margin = min((len(line) - len(line.lstrip(" ")) for line in raw if line and not line.isspace()), default=0)
     position = 0
     in_trace = False
     seen: Counter[str] = Counter()
+    frames: deque[str] = deque(maxlen=DEEPEST)
     for index, line in enumerate(raw):
         start, position = position, position + len(line) + 1
         if not line or line.isspace():
             continue
-        body, quiet, loud = _stripped(line)
+        body, quiet, loud = _stripped(line[margin:])
         if TRACE.search(body):
             in_trace = True
+            if frame := frame_of(body):
+                frames.append(frame)
+            else:
+                frames.clear()
             if not body.lstrip().startswith("File ") and EXCEPTION.search(body) is None:
                 continue
         if in_trace and body[:1].isspace():
@@ -142,9 +162,12 @@ def _lines(text: str) -> Iterator[LogLine]:
         seen[shape] += 1
         if seen[shape] > REPEATED:
             continue
-        after = (_stripped(other)[0].rstrip() for other in islice(raw, index + 1, index + 1 + FOLLOWING))
+        after = (_stripped(other[margin:])[0].rstrip() for other in islice(raw, index + 1, index + 1 + FOLLOWING))
         block = "\n".join([body, *(other[:LONGEST_LINE] for other in after)])
-        yield LogLine(body, start + len(line) - len(body), index + 1, block, quiet and not exception, loud, exception)
+        place = tuple(frames) if exception else ()
+        yield LogLine(
+            body, start + len(line) - len(body), index + 1, block, quiet and not exception, loud, exception, place
+        )
 
 
 @lru_cache(maxsize=64)
@@ -157,7 +180,7 @@ def _stripped(line: str) -> tuple[str, bool, bool]:
         line = line[match.end() :]
         found = match["glog"] or (match["level"] or "").strip("[] ") or level
         level = "" if match["own"] else found  # what a process said, whatever the server calls it
-    mark = MARK.search(line[:80])
-    level = mark["mark"] if mark else level
+    mark = MARK.search(line[:80]) or (JSON_LEVEL.match(line) if line[:1] == "{" else None)
+    level = mark[1].upper() if mark else level
     soft = level not in LOUD and EXCEPTION.match(line) is None and SOFTENED.search(line) is not None
     return line, level in QUIET or soft, level in LOUD

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.finding import Finding, Fix
-from trtllm_check.lint.log_lines import LogLine, said_aloud, trouble
+from trtllm_check.lint.log_lines import LogLine, said_aloud, trouble, without_colours
 from trtllm_check.lint.log_options import instead_of
+from trtllm_check.lint.log_places import place_of
 
 SIGNS = Path(__file__).with_name("logs.yml")
 FAMILIES = Path(__file__).with_name("log_families.yml")
@@ -27,7 +28,8 @@ class Sign:
     """A failure that we know. ``pattern`` is searched in the output of a tool, line by line.
 
     ``follows``: it tells that something failed whose reason stands elsewhere; ``quiet``: also a line that calls itself
-    information may tell it; ``root``: only the first error of a log is asked, when nothing else is known of it.
+    information may tell it; ``root``: only the first error of a log is asked, when nothing else is known of it;
+    ``where``: only in a traceback with such a frame.
     """
 
     rule: str
@@ -38,6 +40,7 @@ class Sign:
     follows: bool = False
     quiet: bool = False
     root: bool = False
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ def read_log(output: str, file: str = "") -> list[Finding]:
 
     Nothing for a log without an error, and for a text that is no log: :func:`trtllm_check.lint.log_lines.is_log`.
     """
+    output = without_colours(output)
     lines = trouble(output)
     seen = next(_seen(output, lines), None)
     found = [seen] if seen else []
@@ -95,25 +99,54 @@ def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
     error = _first_error(lines)
     aloud = said_aloud(output)
     for follows in (False, True):
-        for sign in signs():
-            if sign.follows == follows and (match := re.search(sign.pattern, output if sign.quiet else aloud)):
-                yield Seen(_filled(sign, match), match.start())
+        found = [
+            Seen(_filled(sign, match), match.start())
+            for sign in signs()
+            if sign.follows == follows and (match := re.search(sign.pattern, output if sign.quiet else aloud))
+        ]
         for family in families():
             if family.follows == follows and not family.root:
-                yield from _of_family(family, [line for line in lines if family.quiet or not line.is_quiet])
+                found += _of_family(family, [line for line in lines if family.quiet or not line.is_quiet])
+        yield from _root_first(found, error)
         if error is not None and not follows and not _is_consequence(error):
-            for family in families():
-                if family.root:
-                    yield from _of_family(family, [error])
+            yield from _of_the_first(error)
 
 
 def _of_family(family: Sign, lines: list[LogLine]) -> Iterator[Seen]:
     """The first line of ``lines`` that the family knows."""
     for line in lines:
+        if family.where and not any(re.search(family.where, frame) for frame in line.frames):
+            continue
         match = re.search(family.pattern, line.block)
         if match and match.start() < max(len(line.text), 1):
             yield Seen(_filled(family, match), line.start + match.start())
             return
+
+
+def _root_first(found: list[Seen], error: LogLine | None) -> list[Seen]:
+    """What the first error says before what follows from it; else as they stand: single failures before kinds."""
+    if error is None or not error.is_exception:
+        return found
+    end = error.start + len(error.text)
+    said = [one for one in found if error.start <= one.start < end]
+    earlier = any(one.start < error.start for one in found)
+    return said + [one for one in found if one not in said] if said and not earlier else found
+
+
+def _of_the_first(error: LogLine) -> Iterator[Seen]:
+    """What the first error's words speak of and where it was raised, or one of the two."""
+    place = place_of(error.frames, error.block)
+    for family in families():
+        if family.root:
+            for seen in _of_family(family, [error]):
+                sign = seen.sign
+                yield (
+                    replace(seen, sign=replace(sign, cause=f"{sign.cause}; it comes from {place.part}"))
+                    if place
+                    else seen
+                )
+    if place:
+        yield Seen(Sign(place.rule, "", place.cause, place.fix, place.source), error.start)
 
 
 def _is_consequence(line: LogLine) -> bool:

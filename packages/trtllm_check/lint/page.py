@@ -12,6 +12,7 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.lint import check_commands
 from trtllm_check.lint.document import Document, read_document
 from trtllm_check.lint.finding import Finding
+from trtllm_check.lint.log_places import Place, places
 from trtllm_check.lint.logs import Sign, signs
 from trtllm_check.lint.logs import families as log_families
 from trtllm_check.lint.passages import Kind
@@ -111,9 +112,11 @@ LOGS = """## Logs
 What `playbook check --log` says of the output of a tool that failed; a file called .log, .out or .err, and a text that
 looks like one, is read so without being called a log. The reason comes before what follows from it: single failures,
 the more specific first, then kinds of failures, and a line such as "engine core initialization failed" only where
-nothing else is known. An error that none of them explains is `unexplained-error`, shown with its line, and the exit
-status is 1: a log with an error never counts as one without. Lines that call themselves information or a warning are
-no errors. How well this works on logs that it never saw stands in `benchmarks/checker/README.md`.
+nothing else is known. Of an error whose words say nothing the frames of its traceback tell which part failed. An
+error that none of them explains is `unexplained-error`, shown with its line, and the exit status is 1: a log with an
+error never counts as one without. Lines that call themselves information or a warning are no errors. On the page of
+somebody who reports a failure (an issue with its commands and its logs) the logs are read, too; a manual that quotes an
+error is not read so. How well this works on logs that it never saw stands in `benchmarks/checker/README.md`.
 """
 SIGNS = """### Single failures
 
@@ -125,6 +128,14 @@ KINDS = """### Kinds of failures
 Asked where no single failure is recognised; a word in braces comes from the line.
 
 | Finding | What happened | What to do | Source |
+|---|---|---|---|
+"""
+
+RAISED = """### Where an error was raised
+
+Asked where the words of the first error tell no kind of failure; the innermost frame counts that one of these knows.
+
+| Finding | What failed | What to do | Source |
 |---|---|---|---|
 """
 
@@ -188,11 +199,11 @@ def page() -> str:
     parts = [HEAD, "\n".join([*contents, "- [Logs](#logs)", "- [Where you work](#where-you-work)"])]
     for title, rules in known.items():
         parts += [f"## {title}", *map(_entry, rules)]
-    logs = [LOGS, SIGNS + _rows(signs()), KINDS + _rows(log_families())]
+    logs = [LOGS, SIGNS + _rows(signs()), KINDS + _rows(log_families()), RAISED + _rows(places())]
     return "\n\n".join([*parts, *logs, WORKPLACES])
 
 
-def _rows(known: Sequence[Sign]) -> str:
+def _rows(known: Sequence[Sign | Place]) -> str:
     return "\n".join(f"| `{one.rule}` | {_cell(one.cause)} | {_cell(one.fix)} | {_cell(one.source)} |" for one in known)
 
 

@@ -1,0 +1,60 @@
+"""The output of programs on a page where somebody reports a failure, between prose and commands."""
+
+import re
+
+from trtllm_check.lint.finding import Finding
+from trtllm_check.lint.log_lines import EXCEPTION, PLAIN_ERROR, is_log
+from trtllm_check.lint.logs import read_log
+from trtllm_check.lint.shell.pasted import FENCE
+
+REPORT = re.compile(
+    r"describe the (?:bug|issue)|^#+ *(?:actual|current|expected) behaviou?r|^#+ *system info|your current environment"
+    r"|steps to reproduce|^#+ *reproduc(?:tion|e)\b|^\*\*(?:to reproduce|triton information|description)\*\*"
+    r"|\[(?:bug|usage|installation|performance|doc)\]"
+    r"|\b(?:I|we)(?:'m| am| are|'ve| have)? (?:get|got|hit|tried|try|face|facing|encounter|ran into|run into|having)"
+    r"|\bgetting (?:the |this |an |below |following )*error|\bit(?:'s| is) (?:show|giv|fail)ing"
+    r"|\bfail(?:s|ed)?\b[^\n]{0,120}\bwith (?:the|this) (?:following )?error",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""What people write who report a failure, and manuals do not."""
+MANUAL = re.compile(
+    r"\byou(?:'ll| may| might| could| can| will| should)? (?:see|get|encounter|run into|hit)\b", re.IGNORECASE
+)
+CODE_LANGUAGES = frozenset(
+    {"python", "py", "yaml", "yml", "json", "dockerfile", "cpp", "c", "c++", "diff", "go", "rust"}
+)
+
+
+def read_page(text: str) -> list[Finding]:
+    """What the logs of a report show, at their places on the page; nothing for a page that is no report."""
+    if REPORT.search(text) is None or MANUAL.search(text):
+        return []
+    return read_log(_only_logs(text))
+
+
+def _only_logs(text: str) -> str:
+    """The page with everything blanked that is no output of a program; each line keeps its number."""
+    kept: list[str] = []
+    block: list[str] = []
+    opened = ""
+    code = False
+    for line in text.split("\n"):
+        fence = FENCE.match(line)
+        if fence and not opened:
+            opened, code = fence[1], fence[2].lower() in CODE_LANGUAGES
+            kept.append("")
+        elif fence and fence[1].startswith(opened) and not fence[2]:
+            kept += [*_if_log(block, code), ""]
+            block, opened = [], ""
+        elif opened:
+            block.append(line)
+        else:
+            said = line.replace("`", " ").lstrip("> ")
+            kept.append(said if EXCEPTION.match(said) or PLAIN_ERROR.search(said) else "")
+    return "\n".join([*kept, *_if_log(block, code)])
+
+
+def _if_log(block: list[str], code: bool) -> list[str]:
+    """A fenced block, or as many empty lines."""
+    tells = any(EXCEPTION.match(line.strip()) or PLAIN_ERROR.search(line) or "enied" in line for line in block)
+    return block if not code and (tells or is_log("\n".join(block))) else [""] * len(block)

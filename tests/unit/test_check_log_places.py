@@ -1,0 +1,200 @@
+"""Where an error was raised, what services put around lines, and logs on the page of a report."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from serving_base.command_line import reporting
+from trtllm_check.cli import check_command
+from trtllm_check.lint.log_lines import MOST_LINES, is_log, trouble
+from trtllm_check.lint.log_places import frame_of, place_of, places
+from trtllm_check.lint.logs import families, read_log, signs
+from trtllm_check.lint.page_logs import read_page
+
+app = typer.Typer()
+app.command()(reporting(check_command))
+
+FRAMES = {
+    "raised-in-compiling": "torch/_inductor/compile_fx.py compile",
+    "raised-in-weights": "vllm/model_executor/models/brick.py load_weights",
+    "raised-in-adapters": "vllm/lora/models.py parse",
+    "raised-in-media": "vllm/multimodal/processing.py apply",
+    "raised-in-structured-output": "vllm/v1/structured_output/utils.py f",
+    "raised-in-speculation": "vllm/v1/spec_decode/propose.py f",
+    "raised-in-cache-transfer": "vllm/distributed/kv_transfer/x.py f",
+    "raised-in-quantization": "vllm/model_executor/layers/quantization/fp8.py apply",
+    "raised-in-experts": "vllm/model_executor/layers/fused_moe/layer.py f",
+    "raised-in-attention": "vllm/v1/attention/backends/x.py f",
+    "raised-in-chat-template": "jinja2/environment.py render",
+    "raised-in-request": "vllm/sampling_params.py _verify",
+    "raised-in-tokenizer": "transformers/tokenization_utils_base.py f",
+    "raised-in-cache-manager": "vllm/v1/core/x.py f",
+    "raised-in-collectives": "torch/distributed/c10d_logger.py wrapper",
+    "raised-in-ray": "ray/_private/worker.py get",
+    "raised-in-options": "vllm/engine/arg_utils.py create_engine_config",
+    "raised-in-model-config": "transformers/configuration_utils.py f",
+    "raised-in-hub": "huggingface_hub/file_download.py f",
+    "raised-in-converter": "examples/llama/convert_checkpoint.py main",
+    "raised-in-builder": "tensorrt_llm/builder.py build",
+    "raised-in-model": "vllm/model_executor/models/brick.py forward",
+    "raised-in-kernel": "vllm/_custom_ops.py f",
+    "raised-in-runner": "vllm/v1/worker/gpu_worker.py init_device",
+    "raised-in-triton-model": "/repo/preprocessing/1/model.py execute",
+    "raised-in-lmi": "djl_python/huggingface.py handle",
+    "raised-in-benchmark": "genai_perf/main.py run",
+    "raised-in-gpu-library": "torch/cuda/__init__.py set_device",
+}
+
+
+@pytest.mark.parametrize(("rule", "frame"), FRAMES.items(), ids=list(FRAMES))
+def test_a_frame_names_its_part(rule: str, frame: str) -> None:
+    place = place_of((frame,), "")
+    assert place is not None
+    assert place.rule == rule
+
+
+def test_every_part_has_a_frame_and_a_name_of_its_own() -> None:
+    assert {place.rule for place in places()} == set(FRAMES)
+    assert not {place.rule for place in places()} & {sign.rule for sign in (*signs(), *families())}
+    assert all(place.part and place.fix and place.source for place in places())
+
+
+def test_the_innermost_known_frame_counts_and_pytorch_last() -> None:
+    frames = ("vllm/v1/worker/gpu_worker.py f", "vllm/lora/models.py f", "torch/nn/module.py f", "strange.py f")
+    place = place_of(frames, "")
+    assert place is not None
+    assert place.rule == "raised-in-adapters"
+    assert place_of(("strange.py f",), "no place") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "frame"),
+    [
+        ('  File "/x/y.py", line 7, in load', "/x/y.py load"),
+        ('  File ""/x/y.py"", line 7, in load#015', "/x/y.py load"),
+        ("    return 1", ""),
+    ],
+)
+def test_a_line_of_a_traceback_is_read(line: str, frame: str) -> None:
+    assert frame_of(line) == frame
+
+
+SILENT = (
+    "Traceback (most recent call last):\n"
+    '  File "/venv/vllm/v1/worker/gpu_model_runner.py", line 9, in run\n'
+    "    run()\n"
+    '  File "/venv/vllm/lora/models.py", line 2, in f\n'
+    "    raise AssertionError\n"
+    "AssertionError\n"
+)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "",
+        "    ",
+        "\x1b[1;36m(EngineCore pid=7)\x1b[0;0m ERROR 01-01 00:00:00 [core.py:9] ",
+        "ERROR 01-01 00:00:00 engine.py:389] ",
+        "1756144009120,#033[1;36m(Worker pid=9)#033[0;0m ",
+        "2025-08-04T18:22:11.123456789Z stderr F ",
+        "(ServeReplica:app:Model pid=1, ip=10.0.0.1) ",
+        "#12 34.56 ",
+        "> ",
+        "3: ",
+        "[pod/vllm-0/vllm] ",
+    ],
+)
+def test_an_error_without_words_is_named_by_its_place_behind_any_prefix(prefix: str) -> None:
+    log = "".join(f"{prefix}{line}\n" for line in SILENT.splitlines())
+    (found,) = read_log(log)
+    assert (found.rule, found.line) == ("raised-in-adapters", 6)
+    assert "adapter" in found.message
+
+
+def test_words_and_place_are_both_said() -> None:
+    log = SILENT.replace("\nAssertionError\n", "\nValueError: it must be seven\n")
+    (found,) = read_log(log)
+    assert found.rule == "value-not-taken"
+    assert "adapter" in found.message
+
+
+def test_a_json_line_has_its_level() -> None:
+    assert read_log('{"level":"INFO","message":"no such file or directory, so a default is taken"}\n') == []
+    (found,) = read_log('{"severity": "ERROR", "message": "the flux capacitor is empty"}\n')
+    assert found.rule == "unexplained-error"
+
+
+def test_waiting_once_or_before_a_start_that_went_well_is_no_hang() -> None:
+    line = "INFO [shm_broadcast.py:1] No available shared memory broadcast block found in 60 seconds.\n"
+    assert [one.rule for one in read_log(line * 4)] == ["worker-hangs"]
+    assert read_log(line * 2) == []
+    assert read_log(line * 5 + "INFO: Application startup complete.\n") == []
+
+
+REPORT = """### Describe the bug
+
+I run it so:
+
+```bash
+echo hello
+```
+
+and get
+
+```text
+INFO 01-01 00:00:00 [core.py:1] Initializing
+ValueError: There is no module or parameter named 'brick' in LlamaForCausalLM
+```
+"""
+
+
+def test_the_log_of_a_report_is_read_at_its_place() -> None:
+    (found,) = read_page(REPORT)
+    assert (found.rule, found.line) == ("weights-do-not-fit-the-model", 13)
+
+
+def test_an_error_in_the_prose_of_a_report_is_read() -> None:
+    (found,) = read_page("When I try it I get:\n\nModuleNotFoundError: No module named 'bricks'\n")
+    assert (found.rule, found.line) == ("module-missing", 3)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        REPORT.replace("### Describe the bug", "# Troubleshooting").replace("I run it so:", "").replace("and get", ""),
+        REPORT + "\nYou may see this error where the release is older.\n",
+        REPORT.replace("```text", "```python"),
+        "### Describe the bug\n\nIt is slow.\n\n```text\nINFO 01-01 00:00:00 [a.py:1] fine\n```\n",
+    ],
+)
+def test_a_manual_code_and_a_good_log_are_no_failure(page: str) -> None:
+    assert read_page(page) == []
+
+
+def test_the_trouble_of_a_long_log_is_bounded() -> None:
+    log = "".join(SILENT.replace("lora/models", f"lora/models{chr(97 + number % 26)}") for number in range(2_000))
+    assert is_log(log)
+    assert len(trouble(log)) <= MOST_LINES
+    assert [one.rule for one in read_log(log)] == ["raised-in-adapters"]
+
+
+def test_a_report_with_commands_shows_its_commands_and_its_log(tmp_path: Path) -> None:
+    page = tmp_path / "issue.md"
+    page.write_text(REPORT.replace("echo hello", "vllm serve m --lora-path x"), encoding="utf-8")
+    done = CliRunner().invoke(app, [str(page), "--json"])
+    assert done.exit_code == 1
+    found = {(one["rule"], one["line"]) for one in json.loads(done.stdout)["findings"]}
+    assert ("weights-do-not-fit-the-model", 13) in found
+    assert len(found) > 1
+
+
+def test_a_report_without_commands_is_understood(tmp_path: Path) -> None:
+    page = tmp_path / "issue.md"
+    page.write_text("When I try it I get:\n\n```\n/bin/sh: 1: vllm: Permission denied\n```\n", encoding="utf-8")
+    done = CliRunner().invoke(app, [str(page), "--json"])
+    assert done.exit_code == 1
+    assert [one["rule"] for one in json.loads(done.stdout)["findings"]] == ["permission"]
