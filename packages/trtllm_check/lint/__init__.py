@@ -29,6 +29,7 @@ FAMILIES = (
     "sagemaker",
     "llm_options",
     "containers",
+    "faults",
     "gpus_seen",
     "images",
     "serving",

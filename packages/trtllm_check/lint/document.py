@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from trtllm_check.lint.carriers import CARRIERS, carried
 from trtllm_check.lint.carriers.aws_calls import AwsCall
+from trtllm_check.lint.carriers.faults import Fault
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.carriers.windows import shell_name
@@ -117,7 +118,7 @@ class Document:
     ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where it is one of Windows.
     ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from; ``calls``: of Python APIs.
     ``workloads``: containers of compose and Kubernetes, ``services``: Kubernetes' services; ``aws_calls``: what
-    tells SageMaker.
+    tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw.
     """
 
     commands: tuple[ShellCommand, ...] = ()
@@ -141,6 +142,7 @@ class Document:
     workloads: tuple[ServedContainer, ...] = ()
     services: tuple[ClusterService, ...] = ()
     aws_calls: tuple[AwsCall, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
     @property
     def is_understood(self) -> bool:
@@ -151,6 +153,7 @@ class Document:
             self.lmi_environment,
             self.variable_lists,
             self.option_files,
+            self.faults,
             [one for one in self.calls if one.api != "openai" or any("//" in word.text for _, word in one.values)],
             [one for one in self.aws_calls if one.name not in UNCERTAIN],
             [one for one in self.workloads if SERVER_IMAGE.search(one.image)],
@@ -239,6 +242,7 @@ class _Builder:
         self.calls: list[Call] = []
         self.workloads: list[ServedContainer | ClusterService] = []
         self.aws_calls: list[AwsCall] = []
+        self.faults: list[Fault] = []
         self.windows = ""
         self.yaml: list[ConfigFile] = []
         self.depth = 0
@@ -289,6 +293,7 @@ class _Builder:
         self.calls += [one._replace(file=file) for one in found.calls]
         self.workloads += [one._replace(file=file) for one in found.workloads]
         self.aws_calls += [one._replace(file=file) for one in found.aws_calls]
+        self.faults += [one._replace(file=file) for one in found.faults]
         for script, image in found.scripts:
             self.add_commands([one._replace(image=image) for one in read_inside(script, file, is_built=True)])
         for name, word in found.texts:
@@ -416,6 +421,7 @@ class _Builder:
             calls=tuple(self.calls),
             workloads=tuple(one for one in self.workloads if isinstance(one, ServedContainer)),
             aws_calls=tuple(self.aws_calls),
+            faults=tuple(self.faults),
             services=tuple(one for one in self.workloads if isinstance(one, ClusterService)),
             mounts=tuple(mounts),
             json_configs=tuple(self.json_configs),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from trtllm_check.lint.carriers import manifests, yaml_faults
 from trtllm_check.lint.carriers.aws_calls import resources
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, unknown
 from trtllm_check.lint.carriers.workloads import workloads
@@ -36,9 +37,14 @@ def carried(word: Word) -> Carried:
     reader = _Reader(word)
     for node in _documents(reader.masked):
         reader.walk(node, "", 0)
-        found = Carried(workloads=tuple(workloads(node, reader.at)), aws_calls=tuple(resources(node, reader.at)))
+        found = Carried(
+            workloads=tuple(workloads(node, reader.at)),
+            aws_calls=tuple(resources(node, reader.at)),
+            faults=tuple(manifests.faults(node, reader.at)),
+        )
         reader.found = reader.found.with_(found)
-    return reader.found
+    is_file = word.places[:1] == ((1, 1),)
+    return reader.found.with_(Carried(faults=tuple(yaml_faults.faults(word, is_file))))
 
 
 def is_yaml(text: str) -> bool:
@@ -146,6 +152,12 @@ class _Reader:
                 script.add("vllm serve ", place)
             else:
                 words += [Word(text, *place, (place,) * len(text)) for text in ("vllm", "serve")]
+        if len(nodes) > 1 and all(node.id == "scalar" and node.style not in ("|", ">") for node in nodes):
+            for node in nodes:  # an entry point and its arguments as two texts
+                script.take(self.scalar(node))
+                script.add(" ", self.place(node))
+            script.end()
+            return
         for node in nodes:
             if node.id == "sequence":
                 words += [self.argument(one) for one in node.value if one.id == "scalar"]
