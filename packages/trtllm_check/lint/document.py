@@ -34,7 +34,7 @@ from trtllm_check.lint.passages import (
     unread,
     variable_lists,
 )
-from trtllm_check.lint.programs import SERVER_IMAGE
+from trtllm_check.lint.programs import MODEL_IMAGE
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
@@ -156,7 +156,7 @@ class Document:
             self.faults,
             [one for one in self.calls if one.api != "openai" or any("//" in word.text for _, word in one.values)],
             [one for one in self.aws_calls if one.name not in UNCERTAIN],
-            [one for one in self.workloads if SERVER_IMAGE.search(one.image)],
+            [one for one in self.workloads if MODEL_IMAGE.search(one.image)],
         )
         return (
             any(known)
