@@ -26,6 +26,7 @@ FAMILIES = (
     "openai_clients",
     "versions",
     "lmi",
+    "lmi_pairs",
     "sagemaker",
     "llm_options",
     "containers",
@@ -41,6 +42,7 @@ FAMILIES = (
     "vllm_values",
     "words",
     "slips",
+    "shell_slips",
     "calls",
     "shell",
 )
