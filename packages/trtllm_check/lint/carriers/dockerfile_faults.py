@@ -21,7 +21,7 @@ SET = re.compile(
     r"|\b(?:for|read(?:[ \t]+-\w+)*)[ \t]+(?P<loop>[A-Za-z_]\w*)"
 )
 OF_IMAGES = re.compile(r"^(?:CUDA|NV|NCCL|PYTHON|TORCH|PYTORCH|TENSORRT|TRT|JAVA|UBUNTU|HOME$|PATH$|USER$|PWD$)")
-ENDS = re.compile(r"(?:&&|\|\||[;|({&]|\b(?:then|do|else|in|if|while|until)|!)\s*$")
+ENDS = re.compile(r"(?:&&|\|\||[;|({&]|\)|\b(?:then|do|else|in|if|while|until)|!)\s*$")
 STARTS = re.compile(
     r"(?:(?:python3?[ ]-m[ ])?(?:pip3?|apt-get|apt|conda|mamba|uv[ ]pip|yum|dnf)[ ](?:install|update|cache|clean|purge"
     r"|upgrade|autoremove|uninstall)\b|rm[ ]-\w*[rf]|mkdir[ ]-p[ ]|cd[ ][/.~$\w-]|git[ ](?:clone|checkout)[ ]"
@@ -134,7 +134,7 @@ def _joined(argument: Word) -> Iterator[Fault]:
             continue
         first = body.split()[0]
         if command and not ENDS.search(command):
-            current = re.split(r"&&|\|\||;|\||\bthen\b|\bdo\b|\belse\b|[({]", command)[-1].strip()
+            current = re.split(r"&&|\|\||;|\||\bthen\b|\bdo\b|\belse\b|(?<!\$)[({]", command)[-1].strip()
             if STARTS.match(body) and current and not CARRIES.match(current) and not _is_quoted(command):
                 known = (("command", " ".join(current.split())[:60]), ("line", " ".join(body.split())[:60]))
                 yield Fault("run-without-and", place, "", known)

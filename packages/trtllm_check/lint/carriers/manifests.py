@@ -19,11 +19,12 @@ CONTAINERS = ("containers", "initContainers")
 QUOTES = "\"'"
 
 
-def faults(node: Any, place: Place) -> Iterator[Fault]:
-    """The faults of one document."""
+def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[Fault]:
+    """The faults of one document; of a template's branches each looks as if it were there."""
     top = _entries(node)
     if "apiVersion" in top and "kind" in top:
-        yield from _below(node, place, 0)
+        found = _below(node, place, 0)
+        yield from (one for one in found if not is_template or one.form != "both")
     for service in _entries(top.get("services")).values():
         for one in _listed(_entries(service).get("environment")):
             yield from _quoted(one, place)
@@ -57,7 +58,7 @@ def _variable(node: Any, place: Place) -> Iterator[Fault]:
         if key in SOURCES:
             yield Fault("env-source-misplaced", place(other), "beside", (named, ("key", key)))
     source = entries.get("valueFrom")
-    if source is not None and value is not None:
+    if source is not None and value is not None and value.id == "scalar" and value.value:
         yield Fault("env-source-misplaced", place(source), "both", (named, ("key", "valueFrom")))
     inside = _entries(source)
     for key, other in inside.items():

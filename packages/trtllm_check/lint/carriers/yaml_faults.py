@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from trtllm_check.lint.carriers.faults import Fault
@@ -15,6 +16,7 @@ OURS = re.compile(
 TEMPLATED = re.compile(r"\{\{|\{%|<%|^\s*(?:\.\.\.|…)\s*$|^\$\{?\w+\}?\s*$|^[<>=|]{7}", re.MULTILINE)
 TAB = re.compile(r"^[ ]*\t[ \t]*(?=[^\s#])", re.MULTILINE)
 NO_COLON = re.compile(r"^[ ]*(?:- )?[A-Za-z_][\w.-]*[ ]*$")
+PLACEHOLDER = re.compile(r":[ ]+[{<\[][\w -]+[}>\]]|^\s*<[^>]+>\s*$|@\w+@")  # what the reader fills in
 WHOLE = re.compile(r"^(?:apiVersion|services|kind|version|image|servingEngineSpec)\s*:", re.MULTILINE)
 MERGE = "<<"
 
@@ -30,12 +32,15 @@ def faults(word: Word, is_file: bool) -> Iterator[Fault]:
     try:
         nodes: list[Any] = list(yaml.compose_all(text, loader))
     except yaml.MarkedYAMLError as error:
-        yield _broken(word, error)
+        mark = error.problem_mark or error.context_mark
+        around = word.text.split("\n")[max(int(mark.line) - 1, 0) : int(mark.line) + 1] if mark else []
+        if not any(PLACEHOLDER.search(line) for line in around):
+            yield _broken(word, error)
     except (yaml.YAMLError, ValueError, RecursionError):
         return
     else:
-        for node in nodes:
-            yield from _twice(word, node)
+        found = (fault for node in nodes for fault in _twice(word, node))
+        yield from islice(found, 1)
 
 
 def _broken(word: Word, error: Any) -> Fault:

@@ -92,7 +92,7 @@ def _tokens(box: Box, release: str) -> Iterator[Draft]:
     if not re.search(data["from_the_hub"], box.image) or any(name in box.settings for name in data["tokens"]):
         return
     for name, word in box.settings.items():
-        if TOKEN.fullmatch(name):
+        if TOKEN.fullmatch(name) and not ("embeddings" in box.image and name == "HF_API_TOKEN"):
             yield from drafts(
                 release, "variable-read-by-nobody", word, form="token", file=box.file, name=name, image=box.image
             )

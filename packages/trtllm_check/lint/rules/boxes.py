@@ -148,6 +148,6 @@ def _service(service: ClusterService, found: list[Box], release: str) -> Iterato
                 yield from drafts(
                     release, "service-of-another-port", target, form="declared", file=service.file, **known
                 )
-        elif text and not is_open(text) and text not in names and workload.named_ports:
+        elif text and not is_open(text) and not text.isupper() and text not in names and workload.named_ports:
             known = {"service": service.name, "target": text, "names": ", ".join(sorted(filter(None, names))) or "none"}
             yield from drafts(release, "service-of-another-port", target, form="name", file=service.file, **known)

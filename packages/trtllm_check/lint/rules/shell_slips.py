@@ -11,9 +11,7 @@ from trtllm_check.lint.rules.vllm import is_vllm_option
 from trtllm_check.lint.shell.words import ShellCommand, Word
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-SHELLISH = re.compile(
-    r"\A#!.*sh\b|^\s*(?:fi|done|esac)\b|^\s*(?:export \w+=|docker (?:run|build)|set -\w|RUN |FROM )", re.MULTILINE
-)
+SHELLISH = re.compile(r"\A(?:[^\n]*\n)?#!.*sh\b")
 PYTHONIC = re.compile(r"\bf[\"']|\.format\(|^import |^from \w+ import ", re.MULTILINE)
 BRACES = re.compile(r"(?<![$\\{%#@])\{(?P<name>[A-Z][A-Z0-9_]{3,})\}")
 COMMIT = re.compile(r"[0-9a-f]{7,40}|.*\$\{?\w*(?:SHA|COMMIT|HASH)\w*\}?", re.IGNORECASE)
@@ -42,8 +40,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for command in document.commands:
         yield from _bracket(command, release)
         text = texts.get(command.file, "")
-        if SHELLISH.search(text) and "option." not in text:
-            yield from _assignment(command, release)
+        if SHELLISH.match(text):
+            yield from _assignment(command, text, release)
         if not PYTHONIC.search(text):
             for word in (*command.words, *command.assignments):
                 yield from _dollar(text, word, command.file, release)
@@ -69,13 +67,14 @@ def _bracket(command: ShellCommand, release: str) -> Iterator[Draft]:
         yield from drafts(release, "blank-missing", last, file=command.file, first=first, end=end, word=last.text)
 
 
-def _assignment(command: ShellCommand, release: str) -> Iterator[Draft]:
+def _assignment(command: ShellCommand, text: str, release: str) -> Iterator[Draft]:
     """``name = value``."""
     words = [word.text for word in command.words]
     at = 1 if words[:1] and words[0] in SETS else 0
     if len(words) < at + 3 or words[at + 1] != "=" or (not at and words[0] in TAKES_EQUALS):
         return
-    if IDENTIFIER.fullmatch(words[at]):
+    line = text.split("\n")[command.line - 1 : command.line]
+    if IDENTIFIER.fullmatch(words[at]) and line and not re.search(r"\(\(|\b(?:select|where|and|or)\b", line[0], re.I):
         known: dict[str, Any] = {"name": words[at], "value": words[at + 2]}
         yield from drafts(release, "blank-missing", command.words[at], form="assignment", file=command.file, **known)
 
@@ -84,6 +83,10 @@ def _dollar(text: str, word: Word, file: str, release: str) -> Iterator[Draft]:
     """``r{VERSION}`` where VERSION is a variable of the text."""
     for match in BRACES.finditer(word.text):
         name = match["name"]
+        at = word.part(match.start(), match.end()).line
+        line = text.split("\n")[at - 1 : at] if at > 0 else []
+        if not line or not re.search(rf"(?<![$\\{{]){{{name}}}", line[0]) or "$${" in text:
+            continue
         is_glued = text.startswith("#!") and match.start() > 0 and word.text[match.start() - 1].isalnum()
         is_single = is_glued and "_" in name and len(set(BRACES.findall(text))) == 1
         if is_single or re.search(rf"\$\{{?{name}\b|^\s*(?:export\s+|ARG\s+|ENV\s+)?{name}=", text, re.MULTILINE):
