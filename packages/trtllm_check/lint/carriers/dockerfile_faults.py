@@ -21,7 +21,7 @@ SET = re.compile(
     r"|\b(?:for|read(?:[ \t]+-\w+)*)[ \t]+(?P<loop>[A-Za-z_]\w*)"
 )
 OF_IMAGES = re.compile(r"^(?:CUDA|NV|NCCL|PYTHON|TORCH|PYTORCH|TENSORRT|TRT|JAVA|UBUNTU|HOME$|PATH$|USER$|PWD$)")
-ENDS = re.compile(r"(?:&&|\|\||[;|({&]|\)|\b(?:then|do|else|in|if|while|until)|!)\s*$")
+ENDS = re.compile(r"(?:&&|\|\||[;|({&]|\)|\}|\b(?:then|do|else|in|if|while|until|fi|done|esac)|!)\s*$")
 STARTS = re.compile(
     r"(?:(?:python3?[ ]-m[ ])?(?:pip3?|apt-get|apt|conda|mamba|uv[ ]pip|yum|dnf)[ ](?:install|update|cache|clean|purge"
     r"|upgrade|autoremove|uninstall)\b|rm[ ]-\w*[rf]|mkdir[ ]-p[ ]|cd[ ][/.~$\w-]|git[ ](?:clone|checkout)[ ]"
@@ -33,6 +33,7 @@ CARRIES = re.compile(
 REQUIREMENT = re.compile(r"[\"']?[A-Za-z][\w.-]*(?:\[[\w,-]+\])?==\S")
 CUDA_IMAGE = re.compile(r"nvidia/cuda:(?P<version>\d+\.\d+)")
 CUDA_FOLDER = re.compile(r"/usr/local/cuda-(?P<version>\d+\.\d+)")
+BARE = re.compile(r"distroless/(?:static|base|cc)|^scratch$")
 NEAR = 0.4  # of names that begin alike
 
 
@@ -58,6 +59,7 @@ def faults(steps: Sequence[Step], whole: str) -> Iterator[Fault]:
     names: set[str] = set()
     everything = {name for step in steps for name in _declared(step)}
     image, alias, entry = "", "", None
+    brought: list[str] = []
     for step in steps:
         if step.name == "FROM":
             stages[alias] = _Scope(image, frozenset(names))
@@ -65,6 +67,7 @@ def faults(steps: Sequence[Step], whole: str) -> Iterator[Fault]:
             parent = stages.get(parts[0]) if parts else None
             image = parent.image if parent else (parts[0] if parts else "")
             names, entry = set(parent.names) if parent else set(), None
+            brought = []
             alias = parts[2] if len(parts) > 2 and parts[1].lower() == "as" else f"#{len(stages)}"
             continue
         if not stages:
@@ -80,7 +83,41 @@ def faults(steps: Sequence[Step], whole: str) -> Iterator[Fault]:
         if step.name in ("RUN", "COPY", "ADD", "WORKDIR", "ENV"):
             yield from _unset(step, names, outside, everything)
         yield from _cuda(step, image, whole)
+        if BARE.search(image):
+            brought += _brought(step)
+            yield from _absent(step, image, brought)
         names.update(_declared(step))
+
+
+def _brought(step: Step) -> list[str]:
+    """The paths that a COPY or ADD makes."""
+    if step.name not in ("COPY", "ADD", "RUN"):
+        return []
+    if step.name == "RUN":
+        return ["*"]
+    parts = [part for part in re.sub(r"[\[\]\",]", " ", step.argument.text).split() if not part.startswith("--")]
+    if len(parts) < 2 or any("*" in part or "$" in part for part in parts) or not parts[-1].startswith("/"):
+        return ["*"]
+    folder = parts[-1].rstrip("/")
+    return [
+        folder or "*" if parts[0].endswith(("/", ".")) else folder,
+        *(f"{folder}/{part.rsplit('/', 1)[-1]}" for part in parts[:-1]),
+    ]
+
+
+def _absent(step: Step, image: str, brought: list[str]) -> Iterator[Fault]:
+    """A program that nothing brings into an image that holds none."""
+    first = step.form[0] if step.name == "ENTRYPOINT" and step.form else None
+    if first is None or not first.text.startswith("/") or not brought or "*" in brought:
+        return
+    if not any(first.text == path or first.text.startswith(f"{path}/") for path in brought if path):
+        shown = ", ".join(path for path in brought if path)
+        yield Fault(
+            "dockerfile-refused",
+            first,
+            "program absent",
+            (("program", first.text), ("image", image), ("brought", shown)),
+        )
 
 
 def _declared(step: Step) -> set[str]:
@@ -138,6 +175,8 @@ def _joined(argument: Word) -> Iterator[Fault]:
             if STARTS.match(body) and current and not CARRIES.match(current) and not _is_quoted(command):
                 known = (("command", " ".join(current.split())[:60]), ("line", " ".join(body.split())[:60]))
                 yield Fault("run-without-and", place, "", known)
+            elif body.rstrip("; &") in ("fi", "done", "esac") and not _is_quoted(command):
+                yield Fault("run-without-and", place, "end", (("word", body.split(";")[0].split()[0]),))
         elif command and command.endswith("&&") and REQUIREMENT.match(first):
             yield Fault("run-without-and", place, "requirement", (("name", first),))
         command = f"{command} {body}".strip()

@@ -17,12 +17,20 @@ PLAIN = ("int", "float", "bool", "null")
 DEEPEST = 40
 CONTAINERS = ("containers", "initContainers")
 QUOTES = "\"'"
+QUOTED = ("'", '"')
+# Fields that are whole numbers of Kubernetes' own types.
+NUMBERS = (
+    *("containerPort", "hostPort", "replicas", "initialDelaySeconds", "periodSeconds", "timeoutSeconds"),
+    *("failureThreshold", "successThreshold", "terminationGracePeriodSeconds", "nodePort"),
+)
 
 
 def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[Fault]:
     """The faults of one document; of a template's branches each looks as if it were there."""
     top = _entries(node)
     if "apiVersion" in top and "kind" in top:
+        if "spec" in (inside := _entries(top.get("metadata"))):
+            yield Fault("manifest-refused", place(inside["spec"]), "spec", (("kind", str(top["kind"].value)),))
         found = _below(node, place, 0)
         yield from (one for one in found if not is_template or one.form != "both")
     for service in _entries(top.get("services")).values():
@@ -38,6 +46,8 @@ def _below(node: Any, place: Place, depth: int) -> Iterator[Fault]:
             yield from _below(one, place, depth + 1)
         return
     for name, value in _entries(node).items():
+        if name in NUMBERS and value.id == "scalar" and value.style in QUOTED and str(value.value).isdecimal():
+            yield Fault("manifest-refused", place(value), "number", (("field", name), ("value", str(value.value))))
         for container in _listed(value) if name in CONTAINERS else ():
             for variable in _listed(_entries(container).get("env")):
                 yield from _variable(variable, place)
@@ -57,6 +67,8 @@ def _variable(node: Any, place: Place) -> Iterator[Fault]:
     for key, other in entries.items():
         if key in SOURCES:
             yield Fault("env-source-misplaced", place(other), "beside", (named, ("key", key)))
+        elif key not in KNOWN and key != "<<":
+            yield Fault("env-source-misplaced", place(other), "unknown", (named, ("key", key)))
     source = entries.get("valueFrom")
     if source is not None and value is not None and value.id == "scalar" and value.value:
         yield Fault("env-source-misplaced", place(source), "both", (named, ("key", "valueFrom")))

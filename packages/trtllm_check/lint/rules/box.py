@@ -55,7 +55,10 @@ class Box(NamedTuple):
 
     @property
     def engine(self) -> Engine | None:
-        return next((one for one in engines() if one.image.search(self.image)), None)
+        found = next((one for one in engines() if one.image.search(self.image)), None)
+        if found is None and self.replaced:  # an image of somebody's own, and a command that tells
+            found = next((one for one in engines() if one.starts.search(self.text)), None)
+        return found
 
     @property
     def serves(self) -> Engine | None:

@@ -32,6 +32,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             if VLLM_IMAGE.search(box.image):
                 yield from _option(document, box, name, word, release)
         yield from _tokens(box, release)
+    for command in document.commands:
+        if command.words[:1] and command.words[0].text == "export":
+            for word in command.words[1:]:
+                yield from _exported(word, command.file, release)
     for call in document.aws_calls:
         yield from _sagemaker(document, call.file, release)
         break
@@ -73,6 +77,16 @@ def _slip(box: Box, name: str, word: Word, release: str) -> Iterator[Draft]:
             yield from drafts(
                 release, "variable-read-by-nobody", word, file=box.file, name=name, near=meant, what=READERS[kind]
             )
+
+
+def _exported(word: Word, file: str, release: str) -> Iterator[Draft]:
+    """``export`` of a script, ENV of a Dockerfile."""
+    name, sign, _ = word.text.partition("=")
+    for kind, reader in (*READERS.items(), ("common", "the program")):
+        meant = near(name, kind) if sign and (kind == "common" or name.startswith(f"{kind.upper()}_")) else ""
+        if meant:
+            yield from drafts(release, "variable-read-by-nobody", word, file=file, name=name, near=meant, what=reader)
+            return
 
 
 def _option(document: Document, box: Box, name: str, word: Word, release: str) -> Iterator[Draft]:

@@ -16,6 +16,7 @@ HUB_NAME = re.compile(r"[A-Za-z][\w-]*/[\w.-]+")
 FOR_WEIGHTS = re.compile(r"model|cache|weight|hub|hugging", re.IGNORECASE)
 OWN_FOLDER = ("/root/.cache", "/root/.cache/huggingface", "/root/.cache/huggingface/hub", "/root", "/data")
 TILDE = re.compile(r"~/")
+ONE_WORD = re.compile(r"(?P<flag>--[a-z][\w-]*)[ ]+(?P<value>[^\s-]\S*)")
 QUOTES = "\"'"
 
 
@@ -30,6 +31,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _ports(box, release)
         yield from _probes(box, release)
         yield from _tilde(document, box, release)
+        yield from _discarded(box, release)
+        yield from _one_word(box, release)
     for service in document.services:
         yield from _service(service, found, release)
 
@@ -104,7 +107,12 @@ def _probes(box: Box, release: str) -> Iterator[Draft]:
     engine = box.serves
     if engine is None or box.workload is None:
         return
+    listens = box.listens()
     for probe in box.workload.probes:
+        if engine.name in ("tgi", "sglang") and probe.port and listens and probe.port not in listens:
+            form = "ready" if probe.name == "readinessProbe" else ""
+            asked: dict[str, Any] = {"probe": probe.name, "asked": probe.port, "port": listens[0]}
+            yield from drafts(release, "probe-of-another-port", probe.place, form=form, file=box.file, **asked)
         if probe.scheme == "HTTPS" and "ssl" not in box.text.lower() and "tls" not in box.text.lower():
             yield from drafts(release, "probe-of-another-kind", probe.place, file=box.file, probe=probe.name)
         path = probe.path.partition("?")[0]
@@ -121,6 +129,26 @@ def _tilde(document: Document, box: Box, release: str) -> Iterator[Draft]:
         written = f"{word.text.partition(':')[0]}:"
         if TILDE.match(word.text) and any(f"{quote}{written}" in line for quote in QUOTES):
             yield from drafts(release, "tilde-in-quotes", word, file=box.file, value=word.text)
+
+
+def _discarded(box: Box, release: str) -> Iterator[Draft]:
+    """Ports that are published from the host's own network."""
+    is_host = box.host_network and (box.docker is not None or (box.workload and box.workload.kind == "compose"))
+    published = box.docker.values("-p", "--publish") if box.docker else []
+    if is_host and (published or box.ports):
+        place = published[0] if published else box.place
+        yield from drafts(release, "ports-discarded", place, invocation=box.docker, file=box.file)
+
+
+def _one_word(box: Box, release: str) -> Iterator[Draft]:
+    """An option and its value as one item, of servers whose commands are not read otherwise."""
+    engine = box.serves
+    if engine is None or engine.name not in ("tgi", "sglang") or box.workload is None:
+        return
+    for word in box.words:
+        if match := ONE_WORD.fullmatch(word.text):
+            known: dict[str, Any] = {"flag": match["flag"], "value": match["value"], "tool": engine.program}
+            yield from drafts(release, "option-in-one-word", word, file=box.file, **known)
 
 
 def _service(service: ClusterService, found: list[Box], release: str) -> Iterator[Draft]:

@@ -52,6 +52,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in document.invocations:
         if one.tool == "vllm":
             yield from _apart(one, release)
+        yield from _unanswered(one, release)
+        if one.tool == "git":
+            for word in one.positional:
+                if word.text.startswith("git://github.com/"):
+                    known: dict[str, Any] = {"address": word.text, "right": f"https{word.text.removeprefix('git')}"}
+                    yield from drafts(release, "git-protocol", word, invocation=one, **known)
     yield from _shallow(document, release)
     yield from _lacking(document, release)
 
@@ -100,6 +106,17 @@ def _apart(invocation: Invocation, release: str) -> Iterator[Draft]:
         if word.text == "--" and is_vllm_option(following.text):
             known: dict[str, Any] = {"name": following.text, "tool": invocation.tool}
             yield from drafts(release, "blank-missing", word, form="dashes", file=invocation.command.file, **known)
+
+
+def _unanswered(invocation: Invocation, release: str) -> Iterator[Draft]:
+    """``apt-get install`` without -y, where nobody answers."""
+    words = invocation.positional
+    if invocation.tool != "apt-get" or not words or words[0].text != "install" or not invocation.command.image:
+        return
+    if not any(
+        re.fullmatch(r"-\w*y\w*|--yes|--assume-yes|-qq|-\w*s\w*", one.flag) for one in invocation.given if one.flag
+    ):
+        yield from drafts(release, "nobody-answers", words[0], file=invocation.command.file)
 
 
 def _shallow(document: Document, release: str) -> Iterator[Draft]:
