@@ -13,6 +13,7 @@ from serving_base.errors import UsageError
 from trtllm_check.lint.amounts import refuse_too_much
 from trtllm_check.lint.carriers import CARRIERS, carried
 from trtllm_check.lint.carriers.aws_calls import AwsCall
+from trtllm_check.lint.carriers.faults import Fault
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.carriers.windows import shell_name
@@ -35,7 +36,7 @@ from trtllm_check.lint.passages import (
     unread,
     variable_lists,
 )
-from trtllm_check.lint.programs import SERVER_IMAGE
+from trtllm_check.lint.programs import MODEL_IMAGE
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
@@ -119,7 +120,7 @@ class Document:
     ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where it is one of Windows.
     ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from; ``calls``: of Python APIs.
     ``workloads``: containers of compose and Kubernetes, ``services``: Kubernetes' services; ``aws_calls``: what
-    tells SageMaker.
+    tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw.
     """
 
     commands: tuple[ShellCommand, ...] = ()
@@ -143,6 +144,7 @@ class Document:
     workloads: tuple[ServedContainer, ...] = ()
     services: tuple[ClusterService, ...] = ()
     aws_calls: tuple[AwsCall, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
     @property
     def is_understood(self) -> bool:
@@ -153,9 +155,10 @@ class Document:
             self.lmi_environment,
             self.variable_lists,
             self.option_files,
+            self.faults,
             [one for one in self.calls if one.api != "openai" or any("//" in word.text for _, word in one.values)],
             [one for one in self.aws_calls if one.name not in UNCERTAIN],
-            [one for one in self.workloads if SERVER_IMAGE.search(one.image)],
+            [one for one in self.workloads if MODEL_IMAGE.search(one.image)],
         )
         return (
             any(known)
@@ -241,6 +244,7 @@ class _Builder:
         self.calls: list[Call] = []
         self.workloads: list[ServedContainer | ClusterService] = []
         self.aws_calls: list[AwsCall] = []
+        self.faults: list[Fault] = []
         self.windows = ""
         self.yaml: list[ConfigFile] = []
         self.depth = 0
@@ -295,6 +299,7 @@ class _Builder:
         self.calls += [one._replace(file=file) for one in found.calls]
         self.workloads += [one._replace(file=file) for one in found.workloads]
         self.aws_calls += [one._replace(file=file) for one in found.aws_calls]
+        self.faults += [one._replace(file=file) for one in found.faults]
         for script, image in found.scripts:
             self.add_commands([one._replace(image=image) for one in read_inside(script, file, is_built=True)])
         for name, word in found.texts:
@@ -422,6 +427,7 @@ class _Builder:
             calls=tuple(self.calls),
             workloads=tuple(one for one in self.workloads if isinstance(one, ServedContainer)),
             aws_calls=tuple(self.aws_calls),
+            faults=tuple(self.faults),
             services=tuple(one for one in self.workloads if isinstance(one, ClusterService)),
             mounts=tuple(mounts),
             json_configs=tuple(self.json_configs),

@@ -28,6 +28,7 @@ NAMES: dict[Kind, str] = {
     "serving.properties": "serving.properties",
     "environment": ".env",
     "request": "request.json",
+    "dockerfile": "Dockerfile",
     "yaml": "deployment.yaml",
     "python": "serve.py",
 }

@@ -95,6 +95,7 @@ YAML_HEAD = re.compile(
     r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers):(?:\s|$)",
     re.MULTILINE,
 )
+YAML_LINE = re.compile(r"\s*(?:- )*(?:[\w./\"'-]+:(?:\s|$)|- )|---$|\s*- ?\S+$")
 YAML_BLOCK = re.compile(r"^[ ]*(?:- )?[\w.-]+:[ ]*\n[ ]+(?:- )?[\w.-]+:|^---$", re.MULTILINE)
 MAKEFILE_RULE = re.compile(r"^[\w./-]+:(?:[ \t]+[\w./-]+)*[ \t]*\n\t\S", re.MULTILINE)
 MAKEFILE_HEAD = re.compile(r"^\.PHONY:|^[A-Z_]+ *[:?]= ", re.MULTILINE)
@@ -160,13 +161,19 @@ def _program_text(text: str) -> Kind | None:
         return None
     if DOCKERFILE.search(text) and len(DOCKERFILE_LINE.findall(text)) > 1 and re.search(r"^FROM\s", text, re.MULTILINE):
         return "dockerfile"
-    if YAML_HEAD.search(text) and is_yaml(text):
+    if YAML_HEAD.search(text) and (is_yaml(text) or _is_broken_yaml(text)):
         return "yaml"
     if MAKEFILE_RULE.search(text) and MAKEFILE_HEAD.search(text):
         return "makefile"
     if PYTHON_HEAD.search(text) and parsed(text) is not None:
         return "python"
     return "windows" if text.lstrip().startswith(("PS ", "C:\\", "D:\\")) and is_windows(text) else None
+
+
+def _is_broken_yaml(text: str) -> bool:
+    """True for what begins as a file of YAML does, and is one but for a slip."""
+    lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
+    return YAML_HEAD.match(lines[0]) is not None and sum(map(bool, map(YAML_LINE.match, lines))) > 0.8 * len(lines)
 
 
 def _all_upper(text: str) -> bool:

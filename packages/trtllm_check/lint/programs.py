@@ -37,6 +37,11 @@ SERVER_IMAGE = re.compile(
     r"(?:^|/)(?:vllm-openai(?!-cpu)(?:-[a-z]+)?|vllm|sglang|text-generation-inference)(?::(?!.*cpu)|@|$)"
     r"|nvidia/tritonserver:[^:]*-trtllm-|nvidia/tensorrt-llm/|/djl-inference:(?!.*cpu)|nvcr\.io/nim/(?!.*embed)"
 )
+# The same and their images for CPUs and for embeddings: whoever names one wants a model served.
+MODEL_IMAGE = re.compile(
+    rf"{SERVER_IMAGE.pattern}|(?:^|/)(?:vllm-openai(?:-[a-z]+)?|vllm-omni|vllm|sglang|text-generation-inference"
+    r"|text-embeddings-inference|djl-serving)(?::|@|$)"
+)
 SHELLS = frozenset({"bash", "sh", "zsh"})
 PYTHON = re.compile(r"python(3(\.\d+)?)?")
 RANKS = ("-n", "-np", "--np", "--n", "--ntasks", "-c")

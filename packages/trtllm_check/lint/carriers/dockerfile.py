@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from trtllm_check.lint.carriers.dockerfile_faults import Step, faults
 from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
 
@@ -30,7 +31,10 @@ def carried(word: Word) -> Carried:
     found = Carried()
     stage = _Stage("")
     arguments: dict[str, str] = {}
+    steps: list[Step] = []
     for name, argument in _instructions(word):
+        form = _form(argument) if name in ("RUN", "CMD", "ENTRYPOINT") else argument
+        steps.append(Step(name, argument, form if isinstance(form, tuple) else None))
         if name == "FROM":
             match = BASE.match(argument.text)
             image = _filled(match["image"], arguments) if match else ""
@@ -44,7 +48,7 @@ def carried(word: Word) -> Carried:
             if name == "ARG" and (match := PAIR.match(argument.text)):
                 arguments[match["name"]] = match["value"].strip("\"'")
             stage.read(name, argument)
-    return found.with_(stage.carried())
+    return found.with_(stage.carried()).with_(Carried(faults=tuple(faults(steps, word.text))))
 
 
 class _Stage:

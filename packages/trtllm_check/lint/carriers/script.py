@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.aws_calls import AwsCall
+from trtllm_check.lint.carriers.faults import Fault
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
 from trtllm_check.lint.shell import Place, Word
@@ -20,7 +21,8 @@ class Carried(NamedTuple):
 
     ``scripts``: shell text, and the image that it runs in ("" if unknown); ``texts``: other texts with the name that
     tells their kind ("" if none does); ``images``: containers that it names; ``calls``: of Python APIs;
-    ``workloads``: what starts containers for good; ``aws_calls``: what tells SageMaker.
+    ``workloads``: what starts containers for good; ``aws_calls``: what tells SageMaker;
+    ``faults``: what is wrong with the text itself.
     """
 
     scripts: tuple[tuple[Word, str], ...] = ()
@@ -29,6 +31,7 @@ class Carried(NamedTuple):
     calls: tuple[Call, ...] = ()
     workloads: tuple[ServedContainer | ClusterService, ...] = ()
     aws_calls: tuple[AwsCall, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
     def with_(self, other: "Carried") -> "Carried":
         return Carried(
@@ -38,6 +41,7 @@ class Carried(NamedTuple):
             self.calls + other.calls,
             self.workloads + other.workloads,
             self.aws_calls + other.aws_calls,
+            self.faults + other.faults,
         )
 
 

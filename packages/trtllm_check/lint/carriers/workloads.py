@@ -1,6 +1,7 @@
 """Containers of docker compose and Kubernetes: what each gets of GPUs and shared memory, and when it is restarted."""
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -10,6 +11,8 @@ ACCELERATOR = re.compile(r"gpu|tpu|neuron|gaudi|mig-|npu|dcu|xpu|accelerator", r
 COUNTED = ("nvidia.com/gpu", "amd.com/gpu")
 SHARED = "/dev/shm"
 POD_KINDS = ("Deployment", "StatefulSet", "Pod", "DaemonSet", "ReplicaSet", "LeaderWorkerSet")
+# Kinds of others that hold whole containers: what is told of GPUs elsewhere is not known.
+OTHER_KINDS = ("Job", "LLMInferenceService", "ServingRuntime", "ClusterServingRuntime", "InferenceService")
 MERGES = ("<<", "extends")
 Place = Callable[[Any], Word]
 Node = Mapping[str, Any]
@@ -22,6 +25,8 @@ class Probe(NamedTuple):
     seconds: int
     place: Word
     port: int = 0
+    path: str = ""
+    scheme: str = ""
 
 
 class Device(NamedTuple):
@@ -36,7 +41,9 @@ class ServedContainer(NamedTuple):
 
     ``gpus``: how many it gets, None where that is not told; ``shared_memory``: True also where it is not told.
     ``requests_only``: Kubernetes' GPUs stand among the requests and not among the limits; ``ports``: compose's, of the
-    host (0 where the reader fills it in) and inside.
+    host (0 where the reader fills it in) and inside. ``words``: what the image's entry point gets, or the command
+    where it is ``replaced``; ``settings``: variables with their values; ``is_open``: more of them come from elsewhere;
+    ``mounts``: folders inside; ``labels`` and ``named_ports``: of the pod; ``alone``: no other container in it.
     """
 
     kind: Literal["compose", "kubernetes"]
@@ -55,6 +62,14 @@ class ServedContainer(NamedTuple):
     ports: tuple[tuple[int, int], ...] = ()
     host_network: bool = False
     file: str = ""
+    words: tuple[Word, ...] = ()
+    replaced: bool = False
+    settings: tuple[tuple[str, Word], ...] = ()
+    is_open: bool = False
+    mounts: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    named_ports: tuple[tuple[str, int], ...] = ()
+    alone: bool = True
 
     def holds(self, line: int) -> bool:
         return self.first <= line <= self.last
@@ -66,6 +81,8 @@ class ClusterService(NamedTuple):
     name: str
     place: Word
     file: str = ""
+    selector: tuple[tuple[str, str], ...] = ()
+    targets: tuple[Word, ...] = ()
 
 
 def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterService]:
@@ -77,12 +94,18 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
                 yield _compose(service, place)
     kind = _text(top.get("kind"))
     if kind == "Service" and (name := _entries(top.get("metadata")).get("name")) is not None:
-        yield ClusterService(_text(name), place(name))
-    if kind in POD_KINDS:
-        for pod in _pods(top.get("spec"), 0):
-            for container in _listed(pod.get("containers")):
+        spec = _entries(top.get("spec"))
+        targets = (one.get("targetPort") or one.get("port") for one in map(_entries, _listed(spec.get("ports"))))
+        words = tuple(place(one) for one in targets if one is not None and one.id == "scalar")
+        yield ClusterService(_text(name), place(name), selector=_pairs(spec.get("selector")), targets=words)
+    if kind in (*POD_KINDS, *OTHER_KINDS):
+        labels = _pairs(_entries(top.get("metadata")).get("labels")) if kind == "Pod" else ()
+        for pod, its_labels in _pods(top.get("spec"), labels, 0):
+            containers = _listed(pod.get("containers"))
+            for container in containers:
                 if "image" in _entries(container):
-                    yield _kubernetes(container, pod, place, kind == "LeaderWorkerSet")
+                    one = _kubernetes(container, pod, place, kind not in POD_KINDS or kind == "LeaderWorkerSet")
+                    yield one._replace(labels=its_labels, alone=len(containers) == 1)
 
 
 def _compose(service: Any, place: Place) -> ServedContainer:
@@ -119,6 +142,11 @@ def _compose(service: Any, place: Place) -> ServedContainer:
         variables=variables,
         ports=tuple(_published(entries)),
         host_network="network_mode" in entries or open_,
+        words=_words(entries.get("command"), place),
+        replaced="entrypoint" in entries or open_,
+        settings=tuple(_settings(entries.get("environment"), place)),
+        is_open=open_ or "env_file" in entries,
+        mounts=tuple(_targets(entries.get("volumes"))),
     )
 
 
@@ -145,6 +173,12 @@ def _kubernetes(container: Any, pod: Node, place: Place, several_nodes: bool) ->
         service_links=_text(pod.get("enableServiceLinks")).lower() != "false",
         variables=_names(entries.get("env")),
         host_network=_text(pod.get("hostNetwork")).lower() == "true",
+        words=(*_words(entries.get("command"), place), *_words(entries.get("args"), place)),
+        replaced="command" in entries,
+        settings=tuple(_settings(entries.get("env"), place)),
+        is_open="envFrom" in entries or _is_template(entries.get("env")),
+        mounts=tuple(mounts),
+        named_ports=tuple(_container_ports(entries.get("ports"))),
     )
 
 
@@ -159,7 +193,7 @@ def _published(entries: Node) -> Iterator[tuple[int, int]]:
 
 
 def _probes(entries: Node, place: Place) -> Iterator[Probe]:
-    for name in ("livenessProbe", "startupProbe"):
+    for name in ("livenessProbe", "startupProbe", "readinessProbe"):
         probe = _entries(entries.get(name))
         if not probe:
             continue
@@ -168,21 +202,76 @@ def _probes(entries: Node, place: Place) -> Iterator[Probe]:
             for key, default in (("initialDelaySeconds", 0), ("periodSeconds", 10), ("failureThreshold", 3))
         )
         if delay is not None and period is not None and most is not None:
-            port = _number(_entries(probe.get("httpGet") or probe.get("tcpSocket")).get("port")) or 0
-            yield Probe(name, delay + period * max(most - 1, 0), place(entries[name]), port)
+            asked = _entries(probe.get("httpGet") or probe.get("tcpSocket"))
+            about = _number(asked.get("port")) or 0, _text(asked.get("path")), _text(asked.get("scheme"))
+            yield Probe(name, delay + period * max(most - 1, 0), place(entries[name]), *about)
 
 
-def _pods(node: Any, depth: int) -> Iterator[Node]:
-    """Every mapping with containers below a workload's ``spec``."""
+def _pods(
+    node: Any, labels: tuple[tuple[str, str], ...], depth: int
+) -> Iterator[tuple[Node, tuple[tuple[str, str], ...]]]:
+    """Every mapping with containers below a workload's ``spec``, and the labels beside it."""
     if node is None or depth > 8:
         return
     entries = _entries(node)
     if "containers" in entries:
-        yield entries
+        yield entries, labels
         return
+    beside = _pairs(_entries(entries.get("metadata")).get("labels"))
     for one in entries.values():
         if one.id == "mapping":
-            yield from _pods(one, depth + 1)
+            yield from _pods(one, beside or labels, depth + 1)
+
+
+def _pairs(node: Any) -> tuple[tuple[str, str], ...]:
+    return tuple((name, _text(value)) for name, value in _entries(node).items())
+
+
+def _words(node: Any, place: Place) -> tuple[Word, ...]:
+    """The words of a list, or of a text as a shell splits it."""
+    if node is None:
+        return ()
+    if node.id == "sequence":
+        return tuple(place(one) for one in node.value if one.id == "scalar")
+    try:
+        parts = shlex.split(_text(node))
+    except ValueError:
+        return ()
+    at = place(node)
+    return tuple(Word(part, at.line, at.column) for part in parts)
+
+
+def _settings(node: Any, place: Place) -> Iterator[tuple[str, Word]]:
+    """Variables with the place of their values; of a value from elsewhere the text is empty."""
+    if node is None or node.id == "scalar":
+        return
+    if node.id == "mapping":
+        for name, value in _entries(node).items():
+            yield name, place(value)
+        return
+    for one in node.value:
+        if one.id == "scalar":
+            name, _, value = _text(one).partition("=")
+            at = place(one)
+            yield name, Word(value, at.line, at.column)
+        elif "name" in (entries := _entries(one)):
+            at = place(entries["name"])
+            yield _text(entries["name"]), Word(_text(entries.get("value")), at.line, at.column)
+
+
+def _targets(node: Any) -> Iterator[str]:
+    """The folders inside of compose's volumes."""
+    for one in _listed(node):
+        entries = _entries(one)
+        parts = _text(one).split(":")
+        inside = _text(entries.get("target")) or (parts[1] if len(parts) > 1 and parts[1].startswith("/") else parts[0])
+        yield inside.rstrip("/")
+
+
+def _container_ports(node: Any) -> Iterator[tuple[str, int]]:
+    for one in _listed(node):
+        entries = _entries(one)
+        yield _text(entries.get("name")), _number(entries.get("containerPort")) or 0
 
 
 def _mounts_shared(entries: Node) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from trtllm_check.lint.carriers import manifests, yaml_faults
 from trtllm_check.lint.carriers.aws_calls import resources
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, unknown
 from trtllm_check.lint.carriers.workloads import workloads
@@ -36,9 +37,14 @@ def carried(word: Word) -> Carried:
     reader = _Reader(word)
     for node in _documents(reader.masked):
         reader.walk(node, "", 0)
-        found = Carried(workloads=tuple(workloads(node, reader.at)), aws_calls=tuple(resources(node, reader.at)))
+        found = Carried(
+            workloads=tuple(workloads(node, reader.at)),
+            aws_calls=tuple(resources(node, reader.at)),
+            faults=tuple(manifests.faults(node, reader.at, is_template="{{" in word.text)),
+        )
         reader.found = reader.found.with_(found)
-    return reader.found
+    is_file = word.places[:1] == ((1, 1),)
+    return reader.found.with_(Carried(faults=tuple(yaml_faults.faults(word, is_file))))
 
 
 def is_yaml(text: str) -> bool:
@@ -121,7 +127,9 @@ class _Reader:
         for name in SCRIPTS:
             for value in self.listed(by_name.get(name)):
                 script.line(self.scalar(value))
-        self.command([by_name[name] for name in COMMANDS if name in by_name], script, self.entry(by_name, image))
+        is_compose = "command" in by_name and bool(image) and not {"args", "name"} & set(by_name)
+        commands = [by_name[name] for name in COMMANDS if name in by_name]
+        self.command(commands, script, self.entry(by_name, image), is_compose)
         word = script.word()
         if word.text.strip():
             self.found = self.found.with_(Carried(scripts=((word, image),)))
@@ -137,7 +145,9 @@ class _Reader:
             "entrypoint" in by_name or (kubernetes and "command" in by_name)
         )
 
-    def command(self, nodes: Sequence[Any], script: Script, behind_entry: bool = False) -> None:
+    def command(
+        self, nodes: Sequence[Any], script: Script, behind_entry: bool = False, is_compose: bool = False
+    ) -> None:
         """Entry point, command and arguments are one command; a text of several lines is a script."""
         words: list[Word] = []
         if behind_entry and nodes:
@@ -146,11 +156,18 @@ class _Reader:
                 script.add("vllm serve ", place)
             else:
                 words += [Word(text, *place, (place,) * len(text)) for text in ("vllm", "serve")]
+        if len(nodes) > 1 and all(node.id == "scalar" and node.style not in ("|", ">") for node in nodes):
+            for node in nodes:  # an entry point and its arguments as two texts
+                script.take(self.scalar(node))
+                script.add(" ", self.place(node))
+            script.end()
+            return
         for node in nodes:
             if node.id == "sequence":
                 words += [self.argument(one) for one in node.value if one.id == "scalar"]
             elif node.id == "scalar" and not words:
-                script.line(self.scalar(node))
+                text = self.scalar(node)
+                script.line(text if not is_compose or " -c" in text.text else _on_one_line(text))
             elif node.id == "scalar":
                 words.append(self.argument(node))
         if words and _starts_command(words):
@@ -260,6 +277,11 @@ class _Reader:
         spots = tuple(self.word.places[index] for index in places)
         line, column = spots[0] if spots else (self.word.line, self.word.column)
         return Word("".join(letters), line, column, spots)
+
+
+def _on_one_line(word: Word) -> Word:
+    """docker compose splits a text at blanks and at the ends of lines alike."""
+    return Word(word.text.rstrip().replace("\\\n", "  ").replace("\n", " "), word.line, word.column, word.places)
 
 
 def _starts_command(words: Sequence[Word]) -> bool:

@@ -142,7 +142,8 @@ def _container(around: Around, server: Server, release: str) -> Iterator[Draft]:
     for probe in workload.probes if workload is not None else ():
         if probe.port and probe.port != server.port:
             about: dict[str, Any] = {"probe": probe.name, "asked": probe.port, "port": server.port}
-            yield from drafts(release, "probe-of-another-port", probe.place, file=one.file, **about)
+            form = "ready" if probe.name == "readinessProbe" else ""
+            yield from drafts(release, "probe-of-another-port", probe.place, form=form, file=one.file, **about)
 
 
 def _request(page: _Page, request: WrittenRequest, release: str) -> Iterator[Draft]:

@@ -179,7 +179,8 @@ def _join(lines: list[str], is_built: bool) -> Pasted:
                 index = match.lastindex or 1
                 cuts[position + match.start(index)] = position + match.end(index)
                 line = line[: match.start(index)] + " " * (len(line) - match.start(index))
-            if flags_follow and stripped and not comment and not GOES_ON.search(line):
+            goes_on = flags_follow or _is_alike(lines, number)
+            if goes_on and stripped and not comment and not GOES_ON.search(line):
                 match = COMMENT.search(line)
                 start = match.start() if match else len(line)
                 cuts[position + start] = position + len(line)
@@ -188,6 +189,21 @@ def _join(lines: list[str], is_built: bool) -> Pasted:
         position += len(line) + len(end)
         previous = stripped
     return Pasted("".join(joined), cuts)
+
+
+def _is_alike(lines: list[str], number: int) -> bool:
+    """True where the next line is indented like this one, the last of several of a command, and goes on itself."""
+    start = number
+    while start and lines[start - 1].rstrip().endswith("\\"):
+        start -= 1
+    if start == number or number + 1 >= len(lines):
+        return False
+    first, here, following = (_indent(lines[at]) for at in (start, number, number + 1))
+    return first < here == following and lines[number + 1].rstrip().endswith("\\")
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip()) if line.strip() else -1
 
 
 def _unmarked(match: re.Match[str]) -> str:

@@ -1,0 +1,221 @@
+"""What docker build refuses of a Dockerfile, and what it builds otherwise than meant.
+
+Source: Docker's Dockerfile reference: COPY, ADD, CMD, ENTRYPOINT, shell and exec form, scope of ARG.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from trtllm_check.lint.carriers.faults import Fault
+from trtllm_check.lint.shell.words import Word
+
+FLAG_APART = re.compile(r"(?P<flag>--(?:from|chown|chmod|exclude))[ \t]+(?P<value>[^\s-]\S*)")
+OPTIONS = re.compile(r"(?:--\w+(?:=\S+)?[ \t\\\n]+)*")
+ADDRESS = re.compile(r"(?<![\w=])[\"']?(?P<url>https?://[^\s\"',\]]+)")
+SINGLE_QUOTES = re.compile(r"\[\s*'")
+USE = re.compile(r"(?<!\\)\$(?:\{(?P<braced>[A-Za-z_]\w*)\}|(?P<plain>[A-Za-z_]\w*))")
+SET = re.compile(
+    r"(?:^|[\s;&|(`\"'])(?:export[ \t]+|local[ \t]+)?(?P<name>[A-Za-z_]\w*)\+?="
+    r"|\b(?:for|read(?:[ \t]+-\w+)*)[ \t]+(?P<loop>[A-Za-z_]\w*)"
+)
+OF_IMAGES = re.compile(r"^(?:CUDA|NV|NCCL|PYTHON|TORCH|PYTORCH|TENSORRT|TRT|JAVA|UBUNTU|HOME$|PATH$|USER$|PWD$)")
+ENDS = re.compile(r"(?:&&|\|\||[;|({&]|\)|\}|\b(?:then|do|else|in|if|while|until|fi|done|esac)|!)\s*$")
+STARTS = re.compile(
+    r"(?:(?:python3?[ ]-m[ ])?(?:pip3?|apt-get|apt|conda|mamba|uv[ ]pip|yum|dnf)[ ](?:install|update|cache|clean|purge"
+    r"|upgrade|autoremove|uninstall)\b|rm[ ]-\w*[rf]|mkdir[ ]-p[ ]|cd[ ][/.~$\w-]|git[ ](?:clone|checkout)[ ]"
+    r"|curl[ ]-|wget[ ](?:-|http)|python3?[ ]-m[ ]|export[ ]\w+=|ln[ ]-s|cp[ ]-|chmod[ ][+\d]|tar[ ]-)"
+)
+CARRIES = re.compile(
+    r"^(?:sudo|env|xargs|bash|sh|time|nohup|eval|echo|printf|exec|test|if|while|for|case|find|\w+=\S*|--\S+|RUN|-\S+|\[)\b"
+)
+REQUIREMENT = re.compile(r"[\"']?[A-Za-z][\w.-]*(?:\[[\w,-]+\])?==\S")
+CUDA_IMAGE = re.compile(r"nvidia/cuda:(?P<version>\d+\.\d+)")
+CUDA_FOLDER = re.compile(r"/usr/local/cuda-(?P<version>\d+\.\d+)")
+BARE = re.compile(r"distroless/(?:static|base|cc)|^scratch$")
+NEAR = 0.4  # of names that begin alike
+
+
+class Step(NamedTuple):
+    """One instruction. ``form``: the words of the exec form, None for the shell's."""
+
+    name: str
+    argument: Word
+    form: tuple[Word, ...] | None
+
+
+class _Scope(NamedTuple):
+    """Names that a stage has, and its base image."""
+
+    image: str
+    names: frozenset[str]
+
+
+def faults(steps: Sequence[Step], whole: str) -> Iterator[Fault]:
+    """The faults of one Dockerfile."""
+    outside: set[str] = set()
+    stages: dict[str, _Scope] = {}
+    names: set[str] = set()
+    everything = {name for step in steps for name in _declared(step)}
+    image, alias, entry = "", "", None
+    brought: list[str] = []
+    for step in steps:
+        if step.name == "FROM":
+            stages[alias] = _Scope(image, frozenset(names))
+            parts = [part for part in step.argument.text.split() if not part.startswith("--")]
+            parent = stages.get(parts[0]) if parts else None
+            image = parent.image if parent else (parts[0] if parts else "")
+            names, entry = set(parent.names) if parent else set(), None
+            brought = []
+            alias = parts[2] if len(parts) > 2 and parts[1].lower() == "as" else f"#{len(stages)}"
+            continue
+        if not stages:
+            outside.update(_declared(step))
+            continue
+        if step.name in ("COPY", "ADD"):
+            yield from _copy(step)
+        if step.name in ("CMD", "ENTRYPOINT"):
+            yield from _program(step, entry)
+            entry = step if step.name == "ENTRYPOINT" else entry
+        if step.name == "RUN" and step.form is None and "<<" not in step.argument.text:
+            yield from _joined(step.argument)
+        if step.name in ("RUN", "COPY", "ADD", "WORKDIR", "ENV"):
+            yield from _unset(step, names, outside, everything)
+        yield from _cuda(step, image, whole)
+        if BARE.search(image):
+            brought += _brought(step)
+            yield from _absent(step, image, brought)
+        names.update(_declared(step))
+
+
+def _brought(step: Step) -> list[str]:
+    """The paths that a COPY or ADD makes."""
+    if step.name not in ("COPY", "ADD", "RUN"):
+        return []
+    if step.name == "RUN":
+        return ["*"]
+    parts = [part for part in re.sub(r"[\[\]\",]", " ", step.argument.text).split() if not part.startswith("--")]
+    if len(parts) < 2 or any("*" in part or "$" in part for part in parts) or not parts[-1].startswith("/"):
+        return ["*"]
+    folder = parts[-1].rstrip("/")
+    return [
+        folder or "*" if parts[0].endswith(("/", ".")) else folder,
+        *(f"{folder}/{part.rsplit('/', 1)[-1]}" for part in parts[:-1]),
+    ]
+
+
+def _absent(step: Step, image: str, brought: list[str]) -> Iterator[Fault]:
+    """A program that nothing brings into an image that holds none."""
+    first = step.form[0] if step.name == "ENTRYPOINT" and step.form else None
+    if first is None or not first.text.startswith("/") or not brought or "*" in brought:
+        return
+    if not any(first.text == path or first.text.startswith(f"{path}/") for path in brought if path):
+        shown = ", ".join(path for path in brought if path)
+        yield Fault(
+            "dockerfile-refused",
+            first,
+            "program absent",
+            (("program", first.text), ("image", image), ("brought", shown)),
+        )
+
+
+def _declared(step: Step) -> set[str]:
+    if step.name not in ("ARG", "ENV"):
+        return set()
+    text = step.argument.text
+    found = {match["name"] for match in re.finditer(r"(?:^|[\s\\])(?P<name>[A-Za-z_]\w*)=", text)}
+    if step.name == "ARG" or not found:
+        found |= {re.split(r"[\s=]", part, maxsplit=1)[0] for part in text.split()[: None if step.name == "ARG" else 1]}
+    return found
+
+
+def _copy(step: Step) -> Iterator[Fault]:
+    match = FLAG_APART.match(step.argument.text)
+    if match:
+        known = (("name", step.name), ("flag", match["flag"]), ("value", match["value"]))
+        yield Fault("dockerfile-refused", step.argument.part(match.start(), match.end()), "flag apart", known)
+    if step.name == "COPY" and (address := ADDRESS.search(step.argument.text)):
+        place = step.argument.part(address.start("url"), address.end("url"))
+        yield Fault("dockerfile-refused", place, "copy of an address", (("url", address["url"]),))
+
+
+def _program(step: Step, entry: Step | None) -> Iterator[Fault]:
+    text = step.argument.text.strip()
+    if step.form is None:
+        if SINGLE_QUOTES.match(text):
+            shown = (("name", step.name), ("right", text.split("\n")[0].replace("'", '"')))
+            yield Fault("exec-form", step.argument, "single quotes", shown)
+        return
+    first = step.form[0] if step.form else None
+    if entry is not None and step.name == "CMD" and entry.form is None and step.form:
+        yield Fault("exec-form", step.argument, "ignored", (("entry", entry.argument.text.strip()[:60]),))
+    if first is None or (step.name == "CMD" and entry is not None) or first.text.startswith("-"):
+        return
+    parts = first.text.split()
+    if len(parts) > 1 and re.fullmatch(r"[\w./-]+", parts[0]):
+        right = ", ".join(f'"{part}"' for part in [*parts, *(word.text for word in step.form[1:])])
+        known = (("name", step.name), ("program", first.text), ("right", f"[{right}]"))
+        yield Fault("exec-form", first, "", known)
+
+
+def _joined(argument: Word) -> Iterator[Fault]:
+    """A line that begins a command while the line above has not ended its own."""
+    position, command = 0, ""
+    for written in argument.text.split("\n"):
+        line = written.strip()
+        body = line.removesuffix("\\").strip()
+        place = argument.part(position + len(written) - len(written.lstrip()), position + len(written))
+        position += len(written) + 1
+        if not body or body.startswith("#"):
+            continue
+        first = body.split()[0]
+        if command and not ENDS.search(command):
+            current = re.split(r"&&|\|\||;|\||\bthen\b|\bdo\b|\belse\b|(?<!\$)[({]", command)[-1].strip()
+            if STARTS.match(body) and current and not CARRIES.match(current) and not _is_quoted(command):
+                known = (("command", " ".join(current.split())[:60]), ("line", " ".join(body.split())[:60]))
+                yield Fault("run-without-and", place, "", known)
+            elif body.rstrip("; &") in ("fi", "done", "esac") and not _is_quoted(command):
+                yield Fault("run-without-and", place, "end", (("word", body.split(";")[0].split()[0]),))
+        elif command and command.endswith("&&") and REQUIREMENT.match(first):
+            yield Fault("run-without-and", place, "requirement", (("name", first),))
+        command = f"{command} {body}".strip()
+
+
+def _is_quoted(text: str) -> bool:
+    """True where a quotation is open at the end of ``text``."""
+    plain = re.sub(r"\\.", "", text)
+    without = re.sub(r"'[^']*'", "", plain) if plain.count("'") % 2 == 0 else plain
+    return without.count('"') % 2 == 1 or plain.count("'") % 2 == 1
+
+
+def _unset(step: Step, names: set[str], outside: set[str], everything: set[str]) -> Iterator[Fault]:
+    text = step.argument.text
+    own = {match["name"] or match["loop"] for match in SET.finditer(text)}
+    said: set[str] = set()
+    for match in USE.finditer(text):
+        name = match["braced"] or match["plain"]
+        if name in names | own | said or OF_IMAGES.match(name):
+            continue
+        place = step.argument.part(match.start(), match.end())
+        if name in outside:
+            said.add(name)
+            yield Fault("dockerfile-variable", place, "outside", (("name", name),))
+        elif name.islower() and name not in everything:
+            alike = [one for one in sorted(names) if one.split("_")[0] == name.split("_")[0]]
+            near = get_close_matches(name, alike, 1, NEAR)
+            if near:
+                said.add(name)
+                yield Fault("dockerfile-variable", place, "", (("name", name), ("near", near[0])))
+
+
+def _cuda(step: Step, image: str, whole: str) -> Iterator[Fault]:
+    base = CUDA_IMAGE.search(image)
+    if base is None or step.name not in ("ENV", "RUN"):
+        return
+    for match in CUDA_FOLDER.finditer(step.argument.text):
+        version = match["version"]
+        if version != base["version"] and f"cuda-toolkit-{version.replace('.', '-')}" not in whole:
+            known = (("folder", match[0]), ("image", image), ("version", base["version"]))
+            yield Fault("cuda-folder", step.argument.part(match.start(), match.end()), "", known)
+            return

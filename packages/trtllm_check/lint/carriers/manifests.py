@@ -1,0 +1,102 @@
+"""What Kubernetes and docker compose refuse of a container's variables before anything starts.
+
+Source: kubernetes/api core/v1 EnvVar, EnvVarSource and SecretKeySelector; the compose specification, environment.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from trtllm_check.lint.carriers.faults import Fault
+from trtllm_check.lint.shell.words import Word
+
+Place = Callable[[Any], Word]
+SOURCES = ("secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef", "fileKeyRef")
+KEYED = ("secretKeyRef", "configMapKeyRef")
+KNOWN = ("name", "value", "valueFrom")
+PLAIN = ("int", "float", "bool", "null")
+DEEPEST = 40
+CONTAINERS = ("containers", "initContainers")
+QUOTES = "\"'"
+QUOTED = ("'", '"')
+# Fields that are whole numbers of Kubernetes' own types.
+NUMBERS = (
+    *("containerPort", "hostPort", "replicas", "initialDelaySeconds", "periodSeconds", "timeoutSeconds"),
+    *("failureThreshold", "successThreshold", "terminationGracePeriodSeconds", "nodePort"),
+)
+
+
+def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[Fault]:
+    """The faults of one document; of a template's branches each looks as if it were there."""
+    top = _entries(node)
+    if "apiVersion" in top and "kind" in top:
+        if "spec" in (inside := _entries(top.get("metadata"))):
+            yield Fault("manifest-refused", place(inside["spec"]), "spec", (("kind", str(top["kind"].value)),))
+        found = _below(node, place, 0)
+        yield from (one for one in found if not is_template or one.form != "both")
+    for service in _entries(top.get("services")).values():
+        for one in _listed(_entries(service).get("environment")):
+            yield from _quoted(one, place)
+
+
+def _below(node: Any, place: Place, depth: int) -> Iterator[Fault]:
+    if node is None or node.id == "scalar" or depth > DEEPEST:
+        return
+    if node.id == "sequence":
+        for one in node.value:
+            yield from _below(one, place, depth + 1)
+        return
+    for name, value in _entries(node).items():
+        if name in NUMBERS and value.id == "scalar" and value.style in QUOTED and str(value.value).isdecimal():
+            yield Fault("manifest-refused", place(value), "number", (("field", name), ("value", str(value.value))))
+        for container in _listed(value) if name in CONTAINERS else ():
+            for variable in _listed(_entries(container).get("env")):
+                yield from _variable(variable, place)
+        yield from _below(value, place, depth + 1)
+
+
+def _variable(node: Any, place: Place) -> Iterator[Fault]:
+    """One entry of ``env``."""
+    entries = _entries(node)
+    if "name" not in entries:
+        return
+    named = ("name", str(entries["name"].value))
+    value = entries.get("value")
+    kind = str(value.tag).rpartition(":")[2] if value is not None and value.id == "scalar" else ""
+    if value is not None and value.id == "scalar" and kind in PLAIN and kind != "null":
+        yield Fault("env-value-not-text", place(value), "", (named, ("value", str(value.value)), ("kind", kind)))
+    for key, other in entries.items():
+        if key in SOURCES:
+            yield Fault("env-source-misplaced", place(other), "beside", (named, ("key", key)))
+        elif key not in KNOWN and key != "<<":
+            yield Fault("env-source-misplaced", place(other), "unknown", (named, ("key", key)))
+    source = entries.get("valueFrom")
+    if source is not None and value is not None and value.id == "scalar" and value.value:
+        yield Fault("env-source-misplaced", place(source), "both", (named, ("key", "valueFrom")))
+    inside = _entries(source)
+    for key, other in inside.items():
+        if key not in SOURCES:
+            yield Fault("env-source-misplaced", place(other), "without kind", (named, ("key", key)))
+        elif key in KEYED:
+            missing = [part for part in ("name", "key") if part not in _entries(other)]
+            if missing and other.id == "mapping" and "<<" not in _entries(other):
+                known = (named, ("key", key), ("missing", " and ".join(missing)))
+                yield Fault("env-source-misplaced", place(other), "incomplete", known)
+
+
+def _quoted(node: Any, place: Place) -> Iterator[Fault]:
+    """``- NAME="value"`` in a list: the quotes belong to the value."""
+    if node.id != "scalar" or node.style:
+        return
+    name, sign, value = str(node.value).partition("=")
+    if sign and len(value) > 1 and value[0] in QUOTES and value[-1] == value[0]:
+        yield Fault("quotes-in-value", place(node), "", (("name", name), ("value", value), ("bare", value[1:-1])))
+
+
+def _entries(node: Any) -> dict[str, Any]:
+    if node is None or node.id != "mapping":
+        return {}
+    return {str(key.value): value for key, value in node.value if key.id == "scalar"}
+
+
+def _listed(node: Any) -> list[Any]:
+    return list(node.value) if node is not None and node.id == "sequence" else []

@@ -1,0 +1,110 @@
+"""YAML that does not parse, and keys that stand twice: which line, and why."""
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from trtllm_check.lint.carriers.faults import Fault
+from trtllm_check.lint.shell.words import Word
+
+# What makes a text none of our business where it does not parse, and what makes it a template of another language.
+OURS = re.compile(
+    r"vllm|trtllm|tensorrt|tritonserver|sglang|text-generation|djl|\bnim\b|nvidia\.com/gpu|huggingface|HF_TOKEN|LLM",
+    re.IGNORECASE,
+)
+TEMPLATED = re.compile(r"\{\{|\{%|<%|^\s*(?:\.\.\.|…)\s*$|^\$\{?\w+\}?\s*$|^[<>=|]{7}", re.MULTILINE)
+TAB = re.compile(r"^[ ]*\t[ \t]*(?=[^\s#])", re.MULTILINE)
+NO_COLON = re.compile(r"^[ ]*(?:- )?[A-Za-z_][\w.-]*[ ]*$")
+PLACEHOLDER = re.compile(r":[ ]+[{<\[][\w -]+[}>\]]|^\s*<[^>]+>\s*$|@\w+@")  # what the reader fills in
+WHOLE = re.compile(r"^(?:apiVersion|services|kind|version|image|servingEngineSpec)\s*:", re.MULTILINE)
+MERGE = "<<"
+
+
+def faults(word: Word, is_file: bool) -> Iterator[Fault]:
+    """What a parser stumbles on first; of a part of a page only where it begins like a whole file."""
+    text = word.text
+    if not OURS.search(text) or TEMPLATED.search(text) or not (is_file or WHOLE.match(text.lstrip())):
+        return
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        nodes: list[Any] = list(yaml.compose_all(text, loader))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        around = word.text.split("\n")[max(int(mark.line) - 1, 0) : int(mark.line) + 1] if mark else []
+        if not any(PLACEHOLDER.search(line) for line in around):
+            yield _broken(word, error)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return
+    else:
+        found = (fault for node in nodes for fault in _twice(word, node))
+        yield from islice(found, 1)
+
+
+def _broken(word: Word, error: Any) -> Fault:
+    lines = word.text.split("\n")
+    mark = error.problem_mark or error.context_mark
+    number = min(int(mark.line), len(lines) - 1) if mark else 0
+    tab = TAB.search(word.text)
+    problem = " ".join(part for part in (error.context, error.problem) if part)
+    if tab and ("\\t" in problem or word.text.count("\n", 0, tab.start()) == number):
+        number = word.text.count("\n", 0, tab.start())
+        return Fault("yaml-does-not-parse", _line(word, number), "tab", (("line", str(number + 1)),))
+    if re.search(r"expected ':'|mapping values are not allowed", error.problem or ""):
+        above = next((at for at in range(number - 1, -1, -1) if lines[at].strip()), number)
+        for at in (number, above):
+            if NO_COLON.match(lines[at]):
+                return Fault("yaml-does-not-parse", _line(word, at), "colon", (("text", lines[at].strip()),))
+    other = _unlike(lines, number)
+    known = (("problem", problem), ("line", str(number + 1)), ("text", lines[number].strip()[:60]))
+    if other is not None:
+        return Fault("yaml-does-not-parse", _line(word, number), "indentation", (*known, ("indent", other)))
+    return Fault("yaml-does-not-parse", _line(word, number), "", known)
+
+
+def _unlike(lines: list[str], number: int) -> str | None:
+    """How far a line is indented, where no line above it in its block is indented so."""
+    here = lines[number]
+    indent = len(here) - len(here.lstrip())
+    if not here.strip():
+        return None
+    above: list[int] = []
+    for line in reversed(lines[:number]):
+        if line.strip() and not line.lstrip().startswith("#"):
+            depth = len(line) - len(line.lstrip())
+            above += [depth, depth + 2] if line.lstrip().startswith("- ") else [depth]
+            if depth == 0:
+                break
+    return f"{indent} blanks" if indent not in above else None
+
+
+def _line(word: Word, number: int) -> Word:
+    """Where the text of line ``number`` (from 0) begins."""
+    start = 0
+    for _ in range(number):
+        start = word.text.index("\n", start) + 1
+    end = word.text.find("\n", start)
+    line = word.text[start : end if end >= 0 else None]
+    begin = start + len(line) - len(line.lstrip())
+    return word.part(begin, start + len(line)) if line.strip() else word.part(start, start + 1)
+
+
+def _twice(word: Word, node: Any, depth: int = 0) -> Iterator[Fault]:
+    """A key that a mapping has twice."""
+    if node is None or node.id == "scalar" or depth > 60:
+        return
+    if node.id == "sequence":
+        for one in node.value:
+            yield from _twice(word, one, depth + 1)
+        return
+    seen: dict[str, int] = {}
+    for key, value in node.value:
+        if key.id == "scalar" and key.value != MERGE:
+            name, line = str(key.value), int(key.start_mark.line)
+            if name in seen:
+                known = (("key", name), ("line", str(line + 1)), ("first", str(seen[name] + 1)))
+                yield Fault("yaml-key-twice", _line(word, line), "", known)
+            seen.setdefault(name, line)
+        yield from _twice(word, value, depth + 1)

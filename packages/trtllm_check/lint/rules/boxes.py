@@ -1,0 +1,181 @@
+"""Containers of servers: what their image starts, where they are asked, what they need and do not get."""
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+from trtllm_check.lint.carriers.workloads import ClusterService
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.programs import DOCKER_VALUED, PYTHON, SHELLS
+from trtllm_check.lint.rules.box import FAMILY, Box, boxes
+from trtllm_check.lint.rules.names import is_open
+
+HUB_NAME = re.compile(r"[A-Za-z][\w-]*/[\w.-]+")
+FOR_WEIGHTS = re.compile(r"model|cache|weight|hub|hugging", re.IGNORECASE)
+OWN_FOLDER = ("/root/.cache", "/root/.cache/huggingface", "/root/.cache/huggingface/hub", "/root", "/data")
+TILDE = re.compile(r"~/")
+ONE_WORD = re.compile(r"(?P<flag>--[a-z][\w-]*)[ ]+(?P<value>[^\s-]\S*)")
+QUOTES = "\"'"
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    found = list(boxes(document))
+    for box in found:
+        yield from _entry(box, release)
+        yield from _nim(box, release)
+        yield from _cache(box, release)
+        yield from _ports(box, release)
+        yield from _probes(box, release)
+        yield from _tilde(document, box, release)
+        yield from _discarded(box, release)
+        yield from _one_word(box, release)
+    for service in document.services:
+        yield from _service(service, found, release)
+
+
+def _entry(box: Box, release: str) -> Iterator[Draft]:
+    """Options without a program, and a program behind an entry point."""
+    engine = box.engine
+    first = box.words[0] if box.words else None
+    if first is None or box.replaced or first.text.partition("=")[0] in (*DOCKER_VALUED, "--rm", "-it", "-d"):
+        return
+    name = PurePosixPath(first.text).name
+    is_program = name in SHELLS or PYTHON.fullmatch(name) is not None
+    if engine is not None and not engine.has_entry and first.text.startswith("-"):
+        known: dict[str, Any] = {
+            "image": box.image,
+            "first": first.text,
+            "program": engine.program,
+            "known": engine.source,
+        }
+        yield from drafts(release, "image-starts-nothing", first, file=box.file, **known)
+    elif engine is not None and engine.name == "tgi" and (is_program or name == engine.program):
+        known = {"image": box.image, "first": first.text, "program": engine.program}
+        yield from drafts(release, "behind-the-entry-point", first, file=box.file, **known)
+    elif re.match(rule_data(FAMILY)["own_vllm"], box.image) and (name in SHELLS):
+        known = {"image": box.image, "first": first.text}
+        yield from drafts(release, "behind-the-entry-point", first, form="own", file=box.file, **known)
+
+
+def _nim(box: Box, release: str) -> Iterator[Draft]:
+    """NIM downloads its model with a key of NGC."""
+    if not re.search(rule_data(FAMILY)["nim"], box.image) or box.is_open or "NGC_API_KEY" in box.settings:
+        return
+    if any("ngc" in name.lower() for name in box.settings) or box.replaced:
+        return
+    other = next((name for name in box.settings if "API_KEY" in name), "")
+    form = "another" if other else ""
+    yield from drafts(release, "nim-without-key", box.place, form=form, file=box.file, image=box.image, other=other)
+
+
+def _cache(box: Box, release: str) -> Iterator[Draft]:
+    """A volume for the weights where the engine does not put them."""
+    engine = box.serves
+    data = rule_data(FAMILY)
+    if engine is None or engine.name not in ("vllm", "sglang") or not box.mounts or "--download" in box.text:
+        return
+    if any(name in box.settings for name in data["caches"]) or box.is_open:
+        return
+    weights = [mount for mount in box.mounts if FOR_WEIGHTS.search(mount) and mount != "/dev/shm"]
+    reached = [mount for mount in box.mounts if mount in OWN_FOLDER or ".cache" in mount or is_open(mount)]
+    model = next((word.text for word in box.words if HUB_NAME.fullmatch(word.text)), "")
+    if not weights or reached or not model or any(mount in box.text for mount in box.mounts):
+        return
+    yield from drafts(release, "cache-not-kept", box.place, file=box.file, mount=weights[0], model=model)
+
+
+def _ports(box: Box, release: str) -> Iterator[Draft]:
+    """Published ports of engines whose commands are not read otherwise."""
+    engine = box.serves
+    if engine is None or engine.name not in ("tgi", "sglang") or box.host_network:
+        return
+    listens = box.listens()
+    inside = [port for _, port in box.ports]
+    if listens and inside and not box.open_ports and not set(listens) & set(inside):
+        shown = ", ".join(map(str, dict.fromkeys(inside)))
+        known: dict[str, Any] = {"port": listens[0], "published": shown}
+        yield from drafts(release, "server-port-not-published", box.place, form="another port", file=box.file, **known)
+    if engine.name == "sglang" and inside and "--host" not in box.text and "$" not in box.text:
+        yield from drafts(release, "server-on-loopback", box.place, form="sglang", file=box.file)
+
+
+def _probes(box: Box, release: str) -> Iterator[Draft]:
+    engine = box.serves
+    if engine is None or box.workload is None:
+        return
+    listens = box.listens()
+    for probe in box.workload.probes:
+        if engine.name in ("tgi", "sglang") and probe.port and listens and probe.port not in listens:
+            form = "ready" if probe.name == "readinessProbe" else ""
+            asked: dict[str, Any] = {"probe": probe.name, "asked": probe.port, "port": listens[0]}
+            yield from drafts(release, "probe-of-another-port", probe.place, form=form, file=box.file, **asked)
+        if probe.scheme == "HTTPS" and "ssl" not in box.text.lower() and "tls" not in box.text.lower():
+            yield from drafts(release, "probe-of-another-kind", probe.place, file=box.file, probe=probe.name)
+        path = probe.path.partition("?")[0]
+        if engine.paths and path and path not in engine.paths and not is_open(path) and "root-path" not in box.text:
+            known: dict[str, Any] = {"probe": probe.name, "path": path, "right": engine.paths[0]}
+            yield from drafts(release, "probe-of-another-kind", probe.place, form="path", file=box.file, **known)
+
+
+def _tilde(document: Document, box: Box, release: str) -> Iterator[Draft]:
+    """``-v "~/x:/y"``: the shell leaves a tilde in quotes alone, and docker takes it for a name."""
+    lines = dict(document.texts).get(box.file, "").split("\n")
+    for word in box.docker.values("-v", "--volume") if box.docker else ():
+        line = lines[word.line - 1] if 0 < word.line <= len(lines) else ""
+        written = f"{word.text.partition(':')[0]}:"
+        if TILDE.match(word.text) and any(f"{quote}{written}" in line for quote in QUOTES):
+            yield from drafts(release, "tilde-in-quotes", word, file=box.file, value=word.text)
+
+
+def _discarded(box: Box, release: str) -> Iterator[Draft]:
+    """Ports that are published from the host's own network."""
+    is_host = box.host_network and (box.docker is not None or (box.workload and box.workload.kind == "compose"))
+    published = box.docker.values("-p", "--publish") if box.docker else []
+    if is_host and (published or box.ports):
+        place = published[0] if published else box.place
+        yield from drafts(release, "ports-discarded", place, invocation=box.docker, file=box.file)
+
+
+def _one_word(box: Box, release: str) -> Iterator[Draft]:
+    """An option and its value as one item, of servers whose commands are not read otherwise."""
+    engine = box.serves
+    if engine is None or engine.name not in ("tgi", "sglang") or box.workload is None:
+        return
+    for word in box.words:
+        if match := ONE_WORD.fullmatch(word.text):
+            known: dict[str, Any] = {"flag": match["flag"], "value": match["value"], "tool": engine.program}
+            yield from drafts(release, "option-in-one-word", word, file=box.file, **known)
+
+
+def _service(service: ClusterService, found: list[Box], release: str) -> Iterator[Draft]:
+    """A service that sends to a port that its pods do not listen on."""
+    selector = set(service.selector)
+    behind = [
+        box
+        for box in found
+        if box.workload is not None and box.file == service.file and selector and selector <= set(box.workload.labels)
+    ]
+    if len(behind) != 1 or behind[0].workload is None or not behind[0].workload.alone:
+        return
+    workload = behind[0].workload
+    names = {name for name, _ in workload.named_ports}
+    listens = behind[0].listens()
+    for target in service.targets:
+        text = target.text
+        if text.isdecimal():
+            declared = {port for _, port in workload.named_ports}
+            if listens and int(text) not in listens and len(service.targets) == 1:
+                known: dict[str, Any] = {"service": service.name, "target": text, "port": listens[0]}
+                yield from drafts(release, "service-of-another-port", target, file=service.file, **known)
+            elif not listens and declared and int(text) not in declared and behind[0].engine is not None:
+                known = {"service": service.name, "target": text, "port": min(declared)}
+                yield from drafts(
+                    release, "service-of-another-port", target, form="declared", file=service.file, **known
+                )
+        elif text and not is_open(text) and not text.isupper() and text not in names and workload.named_ports:
+            known = {"service": service.name, "target": text, "names": ", ".join(sorted(filter(None, names))) or "none"}
+            yield from drafts(release, "service-of-another-port", target, form="name", file=service.file, **known)

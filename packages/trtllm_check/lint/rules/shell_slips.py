@@ -1,0 +1,163 @@
+"""Slips that a shell takes at its word: blanks in an assignment, a bracket or a dollar too few, a commit not cloned."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.vllm import is_vllm_option
+from trtllm_check.lint.shell.words import ShellCommand, Word
+
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+SHELLISH = re.compile(r"\A(?:[^\n]*\n)?#!.*sh\b")
+PYTHONIC = re.compile(r"\bf[\"']|\.format\(|^import |^from \w+ import ", re.MULTILINE)
+BRACES = re.compile(r"(?<![$\\{%#@])\{(?P<name>[A-Z][A-Z0-9_]{3,})\}")
+COMMIT = re.compile(r"[0-9a-f]{7,40}|.*\$\{?\w*(?:SHA|COMMIT|HASH)\w*\}?", re.IGNORECASE)
+TAKES_EQUALS = frozenset(
+    {"test", "[", "[[", "expr", "let", "local", "export", "declare", "readonly", "typeset", "set", "echo"}
+)
+SETS = frozenset({"local", "export", "declare", "readonly", "typeset"})
+ENDS = {"[": "]", "[[": "]]"}
+# Images without a compiler for CUDA, and requirements that are compiled with one.
+WITHOUT_NVCC = re.compile(r"^(?:python|ubuntu|debian|continuumio/\S+):|nvidia/cuda:\S*-(?:runtime|base)-")
+COMPILED = re.compile(
+    r"flash[-_]attn(?:$|[=<>~!\[])|git\+https://github\.com/(?:vllm-project/vllm|Dao-AILab/flash-attention)"
+)
+HAS_NVCC = re.compile(r"nvcc|cuda-toolkit|nvidia-cuda-toolkit|cuda-compiler|VLLM_USE_PRECOMPILED|SKIP_CUDA_BUILD")
+# Images that lack programs which scripts take for granted, and how each gets there.
+BARE = re.compile(r"^(?:python:\S*slim\S*|ubuntu(?::\S+)?|debian(?::\S+)?|nvidia/cuda:\S+)$")
+OTHERWISE = re.compile(r"COPY --from|\.sh\b|ansible|conda|ONBUILD")  # other ways for a program into an image
+OF_APT = {"git": "git", "curl": "curl", "wget": "wget"}
+MPI = re.compile(r"^(?:tensorrt[-_]llm|mpi4py)(?:$|[=<>~!\[])")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    texts = dict(document.texts)
+    for command in document.commands:
+        yield from _bracket(command, release)
+        text = texts.get(command.file, "")
+        if SHELLISH.match(text):
+            yield from _assignment(command, text, release)
+        if not PYTHONIC.search(text):
+            for word in (*command.words, *command.assignments):
+                yield from _dollar(text, word, command.file, release)
+    for image in document.images:
+        text = next((text for _, text in document.texts if image.text in text), "")
+        if not PYTHONIC.search(text):
+            yield from _dollar(text, image, "", release)
+    for one in document.invocations:
+        if one.tool == "vllm":
+            yield from _apart(one, release)
+        yield from _unanswered(one, release)
+        if one.tool == "git":
+            for word in one.positional:
+                if word.text.startswith("git://github.com/"):
+                    known: dict[str, Any] = {"address": word.text, "right": f"https{word.text.removeprefix('git')}"}
+                    yield from drafts(release, "git-protocol", word, invocation=one, **known)
+    yield from _shallow(document, release)
+    yield from _lacking(document, release)
+
+
+def _bracket(command: ShellCommand, release: str) -> Iterator[Draft]:
+    """``[ -n "$X"]``."""
+    first = command.words[0].text if command.words else ""
+    end = ENDS.get(first)
+    if end is None or len(command.words) < 2:
+        return
+    last = command.words[-1]
+    if last.text != end and last.text.endswith("]") and not re.search(r"\[[^\]]*\]$", last.text):
+        yield from drafts(release, "blank-missing", last, file=command.file, first=first, end=end, word=last.text)
+
+
+def _assignment(command: ShellCommand, text: str, release: str) -> Iterator[Draft]:
+    """``name = value``."""
+    words = [word.text for word in command.words]
+    at = 1 if words[:1] and words[0] in SETS else 0
+    if len(words) < at + 3 or words[at + 1] != "=" or (not at and words[0] in TAKES_EQUALS):
+        return
+    line = text.split("\n")[command.line - 1 : command.line]
+    if IDENTIFIER.fullmatch(words[at]) and line and not re.search(r"\(\(|\b(?:select|where|and|or)\b", line[0], re.I):
+        known: dict[str, Any] = {"name": words[at], "value": words[at + 2]}
+        yield from drafts(release, "blank-missing", command.words[at], form="assignment", file=command.file, **known)
+
+
+def _dollar(text: str, word: Word, file: str, release: str) -> Iterator[Draft]:
+    """``r{VERSION}`` where VERSION is a variable of the text."""
+    for match in BRACES.finditer(word.text):
+        name = match["name"]
+        at = word.part(match.start(), match.end()).line
+        line = text.split("\n")[at - 1 : at] if at > 0 else []
+        if not line or not re.search(rf"(?<![$\\{{]){{{name}}}", line[0]) or "$${" in text:
+            continue
+        is_glued = text.startswith("#!") and match.start() > 0 and word.text[match.start() - 1].isalnum()
+        is_single = is_glued and "_" in name and len(set(BRACES.findall(text))) == 1
+        if is_single or re.search(rf"\$\{{?{name}\b|^\s*(?:export\s+|ARG\s+|ENV\s+)?{name}=", text, re.MULTILINE):
+            place = word.part(match.start(), match.end())
+            yield from drafts(release, "dollar-missing", place, file=file, name=name)
+
+
+def _apart(invocation: Invocation, release: str) -> Iterator[Draft]:
+    """``-- host 0.0.0.0``."""
+    for word, following in zip(invocation.arguments, invocation.arguments[1:], strict=False):
+        if word.text == "--" and is_vllm_option(following.text):
+            known: dict[str, Any] = {"name": following.text, "tool": invocation.tool}
+            yield from drafts(release, "blank-missing", word, form="dashes", file=invocation.command.file, **known)
+
+
+def _unanswered(invocation: Invocation, release: str) -> Iterator[Draft]:
+    """``apt-get install`` without -y, where nobody answers."""
+    words = invocation.positional
+    if invocation.tool != "apt-get" or not words or words[0].text != "install" or not invocation.command.image:
+        return
+    if not any(
+        re.fullmatch(r"-\w*y\w*|--yes|--assume-yes|-qq|-\w*s\w*", one.flag) for one in invocation.given if one.flag
+    ):
+        yield from drafts(release, "nobody-answers", words[0], file=invocation.command.file)
+
+
+def _shallow(document: Document, release: str) -> Iterator[Draft]:
+    """A clone of depth 1, and another commit asked of it."""
+    clone: Invocation | None = None
+    for one in document.of("git"):
+        verb = one.positional[0].text if one.positional else ""
+        if verb == "clone":
+            clone = one if one.value("--depth") == "1" and not one.has("-b", "--branch") else None
+        elif verb in ("fetch", "pull"):
+            clone = None
+        elif verb in ("checkout", "reset") and clone is not None and clone.command.file == one.command.file:
+            asked = next((word for word in one.positional[1:] if COMMIT.fullmatch(word.text)), None)
+            if asked is not None:
+                known: dict[str, Any] = {"commit": asked.text}
+                yield from drafts(release, "commit-not-cloned", asked, file=one.command.file, **known)
+            clone = None
+
+
+def _lacking(document: Document, release: str) -> Iterator[Draft]:
+    """What an image has not, and nothing installs."""
+    said: set[tuple[str, str]] = set()
+    for one in document.invocations:
+        text = dict(document.texts).get(one.command.file, "")
+        if one.tool == "pip" and WITHOUT_NVCC.search(one.command.image) and not HAS_NVCC.search(text):
+            for word in one.positional:
+                if COMPILED.match(word.text):
+                    known: dict[str, Any] = {"name": word.text, "image": one.command.image}
+                    yield from drafts(release, "image-lacks", word, form="nvcc", file=one.command.file, **known)
+        if (
+            one.tool == "pip"
+            and BARE.search(one.command.image)
+            and "mpi" not in re.sub(r"mpi4py|mpirun", "", text.lower())
+        ):
+            for word in one.positional:
+                if MPI.match(word.text):
+                    known = {"name": word.text, "image": one.command.image}
+                    yield from drafts(release, "image-lacks", word, form="mpi", file=one.command.file, **known)
+        if one.tool in OF_APT and BARE.search(one.command.image) and (one.tool, one.command.image) not in said:
+            installed = rf"(?:install|add)\b[^&;|]*?\s{OF_APT[one.tool]}(?:\s|$|\\)"
+            if not re.search(installed, text, re.DOTALL) and not OTHERWISE.search(text) and text.count("FROM ") == 1:
+                said.add((one.tool, one.command.image))
+                known = {"name": one.tool, "image": one.command.image}
+                yield from drafts(release, "image-lacks", one.path, file=one.command.file, **known)
