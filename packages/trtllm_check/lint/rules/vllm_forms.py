@@ -1,0 +1,158 @@
+"""The form of the values of vLLM's options: numbers, switches, JSON, names of classes, parsers by version."""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, Swap, drafts, rule_data
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import Given
+from trtllm_check.lint.rules.vllm import Version, version_of, version_told
+from trtllm_check.lint.shell.words import Word
+
+FAMILY = "vllm_forms"
+RULE = "vllm-form"
+WHOLE = re.compile(r"[+-]?\d[\d_]*")
+LONG = re.compile(r"[+-]?\d[\d_]*|\d+(?:\.\d+)?[kKmMgGtT][iI]?[bB]?|auto")
+FILLED_IN = re.compile(r"[$<>`%]|\{\{|\.\.\.|…|^[A-Z][A-Z_]*$|^x+$|^\{|\}$|^\[|\]$")
+TEXTS = re.compile(r"true|false|yes|no|on|off|enabled?|disabled?|[01]", re.IGNORECASE)
+OFF = re.compile(r"false|no|off|disabled?|0", re.IGNORECASE)
+OPEN_IN_JSON = re.compile(r"\$|\.\.\.|…|<\w[^<>]*>|\{\{|%\w+%")
+EMPTY_PLACE = re.compile(r",(?=\s*[,}\]])")
+PYTHON_WORDS = re.compile(r"(?<=[\s:\[,])(True|False|None)(?=[\s,}\]])")
+JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
+CLASS_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+SHOWN = 60
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    told = version_told(document)
+    for one in document.of("vllm"):
+        if one.positional[:1] and one.positional[0].text != "serve":
+            continue
+        version = version_of(one.image) or told
+        for given in one.given:
+            if given.flag.startswith("--"):
+                yield from _option(one, given, version, platform.release.name)
+
+
+@cache
+def _names(kind: str) -> frozenset[str]:
+    found = rule_data(FAMILY)[kind]
+    return frozenset(found.split() if isinstance(found, str) else found)
+
+
+@cache
+def _json_options() -> frozenset[str]:
+    return _names("json") | {name.replace("-", "_") for name in rule_data("vllm")["json"]}
+
+
+def _option(serve: Invocation, given: Given, version: Version, release: str) -> Iterator[Draft]:
+    name, _, setting = given.name.lstrip("-").partition(".")
+    name = name.replace("-", "_")
+    if setting:
+        if not given.values:
+            yield from _say(serve, given, given.word, "setting", release)
+        return
+    if name in _names("switches") or name.removeprefix("no_") in _names("switches"):
+        yield from _switch(serve, given, name, version, release)
+    if not given.values:
+        return
+    value = given.values[0]
+    number = WHOLE if name in _names("whole_numbers") else LONG if name in _names("long_numbers") else None
+    if number is not None:
+        yield from _number(serve, given, value, number, release)
+    elif name in _json_options():
+        yield from _json(serve, given, name, version, release)
+    elif name == "logits_processors":
+        for word in given.values:
+            if CLASS_NAME.fullmatch(word.text):
+                module, _, last = word.text.rpartition(".")
+                edits = (Swap(word, f"{module}:{last}"),)
+                yield from _say(serve, given, word, "class", release, edits=edits, instead=f"{module}:{last}")
+    elif name in ("tool_call_parser", "reasoning_parser") and version:
+        since = rule_data(FAMILY)[name].get(value.text, "")
+        if since and version < _parts(since):
+            written = ".".join(map(str, version))
+            yield from _say(serve, given, value, "parser", release, version=written, since=since)
+
+
+def _say(
+    serve: Invocation,
+    given: Given,
+    place: Word,
+    form: str,
+    release: str,
+    *,
+    edits: tuple[Edit, ...] = (),
+    **known: str,
+) -> Iterator[Draft]:
+    value = known.pop("value", place.text)
+    shown = value if len(value) < SHOWN else f"{value[: SHOWN - 3]}..."
+    known = {"flag": given.name, "value": shown, **known}
+    yield from drafts(release, RULE, place, form=form, edits=edits, invocation=serve, **known)
+
+
+def _number(serve: Invocation, given: Given, value: Word, number: re.Pattern[str], release: str) -> Iterator[Draft]:
+    text = value.text.strip()
+    if text and not number.fullmatch(text) and not FILLED_IN.search(text):
+        yield from _say(serve, given, value, "number", release)
+
+
+def _switch(serve: Invocation, given: Given, name: str, version: Version, release: str) -> Iterator[Draft]:
+    """``--trust-remote-code true``; a word behind a switch that is none of these may be the model."""
+    value = given.values[0] if given.values else None
+    if value is None or not TEXTS.fullmatch(value.text):
+        return
+    until = rule_data(FAMILY)["valued_before"].get(name)
+    if until and version and version < _parts(until):
+        return
+    form = "switch, not certain" if until and not version else "switch"
+    is_off = OFF.fullmatch(value.text) is not None
+    edits: tuple[Edit, ...] = (Drop(given.name),) if is_off else (Drop(given.name), Put(given.name))
+    instead = f"--no-{given.name.removeprefix('--')}, or leave it out" if is_off else f"{given.name} alone"
+    yield from _say(serve, given, value, form, release, edits=edits, instead=instead)
+
+
+def _json(serve: Invocation, given: Given, name: str, version: Version, release: str) -> Iterator[Draft]:
+    """An object that only a slip keeps from being JSON; what is wrong otherwise is vllm-json's."""
+    value = " ".join(word.text for word in given.values).strip()
+    if not value.startswith("{") or OPEN_IN_JSON.search(value) or _is_json(value):
+        return
+    until = rule_data(FAMILY)["python_before"].get(name)
+    may_be_python = until is not None and (not version or version <= _parts(until))
+    for slip, repaired in _repairs(value):
+        if _is_json(repaired):
+            form = "JSON, not certain" if may_be_python and slip != "an empty place" else "JSON"
+            yield from _say(serve, given, given.values[0], form, release, value=value, slip=slip, instead=repaired)
+            return
+
+
+def _repairs(value: str) -> Iterator[tuple[str, str]]:
+    """What may be wrong, and the object without it."""
+    places = EMPTY_PLACE.sub("", value)
+    words = PYTHON_WORDS.sub(lambda match: JSON_WORDS[match[1]], places)
+    quotes = words.replace("'", '"')
+    yield "an empty place", places
+    yield "a word of Python (True, False, None)", words
+    yield "single quotes", quotes
+    missing = value.count("{") - value.count("}")
+    if missing > 0:
+        yield "a missing }", value + "}" * missing
+    elif missing < 0 and value.endswith("}" * -missing):
+        yield "a } too many", value[:missing]
+
+
+def _is_json(value: str) -> bool:
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _parts(version: str) -> Version:
+    return tuple(int(part) for part in version.split("."))
