@@ -7,6 +7,7 @@ from functools import cache
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.rules.vllm import version_told
 from trtllm_check.lint.shell.words import ShellCommand, Word
 
 FAMILY = "environment"
@@ -27,7 +28,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if not name or (file, name) in seen:
             continue
         seen.add((file, name))
-        if instead := _meant(name):
+        left = rule_data(FAMILY)["left"].get(name, "")
+        if left and not version_told(document):
+            yield from drafts(release, "variable-unknown", word, form="left", file=file, name=name, instead=left)
+        elif instead := _meant(name):
             yield from drafts(release, "variable-unknown", word, file=file, name=name, instead=instead)
     yield from _not_exported(document, release)
 

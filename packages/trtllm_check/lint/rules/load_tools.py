@@ -103,10 +103,13 @@ def _known(tool: str) -> tuple[str, ...]:
 
 def _options(one: Invocation, tool: str, name: str, release: str) -> Iterator[Draft]:
     """An option that no version which was read has, and that looks like one that they have."""
-    known = _known(tool)
+    known, data = _known(tool), rule_data(FAMILY)[tool]
     for given in _own(one.given):
         flag = given.name.replace("_", "-") if tool == "vllm" else given.name
         if not flag.startswith("--") or is_open(flag) or "." in flag or flag == "--service-kind":
+            continue
+        if left := data.get("left", {}).get(flag):
+            yield from _say(one, given.word, "left", release, tool=name, flag=given.name, instead=left)
             continue
         if flag in known or (tool != "aiperf" and any(option.startswith(flag) for option in known)):
             continue

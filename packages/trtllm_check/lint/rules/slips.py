@@ -15,7 +15,10 @@ from trtllm_check.lint.shell.words import Redirect, Word
 MANY_DASHES = re.compile(r"-{3,}(?P<name>[A-Za-z][\w-]*)[\w.-]*(?:=.*)?", re.DOTALL)
 ONE_DASH = re.compile(r"-(?P<name>[A-Za-z][\w-]{3,})[\w.-]*(?:=.*)?", re.DOTALL)
 TWO_PARTS = re.compile(r"-[A-Za-z][A-Za-z0-9]*[_-]\w[\w-]*")
-TOGETHER = re.compile(r"(?P<first>--[a-z][a-z0-9]*(?:[-_.][a-z0-9]+)*)(?P<second>--[a-z][\w.-]*)(?:=.*)?", re.DOTALL)
+COMMANDS = r"serve|bench|throughput|latency|build|profile|analyze|download"
+TOGETHER = re.compile(
+    rf"(?P<first>{COMMANDS}|--[a-z][a-z0-9]*(?:[-_.][a-z0-9]+)*)(?P<second>--[a-z][\w.-]*)(?:=.*)?", re.DOTALL
+)
 REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(?:\[[\w,-]+\])?")
 VERSION = re.compile(r"=?\d[\w.*]*(?:,.*)?")
 ENOUGH = 2  # options with two dashes beside the one with one

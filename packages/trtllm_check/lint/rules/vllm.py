@@ -60,6 +60,19 @@ def engine_arguments() -> set[str]:
     return {name.replace("-", "_") for name in _known()}
 
 
+def engine_left(name: str) -> tuple[str, str]:
+    """The first version without this argument of the engine and what to do instead; nothing for one that is there."""
+    from trtllm_check.releases.lmi import lmi_facts
+
+    data, facts = rule_data(FAMILY), lmi_facts().engine_args
+    option = name.replace("_", "-")
+    instead = data["gone"].get(option) or data["moved"].get(option, "")
+    if not instead or name in facts.of(facts.versions[-1]).names:
+        return "", ""
+    without = [one for one in facts.versions if name not in facts.of(one).names]
+    return without[0], instead if " " in instead and not instead.startswith("--") else f"write {instead}"
+
+
 def is_vllm_option(name: str) -> bool:
     """True for the name, without dashes, of an option that some version has; ``x.y`` sets a part of ``x``."""
     return f"-{name}" not in rule_data(FAMILY)["short"] and name.partition(".")[0].replace("_", "-") in _known()

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, Swap, drafts, rule_data
@@ -60,8 +61,12 @@ def _option(serve: Invocation, given: Given, version: Version, release: str) -> 
     if name in _names("switches") or name.removeprefix("no_") in _names("switches"):
         yield from _switch(serve, given, name, version, release)
     if not given.values:
+        if name in _names("whole_numbers") | _names("long_numbers") | _names("texts"):
+            yield from _say(serve, given, given.word, "no value", release)
         return
     value = given.values[0]
+    if choices := rule_data(FAMILY)["choices"].get(name):
+        yield from _choice(serve, given, value, choices, version, release)
     number = WHOLE if name in _names("whole_numbers") else LONG if name in _names("long_numbers") else None
     if number is not None:
         yield from _number(serve, given, value, number, release)
@@ -94,6 +99,21 @@ def _say(
     shown = value if len(value) < SHOWN else f"{value[: SHOWN - 3]}..."
     known = {"flag": given.name, "value": shown, **known}
     yield from drafts(release, RULE, place, form=form, edits=edits, invocation=serve, **known)
+
+
+def _choice(
+    serve: Invocation, given: Given, value: Word, choices: dict[str, Any], version: Version, release: str
+) -> Iterator[Draft]:
+    """A name that no version has, or one that only earlier versions have."""
+    text = value.text
+    known = choices["now"].split()
+    instead = choices.get("moved", {}).get(text, "")
+    if instead and version:
+        return  # a version may have it
+    if instead:
+        yield from _say(serve, given, value, "choice left", release, edits=(Put(given.name, instead),), instead=instead)
+    elif text not in known and not FILLED_IN.search(text) and "." not in text and ":" not in text:
+        yield from _say(serve, given, value, "choice", release, known=", ".join(known))
 
 
 def _number(serve: Invocation, given: Given, value: Word, number: re.Pattern[str], release: str) -> Iterator[Draft]:
