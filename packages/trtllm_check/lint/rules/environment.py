@@ -7,13 +7,15 @@ from functools import cache
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.rules.vllm import version_told
+from trtllm_check.lint.rules.vllm import engine_arguments, version_told
 from trtllm_check.lint.shell.words import ShellCommand, Word
 
 FAMILY = "environment"
 SET = re.compile(r"(?P<name>VLLM_[A-Z0-9_]+)(?:=|$)")
 ASSIGNED = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)", re.DOTALL)
+OFFICIAL = re.compile(r"(?:^|/)vllm/vllm-openai(?::|@|$)")
 NEAR = 0.86
+ENOUGH = 4  # parts of a name, of which one more is the same name
 SOURCES = frozenset({".", "source", "set", "eval"})
 STARTERS = ("vllm", "trtllm-serve", "trtllm-bench", "trtllm-build", "tritonserver", "launch_triton_server.py", "run.py")
 
@@ -28,11 +30,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if not name or (file, name) in seen:
             continue
         seen.add((file, name))
-        left = rule_data(FAMILY)["left"].get(name, "")
-        if left and not version_told(document):
-            yield from drafts(release, "variable-unknown", word, form="left", file=file, name=name, instead=left)
-        elif instead := _meant(name):
-            yield from drafts(release, "variable-unknown", word, file=file, name=name, instead=instead)
+        form, instead = _said(name)
+        if instead and not (form and version_told(document)):
+            yield from drafts(release, "variable-unknown", word, form=form, file=file, name=name, instead=instead)
+    yield from _arguments(document, release)
     yield from _not_exported(document, release)
 
 
@@ -49,20 +50,55 @@ def _settings(document: Document) -> Iterator[tuple[str, Word]]:
             yield docker.command.file, word
 
 
+def _arguments(document: Document, release: str) -> Iterator[Draft]:
+    """``-e VLLM_MAX_MODEL_LEN=4096`` of vLLM's own image, which has no such variable."""
+    for docker in document.of("docker"):
+        operands = docker.positional
+        if len(operands) < 2 or not OFFICIAL.search(operands[1].text) or docker.has("--entrypoint"):
+            continue
+        for word in docker.values("-e", "--env"):
+            name = word.text.partition("=")[0]
+            argument = name.removeprefix("VLLM_").lower()
+            used = any(re.search(rf"\$\{{?{name}\b", text) for _, text in document.texts)
+            if name == f"VLLM_{argument.upper()}" and argument in engine_arguments() and not used:
+                known = _names("known") | _names("once")
+                if name not in known:
+                    option = f"--{argument.replace('_', '-')}"
+                    yield from drafts(
+                        release,
+                        "variable-unknown",
+                        word,
+                        form="argument",
+                        file=docker.command.file,
+                        name=name,
+                        instead=option,
+                    )
+
+
 @cache
-def _known() -> tuple[str, ...]:
-    return tuple(rule_data(FAMILY)["known"].split())
+def _names(kind: str) -> frozenset[str]:
+    return frozenset(rule_data(FAMILY)[kind].split())
 
 
-def _meant(name: str) -> str:
-    """The variable that is meant by one that vLLM does not read; "" where it reads it, or nobody can tell."""
-    if name in _known() or name.startswith(tuple(rule_data(FAMILY)["others"])):
-        return ""
+def _said(name: str) -> tuple[str, str]:
+    """The form of the rule and what to write for ``name``; "" where vLLM reads it, or nobody can tell."""
+    data = rule_data(FAMILY)
+    if name in _names("known") or name.startswith(tuple(data["others"])):
+        return "", ""
+    if name in _names("once"):
+        return "left", data["left"].get(name) or _near(name)
+    return "", _near(name)
+
+
+def _near(name: str) -> str:
+    """The variable whose name has one part more, or is spelt alike."""
     parts = name.split("_")
-    same = [one for one in _known() if set(parts) < set(one.split("_")) and len(one.split("_")) == len(parts) + 1]
-    if len(same) == 1 and len(parts) > 3:
-        return same[0]
-    close = get_close_matches(name, _known(), 1, NEAR)
+    longer = [
+        one for one in _names("known") if set(parts) < set(one.split("_")) and len(one.split("_")) == len(parts) + 1
+    ]
+    if len(longer) == 1 and len(parts) >= ENOUGH:
+        return longer[0]
+    close = get_close_matches(name, sorted(_names("known")), 1, NEAR)
     return close[0] if close else ""
 
 
