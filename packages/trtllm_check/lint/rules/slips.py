@@ -14,6 +14,8 @@ from trtllm_check.lint.shell.words import Redirect, Word
 
 MANY_DASHES = re.compile(r"-{3,}(?P<name>[A-Za-z][\w-]*)[\w.-]*(?:=.*)?", re.DOTALL)
 ONE_DASH = re.compile(r"-(?P<name>[A-Za-z][\w-]{3,})[\w.-]*(?:=.*)?", re.DOTALL)
+TYPOGRAPHIC = re.compile(r"(?=.*[–—−])[-–—−]{1,3}(?P<name>[A-Za-z][\w-]*)[\w.-]*(?:=.*)?", re.DOTALL)
+UNREAD = ("vllm", "tritonserver", "genai-perf", "aiperf", "trtllm-bench", "docker")  # others: typographic-dash
 TWO_PARTS = re.compile(r"-[A-Za-z][A-Za-z0-9]*[_-]\w[\w-]*")
 COMMANDS = r"serve|bench|throughput|latency|build|profile|analyze|download"
 TOGETHER = re.compile(
@@ -33,6 +35,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             if match := MANY_DASHES.fullmatch(word.text):
                 meant = f"--{match['name']}"
                 yield from _dashes(one, word, meant, release, form="many")
+            elif one.tool in UNREAD and (match := TYPOGRAPHIC.fullmatch(word.text)):
+                yield from _dashes(one, word, f"--{match['name']}", release, form="of typography")
             elif match := ONE_DASH.fullmatch(word.text):
                 yield from _one_dash(one, word, match["name"], options, release)
         if one.tool == "pip":

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,8 @@ from trtllm_check.lint.shell.words import Word
 FAMILY = "vllm_forms"
 RULE = "vllm-form"
 WHOLE = re.compile(r"[+-]?\d[\d_]*")
+DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+UNIT = re.compile(r"\d+(?:\.\d+)?\s*(?:[kKmMgGtT]i?[bB]?|[bB]|%)")
 LONG = re.compile(r"[+-]?\d[\d_]*|\d+(?:\.\d+)?[kKmMgGtT][iI]?[bB]?|auto")
 FILLED_IN = re.compile(r"[$<>`%]|\{\{|\.\.\.|…|^[A-Z][A-Z_]*$|^x+$|^\{|\}$|^\[|\]$")
 TEXTS = re.compile(r"true|false|yes|no|on|off|enabled?|disabled?|[01]", re.IGNORECASE)
@@ -26,6 +29,8 @@ PYTHON_WORDS = re.compile(r"(?<=[\s:\[,])(True|False|None)(?=[\s,}\]])")
 JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
 CLASS_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 SHOWN = 60
+NEAR = 0.8
+ROLES = ("kv_producer", "kv_consumer", "kv_both")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -67,6 +72,10 @@ def _option(serve: Invocation, given: Given, version: Version, release: str) -> 
     value = given.values[0]
     if choices := rule_data(FAMILY)["choices"].get(name):
         yield from _choice(serve, given, value, choices, version, release)
+    if name in _names("lists"):
+        yield from _list(serve, given, name, release)
+    if name in _names("decimals"):
+        yield from _decimal(serve, given, value, release)
     number = WHOLE if name in _names("whole_numbers") else LONG if name in _names("long_numbers") else None
     if number is not None:
         yield from _number(serve, given, value, number, release)
@@ -99,6 +108,44 @@ def _say(
     shown = value if len(value) < SHOWN else f"{value[: SHOWN - 3]}..."
     known = {"flag": given.name, "value": shown, **known}
     yield from drafts(release, RULE, place, form=form, edits=edits, invocation=serve, **known)
+
+
+def _list(serve: Invocation, given: Given, name: str, release: str) -> Iterator[Draft]:
+    """Several values with commas, where blanks tell them apart; one that is JSON may hold commas."""
+    for word in given.values:
+        parts = [part.strip() for part in word.text.split(",")]
+        if len(parts) < 2 or word.text.startswith(("{", "[", "$")) or OPEN_IN_JSON.search(word.text):
+            continue
+        if name == "lora_modules" and not all("=" in part for part in parts):
+            continue
+        instead = " ".join(part for part in parts if part)
+        form = "list of numbers" if name in _names("number_lists") else "list"
+        yield from _say(serve, given, word, form, release, edits=(Swap(word, instead),), instead=instead)
+
+
+def _decimal(serve: Invocation, given: Given, value: Word, release: str) -> Iterator[Draft]:
+    """A number with a unit."""
+    text = value.text.strip()
+    if UNIT.fullmatch(text) and not DECIMAL.fullmatch(text):
+        yield from _say(serve, given, value, "unit", release)
+
+
+def _keys(serve: Invocation, given: Given, name: str, settings: object, release: str) -> Iterator[Draft]:
+    """Settings that no version which was read has, and that look like one that they have."""
+    known = rule_data(FAMILY)["keys"].get(name, "").split()
+    for key, setting in settings.items() if isinstance(settings, dict) and known else ():
+        if key == "pass_config":
+            yield from _keys(serve, given, "pass_config", setting, release)
+        if key in known:
+            continue
+        close = get_close_matches(key, known, 1, NEAR)
+        if close:
+            yield from _say(serve, given, given.values[0], "key", release, value=key, instead=close[0])
+    if name == "kv_transfer_config" and isinstance(settings, dict):
+        role = settings.get("kv_role")
+        if isinstance(role, str) and role not in ROLES and not OPEN_IN_JSON.search(role):
+            listed = ", ".join(ROLES)
+            yield from _say(serve, given, given.values[0], "role", release, value=role, known=listed)
 
 
 def _choice(
@@ -140,15 +187,24 @@ def _switch(serve: Invocation, given: Given, name: str, version: Version, releas
 def _json(serve: Invocation, given: Given, name: str, version: Version, release: str) -> Iterator[Draft]:
     """An object that only a slip keeps from being JSON; what is wrong otherwise is vllm-json's."""
     value = " ".join(word.text for word in given.values).strip()
-    if not value.startswith("{") or OPEN_IN_JSON.search(value) or _is_json(value):
+    if _is_json(value):
+        yield from _keys(serve, given, name, json.loads(value), release)
+        return
+    if not value.startswith("{") or OPEN_IN_JSON.search(value):
         return
     until = rule_data(FAMILY)["python_before"].get(name)
     may_be_python = until is not None and (not version or version <= _parts(until))
-    for slip, repaired in _repairs(value):
-        if _is_json(repaired):
-            form = "JSON, not certain" if may_be_python and slip != "an empty place" else "JSON"
-            yield from _say(serve, given, given.values[0], form, release, value=value, slip=slip, instead=repaired)
-            return
+    if found := repaired(value):
+        slip, right = found
+        form = "JSON, not certain" if may_be_python and slip != "an empty place" else "JSON"
+        yield from _say(serve, given, given.values[0], form, release, value=value, slip=slip, instead=right)
+
+
+def repaired(value: str) -> tuple[str, str] | None:
+    """What keeps ``value`` from being JSON, and the JSON that is meant; None where it is JSON, or nobody can tell."""
+    if _is_json(value):
+        return None
+    return next(((slip, right) for slip, right in _repairs(value) if _is_json(right)), None)
 
 
 def _repairs(value: str) -> Iterator[tuple[str, str]]:
