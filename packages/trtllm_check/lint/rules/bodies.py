@@ -14,7 +14,9 @@ from trtllm_check.lint.shell.words import Word
 
 OPENAI = re.compile(r"/v1/(?:chat/completions|completions|embeddings|responses)/?$")
 SERVED = re.compile(r"/v1/|/v2/models/|/generate|/invocations")
-SERVERS = re.compile(r"\bvllm\b|trtllm-serve", re.IGNORECASE)
+OTHERS = re.compile(
+    r"openai_frontend|litellm|ollama|llama-server|sglang|text-generation-inference|gateway", re.IGNORECASE
+)
 FORM_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii")
 APOSTROPHE = re.compile(
     r"(?:-d|--data(?:-raw|-binary)?)[ =]+'"
@@ -29,7 +31,8 @@ SHOWN = 60
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
-    is_server = any(SERVERS.search(text) for _, text in document.texts)
+    starts = any(not one.positional or one.positional[0].text == "serve" for one in document.of("vllm", "trtllm-serve"))
+    is_server = starts and not any(OTHERS.search(text) for _, text in document.texts)
     for curl in document.of("curl"):
         yield from _curl(curl, release, is_server=is_server)
     for file, text in document.texts:

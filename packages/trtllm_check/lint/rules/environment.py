@@ -86,20 +86,23 @@ def _said(name: str) -> tuple[str, str]:
     if name in _names("known") or name.startswith(tuple(data["others"])):
         return "", ""
     if name in _names("once"):
-        return "left", data["left"].get(name) or _near(name)
+        return "left", data["left"].get(name) or _longer(name)
     return "", _near(name)
 
 
-def _near(name: str) -> str:
-    """The variable whose name has one part more, or is spelt alike."""
+def _longer(name: str) -> str:
+    """The variable whose name has one part more."""
     parts = name.split("_")
     longer = [
         one for one in _names("known") if set(parts) < set(one.split("_")) and len(one.split("_")) == len(parts) + 1
     ]
-    if len(longer) == 1 and len(parts) >= ENOUGH:
-        return longer[0]
+    return longer[0] if len(longer) == 1 and len(parts) >= ENOUGH else ""
+
+
+def _near(name: str) -> str:
+    """The same, or the variable whose name is spelt alike."""
     close = get_close_matches(name, sorted(_names("known")), 1, NEAR)
-    return close[0] if close else ""
+    return _longer(name) or (close[0] if close else "")
 
 
 def _not_exported(document: Document, release: str) -> Iterator[Draft]:

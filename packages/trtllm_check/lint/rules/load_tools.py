@@ -66,7 +66,7 @@ def _bench(one: Invocation, tool: str, whole: str, release: str) -> Iterator[Dra
             yield from _say(one, kind.word, form, release, tool=tool, flag="--service-kind")
     typed = one.find("--endpoint-type")
     types = rule_data(FAMILY)[tool]["endpoint_types"]
-    if typed is not None and typed.values and typed.values[0].text not in types and not is_open(typed.values[0].text):
+    if typed is not None and typed.values and typed.values[0].text not in types and _is_meant(typed.values[0].text):
         word = typed.values[0]
         meant = "chat" if "chat" in word.text else "completions" if "completion" in word.text else ""
         edits: tuple[Edit, ...] = (Put("--endpoint-type", meant),) if meant else ()
@@ -76,6 +76,11 @@ def _bench(one: Invocation, tool: str, whole: str, release: str) -> Iterator[Dra
         typed is None or one.value("--endpoint-type") == "kserve"
     ):
         yield from _protocol(one, "grpc", release)
+
+
+def _is_meant(value: str) -> bool:
+    """False for what the reader fills in."""
+    return not is_open(value) and value != value.upper()
 
 
 def _genai_version(whole: str) -> str:

@@ -53,7 +53,7 @@ COMMANDS = {
 }
 NEAR_PROGRAM = 0.88
 NEAR_COMMAND = 0.6
-TAG = re.compile(r"(?P<image>(?:docker\.io/)?vllm/vllm-openai):(?P<tag>\d+\.\d+\.\d+(?:\.post\d+)?)$")
+TAG = re.compile(r"^(?P<image>(?:docker\.io/)?vllm/vllm-openai):(?P<tag>\d+\.\d+\.\d+(?:\.post\d+)?)$")
 # Owners on the hub, by what is written in their place.
 OWNERS = {
     "qwen": ("Qwen", re.compile(r"qwen[\d.]*", re.IGNORECASE)),

@@ -42,7 +42,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         version = version_of(one.image) or told
         for given in one.given:
             if given.flag.startswith("--"):
-                yield from _option(one, given, version, platform.release.name)
+                yield from _option(document, one, given, version, platform.release.name)
 
 
 @cache
@@ -56,7 +56,7 @@ def _json_options() -> frozenset[str]:
     return _names("json") | {name.replace("-", "_") for name in rule_data("vllm")["json"]}
 
 
-def _option(serve: Invocation, given: Given, version: Version, release: str) -> Iterator[Draft]:
+def _option(document: Document, serve: Invocation, given: Given, version: Version, release: str) -> Iterator[Draft]:
     name, _, setting = given.name.lstrip("-").partition(".")
     name = name.replace("-", "_")
     if setting:
@@ -66,7 +66,9 @@ def _option(serve: Invocation, given: Given, version: Version, release: str) -> 
     if name in _names("switches") or name.removeprefix("no_") in _names("switches"):
         yield from _switch(serve, given, name, version, release)
     if not given.values:
-        if name in _names("whole_numbers") | _names("long_numbers") | _names("texts"):
+        if name in _names("whole_numbers") | _names("long_numbers") | _names("texts") and _stands_bare(
+            document, serve, given
+        ):
             yield from _say(serve, given, given.word, "no value", release)
         return
     value = given.values[0]
@@ -92,6 +94,13 @@ def _option(serve: Invocation, given: Given, version: Version, release: str) -> 
         if since and version < _parts(since):
             written = ".".join(map(str, version))
             yield from _say(serve, given, value, "parser", release, version=written, since=since)
+
+
+def _stands_bare(document: Document, serve: Invocation, given: Given) -> bool:
+    """True where another option, or the end, stands behind the option in the text itself, and no empty variable."""
+    text = next((text for name, text in document.texts if name == serve.command.file), "")
+    behind = "\n".join(text.split("\n")[given.word.line - 1 :])
+    return re.search(rf"{re.escape(given.flag)}[ \t]*(?:\\?\n\s*)?(?:-{{1,2}}[A-Za-z]|\Z)", behind) is not None
 
 
 def _say(
@@ -215,6 +224,8 @@ def _repairs(value: str) -> Iterator[tuple[str, str]]:
     yield "an empty place", places
     yield "a word of Python (True, False, None)", words
     yield "single quotes", quotes
+    if "\n" in value:
+        return  # a part of it may be lost where the text was taken apart
     missing = value.count("{") - value.count("}")
     if missing > 0:
         yield "a missing }", value + "}" * missing
