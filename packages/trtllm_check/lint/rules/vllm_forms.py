@@ -79,7 +79,7 @@ def _option(document: Document, serve: Invocation, given: Given, version: Versio
     if name in _names("decimals"):
         yield from _decimal(serve, given, value, release)
     number = WHOLE if name in _names("whole_numbers") else LONG if name in _names("long_numbers") else None
-    if number is not None:
+    if number is not None and _is_written(document, value):
         yield from _number(serve, given, value, number, release)
     elif name in _json_options():
         yield from _json(serve, given, name, version, release)
@@ -101,6 +101,11 @@ def _stands_bare(document: Document, serve: Invocation, given: Given) -> bool:
     text = next((text for name, text in document.texts if name == serve.command.file), "")
     behind = "\n".join(text.split("\n")[given.word.line - 1 :])
     return re.search(rf"{re.escape(given.flag)}[ \t]*(?:\\?\n\s*)?(?:-{{1,2}}[A-Za-z]|\Z)", behind) is not None
+
+
+def _is_written(document: Document, word: Word) -> bool:
+    """False for what only the reading of variables and templates has put together."""
+    return any(word.text in text for _, text in document.texts)
 
 
 def _say(
@@ -224,7 +229,7 @@ def _repairs(value: str) -> Iterator[tuple[str, str]]:
     yield "an empty place", places
     yield "a word of Python (True, False, None)", words
     yield "single quotes", quotes
-    if "\n" in value:
+    if "\n" in value or ":" not in value or value.endswith(("{", ",", ":")):
         return  # a part of it may be lost where the text was taken apart
     missing = value.count("{") - value.count("}")
     if missing > 0:
