@@ -27,6 +27,7 @@ MODULES = {
     "tensorrt_llm.commands.serve": "trtllm-serve",
     "pip": "pip",
     "vllm.entrypoints.openai.api_server": "vllm",
+    "vllm.entrypoints.api_server": "vllm",
     "vllm.entrypoints.cli.main": "vllm",
 }
 # Lines that start a tool; the name of vLLM alone is any name.

@@ -51,6 +51,7 @@ COMMANDS = {
     "hf": ("download", "auth", "upload", "cache", "repo", "env", "jobs", "version", "upload-large-folder"),
     "trtllm-serve": (),
 }
+PLAIN_SERVER, OPENAI_SERVER = "vllm.entrypoints.api_server", "vllm.entrypoints.openai.api_server"
 NEAR_PROGRAM = 0.88
 NEAR_COMMAND = 0.6
 TAG = re.compile(r"^(?P<image>(?:docker\.io/)?vllm/vllm-openai):(?P<tag>\d+\.\d+\.\d+(?:\.post\d+)?)$")
@@ -76,6 +77,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _program(command.words[0], command.file, release)
     for one in document.of("vllm", "huggingface-cli", "hf"):
         yield from _command(one, release)
+    for one in document.of("vllm"):
+        if one.path.text == PLAIN_SERVER:
+            edits = (Swap(one.path, OPENAI_SERVER),)
+            yield from drafts(release, "plain-server", one.path, edits=edits, invocation=one, module=OPENAI_SERVER)
     for image in document.images:
         yield from _tag(image, release)
     for docker in document.of("docker"):

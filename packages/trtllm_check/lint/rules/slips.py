@@ -52,7 +52,7 @@ def _line_ends(document: Document, invocation: Invocation, ends: set[tuple[str, 
     text = next((text for name, text in document.texts if name == command.file), "")
     if invocation.tool not in TOOLS or not text:
         return
-    lines = text.split("\n")
+    lines = text.replace("\r\n", "\n").split("\n")
     for word, behind in pairwise(invocation.arguments):
         line = lines[word.line - 1] if word.line <= len(lines) else ""
         if behind.line == word.line + 1 and behind.column == 1 and line.endswith(f"{word.text}\\"):

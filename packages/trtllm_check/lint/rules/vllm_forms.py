@@ -100,7 +100,7 @@ def _stands_bare(document: Document, serve: Invocation, given: Given) -> bool:
     """True where another option, or the end, stands behind the option in the text itself, and no empty variable."""
     text = next((text for name, text in document.texts if name == serve.command.file), "")
     behind = "\n".join(text.split("\n")[given.word.line - 1 :])
-    return re.search(rf"{re.escape(given.flag)}[ \t]*(?:\\?\n\s*)?(?:-{{1,2}}[A-Za-z]|\Z)", behind) is not None
+    return re.search(rf"{re.escape(given.flag)}[ \t]*(?:\\?\r?\n\s*)?(?:-{{1,2}}[A-Za-z]|\Z)", behind) is not None
 
 
 def _is_written(document: Document, word: Word) -> bool:
