@@ -33,27 +33,44 @@ KNOWN = frozenset(
         "tritonserve",
     }
 )
-COMMANDS = {
-    "vllm": ("serve", "bench", "chat", "complete", "collect-env", "run-batch", "launch"),
-    "huggingface-cli": (
+HUB = (
+    *(
         "download",
+        "upload",
+        "upload-large-folder",
         "login",
         "logout",
         "whoami",
-        "upload",
+        "auth",
+        "cache",
+        "repo",
+        "repos",
+        "repo-files",
+    ),
+    *(
         "scan-cache",
         "delete-cache",
         "env",
-        "repo",
         "tag",
-        "lfs-enable-largefiles",
+        "version",
+        "jobs",
+        "models",
+        "datasets",
+        "spaces",
+        "papers",
+        "collections",
     ),
-    "hf": ("download", "auth", "upload", "cache", "repo", "env", "jobs", "version", "upload-large-folder"),
-    "trtllm-serve": (),
+    *("endpoints", "extensions", "skills", "buckets", "sync", "lfs-enable-largefiles", "lfs-multipart-upload"),
+)
+COMMANDS = {
+    "vllm": ("serve", "bench", "chat", "complete", "collect-env", "run-batch", "launch"),
+    "huggingface-cli": HUB,
+    "hf": tuple(name for name in HUB if name not in ("scan-cache", "delete-cache")),
 }
+MOVED = {"hf": {"scan-cache": "cache", "delete-cache": "cache"}}  # of huggingface-cli: vllm@1e823dc0
 PLAIN_SERVER, OPENAI_SERVER = "vllm.entrypoints.api_server", "vllm.entrypoints.openai.api_server"
 NEAR_PROGRAM = 0.88
-NEAR_COMMAND = 0.6
+NEAR_COMMAND = 0.7
 TAG = re.compile(r"^(?P<image>(?:docker\.io/)?vllm/vllm-openai):(?P<tag>\d+\.\d+\.\d+(?:\.post\d+)?)$")
 # Owners on the hub, by what is written in their place.
 OWNERS = {
@@ -119,8 +136,9 @@ def _command(one: Invocation, release: str) -> Iterator[Draft]:
         or one.path.text != one.tool
     ):
         return
-    close = get_close_matches(first.text, known, 1, NEAR_COMMAND)
-    if close and len(one.arguments) > 1:
+    moved = MOVED.get(one.tool, {}).get(first.text)
+    close = [moved] if moved else get_close_matches(first.text, known, 1, NEAR_COMMAND)
+    if close and (moved or len(one.arguments) > 1):
         yield from drafts(
             release,
             "no-such-sub-command",
