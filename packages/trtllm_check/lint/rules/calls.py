@@ -9,7 +9,7 @@ from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.llm_options import draft_options
-from trtllm_check.lint.rules.vllm import engine_arguments
+from trtllm_check.lint.rules.vllm import Version, engine_arguments, engine_left, version_told
 from trtllm_check.lint.shell.words import Word
 
 FAMILY = "calls"
@@ -31,6 +31,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 yield from _unknown(call, word, api, known, platform)
             else:
                 yield from _gone(call, word, api.get("gone", {}), platform)
+                if call.api == "vllm":
+                    yield from _left(call, word, api, version_told(document), platform)
 
 
 def _options(call: Call, platform: Platform) -> Iterator[Draft]:
@@ -81,5 +83,29 @@ def _gone(call: Call, word: Word, gone: dict[str, Any], platform: Platform) -> I
         call=call.name,
         name=word.text,
         since=gone["since"],
+        instead=instead,
+    )
+
+
+def _left(call: Call, word: Word, api: dict[str, Any], version: Version, platform: Platform) -> Iterator[Draft]:
+    """One that vLLM took once: an error where the text tells a version without it, a warning where it tells none."""
+    own = api["left"].get(call.name, {}).get(word.text)
+    since, instead = (own["since"], own["instead"]) if own else ("", "")
+    if not own and call.name in api["engine"]:
+        since, instead = engine_left(word.text)
+    if not instead:
+        return
+    first = tuple(int(part) for part in since.split("."))
+    if version and version < first:
+        return
+    yield from drafts(
+        platform.release.name,
+        "python-argument",
+        word,
+        form="gone from vLLM" if version else "gone from vLLM, perhaps",
+        file=call.file,
+        call=call.name,
+        name=word.text,
+        since=since,
         instead=instead,
     )

@@ -19,7 +19,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 NEAR_PATHS = {
     **dict.fromkeys(("/v1/chat/completion", "/v1/chat", "/chat/completions", "/v1/chat_completions"), CHAT),
-    **dict.fromkeys(("/v1/completion", "/completions", "/v1/complete"), TEXT),
+    **dict.fromkeys(("/v1/completion", "/completions", "/v1/complete", "/generate", "/v1/generate"), TEXT),
     **dict.fromkeys(("/v1/embedding", "/embeddings"), "/v1/embeddings"),
 }
 CLIENTS = ("OpenAI", "AsyncOpenAI", "ChatOpenAI")

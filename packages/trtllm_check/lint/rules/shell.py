@@ -4,6 +4,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
+from itertools import pairwise
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.facts import OUTPUT, QUANTIZES
@@ -32,6 +33,7 @@ BEFORE_IMAGE = (
     "--rm",
     "-it",
 )
+PORTS = re.compile(r"(?:[\d.]+:)?\d+:\d+")
 COMMON_PARTS = 2  # hf_model_dif, hf_model_path
 ENGINE_DIR = re.compile(r"(?<![\w])engine_dir:([^,]+)")
 NOT_LETTERS = re.compile(r"[\W_]+")
@@ -87,8 +89,19 @@ def _behind_image(docker: Invocation, release: str) -> Iterator[Draft]:
         return
     image, first = operands[1].text, operands[2]
     flag = first.text.partition("=")[0]
-    if flag in BEFORE_IMAGE and SERVER_IMAGE.search(image) and not VLLM_IMAGE.search(image):
+    if VLLM_IMAGE.search(image):
+        yield from _before_vllm(docker, operands, image, release)
+    elif flag in BEFORE_IMAGE and SERVER_IMAGE.search(image):
         yield from drafts(release, "docker-options-behind-image", first, invocation=docker, flag=flag, image=image)
+
+
+def _before_vllm(docker: Invocation, operands: tuple[Word, ...], image: str, release: str) -> Iterator[Draft]:
+    """``docker run vllm/vllm-openai -p 8000:8000``, which vLLM reads as -pp."""
+    for word, value in pairwise(operands[2:]):
+        if word.text == "-p" and PORTS.fullmatch(value.text):
+            yield from drafts(
+                release, "docker-options-behind-image", word, form="of vLLM", invocation=docker, flag="-p", image=image
+            )
 
 
 def _of_tensorrt_llm(invocation: Invocation, release: str) -> Iterator[Draft]:

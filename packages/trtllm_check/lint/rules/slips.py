@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import PurePosixPath
 
 from trtllm_check.lint.document import Document
@@ -14,8 +15,13 @@ from trtllm_check.lint.shell.words import Redirect, Word
 
 MANY_DASHES = re.compile(r"-{3,}(?P<name>[A-Za-z][\w-]*)[\w.-]*(?:=.*)?", re.DOTALL)
 ONE_DASH = re.compile(r"-(?P<name>[A-Za-z][\w-]{3,})[\w.-]*(?:=.*)?", re.DOTALL)
+TYPOGRAPHIC = re.compile(r"(?=.*[–—−])[-–—−]{1,3}(?P<name>[A-Za-z][\w-]*)[\w.-]*(?:=.*)?", re.DOTALL)
+UNREAD = ("vllm", "tritonserver", "genai-perf", "aiperf", "trtllm-bench", "docker")  # others: typographic-dash
 TWO_PARTS = re.compile(r"-[A-Za-z][A-Za-z0-9]*[_-]\w[\w-]*")
-TOGETHER = re.compile(r"(?P<first>--[a-z][a-z0-9]*(?:[-_.][a-z0-9]+)*)(?P<second>--[a-z][\w.-]*)(?:=.*)?", re.DOTALL)
+COMMANDS = r"serve|bench|throughput|latency|build|profile|analyze|download"
+TOGETHER = re.compile(
+    rf"(?P<first>{COMMANDS}|--[a-z][a-z0-9]*(?:[-_.][a-z0-9]+)*)(?P<second>--[a-z][\w.-]*)(?:=.*)?", re.DOTALL
+)
 REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(?:\[[\w,-]+\])?")
 VERSION = re.compile(r"=?\d[\w.*]*(?:,.*)?")
 ENOUGH = 2  # options with two dashes beside the one with one
@@ -24,16 +30,50 @@ ENOUGH = 2  # options with two dashes beside the one with one
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All slips."""
     release = platform.release.name
+    ends: set[tuple[str, int]] = set()
     for one in document.invocations:
+        yield from _line_ends(document, one, ends, release)
         for word, options in _options(one):
             yield from _together(one, word, release)
             if match := MANY_DASHES.fullmatch(word.text):
                 meant = f"--{match['name']}"
                 yield from _dashes(one, word, meant, release, form="many")
+            elif one.tool in UNREAD and (match := TYPOGRAPHIC.fullmatch(word.text)):
+                yield from _dashes(one, word, f"--{match['name']}", release, form="of typography")
             elif match := ONE_DASH.fullmatch(word.text):
                 yield from _one_dash(one, word, match["name"], options, release)
         if one.tool == "pip":
             yield from _redirected(one, release)
+
+
+def _line_ends(document: Document, invocation: Invocation, ends: set[tuple[str, int]], release: str) -> Iterator[Draft]:
+    """A backslash behind the last line of a command, and one that joins two lines to one word."""
+    command = invocation.command
+    text = next((text for name, text in document.texts if name == command.file), "")
+    if invocation.tool not in TOOLS or not text:
+        return
+    lines = text.replace("\r\n", "\n").split("\n")
+    for word, behind in pairwise(invocation.arguments):
+        line = lines[word.line - 1] if word.line <= len(lines) else ""
+        if behind.line == word.line + 1 and behind.column == 1 and line.endswith(f"{word.text}\\"):
+            yield from drafts(
+                release,
+                "line-end",
+                word,
+                form="joined",
+                invocation=invocation,
+                first=word.text,
+                second=behind.text,
+            )
+    last = command.end_line
+    if last == command.line or last > len(lines) or (command.file, last) in ends:
+        return
+    after = lines[last].strip() if last < len(lines) else ""
+    if lines[last - 1].endswith("\\") and (not after or after.startswith(("```", "~~~"))):
+        ends.add((command.file, last))
+        line = lines[last - 1]
+        place = Word("\\", last, len(line))
+        yield from drafts(release, "line-end", place, file=command.file, tool=invocation.tool)
 
 
 def _options(invocation: Invocation) -> Iterator[tuple[Word, list[str]]]:

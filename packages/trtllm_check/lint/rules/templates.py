@@ -12,6 +12,7 @@ from trtllm_check.lint.document import Document, VariableList
 from trtllm_check.lint.filling import Filling, filled_by_default, fillings, needed_strings, prompt_drafts
 from trtllm_check.lint.finding import Draft, Platform, Put, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.fill_pairs import with_comma
 from trtllm_check.lint.rules.pairs import command_facts
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases.templates import ModelSpec, release_templates, template_releases
@@ -131,6 +132,8 @@ def _values_refused(filling: Filling, platform: Platform) -> Iterator[Draft]:
 
 def _cut(platform: Platform, filling: Filling) -> Iterator[Draft]:
     for variable in filling.broken:
+        if with_comma(f"{variable}:{filling.values.get(variable, '')}"):
+            continue  # fill-pairs says it
         if filling.escapes:
             escape = "a backslash keeps them, for a colon it takes two"
             instead = f"{variable}:{filling.written(filling.values.get(variable, ''))}"

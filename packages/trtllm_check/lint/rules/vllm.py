@@ -30,13 +30,13 @@ Version = tuple[int, ...]
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    told = _told(document)
+    told = version_told(document)
     for one in document.of("vllm"):
         first = one.positional[:1]
         yield from _model_place(one, platform.release.name)
         if first and first[0].text != "serve":
             continue
-        version = _version(one.image) or told
+        version = version_of(one.image) or told
         yield from _entry(one, platform.release.name)
         for given in one.given:
             if given.flag.startswith("-"):
@@ -58,6 +58,19 @@ def _known() -> dict[str, str]:
 def engine_arguments() -> set[str]:
     """The engine's arguments as Python writes them, of every version that is known."""
     return {name.replace("-", "_") for name in _known()}
+
+
+def engine_left(name: str) -> tuple[str, str]:
+    """The first version without this argument of the engine and what to do instead; nothing for one that is there."""
+    from trtllm_check.releases.lmi import lmi_facts
+
+    data, facts = rule_data(FAMILY), lmi_facts().engine_args
+    option = name.replace("_", "-")
+    instead = data["gone"].get(option) or data["moved"].get(option, "")
+    if not instead or name in facts.of(facts.versions[-1]).names:
+        return "", ""
+    without = [one for one in facts.versions if name not in facts.of(one).names]
+    return without[0], instead if " " in instead and not instead.startswith("--") else f"write {instead}"
 
 
 def is_vllm_option(name: str) -> bool:
@@ -106,7 +119,9 @@ def _option(serve: Invocation, given: Given, version: Version, release: str) -> 
         )
     elif (field := _known()[name]) and version:
         yield from _of_another_version(serve, given, field, version, release)
-    elif not field:
+    elif field:
+        yield from _left(serve, given, field, release)
+    else:
         yield from _gone(serve, given, name, version, release)
 
 
@@ -154,6 +169,20 @@ def _of_another_version(serve: Invocation, given: Given, field: str, version: Ve
         flag=given.name,
         version=written,
         has=f"{has[0]} to {has[-1]}" if len(has) > 1 else has[0],
+    )
+
+
+def _left(serve: Invocation, given: Given, field: str, release: str) -> Iterator[Draft]:
+    """An engine's option that the newest versions have no more, where something took its place."""
+    from trtllm_check.releases.lmi import lmi_facts
+
+    facts = lmi_facts().engine_args
+    instead = rule_data(FAMILY)["moved"].get(field.replace("_", "-"), "")
+    if not instead or field in facts.of(facts.versions[-1]).names:
+        return
+    last = [one for one in facts.versions if field in facts.of(one).names][-1]
+    yield from drafts(
+        release, "vllm-option-left", given.word, invocation=serve, flag=given.name, last=last, instead=instead
     )
 
 
@@ -245,14 +274,14 @@ def _is_official(serve: Invocation) -> bool:
     return VLLM_IMAGE.search(serve.image) is not None and "vllm/vllm-openai" in serve.image
 
 
-def _version(text: str) -> Version:
+def version_of(text: str) -> Version:
     for pattern in VERSIONS:
         if match := pattern.search(text):
             return _parts(match["version"])
     return ()
 
 
-def _told(document: Document) -> Version:
+def version_told(document: Document) -> Version:
     """The version that the text tells, where it tells one only."""
     found = {
         _parts(match["version"])

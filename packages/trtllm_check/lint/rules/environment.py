@@ -1,0 +1,144 @@
+"""Variables of the environment: names that vLLM does not read, and settings that no program gets."""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.rules.vllm import engine_arguments, version_told
+from trtllm_check.lint.shell.words import ShellCommand, Word
+
+FAMILY = "environment"
+SET = re.compile(r"(?P<name>VLLM_[A-Z0-9_]+)(?:=|$)")
+ASSIGNED = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)", re.DOTALL)
+OFFICIAL = re.compile(r"(?:^|/)vllm/vllm-openai(?::|@|$)")
+NEAR = 0.86
+ENOUGH = 4  # parts of a name, of which one more is the same name
+SOURCES = frozenset({".", "source", "set", "eval"})
+STARTERS = ("vllm", "trtllm-serve", "trtllm-bench", "trtllm-build", "tritonserver", "launch_triton_server.py", "run.py")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """Both kinds."""
+    release = platform.release.name
+    seen: set[tuple[str, str]] = set()
+    for file, word in _settings(document):
+        match = SET.match(word.text)
+        name = match["name"] if match else ""
+        if not name or (file, name) in seen:
+            continue
+        seen.add((file, name))
+        form, instead = _said(name)
+        if instead and not (form and version_told(document)):
+            yield from drafts(release, "variable-unknown", word, form=form, file=file, name=name, instead=instead)
+    yield from _arguments(document, release)
+    yield from _not_exported(document, release)
+
+
+def _settings(document: Document) -> Iterator[tuple[str, Word]]:
+    """What sets a variable: in front of a command, on its own, behind export and behind docker's -e."""
+    for command in document.commands:
+        for word in command.assignments:
+            yield command.file, word
+        if command.words and command.words[0].text in ("export", "env"):
+            for word in command.words[1:]:
+                yield command.file, word
+    for docker in document.of("docker"):
+        for word in docker.values("-e", "--env"):
+            yield docker.command.file, word
+
+
+def _arguments(document: Document, release: str) -> Iterator[Draft]:
+    """``-e VLLM_MAX_MODEL_LEN=4096`` of vLLM's own image, which has no such variable."""
+    for docker in document.of("docker"):
+        operands = docker.positional
+        if len(operands) < 2 or not OFFICIAL.search(operands[1].text) or docker.has("--entrypoint"):
+            continue
+        for word in docker.values("-e", "--env"):
+            name = word.text.partition("=")[0]
+            argument = name.removeprefix("VLLM_").lower()
+            used = any(re.search(rf"\$\{{?{name}\b", text) for _, text in document.texts)
+            if name == f"VLLM_{argument.upper()}" and argument in engine_arguments() and not used:
+                known = _names("known") | _names("once")
+                if name not in known:
+                    option = f"--{argument.replace('_', '-')}"
+                    yield from drafts(
+                        release,
+                        "variable-unknown",
+                        word,
+                        form="argument",
+                        file=docker.command.file,
+                        name=name,
+                        instead=option,
+                    )
+
+
+@cache
+def _names(kind: str) -> frozenset[str]:
+    return frozenset(rule_data(FAMILY)[kind].split())
+
+
+def _said(name: str) -> tuple[str, str]:
+    """The form of the rule and what to write for ``name``; "" where vLLM reads it, or nobody can tell."""
+    data = rule_data(FAMILY)
+    if name in _names("known") or name.startswith(tuple(data["others"])):
+        return "", ""
+    if name in _names("once"):
+        return "left", data["left"].get(name) or _longer(name)
+    return "", _near(name)
+
+
+def _longer(name: str) -> str:
+    """The variable whose name has one part more."""
+    parts = name.split("_")
+    longer = [
+        one for one in _names("known") if set(parts) < set(one.split("_")) and len(one.split("_")) == len(parts) + 1
+    ]
+    return longer[0] if len(longer) == 1 and len(parts) >= ENOUGH else ""
+
+
+def _near(name: str) -> str:
+    """The same, or the variable whose name is spelt alike."""
+    close = get_close_matches(name, sorted(_names("known")), 1, NEAR)
+    return _longer(name) or (close[0] if close else "")
+
+
+def _not_exported(document: Document, release: str) -> Iterator[Draft]:
+    """``VLLM_USE_V1=0`` on a line of its own: a variable of the shell, which no program sees."""
+    by_file: dict[str, list[ShellCommand]] = {}
+    for command in document.commands:
+        by_file.setdefault(command.file, []).append(command)
+    starts = {(one.command.file, one.command.line) for one in document.of(*STARTERS)}
+    texts = dict(document.texts)
+    for file, commands in by_file.items():
+        text = texts.get(file, "")
+        if not text or any(one.words and one.words[0].text in SOURCES for one in commands):
+            continue
+        exported = " ".join(
+            word.text for one in commands if one.words and one.words[0].text == "export" for word in one.words[1:]
+        )
+        for command in commands:
+            if command.words or command.image or not _follows(command, file, starts):
+                continue
+            for word in command.assignments:
+                match = ASSIGNED.fullmatch(word.text)
+                name = match["name"] if match else ""
+                if name and _is_read(name) and not re.search(rf"\b{name}\b", exported) and _is_alone(name, text, word):
+                    yield from drafts(release, "variable-not-exported", word, file=file, name=name)
+
+
+def _follows(command: ShellCommand, file: str, starts: set[tuple[str, int]]) -> bool:
+    return any(where == file and line > command.end_line for where, line in starts)
+
+
+def _is_read(name: str) -> bool:
+    return any(name == one or (one.endswith("_") and name.startswith(one)) for one in rule_data(FAMILY)["read"])
+
+
+def _is_alone(name: str, text: str, word: Word) -> bool:
+    """True where the line is nothing but the setting, and nothing else of the text uses the variable."""
+    lines = text.split("\n")
+    line = lines[word.line - 1].strip() if word.line <= len(lines) else ""
+    return line.startswith(f"{name}=") and len(re.findall(rf"\b{name}\b", text)) == 1

@@ -1,0 +1,80 @@
+"""fill_template.py's pairs without a comma between them, and a server that reads another repository than was filled."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, Swap, drafts
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.names import is_open
+from trtllm_check.releases.templates import release_templates, template_releases
+
+GLUED = re.compile(r"(?P<variable>[a-z][a-z0-9_]*):(?P<value>[^,:\\]*):(?P<last>[^,:\\]*)")
+SERVERS = ("launch_triton_server.py", "tritonserver")
+READ = ("--model_repo", "--model-repository", "--model-store")
+MADE = re.compile(
+    r"(?:^|[\s;&])(?:cp|mv|mkdir|ln|rsync|tar|unzip|git|wget|aws|gsutil|huggingface-cli|hf)\b[^\n]*", re.MULTILINE
+)
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """Both kinds."""
+    release = platform.release.name
+    fills = document.of("fill_template.py")
+    for fill in fills:
+        yield from _glued(fill, release)
+    if fills:
+        yield from _elsewhere(document, fills, release)
+
+
+@cache
+def _variables() -> frozenset[str]:
+    found: set[str] = set()
+    for name in template_releases():
+        for model in release_templates(name).models.values():
+            found |= set(model.variables)
+    return frozenset(found)
+
+
+def _glued(fill: Invocation, release: str) -> Iterator[Draft]:
+    """``accumulate_tokens:Truelogits_datatype:TYPE_FP32``."""
+    operands = fill.positional
+    if len(operands) != 2:
+        return
+    word = operands[1]
+    for pair in word.text.split(","):
+        if right := with_comma(pair):
+            edits = (Swap(word, word.text.replace(pair, right)),)
+            yield from drafts(release, "fill-pairs", word, edits=edits, invocation=fill, pair=pair, instead=right)
+
+
+def with_comma(pair: str) -> str:
+    """The two pairs that ``pair`` is without the comma between them; "" where it is one."""
+    match = GLUED.fullmatch(pair)
+    if match is None or "/" in pair:
+        return ""
+    meant = max((one for one in _variables() if match["value"].endswith(one)), key=len, default="")
+    value = match["value"].removesuffix(meant)
+    return f"{match['variable']}:{value},{meant}:{match['last']}" if meant else ""
+
+
+def _elsewhere(document: Document, fills: tuple[Invocation, ...], release: str) -> Iterator[Draft]:
+    """``--model_repo=sp_model/`` where every file that is filled lies in ``gemma/``."""
+    filled = {
+        posixpath.dirname(posixpath.dirname(posixpath.normpath(fill.positional[0].text)))
+        for fill in fills
+        if fill.positional
+    }
+    if len(filled) != 1 or not (folder := filled.pop()) or is_open(folder):
+        return
+    made = " ".join(match[0] for _, text in document.texts for match in MADE.finditer(text))
+    for server in document.of(*SERVERS):
+        given = server.find(*READ)
+        read = posixpath.normpath(given.values[0].text) if given and given.values else ""
+        if not read or not given or is_open(read) or read.startswith("/") != folder.startswith("/"):
+            continue
+        name = posixpath.basename(read)
+        if name != posixpath.basename(folder) and not re.search(rf"\b{re.escape(name)}\b", made):
+            yield from drafts(release, "fill-elsewhere", given.values[0], invocation=server, read=read, folder=folder)

@@ -1,0 +1,178 @@
+"""Tools that load a server: vllm bench, genai-perf, aiperf, perf_analyzer; options, endpoints, metrics."""
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import Given
+from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.shell.words import Word
+
+FAMILY = "load_tools"
+BENCHES = ("genai-perf", "aiperf")
+SCRIPT = "benchmark_serving.py"
+NEAR = 0.8
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+COMPLETING = ("vllm", "openai")  # backends that send a prompt, not messages
+GENAI = re.compile(r"\bgenai-perf={2,3}(\d+)\.(\d+)\.(\d+)|tritonserver:(\d\d)\.(\d\d)-[\w-]*sdk")
+WITHOUT_KIND = ((0, 0, 13), (25, 4))
+PORT = re.compile(r"(?:^|//|@)[^/:]*:(?P<port>\d+)")
+HTTP_PORT = "8000"
+GOAL = re.compile(r"(?P<name>[A-Za-z_][\w]*):\d")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    whole = "\n".join(text for _, text in document.texts)
+    for one in document.of("vllm"):
+        first = [word.text for word in one.positional[:2]]
+        if first == ["bench", "serve"]:
+            yield from _options(one, "vllm", "vllm bench serve", release)
+            yield from _endpoint(one, release)
+            yield from _goals(one, "vllm", release)
+    for one in document.of(SCRIPT):
+        yield from _endpoint(one, release)
+    for tool in BENCHES:
+        for one in document.of(tool):
+            yield from _bench(one, tool, whole, release)
+    for one in document.of("perf_analyzer"):
+        yield from _protocol(one, one.value("-i") or "http", release)
+
+
+def _bench(one: Invocation, tool: str, whole: str, release: str) -> Iterator[Draft]:
+    words = [word.text for word in one.arguments]
+    if any(word in ("-h", "--help", "--version") for word in words):
+        return
+    commands = rule_data(FAMILY)[tool]["commands"]
+    if words and words[0].startswith("-") and one.has("-m", "--model", "-u", "--url"):
+        yield from drafts(
+            release, "load-tool-command", one.path, invocation=one, tool=tool, commands=", ".join(commands)
+        )
+    yield from _options(one, tool, tool, release)
+    yield from _goals(one, tool, release)
+    if tool != "genai-perf":
+        return
+    kind = one.find("--service-kind")
+    if kind is not None:
+        told = _genai_version(whole)
+        form = "gone" if told else "gone, not certain"
+        if told != "earlier":
+            yield from _say(one, kind.word, form, release, tool=tool, flag="--service-kind")
+    typed = one.find("--endpoint-type")
+    types = rule_data(FAMILY)[tool]["endpoint_types"]
+    if typed is not None and typed.values and typed.values[0].text not in types and _is_meant(typed.values[0].text):
+        word = typed.values[0]
+        meant = "chat" if "chat" in word.text else "completions" if "completion" in word.text else ""
+        edits: tuple[Edit, ...] = (Put("--endpoint-type", meant),) if meant else ()
+        listed = ", ".join(types)
+        yield from _say(one, word, "endpoint type", release, edits=edits, value=word.text, types=listed, tool=tool)
+    if one.value("--backend") in ("tensorrtllm", "vllm") and (
+        typed is None or one.value("--endpoint-type") == "kserve"
+    ):
+        yield from _protocol(one, "grpc", release)
+
+
+def _is_meant(value: str) -> bool:
+    """False for what the reader fills in."""
+    return not is_open(value) and value != value.upper()
+
+
+def _genai_version(whole: str) -> str:
+    """ "earlier" where the text tells a version with --service-kind, "later" for one without, "" for none."""
+    found = set()
+    for match in GENAI.finditer(whole):
+        version, month = match.groups()[:3], match.groups()[3:]
+        if version[0] is not None:
+            found.add(tuple(map(int, version)) >= WITHOUT_KIND[0])
+        else:
+            found.add(tuple(map(int, month)) >= WITHOUT_KIND[1])
+    return "" if len(found) != 1 else "later" if found.pop() else "earlier"
+
+
+def _say(
+    one: Invocation, place: Word, form: str, release: str, *, edits: tuple[Edit, ...] = (), **known: Any
+) -> Iterator[Draft]:
+    yield from drafts(release, "load-tool", place, form=form, edits=edits, invocation=one, **known)
+
+
+@cache
+def _known(tool: str) -> tuple[str, ...]:
+    return tuple(rule_data(FAMILY)[tool]["options"].split())
+
+
+def _options(one: Invocation, tool: str, name: str, release: str) -> Iterator[Draft]:
+    """An option that no version which was read has, and that looks like one that they have."""
+    known, data = _known(tool), rule_data(FAMILY)[tool]
+    for given in _own(one.given):
+        flag = given.name.replace("_", "-") if tool == "vllm" else given.name
+        if not flag.startswith("--") or is_open(flag) or "." in flag or flag == "--service-kind":
+            continue
+        if left := data.get("left", {}).get(flag):
+            yield from _say(one, given.word, "left", release, tool=name, flag=given.name, instead=left)
+            continue
+        if flag in known or (tool != "aiperf" and any(option.startswith(flag) for option in known)):
+            continue
+        close = get_close_matches(flag, known, 1, NEAR)
+        if close:
+            word = given.word.part(0, len(given.flag))
+            yield from _say(
+                one,
+                word,
+                "option",
+                release,
+                edits=(Swap(word, close[0]),),
+                tool=name,
+                flag=given.name,
+                instead=close[0],
+            )
+
+
+def _own(given: Sequence[Given]) -> Iterator[Given]:
+    """What stands in front of ``--``, behind which another program's options begin."""
+    for one in given:
+        if one.word.text == "--":
+            return
+        yield one
+
+
+def _endpoint(one: Invocation, release: str) -> Iterator[Draft]:
+    """The endpoint takes messages or a prompt, and the backend sends the other."""
+    backend, endpoint = one.find("--backend"), one.find("--endpoint")
+    kind = one.value("--backend", "--endpoint-type") or "openai"
+    path = one.value("--endpoint") or COMPLETIONS
+    if is_open(kind) or is_open(path):
+        return
+    if kind == "openai-chat" and not path.rstrip("/").endswith("chat/completions"):
+        place = endpoint.values[0] if endpoint and endpoint.values else (backend.word if backend else one.path)
+        yield from _say(one, place, "chat backend", release, edits=(Put("--endpoint", CHAT),), path=path)
+    elif kind in COMPLETING and path.rstrip("/").endswith("chat/completions") and endpoint:
+        place = backend.values[0] if backend and backend.values else endpoint.word
+        yield from _say(
+            one, place, "chat endpoint", release, edits=(Put("--backend", "openai-chat"),), path=path, backend=kind
+        )
+
+
+def _goals(one: Invocation, tool: str, release: str) -> Iterator[Draft]:
+    """Names of metrics that only another tool has."""
+    data = rule_data(FAMILY)
+    meant = data["short_metrics" if tool == "vllm" else "metrics"]
+    for word in one.values("--goodput", "-g"):
+        for match in GOAL.finditer(word.text):
+            if instead := meant.get(match["name"]):
+                name = "vllm bench serve" if tool == "vllm" else tool
+                form = "metric, not certain" if tool == "aiperf" else "metric"
+                yield from _say(one, word, form, release, tool=name, name=match["name"], instead=instead)
+
+
+def _protocol(one: Invocation, protocol: str, release: str) -> Iterator[Draft]:
+    """gRPC at Triton's port of HTTP."""
+    given = one.find("-u", "--url")
+    match = PORT.search(given.values[0].text) if given and given.values else None
+    if match and given and protocol.lower() == "grpc" and match["port"] == HTTP_PORT:
+        yield from _say(one, given.values[0], "port", release, tool=one.tool)

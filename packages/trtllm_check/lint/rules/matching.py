@@ -1,0 +1,94 @@
+"""What has to match the model that vLLM serves: its quantization, and the parsers of its answers."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, rule_data
+from trtllm_check.lint.rules.served import LMI, VLLM, ServedModel, served
+
+FAMILY = "matching"
+OLD_CARDS = re.compile(
+    r"\b(?:tesla[- ]?)?(?:T4|V100)\b|\bg4dn\.|\bp3(?:dn)?\.\d*x?large|nvidia-tesla-t4|nvidia-tesla-v100"
+)
+OTHER_CARDS = re.compile(
+    r"\b(?:A100|A10G?|L4|L40S?|H100|H200|H20|B200|RTX|A6000|MI\d{3}\w?|Gaudi)\b|\b(?:g5|g6e?|p4de?|p5e?n?)\.",
+    re.IGNORECASE,
+)
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    whole = "\n".join(text for _, text in document.texts)
+    for one in served(document):
+        if one.engine != VLLM or one.tool == LMI:
+            continue
+        yield from _quantization(one, release)
+        yield from _parsers(one, release)
+        yield from _type(one, whole, release)
+
+
+def _quantization(one: ServedModel, release: str) -> Iterator[Draft]:
+    """``--quantization awq`` of a checkpoint whose name says GPTQ."""
+    word = one.options.get("quantization")
+    if word is None or not one.model:
+        return
+    said = {
+        mark: entry["takes"].split()
+        for mark, entry in rule_data(FAMILY)["checkpoints"].items()
+        if re.search(entry["name"], one.model, re.IGNORECASE)
+    }
+    if len(said) != 1:
+        return
+    mark, takes = said.popitem()
+    method = word.text.lower()
+    known = {each for entry in rule_data(FAMILY)["checkpoints"].values() for each in entry["takes"].split()}
+    if method in known and method not in takes:
+        yield from _say(one, "quantization", "quantization", release, name=mark, method=method)
+
+
+def _parsers(one: ServedModel, release: str) -> Iterator[Draft]:
+    """A parser of another family than the model's."""
+    if not one.model:
+        return
+    for option in ("tool_call_parser", "reasoning_parser"):
+        word = one.options.get(option)
+        table = rule_data(FAMILY)[option]
+        known = {parser for entry in table.values() for parser in entry.split()}
+        if word is None or word.text not in known:
+            continue
+        fitting = next((entry for name, entry in table.items() if re.search(name, one.model, re.IGNORECASE)), None)
+        if fitting is not None and word.text not in fitting.split():
+            first = fitting.split()[0]
+            edits = (Put(one.flag(option), first),)
+            yield from _say(one, option, "parser", release, edits=edits, parser=word.text, instead=first)
+
+
+def _type(one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
+    """bfloat16 on cards before Ampere."""
+    word = one.options.get("dtype")
+    card = OLD_CARDS.search(whole)
+    if word is not None and word.text == "bfloat16" and card and not OTHER_CARDS.search(whole):
+        yield from _say(one, "dtype", "type", release, edits=(Put(one.flag("dtype"), "half"),), card=card[0])
+
+
+def _say(
+    one: ServedModel, option: str, form: str, release: str, *, edits: tuple[Edit, ...] = (), **known: Any
+) -> Iterator[Draft]:
+    if one.invocation is None:
+        edits = ()
+    yield from drafts(
+        release,
+        "vllm-mismatch",
+        one.place(option),
+        form=form,
+        edits=edits,
+        invocation=one.invocation,
+        file=one.file,
+        tool=one.tool,
+        flag=one.flag(option),
+        model=one.model,
+        **known,
+    )

@@ -1,0 +1,194 @@
+"""Misspelt names: of a program, of a sub-command, of the tag of an image, of a model's owner."""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import PurePosixPath
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, Swap, drafts
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.rules.served import served
+from trtllm_check.lint.shell.words import Word
+
+# Programs whose names are long enough that what is nearly one of them is meant so.
+PROGRAMS = (
+    "huggingface-cli",
+    "tritonserver",
+    "genai-perf",
+    "perf_analyzer",
+    "nvidia-smi",
+    "nvidia-docker",
+    "docker-compose",
+)
+KNOWN = frozenset(
+    {
+        *PROGRAMS,
+        "nvidia-docker2",
+        "tritonserver-cli",
+        "huggingface_hub-cli",
+        "tritonclient",
+        "perf-analyzer",
+        "tritonserve",
+    }
+)
+HUB = (
+    *(
+        "download",
+        "upload",
+        "upload-large-folder",
+        "login",
+        "logout",
+        "whoami",
+        "auth",
+        "cache",
+        "repo",
+        "repos",
+        "repo-files",
+    ),
+    *(
+        "scan-cache",
+        "delete-cache",
+        "env",
+        "tag",
+        "version",
+        "jobs",
+        "models",
+        "datasets",
+        "spaces",
+        "papers",
+        "collections",
+    ),
+    *("endpoints", "extensions", "skills", "buckets", "sync", "lfs-enable-largefiles", "lfs-multipart-upload"),
+)
+COMMANDS = {
+    "vllm": ("serve", "bench", "chat", "complete", "collect-env", "run-batch", "launch"),
+    "huggingface-cli": HUB,
+    "hf": tuple(name for name in HUB if name not in ("scan-cache", "delete-cache")),
+}
+MOVED = {"hf": {"scan-cache": "cache", "delete-cache": "cache"}}  # of huggingface-cli: vllm@1e823dc0
+PLAIN_SERVER, OPENAI_SERVER = "vllm.entrypoints.api_server", "vllm.entrypoints.openai.api_server"
+NEAR_PROGRAM = 0.88
+NEAR_COMMAND = 0.7
+TAG = re.compile(r"^(?P<image>(?:docker\.io/)?vllm/vllm-openai):(?P<tag>\d+\.\d+\.\d+(?:\.post\d+)?)$")
+# Owners on the hub, by what is written in their place.
+OWNERS = {
+    "qwen": ("Qwen", re.compile(r"qwen[\d.]*", re.IGNORECASE)),
+    "llama": ("meta-llama", re.compile(r"(?:meta|llama|llama-?[234](?:\.\d)?)", re.IGNORECASE)),
+    "mistral": ("mistralai", re.compile(r"mistral|mistral-ai", re.IGNORECASE)),
+    "mixtral": ("mistralai", re.compile(r"mistral|mixtral|mistral-ai", re.IGNORECASE)),
+    "deepseek": ("deepseek-ai", re.compile(r"deepseek|deepseek_ai|deepseekai", re.IGNORECASE)),
+    "gpt-oss": ("openai", re.compile(r"gpt-oss|open-ai", re.IGNORECASE)),
+    "gemma": ("google", re.compile(r"gemma[\d.-]*", re.IGNORECASE)),
+    "phi": ("microsoft", re.compile(r"phi[\d.-]*", re.IGNORECASE)),
+}
+MODEL = re.compile(r"(?P<owner>[A-Za-z][\w.-]*)/(?P<name>[A-Za-z][\w.-]*)")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    for command in document.commands:
+        if command.words:
+            yield from _program(command.words[0], command.file, release)
+    for one in document.of("vllm", "huggingface-cli", "hf"):
+        yield from _command(one, release)
+    for one in document.of("vllm"):
+        if one.path.text == PLAIN_SERVER:
+            edits = (Swap(one.path, OPENAI_SERVER),)
+            yield from drafts(release, "plain-server", one.path, edits=edits, invocation=one, module=OPENAI_SERVER)
+    for image in document.images:
+        yield from _tag(image, release)
+    for docker in document.of("docker"):
+        operands = docker.positional
+        if len(operands) > 1 and operands[0].text in ("run", "pull", "create"):
+            yield from _tag(operands[1], release, docker)
+    whole = "\n".join(text for _, text in document.texts)
+    seen: set[str] = set()
+    for start in served(document):
+        if start.model not in seen:
+            seen.add(start.model)
+            place = next(
+                (w for w in (start.invocation.arguments if start.invocation else ()) if w.text == start.model), start.at
+            )
+            yield from _owner(start.model, place, start.file, whole, release)
+
+
+def _program(word: Word, file: str, release: str) -> Iterator[Draft]:
+    name = PurePosixPath(word.text).name
+    if "/" in word.text or name in KNOWN or is_open(name) or not re.fullmatch(r"[a-z][a-z_-]+[a-z]", name):
+        return
+    close = get_close_matches(name, PROGRAMS, 1, NEAR_PROGRAM)
+    if close:
+        yield from drafts(release, "no-such-command", word, form="misspelt", file=file, name=name, instead=close[0])
+
+
+def _command(one: Invocation, release: str) -> Iterator[Draft]:
+    """``vllm server``: a sub-command that the program has not, and one that is like it."""
+    known = COMMANDS[one.tool]
+    first = one.arguments[0] if one.arguments else None
+    if (
+        first is None
+        or first.text in known
+        or first.text.startswith("-")
+        or is_open(first.text)
+        or one.path.text != one.tool
+    ):
+        return
+    moved = MOVED.get(one.tool, {}).get(first.text)
+    close = [moved] if moved else get_close_matches(first.text, known, 1, NEAR_COMMAND)
+    if close and (moved or len(one.arguments) > 1):
+        yield from drafts(
+            release,
+            "no-such-sub-command",
+            first,
+            edits=(Swap(first, close[0]),),
+            invocation=one,
+            tool=one.tool,
+            name=first.text,
+            commands=", ".join(known),
+            instead=close[0],
+        )
+
+
+def _tag(word: Word, release: str, docker: Invocation | None = None) -> Iterator[Draft]:
+    match = TAG.search(word.text)
+    if match:
+        instead = f"{match['image']}:v{match['tag']}"
+        file = docker.command.file if docker else ""
+        edits = (Swap(word, instead),) if docker else ()
+        yield from drafts(
+            release,
+            "image-tag",
+            word,
+            edits=edits,
+            invocation=docker,
+            file=file,
+            image=match["image"],
+            tag=match["tag"],
+            instead=instead,
+        )
+
+
+def _owner(model: str, place: Word, file: str, whole: str, release: str) -> Iterator[Draft]:
+    """``Qwen3/Qwen3-8B``: the family's name in the place of the owner's."""
+    match = MODEL.fullmatch(model)
+    if match is None or re.search(
+        rf"(?:--local-dir|git clone|mkdir|cd|cp|mv)[^\n]*\b{re.escape(match['owner'])}/", whole
+    ):
+        return
+    for family, (owner, wrong) in OWNERS.items():
+        if match["name"].lower().startswith(family) and match["owner"] != owner and wrong.fullmatch(match["owner"]):
+            if match["owner"].lower() == owner.lower():
+                continue  # the hub does not tell capitals apart everywhere
+            yield from drafts(
+                release,
+                "model-owner",
+                place,
+                file=file,
+                model=model,
+                owner=match["owner"],
+                instead=f"{owner}/{match['name']}",
+            )
+            return

@@ -1,0 +1,78 @@
+"""tritonserver's own options, and its three ports."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.names import is_open
+
+FAMILY = "tritonserver"
+NEAR = 0.85
+PORTS = {"--http-port": "8000", "--grpc-port": "8001", "--metrics-port": "8002"}
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    for server in document.of("tritonserver"):
+        yield from _options(server, release)
+        yield from _ports(server, release)
+    for build in document.of("trtllm-build"):
+        yield from _nothing(build, release)
+
+
+def _options(server: Invocation, release: str) -> Iterator[Draft]:
+    known = rule_data(FAMILY)["options"].split()
+    for given in server.given:
+        name = given.name.removeprefix("--")
+        if not given.name.startswith("--") or is_open(name) or name in known or not name:
+            continue
+        dashed = name.replace("_", "-")
+        close = [dashed] if dashed in known else get_close_matches(dashed, known, 1, NEAR)
+        if close and not any(option.startswith(name) for option in known):
+            word = given.word.part(0, len(given.flag))
+            edits: tuple[Edit, ...] = (Swap(word, f"--{close[0]}"),)
+            yield from drafts(
+                release,
+                "tritonserver-option",
+                word,
+                edits=edits,
+                invocation=server,
+                flag=given.name,
+                instead=f"--{close[0]}",
+            )
+
+
+def _ports(server: Invocation, release: str) -> Iterator[Draft]:
+    """Two of its ports are one."""
+    taken: dict[str, str] = {}
+    for flag, default in PORTS.items():
+        if any(one.name.startswith("--reuse-") or one.name.startswith("--allow-") for one in server.given):
+            return
+        port = server.value(flag) or default
+        if port in taken and port.isdecimal():
+            given = server.find(flag, taken[port])
+            place = given.word if given else server.path
+            yield from drafts(
+                release,
+                "tritonserver-option",
+                place,
+                form="port",
+                invocation=server,
+                port=port,
+                flag=flag,
+                other=taken[port],
+            )
+        taken[port] = flag
+
+
+def _nothing(build: Invocation, release: str) -> Iterator[Draft]:
+    """trtllm-build of nothing."""
+    needs = ("--checkpoint_dir", "--model_config", "--build_config", "--model_cls_file", "--help", "-h")
+    if build.arguments and not build.has(*needs) and not any(is_open(word.text) for word in build.positional):
+        if any(needs[0].startswith(one.name) and len(one.name) > len("--c") for one in build.given if one.flag):
+            return
+        edits = (Put("--checkpoint_dir", "CHECKPOINT"),)
+        yield from drafts(release, "build-of-nothing", build.path, edits=edits, invocation=build)

@@ -1,0 +1,250 @@
+"""The form of the values of vLLM's options: numbers, switches, JSON, names of classes, parsers by version."""
+
+import json
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, Swap, drafts, rule_data
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import Given
+from trtllm_check.lint.rules.vllm import Version, version_of, version_told
+from trtllm_check.lint.shell.words import Word
+
+FAMILY = "vllm_forms"
+RULE = "vllm-form"
+WHOLE = re.compile(r"[+-]?\d[\d_]*")
+DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+UNIT = re.compile(r"\d+(?:\.\d+)?\s*(?:[kKmMgGtT]i?[bB]?|[bB]|%)")
+LONG = re.compile(r"[+-]?\d[\d_]*|\d+(?:\.\d+)?[kKmMgGtT][iI]?[bB]?|auto")
+FILLED_IN = re.compile(r"[$<>`%]|\{\{|\.\.\.|…|^[A-Z][A-Z_]*$|^x+$|^\{|\}$|^\[|\]$")
+TEXTS = re.compile(r"true|false|yes|no|on|off|enabled?|disabled?|[01]", re.IGNORECASE)
+OFF = re.compile(r"false|no|off|disabled?|0", re.IGNORECASE)
+OPEN_IN_JSON = re.compile(r"\$|\.\.\.|…|<\w[^<>]*>|\{\{|%\w+%")
+EMPTY_PLACE = re.compile(r",(?=\s*[,}\]])")
+PYTHON_WORDS = re.compile(r"(?<=[\s:\[,])(True|False|None)(?=[\s,}\]])")
+JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
+CLASS_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+SHOWN = 60
+NEAR = 0.8
+ROLES = ("kv_producer", "kv_consumer", "kv_both")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    told = version_told(document)
+    for one in document.of("vllm"):
+        if one.positional[:1] and one.positional[0].text != "serve":
+            continue
+        version = version_of(one.image) or told
+        for given in one.given:
+            if given.flag.startswith("--"):
+                yield from _option(document, one, given, version, platform.release.name)
+
+
+@cache
+def _names(kind: str) -> frozenset[str]:
+    found = rule_data(FAMILY)[kind]
+    return frozenset(found.split() if isinstance(found, str) else found)
+
+
+@cache
+def _json_options() -> frozenset[str]:
+    return _names("json") | {name.replace("-", "_") for name in rule_data("vllm")["json"]}
+
+
+def _option(document: Document, serve: Invocation, given: Given, version: Version, release: str) -> Iterator[Draft]:
+    name, _, setting = given.name.lstrip("-").partition(".")
+    name = name.replace("-", "_")
+    if setting:
+        if not given.values:
+            yield from _say(serve, given, given.word, "setting", release)
+        return
+    if name in _names("switches") or name.removeprefix("no_") in _names("switches"):
+        yield from _switch(serve, given, name, version, release)
+    if not given.values:
+        if name in _names("whole_numbers") | _names("long_numbers") | _names("texts") and _stands_bare(
+            document, serve, given
+        ):
+            yield from _say(serve, given, given.word, "no value", release)
+        return
+    value = given.values[0]
+    if choices := rule_data(FAMILY)["choices"].get(name):
+        yield from _choice(serve, given, value, choices, version, release)
+    if name in _names("lists"):
+        yield from _list(serve, given, name, release)
+    if name in _names("decimals"):
+        yield from _decimal(serve, given, value, release)
+    number = WHOLE if name in _names("whole_numbers") else LONG if name in _names("long_numbers") else None
+    if number is not None and _is_written(document, value):
+        yield from _number(serve, given, value, number, release)
+    elif name in _json_options():
+        yield from _json(serve, given, name, version, release)
+    elif name == "logits_processors":
+        for word in given.values:
+            if CLASS_NAME.fullmatch(word.text):
+                module, _, last = word.text.rpartition(".")
+                edits = (Swap(word, f"{module}:{last}"),)
+                yield from _say(serve, given, word, "class", release, edits=edits, instead=f"{module}:{last}")
+    elif name in ("tool_call_parser", "reasoning_parser") and version:
+        since = rule_data(FAMILY)[name].get(value.text, "")
+        if since and version < _parts(since):
+            written = ".".join(map(str, version))
+            yield from _say(serve, given, value, "parser", release, version=written, since=since)
+
+
+def _stands_bare(document: Document, serve: Invocation, given: Given) -> bool:
+    """True where another option, or the end, stands behind the option in the text itself, and no empty variable."""
+    text = next((text for name, text in document.texts if name == serve.command.file), "")
+    behind = "\n".join(text.split("\n")[given.word.line - 1 :])
+    return re.search(rf"{re.escape(given.flag)}[ \t]*(?:\\?\r?\n\s*)?(?:-{{1,2}}[A-Za-z]|\Z)", behind) is not None
+
+
+def _is_written(document: Document, word: Word) -> bool:
+    """False for what only the reading of variables and templates has put together."""
+    return any(word.text in text for _, text in document.texts)
+
+
+def _say(
+    serve: Invocation,
+    given: Given,
+    place: Word,
+    form: str,
+    release: str,
+    *,
+    edits: tuple[Edit, ...] = (),
+    **known: str,
+) -> Iterator[Draft]:
+    value = known.pop("value", place.text)
+    shown = value if len(value) < SHOWN else f"{value[: SHOWN - 3]}..."
+    known = {"flag": given.name, "value": shown, **known}
+    yield from drafts(release, RULE, place, form=form, edits=edits, invocation=serve, **known)
+
+
+def _list(serve: Invocation, given: Given, name: str, release: str) -> Iterator[Draft]:
+    """Several values with commas, where blanks tell them apart; one that is JSON may hold commas."""
+    for word in given.values:
+        parts = [part.strip() for part in word.text.split(",")]
+        if len(parts) < 2 or word.text.startswith(("{", "[", "$")) or OPEN_IN_JSON.search(word.text):
+            continue
+        if name == "lora_modules" and not all("=" in part for part in parts):
+            continue
+        instead = " ".join(part for part in parts if part)
+        form = "list of numbers" if name in _names("number_lists") else "list"
+        yield from _say(serve, given, word, form, release, edits=(Swap(word, instead),), instead=instead)
+
+
+def _decimal(serve: Invocation, given: Given, value: Word, release: str) -> Iterator[Draft]:
+    """A number with a unit."""
+    text = value.text.strip()
+    if UNIT.fullmatch(text) and not DECIMAL.fullmatch(text):
+        yield from _say(serve, given, value, "unit", release)
+
+
+def _keys(serve: Invocation, given: Given, name: str, settings: object, release: str) -> Iterator[Draft]:
+    """Settings that no version which was read has, and that look like one that they have."""
+    known = rule_data(FAMILY)["keys"].get(name, "").split()
+    for key, setting in settings.items() if isinstance(settings, dict) and known else ():
+        if key == "pass_config":
+            yield from _keys(serve, given, "pass_config", setting, release)
+        if key in known:
+            continue
+        close = get_close_matches(key, known, 1, NEAR)
+        if close:
+            yield from _say(serve, given, given.values[0], "key", release, value=key, instead=close[0])
+    if name == "kv_transfer_config" and isinstance(settings, dict):
+        role = settings.get("kv_role")
+        if isinstance(role, str) and role not in ROLES and not OPEN_IN_JSON.search(role):
+            listed = ", ".join(ROLES)
+            yield from _say(serve, given, given.values[0], "role", release, value=role, known=listed)
+
+
+def _choice(
+    serve: Invocation, given: Given, value: Word, choices: dict[str, Any], version: Version, release: str
+) -> Iterator[Draft]:
+    """A name that no version has, or one that only earlier versions have."""
+    text = value.text
+    known = choices["now"].split()
+    instead = choices.get("moved", {}).get(text, "")
+    if instead and version:
+        return  # a version may have it
+    if instead:
+        yield from _say(serve, given, value, "choice left", release, edits=(Put(given.name, instead),), instead=instead)
+    elif text not in known and not FILLED_IN.search(text) and "." not in text and ":" not in text:
+        yield from _say(serve, given, value, "choice", release, known=", ".join(known))
+
+
+def _number(serve: Invocation, given: Given, value: Word, number: re.Pattern[str], release: str) -> Iterator[Draft]:
+    text = value.text.strip()
+    if text and not number.fullmatch(text) and not FILLED_IN.search(text):
+        yield from _say(serve, given, value, "number", release)
+
+
+def _switch(serve: Invocation, given: Given, name: str, version: Version, release: str) -> Iterator[Draft]:
+    """``--trust-remote-code true``; a word behind a switch that is none of these may be the model."""
+    value = given.values[0] if given.values else None
+    if value is None or not TEXTS.fullmatch(value.text):
+        return
+    until = rule_data(FAMILY)["valued_before"].get(name)
+    if until and version and version < _parts(until):
+        return
+    form = "switch, not certain" if until and not version else "switch"
+    is_off = OFF.fullmatch(value.text) is not None
+    edits: tuple[Edit, ...] = (Drop(given.name),) if is_off else (Drop(given.name), Put(given.name))
+    instead = f"--no-{given.name.removeprefix('--')}, or leave it out" if is_off else f"{given.name} alone"
+    yield from _say(serve, given, value, form, release, edits=edits, instead=instead)
+
+
+def _json(serve: Invocation, given: Given, name: str, version: Version, release: str) -> Iterator[Draft]:
+    """An object that only a slip keeps from being JSON; what is wrong otherwise is vllm-json's."""
+    value = " ".join(word.text for word in given.values).strip()
+    if _is_json(value):
+        yield from _keys(serve, given, name, json.loads(value), release)
+        return
+    if not value.startswith("{") or OPEN_IN_JSON.search(value):
+        return
+    until = rule_data(FAMILY)["python_before"].get(name)
+    may_be_python = until is not None and (not version or version <= _parts(until))
+    if found := repaired(value):
+        slip, right = found
+        form = "JSON, not certain" if may_be_python and slip != "an empty place" else "JSON"
+        yield from _say(serve, given, given.values[0], form, release, value=value, slip=slip, instead=right)
+
+
+def repaired(value: str) -> tuple[str, str] | None:
+    """What keeps ``value`` from being JSON, and the JSON that is meant; None where it is JSON, or nobody can tell."""
+    if _is_json(value):
+        return None
+    return next(((slip, right) for slip, right in _repairs(value) if _is_json(right)), None)
+
+
+def _repairs(value: str) -> Iterator[tuple[str, str]]:
+    """What may be wrong, and the object without it."""
+    places = EMPTY_PLACE.sub("", value)
+    words = PYTHON_WORDS.sub(lambda match: JSON_WORDS[match[1]], places)
+    quotes = words.replace("'", '"')
+    yield "an empty place", places
+    yield "a word of Python (True, False, None)", words
+    yield "single quotes", quotes
+    if "\n" in value or ":" not in value or value.endswith(("{", ",", ":")):
+        return  # a part of it may be lost where the text was taken apart
+    missing = value.count("{") - value.count("}")
+    if missing > 0:
+        yield "a missing }", value + "}" * missing
+    elif missing < 0 and value.endswith("}" * -missing):
+        yield "a } too many", value[:missing]
+
+
+def _is_json(value: str) -> bool:
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _parts(version: str) -> Version:
+    return tuple(int(part) for part in version.split("."))
