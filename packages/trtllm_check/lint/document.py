@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from trtllm_check.lint.carriers import CARRIERS, carried
 from trtllm_check.lint.carriers.aws_calls import AwsCall
-from trtllm_check.lint.carriers.faults import Fault
+from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.carriers.windows import shell_name
@@ -142,7 +142,7 @@ class Document:
     workloads: tuple[ServedContainer, ...] = ()
     services: tuple[ClusterService, ...] = ()
     aws_calls: tuple[AwsCall, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[FormFault, ...] = ()
 
     @property
     def is_understood(self) -> bool:
@@ -242,7 +242,7 @@ class _Builder:
         self.calls: list[Call] = []
         self.workloads: list[ServedContainer | ClusterService] = []
         self.aws_calls: list[AwsCall] = []
-        self.faults: list[Fault] = []
+        self.faults: list[FormFault] = []
         self.windows = ""
         self.yaml: list[ConfigFile] = []
         self.depth = 0
