@@ -13,7 +13,7 @@ from serving_base.errors import UsageError
 from trtllm_check.lint.amounts import refuse_too_much
 from trtllm_check.lint.carriers import CARRIERS, carried
 from trtllm_check.lint.carriers.aws_calls import AwsCall
-from trtllm_check.lint.carriers.faults import Fault
+from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.carriers.windows import shell_name
@@ -144,7 +144,7 @@ class Document:
     workloads: tuple[ServedContainer, ...] = ()
     services: tuple[ClusterService, ...] = ()
     aws_calls: tuple[AwsCall, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[FormFault, ...] = ()
 
     @property
     def is_understood(self) -> bool:
@@ -244,7 +244,7 @@ class _Builder:
         self.calls: list[Call] = []
         self.workloads: list[ServedContainer | ClusterService] = []
         self.aws_calls: list[AwsCall] = []
-        self.faults: list[Fault] = []
+        self.faults: list[FormFault] = []
         self.windows = ""
         self.yaml: list[ConfigFile] = []
         self.depth = 0

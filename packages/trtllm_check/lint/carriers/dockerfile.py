@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trtllm_check.lint.carriers.dockerfile_faults import Step, faults
+from trtllm_check.lint.carriers.dockerfile_faults import DockerStep, faults
 from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
 
@@ -31,10 +31,10 @@ def carried(word: Word) -> Carried:
     found = Carried()
     stage = _Stage("")
     arguments: dict[str, str] = {}
-    steps: list[Step] = []
+    steps: list[DockerStep] = []
     for name, argument in _instructions(word):
         form = _form(argument) if name in ("RUN", "CMD", "ENTRYPOINT") else argument
-        steps.append(Step(name, argument, form if isinstance(form, tuple) else None))
+        steps.append(DockerStep(name, argument, form if isinstance(form, tuple) else None))
         if name == "FROM":
             match = BASE.match(argument.text)
             image = _filled(match["image"], arguments) if match else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from trtllm_check.lint.carriers.faults import Fault
+from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.shell.words import Word
 
 FLAG_APART = re.compile(r"(?P<flag>--(?:from|chown|chmod|exclude))[ \t]+(?P<value>[^\s-]\S*)")
@@ -37,7 +37,7 @@ BARE = re.compile(r"distroless/(?:static|base|cc)|^scratch$")
 NEAR = 0.4  # of names that begin alike
 
 
-class Step(NamedTuple):
+class DockerStep(NamedTuple):
     """One instruction. ``form``: the words of the exec form, None for the shell's."""
 
     name: str
@@ -52,7 +52,7 @@ class _Scope(NamedTuple):
     names: frozenset[str]
 
 
-def faults(steps: Sequence[Step], whole: str) -> Iterator[Fault]:
+def faults(steps: Sequence[DockerStep], whole: str) -> Iterator[FormFault]:
     """The faults of one Dockerfile."""
     outside: set[str] = set()
     stages: dict[str, _Scope] = {}
@@ -89,7 +89,7 @@ def faults(steps: Sequence[Step], whole: str) -> Iterator[Fault]:
         names.update(_declared(step))
 
 
-def _brought(step: Step) -> list[str]:
+def _brought(step: DockerStep) -> list[str]:
     """The paths that a COPY or ADD makes."""
     if step.name not in ("COPY", "ADD", "RUN"):
         return []
@@ -105,14 +105,14 @@ def _brought(step: Step) -> list[str]:
     ]
 
 
-def _absent(step: Step, image: str, brought: list[str]) -> Iterator[Fault]:
+def _absent(step: DockerStep, image: str, brought: list[str]) -> Iterator[FormFault]:
     """A program that nothing brings into an image that holds none."""
     first = step.form[0] if step.name == "ENTRYPOINT" and step.form else None
     if first is None or not first.text.startswith("/") or not brought or "*" in brought:
         return
     if not any(first.text == path or first.text.startswith(f"{path}/") for path in brought if path):
         shown = ", ".join(path for path in brought if path)
-        yield Fault(
+        yield FormFault(
             "dockerfile-refused",
             first,
             "program absent",
@@ -120,7 +120,7 @@ def _absent(step: Step, image: str, brought: list[str]) -> Iterator[Fault]:
         )
 
 
-def _declared(step: Step) -> set[str]:
+def _declared(step: DockerStep) -> set[str]:
     if step.name not in ("ARG", "ENV"):
         return set()
     text = step.argument.text
@@ -130,36 +130,36 @@ def _declared(step: Step) -> set[str]:
     return found
 
 
-def _copy(step: Step) -> Iterator[Fault]:
+def _copy(step: DockerStep) -> Iterator[FormFault]:
     match = FLAG_APART.match(step.argument.text)
     if match:
         known = (("name", step.name), ("flag", match["flag"]), ("value", match["value"]))
-        yield Fault("dockerfile-refused", step.argument.part(match.start(), match.end()), "flag apart", known)
+        yield FormFault("dockerfile-refused", step.argument.part(match.start(), match.end()), "flag apart", known)
     if step.name == "COPY" and (address := ADDRESS.search(step.argument.text)):
         place = step.argument.part(address.start("url"), address.end("url"))
-        yield Fault("dockerfile-refused", place, "copy of an address", (("url", address["url"]),))
+        yield FormFault("dockerfile-refused", place, "copy of an address", (("url", address["url"]),))
 
 
-def _program(step: Step, entry: Step | None) -> Iterator[Fault]:
+def _program(step: DockerStep, entry: DockerStep | None) -> Iterator[FormFault]:
     text = step.argument.text.strip()
     if step.form is None:
         if SINGLE_QUOTES.match(text):
             shown = (("name", step.name), ("right", text.split("\n")[0].replace("'", '"')))
-            yield Fault("exec-form", step.argument, "single quotes", shown)
+            yield FormFault("exec-form", step.argument, "single quotes", shown)
         return
     first = step.form[0] if step.form else None
     if entry is not None and step.name == "CMD" and entry.form is None and step.form:
-        yield Fault("exec-form", step.argument, "ignored", (("entry", entry.argument.text.strip()[:60]),))
+        yield FormFault("exec-form", step.argument, "ignored", (("entry", entry.argument.text.strip()[:60]),))
     if first is None or (step.name == "CMD" and entry is not None) or first.text.startswith("-"):
         return
     parts = first.text.split()
     if len(parts) > 1 and re.fullmatch(r"[\w./-]+", parts[0]):
         right = ", ".join(f'"{part}"' for part in [*parts, *(word.text for word in step.form[1:])])
         known = (("name", step.name), ("program", first.text), ("right", f"[{right}]"))
-        yield Fault("exec-form", first, "", known)
+        yield FormFault("exec-form", first, "", known)
 
 
-def _joined(argument: Word) -> Iterator[Fault]:
+def _joined(argument: Word) -> Iterator[FormFault]:
     """A line that begins a command while the line above has not ended its own."""
     position, command = 0, ""
     for written in argument.text.split("\n"):
@@ -174,11 +174,11 @@ def _joined(argument: Word) -> Iterator[Fault]:
             current = re.split(r"&&|\|\||;|\||\bthen\b|\bdo\b|\belse\b|(?<!\$)[({]", command)[-1].strip()
             if STARTS.match(body) and current and not CARRIES.match(current) and not _is_quoted(command):
                 known = (("command", " ".join(current.split())[:60]), ("line", " ".join(body.split())[:60]))
-                yield Fault("run-without-and", place, "", known)
+                yield FormFault("run-without-and", place, "", known)
             elif body.rstrip("; &") in ("fi", "done", "esac") and not _is_quoted(command):
-                yield Fault("run-without-and", place, "end", (("word", body.split(";")[0].split()[0]),))
+                yield FormFault("run-without-and", place, "end", (("word", body.split(";")[0].split()[0]),))
         elif command and command.endswith("&&") and REQUIREMENT.match(first):
-            yield Fault("run-without-and", place, "requirement", (("name", first),))
+            yield FormFault("run-without-and", place, "requirement", (("name", first),))
         command = f"{command} {body}".strip()
 
 
@@ -189,7 +189,7 @@ def _is_quoted(text: str) -> bool:
     return without.count('"') % 2 == 1 or plain.count("'") % 2 == 1
 
 
-def _unset(step: Step, names: set[str], outside: set[str], everything: set[str]) -> Iterator[Fault]:
+def _unset(step: DockerStep, names: set[str], outside: set[str], everything: set[str]) -> Iterator[FormFault]:
     text = step.argument.text
     own = {match["name"] or match["loop"] for match in SET.finditer(text)}
     said: set[str] = set()
@@ -200,16 +200,16 @@ def _unset(step: Step, names: set[str], outside: set[str], everything: set[str])
         place = step.argument.part(match.start(), match.end())
         if name in outside:
             said.add(name)
-            yield Fault("dockerfile-variable", place, "outside", (("name", name),))
+            yield FormFault("dockerfile-variable", place, "outside", (("name", name),))
         elif name.islower() and name not in everything:
             alike = [one for one in sorted(names) if one.split("_")[0] == name.split("_")[0]]
             near = get_close_matches(name, alike, 1, NEAR)
             if near:
                 said.add(name)
-                yield Fault("dockerfile-variable", place, "", (("name", name), ("near", near[0])))
+                yield FormFault("dockerfile-variable", place, "", (("name", name), ("near", near[0])))
 
 
-def _cuda(step: Step, image: str, whole: str) -> Iterator[Fault]:
+def _cuda(step: DockerStep, image: str, whole: str) -> Iterator[FormFault]:
     base = CUDA_IMAGE.search(image)
     if base is None or step.name not in ("ENV", "RUN"):
         return
@@ -217,5 +217,5 @@ def _cuda(step: Step, image: str, whole: str) -> Iterator[Fault]:
         version = match["version"]
         if version != base["version"] and f"cuda-toolkit-{version.replace('.', '-')}" not in whole:
             known = (("folder", match[0]), ("image", image), ("version", base["version"]))
-            yield Fault("cuda-folder", step.argument.part(match.start(), match.end()), "", known)
+            yield FormFault("cuda-folder", step.argument.part(match.start(), match.end()), "", known)
             return

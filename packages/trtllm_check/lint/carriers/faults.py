@@ -5,7 +5,7 @@ from typing import NamedTuple
 from trtllm_check.lint.shell.words import Word
 
 
-class Fault(NamedTuple):
+class FormFault(NamedTuple):
     """One finding of a carrier. ``known``: what the rule's texts want."""
 
     rule: str

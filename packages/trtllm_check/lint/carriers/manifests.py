@@ -6,7 +6,7 @@ Source: kubernetes/api core/v1 EnvVar, EnvVarSource and SecretKeySelector; the c
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from trtllm_check.lint.carriers.faults import Fault
+from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.shell.words import Word
 
 Place = Callable[[Any], Word]
@@ -25,12 +25,12 @@ NUMBERS = (
 )
 
 
-def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[Fault]:
+def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[FormFault]:
     """The faults of one document; of a template's branches each looks as if it were there."""
     top = _entries(node)
     if "apiVersion" in top and "kind" in top:
         if "spec" in (inside := _entries(top.get("metadata"))):
-            yield Fault("manifest-refused", place(inside["spec"]), "spec", (("kind", str(top["kind"].value)),))
+            yield FormFault("manifest-refused", place(inside["spec"]), "spec", (("kind", str(top["kind"].value)),))
         found = _below(node, place, 0)
         yield from (one for one in found if not is_template or one.form != "both")
     for service in _entries(top.get("services")).values():
@@ -38,7 +38,7 @@ def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[Fault]:
             yield from _quoted(one, place)
 
 
-def _below(node: Any, place: Place, depth: int) -> Iterator[Fault]:
+def _below(node: Any, place: Place, depth: int) -> Iterator[FormFault]:
     if node is None or node.id == "scalar" or depth > DEEPEST:
         return
     if node.id == "sequence":
@@ -47,14 +47,14 @@ def _below(node: Any, place: Place, depth: int) -> Iterator[Fault]:
         return
     for name, value in _entries(node).items():
         if name in NUMBERS and value.id == "scalar" and value.style in QUOTED and str(value.value).isdecimal():
-            yield Fault("manifest-refused", place(value), "number", (("field", name), ("value", str(value.value))))
+            yield FormFault("manifest-refused", place(value), "number", (("field", name), ("value", str(value.value))))
         for container in _listed(value) if name in CONTAINERS else ():
             for variable in _listed(_entries(container).get("env")):
                 yield from _variable(variable, place)
         yield from _below(value, place, depth + 1)
 
 
-def _variable(node: Any, place: Place) -> Iterator[Fault]:
+def _variable(node: Any, place: Place) -> Iterator[FormFault]:
     """One entry of ``env``."""
     entries = _entries(node)
     if "name" not in entries:
@@ -63,33 +63,33 @@ def _variable(node: Any, place: Place) -> Iterator[Fault]:
     value = entries.get("value")
     kind = str(value.tag).rpartition(":")[2] if value is not None and value.id == "scalar" else ""
     if value is not None and value.id == "scalar" and kind in PLAIN and kind != "null":
-        yield Fault("env-value-not-text", place(value), "", (named, ("value", str(value.value)), ("kind", kind)))
+        yield FormFault("env-value-not-text", place(value), "", (named, ("value", str(value.value)), ("kind", kind)))
     for key, other in entries.items():
         if key in SOURCES:
-            yield Fault("env-source-misplaced", place(other), "beside", (named, ("key", key)))
+            yield FormFault("env-source-misplaced", place(other), "beside", (named, ("key", key)))
         elif key not in KNOWN and key != "<<":
-            yield Fault("env-source-misplaced", place(other), "unknown", (named, ("key", key)))
+            yield FormFault("env-source-misplaced", place(other), "unknown", (named, ("key", key)))
     source = entries.get("valueFrom")
     if source is not None and value is not None and value.id == "scalar" and value.value:
-        yield Fault("env-source-misplaced", place(source), "both", (named, ("key", "valueFrom")))
+        yield FormFault("env-source-misplaced", place(source), "both", (named, ("key", "valueFrom")))
     inside = _entries(source)
     for key, other in inside.items():
         if key not in SOURCES:
-            yield Fault("env-source-misplaced", place(other), "without kind", (named, ("key", key)))
+            yield FormFault("env-source-misplaced", place(other), "without kind", (named, ("key", key)))
         elif key in KEYED:
             missing = [part for part in ("name", "key") if part not in _entries(other)]
             if missing and other.id == "mapping" and "<<" not in _entries(other):
                 known = (named, ("key", key), ("missing", " and ".join(missing)))
-                yield Fault("env-source-misplaced", place(other), "incomplete", known)
+                yield FormFault("env-source-misplaced", place(other), "incomplete", known)
 
 
-def _quoted(node: Any, place: Place) -> Iterator[Fault]:
+def _quoted(node: Any, place: Place) -> Iterator[FormFault]:
     """``- NAME="value"`` in a list: the quotes belong to the value."""
     if node.id != "scalar" or node.style:
         return
     name, sign, value = str(node.value).partition("=")
     if sign and len(value) > 1 and value[0] in QUOTES and value[-1] == value[0]:
-        yield Fault("quotes-in-value", place(node), "", (("name", name), ("value", value), ("bare", value[1:-1])))
+        yield FormFault("quotes-in-value", place(node), "", (("name", name), ("value", value), ("bare", value[1:-1])))
 
 
 def _entries(node: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.aws_calls import AwsCall
-from trtllm_check.lint.carriers.faults import Fault
+from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
 from trtllm_check.lint.shell import Place, Word
@@ -31,7 +31,7 @@ class Carried(NamedTuple):
     calls: tuple[Call, ...] = ()
     workloads: tuple[ServedContainer | ClusterService, ...] = ()
     aws_calls: tuple[AwsCall, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[FormFault, ...] = ()
 
     def with_(self, other: "Carried") -> "Carried":
         return Carried(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from trtllm_check.lint.carriers.faults import Fault
+from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.shell.words import Word
 
 # What makes a text none of our business where it does not parse, and what makes it a template of another language.
@@ -21,7 +21,7 @@ WHOLE = re.compile(r"^(?:apiVersion|services|kind|version|image|servingEngineSpe
 MERGE = "<<"
 
 
-def faults(word: Word, is_file: bool) -> Iterator[Fault]:
+def faults(word: Word, is_file: bool) -> Iterator[FormFault]:
     """What a parser stumbles on first; of a part of a page only where it begins like a whole file."""
     text = word.text
     if not OURS.search(text) or TEMPLATED.search(text) or not (is_file or WHOLE.match(text.lstrip())):
@@ -43,25 +43,25 @@ def faults(word: Word, is_file: bool) -> Iterator[Fault]:
         yield from islice(found, 1)
 
 
-def _broken(word: Word, error: Any) -> Fault:
-    lines = word.text.split("\n")
+def _broken(word: Word, error: Any) -> FormFault:
+    lines = word.text.replace("\r\n", "\n").split("\n")
     mark = error.problem_mark or error.context_mark
     number = min(int(mark.line), len(lines) - 1) if mark else 0
     tab = TAB.search(word.text)
     problem = " ".join(part for part in (error.context, error.problem) if part)
     if tab and ("\\t" in problem or word.text.count("\n", 0, tab.start()) == number):
         number = word.text.count("\n", 0, tab.start())
-        return Fault("yaml-does-not-parse", _line(word, number), "tab", (("line", str(number + 1)),))
+        return FormFault("yaml-does-not-parse", _line(word, number), "tab", (("line", str(number + 1)),))
     if re.search(r"expected ':'|mapping values are not allowed", error.problem or ""):
         above = next((at for at in range(number - 1, -1, -1) if lines[at].strip()), number)
         for at in (number, above):
             if NO_COLON.match(lines[at]):
-                return Fault("yaml-does-not-parse", _line(word, at), "colon", (("text", lines[at].strip()),))
+                return FormFault("yaml-does-not-parse", _line(word, at), "colon", (("text", lines[at].strip()),))
     other = _unlike(lines, number)
     known = (("problem", problem), ("line", str(number + 1)), ("text", lines[number].strip()[:60]))
     if other is not None:
-        return Fault("yaml-does-not-parse", _line(word, number), "indentation", (*known, ("indent", other)))
-    return Fault("yaml-does-not-parse", _line(word, number), "", known)
+        return FormFault("yaml-does-not-parse", _line(word, number), "indentation", (*known, ("indent", other)))
+    return FormFault("yaml-does-not-parse", _line(word, number), "", known)
 
 
 def _unlike(lines: list[str], number: int) -> str | None:
@@ -91,7 +91,7 @@ def _line(word: Word, number: int) -> Word:
     return word.part(begin, start + len(line)) if line.strip() else word.part(start, start + 1)
 
 
-def _twice(word: Word, node: Any, depth: int = 0) -> Iterator[Fault]:
+def _twice(word: Word, node: Any, depth: int = 0) -> Iterator[FormFault]:
     """A key that a mapping has twice."""
     if node is None or node.id == "scalar" or depth > 60:
         return
@@ -105,6 +105,6 @@ def _twice(word: Word, node: Any, depth: int = 0) -> Iterator[Fault]:
             name, line = str(key.value), int(key.start_mark.line)
             if name in seen:
                 known = (("key", name), ("line", str(line + 1)), ("first", str(seen[name] + 1)))
-                yield Fault("yaml-key-twice", _line(word, line), "", known)
+                yield FormFault("yaml-key-twice", _line(word, line), "", known)
             seen.setdefault(name, line)
         yield from _twice(word, value, depth + 1)

@@ -18,7 +18,7 @@ PORT = re.compile(r"(?:^|\s)--(?:http[-_])?port(?:[ =]|\s+)[\"']?(?P<port>[^\s\"
 SPREAD = re.compile(r"\bray (?:start|up)\b|multi-node-serving|torchrun|mpirun|haproxy|nginx|proxy", re.IGNORECASE)
 
 
-class Engine(NamedTuple):
+class EngineOfImage(NamedTuple):
     """What is known of one engine's image. ``starts``: a command that starts the server, where one does not."""
 
     name: str
@@ -54,14 +54,14 @@ class Box(NamedTuple):
         return " ".join(word.text for word in self.words)
 
     @property
-    def engine(self) -> Engine | None:
+    def engine(self) -> EngineOfImage | None:
         found = next((one for one in engines() if one.image.search(self.image)), None)
         if found is None and self.replaced:  # an image of somebody's own, and a command that tells
             found = next((one for one in engines() if one.starts.search(self.text)), None)
         return found
 
     @property
-    def serves(self) -> Engine | None:
+    def serves(self) -> EngineOfImage | None:
         """The engine whose server it starts; None where that is not plain to see."""
         engine = self.engine
         if engine is None or SPREAD.search(self.text):
@@ -85,9 +85,9 @@ class Box(NamedTuple):
 
 
 @cache
-def engines() -> tuple[Engine, ...]:
+def engines() -> tuple[EngineOfImage, ...]:
     return tuple(
-        Engine(
+        EngineOfImage(
             name,
             re.compile(entry["image"]),
             re.compile(entry["starts"]),

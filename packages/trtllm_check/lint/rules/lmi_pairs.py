@@ -8,7 +8,7 @@ from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
 
-SETTING = re.compile(r"^[ \t]*(?P<key>[\w.]+)[ \t]*[=:][ \t]*(?P<value>[^\n]*?)[ \t]*$", re.MULTILINE)
+SETTING = re.compile(r"^[ \t]*(?P<key>[\w.]+)[ \t]*[=:][ \t]*(?P<value>[^\n]*?)[ \t\r]*$", re.MULTILINE)
 PAIRS = re.compile(r"\w+=\d+(?:,\w+=\d+)*")
 OLD = re.compile(r"djl-inference:0\.(?:2\d|3[0-3])\.|djl-serving:0\.(?:2\d|3[0-3])\.")
 LIMIT = "limit_mm_per_prompt"

@@ -13,7 +13,7 @@ from trtllm_check.lint.shell.words import ShellCommand, Word
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 SHELLISH = re.compile(r"\A(?:[^\n]*\n)?#!.*sh\b")
 PYTHONIC = re.compile(r"\bf[\"']|\.format\(|^import |^from \w+ import ", re.MULTILINE)
-BRACES = re.compile(r"(?<![$\\{%#@])\{(?P<name>[A-Z][A-Z0-9_]{3,})\}")
+BRACES = re.compile(r"(?<![$\\{%#@])(?<!%q)\{(?P<name>[A-Z][A-Z0-9_]{3,})\}")  # %q{NAME} is what nsys reads
 COMMIT = re.compile(r"[0-9a-f]{7,40}|.*\$\{?\w*(?:SHA|COMMIT|HASH)\w*\}?", re.IGNORECASE)
 TAKES_EQUALS = frozenset(
     {"test", "[", "[[", "expr", "let", "local", "export", "declare", "readonly", "typeset", "set", "echo"}

@@ -18,7 +18,7 @@ NEAR = 0.8
 Version = tuple[int, ...]
 
 
-class Given(NamedTuple):
+class TgiOption(NamedTuple):
     """One option with its value, "" where it has none."""
 
     name: str
@@ -41,14 +41,14 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _shards(box, given, release)
 
 
-def _given(box: Box) -> Iterator[Given]:
+def _given(box: Box) -> Iterator[TgiOption]:
     words = box.words
     for number, word in enumerate(words):
         match = OPTION.fullmatch(word.text)
         if match:
             following = words[number + 1].text if number + 1 < len(words) else ""
             value = match["value"] or ("" if following.startswith("-") else following)
-            yield Given(match["name"], value, word)
+            yield TgiOption(match["name"], value, word)
 
 
 def _version(image: str) -> Version | None:
@@ -71,7 +71,7 @@ def _has(name: str, version: Version) -> bool:
     )
 
 
-def _option(box: Box, one: Given, version: Version | None, release: str) -> Iterator[Draft]:
+def _option(box: Box, one: TgiOption, version: Version | None, release: str) -> Iterator[Draft]:
     data = rule_data(FAMILY)
     known = data["options"]
     if one.name in known:
@@ -103,7 +103,7 @@ def _instead(name: str, version: Version) -> str:
     return f"write --{meant}" if meant and _has(meant, version) else "leave it out, or take another version"
 
 
-def _limits(box: Box, given: list[Given], version: Version | None, release: str) -> Iterator[Draft]:
+def _limits(box: Box, given: list[TgiOption], version: Version | None, release: str) -> Iterator[Draft]:
     numbers = {one.name: (int(one.value), one.word) for one in given if one.value.isascii() and one.value.isdecimal()}
     for limit in rule_data(FAMILY)["limits"]:
         if "until" in limit and (version is None or version[:2] > _number(limit["until"])[:2]):
@@ -117,7 +117,7 @@ def _limits(box: Box, given: list[Given], version: Version | None, release: str)
                 yield from drafts(release, "tgi-limits", more[1], file=box.file, large=more[0], sign=sign, **known)
 
 
-def _shards(box: Box, given: list[Given], release: str) -> Iterator[Draft]:
+def _shards(box: Box, given: list[TgiOption], release: str) -> Iterator[Draft]:
     """More shards than the container's GPUs."""
     shards = next((one for one in given if one.name == "num-shard" and one.value.isdecimal()), None)
     if shards is None or box.workload is None or not box.workload.gpus or is_open(shards.value):

@@ -196,7 +196,7 @@ def _is_alike(lines: list[str], number: int) -> bool:
     start = number
     while start and lines[start - 1].rstrip().endswith("\\"):
         start -= 1
-    if start == number or number + 1 >= len(lines):
+    if start == number or number + 1 >= len(lines) or lines[number + 1].lstrip().startswith("#"):
         return False
     first, here, following = (_indent(lines[at]) for at in (start, number, number + 1))
     return first < here == following and lines[number + 1].rstrip().endswith("\\")
