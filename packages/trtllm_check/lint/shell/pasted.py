@@ -42,7 +42,7 @@ PYTHON_PROMPT = re.compile(r"\s*(?:>>>|\.\.\.)(?:\s|$)(?!.*\\$).*")
 ELISION = re.compile(r"(?<=\s)(?:\.{3}|…)(?=\s|$)")
 TEMPLATE = re.compile(r"\$?\{\{.*?\}\}")
 LINK = re.compile(r"!?\[[^\]\n]{1,200}\]\([^()\s]{1,400}\)")  # of Markdown
-PLACEHOLDER = re.compile(r"(?<![<\w])<(?=[A-Za-z_/])[^<>\n|;&\"'`$]{0,80}(?<![ \t])>")
+PLACEHOLDER = re.compile(r"(?<![<\w])<(?=[^\W\d]|/)[^<>\n|;&\"'`$]{0,80}(?<![ \t])>")
 DOUBLE_QUOTES = re.compile(r"[“”„][^“”„]{0,2000}[“”]")
 SINGLE_QUOTES = re.compile(r"(?<!\w)[‘’‚][^‘’‚]{0,4000}[‘’](?!\w)")
 BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\r": " ", "\v": " ", "\f": " ", "\ufeff": " ", "\u200b": " "})
