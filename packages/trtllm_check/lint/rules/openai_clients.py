@@ -160,7 +160,8 @@ def _request(page: _Page, request: WrittenRequest, release: str) -> Iterator[Dra
     instead = NEAR_PATHS.get(path, "")
     if instead and request.fields is not None:
         yield from drafts(release, "openai-path", place, file=request.file, path=path, instead=instead, form="")
-    yield from _model(page, request, path, release)
+    if target.port is None or not page.ports or target.port in page.ports:  # else a router's, with names of its own
+        yield from _model(page, request, path, release)
     yield from _port(page, request, target, release)
 
 
