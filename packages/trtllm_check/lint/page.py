@@ -175,8 +175,9 @@ class Snippet:
 
 @cache
 def snippets() -> tuple[Snippet, ...]:
-    """All of them, by name."""
-    return tuple(_snippet(path) for path in sorted(CORPUS.glob("*.yml")))
+    """All of them, by number."""
+    paths = sorted(CORPUS.glob("*.yml"), key=lambda path: int(path.stem.partition("-")[0]))
+    return tuple(map(_snippet, paths))
 
 
 def _snippet(path: Path) -> Snippet:

@@ -16,6 +16,7 @@ from trtllm_check.lint.programs import ALIASES, PROGRAMS, PYTHON, TOOL_NAMES, TO
 from trtllm_check.lint.shell import Word
 
 SCRIPTS = ("before_script", "script", "after_script", "run", "commands", "cmd", "userdata")
+API_VERSION = re.compile(r"^apiVersion:", re.MULTILINE)
 COMMANDS = ("entrypoint", "command", "args")
 ENVIRONMENTS = ("env", "environment", "variables", "hosting_variables")
 IMAGES = ("image", "image_uri", "container", "containerimage", "imageuri")
@@ -140,7 +141,7 @@ class _Reader:
 
         Kubernetes' ``command`` takes its place, as compose's ``entrypoint`` does; compose's ``command`` does not.
         """
-        kubernetes = "args" in by_name or "name" in by_name
+        kubernetes = "args" in by_name or "name" in by_name or API_VERSION.search(self.word.text) is not None
         return VLLM_IMAGE.search(image) is not None and not (
             "entrypoint" in by_name or (kubernetes and "command" in by_name)
         )

@@ -16,7 +16,8 @@ FAMILY = "containers"
 PATH_VARIABLES = ("engine_dir", "tokenizer_dir")
 RANKED = ("run.py", "summarize.py", "trtllm-serve", "launch_triton_server.py", "tritonserver")
 UNKNOWN_IMAGE = re.compile(r"nvcr\.io/nvidia/(?:trt-?llm|tensorrt_llm|tensorrt-?llm(?=:))[\w-]*(?::|$)")
-PLAIN_SERVER = re.compile(r":\d\d\.\d\d-(?!trtllm)")  # Triton without TensorRT-LLM
+PLAIN_SERVER = re.compile(r":\d\d\.\d\d-(?!trtllm)|-sdk$")  # Triton without TensorRT-LLM
+CLIENTS = re.compile(r"nvidia/tritonserver:\S*-sdk$")  # Triton's clients: no server in it
 
 DEVICES = re.compile(r"[\"']?\"?device=(\d+(?:,\d+)*)\"?[\"']?")
 NUMBERS = re.compile(r"\d+(?:,\d+)*")
@@ -73,7 +74,8 @@ def _is_shell(docker: Invocation) -> bool:
 
 
 def _gpus(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
-    if not any(part in _image(docker) for part in rule_data(FAMILY)["gpu_images"]):
+    image = _image(docker)
+    if CLIENTS.search(image) or not any(part in image for part in rule_data(FAMILY)["gpu_images"]):
         return
     given = docker.has("--gpus", "--device") or docker.value("--runtime") == "nvidia" or "nvidia" in docker.path.text
     works = [one for one in inner if one.tool not in rule_data(FAMILY)["without_gpu"]]

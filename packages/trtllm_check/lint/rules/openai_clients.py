@@ -23,6 +23,9 @@ NEAR_PATHS = {
     **dict.fromkeys(("/v1/embedding", "/embeddings"), "/v1/embeddings"),
 }
 CLIENTS = ("OpenAI", "AsyncOpenAI", "ChatOpenAI")
+OTHER_SERVERS = re.compile(
+    r"\b(?:transformers serve|ollama (?:serve|run)|llama-server)\b"
+)  # they take names of their own
 BASES = ("base_url", "openai_api_base", "api_base")
 
 
@@ -158,7 +161,8 @@ def _request(page: _Page, request: WrittenRequest, release: str) -> Iterator[Dra
     instead = NEAR_PATHS.get(path, "")
     if instead and request.fields is not None:
         yield from drafts(release, "openai-path", place, file=request.file, path=path, instead=instead, form="")
-    yield from _model(page, request, path, release)
+    if target.port is None or not page.ports or target.port in page.ports:  # else a router's, with names of its own
+        yield from _model(page, request, path, release)
     yield from _port(page, request, target, release)
 
 
@@ -186,6 +190,8 @@ def _model(page: _Page, request: WrittenRequest, path: str, release: str) -> Ite
     if not path.startswith("/v1/") or not isinstance(asked, str) or not asked or is_open(asked):
         return
     if len(page.names) < len(page.servers) or not all(page.names):
+        return
+    if any(OTHER_SERVERS.search(text) for _, text in page.texts):
         return
     names = [name for each in page.names for name in each]
     if asked not in names:

@@ -134,11 +134,19 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         _path(correction, around)
         model = one.target.model or (ENSEMBLE if platform.release.builds_engines else LLMAPI)
         inputs = inputs_of(model, document, platform.release)
-        if inputs and one.fields is not None and not SETTABLE.match(one.target.path):
+        judged = inputs and one.fields is not None and not SETTABLE.match(one.target.path)
+        if judged and not _is_of_another_model(one, inputs):
             _names(correction, model, inputs)
         _stream(correction)
         _end(correction, around, model)
         yield from correction.drafts(platform.release.name)
+
+
+def _is_of_another_model(request: TritonRequest, inputs: tuple[TensorSpec, ...]) -> bool:
+    """True for tensors of which none is one of the guessed model's, where the request names no model."""
+    renamed = {name for pair in rule_data(FAMILY)["renamed"] for name in pair}
+    known = {tensor.name for tensor in inputs} | renamed | rule_data(FAMILY)["elsewhere"].keys()
+    return request.tensors and not request.target.model and not known & request.values.keys()
 
 
 def _port(correction: _Correction, around: _Around) -> None:

@@ -16,6 +16,7 @@ from trtllm_check.releases.load import container_release
 from trtllm_check.releases.templates import template_releases
 
 FAMILY = "versions"
+OF_AN_ENGINE = ("--engine_dir", "--tokenizer_dir", "--max_output_len", "--input_text", "--hf_model_dir")  # run.py's
 ENGINE_TOOLS = ("quantize.py", "convert_checkpoint.py", "trtllm-build", "run.py")
 TRITON_IMAGE = re.compile(r"(?:^|/)tritonserver:[\w.-]*trtllm[\w.-]*$")
 MIRROR = re.compile(r"^\S*?(?:nvidia/)?tritonserver:")
@@ -58,6 +59,8 @@ def _overrun(document: Document, wanted: list[Requirement], release: Release) ->
 def _removed(document: Document, release: Release) -> Iterator[Draft]:
     last = template_releases()[-1]
     for one in document.of(*ENGINE_TOOLS):
+        if one.tool == "run.py" and not one.has(*OF_AN_ENGINE):
+            continue  # of somebody else
         instead = f"{rule_data(FAMILY)['pytorch_flow'][one.tool]}; or use {last}, the last release with engines"
         yield from drafts(release.name, "engine-flow-removed", one.path, invocation=one, tool=one.tool, instead=instead)
 

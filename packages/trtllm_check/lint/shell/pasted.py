@@ -33,6 +33,7 @@ PROMPT = re.compile(
 ROOT_PROMPT = re.compile(rf"^[ \t]*#[ \t]+(?={COMMANDS})", re.MULTILINE)
 OUTSIDE_COMMAND = re.compile(rf"^[ \t]*(?:[A-Z_]+=\S+ )*{COMMANDS}.*(?:\s-|/|\\[ \t*]*$|==)", re.MULTILINE)
 OUTSIDE_SETTING = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=\S+[ \t]*")
+TABLE_ROW = re.compile(r"^[ \t]*\|(?![|&]).*\|[ \t]*$", re.MULTILINE)  # of Markdown
 PARAGRAPH = re.compile(r"(?:.*\S.*(?:\n|$))+")
 BARE_COMMAND = re.compile(rf"^[ \t]*(?:[A-Z_]+=\S+ )*{COMMANDS}", re.MULTILINE)
 NOTEBOOK_MAGIC = re.compile(r"\s*%%(?:bash|sh|script)\b.*")
@@ -41,7 +42,7 @@ PYTHON_PROMPT = re.compile(r"\s*(?:>>>|\.\.\.)(?:\s|$)(?!.*\\$).*")
 ELISION = re.compile(r"(?<=\s)(?:\.{3}|…)(?=\s|$)")
 TEMPLATE = re.compile(r"\$?\{\{.{0,2000}?\}\}")
 LINK = re.compile(r"!?\[[^\]\n]{1,200}\]\([^()\s]{1,400}\)")  # of Markdown
-PLACEHOLDER = re.compile(r"(?<![<\w])<(?=[A-Za-z_/])[^<>\n|;&\"'`$]{0,80}(?<![ \t])>")
+PLACEHOLDER = re.compile(r"(?<![<\w])<(?=[^\W\d]|/)[^<>\n|;&\"'`$]{0,80}(?<![ \t])>")
 DOUBLE_QUOTES = re.compile(r"[“”„][^“”„]{0,2000}[“”]")
 SINGLE_QUOTES = re.compile(r"(?<!\w)[‘’‚][^‘’‚]{0,4000}[‘’](?!\w)")
 BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\r": " ", "\v": " ", "\f": " ", "\ufeff": " ", "\u200b": " "})
@@ -69,6 +70,7 @@ def prepare(text: str, *, is_built: bool = False) -> Pasted:
     mask = LINK.sub(lambda match: "x" * len(match[0]), mask)
     mask = TEMPLATE.sub(lambda match: "x" * len(match[0]), mask)
     mask = PLACEHOLDER.sub(lambda match: "x" * len(match[0]), mask)
+    mask = _without_tables(mask, text)
     mask = SECRET.sub(lambda match: match[0].replace("*", "x"), mask)
     mask = _only_shell(mask, fences(text))
     if not BARE_COMMAND.search(mask):
@@ -117,6 +119,14 @@ def _only_shell(mask: str, blocks: list[Block]) -> str:
         parts += [_commands_only(mask[end : block.start]), inside]
         end = block.end
     return "".join(parts) + _commands_only(mask[end:])
+
+
+def _without_tables(mask: str, text: str) -> str:
+    """Rows of a table between fences are no commands, whatever tools they name."""
+    inside = [(block.start, block.end) for block in fences(text)]
+    return TABLE_ROW.sub(
+        lambda row: row[0] if any(start <= row.start() < end for start, end in inside) else _blanked(row[0]), mask
+    )
 
 
 def _is_python(text: str) -> bool:
