@@ -61,6 +61,13 @@ def test_a_release_that_is_asked_for_stands_above_the_text() -> None:
     assert str(target(read_document("pip install tensorrt_llm==0.12.0\n"), "0.14.0")) == "0.14.0"
 
 
+def test_a_build_that_is_asked_for_is_judged_as_its_release() -> None:
+    found = target(read_document(BUILD), "0.12.0.dev2024073000")
+    assert (found.release, "0.12.0.dev2024073000" in found.how) == ("0.12.0", True)
+    assert target(read_document(BUILD), known_releases()[-1]).release == known_releases()[-1]
+    assert target(read_document(BUILD), "9.0.0rc1").release == "9.0.0rc1"  # which is refused where it is read
+
+
 def test_a_release_without_facts_is_no_other_one() -> None:
     with pytest.raises(NotUnderstood, match=r"0\.7\.1"):
         target(read_document(f"pip install tensorrt_llm==0.7.1\n{BUILD}"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from check_cases import found
-from trtllm_check.flows.options import looks_like_options
+from trtllm_check.flows.options import check_options, looks_like_options
 from trtllm_check.lint import check_commands
 from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Draft, Platform
@@ -28,6 +28,20 @@ def test_a_file_of_nothing_but_options() -> None:
     assert looks_like_options(OLD) and not looks_like_options("replicas: 2\nimage: x\n")
     assert [one.rule for one in check_yaml(OLD)] == ["llm-option-refused"]
     assert read_document(OLD, "yaml").is_understood
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("padding_enabled", "enable_padding"), ("cuda_graph_batch_sizes", "batch_sizes"), ("nonsense", "")],
+)
+def test_an_option_below_another_is_named_as_it_is_there(name: str, instead: str) -> None:
+    (problem,) = check_options(f"cuda_graph_config:\n  {name}: [1]\n", "1.0.0")
+    assert problem.nearest == (instead and f"cuda_graph_config.{instead}")
+
+
+def test_one_option_is_a_file_of_options_where_it_has_its_own() -> None:
+    assert looks_like_options("cuda_graph_config:\n  anything: true\n")
+    assert not looks_like_options("cuda_graph_config: null\n") and not looks_like_options("model: m\n")
 
 
 @pytest.mark.parametrize(("release", "severity"), [("0.21.0", "warning"), ("1.2.1", "error"), ("1.3.0rc22", "warning")])

@@ -1,7 +1,7 @@
 """Options of the LLM API, per release: what ``trtllm-serve`` takes in its YAML file, and what is wrong with one."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -186,7 +186,7 @@ def check_options(text: str, release: str) -> tuple[OptionProblem, ...]:
 
 
 def looks_like_options(text: str) -> bool:
-    """True for a mapping whose names are all options of some release, or were, and are two or more."""
+    """True for a mapping whose names are all options of some release, or were; one alone has options of its own."""
     if len(text) > LONGEST_OPTIONS:
         return False
     try:
@@ -194,7 +194,8 @@ def looks_like_options(text: str) -> bool:
     except NotYaml:
         return False
     known = {name for release in option_releases() for name in _names(llm_options(release))}
-    return len(written) > 1 and written.keys() <= known
+    has_own = any(isinstance(value, dict) and name in llm_options(option_releases()[-1]).nested for name, value in written.items())
+    return (len(written) > 1 or has_own) and written.keys() <= known
 
 
 def _names(known: LlmOptions) -> set[str]:
@@ -252,12 +253,19 @@ def _nearest(name: str, known: LlmOptions, below: str) -> tuple[str, str]:
         return renamed.to, renamed.how
     options = _known(known, below)
     older = next((old for old, new in known.renamed.items() if new.to == name and old in options), "")
-    close = get_close_matches(name, options, n=1, cutoff=0.7)
-    found = older or (close[0] if close else "")
+    moved = renamed.how.removeprefix(f"{below}.") if renamed and below else ""
+    close = get_close_matches(name, options, n=1, cutoff=0.7) or _in_another_order(name, options)
+    found = (moved if moved in options else "") or older or (close[0] if close else "")
     if not found and not below:
         deep = ((outer, inner) for outer, nested in known.nested.items() for inner in nested.options)
         return next(((outer, f"{outer}.{inner}") for outer, inner in deep if inner == name), ("", ""))
     return (f"{below}.{found}" if below and found else found), ""
+
+
+def _in_another_order(name: str, options: Iterable[str]) -> list[str]:
+    """The option with the words of ``name``, as they may be written, in another order."""
+    ordered = {" ".join(sorted(option.split("_"))): option for option in options if "_" in option}
+    return [ordered[one] for one in get_close_matches(" ".join(sorted(name.split("_"))), ordered, n=1, cutoff=0.9)]
 
 
 def _known(known: LlmOptions, below: str) -> Mapping[str, LlmOption]:

@@ -100,12 +100,13 @@ def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> 
 
 
 def target(document: "Document", release: str = "") -> ReleaseAsked:
-    """``release`` if one is given, else the one that ``document`` tells, else the newest."""
-    from trtllm_check.lint.evidence import told
+    """``release`` if one is given, or the one that it is a build of; else what ``document`` tells, else the newest."""
+    from trtllm_check.lint.evidence import build_of, told
     from trtllm_check.releases import known_releases
 
     if release:
-        return ReleaseAsked(release)
+        known = build_of(release)
+        return ReleaseAsked(known, f"whose facts hold for {release}") if known else ReleaseAsked(release)
     found = told(document)
     if found is None:
         return ReleaseAsked(known_releases()[-1], "the newest: the text tells none, and --release does", guessed=True)

@@ -70,6 +70,14 @@ def facts_release(version: str) -> str:
     return same[-1] if same else ""
 
 
+def build_of(version: str) -> str:
+    """The release that ``version`` is a pre-release or a later build of; "" for a release and for anything else."""
+    without = OTHER_BUILD.sub("", version)
+    known = known_releases()
+    is_build = without != version and release_name(version) not in known
+    return found if is_build and (found := release_name(without)) in known else ""
+
+
 def evidence(text: str) -> list[Evidence]:
     """All that ``text`` says of a release, the weightiest first. ``release`` is empty for one without facts."""
     found: list[Evidence] = []
