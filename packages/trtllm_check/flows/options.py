@@ -194,7 +194,9 @@ def looks_like_options(text: str) -> bool:
     except NotYaml:
         return False
     known = {name for release in option_releases() for name in _names(llm_options(release))}
-    has_own = any(isinstance(value, dict) and name in llm_options(option_releases()[-1]).nested for name, value in written.items())
+    has_own = any(
+        isinstance(value, dict) and name in llm_options(option_releases()[-1]).nested for name, value in written.items()
+    )
     return (len(written) > 1 or has_own) and written.keys() <= known
 
 

@@ -1,18 +1,25 @@
 """The engine's model in config.pbtxt and in fill_template.py, against what the C++ backend of a release reads."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.pbtxt import PLACEHOLDER, Message, Scalar
+from trtllm_check.releases import known_releases
 from trtllm_check.releases.backend import BackendParameter, BackendReads, backend_reads, parameter_releases
 from trtllm_check.releases.history import ranges
+from trtllm_check.releases.load import load_tool
 from trtllm_check.releases.templates import VARIABLE, release_templates, template_releases
 
 ENGINE_BACKEND = "tensorrtllm"
 ENGINE_MODEL = "tensorrt_llm"
 MODE = "decoding_mode"
+OF_AN_ENGINE = re.compile(
+    r"max_\w+|\w+_plugin|[tp]p_size|remove_input_padding|\w+_context_fmha|opt_num_tokens|paged_state"
+)
+"""Options of a build whose names no model of another kind would have for something else."""
 MANY = 4  # names of another release that are no slip any more
 NOWHERE = Scalar("", 1, 1)
 
@@ -41,6 +48,7 @@ class SetParameter(NamedTuple):
 def config_problems(message: Message, release: str) -> Iterator[Problem]:
     """What the backend of ``release`` does not take of the engine's model; nothing for any other model."""
     backend, reads = message.scalar("backend"), backend_reads(release)
+    yield from _of_the_build(message)
     if backend is None or backend.text != ENGINE_BACKEND or reads is None:
         return
     given = _given(message)
@@ -59,6 +67,31 @@ def config_problems(message: Message, release: str) -> Iterator[Problem]:
         else:
             yield problem
     yield from _of_another_release(strangers, backend)
+
+
+def _of_the_build(message: Message) -> Iterator[Problem]:
+    """Options of trtllm-build among parameters that a page shows alone: no backend of any release reads them."""
+    if any(name != "parameters" for name, _ in message.fields):
+        return
+    for name, one in _given(message).items():
+        if name in _build_only():
+            yield Problem("unknown-parameter", "build", one.key, {"parameter": name})
+
+
+@cache
+def _build_only() -> frozenset[str]:
+    """Options of trtllm-build in some release that are no parameter of a model of Triton in any."""
+    tools = [tool for name in known_releases() if (tool := load_tool("trtllm-build", name))]
+    options = {flag.removeprefix("--") for tool in tools for flag in tool.names}
+    reads = [found for name in known_releases() if (found := backend_reads(name))]
+    read = {name for one in reads for name in (*one.parameters, *one.others)}
+    shipped = {
+        name
+        for release in template_releases()
+        for model in release_templates(release).models.values()
+        for name in model.parameters
+    }
+    return frozenset(name for name in options - read - shipped if OF_AN_ENGINE.fullmatch(name))
 
 
 def _of_another_release(strangers: Sequence[Problem], place: Scalar) -> Iterator[Problem]:

@@ -15,6 +15,8 @@ KEYED = ("secretKeyRef", "configMapKeyRef")
 KNOWN = ("name", "value", "valueFrom")
 PLAIN = ("int", "float", "bool", "null")
 DEEPEST = 40
+AMOUNTS = ("requests", "limits")
+AMOUNT_NAMES = frozenset({"cpu", "memory", "nvidia.com/gpu", "ephemeral-storage"})
 CONTAINERS = ("containers", "initContainers")
 QUOTES = "\"'"
 QUOTED = ("'", '"')
@@ -28,6 +30,8 @@ NUMBERS = (
 def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[FormFault]:
     """The faults of one document; of a template's branches each looks as if it were there."""
     top = _entries(node)
+    if not is_template:
+        yield from _beside_resources(node, place, 0)
     if "apiVersion" in top and "kind" in top:
         if "spec" in (inside := _entries(top.get("metadata"))):
             yield FormFault("manifest-refused", place(inside["spec"]), "spec", (("kind", str(top["kind"].value)),))
@@ -36,6 +40,21 @@ def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[FormFault]
     for service in _entries(top.get("services")).values():
         for one in _listed(_entries(service).get("environment")):
             yield from _quoted(one, place)
+
+
+def _beside_resources(node: Any, place: Place, depth: int) -> Iterator[FormFault]:
+    """``resources:`` without anything below it, and what belongs there as its neighbour."""
+    if node is None or node.id == "scalar" or depth > DEEPEST:
+        return
+    entries = _entries(node)
+    empty = entries.get("resources")
+    if empty is not None and empty.id == "scalar" and not empty.value:
+        beside = [name for name in AMOUNTS if AMOUNT_NAMES & set(_entries(entries.get(name)))]
+        if beside:
+            first = next(key for key, _ in node.value if str(key.value) == beside[0])
+            yield FormFault("resources-empty", place(first), "", (("names", " and ".join(beside)),))
+    for one in entries.values() if node.id == "mapping" else node.value:
+        yield from _beside_resources(one, place, depth + 1)
 
 
 def _below(node: Any, place: Place, depth: int) -> Iterator[FormFault]:

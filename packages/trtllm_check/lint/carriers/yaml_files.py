@@ -20,6 +20,13 @@ API_VERSION = re.compile(r"^apiVersion:", re.MULTILINE)
 COMMANDS = ("entrypoint", "command", "args")
 ENVIRONMENTS = ("env", "environment", "variables", "hosting_variables")
 IMAGES = ("image", "image_uri", "container", "containerimage", "imageuri")
+CHART_FLAGS = {  # vllm-project/production-stack helm/templates/deployment-vllm-multi.yaml
+    "maxModelLen": "--max-model-len",
+    "dtype": "--dtype",
+    "tensorParallelSize": "--tensor-parallel-size",
+    "gpuMemoryUtilization": "--gpu-memory-utilization",
+}
+VLLM_OWN_IMAGE = re.compile(r"(?:^|/)vllm/vllm-openai:")
 TEMPLATE = re.compile(r"\$?\{\{.*?\}\}")
 CONTROL = re.compile(
     r"^[ \t]*\{\{-?[ \t]*(?:if|else|end|with|range|define|template|toYaml|include|block|/\*|\$\w+[ \t]*:?=)"
@@ -134,7 +141,36 @@ class _Reader:
         word = script.word()
         if word.text.strip():
             self.found = self.found.with_(Carried(scripts=((word, image),)))
+        self.chart(entries)
         return image
+
+    def chart(self, entries: dict[str, Any]) -> None:
+        """A model of the production stack's values: its chart writes the command, ``extraArgs`` at its end."""
+        model, config = entries.get("modelURL"), entries.get("vllmConfig")
+        if model is None or model.id != "scalar" or config is None or config.id != "mapping":
+            return
+        inside = {str(key.value): value for key, value in config.value if key.id == "scalar"}
+        extra = self.listed(inside.get("extraArgs"))
+        if not extra or inside["extraArgs"].id != "sequence":
+            return
+        place = self.place(extra[0])
+        words = [Word(text, *place, (place,) * len(text)) for text in ("vllm", "serve")]
+        words.append(self.argument(model))
+        for name, flag in CHART_FLAGS.items():
+            if name in inside and inside[name].id == "scalar":
+                words += [Word(flag, *place, (place,) * len(flag)), self.argument(inside[name])]
+        script = Script()
+        script.words([*words, *(self.argument(one) for one in extra)])
+        image = self.image_of(entries)
+        # Another repository's tags are no versions of vLLM.
+        self.found = self.found.with_(
+            Carried(scripts=((script.word(), image if VLLM_OWN_IMAGE.search(image) else ""),))
+        )
+
+    def image_of(self, entries: dict[str, Any]) -> str:
+        """``repository`` and ``tag`` as one name, "" without them."""
+        parts = [entries[name].value for name in ("repository", "tag") if name in entries and entries[name].value]
+        return ":".join(str(part) for part in parts) if len(parts) > 1 and not TEMPLATE.search(str(parts)) else ""
 
     def entry(self, by_name: dict[str, Any], image: str) -> bool:
         """True where the image's entry point starts vLLM and what is written goes to it as arguments.
