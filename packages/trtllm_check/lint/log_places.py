@@ -15,7 +15,7 @@ DEEPEST = 12
 
 
 @dataclass(frozen=True)
-class Place:
+class RaisedPart:
     """A part of a program. ``where`` is searched in "path function" of a frame."""
 
     rule: str
@@ -31,9 +31,9 @@ class Place:
 
 
 @cache
-def places() -> tuple[Place, ...]:
+def places() -> tuple[RaisedPart, ...]:
     """The parts that are known, the special ones first."""
-    return tuple(Place(**entry) for entry in read_yaml(PLACES))
+    return tuple(RaisedPart(**entry) for entry in read_yaml(PLACES))
 
 
 def frame_of(line: str) -> str:
@@ -42,7 +42,7 @@ def frame_of(line: str) -> str:
     return f"{match['path']} {match['name'] or ''}".rstrip() if match else ""
 
 
-def place_of(frames: tuple[str, ...], block: str) -> Place | None:
+def place_of(frames: tuple[str, ...], block: str) -> RaisedPart | None:
     """The part that raised it: the innermost frame that a place knows; without frames what the message itself names."""
     named = [match.group("path", "name") for match in STUB_FRAME.finditer(block)]
     asked = [*reversed(frames[-DEEPEST:]), *(" ".join(one) for one in named[:DEEPEST])]

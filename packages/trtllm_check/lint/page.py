@@ -12,7 +12,7 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.lint import check_commands
 from trtllm_check.lint.document import Document, read_document
 from trtllm_check.lint.finding import Finding
-from trtllm_check.lint.log_places import Place, places
+from trtllm_check.lint.log_places import RaisedPart, places
 from trtllm_check.lint.logs import Sign, signs
 from trtllm_check.lint.logs import families as log_families
 from trtllm_check.lint.passages import Kind
@@ -205,7 +205,7 @@ def page() -> str:
     return "\n\n".join([*parts, *logs, WORKPLACES])
 
 
-def _rows(known: Sequence[Sign | Place]) -> str:
+def _rows(known: Sequence[Sign | RaisedPart]) -> str:
     return "\n".join(f"| `{one.rule}` | {_cell(one.cause)} | {_cell(one.fix)} | {_cell(one.source)} |" for one in known)
 
 

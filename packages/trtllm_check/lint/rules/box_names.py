@@ -8,14 +8,11 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.programs import VLLM_IMAGE
 from trtllm_check.lint.rules.box import FAMILY, Box, boxes
-from trtllm_check.lint.rules.vllm import engine_arguments
 from trtllm_check.lint.shell.words import Word
 
 TOKEN = re.compile(r"(?:HF|HUGGING_?FACE)\w*(?:TOKEN|API_?KEY)")
-KINDS = ("vllm", "nccl")
-READERS = {"vllm": "vLLM", "nccl": "NCCL"}
+READERS = {"nccl": "NCCL"}
 PROPERTY = re.compile(r"-D(?P<name>ai\.djl\.[\w.]+)=")
 HUB_CALLS = re.compile(r"get_huggingface_llm_image_uri|tgi-inference|text-generation-inference|djl-inference|djl-lmi")
 ALIKE = 0.7
@@ -29,8 +26,6 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for box in boxes(document):
         for name, word in box.settings.items():
             yield from _slip(box, name, word, release)
-            if VLLM_IMAGE.search(box.image):
-                yield from _option(document, box, name, word, release)
         yield from _tokens(box, release)
     for command in document.commands:
         if command.words[:1] and command.words[0].text == "export":
@@ -72,10 +67,10 @@ def _is_slip(one: str, two: str) -> bool:
 
 
 def _slip(box: Box, name: str, word: Word, release: str) -> Iterator[Draft]:
-    for kind in KINDS:
+    for kind, reader in READERS.items():
         if name.startswith(f"{kind.upper()}_") and (meant := near(name, kind)):
             yield from drafts(
-                release, "variable-read-by-nobody", word, file=box.file, name=name, near=meant, what=READERS[kind]
+                release, "variable-read-by-nobody", word, file=box.file, name=name, near=meant, what=reader
             )
 
 
@@ -87,18 +82,6 @@ def _exported(word: Word, file: str, release: str) -> Iterator[Draft]:
         if meant:
             yield from drafts(release, "variable-read-by-nobody", word, file=file, name=name, near=meant, what=reader)
             return
-
-
-def _option(document: Document, box: Box, name: str, word: Word, release: str) -> Iterator[Draft]:
-    """``VLLM_MAX_MODEL_LEN`` for ``--max-model-len``, where nothing in the text uses it."""
-    own = name.removeprefix("VLLM_").lower()
-    if not name.startswith("VLLM_") or own not in engine_arguments() or name in _known("vllm"):
-        return
-    text = dict(document.texts).get(box.file, "")
-    if len(re.findall(rf"\$\(?\{{?{name}\b", text)) or box.replaced:
-        return
-    flag = f"--{own.replace('_', '-')}"
-    yield from drafts(release, "variable-read-by-nobody", word, form="option", file=box.file, name=name, near=flag)
 
 
 def _tokens(box: Box, release: str) -> Iterator[Draft]:

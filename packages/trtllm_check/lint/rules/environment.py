@@ -7,13 +7,14 @@ from functools import cache
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.programs import VLLM_IMAGE
+from trtllm_check.lint.rules.box import boxes
 from trtllm_check.lint.rules.vllm import engine_arguments, version_told
 from trtllm_check.lint.shell.words import ShellCommand, Word
 
 FAMILY = "environment"
 SET = re.compile(r"(?P<name>VLLM_[A-Z0-9_]+)(?:=|$)")
 ASSIGNED = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)", re.DOTALL)
-OFFICIAL = re.compile(r"(?:^|/)vllm/vllm-openai(?::|@|$)")
 NEAR = 0.86
 ENOUGH = 4  # parts of a name, of which one more is the same name
 SOURCES = frozenset({".", "source", "set", "eval"})
@@ -48,31 +49,27 @@ def _settings(document: Document) -> Iterator[tuple[str, Word]]:
     for docker in document.of("docker"):
         for word in docker.values("-e", "--env"):
             yield docker.command.file, word
+    for box in boxes(document):
+        for name, word in box.settings.items():
+            yield box.file, Word(name, word.line, word.column)
 
 
 def _arguments(document: Document, release: str) -> Iterator[Draft]:
-    """``-e VLLM_MAX_MODEL_LEN=4096`` of vLLM's own image, which has no such variable."""
-    for docker in document.of("docker"):
-        operands = docker.positional
-        if len(operands) < 2 or not OFFICIAL.search(operands[1].text) or docker.has("--entrypoint"):
+    """``VLLM_MAX_MODEL_LEN`` for a container of vLLM, which has no such variable, where nothing in the text uses it."""
+    for box in boxes(document):
+        if box.replaced or not VLLM_IMAGE.search(box.image):
             continue
-        for word in docker.values("-e", "--env"):
-            name = word.text.partition("=")[0]
+        text = dict(document.texts).get(box.file, "")
+        for name, word in box.settings.items():
             argument = name.removeprefix("VLLM_").lower()
-            used = any(re.search(rf"\$\{{?{name}\b", text) for _, text in document.texts)
-            if name == f"VLLM_{argument.upper()}" and argument in engine_arguments() and not used:
-                known = _names("known") | _names("once")
-                if name not in known:
-                    option = f"--{argument.replace('_', '-')}"
-                    yield from drafts(
-                        release,
-                        "variable-unknown",
-                        word,
-                        form="argument",
-                        file=docker.command.file,
-                        name=name,
-                        instead=option,
-                    )
+            if name != f"VLLM_{argument.upper()}" or argument not in engine_arguments():
+                continue
+            if name in _names("known") | _names("once") or re.search(rf"\$\(?\{{?{name}\b", text):
+                continue
+            option = f"--{argument.replace('_', '-')}"
+            yield from drafts(
+                release, "variable-unknown", word, form="argument", file=box.file, name=name, instead=option
+            )
 
 
 @cache
@@ -101,7 +98,7 @@ def _longer(name: str) -> str:
 
 def _near(name: str) -> str:
     """The same, or the variable whose name is spelt alike."""
-    close = get_close_matches(name, sorted(_names("known")), 1, NEAR)
+    close = get_close_matches(name, sorted(_names("known") | _names("once")), 1, NEAR)
     return _longer(name) or (close[0] if close else "")
 
 

@@ -138,9 +138,9 @@ def _list(serve: Invocation, given: Given, name: str, release: str) -> Iterator[
 
 
 def _decimal(serve: Invocation, given: Given, value: Word, release: str) -> Iterator[Draft]:
-    """A number with a unit."""
+    """A number with a unit; of a share in percent the rule of its own speaks."""
     text = value.text.strip()
-    if UNIT.fullmatch(text) and not DECIMAL.fullmatch(text):
+    if not text.endswith("%") and UNIT.fullmatch(text) and not DECIMAL.fullmatch(text):
         yield from _say(serve, given, value, "unit", release)
 
 
