@@ -89,7 +89,8 @@ def _left(config: ConfigFile, message: Message, platform: Platform) -> Iterator[
     needed = {entry.get("parameter", "backend"): entry for entry in needed_strings(config.model, platform.release.name)}
     for value, entry in _needed_values(message, needed):
         if PLACEHOLDER.search(value.text) or not value.text:
-            yield from _unfilled(config, platform, value, entry["variable"], entry["consequence"], "it has no default")
+            no_default = (entry["consequence"], "it has no default", entry.get("form", ""))
+            yield from _unfilled(config, platform, value, entry["variable"], *no_default)
     for _, value in message.all_scalars():
         variable = None if value.quoted else PLACEHOLDER.search(value.text)
         if variable:
@@ -109,11 +110,17 @@ def _needed_values(message: Message, needed: Mapping[str, dict[str, str]]) -> It
 
 
 def _unfilled(
-    config: ConfigFile, platform: Platform, place: Scalar, variable: str, consequence: str, reason: str
+    config: ConfigFile,
+    platform: Platform,
+    place: Scalar,
+    variable: str,
+    consequence: str,
+    reason: str,
+    form: str = "",
 ) -> Iterator[Draft]:
     value = rule_data(FAMILY)["values"].get(variable, "a value")
     known = {"variable": variable, "model": config.model, "consequence": consequence, "reason": reason, "value": value}
-    yield from _draft("unfilled-variable", config, platform, place, **known)
+    yield from _draft("unfilled-variable", config, platform, place, form=form, **known)
 
 
 def _other_name(config: ConfigFile, message: Message) -> ConfigError | None:

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 
 from trtllm_check.lint.carriers.aws_calls import aws_calls
 from trtllm_check.lint.carriers.python_calls import calls
+from trtllm_check.lint.carriers.python_faults import comma_missing, json_words
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown
 from trtllm_check.lint.programs import ALIASES, PYTHON, TOOL_NAMES, TOOLS
 from trtllm_check.lint.shell import Word
@@ -41,7 +42,7 @@ def carried(word: Word) -> Carried:
     """What the code starts and sets; nothing where it is no Python."""
     tree = parsed(word.text)
     if tree is None:
-        return Carried()
+        return Carried(faults=tuple(comma_missing(word)))
     reader = _Reader(word, tree)
     reader.read()
     return reader.found
@@ -83,7 +84,8 @@ class _Reader:
             self.command(node, script)
         found = calls(self.tree, self.word, self.starts)
         aws = aws_calls(self.tree, self.word.text, self.place)
-        self.found = self.found.with_(Carried(calls=tuple(found), aws_calls=tuple(aws)))
+        faults = tuple(json_words(self.tree, self.word, self.starts))
+        self.found = self.found.with_(Carried(calls=tuple(found), aws_calls=tuple(aws), faults=faults))
         if any(isinstance(node, ast.ImportFrom) and node.module in LLM_API for node in nodes):
             for node in nodes:
                 if isinstance(node, ast.Call) and _called(node) == "LLM":

@@ -181,9 +181,9 @@ def _unfilled(
     named = {variable for filling in group for variable in filling.values}
     if not all(filling.known for filling in group):
         return
-    needed = {entry["variable"]: entry["consequence"] for entry in needed_strings(name, release)}
+    strings = {entry["variable"]: entry for entry in needed_strings(name, release)}
     by_default = filled_by_default(release)
-    for variable in (*model.typed, *(variable for variable in model.free if variable in needed)):
+    for variable in (*model.typed, *(variable for variable in model.free if variable in strings)):
         filled = variable in named or variable in by_default
         if variable in model.uncertain or filled or _edited(document, path, variable):
             continue
@@ -193,7 +193,8 @@ def _unfilled(
             "unfilled-variable",
             variable,
             value,
-            consequence=TYPED if typed else needed[variable],
+            form="" if typed else strings[variable].get("form", ""),
+            consequence=TYPED if typed else strings[variable]["consequence"],
             reason="a number, a boolean or a data type has to be there" if typed else "it has no default",
             value=value,
         )
