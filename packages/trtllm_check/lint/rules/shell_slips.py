@@ -19,6 +19,7 @@ TAKES_EQUALS = frozenset(
     {"test", "[", "[[", "expr", "let", "local", "export", "declare", "readonly", "typeset", "set", "echo"}
 )
 SETS = frozenset({"local", "export", "declare", "readonly", "typeset"})
+OPERATOR = re.compile(r"-[a-zA-Z]{1,2}|==?|=~|!=?|[<>]")
 ENDS = {"[": "]", "[[": "]]"}
 # Images without a compiler for CUDA, and requirements that are compiled with one.
 WITHOUT_NVCC = re.compile(r"^(?:python|ubuntu|debian|continuumio/\S+):|nvidia/cuda:\S*-(?:runtime|base)-")
@@ -69,6 +70,8 @@ def _bracket(command: ShellCommand, release: str) -> Iterator[Draft]:
     if end is None or len(command.words) < 2:
         return
     last = command.words[-1]
+    if not any(OPERATOR.fullmatch(word.text) for word in command.words[1:-1]):
+        return  # numbers in brackets, which a page shows as an answer
     if last.text != end and last.text.endswith("]") and not re.search(r"\[[^\]]*\]$", last.text):
         yield from drafts(release, "blank-missing", last, file=command.file, first=first, end=end, word=last.text)
 
