@@ -28,9 +28,8 @@ def faults(word: Word, is_file: bool) -> Iterator[FormFault]:
         return
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        nodes: list[Any] = list(yaml.compose_all(text, loader))
+        nodes: list[Any] = _composed(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         around = word.text.split("\n")[max(int(mark.line) - 1, 0) : int(mark.line) + 1] if mark else []
@@ -41,6 +40,16 @@ def faults(word: Word, is_file: bool) -> Iterator[FormFault]:
     else:
         found = (fault for node in nodes for fault in _twice(word, node))
         yield from islice(found, 1)
+
+
+def _composed(text: str) -> list[Any]:
+    """Its documents. Of an error speaks the parser that every machine has: libyaml's places and words are others."""
+    import yaml
+
+    try:
+        return list(yaml.compose_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except yaml.MarkedYAMLError:
+        return list(yaml.compose_all(text, yaml.SafeLoader))
 
 
 def _broken(word: Word, error: Any) -> FormFault:
