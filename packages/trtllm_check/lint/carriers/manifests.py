@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.workloads import fields_of, items_of
 from trtllm_check.lint.shell.words import Word
 
 Place = Callable[[Any], Word]
@@ -29,16 +30,16 @@ NUMBERS = (
 
 def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[FormFault]:
     """The faults of one document; of a template's branches each looks as if it were there."""
-    top = _entries(node)
+    top = fields_of(node)
     if not is_template:
         yield from _beside_resources(node, place, 0)
     if "apiVersion" in top and "kind" in top:
-        if "spec" in (inside := _entries(top.get("metadata"))):
+        if "spec" in (inside := fields_of(top.get("metadata"))):
             yield FormFault("manifest-refused", place(inside["spec"]), "spec", (("kind", str(top["kind"].value)),))
         found = _below(node, place, 0)
         yield from (one for one in found if not is_template or one.form != "both")
-    for service in _entries(top.get("services")).values():
-        for one in _listed(_entries(service).get("environment")):
+    for service in fields_of(top.get("services")).values():
+        for one in items_of(fields_of(service).get("environment")):
             yield from _quoted(one, place)
 
 
@@ -46,10 +47,10 @@ def _beside_resources(node: Any, place: Place, depth: int) -> Iterator[FormFault
     """``resources:`` without anything below it, and what belongs there as its neighbour."""
     if node is None or node.id == "scalar" or depth > DEEPEST:
         return
-    entries = _entries(node)
+    entries = fields_of(node)
     empty = entries.get("resources")
     if empty is not None and empty.id == "scalar" and not empty.value:
-        beside = [name for name in AMOUNTS if AMOUNT_NAMES & set(_entries(entries.get(name)))]
+        beside = [name for name in AMOUNTS if AMOUNT_NAMES & set(fields_of(entries.get(name)))]
         if beside:
             first = next(key for key, _ in node.value if str(key.value) == beside[0])
             yield FormFault("resources-empty", place(first), "", (("names", " and ".join(beside)),))
@@ -64,18 +65,18 @@ def _below(node: Any, place: Place, depth: int) -> Iterator[FormFault]:
         for one in node.value:
             yield from _below(one, place, depth + 1)
         return
-    for name, value in _entries(node).items():
+    for name, value in fields_of(node).items():
         if name in NUMBERS and value.id == "scalar" and value.style in QUOTED and str(value.value).isdecimal():
             yield FormFault("manifest-refused", place(value), "number", (("field", name), ("value", str(value.value))))
-        for container in _listed(value) if name in CONTAINERS else ():
-            for variable in _listed(_entries(container).get("env")):
+        for container in items_of(value) if name in CONTAINERS else ():
+            for variable in items_of(fields_of(container).get("env")):
                 yield from _variable(variable, place)
         yield from _below(value, place, depth + 1)
 
 
 def _variable(node: Any, place: Place) -> Iterator[FormFault]:
     """One entry of ``env``."""
-    entries = _entries(node)
+    entries = fields_of(node)
     if "name" not in entries:
         return
     named = ("name", str(entries["name"].value))
@@ -91,13 +92,13 @@ def _variable(node: Any, place: Place) -> Iterator[FormFault]:
     source = entries.get("valueFrom")
     if source is not None and value is not None and value.id == "scalar" and value.value:
         yield FormFault("env-source-misplaced", place(source), "both", (named, ("key", "valueFrom")))
-    inside = _entries(source)
+    inside = fields_of(source)
     for key, other in inside.items():
         if key not in SOURCES:
             yield FormFault("env-source-misplaced", place(other), "without kind", (named, ("key", key)))
         elif key in KEYED:
-            missing = [part for part in ("name", "key") if part not in _entries(other)]
-            if missing and other.id == "mapping" and "<<" not in _entries(other):
+            missing = [part for part in ("name", "key") if part not in fields_of(other)]
+            if missing and other.id == "mapping" and "<<" not in fields_of(other):
                 known = (named, ("key", key), ("missing", " and ".join(missing)))
                 yield FormFault("env-source-misplaced", place(other), "incomplete", known)
 
@@ -109,13 +110,3 @@ def _quoted(node: Any, place: Place) -> Iterator[FormFault]:
     name, sign, value = str(node.value).partition("=")
     if sign and len(value) > 1 and value[0] in QUOTES and value[-1] == value[0]:
         yield FormFault("quotes-in-value", place(node), "", (("name", name), ("value", value), ("bare", value[1:-1])))
-
-
-def _entries(node: Any) -> dict[str, Any]:
-    if node is None or node.id != "mapping":
-        return {}
-    return {str(key.value): value for key, value in node.value if key.id == "scalar"}
-
-
-def _listed(node: Any) -> list[Any]:
-    return list(node.value) if node is not None and node.id == "sequence" else []

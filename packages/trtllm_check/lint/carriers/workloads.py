@@ -87,44 +87,44 @@ class ClusterService(NamedTuple):
 
 def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterService]:
     """The containers and services of one document of YAML."""
-    top = _entries(node)
+    top = fields_of(node)
     if "services" in top:
-        for service in _entries(top["services"]).values():
-            if service.id == "mapping" and "image" in _entries(service):
+        for service in fields_of(top["services"]).values():
+            if service.id == "mapping" and "image" in fields_of(service):
                 yield _compose(service, place)
     kind = _text(top.get("kind"))
-    if kind == "Service" and (name := _entries(top.get("metadata")).get("name")) is not None:
-        spec = _entries(top.get("spec"))
-        targets = (one.get("targetPort") or one.get("port") for one in map(_entries, _listed(spec.get("ports"))))
+    if kind == "Service" and (name := fields_of(top.get("metadata")).get("name")) is not None:
+        spec = fields_of(top.get("spec"))
+        targets = (one.get("targetPort") or one.get("port") for one in map(fields_of, items_of(spec.get("ports"))))
         words = tuple(place(one) for one in targets if one is not None and one.id == "scalar")
         yield ClusterService(_text(name), place(name), selector=_pairs(spec.get("selector")), targets=words)
     if kind in (*POD_KINDS, *OTHER_KINDS):
-        labels = _pairs(_entries(top.get("metadata")).get("labels")) if kind == "Pod" else ()
+        labels = _pairs(fields_of(top.get("metadata")).get("labels")) if kind == "Pod" else ()
         for pod, its_labels in _pods(top.get("spec"), labels, 0):
-            containers = _listed(pod.get("containers"))
+            containers = items_of(pod.get("containers"))
             for container in containers:
-                if "image" in _entries(container):
+                if "image" in fields_of(container):
                     one = _kubernetes(container, pod, place, kind not in POD_KINDS or kind == "LeaderWorkerSet")
                     yield one._replace(labels=its_labels, alone=len(containers) == 1)
 
 
 def _compose(service: Any, place: Place) -> ServedContainer:
-    entries = _entries(service)
+    entries = fields_of(service)
     open_ = any(name in entries for name in MERGES)
-    resources = _entries(_entries(entries.get("deploy")).get("resources"))
+    resources = fields_of(fields_of(entries.get("deploy")).get("resources"))
     devices = [
         one
         for part in ("reservations", "limits")
-        for one in _listed(_entries(resources.get(part)).get("devices"))
+        for one in items_of(fields_of(resources.get(part)).get("devices"))
         if one.id == "mapping"
     ]
     gpus: int | None = 0
     where = entries["image"]
     for one in devices:
-        keys = _entries(one)
+        keys = fields_of(one)
         where = keys.get("count") or keys.get("device_ids") or one
         ids = keys.get("device_ids")
-        gpus = len(_listed(ids)) if ids is not None else _number(keys.get("count"))
+        gpus = len(items_of(ids)) if ids is not None else _number(keys.get("count"))
     others = ("gpus", "runtime", "devices", "device_requests", "privileged", "cdi")
     variables = _names(entries.get("environment"))
     told_elsewhere = any(name in entries for name in others) or "NVIDIA_VISIBLE_DEVICES" in variables
@@ -138,7 +138,7 @@ def _compose(service: Any, place: Place) -> ServedContainer:
         gpus,
         open_ or "shm_size" in entries or "ipc" in entries or _mounts_shared(entries),
         place(where),
-        devices=tuple(Device(tuple(_entries(one)), place(one)) for one in devices),
+        devices=tuple(Device(tuple(fields_of(one)), place(one)) for one in devices),
         variables=variables,
         ports=tuple(_published(entries)),
         host_network="network_mode" in entries or open_,
@@ -151,15 +151,15 @@ def _compose(service: Any, place: Place) -> ServedContainer:
 
 
 def _kubernetes(container: Any, pod: Node, place: Place, several_nodes: bool) -> ServedContainer:
-    entries = _entries(container)
-    resources = _entries(entries.get("resources"))
-    limits, requests = (_entries(resources.get(part)) for part in ("limits", "requests"))
+    entries = fields_of(container)
+    resources = fields_of(entries.get("resources"))
+    limits, requests = (fields_of(resources.get(part)) for part in ("limits", "requests"))
     named = [name for name in (*limits, *requests) if ACCELERATOR.search(name)]
     elsewhere = "claims" in resources or "resourceClaims" in pod or "runtimeClassName" in pod
     counted = next((name for name in named if name in COUNTED), "")
     where = limits.get(counted) or requests.get(counted)
     gpus = _number(where) if counted else None if named or elsewhere or "<<" in (*entries, *resources) else 0
-    mounts = [_text(_entries(one).get("mountPath")).rstrip("/") for one in _listed(entries.get("volumeMounts"))]
+    mounts = [_text(fields_of(one).get("mountPath")).rstrip("/") for one in items_of(entries.get("volumeMounts"))]
     return ServedContainer(
         "kubernetes",
         _text(entries["image"]),
@@ -184,7 +184,7 @@ def _kubernetes(container: Any, pod: Node, place: Place, several_nodes: bool) ->
 
 def _published(entries: Node) -> Iterator[tuple[int, int]]:
     """``host:inside`` of each port of compose."""
-    for one in _listed(entries.get("ports")):
+    for one in items_of(entries.get("ports")):
         text = _text(one).partition("/")[0]
         host, _, inside = text.rpartition(":")
         host = host.rpartition(":")[2] or inside
@@ -194,7 +194,7 @@ def _published(entries: Node) -> Iterator[tuple[int, int]]:
 
 def _probes(entries: Node, place: Place) -> Iterator[Probe]:
     for name in ("livenessProbe", "startupProbe", "readinessProbe"):
-        probe = _entries(entries.get(name))
+        probe = fields_of(entries.get(name))
         if not probe:
             continue
         delay, period, most = (
@@ -202,7 +202,7 @@ def _probes(entries: Node, place: Place) -> Iterator[Probe]:
             for key, default in (("initialDelaySeconds", 0), ("periodSeconds", 10), ("failureThreshold", 3))
         )
         if delay is not None and period is not None and most is not None:
-            asked = _entries(probe.get("httpGet") or probe.get("tcpSocket"))
+            asked = fields_of(probe.get("httpGet") or probe.get("tcpSocket"))
             about = _number(asked.get("port")) or 0, _text(asked.get("path")), _text(asked.get("scheme"))
             yield Probe(name, delay + period * max(most - 1, 0), place(entries[name]), *about)
 
@@ -213,18 +213,18 @@ def _pods(
     """Every mapping with containers below a workload's ``spec``, and the labels beside it."""
     if node is None or depth > 8:
         return
-    entries = _entries(node)
+    entries = fields_of(node)
     if "containers" in entries:
         yield entries, labels
         return
-    beside = _pairs(_entries(entries.get("metadata")).get("labels"))
+    beside = _pairs(fields_of(entries.get("metadata")).get("labels"))
     for one in entries.values():
         if one.id == "mapping":
             yield from _pods(one, beside or labels, depth + 1)
 
 
 def _pairs(node: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((name, _text(value)) for name, value in _entries(node).items())
+    return tuple((name, _text(value)) for name, value in fields_of(node).items())
 
 
 def _words(node: Any, place: Place) -> tuple[Word, ...]:
@@ -246,7 +246,7 @@ def _settings(node: Any, place: Place) -> Iterator[tuple[str, Word]]:
     if node is None or node.id == "scalar":
         return
     if node.id == "mapping":
-        for name, value in _entries(node).items():
+        for name, value in fields_of(node).items():
             yield name, place(value)
         return
     for one in node.value:
@@ -254,28 +254,28 @@ def _settings(node: Any, place: Place) -> Iterator[tuple[str, Word]]:
             name, _, value = _text(one).partition("=")
             at = place(one)
             yield name, Word(value, at.line, at.column)
-        elif "name" in (entries := _entries(one)):
+        elif "name" in (entries := fields_of(one)):
             at = place(entries["name"])
             yield _text(entries["name"]), Word(_text(entries.get("value")), at.line, at.column)
 
 
 def _targets(node: Any) -> Iterator[str]:
     """The folders inside of compose's volumes."""
-    for one in _listed(node):
-        entries = _entries(one)
+    for one in items_of(node):
+        entries = fields_of(one)
         parts = _text(one).split(":")
         inside = _text(entries.get("target")) or (parts[1] if len(parts) > 1 and parts[1].startswith("/") else parts[0])
         yield inside.rstrip("/")
 
 
 def _container_ports(node: Any) -> Iterator[tuple[str, int]]:
-    for one in _listed(node):
-        entries = _entries(one)
+    for one in items_of(node):
+        entries = fields_of(one)
         yield _text(entries.get("name")), _number(entries.get("containerPort")) or 0
 
 
 def _mounts_shared(entries: Node) -> bool:
-    return any(SHARED in _text(one) for one in (*_listed(entries.get("volumes")), *_listed(entries.get("tmpfs"))))
+    return any(SHARED in _text(one) for one in (*items_of(entries.get("volumes")), *items_of(entries.get("tmpfs"))))
 
 
 def _lines(node: Any, place: Place) -> tuple[int, int]:
@@ -283,13 +283,15 @@ def _lines(node: Any, place: Place) -> tuple[int, int]:
     return first, first + int(node.end_mark.line) - int(node.start_mark.line)
 
 
-def _entries(node: Any) -> dict[str, Any]:
+def fields_of(node: Any) -> dict[str, Any]:
+    """The values of a mapping by their keys; of another node none."""
     if node is None or node.id != "mapping":
         return {}
     return {str(key.value): value for key, value in node.value if key.id == "scalar"}
 
 
-def _listed(node: Any) -> list[Any]:
+def items_of(node: Any) -> list[Any]:
+    """The nodes of a sequence; of another node none."""
     return list(node.value) if node is not None and node.id == "sequence" else []
 
 
@@ -298,8 +300,8 @@ def _names(node: Any) -> tuple[str, ...]:
     if node is None or node.id == "scalar":
         return ()
     if node.id == "mapping":
-        return tuple(_entries(node))
-    named = [_text(one) if one.id == "scalar" else _text(_entries(one).get("name")) for one in node.value]
+        return tuple(fields_of(node))
+    named = [_text(one) if one.id == "scalar" else _text(fields_of(one).get("name")) for one in node.value]
     return tuple(one.partition("=")[0] for one in named)
 
 
