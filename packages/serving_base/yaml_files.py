@@ -35,22 +35,30 @@ def read_yaml(path: Path) -> Any:
     return documents[0] if documents else None
 
 
+def values_of(node: Any) -> int:
+    """How many values a composed document has once every alias is replaced by what it names.
+
+    :class:`RecursionError` for one nested deeper than Python goes.
+    """
+    sizes: dict[int, int] = {}
+
+    def size(one: Any) -> int:
+        if id(one) not in sizes:
+            sizes[id(one)] = 1  # an alias of a node inside itself counts once
+            pairs = one.value if one.id != "scalar" else []
+            inside = [part for pair in pairs for part in (pair if isinstance(pair, tuple) else (pair,))]
+            sizes[id(one)] = 1 + sum(map(size, inside))
+        return sizes[id(one)]
+
+    return size(node)
+
+
 def _values(text: str) -> int:
-    """How many values the text has once every alias is replaced by what it names; 0 for what is no YAML."""
+    """The same of all documents of a text; 0 for what is no YAML."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    sizes: dict[int, int] = {}
-
-    def size(node: Any) -> int:
-        if id(node) not in sizes:
-            sizes[id(node)] = 1  # an alias of a node inside itself counts once
-            pairs = node.value if isinstance(node, yaml.CollectionNode) else []
-            inside = [one for pair in pairs for one in (pair if isinstance(pair, tuple) else (pair,))]
-            sizes[id(node)] = 1 + sum(map(size, inside))
-        return sizes[id(node)]
-
     try:
-        return sum(size(node) for node in yaml.compose_all(text, loader) if node is not None)
+        return sum(values_of(node) for node in yaml.compose_all(text, loader) if node is not None)
     except (yaml.YAMLError, RecursionError):
         return 0

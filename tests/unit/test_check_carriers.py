@@ -1,11 +1,15 @@
 """Commands are read wherever they stand, at their places, and what is not known in them stays unknown."""
 
 import json
+from collections.abc import Iterator
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
 from trtllm_check.lint import check_commands
+from trtllm_check.lint.carriers import manifests, yaml_faults, yaml_files
+from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.document import Document, read_document
 from trtllm_check.lint.passages import Kind, kind_of_name, kind_of_text
 
@@ -183,6 +187,42 @@ def test_an_alias_that_multiplies_is_read_once() -> None:
         f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
     ]
     assert not read_document("\n".join(rows), "yaml").is_understood
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "image: vllm/vllm-openai:v0.6.0",
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: vllm}\nspec: {template: *k}",
+        "AWSTemplateFormatVersion: 2010-09-09\nResources: {a: {Type: AWS::SageMaker::Model, Properties: {vllm: *k}}}",
+    ],
+    ids=["list", "manifest", "template"],
+)
+def test_what_aliases_multiply_goes_to_nobody_who_follows_each(head: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = ["a: &a {x: y}"] + [
+        f"{b}: &{b} {{{', '.join(f'k{at}: *{a}' for at in range(9))}}}"
+        for a, b in zip("abcdefghijk", "bcdefghijkl", strict=True)
+    ]
+    text = "\n".join([*rows, head.replace("*k", "*l"), ""])
+    readers = [(yaml_files, "workloads"), (yaml_files, "resources"), (manifests, "faults")]
+    calls = 0
+    original = yaml_faults._twice
+
+    def followed(*_: object, **__: object) -> Iterator[None]:
+        pytest.fail("every alias would be followed", pytrace=False)  # a traceback would print what they stand for
+
+    def counted(*arguments: Any) -> Iterator[FormFault]:
+        nonlocal calls
+        calls += 1
+        if calls > 1000:
+            pytest.fail("every alias is followed", pytrace=False)
+        return original(*arguments)
+
+    for module, name in readers:
+        monkeypatch.setattr(module, name, followed)
+    monkeypatch.setattr(yaml_faults, "_twice", counted)
+    read_document(text, "yaml")
+    assert calls > len(rows)
 
 
 def test_variables_of_a_dockerfile_hold_below() -> None:

@@ -38,7 +38,8 @@ def faults(word: Word, is_file: bool) -> Iterator[FormFault]:
     except (yaml.YAMLError, ValueError, RecursionError):
         return
     else:
-        found = (fault for node in nodes for fault in _twice(word, node))
+        read: set[int] = set()
+        found = (fault for node in nodes for fault in _twice(word, node, read))
         yield from islice(found, 1)
 
 
@@ -100,13 +101,14 @@ def _line(word: Word, number: int) -> Word:
     return word.part(begin, start + len(line)) if line.strip() else word.part(start, start + 1)
 
 
-def _twice(word: Word, node: Any, depth: int = 0) -> Iterator[FormFault]:
-    """A key that a mapping has twice."""
-    if node is None or node.id == "scalar" or depth > 60:
+def _twice(word: Word, node: Any, read: set[int], depth: int = 0) -> Iterator[FormFault]:
+    """A key that a mapping has twice. Every node once, aliases or not."""
+    if node is None or node.id == "scalar" or depth > 60 or id(node) in read:
         return
+    read.add(id(node))
     if node.id == "sequence":
         for one in node.value:
-            yield from _twice(word, one, depth + 1)
+            yield from _twice(word, one, read, depth + 1)
         return
     seen: dict[str, int] = {}
     for key, value in node.value:
@@ -116,4 +118,4 @@ def _twice(word: Word, node: Any, depth: int = 0) -> Iterator[FormFault]:
                 known = (("key", name), ("line", str(line + 1)), ("first", str(seen[name] + 1)))
                 yield FormFault("yaml-key-twice", _line(word, line), "", known)
             seen.setdefault(name, line)
-        yield from _twice(word, value, depth + 1)
+        yield from _twice(word, value, read, depth + 1)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from serving_base.yaml_files import values_of
 from trtllm_check.lint.carriers import manifests, yaml_faults
 from trtllm_check.lint.carriers.aws_calls import resources
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, unknown
@@ -45,6 +46,8 @@ def carried(word: Word) -> Carried:
     reader = _Reader(word)
     for node in _documents(reader.masked):
         reader.walk(node, "", 0)
+        if _is_multiplied(node):
+            continue
         found = Carried(
             workloads=tuple(workloads(node, reader.at)),
             aws_calls=tuple(resources(node, reader.at)),
@@ -53,6 +56,14 @@ def carried(word: Word) -> Carried:
         reader.found = reader.found.with_(found)
     is_file = word.places[:1] == ((1, 1),)
     return reader.found.with_(Carried(faults=tuple(yaml_faults.faults(word, is_file))))
+
+
+def _is_multiplied(node: Any) -> bool:
+    """True where aliases of aliases stand for so much that nothing could read it as what it stands for."""
+    try:
+        return values_of(node) > MOST_NODES
+    except RecursionError:
+        return True
 
 
 def is_yaml(text: str) -> bool:
