@@ -1,8 +1,9 @@
 """The checker's work grows with the text and no faster: a text of twice the commands takes twice the steps."""
 
+import re
 import sys
-from collections.abc import Callable
-from types import FrameType
+from collections.abc import Callable, Iterator
+from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
@@ -67,6 +68,54 @@ def test_twice_the_commands_take_twice_the_steps(name: str, monkeypatch: pytest.
     short, long = ("".join(TEXTS[name].format(number) for number in range(1, many + 1)) for many in (FEW, 2 * FEW))
     check(short)  # what is read once is read
     assert steps(lambda: check(long)) < MOST * steps(lambda: check(short))
+
+
+BOUNDED = ("finditer", "search")  # they may be told where to begin and to end
+
+
+class Counted:
+    """A pattern that adds up, in ``read``, how much text it is given to look through."""
+
+    def __init__(self, pattern: re.Pattern[str], read: list[int]) -> None:
+        self._pattern, self._read = pattern, read
+
+    def __getattr__(self, name: str) -> Any:
+        original = getattr(self._pattern, name)
+        if name not in ("findall", "finditer", "search", "split", "sub"):
+            return original
+
+        def counted(*arguments: Any) -> Any:
+            text = next(one for one in reversed(arguments) if isinstance(one, str))
+            start, end = (arguments[1:] + (0, len(text))[len(arguments) - 1 :]) if name in BOUNDED else (0, len(text))
+            self._read.append(len(text[start:end]))
+            return original(*arguments)
+
+        return counted
+
+
+def patterns() -> Iterator[tuple[ModuleType, str, re.Pattern[str]]]:
+    """Those that stand by a name in the checker's modules."""
+    for module in [one for name, one in sys.modules.items() if name.startswith("trtllm_check")]:
+        for name, value in list(vars(module).items()):
+            if isinstance(value, re.Pattern):
+                yield module, name, value
+
+
+@each("name", TEXTS)
+def test_twice_the_text_is_searched_twice_as_much(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One search through everything for each command is one line of Python and many steps of the machine."""
+    monkeypatch.setattr(fixing, "MOST_CORRECTED", 2)
+    short, long = ("".join(TEXTS[name].format(number) for number in range(1, many + 1)) for many in (FEW, 2 * FEW))
+    check(short)  # what is imported late is imported
+    read: list[int] = []
+    with monkeypatch.context() as patch:
+        for module, title, pattern in patterns():
+            patch.setattr(module, title, Counted(pattern, read))
+        check(short)
+        first = sum(read)
+        check(long)
+    assert 10 * len(short) < first
+    assert sum(read) - first < MOST * first
 
 
 def test_work_that_grows_faster_is_seen() -> None:

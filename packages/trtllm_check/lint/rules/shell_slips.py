@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from trtllm_check.lint.document import Document
@@ -38,17 +39,18 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     texts = dict(document.texts)
+    pythonic = cache(PYTHONIC.search)  # each text is searched once, not once for each of its commands
     for command in document.commands:
         yield from _bracket(command, release)
         text = texts.get(command.file, "")
         if SHELLISH.match(text):
             yield from _assignment(command, text, release)
-        if not PYTHONIC.search(text):
+        if not pythonic(text):
             for word in (*command.words, *command.assignments):
                 yield from _dollar(text, word, command.file, release)
     for image in document.images:
         text = next((text for _, text in document.texts if image.text in text), "")
-        if not PYTHONIC.search(text):
+        if not pythonic(text):
             yield from _dollar(text, image, "", release)
     for one in document.invocations:
         if one.tool == "vllm":
