@@ -1,14 +1,16 @@
-"""Run a command so that nothing of it outlives us: `python guard.py --parent-fd N -- argv...`.
+"""Run a command so that nothing of it outlives us: `python guard.py N GRACE argv...`.
 
 The parent keeps the write end of a pipe and gives the read end as file descriptor N. The guard ends the
 command, and every process that came from it, when the command exits, on SIGTERM or SIGINT, and when the pipe
-closes, which the kernel does even if the parent is killed with SIGKILL. A guard stands under a second guard
-that sweeps up after it, so the guard itself may be killed too.
+closes, which the kernel does even if the parent is killed with SIGKILL. The command gets GRACE seconds to end after
+SIGINT. A guard stands under a second guard that sweeps up after it, so the guard itself may be killed too.
 
-Standard library only: any interpreter on the machine can run this file as a script. Linux only.
+Standard library only: any interpreter on the machine can run this file as a script. Linux only. Every command of the
+course starts one, so it imports no more than it needs, and the second guard forks the first.
 """
+# Importing pathlib would be a tenth of a guard's work.
+# ruff: noqa: PTH108, PTH116, PTH123, PTH208
 
-import argparse
 import ctypes
 import os
 import re
@@ -20,7 +22,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -32,9 +33,10 @@ LOOKS = 3
 """At a new region, one a tick, until it is taken for another tree's. Each look reads the whole of /proc."""
 SECOND_LOOK_S = 1.0
 """Between making a region and mapping it a server needs microseconds, unless the machine is very busy."""
-SHM = Path("/dev/shm")
+SHM = "/dev/shm"
 TRITON_REGION = re.compile(r"triton_\w+_backend_shm_region_[\w-]+")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+CAUGHT = (*STOP_SIGNALS, signal.SIGCHLD)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -45,11 +47,9 @@ def prctl(option: int, value: int) -> None:
         raise OSError(errno, f"prctl({option}, {value}): {os.strerror(errno)}")
 
 
-def guard_argv(parent_fd: int, argv: Sequence[str], *, grace_s: float, outer: bool = True) -> list[str]:
+def guard_argv(parent_fd: int, argv: Sequence[str], *, grace_s: float) -> list[str]:
     """The command line that runs `argv` under a guard whose parent's pipe is `parent_fd`."""
-    role = ["--outer"] if outer else []
-    interpreter = [sys.executable, "-I", "-S", __file__]
-    return [*interpreter, *role, "--parent-fd", str(parent_fd), "--grace", str(grace_s), "--", *argv]
+    return [sys.executable, "-I", "-S", __file__, str(parent_fd), str(grace_s), *argv]
 
 
 def descendants(root: int) -> set[int]:
@@ -67,15 +67,16 @@ def descendants(root: int) -> set[int]:
 
 
 def _parents() -> Iterator[tuple[int, int]]:
-    for folder in Path("/proc").glob("[0-9]*"):
+    for name in filter(str.isdecimal, os.listdir("/proc")):
         try:
-            stat = (folder / "stat").read_text(errors="replace")
+            with open(f"/proc/{name}/stat", errors="replace") as file:
+                stat = file.read()
         except OSError:  # it ended while we were looking
             continue
         # The command name, in brackets, may itself hold spaces and brackets.
         state, parent = stat.rpartition(")")[2].split()[:2]
         if state != "Z":
-            yield int(folder.name), int(parent)
+            yield int(name), int(parent)
 
 
 def mapped_regions(pids: Sequence[int] | set[int]) -> set[str]:
@@ -83,7 +84,8 @@ def mapped_regions(pids: Sequence[int] | set[int]) -> set[str]:
     names: set[str] = set()
     for pid in pids:
         try:
-            maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+            with open(f"/proc/{pid}/maps", errors="replace") as file:
+                maps = file.read()
         except OSError:
             continue
         names.update(re.findall(r" /dev/shm/([^/\n]+)$", maps, re.MULTILINE))
@@ -120,10 +122,10 @@ class SharedMemory:
             time.sleep(SECOND_LOOK_S)
             orphans = _unmapped(orphans)
         for name in orphans:
-            region = SHM / name
+            region = f"{SHM}/{name}"
             with suppress(FileNotFoundError):
-                if region.stat().st_uid == os.getuid():
-                    region.unlink()
+                if os.stat(region).st_uid == os.getuid():
+                    os.unlink(region)
 
     @staticmethod
     def _names() -> set[str]:
@@ -134,7 +136,7 @@ class SharedMemory:
 
 
 class Guard:
-    """One guarded command. `outer` guards guard the inner guard, and let it do its work first."""
+    """One guarded command. An `outer` guard guards the inner one, which it forks and lets do its work first."""
 
     def __init__(self, parent_fd: int, argv: Sequence[str], *, grace_s: float, outer: bool) -> None:
         self.parent_fd = parent_fd
@@ -149,8 +151,9 @@ class Guard:
         """Run the command to its end or ours. Returns its exit status as a shell would (128 + signal)."""
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         self._wakeup = self._catch_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
         try:
-            self.child = self._start()
+            self.child = self._fork_inner() if self.outer else self._start()
         except OSError as error:
             print(f"{self.argv[0]}: {error.strerror}", file=sys.stderr)
             return 127
@@ -165,12 +168,14 @@ class Guard:
         read_end, write_end = os.pipe()
         os.set_blocking(write_end, False)
         os.set_blocking(read_end, False)
-        signal.set_wakeup_fd(write_end)
-        for number in (*STOP_SIGNALS, signal.SIGCHLD):
+        if (others := signal.set_wakeup_fd(write_end)) >= 0:
+            os.close(others)  # of the guard that forked us
+        for number in CAUGHT:
             signal.signal(number, lambda *_: None)
         return read_end
 
-    def _start(self) -> "subprocess.Popen[bytes]":
+    def _start(self) -> int:
+        """Start the command; its process id."""
         me = os.getpid()
 
         def die_with_guard() -> None:
@@ -178,14 +183,32 @@ class Guard:
             if os.getppid() != me:
                 os._exit(128 + signal.SIGKILL)
 
-        if not self.outer:
-            return subprocess.Popen(self.argv, start_new_session=True, preexec_fn=die_with_guard)
-        # The inner guard must outlive us to clean up, so it does not die with us: our end of its pipe closes.
+        self._process = subprocess.Popen(self.argv, start_new_session=True, preexec_fn=die_with_guard)
+        return self._process.pid
+
+    def _fork_inner(self) -> int:
+        """Fork the inner guard; its process id.
+
+        It must outlive us to clean up, so it does not die with us: our end of its pipe closes.
+        """
         read_end, self._keep_open = os.pipe()
-        argv = guard_argv(read_end, self.argv, grace_s=self.grace_s, outer=False)
-        child = subprocess.Popen(argv, start_new_session=True, pass_fds=(read_end,))
+        signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # what is sent before it can take it waits
+        pid = os.fork()
+        if pid == 0:
+            status = 128 + signal.SIGKILL
+            try:
+                os.setsid()
+                for number in (self._keep_open, self.parent_fd, self._wakeup):
+                    os.close(number)
+                status = Guard(read_end, self.argv, grace_s=self.grace_s, outer=False).run()
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
         os.close(read_end)
-        return child
+        return pid
 
     def _parent_gone(self) -> bool:
         """Wait up to a tick; true if we were told to stop or the parent is no more."""
@@ -204,15 +227,15 @@ class Guard:
                 return
             if pid == 0:
                 return
-            if pid == self.child.pid:
-                self.returncode = self.child.returncode = os.waitstatus_to_exitcode(status)
+            if pid == self.child:
+                self.returncode = os.waitstatus_to_exitcode(status)
 
     def _stop(self) -> None:
         """Ask the command, then whatever it left, then insist; last its shared memory."""
         me = os.getpid()
         self.shared_memory.watch(me)
         if self.returncode is None:
-            self._send(signal.SIGINT, {self.child.pid})
+            self._send(signal.SIGINT, {self.child})
             # The inner guard needs its own three steps before the outer one may insist.
             patience_s = 2 * self.grace_s + TERM_GRACE_S + 2 if self.outer else self.grace_s
             self._wait(lambda: self.returncode is not None, patience_s)
@@ -245,14 +268,8 @@ class Guard:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--parent-fd", type=int, required=True)
-    parser.add_argument("--grace", type=float, default=10.0, help="seconds that the command gets after SIGINT")
-    parser.add_argument("--outer", action="store_true", help="be the guard of a guard")
-    parser.add_argument("argv", nargs=argparse.REMAINDER)
-    options = parser.parse_args()
-    argv = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
-    return Guard(options.parent_fd, argv, grace_s=options.grace, outer=options.outer).run()
+    parent_fd, grace_s, *argv = sys.argv[1:]
+    return Guard(int(parent_fd), argv, grace_s=float(grace_s), outer=True).run()
 
 
 if __name__ == "__main__":
