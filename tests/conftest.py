@@ -36,8 +36,17 @@ LONG = (
     "test_client_load",
     "test_guard",
     "test_packaging",
+    "test_compiler",
+    "test_nvidia_clients",
+    "test_templates_matrix",
+    "test_check_matrix",
+    "test_secrets",
+    "test_check_bad_input",
+    "test_plan_fit",
 )
-"""After the servers and the course the longest: no worker shall end with one of them alone."""
+"""After the servers and the course the longest, and those with a test of many seconds: no worker shall end with one
+of them alone.
+"""
 ORDER = (*SERVERS, *COURSE, *LONG, "others")
 OPTIONS = BuildOptions(max_batch_size=4, max_num_tokens=64, max_input_len=320, max_seq_len=512)
 
