@@ -21,6 +21,8 @@ SERVERS = ("test_gpu_course", "test_client_faults", "test_kill", "test_triton_se
 """They want Triton's own ports: one worker's work."""
 COURSE = ("test_nbval",)
 """Its servers want them, too; where it gets a network of its own, another worker may take it."""
+QUANTIZING = ("test_quantize", "test_checkpoint", "test_laboratory", "test_ptq_job", "test_stages")
+"""They quantize in the test's own process: one worker's work, for importing ModelOpt takes six seconds of each."""
 LONG = (
     "test_runner",
     "test_gpu_lane",
@@ -66,6 +68,7 @@ def pytest_unconfigure() -> None:
 def place(nodeid: str) -> str:
     """The entry of ``ORDER`` that stands for a test."""
     name = Path(nodeid.partition("::")[0]).stem
+    name = QUANTIZING[0] if name in QUANTIZING else name
     return name if name in ORDER else "others"
 
 

@@ -4,7 +4,7 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 
 from cpu_serving.checkpoint import checkpoint_tensors
 from ptq.job import JobResult, timed
-from ptq.quantize import QuantizeOptions, batches, calibration_texts
+from ptq.quantize import QuantizeOptions, batches, calibration_texts, quantize_checkpoint
 from tiny_llama import MODEL_DIR
 
 OPTIONS = QuantizeOptions(calib_samples=4, calib_max_length=32)
@@ -86,8 +86,7 @@ def test_a_batch_holds_texts_of_one_length_and_every_text_comes_once() -> None:
 
 
 def test_batches_calibrate_to_the_same_scales(one_by_one: Path, tmp_path: Path) -> None:
-    done = run_job(tmp_path, options=asdict(OPTIONS) | {"calib_batch_size": 3})
-    assert done.returncode == 0, done.stderr
+    quantize_checkpoint(MODEL_DIR, tmp_path / "out", replace(OPTIONS, calib_batch_size=3))
     amax = []
     for folder in (one_by_one, tmp_path):
         tensors = checkpoint_tensors(folder / "out")
