@@ -1,0 +1,74 @@
+"""Sampling parameters that vLLM refuses, in Python and in the bodies of requests to its server."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trtllm_check.lint.document import Document, WrittenRequest
+from trtllm_check.lint.endpoints import ServerAddress
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.rules.served import VLLM, served
+from trtllm_check.lint.shell.words import Word
+
+FAMILY = "sampling"
+RULE = "sampling-value"
+PATHS = ("/v1/completions", "/v1/chat/completions")
+HTTP = "the server"
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    for call in document.calls:
+        if call.api == VLLM and call.name == "SamplingParams":
+            yield from _judge(dict(call.values), call.name, call.file, release)
+    if any(one.engine == VLLM for one in served(document)):
+        for request in document.requests:
+            if ServerAddress.of(request.url).path.rstrip("/") in PATHS:
+                yield from _judge(_body(request), HTTP, request.file, release)
+
+
+def _body(request: WrittenRequest) -> dict[str, Word]:
+    """The numbers of a body, each at its field."""
+    fields: Mapping[str, Any] = request.fields or {}
+    numbers = {name: value for name, value in fields.items() if isinstance(value, int | float)}
+    places = {name: request.at(name) for name in numbers}
+    return {name: Word(str(value), places[name].line, places[name].column) for name, value in numbers.items()}
+
+
+def _judge(values: Mapping[str, Word], where: str, file: str, release: str) -> Iterator[Draft]:
+    bounds = rule_data(FAMILY)
+    for name, bound in bounds["vllm"].items():
+        number = _number(values.get(name))
+        if number is None or _fits(number, bound):
+            continue
+        known = {"where": where, "name": name, "value": values[name].text, "range": _range(bound)}
+        yield from drafts(release, RULE, values[name], file=file, **known)
+    heat, answers = _number(values.get("temperature")), _number(values.get("n"))
+    if heat is not None and answers is not None and 0 <= heat < bounds["greedy"] and answers > 1:
+        known = {"where": where, "value": values["n"].text}
+        yield from drafts(release, RULE, values["n"], form="greedy", file=file, **known)
+    least, most = _number(values.get("min_tokens")), _number(values.get("max_tokens"))
+    if least is not None and most is not None and least > most > 0:
+        known = {"where": where, "value": values["min_tokens"].text, "most": values["max_tokens"].text}
+        yield from drafts(release, RULE, values["min_tokens"], form="tokens", file=file, **known)
+
+
+def _number(word: Word | None) -> float | None:
+    try:
+        return float(word.text) if word is not None and word.text not in ("True", "False") else None
+    except ValueError:
+        return None
+
+
+def _fits(number: float, bound: Mapping[str, float]) -> bool:
+    return (
+        number >= bound.get("least", number)
+        and number <= bound.get("most", number)
+        and ("above" not in bound or number > bound["above"])
+    )
+
+
+def _range(bound: Mapping[str, float]) -> str:
+    """The bounds in words."""
+    low = f"above {bound['above']}" if "above" in bound else f"at least {bound['least']}"
+    return f"{low} and at most {bound['most']}" if "most" in bound else low
