@@ -13,6 +13,7 @@ from trtllm_check.lint.shell.words import Word
 
 FAMILY = "access"
 RULE = "gated-without-token"
+PROPERTY = "option."  # of serving.properties, beside which the variables stand elsewhere
 MODEL_SETTINGS = ("HF_MODEL_ID", "MODEL_ID", "MODEL", "VLLM_MODEL")
 
 
@@ -30,7 +31,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             known: dict[str, Any] = {"model": _plain(word), "where": "this container"}
             yield from drafts(release, RULE, word, file=box.file, **known)
     for one in served(document):
-        if one.tool == LMI and is_gated(one.model) and one.model not in done:
+        by_variables = one.tool == LMI and not one.flag("model").startswith(PROPERTY)
+        if by_variables and is_gated(one.model) and one.model not in done:
             known = {"model": one.model, "where": "the endpoint's container"}
             yield from drafts(release, RULE, one.place("model"), file=one.file, **known)
 
