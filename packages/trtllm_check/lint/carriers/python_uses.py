@@ -12,11 +12,11 @@ from typing import Any
 
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.python_clients import client_faults
+from trtllm_check.lint.carriers.python_text import PythonText, fault
 from trtllm_check.lint.shell import Word
 
-RULE = "python-use"
 ENGINE_CLASSES = ("LLM",)
-RANKED = ("tensor_parallel_size", "pipeline_parallel_size")
 NEAR = 0.75
 
 
@@ -28,7 +28,8 @@ def _facts() -> dict[str, Any]:
 
 def uses(tree: ast.Module, word: Word, starts: list[int], *, is_script: bool) -> Iterator[FormFault]:
     """All faults. ``is_script``: a program of its own, and no cell of a notebook."""
-    text = _Text(tree, word, starts)
+    text = PythonText(tree, word, starts)
+    yield from client_faults(text, is_script=is_script)
     yield from _modelopt(text)
     yield from _tokens(text)
     yield from _triton(text)
@@ -36,50 +37,7 @@ def uses(tree: ast.Module, word: Word, starts: list[int], *, is_script: bool) ->
         yield from _main_guard(text)
 
 
-class _Text:
-    """The code with its imports: name in the code -> the dotted name that it stands for."""
-
-    def __init__(self, tree: ast.Module, word: Word, starts: list[int]) -> None:
-        self.tree, self.word, self.starts = tree, word, starts
-        self.nodes = list(ast.walk(tree))
-        self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
-        self.names: dict[str, str] = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Import):
-                for one in node.names:
-                    self.names[one.asname or one.name.partition(".")[0]] = (
-                        one.name if one.asname else one.name.partition(".")[0]
-                    )
-            elif isinstance(node, ast.ImportFrom) and node.level == 0:
-                for one in node.names:
-                    self.names[one.asname or one.name] = f"{node.module}.{one.name}"
-
-    def dotted(self, node: ast.AST) -> str:
-        """``mtq.quantize`` as ``modelopt.torch.quantization.quantize``; "" for what is no imported name."""
-        if isinstance(node, ast.Name):
-            return self.names.get(node.id, "")
-        if isinstance(node, ast.Attribute):
-            owner = self.dotted(node.value)
-            return f"{owner}.{node.attr}" if owner else ""
-        return ""
-
-    def at(self, node: ast.expr) -> Word:
-        """The place of ``node``, and its text."""
-        index = self.starts[node.lineno - 1] + node.col_offset
-        length = (node.end_col_offset or node.col_offset) - node.col_offset if node.end_lineno == node.lineno else 1
-        return self.word.part(index, index + max(length, 1))
-
-    def values_of(self, name: str) -> list[ast.expr]:
-        """All that the code assigns to ``name``."""
-        found = [node for node in self.nodes if isinstance(node, ast.Assign)]
-        return [node.value for node in found for one in node.targets if isinstance(one, ast.Name) and one.id == name]
-
-
-def _fault(text: _Text, node: ast.expr, form: str, **known: str) -> FormFault:
-    return FormFault(RULE, text.at(node), form, tuple(known.items()))
-
-
-def _modelopt(text: _Text) -> Iterator[FormFault]:
+def _modelopt(text: PythonText) -> Iterator[FormFault]:
     """Configurations that modelopt has not, and a static one without calibration."""
     facts = _facts()["modelopt"]
     known = facts["configurations"].split()
@@ -88,17 +46,17 @@ def _modelopt(text: _Text) -> Iterator[FormFault]:
             is_config = node.attr.isupper() and node.attr.endswith(("_CFG", "_CONFIG"))
             close = get_close_matches(node.attr, known, 1, NEAR) if is_config and node.attr not in known else []
             if close:
-                yield _fault(text, node, "configuration", name=node.attr, instead=close[0])
+                yield fault(text, node, "configuration", name=node.attr, instead=close[0])
     for call in text.calls:
         if text.dotted(call.func) != f"{facts['module']}.quantize" or len(call.args) != 2:
             continue
         config = call.args[1]
         named = config.attr if isinstance(config, ast.Attribute) else ""
         if named in facts["calibrated"].split() and not call.keywords:
-            yield _fault(text, call, "calibration", name=named)
+            yield fault(text, call, "calibration", name=named)
 
 
-def _tokens(text: _Text) -> Iterator[FormFault]:
+def _tokens(text: PythonText) -> Iterator[FormFault]:
     """``model.generate(inputs)`` with what a tokenizer returns, which is a mapping."""
     models = {name for name in _stored(text) if _made_by(text, name, "from_pretrained", "AutoModel")}
     tokenizers = {name for name in _stored(text) if _made_by(text, name, "from_pretrained", "Tokenizer")}
@@ -110,14 +68,14 @@ def _tokens(text: _Text) -> Iterator[FormFault]:
         first = call.args[0]
         made = text.values_of(first.id) if isinstance(first, ast.Name) else []
         if made and all(_calls_a(one, tokenizers) for one in made) and isinstance(first, ast.Name):
-            yield _fault(text, first, "mapping", name=first.id, owner=owner.id)
+            yield fault(text, first, "mapping", name=first.id, owner=owner.id)
 
 
-def _stored(text: _Text) -> set[str]:
+def _stored(text: PythonText) -> set[str]:
     return {node.id for node in text.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
-def _made_by(text: _Text, name: str, method: str, owner: str) -> bool:
+def _made_by(text: PythonText, name: str, method: str, owner: str) -> bool:
     made = text.values_of(name)
     return bool(made) and all(
         isinstance(one, ast.Call)
@@ -137,7 +95,7 @@ def _calls_a(node: ast.expr, names: set[str]) -> bool:
     return is_call and isinstance(node, ast.Call) and any(one.arg == "return_tensors" for one in node.keywords)
 
 
-def _triton(text: _Text) -> Iterator[FormFault]:
+def _triton(text: PythonText) -> Iterator[FormFault]:
     """Addresses of Triton's clients: a scheme, and the other protocol's port."""
     for call in text.calls:
         protocol = _facts()["triton"].get(text.dotted(call.func), {})
@@ -146,14 +104,14 @@ def _triton(text: _Text) -> Iterator[FormFault]:
             address = value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
             scheme, _, rest = address.partition("://")
             if rest:
-                yield _fault(text, value, "scheme", address=address, instead=rest, scheme=scheme)
+                yield fault(text, value, "scheme", address=address, instead=rest, scheme=scheme)
             elif address.endswith(f":{protocol['not']}"):
                 instead = f"{address.rpartition(':')[0]}:{protocol['port']}"
                 names = {"address": address, "protocol": protocol["name"], "other": protocol["other"]}
-                yield _fault(text, value, "port", instead=instead, **names)
+                yield fault(text, value, "port", instead=instead, **names)
 
 
-def _main_guard(text: _Text) -> Iterator[FormFault]:
+def _main_guard(text: PythonText) -> Iterator[FormFault]:
     """An ``LLM`` of TensorRT-LLM on several ranks, made whenever the file is imported: each rank imports it."""
     for statement in text.tree.body:
         if not isinstance(statement, ast.Assign | ast.Expr | ast.With):
@@ -162,11 +120,6 @@ def _main_guard(text: _Text) -> Iterator[FormFault]:
             if not isinstance(node, ast.Call):
                 continue
             module, _, name = text.dotted(node.func).rpartition(".")
-            ranks = [one for one in node.keywords if one.arg in RANKED and isinstance(one.value, ast.Constant)]
-            many = [one for one in ranks if isinstance(one.value, ast.Constant) and _is_many(one.value.value)]
-            if module.partition(".")[0] == "tensorrt_llm" and name in ENGINE_CLASSES and many:
-                yield _fault(text, node.func, "main guard", ranks=ast.unparse(many[0].value))
-
-
-def _is_many(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 1
+            is_engine = module.partition(".")[0] == "tensorrt_llm" and name in ENGINE_CLASSES
+            if is_engine and (ranks := text.has_ranks(node)):
+                yield fault(text, node.func, "main guard", ranks=str(ranks))

@@ -6,13 +6,20 @@ from typing import Any
 
 from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.words import Word
 
 RULE = "mapping-refused"
+CONVERTERS = ("convert_checkpoint.py", "quantize.py")
+SERVERS = ("trtllm-serve", "trtllm-bench")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
+    for one in document.of(*CONVERTERS):
+        yield from _experts(one, platform.release.name)
+    for one in document.of(*SERVERS):
+        yield from _parallel(one, platform.release.name)
     for config in document.json_configs:
         fields = _object(config.text)
         checkpoint = fields.get("pretrained_config")
@@ -20,6 +27,30 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         mapping = checkpoint.get("mapping")
         if isinstance(mapping, dict):
             yield from _mapping(config, mapping, checkpoint, platform.release.name)
+
+
+def _experts(one: Invocation, release: str) -> Iterator[Draft]:
+    """The experts' ranks of a conversion."""
+    tp, split, copies = (_given(one, flag) for flag in ("--tp_size", "--moe_tp_size", "--moe_ep_size"))
+    given = one.find("--moe_tp_size")
+    if given is not None and split and copies and split * copies != (tp or 1):
+        known: dict[str, Any] = {"moe_tp": split, "moe_ep": copies, "tp": tp or 1}
+        yield from drafts(release, RULE, given.word, form="experts", invocation=one, **known)
+
+
+def _parallel(one: Invocation, release: str) -> Iterator[Draft]:
+    """Expert parallelism of a server, which has to divide its tensor parallelism."""
+    tp, ep = _given(one, "--tp_size", "--tp"), _given(one, "--ep_size", "--ep")
+    given = one.find("--ep_size", "--ep")
+    if given is not None and ep and ep > 1 and (tp or 1) % ep:
+        known: dict[str, Any] = {"ep": ep, "tp": tp or 1, "tool": one.tool}
+        yield from drafts(release, RULE, given.word, form="expert parallel", invocation=one, **known)
+
+
+def _given(one: Invocation, *flags: str) -> int:
+    """The number of a flag, 0 where it is left out or the reader fills it in."""
+    text = one.value(*flags) or ""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else 0
 
 
 def _mapping(

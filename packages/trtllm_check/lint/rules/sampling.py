@@ -11,6 +11,7 @@ from trtllm_check.lint.shell.words import Word
 
 FAMILY = "sampling"
 RULE = "sampling-value"
+CHAT = "/v1/chat/completions"
 PATHS = ("/v1/completions", "/v1/chat/completions")
 HTTP = "the server"
 
@@ -25,6 +26,31 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for request in document.requests:
             if ServerAddress.of(request.url).path.rstrip("/") in PATHS:
                 yield from _judge(_body(request), HTTP, request.file, release)
+    for request in document.requests:
+        yield from _form(request, release)
+
+
+def _form(request: WrittenRequest, release: str) -> Iterator[Draft]:
+    """``messages`` that are no list of messages, and names of transformers, in the body of a chat or a completion."""
+    fields: Mapping[str, Any] = request.fields or {}
+    path = ServerAddress.of(request.url).path.rstrip("/")
+    if path not in PATHS and "messages" not in fields:
+        return
+    messages = fields.get("messages")
+    if path == CHAT and messages is not None and not _is_list_of_messages(messages):
+        yield from drafts(release, "request-body", request.at("messages"), form="messages", file=request.file)
+    if "model" in fields:
+        for name, meant in rule_data(FAMILY)["ignored"].items():
+            if name in fields and meant not in fields:
+                known = {"name": name, "instead": meant}
+                yield from drafts(release, "request-body", request.at(name), form="ignored", file=request.file, **known)
+
+
+def _is_list_of_messages(value: object) -> bool:
+    """A text that a shell or a template fills in may be one."""
+    if isinstance(value, str):
+        return any(mark in value for mark in "${<")
+    return isinstance(value, list) and all(isinstance(one, dict | str) for one in value)
 
 
 def _body(request: WrittenRequest) -> dict[str, Word]:
