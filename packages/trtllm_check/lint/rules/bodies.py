@@ -26,6 +26,7 @@ CREATE = re.compile(r"(?P<chat>\.chat)?\.completions\.create\(")
 POST = re.compile(r"\brequests\.post\(")
 ARGUMENT = r"(?:^|[(,\s]){name}\s*="
 QUOTED_VARIABLE = re.compile(r"[\"'](?P<name>\$\{?[A-Za-z_]\w*\}?)[\"']")
+SWITCHED = re.compile(r"'\"?$")
 SHOWN = 60
 
 
@@ -75,6 +76,9 @@ def _single_quotes(curl: Invocation, body: Word, lines: Sequence[str], release: 
         return
     for match in QUOTED_VARIABLE.finditer(body.text):
         place = body.part(match.start("name"), match.end("name"))
+        written = lines[place.line - 1][: place.column - 1] if place.line <= len(lines) else ""
+        if SWITCHED.search(written):
+            continue  # the single quotes end in front of it
         name = match["name"].replace("{", "").replace("}", "")
         yield from drafts(release, "request-body", place, form="single quotes", invocation=curl, name=name)
         return

@@ -42,9 +42,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _internal(document: Document, release: str) -> Iterator[Draft]:
-    """``--port $VLLM_PORT``: the variable is the engine's own, for the ports between its processes."""
+    """``--port $VLLM_PORT`` from the environment: the variable is vLLM's own, for the ports between its processes."""
     for file, text in document.texts:
         for match in INTERNAL.finditer(text):
+            if re.search(rf"^[ \t]*(?:local[ \t]+)?{match['name']}=", text, re.MULTILINE):
+                continue  # the script's own: it does not reach the server
             start = match.start("name")
             place = Word(match["name"], text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
             known: dict[str, Any] = {"option": match["option"], "name": match["name"]}

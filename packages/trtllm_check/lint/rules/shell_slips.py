@@ -10,6 +10,7 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.vllm import is_vllm_option
 from trtllm_check.lint.shell.words import ShellCommand, Word
 
+OF_PYTHON = re.compile(r"=\s*(?:[frb]\\?[\"']|[\w.]+\()")  # an f-string, a call
 UPPER = re.compile(r"[A-Z][A-Z0-9_]*")
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 SHELLISH = re.compile(r"\A(?:[^\n]*\n)?#!.*sh\b")
@@ -80,6 +81,9 @@ def _bracket(command: ShellCommand, release: str) -> Iterator[Draft]:
 def _is_used(command: ShellCommand, text: str) -> bool:
     """True for ``export NAME = value``, and for ``NAME = value`` where the text has ``$NAME``."""
     words = [word.text for word in command.words[:3]]
+    line = "".join(text.split("\n")[command.line - 1 : command.line])
+    if OF_PYTHON.search(line):
+        return False
     if len(words) > 2 and words[0] == "export":
         return words[2] == "=" and IDENTIFIER.fullmatch(words[1]) is not None
     is_name = len(words) > 2 and words[1] == "=" and UPPER.fullmatch(words[0]) is not None
