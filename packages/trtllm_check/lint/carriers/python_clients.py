@@ -19,12 +19,31 @@ def _facts() -> dict[str, Any]:
     return content
 
 
+def _sampling(text: PythonText) -> Iterator[FormFault]:
+    """``stop_token_ids=2``, which is no list."""
+    for call in text.calls:
+        if text.dotted(call.func).rpartition(".")[2] == "SamplingParams":
+            for one in call.keywords:
+                is_number = isinstance(one.value, ast.Constant) and type(one.value.value) is int
+                if one.arg == "stop_token_ids" and is_number:
+                    yield fault(text, one.value, "no list", name=one.arg, value=ast.unparse(one.value))
+
+
+def _removed(text: PythonText) -> Iterator[FormFault]:
+    """``openai.ChatCompletion.create``, which openai 1.0 took away."""
+    for call in text.calls:
+        if text.dotted(call.func) in _facts()["removed"]:
+            yield fault(text, call.func, "openai 0", name=text.dotted(call.func))
+
+
 def client_faults(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     """All faults. ``is_script``: a program of its own, and no cell of a notebook."""
     yield from _openai(text)
     yield from _answers(text)
     yield from _adapters(text)
     yield from _imports(text)
+    yield from _sampling(text)
+    yield from _removed(text)
     if is_script:
         yield from _forked(text)
 

@@ -33,6 +33,7 @@ def uses(tree: ast.Module, word: Word, starts: list[int], *, is_script: bool) ->
     yield from _modelopt(text)
     yield from _tokens(text)
     yield from _triton(text)
+    yield from _datatypes(text)
     if is_script:
         yield from _main_guard(text)
 
@@ -109,6 +110,19 @@ def _triton(text: PythonText) -> Iterator[FormFault]:
                 instead = f"{address.rpartition(':')[0]}:{protocol['port']}"
                 names = {"address": address, "protocol": protocol["name"], "other": protocol["other"]}
                 yield fault(text, value, "port", instead=instead, **names)
+
+
+def _datatypes(text: PythonText) -> Iterator[FormFault]:
+    """``InferInput(name, shape, "STRING")``."""
+    facts = _facts()
+    for call in text.calls:
+        if text.dotted(call.func) not in facts["tensors"]:
+            continue
+        given = [*call.args[2:3], *(one.value for one in call.keywords if one.arg == "datatype")]
+        for value in given[:1]:
+            name = str(value.value) if isinstance(value, ast.Constant) else ""
+            if name in facts["datatypes"]:
+                yield fault(text, value, "data type", name=name, instead=facts["datatypes"][name])
 
 
 def _main_guard(text: PythonText) -> Iterator[FormFault]:

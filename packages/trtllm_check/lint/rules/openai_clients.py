@@ -163,12 +163,27 @@ def _request(page: _Page, request: WrittenRequest, release: str) -> Iterator[Dra
         yield from _path_alone(page, request, path, release)
     if not page.servers or not here:
         return
+    yield from _key(page, request, target, release)
     instead = NEAR_PATHS.get(path, "")
     if instead and request.fields is not None:
         yield from drafts(release, "openai-path", place, file=request.file, path=path, instead=instead, form="")
     if target.port is None or not page.ports or target.port in page.ports:  # else a router's, with names of its own
         yield from _model(page, request, path, release)
     yield from _port(page, request, target, release)
+
+
+def _key(page: _Page, request: WrittenRequest, target: ServerAddress, release: str) -> Iterator[Draft]:
+    """A curl without a key, to servers that all want one."""
+    curl = page.senders.get(id(request.place))
+    keyed = [one for one in page.servers if one.start.engine == VLLM and "api_key" in one.start.options]
+    if curl is None or len(keyed) < len(page.servers) or not target.path.startswith("/v1/"):
+        return
+    if target.port is not None and target.port not in page.ports:
+        return
+    words = [word.text for word in curl.arguments]
+    if any("authorization" in word.lower() or word.startswith(("$", "--oauth2")) for word in words):
+        return
+    yield from drafts(release, "request-body", curl.path, form="key", invocation=curl)
 
 
 def _path_alone(page: _Page, request: WrittenRequest, path: str, release: str) -> Iterator[Draft]:

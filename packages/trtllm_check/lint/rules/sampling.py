@@ -28,6 +28,22 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 yield from _judge(_body(request), HTTP, request.file, release)
     for request in document.requests:
         yield from _form(request, release)
+        yield from _tensors(request, release)
+
+
+def _tensors(request: WrittenRequest, release: str) -> Iterator[Draft]:
+    """Data types of the tensors of a request to Triton."""
+    tensors = (request.fields or {}).get("inputs")
+    if not request.url.rstrip("/").endswith("/infer") or not isinstance(tensors, list):
+        return
+    for tensor in tensors:
+        name = tensor.get("datatype") if isinstance(tensor, dict) else None
+        meant = rule_data(FAMILY)["datatypes"].get(name) if isinstance(name, str) else None
+        if meant:
+            place = request.at("datatype")
+            known = {"name": name, "instead": meant}
+            yield from drafts(release, "request-body", place, form="data type", file=request.file, **known)
+            return
 
 
 def _form(request: WrittenRequest, release: str) -> Iterator[Draft]:

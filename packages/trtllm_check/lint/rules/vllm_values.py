@@ -17,6 +17,7 @@ RULE = "vllm-value"
 NUMBER = re.compile(r"\d+(?:\.\d+)?%?|\.\d+%?")
 LIMITED = ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "hf-overrides", "hf_overrides", "rope-scaling", "rope_scaling", "yarn")
 CHUNKS_BY_DEFAULT = (0, 8)  # from this version on prompts are cut into chunks where nothing is said
+NO_EQUALS = re.compile(r"[\w.-]+:[\w./~-]+")  # a name, and a path behind a colon
 FP8_MODEL = re.compile(r"[-_]fp8(?:[-_]|$)", re.IGNORECASE)
 TOLD = re.compile(r"vllm-openai(?:-[a-z]+)?:v?(\d+)\.(\d+)|\bvllm(?:\[\w+\])?={2,3}(\d+)\.(\d+)")
 
@@ -141,6 +142,10 @@ def _together(one: ServedModel, release: str) -> Iterator[Draft]:
     if parser is not None and "enable_auto_tool_choice" not in one.options and one.invocation and not spread:
         edits = (Put("--enable-auto-tool-choice"),)
         yield from _say(one, "tool_call_parser", "auto", release, edits=edits)
+    modules = one.options.get("lora_modules")
+    if modules is not None and one.invocation and NO_EQUALS.fullmatch(modules.text):
+        instead = modules.text.replace(":", "=", 1)
+        yield from _say(one, "lora_modules", "module", release, instead=instead)
     if "lora_modules" in one.options and "enable_lora" not in one.options and one.invocation and not spread:
         yield from _say(one, "lora_modules", "lora", release, edits=(Put("--enable-lora"),))
 
