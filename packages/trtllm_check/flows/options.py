@@ -200,6 +200,11 @@ def looks_like_options(text: str) -> bool:
     return (len(written) > 1 or has_own) and written.keys() <= known
 
 
+def written_options(text: str) -> dict[str, Any]:
+    """The options of a file as they are written. :class:`NotYaml` for a text that is no mapping."""
+    return _read(text)
+
+
 def _names(known: LlmOptions) -> set[str]:
     return {*known.options, *known.renamed}
 

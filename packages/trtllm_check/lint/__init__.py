@@ -52,6 +52,14 @@ FAMILIES = (
     "slips",
     "shell_slips",
     "calls",
+    "folders",
+    "access",
+    "sampling",
+    "speculative",
+    "vllm_backend",
+    "hub_cli",
+    "mappings",
+    "windows",
     "shell",
 )
 

@@ -18,7 +18,9 @@ from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.carriers.windows import shell_name
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
+from trtllm_check.lint.engine_json import engine_call, is_checkpoint
 from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, Origins, agreed, config_facts, stated
+from trtllm_check.lint.held_commands import held_commands
 from trtllm_check.lint.invocations import Invocation, invocations
 from trtllm_check.lint.lookups import Lookups
 from trtllm_check.lint.passages import (
@@ -254,6 +256,9 @@ class _Builder:
         line = word.line if word else 1
         if kind == "request" and kind_of_text(text) == "environment":
             kind = "environment"  # a container's variables as JSON
+        fields = _json_object(text) if kind == "request" else None
+        if is_checkpoint(fields):
+            kind = "config.json"
         if word is None:
             self.sources.append((file, text))
         if kind == "config.pbtxt":
@@ -262,8 +267,10 @@ class _Builder:
             self.properties.append(PropertiesFile(file, text, line))
         elif kind == "environment":
             self.add_environment(word or _whole(text))
+        elif kind == "request" and (call := engine_call(fields, word or _whole(text), file)):
+            self.calls.append(call)
         elif kind == "request":
-            self.requests.append(WrittenRequest("", _json_object(text), word or _whole(text), file=file))
+            self.requests.append(WrittenRequest("", fields, word or _whole(text), file=file))
         elif kind == "config.json":
             self.json_configs.append(ConfigFile(file, text, _model_of(file or name, ""), line))
             self.file_facts.append(config_facts(text))
@@ -406,6 +413,9 @@ class _Builder:
 
     def document(self) -> Document:
         found = invocations(self.commands)
+        held = held_commands(self.commands, found)
+        self.commands += held
+        found += invocations(held)
         images = list(self.images)
         mounts: list[Mount] = []
         for docker in (one for one in found if one.tool == "docker"):

@@ -27,6 +27,7 @@ from trtllm_check.releases import Tool
 
 DEEPEST = 20
 ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=")
+SEPARATOR = re.compile(r"[/\\]")  # of paths on Windows too
 A_PROGRAM = re.compile(r"[\w./~$@{}+-]+")
 MOST_BEFORE = 24  # words of an unknown program's own in front of the tool that it starts
 PROFILERS = frozenset({"nsys", "ncu", "nvprof", "strace", "perf", "accelerate", "torchrun"})
@@ -220,7 +221,7 @@ class _Reader:
             if tool:
                 self.add(tool, words[end + 1], words[end + 2 :], _behind(around, words[: end + 1]))
                 return
-        name = PurePosixPath(words[end].text).name if end < len(words) else ""
+        name = SEPARATOR.split(words[end].text)[-1] if end < len(words) else ""
         if name in TOOLS or name in PROGRAMS:
             self.add(name, words[end], words[end + 1 :], _behind(around, words[:end]))
         else:

@@ -31,6 +31,7 @@ NAMES: dict[Kind, str] = {
     "dockerfile": "Dockerfile",
     "yaml": "deployment.yaml",
     "python": "serve.py",
+    "windows": "commands.ps1",
 }
 MOST_LINES = 16
 AROUND = 4

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from trtllm_check.lint.carriers.aws_calls import aws_calls
 from trtllm_check.lint.carriers.python_calls import calls
 from trtllm_check.lint.carriers.python_faults import comma_missing, json_words
+from trtllm_check.lint.carriers.python_uses import uses
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown
 from trtllm_check.lint.programs import ALIASES, PYTHON, TOOL_NAMES, TOOLS
 from trtllm_check.lint.shell import Word
@@ -84,7 +85,11 @@ class _Reader:
             self.command(node, script)
         found = calls(self.tree, self.word, self.starts)
         aws = aws_calls(self.tree, self.word.text, self.place)
-        faults = tuple(json_words(self.tree, self.word, self.starts))
+        is_script = self.word.places[:1] == ((1, 1),)
+        faults = (
+            *json_words(self.tree, self.word, self.starts),
+            *uses(self.tree, self.word, self.starts, is_script=is_script),
+        )
         self.found = self.found.with_(Carried(calls=tuple(found), aws_calls=tuple(aws), faults=faults))
         if any(isinstance(node, ast.ImportFrom) and node.module in LLM_API for node in nodes):
             for node in nodes:

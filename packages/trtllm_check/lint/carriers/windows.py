@@ -2,6 +2,7 @@
 
 import re
 
+from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
 
@@ -13,6 +14,10 @@ SET = re.compile(r"[ \t]*set[ \t]+\"?(?P<name>[A-Za-z_]\w*)=(?P<value>[^\"\n]*)\
 ENVIRONMENT = re.compile(r"[ \t]*\$(?:env:)?(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?P<value>.*)$", re.IGNORECASE)
 REFERENCE = re.compile(r"%(?P<cmd>[A-Za-z_]\w*)%|\$env:(?P<powershell>[A-Za-z_]\w*)", re.IGNORECASE)
 COMMENT = re.compile(r"[ \t]*(?:rem\b|::|@echo off)", re.IGNORECASE)
+NOT_THERE = re.compile(
+    r"[ \t]*(?:'?[\w.-]+'?[ \t]*:[ \t]*The term[ \t]+)?'(?P<name>[\w.-]+)'[ \t]+is not recognized", re.IGNORECASE
+)
+SAID = re.compile(r"[ \t]*(?:\+[ \t]|At line:\d|operable program|CategoryInfo|FullyQualifiedErrorId)")  # of an error
 PROGRAM = re.compile(r"(?<=\w)\.exe(?=\s|$)")
 
 
@@ -31,11 +36,17 @@ def shell_name(text: str) -> str:
 def carried(word: Word) -> Carried:
     """The commands, as a POSIX shell would have to be given them."""
     script = Script()
+    faults: list[FormFault] = []
     position = 0
     for line in word.text.split("\n"):
         piece = word.part(position, position + len(line))
         position += len(line) + 1
-        if COMMENT.match(line):
+        if missing := NOT_THERE.match(line):
+            start = missing.start("name")
+            known = (("name", missing["name"]),)
+            place = piece.part(start, start + len(missing["name"]))
+            faults.append(FormFault("no-such-command", place, "not on the path", known))
+        if COMMENT.match(line) or missing or SAID.match(line):
             continue
         if match := SET.match(line) or ENVIRONMENT.match(line):
             value = piece.part(match.start("value"), match.end("value"))
@@ -46,7 +57,8 @@ def carried(word: Word) -> Carried:
         _take(script, piece.part(prompt.end() if prompt else 0))
         script.end()
     found = script.word()
-    return Carried(scripts=((found, ""),)) if found.text.strip() else Carried()
+    scripts = ((found, ""),) if found.text.strip() else ()
+    return Carried(scripts=scripts, faults=tuple(faults))
 
 
 def _take(script: Script, piece: Word) -> None:

@@ -28,8 +28,23 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if not commands and words and not any(map(is_open, words)):
             yield from drafts(platform.release.name, "bench-without-command", bench.path, invocation=bench)
         yield from _options(bench, known, platform.release.name)
+        yield from _before(bench, commands, known, platform.release.name)
         if not platform.guessed:
             yield from _too_new(bench, data["since"], platform.release.name)
+
+
+def _before(bench: Invocation, commands: list[str], known: set[str], release: str) -> Iterator[Draft]:
+    """Options of the sub-command in front of it, where click looks for those of the group."""
+    own = rule_data(FAMILY)["options"][0]
+    words = [word.text for word in bench.arguments]
+    if not commands:
+        return
+    for word in bench.arguments[: words.index(commands[0])]:
+        name = word.text.partition("=")[0]
+        if name in known and name not in own:
+            yield from drafts(
+                release, "bench-option", word, form="before", invocation=bench, flag=name, command=commands[0]
+            )
 
 
 def _too_new(bench: Invocation, since: Mapping[str, str], release: str) -> Iterator[Draft]:

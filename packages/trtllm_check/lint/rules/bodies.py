@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from trtllm_check.lint.document import BODY_FLAGS, Document
@@ -25,6 +25,8 @@ APOSTROPHE = re.compile(
 CREATE = re.compile(r"(?P<chat>\.chat)?\.completions\.create\(")
 POST = re.compile(r"\brequests\.post\(")
 ARGUMENT = r"(?:^|[(,\s]){name}\s*="
+QUOTED_VARIABLE = re.compile(r"[\"'](?P<name>\$\{?[A-Za-z_]\w*\}?)[\"']")
+SWITCHED = re.compile(r"'\"?$")
 SHOWN = 60
 
 
@@ -33,8 +35,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     starts = any(not one.positional or one.positional[0].text == "serve" for one in document.of("vllm", "trtllm-serve"))
     is_server = starts and not any(OTHERS.search(text) for _, text in document.texts)
+    texts = {file: text.split("\n") for file, text in document.texts}
     for curl in document.of("curl"):
-        yield from _curl(curl, release, is_server=is_server)
+        yield from _curl(curl, texts.get(curl.command.file, []), release, is_server=is_server)
     for file, text in document.texts:
         source = _Source(text)
         yield from _apostrophes(source, file, release)
@@ -66,7 +69,22 @@ class _Source:
         return ""
 
 
-def _curl(curl: Invocation, release: str, *, is_server: bool) -> Iterator[Draft]:
+def _single_quotes(curl: Invocation, body: Word, lines: Sequence[str], release: str) -> Iterator[Draft]:
+    """``-d '{"model": "$MODEL"}'``: what the shell does not fill in."""
+    line = lines[body.line - 1] if body.line <= len(lines) else ""
+    if line[body.column - 1 : body.column] != "'" and line[body.column - 2 : body.column - 1] != "'":
+        return
+    for match in QUOTED_VARIABLE.finditer(body.text):
+        place = body.part(match.start("name"), match.end("name"))
+        written = lines[place.line - 1][: place.column - 1] if place.line <= len(lines) else ""
+        if SWITCHED.search(written):
+            continue  # the single quotes end in front of it
+        name = match["name"].replace("{", "").replace("}", "")
+        yield from drafts(release, "request-body", place, form="single quotes", invocation=curl, name=name)
+        return
+
+
+def _curl(curl: Invocation, lines: Sequence[str], release: str, *, is_server: bool) -> Iterator[Draft]:
     urls = [word.text for word in (*curl.values("--url"), *curl.positional)]
     bodies = [word for word in curl.values(*BODY_FLAGS) if not word.text.startswith("@")]
     if not urls or not bodies or not SERVED.search(urls[0]):
@@ -76,6 +94,7 @@ def _curl(curl: Invocation, release: str, *, is_server: bool) -> Iterator[Draft]
     is_told = any(is_open(text) or text.lower().startswith("content-type") for text in headers) or _spreads(curl)
     if is_server and is_form and OPENAI.search(urls[0]) and not is_told:
         yield from drafts(release, "request-body", bodies[0], form="content type", invocation=curl, path=urls[0])
+    yield from _single_quotes(curl, bodies[0], lines, release)
     body = bodies[0].text.strip()
     if body.startswith("{") and not OPEN_IN_JSON.search(body) and (found := repaired(body)):
         slip, right = found

@@ -33,6 +33,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _gpus(release, docker, inner)
         yield from _shared_memory(release, docker, inner)
         yield from _renumbered(release, docker)
+        yield from _at_random(document, release, docker)
         yield from _mounts(document, platform, docker, inner)
     for word in {word.text: word for word in reversed(document.images)}.values():
         if UNKNOWN_IMAGE.match(word.text):
@@ -40,6 +41,16 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from drafts(release, "unknown-image", word, image=word.text, instead=instead)
     yield from _ports(document, release)
     yield from _visible(document, release)
+
+
+def _at_random(document: Document, release: str, docker: Invocation) -> Iterator[Draft]:
+    """``-p 8000`` beside a client that asks for this port of the host."""
+    for word in docker.values("-p", "--publish"):
+        asked = rf"(?:localhost|127\.0\.0\.1|0\.0\.0\.0):{word.text}(?!\d)"
+        if word.text.isdecimal() and any(re.search(asked, text) for _, text in document.texts):
+            known = {"port": word.text, "asked": word.text}
+            edits = (Put("-p", f"{word.text}:{word.text}"),) if len(docker.values("-p", "--publish")) == 1 else ()
+            yield from drafts(release, "port-at-random", word, edits=edits, invocation=docker, **known)
 
 
 def _renumbered(release: str, docker: Invocation) -> Iterator[Draft]:

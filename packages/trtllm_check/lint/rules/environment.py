@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache
+from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
@@ -16,6 +17,7 @@ FAMILY = "environment"
 SET = re.compile(r"(?P<name>VLLM_[A-Z0-9_]+)(?:=|$)")
 ASSIGNED = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)", re.DOTALL)
 NEAR = 0.86
+INTERNAL = re.compile(r"(?P<option>--port|--host)(?:=|\s+)[\"']?\$\{?(?P<name>VLLM_PORT|VLLM_HOST_IP)\b")
 ENOUGH = 4  # parts of a name, of which one more is the same name
 SOURCES = frozenset({".", "source", "set", "eval"})
 STARTERS = ("vllm", "trtllm-serve", "trtllm-bench", "trtllm-build", "tritonserver", "launch_triton_server.py", "run.py")
@@ -36,6 +38,19 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from drafts(release, "variable-unknown", word, form=form, file=file, name=name, instead=instead)
     yield from _arguments(document, release)
     yield from _not_exported(document, release)
+    yield from _internal(document, release)
+
+
+def _internal(document: Document, release: str) -> Iterator[Draft]:
+    """``--port $VLLM_PORT`` from the environment: the variable is vLLM's own, for the ports between its processes."""
+    for file, text in document.texts:
+        for match in INTERNAL.finditer(text):
+            if re.search(rf"^[ \t]*(?:local[ \t]+)?{match['name']}=", text, re.MULTILINE):
+                continue  # the script's own: it does not reach the server
+            start = match.start("name")
+            place = Word(match["name"], text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
+            known: dict[str, Any] = {"option": match["option"], "name": match["name"]}
+            yield from drafts(release, "variable-of-its-own", place, file=file, **known)
 
 
 def _settings(document: Document) -> Iterator[tuple[str, Word]]:

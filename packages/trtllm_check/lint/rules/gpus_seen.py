@@ -14,6 +14,8 @@ from trtllm_check.lint.shell.words import Word
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
 QUOTED = re.compile(r"[\"']")
 SET_IN_PYTHON = re.compile(r"CUDA_VISIBLE_DEVICES[\"']\s*\]?\s*[=,]\s*[\"']([\d, ]+)[\"']")
+MEBIBYTE = 2**20
+MOST_GIGABYTES = 256  # a larger number means megabytes
 SHORT, LARGE = 80, 240  # seconds; vllm docs deployment/k8s.md has 60 + 2 x 10
 LARGE_MODEL = re.compile(r"(?<![\d.])(?:3[0-9]|[4-9]\d|\d{3})b(?![a-z])", re.IGNORECASE)
 TAKEN = "vllm"  # a service of this name sets VLLM_PORT
@@ -26,6 +28,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     starts = [one for one in served(document) if one.tool not in MAKERS]
     for docker in document.of("docker"):
         yield from _quotes(docker, release)
+        yield from _few_bytes(docker, release)
     for one in starts:
         yield from _ranks(document, around, one, release)
         yield from _docker_memory(around, one, release)
@@ -45,13 +48,29 @@ def _quotes(docker: Invocation, release: str) -> Iterator[Draft]:
             yield from drafts(release, "gpu-list-unquoted", word, edits=edits, invocation=docker, **known)
 
 
+def _few_bytes(docker: Invocation, release: str) -> Iterator[Draft]:
+    """``--shm-size 64``: without a unit it is a number of bytes."""
+    for word in docker.values("--shm-size"):
+        if word.text.isascii() and word.text.isdecimal() and 0 < int(word.text) < MEBIBYTE:
+            unit = "g" if int(word.text) <= MOST_GIGABYTES else "m"
+            edits = (Put("--shm-size", f"{word.text}{unit}"),)
+            known = {"value": word.text, "instead": f"{word.text}{unit}"}
+            yield from drafts(
+                release, "small-shared-memory", word, form="bytes", edits=edits, invocation=docker, **known
+            )
+
+
 def _ranks(document: Document, around: Around, one: ServedModel, release: str) -> Iterator[Draft]:
     """More ranks than GPUs."""
     spread = one.options.get("distributed_executor_backend")
-    if one.ranks < 2 or (spread is not None and spread.text == "ray") or {"nnodes", "node_rank"} & set(one.options):
+    if (
+        one.gpus < 2
+        or (spread is not None and spread.text == "ray")
+        or {"nnodes", "node_rank", "data_parallel_address", "headless"} & set(one.options)
+    ):
         return
     for number, place, how in _seen(document, around, one):
-        if 0 < number < one.ranks:
+        if 0 < number < one.gpus:
             yield from drafts(
                 release,
                 "gpus-fewer-than-ranks",
@@ -59,7 +78,7 @@ def _ranks(document: Document, around: Around, one: ServedModel, release: str) -
                 invocation=one.invocation,
                 file=one.file,
                 tool=one.tool,
-                ranks=one.ranks,
+                ranks=one.gpus,
                 seen=number,
                 how=how,
                 line=place.line,

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
@@ -11,6 +12,7 @@ FOLDERS = re.compile(r"(?P<folder>/app/(?:all_models|tools|scripts|ci))(?:/|$)")
 # What puts something there: a mount, a copy, a clone, a link.
 MADE = re.compile(r":/app(?:[/:\s\"',]|$)|(?:COPY|ADD|mkdir|WORKDIR|clone|ln)\b[^\n]*\s/app(?:[/\s]|$)")
 PYTORCH_IMAGE = re.compile(r"nvcr\.io/nvidia/pytorch:")
+PLAIN_TRITON = re.compile(r"nvcr\.io/nvidia/tritonserver:(?P<month>\d\d\.\d\d)(?:-vllm-python)?-py3")
 WHEEL = re.compile(r"tensorrt[-_]llm(?:$|[=<>~!\[;])", re.IGNORECASE)
 KEEPS = ("--no-deps", "-c", "--constraint")
 
@@ -23,6 +25,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     is_without = fill is not None and not fill.container_path and is_told
     if is_without and not any(MADE.search(text) for _, text in document.texts):
         yield from _folders(document, release.name)
+    for one in document.of("launch_triton_server.py"):
+        yield from _backend(one, release.name)
     for pip in document.of("pip"):
         yield from _wheel(pip, release.name)
 
@@ -32,6 +36,14 @@ def _folders(document: Document, release: str) -> Iterator[Draft]:
         for word in cp.positional[:-1] if "tritonserver" in cp.image else ():
             if match := FOLDERS.match(word.text):
                 yield from drafts(release, "image-folder", word, invocation=cp, folder=match["folder"])
+
+
+def _backend(one: Invocation, release: str) -> Iterator[Draft]:
+    """TensorRT-LLM's launch script in Triton's image without its backend."""
+    if match := PLAIN_TRITON.fullmatch(one.image):
+        instead = f"{match['month']}-trtllm-python-py3"
+        known: dict[str, Any] = {"image": one.image, "instead": instead}
+        yield from drafts(release, "image-without-backend", one.path, invocation=one, **known)
 
 
 def _wheel(pip: Invocation, release: str) -> Iterator[Draft]:

@@ -32,7 +32,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         for problem in problems:
             certain = not file.places  # LLM(...) may take more
-            yield from draft_options(problem, release, _place(file, problem.option), file.path, certain=certain)
+            yield from draft_options(problem, release, option_place(file, problem.option), file.path, certain=certain)
 
 
 def draft_options(
@@ -58,8 +58,8 @@ def draft_options(
         yield draft._replace(source=known.source)
 
 
-def _place(file: ConfigFile, option: str) -> Word:
-    """The line of the option; of a nested one that of its own name."""
+def option_place(file: ConfigFile, option: str) -> Word:
+    """Where an option stands: its line; of a nested one that of its own name."""
     name = option.rpartition(".")[2]
     if file.places:
         found = file.text.find(f"{name}: ")

@@ -69,6 +69,7 @@ COMMANDS = {
 }
 MOVED = {"hf": {"scan-cache": "cache", "delete-cache": "cache"}}  # of huggingface-cli: vllm@1e823dc0
 PLAIN_SERVER, OPENAI_SERVER = "vllm.entrypoints.api_server", "vllm.entrypoints.openai.api_server"
+LOGIN = re.compile(r"(?:huggingface|hugging-face|hf|huggingface_hub|huggingface-hub)[-_]login")
 NEAR_PROGRAM = 0.88
 NEAR_COMMAND = 0.7
 TAG = re.compile(r"^(?P<image>(?:docker\.io/)?vllm/vllm-openai):(?P<tag>\d+\.\d+\.\d+(?:\.post\d+)?)$")
@@ -120,8 +121,9 @@ def _program(word: Word, file: str, release: str) -> Iterator[Draft]:
     if "/" in word.text or name in KNOWN or is_open(name) or not re.fullmatch(r"[a-z][a-z_-]+[a-z]", name):
         return
     close = get_close_matches(name, PROGRAMS, 1, NEAR_PROGRAM)
-    if close:
-        yield from drafts(release, "no-such-command", word, form="misspelt", file=file, name=name, instead=close[0])
+    instead = "huggingface-cli login, today hf auth login" if LOGIN.fullmatch(name) else close[0] if close else ""
+    if instead:
+        yield from drafts(release, "no-such-command", word, form="misspelt", file=file, name=name, instead=instead)
 
 
 def _command(one: Invocation, release: str) -> Iterator[Draft]:

@@ -22,6 +22,9 @@ NEAR_PATHS = {
     **dict.fromkeys(("/v1/completion", "/completions", "/v1/complete", "/generate", "/v1/generate"), TEXT),
     **dict.fromkeys(("/v1/embedding", "/embeddings"), "/v1/embeddings"),
 }
+ALWAYS_WRONG = re.compile(r"/v1/(?:chat/completion|chat_completions|completion|embedding)$")
+OF_OPENAI = re.compile(r"(?:completions?|embeddings?|chat_completions)$")
+SPEAKS_OPENAI = re.compile(r"\bvllm\b|trtllm-serve", re.IGNORECASE)
 CLIENTS = ("OpenAI", "AsyncOpenAI", "ChatOpenAI")
 OTHER_SERVERS = re.compile(
     r"\b(?:transformers serve|ollama (?:serve|run)|llama-server)\b"
@@ -156,14 +159,43 @@ def _request(page: _Page, request: WrittenRequest, release: str) -> Iterator[Dra
     place = request.address or request.place
     if path in (CHAT, TEXT) and request.fields:
         yield from _body(request, path, release)
+    if here and not page.servers:
+        yield from _path_alone(page, request, path, release)
     if not page.servers or not here:
         return
+    yield from _key(page, request, target, release)
     instead = NEAR_PATHS.get(path, "")
     if instead and request.fields is not None:
         yield from drafts(release, "openai-path", place, file=request.file, path=path, instead=instead, form="")
     if target.port is None or not page.ports or target.port in page.ports:  # else a router's, with names of its own
         yield from _model(page, request, path, release)
     yield from _port(page, request, target, release)
+
+
+def _key(page: _Page, request: WrittenRequest, target: ServerAddress, release: str) -> Iterator[Draft]:
+    """A curl without a key, to servers that all want one."""
+    curl = page.senders.get(id(request.place))
+    keyed = [one for one in page.servers if one.start.engine == VLLM and "api_key" in one.start.options]
+    if curl is None or len(keyed) < len(page.servers) or not target.path.startswith("/v1/"):
+        return
+    if target.port is not None and target.port not in page.ports:
+        return
+    words = [word.text for word in curl.arguments]
+    if any("authorization" in word.lower() or word.startswith(("$", "--oauth2")) for word in words):
+        return
+    yield from drafts(release, "request-body", curl.path, form="key", invocation=curl)
+
+
+def _path_alone(page: _Page, request: WrittenRequest, path: str, release: str) -> Iterator[Draft]:
+    """A path that no server has, or that vLLM has not, on a page that starts no server itself."""
+    instead = NEAR_PATHS.get(path, "") if OF_OPENAI.search(path) else ""
+    if not instead or not request.fields or any(OTHER_SERVERS.search(text) for _, text in page.texts):
+        return
+    certain = ALWAYS_WRONG.match(path) is not None
+    if certain or any(SPEAKS_OPENAI.search(text) for _, text in page.texts):
+        place = request.address or request.place
+        form = "" if certain else "perhaps"
+        yield from drafts(release, "openai-path", place, form=form, file=request.file, path=path, instead=instead)
 
 
 def _body(request: WrittenRequest, path: str, release: str) -> Iterator[Draft]:

@@ -23,6 +23,7 @@ from trtllm_check.lint.endpoints import (
 )
 from trtllm_check.lint.finding import Draft, Platform, Swap, drafts, rule_data
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases import Release, load_release
 from trtllm_check.releases.templates import TensorSpec, release_templates, template_releases
 
 FAMILY = "requests"
@@ -40,6 +41,7 @@ READ_ONLY = re.compile(
 SETTABLE = re.compile(r"^/v2/(?:repository/|logging|trace/setting|models/[^/]+/trace/setting|\w+sharedmemory/)")
 INSTRUCT = re.compile(r"llama[-_ ]?3(?:[._]\d)?[-_ ]\d+b[-_ ]instruct", re.IGNORECASE)
 END_OF_TURN = "<|eot_id|>"
+OF_TEMPLATES = frozenset({"max_tokens", "bad_words", "stop_words", "end_id", "pad_id"})
 BY_FORM = "unknown-input"  # ignored by /generate, refused by /infer
 
 
@@ -133,13 +135,23 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         _port(correction, around)
         _path(correction, around)
         model = one.target.model or (ENSEMBLE if platform.release.builds_engines else LLMAPI)
-        inputs = inputs_of(model, document, platform.release)
+        release = _release_of(model, one, platform)
+        inputs = inputs_of(model, document, release)
         judged = inputs and one.fields is not None and not SETTABLE.match(one.target.path)
         if judged and not _is_of_another_model(one, inputs):
             _names(correction, model, inputs)
         _stream(correction)
         _end(correction, around, model)
-        yield from correction.drafts(platform.release.name)
+        yield from correction.drafts(release.name)
+
+
+def _release_of(model: str, request: TritonRequest, platform: Platform) -> Release:
+    """The release whose templates hold: the last one with an ensemble, where nobody says one and the body is of it."""
+    last = template_releases()[-1]
+    plainly = model in (ENSEMBLE, BLS) and OF_TEMPLATES & request.values.keys()
+    return (
+        load_release(last) if platform.guessed and plainly and not platform.release.builds_engines else platform.release
+    )
 
 
 def _is_of_another_model(request: TritonRequest, inputs: tuple[TensorSpec, ...]) -> bool:

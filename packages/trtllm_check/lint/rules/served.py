@@ -96,6 +96,12 @@ class ServedModel(NamedTuple):
         return self.options.get(name) or self.at
 
     @property
+    def gpus(self) -> int:
+        """GPUs of all replicas that vLLM starts itself on this machine."""
+        replicas = self.number("data_parallel_size_local") or self.number("data_parallel_size") or 1
+        return self.ranks * (replicas if self.engine == VLLM else 1)
+
+    @property
     def ranks(self) -> int:
         """GPUs of one replica: tp x pp, 1 where nothing is said."""
         return (self.number("tensor_parallel_size") or 1) * (self.number("pipeline_parallel_size") or 1)

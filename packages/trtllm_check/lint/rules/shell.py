@@ -7,14 +7,12 @@ from difflib import get_close_matches
 from itertools import pairwise
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.facts import OUTPUT, QUANTIZES
-from trtllm_check.lint.filling import fillings
+from trtllm_check.lint.facts import OUTPUT
 from trtllm_check.lint.finding import Draft, Edit, Insert, Platform, Swap, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import EXISTING, OWN, SERVER_IMAGE, SHELLS, VLLM_IMAGE
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import ShellCommand, Word
-from trtllm_check.releases import Release
 
 RECURSIVE = re.compile(r"-[a-zA-Z]*[rRa][a-zA-Z]*|--recursive|--archive")
 GLUED_CD = re.compile(r"cd(?P<folder>\.\.[\w./-]*|/[\w./-]*)")
@@ -35,8 +33,6 @@ BEFORE_IMAGE = (
 )
 PORTS = re.compile(r"(?:[\d.]+:)?\d+:\d+")
 COMMON_PARTS = 2  # hf_model_dif, hf_model_path
-ENGINE_DIR = re.compile(r"(?<![\w])engine_dir:([^,]+)")
-NOT_LETTERS = re.compile(r"[\W_]+")
 INSTEAD = {
     "trtllm-run": "trtllm-serve, or examples/run.py of the release with an engine",
     "trtllm-server": "trtllm-serve",
@@ -63,8 +59,6 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in document.invocations:
         if OWN.fullmatch(one.tool) and one.tool not in EXISTING and any(given.flag for given in one.given):
             yield from _of_tensorrt_llm(one, release)
-    yield from _misspelt_folders(document, folders, platform.release)
-    yield from _another_folder(document, release)
     yield from _two_names(document, release)
 
 
@@ -111,37 +105,6 @@ def _of_tensorrt_llm(invocation: Invocation, release: str) -> Iterator[Draft]:
     yield from drafts(
         release, "no-such-command", path, form=form, invocation=invocation, name=invocation.tool, instead=instead
     )
-
-
-def _misspelt_folders(document: Document, folders: set[str], release: Release) -> Iterator[Draft]:
-    """An engine's folder that no command writes, where one is written whose name differs in marks only."""
-    plain = {NOT_LETTERS.sub("", folder).lower(): folder for folder in folders if not is_open(folder)}
-    named = [word for one in document.invocations for word in one.values("--engine_dir")]
-    named += [
-        one.word.part(found.start(1), found.end(1))
-        for one in fillings(document, release)
-        if (found := ENGINE_DIR.search(one.word.text))
-    ]
-    for word in named:
-        path = posixpath.normpath(word.text)
-        other = plain.get(NOT_LETTERS.sub("", path).lower())
-        if other and path not in folders and not is_open(path):
-            yield from drafts(release.name, "misspelt-folder", word, path=path, other=other)
-
-
-def _another_folder(document: Document, release: str) -> Iterator[Draft]:
-    """The one build of a text reads a checkpoint that its one conversion does not write, and nothing else does."""
-    converts, builds = document.of(*QUANTIZES), document.of("trtllm-build")
-    if len(converts) != 1 or len(builds) != 1 or document.of("cp", "hf", "huggingface-cli"):
-        return
-    written, read = converts[0].find(OUTPUT[converts[0].tool][0]), builds[0].find("--checkpoint_dir")
-    if not (written and read and written.values and read.values) or written.word.line > read.word.line:
-        return
-    first, second = (posixpath.normpath(one.values[0].text) for one in (written, read))
-    open_ = any(is_open(path) or "$" in path for path in (first, second))
-    if open_ or posixpath.basename(first) == posixpath.basename(second) or first in second or second in first:
-        return
-    yield from drafts(release, "checkpoint-elsewhere", read.values[0], invocation=builds[0], read=second, written=first)
 
 
 def _output_folders(document: Document) -> set[str]:

@@ -11,6 +11,8 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.vllm import is_vllm_option
 from trtllm_check.lint.shell.words import ShellCommand, Word
 
+OF_PYTHON = re.compile(r"=\s*(?:[frb]\\?[\"']|[\w.]+\()")  # an f-string, a call
+UPPER = re.compile(r"[A-Z][A-Z0-9_]*")
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 SHELLISH = re.compile(r"\A(?:[^\n]*\n)?#!.*sh\b")
 PYTHONIC = re.compile(r"\bf[\"']|\.format\(|^import |^from \w+ import ", re.MULTILINE)
@@ -43,7 +45,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for command in document.commands:
         yield from _bracket(command, release)
         text = texts.get(command.file, "")
-        if SHELLISH.match(text):
+        if SHELLISH.match(text) or _is_used(command, text):
             yield from _assignment(command, text, release)
         if not pythonic(text):
             for word in (*command.words, *command.assignments):
@@ -78,6 +80,18 @@ def _bracket(command: ShellCommand, release: str) -> Iterator[Draft]:
         yield from drafts(release, "blank-missing", last, file=command.file, first=first, end=end, word=last.text)
 
 
+def _is_used(command: ShellCommand, text: str) -> bool:
+    """True for ``export NAME = value``, and for ``NAME = value`` where the text has ``$NAME``."""
+    words = [word.text for word in command.words[:3]]
+    line = "".join(text.split("\n")[command.line - 1 : command.line])
+    if OF_PYTHON.search(line):
+        return False
+    if len(words) > 2 and words[0] == "export":
+        return words[2] == "=" and IDENTIFIER.fullmatch(words[1]) is not None
+    is_name = len(words) > 2 and words[1] == "=" and UPPER.fullmatch(words[0]) is not None
+    return is_name and re.search(rf"\$\{{?{words[0]}\b", text) is not None and "$(" not in words[0]
+
+
 def _assignment(command: ShellCommand, text: str, release: str) -> Iterator[Draft]:
     """``name = value``."""
     words = [word.text for word in command.words]
@@ -87,7 +101,8 @@ def _assignment(command: ShellCommand, text: str, release: str) -> Iterator[Draf
     line = text.split("\n")[command.line - 1 : command.line]
     if IDENTIFIER.fullmatch(words[at]) and line and not re.search(r"\(\(|\b(?:select|where|and|or)\b", line[0], re.I):
         known: dict[str, Any] = {"name": words[at], "value": words[at + 2]}
-        yield from drafts(release, "blank-missing", command.words[at], form="assignment", file=command.file, **known)
+        form = "export" if at else "assignment"
+        yield from drafts(release, "blank-missing", command.words[at], form=form, file=command.file, **known)
 
 
 def _dollar(text: str, word: Word, file: str, release: str) -> Iterator[Draft]:

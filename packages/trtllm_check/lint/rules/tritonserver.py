@@ -19,6 +19,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for server in document.of("tritonserver"):
         yield from _options(server, release)
         yield from _ports(server, release)
+        yield from _loads(server, release)
     for build in document.of("trtllm-build"):
         yield from _nothing(build, release)
 
@@ -43,6 +44,14 @@ def _options(server: Invocation, release: str) -> Iterator[Draft]:
                 flag=given.name,
                 instead=f"--{close[0]}",
             )
+
+
+def _loads(server: Invocation, release: str) -> Iterator[Draft]:
+    """Models that are named and not asked for: the server loads all of them."""
+    given, mode = server.find("--load-model"), server.value("--model-control-mode")
+    if given is not None and (mode is None or mode in ("none", "poll")):
+        edits = (Put("--model-control-mode", "explicit"),)
+        yield from drafts(release, "tritonserver-option", given.word, form="loads", edits=edits, invocation=server)
 
 
 def _ports(server: Invocation, release: str) -> Iterator[Draft]:

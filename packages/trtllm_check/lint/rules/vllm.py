@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache
+from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
@@ -26,6 +27,7 @@ VERSIONS = (
     re.compile(r"\bvllm(?:\[\w+\])?={2,3}(?P<version>\d+\.\d+\.\d+)"),
 )
 Version = tuple[int, ...]
+MODULE_UNTIL = (0, 10, 0)  # the image's entry point is the module up to here: vllm#22072
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -86,6 +88,11 @@ def _model_place(serve: Invocation, release: str) -> Iterator[Draft]:
         if given and given.values and len(serve.positional) == 1 and not VLLM_IMAGE.search(serve.image):
             model = given.values[0].text
             yield from drafts(release, "vllm-model-place", given.word, invocation=serve, model=model)
+    elif _is_official(serve) and given is None and () < version_of(serve.path.text) <= MODULE_UNTIL:
+        operands = [word for word in serve.positional[1:2] if not is_open(word.text)]
+        for word in operands if "/" in serve.positional[-1].text and len(serve.positional) == 2 else ():
+            known: dict[str, Any] = {"model": word.text, "image": serve.path.text}
+            yield from drafts(release, "vllm-model-place", word, form="of the image", invocation=None, **known)
     elif serve.path.text.startswith("vllm.entrypoints.openai") and words and given is None:
         first = words[0].text
         if "/" in first and not first.startswith("-") and not is_open(first):

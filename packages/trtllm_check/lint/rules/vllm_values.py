@@ -17,6 +17,8 @@ RULE = "vllm-value"
 NUMBER = re.compile(r"\d+(?:\.\d+)?%?|\.\d+%?")
 LIMITED = ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "hf-overrides", "hf_overrides", "rope-scaling", "rope_scaling", "yarn")
 CHUNKS_BY_DEFAULT = (0, 8)  # from this version on prompts are cut into chunks where nothing is said
+NO_EQUALS = re.compile(r"[\w.-]+:[\w./~-]+")  # a name, and a path behind a colon
+FP8_MODEL = re.compile(r"[-_]fp8(?:[-_]|$)", re.IGNORECASE)
 TOLD = re.compile(r"vllm-openai(?:-[a-z]+)?:v?(\d+)\.(\d+)|\bvllm(?:\[\w+\])?={2,3}(\d+)\.(\d+)")
 
 
@@ -34,6 +36,16 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _together(one, release)
         yield from _speculative(one, release)
         yield from _graphs(one, release)
+        yield from _cache_of_fp8(one, release)
+
+
+def _cache_of_fp8(one: ServedModel, release: str) -> Iterator[Draft]:
+    """A cache in E5M2 over a checkpoint in FP8, which its name or its quantization tells."""
+    word = one.options.get("kv_cache_dtype")
+    method = one.options["quantization"].text if "quantization" in one.options else ""
+    is_fp8 = bool(FP8_MODEL.search(one.model)) or method in ("fp8", "modelopt")
+    if word is not None and word.text == "fp8_e5m2" and is_fp8:
+        yield from _say(one, "kv_cache_dtype", "E5M2", release, edits=(Put(one.flag("kv_cache_dtype"), "fp8"),))
 
 
 def _say(
@@ -130,6 +142,10 @@ def _together(one: ServedModel, release: str) -> Iterator[Draft]:
     if parser is not None and "enable_auto_tool_choice" not in one.options and one.invocation and not spread:
         edits = (Put("--enable-auto-tool-choice"),)
         yield from _say(one, "tool_call_parser", "auto", release, edits=edits)
+    modules = one.options.get("lora_modules")
+    if modules is not None and one.invocation and NO_EQUALS.fullmatch(modules.text):
+        instead = modules.text.replace(":", "=", 1)
+        yield from _say(one, "lora_modules", "module", release, instead=instead)
     if "lora_modules" in one.options and "enable_lora" not in one.options and one.invocation and not spread:
         yield from _say(one, "lora_modules", "lora", release, edits=(Put("--enable-lora"),))
 

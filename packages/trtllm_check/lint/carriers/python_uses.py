@@ -1,0 +1,139 @@
+"""How Python uses the libraries around the engines: quantization, tokenizers, Triton's clients, ranks of Python.
+
+Each is a slip that stops the program, or makes it do something else, whatever the values are that the text leaves open.
+"""
+
+import ast
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from serving_base.yaml_files import read_yaml
+from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.python_clients import client_faults
+from trtllm_check.lint.carriers.python_text import PythonText, fault
+from trtllm_check.lint.shell import Word
+
+ENGINE_CLASSES = ("LLM",)
+NEAR = 0.75
+
+
+@cache
+def _facts() -> dict[str, Any]:
+    content: dict[str, Any] = read_yaml(Path(__file__).with_name("python_uses.yml"))
+    return content
+
+
+def uses(tree: ast.Module, word: Word, starts: list[int], *, is_script: bool) -> Iterator[FormFault]:
+    """All faults. ``is_script``: a program of its own, and no cell of a notebook."""
+    text = PythonText(tree, word, starts)
+    yield from client_faults(text, is_script=is_script)
+    yield from _modelopt(text)
+    yield from _tokens(text)
+    yield from _triton(text)
+    yield from _datatypes(text)
+    if is_script:
+        yield from _main_guard(text)
+
+
+def _modelopt(text: PythonText) -> Iterator[FormFault]:
+    """Configurations that modelopt has not, and a static one without calibration."""
+    facts = _facts()["modelopt"]
+    known = facts["configurations"].split()
+    for node in text.nodes:
+        if isinstance(node, ast.Attribute) and text.dotted(node.value) == facts["module"]:
+            is_config = node.attr.isupper() and node.attr.endswith(("_CFG", "_CONFIG"))
+            close = get_close_matches(node.attr, known, 1, NEAR) if is_config and node.attr not in known else []
+            if close:
+                yield fault(text, node, "configuration", name=node.attr, instead=close[0])
+    for call in text.calls:
+        if text.dotted(call.func) != f"{facts['module']}.quantize" or len(call.args) != 2:
+            continue
+        config = call.args[1]
+        named = config.attr if isinstance(config, ast.Attribute) else ""
+        if named in facts["calibrated"].split() and not call.keywords:
+            yield fault(text, call, "calibration", name=named)
+
+
+def _tokens(text: PythonText) -> Iterator[FormFault]:
+    """``model.generate(inputs)`` with what a tokenizer returns, which is a mapping."""
+    models = {name for name in _stored(text) if _made_by(text, name, "from_pretrained", "AutoModel")}
+    tokenizers = {name for name in _stored(text) if _made_by(text, name, "from_pretrained", "Tokenizer")}
+    for call in text.calls:
+        is_ours = isinstance(call.func, ast.Attribute) and call.func.attr == "generate"
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if not (is_ours and isinstance(owner, ast.Name) and owner.id in models and call.args):
+            continue
+        first = call.args[0]
+        made = text.values_of(first.id) if isinstance(first, ast.Name) else []
+        if made and all(_calls_a(one, tokenizers) for one in made) and isinstance(first, ast.Name):
+            yield fault(text, first, "mapping", name=first.id, owner=owner.id)
+
+
+def _stored(text: PythonText) -> set[str]:
+    return {node.id for node in text.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def _made_by(text: PythonText, name: str, method: str, owner: str) -> bool:
+    made = text.values_of(name)
+    return bool(made) and all(
+        isinstance(one, ast.Call)
+        and isinstance(one.func, ast.Attribute)
+        and one.func.attr == method
+        and "transformers" in text.dotted(one.func)
+        and owner in text.dotted(one.func)
+        for one in made
+    )
+
+
+def _calls_a(node: ast.expr, names: set[str]) -> bool:
+    """True for ``tokenizer(..., return_tensors="pt")``, and the same with ``.to("cuda")`` behind it."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "to":
+        return _calls_a(node.func.value, names)
+    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+    return is_call and isinstance(node, ast.Call) and any(one.arg == "return_tensors" for one in node.keywords)
+
+
+def _triton(text: PythonText) -> Iterator[FormFault]:
+    """Addresses of Triton's clients: a scheme, and the other protocol's port."""
+    for call in text.calls:
+        protocol = _facts()["triton"].get(text.dotted(call.func), {})
+        given = [*call.args[:1], *(one.value for one in call.keywords if one.arg == "url")]
+        for value in given[:1] if protocol else ():
+            address = value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
+            scheme, _, rest = address.partition("://")
+            if rest:
+                yield fault(text, value, "scheme", address=address, instead=rest, scheme=scheme)
+            elif address.endswith(f":{protocol['not']}"):
+                instead = f"{address.rpartition(':')[0]}:{protocol['port']}"
+                names = {"address": address, "protocol": protocol["name"], "other": protocol["other"]}
+                yield fault(text, value, "port", instead=instead, **names)
+
+
+def _datatypes(text: PythonText) -> Iterator[FormFault]:
+    """``InferInput(name, shape, "STRING")``."""
+    facts = _facts()
+    for call in text.calls:
+        if text.dotted(call.func) not in facts["tensors"]:
+            continue
+        given = [*call.args[2:3], *(one.value for one in call.keywords if one.arg == "datatype")]
+        for value in given[:1]:
+            name = str(value.value) if isinstance(value, ast.Constant) else ""
+            if name in facts["datatypes"]:
+                yield fault(text, value, "data type", name=name, instead=facts["datatypes"][name])
+
+
+def _main_guard(text: PythonText) -> Iterator[FormFault]:
+    """An ``LLM`` of TensorRT-LLM on several ranks, made whenever the file is imported: each rank imports it."""
+    for statement in text.tree.body:
+        if not isinstance(statement, ast.Assign | ast.Expr | ast.With):
+            continue
+        for node in ast.walk(statement):
+            if not isinstance(node, ast.Call):
+                continue
+            module, _, name = text.dotted(node.func).rpartition(".")
+            is_engine = module.partition(".")[0] == "tensorrt_llm" and name in ENGINE_CLASSES
+            if is_engine and (ranks := text.has_ranks(node)):
+                yield fault(text, node.func, "main guard", ranks=str(ranks))

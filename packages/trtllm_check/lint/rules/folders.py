@@ -1,0 +1,161 @@
+"""Folders between the steps: a checkpoint or an engine that is read where no command of the text writes it."""
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.facts import OUTPUT, QUANTIZES
+from trtllm_check.lint.filling import fillings
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases import Release
+
+BUILD = "trtllm-build"
+ENGINE_DIR = re.compile(r"(?<![\w])engine_dir:([^,]+)")
+NOT_LETTERS = re.compile(r"[\W_]+")
+DOTS = re.compile(r"^(?:\.{1,2}/)+")
+MOVES = ("cp", "hf", "huggingface-cli", "ln", "mv", "rsync", "aws", "gsutil", "tar")
+SLIP = 0.9  # how alike two paths are that are one with a slip of the keyboard
+
+
+class Reading(NamedTuple):
+    """A folder that a step reads, where it stands, and by which command."""
+
+    path: str
+    place: Word
+    by: Invocation | None
+    file: str = ""
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release
+    readings = list(_engines_read(document, release))
+    folders = _output_folders(document)
+    yield from _misspelt(readings, folders, release.name)
+    builds = [one for one in document.of(BUILD) if one.has("--output_dir")]
+    if not _moves(document):
+        for one in _checkpoints_read(document):
+            yield from _elsewhere(document, one, document.of(*QUANTIZES), "checkpoint-elsewhere", release.name)
+        for one in readings:
+            yield from _elsewhere(document, one, builds, "engine-elsewhere", release.name)
+
+
+def _output_folders(document: Document) -> set[str]:
+    """What the commands of the text write checkpoints and engines into."""
+    written = (one.value(OUTPUT[one.tool][0]) for one in document.of(*OUTPUT))
+    return {posixpath.normpath(folder) for folder in written if folder}
+
+
+def _engines_read(document: Document, release: Release) -> Iterator[Reading]:
+    for one in document.invocations:
+        for word in one.values("--engine_dir"):
+            yield Reading(posixpath.normpath(word.text), word, one)
+    for filling in fillings(document, release):
+        if found := ENGINE_DIR.search(filling.word.text):
+            place = filling.word.part(found.start(1), found.end(1))
+            yield Reading(posixpath.normpath(found[1]), place, None, filling.invocation.command.file)
+
+
+def _checkpoints_read(document: Document) -> Iterator[Reading]:
+    for one in document.of(BUILD):
+        for word in one.values("--checkpoint_dir"):
+            yield Reading(posixpath.normpath(word.text), word, one)
+
+
+def _misspelt(readings: Sequence[Reading], folders: set[str], release: str) -> Iterator[Draft]:
+    """An engine's folder that no command writes, where one is written whose name differs in marks only."""
+    plain = {_plain(folder): folder for folder in folders if not is_open(folder)}
+    for one in readings:
+        other = plain.get(_plain(one.path))
+        if other and one.path not in folders and not is_open(one.path):
+            yield from drafts(release, "misspelt-folder", one.place, path=one.path, other=other)
+
+
+def _plain(path: str) -> str:
+    return NOT_LETTERS.sub("", path).lower()
+
+
+def _moves(document: Document) -> bool:
+    """True if something of the text may bring a folder to another place."""
+    return bool(document.of("cp", "hf", "huggingface-cli")) or any(
+        posixpath.basename(word.text) in MOVES for command in document.commands for word in command.words[:2]
+    )
+
+
+def _elsewhere(
+    document: Document, one: Reading, writers: Sequence[Invocation], rule: str, release: str
+) -> Iterator[Draft]:
+    """A folder that is read, beside the one that the only writer fills, or nearly one that one of several does."""
+    written = [posixpath.normpath(path) for path in (each.value(OUTPUT[each.tool][0]) for each in writers) if path]
+    known = [path for path in written if not _is_open(path)]
+    if not known or len(known) < len(writers) or _is_open(one.path):
+        return
+    if any(_may_be_one(path, one.path) for path in known) or _stands_elsewhere(document, one):
+        return
+    near = next((path for path in known if _nearly(path, one.path)), "")
+    if len(known) > 1 and not near:
+        return
+    earlier = [each for each in writers if (each.command.file, each.path.line) <= (_file(one), one.place.line)]
+    if not earlier:
+        return
+    about: dict[str, Any] = {"read": one.path, "written": near or known[0]}
+    yield from drafts(release, rule, one.place, invocation=one.by, file=one.file, **about)
+
+
+def _file(one: Reading) -> str:
+    return one.by.command.file if one.by else one.file
+
+
+def _is_open(path: str) -> bool:
+    return is_open(path) or "$" in path
+
+
+def _may_be_one(written: str, read: str) -> bool:
+    """True for paths that may be the same: one from another folder, or in a container, or the parts of a model."""
+    first, second = DOTS.sub("", written).strip("/"), DOTS.sub("", read).strip("/")
+    if posixpath.basename(first) == posixpath.basename(second):
+        return not _nearly(written, read)
+    return f"/{first}".endswith(f"/{second}") or f"/{second}".endswith(f"/{first}") or first.startswith(f"{second}/")
+
+
+def _nearly(written: str, read: str) -> bool:
+    """True for two paths of the same depth of which a single part has a slip of the keyboard."""
+    first, second = written.split("/"), read.split("/")
+    if len(first) != len(second):
+        return False
+    unlike = [(one, two) for one, two in zip(first, second, strict=True) if one != two]
+    same_digits = all(re.findall(r"\d+", one) == re.findall(r"\d+", two) for one, two in unlike)
+    alike = all(SequenceMatcher(None, one, two).ratio() >= SLIP for one, two in unlike)
+    return len(unlike) == 1 and same_digits and alike
+
+
+def _stands_elsewhere(document: Document, one: Reading) -> bool:
+    """True if another word of the text names the folder that is read, or one around it: a mount, a mkdir."""
+    around = [mount.inside for mount in document.mounts]
+    if any(_inside(one.path, folder) for folder in around if folder not in ("", "/")):
+        return True
+    others = [word for command in document.commands for word in (*command.words, *command.assignments)]
+    same = [
+        word
+        for word in others
+        if (word.line, word.column) != (one.place.line, one.place.column)
+        and one.path in (posixpath.normpath(part) for part in re.split(r"[=:,]", word.text) if part)
+    ]
+    reads = {(word.line, word.column) for word in _reading_words(document)}
+    return any((word.line, word.column) not in reads and "engine_dir:" not in word.text for word in same)
+
+
+def _reading_words(document: Document) -> Iterator[Word]:
+    for each in document.invocations:
+        yield from each.values("--engine_dir", "--checkpoint_dir")
+        yield from (given.word for given in each.given if given.name in ("--engine_dir", "--checkpoint_dir"))
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")

@@ -1,0 +1,116 @@
+"""Sampling parameters that vLLM refuses, in Python and in the bodies of requests to its server."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trtllm_check.lint.document import Document, WrittenRequest
+from trtllm_check.lint.endpoints import ServerAddress
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.rules.served import VLLM, served
+from trtllm_check.lint.shell.words import Word
+
+FAMILY = "sampling"
+RULE = "sampling-value"
+CHAT = "/v1/chat/completions"
+PATHS = ("/v1/completions", "/v1/chat/completions")
+HTTP = "the server"
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    for call in document.calls:
+        if call.api == VLLM and call.name == "SamplingParams":
+            yield from _judge(dict(call.values), call.name, call.file, release)
+    if any(one.engine == VLLM for one in served(document)):
+        for request in document.requests:
+            if ServerAddress.of(request.url).path.rstrip("/") in PATHS:
+                yield from _judge(_body(request), HTTP, request.file, release)
+    for request in document.requests:
+        yield from _form(request, release)
+        yield from _tensors(request, release)
+
+
+def _tensors(request: WrittenRequest, release: str) -> Iterator[Draft]:
+    """Data types of the tensors of a request to Triton."""
+    tensors = (request.fields or {}).get("inputs")
+    if not request.url.rstrip("/").endswith("/infer") or not isinstance(tensors, list):
+        return
+    for tensor in tensors:
+        name = tensor.get("datatype") if isinstance(tensor, dict) else None
+        meant = rule_data(FAMILY)["datatypes"].get(name) if isinstance(name, str) else None
+        if meant:
+            place = request.at("datatype")
+            known = {"name": name, "instead": meant}
+            yield from drafts(release, "request-body", place, form="data type", file=request.file, **known)
+            return
+
+
+def _form(request: WrittenRequest, release: str) -> Iterator[Draft]:
+    """``messages`` that are no list of messages, and names of transformers, in the body of a chat or a completion."""
+    fields: Mapping[str, Any] = request.fields or {}
+    path = ServerAddress.of(request.url).path.rstrip("/")
+    if path not in PATHS and "messages" not in fields:
+        return
+    messages = fields.get("messages")
+    if path == CHAT and messages is not None and not _is_list_of_messages(messages):
+        yield from drafts(release, "request-body", request.at("messages"), form="messages", file=request.file)
+    if "model" in fields:
+        for name, meant in rule_data(FAMILY)["ignored"].items():
+            if name in fields and meant not in fields:
+                known = {"name": name, "instead": meant}
+                yield from drafts(release, "request-body", request.at(name), form="ignored", file=request.file, **known)
+
+
+def _is_list_of_messages(value: object) -> bool:
+    """A text that a shell or a template fills in may be one."""
+    if isinstance(value, str):
+        return any(mark in value for mark in "${<")
+    return isinstance(value, list) and all(isinstance(one, dict | str) for one in value)
+
+
+def _body(request: WrittenRequest) -> dict[str, Word]:
+    """The numbers of a body, each at its field."""
+    fields: Mapping[str, Any] = request.fields or {}
+    numbers = {name: value for name, value in fields.items() if isinstance(value, int | float)}
+    places = {name: request.at(name) for name in numbers}
+    return {name: Word(str(value), places[name].line, places[name].column) for name, value in numbers.items()}
+
+
+def _judge(values: Mapping[str, Word], where: str, file: str, release: str) -> Iterator[Draft]:
+    bounds = rule_data(FAMILY)
+    for name, bound in bounds["vllm"].items():
+        number = _number(values.get(name))
+        if number is None or _fits(number, bound):
+            continue
+        known = {"where": where, "name": name, "value": values[name].text, "range": _range(bound)}
+        yield from drafts(release, RULE, values[name], file=file, **known)
+    heat, answers = _number(values.get("temperature")), _number(values.get("n"))
+    if heat is not None and answers is not None and 0 <= heat < bounds["greedy"] and answers > 1:
+        known = {"where": where, "value": values["n"].text}
+        yield from drafts(release, RULE, values["n"], form="greedy", file=file, **known)
+    least, most = _number(values.get("min_tokens")), _number(values.get("max_tokens"))
+    if least is not None and most is not None and least > most > 0:
+        known = {"where": where, "value": values["min_tokens"].text, "most": values["max_tokens"].text}
+        yield from drafts(release, RULE, values["min_tokens"], form="tokens", file=file, **known)
+
+
+def _number(word: Word | None) -> float | None:
+    try:
+        return float(word.text) if word is not None and word.text not in ("True", "False") else None
+    except ValueError:
+        return None
+
+
+def _fits(number: float, bound: Mapping[str, float]) -> bool:
+    return (
+        number >= bound.get("least", number)
+        and number <= bound.get("most", number)
+        and ("above" not in bound or number > bound["above"])
+    )
+
+
+def _range(bound: Mapping[str, float]) -> str:
+    """The bounds in words."""
+    low = f"above {bound['above']}" if "above" in bound else f"at least {bound['least']}"
+    return f"{low} and at most {bound['most']}" if "most" in bound else low
