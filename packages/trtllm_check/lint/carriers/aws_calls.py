@@ -2,8 +2,9 @@
 
 import ast
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from trtllm_check.lint.carriers.settings import Kind, Setting, from_yaml, key
 from trtllm_check.lint.shell.words import Word
 
 CALLS = frozenset(
@@ -21,28 +22,6 @@ RESOURCES = {
 }
 ABOUT = ("sagemaker", "boto3", "djl-inference")
 DEEPEST = 8
-Kind = Literal["text", "number", "switch", "table", "list", "open"]
-
-
-class Setting(NamedTuple):
-    """One value. ``items``: of a table; keys as :func:`key` writes them. ``parts``: of a list."""
-
-    kind: Kind
-    text: str
-    place: Word
-    items: tuple[tuple[str, "Setting"], ...] = ()
-    parts: tuple["Setting", ...] = ()
-    written: str = ""
-
-    def get(self, *names: str) -> "Setting | None":
-        return next((value for name, value in self.items if name in names), None)
-
-    def tables(self) -> Iterator["Setting"]:
-        """This table and every table in it."""
-        if self.kind == "table":
-            yield self
-        for one in (*(value for _, value in self.items), *self.parts):
-            yield from one.tables()
 
 
 class AwsCall(NamedTuple):
@@ -51,11 +30,6 @@ class AwsCall(NamedTuple):
     name: str
     settings: Setting
     file: str = ""
-
-
-def key(name: str) -> str:
-    """``VolumeSizeInGB``, ``volume_size_in_gb`` and ``volumeSizeInGb`` alike."""
-    return name.replace("_", "").lower()
 
 
 def aws_calls(tree: ast.Module, text: str, place: Callable[[ast.AST], tuple[int, int]]) -> Iterator[AwsCall]:
@@ -82,7 +56,7 @@ def resources(node: Any, place: Callable[[Any], Word]) -> Iterator[AwsCall]:
         kind = entries.get("Type")
         name = RESOURCES.get(str(kind.value), "") if kind is not None and kind.id == "scalar" else ""
         if name and "Properties" in entries:
-            yield AwsCall(name, _yaml(entries["Properties"], place, "", 0))
+            yield AwsCall(name, from_yaml(entries["Properties"], place, DEEPEST))
 
 
 def _set_once(tree: ast.Module) -> dict[str, ast.expr]:
@@ -130,25 +104,6 @@ def _python(
         parts = tuple(_python(one, names, place, written, depth + 1) for one in node.elts)
         return Setting("list", "", at, parts=parts, written=written)
     return Setting("open", "", at, written=written)
-
-
-def _yaml(node: Any, place: Callable[[Any], Word], written: str, depth: int) -> Setting:
-    at = place(node)
-    if depth > DEEPEST or (str(node.tag).startswith("!") and not str(node.tag).startswith("tag:yaml.org")):
-        return Setting("open", "", at, written=written)
-    if node.id == "mapping":
-        entries = _table(node)
-        if any(name == "Ref" or name.startswith("Fn::") for name in entries):
-            return Setting("open", "", at, written=written)
-        items = tuple((key(name), _yaml(value, place, name, depth + 1)) for name, value in entries.items())
-        return Setting("table", "", at, items, written=written)
-    if node.id == "sequence":
-        parts = tuple(_yaml(one, place, written, depth + 1) for one in node.value)
-        return Setting("list", "", at, parts=parts, written=written)
-    is_number = str(node.tag).endswith((":int", ":float"))
-    kind: Kind = "number" if is_number else "switch" if str(node.tag).endswith(":bool") else "text"
-    text = str(node.value)
-    return Setting("open" if "${" in text or "{{" in text else kind, text, at, written=written)
 
 
 def _table(node: Any) -> dict[str, Any]:

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from trtllm_check.lint.carriers.aws_calls import AwsCall, Setting
+from trtllm_check.lint.carriers.aws_calls import AwsCall
+from trtllm_check.lint.carriers.settings import Setting
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.served import LMI, ServedModel, served
