@@ -14,13 +14,15 @@ DEEPEST = 16
 TOP = "services"
 OTHERS = ("apiVersion", "jobs", "stages", "kind", "script", "on", "steps")
 EXTENSION = re.compile(r"x-")
-NAMED = re.compile(r"[A-Za-z0-9][\w.-]*")
+NAMED = re.compile(r"[A-Za-z0-9][\w.-]+")
 TESTS = ("CMD", "CMD-SHELL", "NONE")
 LOCAL = re.compile(r"https?://(?:localhost|127\.0\.0\.1):(?P<port>\d{2,5})(?=[/\s\"']|$)")
 OF_SERVICE = re.compile(r"https?://(?P<host>[A-Za-z][\w.-]*):(?P<port>\d{2,5})(?=[/\s\"']|$)")
 DEFAULT_NETWORK = "default"
 # Variables with addresses for a browser, which is on the host.
-FOR_BROWSERS = re.compile(r"ORIGIN|CORS|REDIRECT|PUBLIC|FRONT|CALLBACK|EXTERNAL|VITE|WEBUI_URL|SITE|HOSTNAME|ALLOWED", re.IGNORECASE)
+FOR_BROWSERS = re.compile(
+    r"ORIGIN|CORS|REDIRECT|PUBLIC|FRONT|CALLBACK|EXTERNAL|VITE|WEBUI_URL|SITE|HOSTNAME|ALLOWED", re.IGNORECASE
+)
 
 
 def faults(node: Any, place: Place) -> Iterator[FormFault]:
@@ -103,8 +105,7 @@ def _volumes(service: Setting, declared: Setting | None) -> Iterator[FormFault]:
     for one in volumes.parts if volumes is not None and not _is_open(service) else ():
         source, sign, inside = one.text.partition(":")
         if one.kind == "text" and sign and inside.startswith("/") and NAMED.fullmatch(source) and source not in names:
-            if len(source) > 1:
-                yield _fault("volume", one, name=source)
+            yield _fault("volume", one, name=source)
 
 
 def _networks(service: Setting, declared: Setting | None) -> Iterator[FormFault]:
@@ -158,8 +159,14 @@ def _addresses(service: Setting, name: str, named: dict[str, Setting]) -> Iterat
             target = others.get(match["host"])
             pairs = [(host.rpartition(":")[2], inside) for host, inside, _ in _published(target)] if target else []
             right = [inside for host, inside in pairs if host == match["port"] and inside != host]
-            if len(right) == 1 and match["port"] not in {inside for _, inside in pairs} and not _mentions(target, match):
-                yield _fault("host port", value, address=match[0], name=match["host"], right=right[0], port=match["port"])
+            if (
+                len(right) == 1
+                and match["port"] not in {inside for _, inside in pairs}
+                and not _mentions(target, match)
+            ):
+                yield _fault(
+                    "host port", value, address=match[0], name=match["host"], right=right[0], port=match["port"]
+                )
 
 
 def _mentions(target: Setting | None, match: re.Match[str]) -> bool:

@@ -36,7 +36,9 @@ def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[FormFault]
         return
     for problem in _schema(kind).problems(top, f"Object {kind}"):
         if not _is_said_elsewhere(problem) and not (is_template and problem.form == "lacking"):
-            yield FormFault(RULES.get(problem.form, "manifest-field"), problem.setting.place, problem.form, problem.known)
+            yield FormFault(
+                RULES.get(problem.form, "manifest-field"), problem.setting.place, problem.form, problem.known
+            )
     if not is_template:
         yield from kubernetes_links.faults(top, kind)
 
@@ -57,7 +59,9 @@ def _is_said_elsewhere(problem: Problem) -> bool:
     """What the rules on variables and whole numbers say already."""
     field = problem.setting.written
     if problem.form == "kind":
-        return field == "name" or (field in NUMBERS and problem.setting.kind == "text" and problem.setting.text.isdecimal())
+        return field == "name" or (
+            field in NUMBERS and problem.setting.kind == "text" and problem.setting.text.isdecimal()
+        )
     return problem.form == "above" and field == "spec"
 
 

@@ -13,7 +13,7 @@ LABELLED = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 RESTARTS = {**dict.fromkeys(LABELLED, ("Always",)), "Job": ("OnFailure", "Never")}
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
-PLACEHOLDER = re.compile(r"[<>{}$()\[\]]|^[A-Z_]+$|\.\.\.|your|x{3,}|base64|token|encoded|replace", re.IGNORECASE)
+PLACEHOLDER = re.compile(r"[<>{}$()\[\]]|^(?-i:[A-Z_]+)$|\.\.\.|your|x{3,}|base64|token|encoded|replace", re.IGNORECASE)
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 AMOUNT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[KMGTPE]i|[mkMGTPE])?")
 UNITS = {"": 1.0, "m": 1e-3, "k": 1e3, **{unit: 1e3 ** (i + 2) for i, unit in enumerate("MGTPE")}}
@@ -75,10 +75,6 @@ def _table(setting: Setting | None) -> dict[str, str]:
 def _selector(spec: Setting) -> Iterator[FormFault]:
     """The labels that a workload looks for, and those that its pods have."""
     selector, labels = spec.at("selector"), spec.at("template", "metadata", "labels")
-    template = spec.at("template")
-    if selector is None and template is not None and labels is not None:
-        yield _fault("selector", template, names=", ".join(_table(labels)) or "app")
-        return
     wanted = _table(selector.at("matchLabels") if selector is not None else None)
     have = _table(labels)
     unlike = [name for name, value in wanted.items() if have.get(name) != value and value]
@@ -130,7 +126,11 @@ def _amounts(container: Setting) -> Iterator[FormFault]:
     for part in (limits, requests):
         for _, value in part.items if part is not None else ():
             number = _number(_text(value))
-            if value.written in GPUS and _text(value) and (number is None or number != int(number) or "i" in value.text):
+            if (
+                value.written in GPUS
+                and _text(value)
+                and (number is None or number != int(number) or "i" in value.text)
+            ):
                 yield _fault("whole", value, name=value.written, value=value.text)
             elif value.written == "memory" and number is not None and 0 < number < LEAST_MEMORY:
                 yield _fault("memory", value, rule="manifest-unlikely", value=value.text)
@@ -173,10 +173,11 @@ def _program(container: Setting) -> Iterator[FormFault]:
 
 def _names(top: Setting, kind: str) -> Iterator[FormFault]:
     name = top.at("metadata", "name")
-    if name is not None and name.kind == "text" and name.text and not PLACEHOLDER.search(name.text):
-        if not NAME.fullmatch(name.text) and name.text.isascii():
-            right = re.sub(r"[^a-z0-9.]+", "-", name.text.lower()).strip("-.")
-            yield _fault("name", name, kind=kind, name=name.text, right=right)
+    if name is None or name.kind != "text" or not name.text.isascii() or PLACEHOLDER.search(name.text):
+        return
+    if name.text and not NAME.fullmatch(name.text):
+        right = re.sub(r"[^a-z0-9.]+", "-", name.text.lower()).strip("-.")
+        yield _fault("name", name, kind=kind, name=name.text, right=right)
 
 
 def _service(spec: Setting) -> Iterator[FormFault]:
