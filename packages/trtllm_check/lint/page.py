@@ -31,6 +31,8 @@ NAMES: dict[Kind, str] = {
     "dockerfile": "Dockerfile",
     "yaml": "deployment.yaml",
     "python": "serve.py",
+    "terraform": "main.tf",
+    "requirements": "requirements.txt",
 }
 MOST_LINES = 16
 AROUND = 4
