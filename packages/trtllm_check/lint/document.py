@@ -254,8 +254,8 @@ class _Builder:
     def add(self, text: str, kind: Kind, *, file: str = "", word: Word | None = None, name: str = "") -> None:
         """One text; ``word`` is its place where it is a part of another, ``name`` how it is called there."""
         line = word.line if word else 1
-        if kind == "request" and kind_of_text(text) == "environment":
-            kind = "environment"  # a container's variables as JSON
+        if kind == "request" and kind_of_text(text) in ("environment", "yaml"):
+            kind = kind_of_text(text)  # a container's variables, a manifest or a template as JSON
         fields = _json_object(text) if kind == "request" else None
         if is_checkpoint(fields):
             kind = "config.json"

@@ -32,6 +32,8 @@ NAMES: dict[Kind, str] = {
     "yaml": "deployment.yaml",
     "python": "serve.py",
     "windows": "commands.ps1",
+    "terraform": "main.tf",
+    "requirements": "requirements.txt",
 }
 MOST_LINES = 16
 AROUND = 4

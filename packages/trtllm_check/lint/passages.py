@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.carriers.python_code import parsed
+from trtllm_check.lint.carriers.requirements import is_requirements
+from trtllm_check.lint.carriers.terraform import is_terraform
 from trtllm_check.lint.carriers.windows import is_windows
 from trtllm_check.lint.carriers.yaml_files import is_yaml
 from trtllm_check.lint.invocations import Invocation
@@ -30,6 +32,8 @@ Kind = Literal[
     "python",
     "notebook",
     "windows",
+    "terraform",
+    "requirements",
 ]
 SUFFIXES: dict[str, Kind] = {
     ".pbtxt": "config.pbtxt",
@@ -48,6 +52,8 @@ SUFFIXES: dict[str, Kind] = {
     ".bat": "windows",
     ".cmd": "windows",
     ".ps1": "windows",
+    ".tf": "terraform",
+    ".hcl": "terraform",
 }
 NAMES: dict[str, Kind] = {
     "config.json": "config.json",
@@ -57,6 +63,7 @@ NAMES: dict[str, Kind] = {
     "Makefile": "makefile",
     "GNUmakefile": "makefile",
     "makefile": "makefile",
+    "pyproject.toml": "requirements",
 }
 FENCES: dict[str, Kind] = {
     "pbtxt": "config.pbtxt",
@@ -82,6 +89,9 @@ FENCES: dict[str, Kind] = {
     "bat": "windows",
     "batch": "windows",
     "cmd": "windows",
+    "hcl": "terraform",
+    "terraform": "terraform",
+    "tf": "terraform",
 }
 CONFIG_FIELD = re.compile(
     r"^\s*(?:(?:name|platform|backend|max_batch_size)\s*:"
@@ -108,6 +118,8 @@ PROPERTY = re.compile(r"[ \t]*[A-Za-z][\w.-]*[ \t]*=.*", re.ASCII)
 VARIABLE = re.compile(
     r"[ \t]*(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)+):(?P<value>[^\s:/][^\s]*(?:[ \t]+\*+)?|/\S*)[ \t]*", re.ASCII
 )
+MANIFEST = re.compile(r'"(?:apiVersion|AWSTemplateFormatVersion|Resources|ProductionVariants|PrimaryContainer)"\s*:')
+REQUIREMENTS = re.compile(r"requirements|constraints", re.IGNORECASE)
 POST = re.compile(r"\b(?:requests|httpx|session|client)\.post\(")
 ASSIGNED = re.compile(r"^[ \t]*(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?=[\"'{])", re.MULTILINE)
 BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " "})
@@ -131,6 +143,8 @@ def kind_of_name(name: str) -> Kind | None:
     stem = path.name.partition(".")[0]
     if path.name in NAMES or stem in ("Dockerfile", "Containerfile"):
         return NAMES.get(path.name, "dockerfile")
+    if path.suffix == ".txt" and REQUIREMENTS.search(stem):
+        return "requirements"
     return SUFFIXES.get(path.suffix.lower())
 
 
@@ -140,7 +154,7 @@ def kind_of_text(text: str) -> Kind:
     if is_notebook(text):
         return "notebook"
     if text.lstrip().startswith("{") and '"' in text:
-        return "environment" if _all_upper(text) else "request"
+        return "environment" if _all_upper(text) else "yaml" if MANIFEST.search(text) else "request"
     if kind := _program_text(text):
         return kind
     if COMMAND.search(text):
@@ -163,6 +177,10 @@ def _program_text(text: str) -> Kind | None:
         return "dockerfile"
     if YAML_HEAD.search(text) and (is_yaml(text) or _is_broken_yaml(text)):
         return "yaml"
+    if is_terraform(text):
+        return "terraform"
+    if is_requirements(text):
+        return "requirements"
     if MAKEFILE_RULE.search(text) and MAKEFILE_HEAD.search(text):
         return "makefile"
     if PYTHON_HEAD.search(text) and parsed(text) is not None:

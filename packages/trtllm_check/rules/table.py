@@ -28,6 +28,7 @@ TOPICS = {
     "sagemaker": "SageMaker",
     "options": "Options of the LLM API",
     "containers": "Containers",
+    "manifests": "Manifests of Kubernetes and docker compose",
     "shell": "The shell",
     "arguments": "Arguments",
 }

@@ -1,4 +1,4 @@
-"""What carries commands to a shell or a container: Dockerfiles, YAML, Makefiles, Python, notebooks, Windows' shells."""
+"""What carries commands to a shell or a container, or tells a cloud what to start: a module for each language."""
 
 from importlib import import_module
 
@@ -14,6 +14,8 @@ CARRIERS = {
     "python": "python_code",
     "notebook": "notebooks",
     "windows": "windows",
+    "terraform": "terraform",
+    "requirements": "requirements",
 }
 """Kind of text -> module that reads it."""
 

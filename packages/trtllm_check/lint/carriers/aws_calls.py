@@ -4,11 +4,20 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
+from trtllm_check.lint.carriers.settings import Kind, Setting, from_yaml, key
 from trtllm_check.lint.shell.words import Word
 
 CALLS = frozenset(
     {
-        *("deploy", "create_endpoint_config", "create_model", "create_endpoint", "production_variant"),
+        *(
+            "deploy",
+            "create_endpoint_config",
+            "create_model",
+            "create_endpoint",
+            "update_endpoint",
+            "production_variant",
+        ),
+        "create_inference_component",
         *("invoke_endpoint", "invoke_endpoint_with_response_stream", "invoke_endpoint_async"),
         *("Model", "DJLModel", "DJLPredictor", "HuggingFaceModel", "CfnModel", "CfnEndpointConfig", "CfnEndpoint"),
         *("ContainerDefinitionProperty", "ProductionVariantProperty"),
@@ -19,43 +28,20 @@ RESOURCES = {
     "AWS::SageMaker::EndpointConfig": "create_endpoint_config",
     "AWS::SageMaker::Endpoint": "create_endpoint",
 }
+# Fields by which the body of a call is told that stands in a file of its own.
+BODIES = {"ProductionVariants": "create_endpoint_config", "PrimaryContainer": "create_model"}
 ABOUT = ("sagemaker", "boto3", "djl-inference")
 DEEPEST = 8
-Kind = Literal["text", "number", "switch", "table", "list", "open"]
-
-
-class Setting(NamedTuple):
-    """One value. ``items``: of a table; keys as :func:`key` writes them. ``parts``: of a list."""
-
-    kind: Kind
-    text: str
-    place: Word
-    items: tuple[tuple[str, "Setting"], ...] = ()
-    parts: tuple["Setting", ...] = ()
-    written: str = ""
-
-    def get(self, *names: str) -> "Setting | None":
-        return next((value for name, value in self.items if name in names), None)
-
-    def tables(self) -> Iterator["Setting"]:
-        """This table and every table in it."""
-        if self.kind == "table":
-            yield self
-        for one in (*(value for _, value in self.items), *self.parts):
-            yield from one.tables()
+CHANGERS = ("update", "setdefault", "append", "extend", "insert", "pop")
 
 
 class AwsCall(NamedTuple):
-    """One call or resource; ``name`` as boto3 calls it where it has one."""
+    """One call or resource; ``name`` as boto3 calls it where it has one; ``maker``: what it is written in."""
 
     name: str
     settings: Setting
     file: str = ""
-
-
-def key(name: str) -> str:
-    """``VolumeSizeInGB``, ``volume_size_in_gb`` and ``volumeSizeInGb`` alike."""
-    return name.replace("_", "").lower()
+    maker: Literal["python", "template", "terraform"] = "python"
 
 
 def aws_calls(tree: ast.Module, text: str, place: Callable[[ast.AST], tuple[int, int]]) -> Iterator[AwsCall]:
@@ -72,7 +58,8 @@ def aws_calls(tree: ast.Module, text: str, place: Callable[[ast.AST], tuple[int,
             items = tuple(
                 (key(one.arg), _python(one.value, names, place, one.arg, 0)) for one in node.keywords if one.arg
             )
-            yield AwsCall(name, Setting("table", "", Word(name, *place(node)), items))
+            more = tuple(("<<", _rest(one.value, place)) for one in node.keywords if one.arg is None)
+            yield AwsCall(name, Setting("table", "", Word(name, *place(node)), (*items, *more)))
 
 
 def resources(node: Any, place: Callable[[Any], Word]) -> Iterator[AwsCall]:
@@ -82,13 +69,16 @@ def resources(node: Any, place: Callable[[Any], Word]) -> Iterator[AwsCall]:
         kind = entries.get("Type")
         name = RESOURCES.get(str(kind.value), "") if kind is not None and kind.id == "scalar" else ""
         if name and "Properties" in entries:
-            yield AwsCall(name, _yaml(entries["Properties"], place, "", 0))
+            yield AwsCall(name, from_yaml(entries["Properties"], place, DEEPEST), maker="template")
+    for field, name in BODIES.items():
+        if field in _table(node) and "Resources" not in _table(node):
+            yield AwsCall(name, from_yaml(node, place, DEEPEST))
 
 
 def _set_once(tree: ast.Module) -> dict[str, ast.expr]:
-    """Names that are set once and changed by nothing."""
+    """Names that are set once and changed by nothing, not even in a part of them."""
     stored = [one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
-    arguments = {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
+    arguments = {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)} | _changed(tree)
     found: dict[str, ast.expr] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -96,6 +86,14 @@ def _set_once(tree: ast.Module) -> dict[str, ast.expr]:
             if stored.count(name) == 1 and name not in arguments:
                 found[name] = node.value
     return found
+
+
+def _changed(tree: ast.Module) -> set[str]:
+    """``name["key"] = value`` and ``name.update(...)``."""
+    parts = [one.value for one in ast.walk(tree) if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store)]
+    calls = [one.func for one in ast.walk(tree) if isinstance(one, ast.Call)]
+    parts += [one.value for one in calls if isinstance(one, ast.Attribute) and one.attr in CHANGERS]
+    return {one.id for one in parts if isinstance(one, ast.Name)}
 
 
 def _python(
@@ -125,6 +123,9 @@ def _python(
             for name, value in zip(node.keys, node.values, strict=True)
             if isinstance(name, ast.Constant)
         )
+        items += tuple(
+            ("<<", _rest(value, place)) for name, value in zip(node.keys, node.values, strict=True) if name is None
+        )
         return Setting("table", "", at, items, written=written)
     if isinstance(node, ast.List | ast.Tuple):
         parts = tuple(_python(one, names, place, written, depth + 1) for one in node.elts)
@@ -132,23 +133,9 @@ def _python(
     return Setting("open", "", at, written=written)
 
 
-def _yaml(node: Any, place: Callable[[Any], Word], written: str, depth: int) -> Setting:
-    at = place(node)
-    if depth > DEEPEST or (str(node.tag).startswith("!") and not str(node.tag).startswith("tag:yaml.org")):
-        return Setting("open", "", at, written=written)
-    if node.id == "mapping":
-        entries = _table(node)
-        if any(name == "Ref" or name.startswith("Fn::") for name in entries):
-            return Setting("open", "", at, written=written)
-        items = tuple((key(name), _yaml(value, place, name, depth + 1)) for name, value in entries.items())
-        return Setting("table", "", at, items, written=written)
-    if node.id == "sequence":
-        parts = tuple(_yaml(one, place, written, depth + 1) for one in node.value)
-        return Setting("list", "", at, parts=parts, written=written)
-    is_number = str(node.tag).endswith((":int", ":float"))
-    kind: Kind = "number" if is_number else "switch" if str(node.tag).endswith(":bool") else "text"
-    text = str(node.value)
-    return Setting("open" if "${" in text or "{{" in text else kind, text, at, written=written)
+def _rest(node: ast.expr, place: Callable[[ast.AST], tuple[int, int]]) -> Setting:
+    """``**more``: further keys that nobody knows."""
+    return Setting("open", "", Word("", *place(node)), written="<<")
 
 
 def _table(node: Any) -> dict[str, Any]:

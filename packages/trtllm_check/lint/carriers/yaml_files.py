@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from serving_base.yaml_files import values_of
-from trtllm_check.lint.carriers import manifests, yaml_faults
+from trtllm_check.lint.carriers import compose, kubernetes, manifests, yaml_faults
 from trtllm_check.lint.carriers.aws_calls import resources
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, unknown
 from trtllm_check.lint.carriers.workloads import workloads
@@ -51,7 +51,11 @@ def carried(word: Word) -> Carried:
         found = Carried(
             workloads=tuple(workloads(node, reader.at)),
             aws_calls=tuple(resources(node, reader.at)),
-            faults=tuple(manifests.faults(node, reader.at, is_template="{{" in word.text)),
+            faults=(
+                *manifests.faults(node, reader.at, is_template="{{" in word.text),
+                *kubernetes.faults(node, reader.at, is_template="{{" in word.text),
+                *compose.faults(node, reader.at),
+            ),
         )
         reader.found = reader.found.with_(found)
     is_file = word.places[:1] == ((1, 1),)

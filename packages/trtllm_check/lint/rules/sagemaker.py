@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from trtllm_check.lint.carriers.aws_calls import AwsCall, Setting
+from trtllm_check.lint.carriers.aws_calls import AwsCall
+from trtllm_check.lint.carriers.settings import Setting
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.served import LMI, ServedModel, served
@@ -22,6 +23,7 @@ VOLUMES = ("volumesizeingb", "volumesize")
 DATA = ("modeldataurl", "modeldata")
 ENVIRONMENTS = ("environment", "env")
 INSTANCE = re.compile(r"\bml\.(?P<family>[a-z]+\d\w*)\.(?P<size>\d*xlarge)\b")
+TYPED = re.compile(r"ml\.(?P<family>[a-z0-9]+(?:-[a-z0-9]+)?)\.(?P<size>[a-z0-9]+)")
 BARE = re.compile(r"(?:g|p|inf|trn|m|c|r|t)\d\w*\.\w*(?:large|medium)")
 INVOKES = ("invoke_endpoint", "invoke_endpoint_with_response_stream")
 SIZE = re.compile(r"(?<![\d.x])(?P<billions>\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
@@ -63,7 +65,7 @@ def _call(call: AwsCall, release: str) -> Iterator[Draft]:
         for name, setting in table.items:
             for form, known in _refused(name, setting, kind, call.name):
                 yield from _say("sagemaker-refuses", form, setting, call, release, **known)
-            for _, value in setting.items if name in ENVIRONMENTS else ():
+            for _, value in setting.items if name in ENVIRONMENTS and call.maker == "python" else ():
                 if value.kind in ("number", "switch"):
                     yield from _say("sagemaker-refuses", "variable", value, call, release)
     body = call.settings.get("body") if call.name in INVOKES else None
@@ -86,8 +88,23 @@ def _refused(name: str, setting: Setting, kind: Setting | None, call: str) -> It
             yield "name", {"right": _name(text)}
         if name == "instancetype" and BARE.fullmatch(text):
             yield "instance", {}
+        if name == "instancetype" and (known := _unknown_instance(text)):
+            yield "no instance", known
         if name in DATA and text.startswith("s3://") and not text.endswith((".gz", ".tgz")):
             yield "archive", {}
+
+
+def _unknown_instance(text: str) -> dict[str, Any]:
+    """What to say of an instance type that endpoints do not have; empty for one that they have and for no instance."""
+    match = TYPED.fullmatch(text)
+    sizes = rule_data(FAMILY)["sizes"]
+    if match is None or match["size"] in sizes.get(match["family"], "").split():
+        return {}
+    has = sizes.get(match["family"])
+    names = (
+        ", ".join(f"ml.{match['family']}.{size}" for size in has.split()) if has else "an instance of G5, G6, P4 or P5"
+    )
+    return {"right": names}
 
 
 def _name(text: str) -> str:

@@ -1,0 +1,185 @@
+"""docker compose's files against the fields that it has, and the names in them against each other."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.schema import Schema, read_types
+from trtllm_check.lint.carriers.settings import Place, Setting, from_yaml
+
+FILE = "compose.yml"
+DEEPEST = 16
+TOP = "services"
+OTHERS = ("apiVersion", "jobs", "stages", "kind", "script", "on", "steps")
+EXTENSION = re.compile(r"x-")
+NAMED = re.compile(r"[A-Za-z0-9][\w.-]+")
+TESTS = ("CMD", "CMD-SHELL", "NONE")
+LOCAL = re.compile(r"https?://(?:localhost|127\.0\.0\.1):(?P<port>\d{2,5})(?=[/\s\"']|$)")
+OF_SERVICE = re.compile(r"https?://(?P<host>[A-Za-z][\w.-]*):(?P<port>\d{2,5})(?=[/\s\"']|$)")
+DEFAULT_NETWORK = "default"
+# Variables with addresses for a browser, which is on the host.
+FOR_BROWSERS = re.compile(
+    r"ORIGIN|CORS|REDIRECT|PUBLIC|FRONT|CALLBACK|EXTERNAL|VITE|WEBUI_URL|SITE|HOSTNAME|ALLOWED", re.IGNORECASE
+)
+
+
+def faults(node: Any, place: Place) -> Iterator[FormFault]:
+    """The faults of one document; of what is no file of docker compose none."""
+    top = from_yaml(node, place, DEEPEST)
+    services = top.at(TOP)
+    if services is None or services.kind != "table" or any(top.at(name) is not None for name in OTHERS):
+        return
+    named = {one.written: one for _, one in services.items if one.kind == "table"}
+    if not named or not all(_is_service(one) for one in named.values()):
+        return
+    for problem in _schema().problems(top, "Project"):
+        rule = "compose-value" if problem.form in ("kind", "choice") else "compose-field"
+        yield FormFault(rule, problem.setting.place, problem.form, problem.known)
+    is_whole = top.at("include") is None and not any(one.at("extends") is not None for one in named.values())
+    for name, service in named.items():
+        yield from _health(service)
+        if is_whole:
+            yield from _depends(service, name, named)
+            yield from _volumes(service, top.at("volumes"))
+            yield from _networks(service, top.at("networks"))
+        yield from _addresses(service, name, named)
+    yield from _ports(named)
+
+
+@cache
+def _schema() -> Schema:
+    return Schema(read_types(FILE), EXTENSION)
+
+
+def _is_service(one: Setting) -> bool:
+    return any(one.at(name) is not None for name in ("image", "build", "extends", "<<"))
+
+
+def _fault(form: str, at: Setting, **known: Any) -> FormFault:
+    return FormFault("compose-together", at.place, form, tuple((name, str(value)) for name, value in known.items()))
+
+
+def _text(setting: Setting | None) -> str:
+    return setting.text if setting is not None and setting.kind in ("text", "number") else ""
+
+
+def _is_open(service: Setting) -> bool:
+    return service.at("<<") is not None or service.at("extends") is not None
+
+
+def _health(service: Setting) -> Iterator[FormFault]:
+    """``test: ["curl", ...]``."""
+    test = service.at("healthcheck", "test")
+    if test is not None and test.kind == "list" and test.parts and test.parts[0].kind == "text":
+        first = test.parts[0].text
+        if first not in TESTS:
+            yield _fault("test", test, first=first)
+        elif first == "CMD" and len(test.parts) == 2 and re.fullmatch(r"\S+ +\S.*", test.parts[1].text):
+            yield _fault("test in one", test.parts[1], first=test.parts[1].text)
+
+
+def _depends(service: Setting, name: str, named: dict[str, Setting]) -> Iterator[FormFault]:
+    """A service that is not there, and one whose health nobody asks for."""
+    depends = service.at("depends_on")
+    if depends is None:
+        return
+    entries = depends.parts if depends.kind == "list" else tuple(value for _, value in depends.items)
+    for one in entries:
+        other = one.text if depends.kind == "list" else one.written
+        if other not in named and NAMED.fullmatch(other):
+            yield _fault("undefined", one, what=f"service {name!r} depends on undefined service", name=other)
+        elif _text(one.at("condition")) == "service_healthy":
+            target = named.get(other)
+            tested = target is None or target.at("healthcheck") is not None or _is_open(target)
+            if not tested and target is not None and target.at("build") is None:
+                yield _fault("no health", one, name=other)
+
+
+def _volumes(service: Setting, declared: Setting | None) -> Iterator[FormFault]:
+    names = {value.written for _, value in declared.items} if declared is not None else set()
+    volumes = service.at("volumes")
+    if declared is not None and declared.kind == "open":
+        return
+    for one in volumes.parts if volumes is not None and not _is_open(service) else ():
+        source, sign, inside = one.text.partition(":")
+        if one.kind == "text" and sign and inside.startswith("/") and NAMED.fullmatch(source) and source not in names:
+            yield _fault("volume", one, name=source)
+
+
+def _networks(service: Setting, declared: Setting | None) -> Iterator[FormFault]:
+    names = {value.written for _, value in declared.items} if declared is not None else set()
+    networks = service.at("networks")
+    if networks is None or _is_open(service):
+        return
+    for one in networks.parts if networks.kind == "list" else tuple(value for _, value in networks.items):
+        name = one.text if networks.kind == "list" else one.written
+        if NAMED.fullmatch(name) and name not in names and name != DEFAULT_NETWORK:
+            yield _fault("undefined", one, what="service refers to undefined network", name=name)
+
+
+def _published(service: Setting) -> Iterator[tuple[str, str, Setting]]:
+    """Host's address and port, the port inside, and where it stands."""
+    ports = service.at("ports")
+    for one in ports.parts if ports is not None else ():
+        host, sign, inside = one.text.partition("/")[0].rpartition(":")
+        if one.kind == "text" and sign and host.rpartition(":")[2].isdecimal() and inside.isdecimal():
+            yield host, inside, one
+
+
+def _ports(named: dict[str, Setting]) -> Iterator[FormFault]:
+    """Two services with one port of the host, which are up together."""
+    seen: dict[str, str] = {}
+    for name, service in named.items():
+        if service.at("profiles") is not None:
+            continue
+        for host, _, one in _published(service):
+            if host in seen and seen[host] != name:
+                yield _fault("port", one, port=host, name=seen[host])
+            seen.setdefault(host, name)
+
+
+def _addresses(service: Setting, name: str, named: dict[str, Setting]) -> Iterator[FormFault]:
+    """Where a service looks for another one: at its own loopback, or at the port of the host."""
+    if _is_host(service):
+        return
+    others = {other: one for other, one in named.items() if other != name}
+    own = {inside for _, inside, _ in _published(service)}
+    for value in _values(service):
+        name_of = value.text.partition("=")[0] if not OF_SERVICE.match(value.text) else value.written
+        for match in () if FOR_BROWSERS.search(name_of) else LOCAL.finditer(value.text):
+            port = match["port"]
+            found = [(other, inside) for other, one in others.items() for host, inside, _ in _published(one)
+                     if host.rpartition(":")[2] == port]  # fmt: skip
+            if len(found) == 1 and port not in own:
+                other, inside = found[0]
+                yield _fault("loopback", value, address=match[0], name=other, right=f"http://{other}:{inside}")
+        for match in OF_SERVICE.finditer(value.text):
+            target = others.get(match["host"])
+            pairs = [(host.rpartition(":")[2], inside) for host, inside, _ in _published(target)] if target else []
+            right = [inside for host, inside in pairs if host == match["port"] and inside != host]
+            if (
+                len(right) == 1
+                and match["port"] not in {inside for _, inside in pairs}
+                and not _mentions(target, match)
+            ):
+                yield _fault(
+                    "host port", value, address=match[0], name=match["host"], right=right[0], port=match["port"]
+                )
+
+
+def _mentions(target: Setting | None, match: re.Match[str]) -> bool:
+    """True where the other service says the port itself: it may well listen there."""
+    return target is not None and any(match["port"] in value.text for value in _values(target))
+
+
+def _is_host(service: Setting) -> bool:
+    return service.at("network_mode") is not None
+
+
+def _values(service: Setting) -> Iterator[Setting]:
+    for part in ("environment", "command", "entrypoint"):
+        found = service.at(part)
+        if found is not None:
+            yield from (found.parts or tuple(value for _, value in found.items) or (found,))

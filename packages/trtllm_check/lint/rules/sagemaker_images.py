@@ -1,0 +1,79 @@
+"""Images of SageMaker's endpoints: whether their account, their region and their repository go together."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.rules.sagemaker import FAMILY
+from trtllm_check.lint.shell.words import Word
+
+ADDRESS = re.compile(
+    r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z]{2}(?:-[a-z]+)+-\d)\.(?P<domain>amazonaws\.com(?:\.cn)?)"
+    r"/(?P<repository>[\w./-]+)(?P<tag>:[\w.-]+)?"
+)
+REGION = r"(?P<region>[a-z]{2}(?:-gov|-iso[a-z]?)?-[a-z]+-\d)"
+OWN_REGION = re.compile(
+    r"(?:region_name\s*=\s*|\bregion\s*=\s*|\bREGION\s*=\s*"
+    rf"|AWS_(?:DEFAULT_)?REGION[\"']?\]?\s*[=:]\s*|--region[ =])[\"']?{REGION}\b"
+)
+ABOUT = re.compile(r"sagemaker", re.IGNORECASE)
+CHINA = "cn-"
+ELSEWHERE = re.compile(
+    r"^(?:docker\.io/|nvcr\.io/|ghcr\.io/|public\.ecr\.aws/|quay\.io/|vllm/|lmsysorg/|deepjavalibrary/|huggingface/)"
+)
+FOR_EC2 = re.compile(r":[\w.-]+-ec2(?:-[\w.]+)?$")
+IMAGES = ("image", "imageuri")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    for file, text in document.texts:
+        regions = {match["region"] for match in OWN_REGION.finditer(text)}
+        about = ABOUT.search(text) is not None
+        for match in ADDRESS.finditer(text):
+            place = _place(text, match)
+            for form, known in _of_address(match):
+                yield from drafts(release, "sagemaker-image", place, form=form, file=file, **known)
+            if about and len(regions) == 1 and match["region"] not in regions:
+                own = next(OWN_REGION.finditer(text))
+                known = {"region": match["region"], "own": own["region"], "line": text.count("\n", 0, own.start()) + 1}
+                yield from drafts(release, "sagemaker-image", place, form="region", file=file, **known)
+    for call in document.aws_calls:
+        for table in call.settings.tables():
+            for name, value in table.items:
+                if name in IMAGES and value.kind == "text" and "imageconfig" not in dict(table.items):
+                    form = "elsewhere" if ELSEWHERE.search(value.text) else "ec2" if FOR_EC2.search(value.text) else ""
+                    if form:
+                        known = {"image": value.text}
+                        yield from drafts(release, "sagemaker-image", value.place, form=form, file=call.file, **known)
+
+
+def _place(text: str, match: re.Match[str]) -> Word:
+    return Word(match[0], text.count("\n", 0, match.start()) + 1, match.start() - text.rfind("\n", 0, match.start()))
+
+
+def _of_address(match: re.Match[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What is wrong with an address by itself."""
+    data = rule_data(FAMILY)
+    account, region, repository = match["account"], match["region"], match["repository"].strip("/")
+    domain = "amazonaws.com.cn" if region.startswith(CHINA) else "amazonaws.com"
+    known = {"image": match[0], "account": account, "region": region, "domain": domain}
+    if account in data["accounts"]:
+        right = _account_of().get(region)
+        if right is not None and right != account and repository in data["repositories"]:
+            yield "account", {**known, "right": right}
+        elif match["domain"] != domain:
+            yield "domain", known
+        if repository in data["slips"]:
+            yield "repository", {**known, "repository": repository, "right": data["slips"][repository]}
+
+
+@cache
+def _account_of() -> dict[str, str]:
+    return {
+        region: str(account) for account, regions in rule_data(FAMILY)["accounts"].items() for region in regions.split()
+    }
