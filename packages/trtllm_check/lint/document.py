@@ -46,6 +46,7 @@ __all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile",
 MOST_FILES = 1_000
 DEEPEST = 4  # a script in YAML in a cell of a notebook
 LARGEST_FILE = 1_000_000
+MESSAGE = re.compile(r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=", re.MULTILINE)
 SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
 BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
 UNCERTAIN = ("Model", "deploy")  # of any SDK
@@ -256,7 +257,9 @@ class _Builder:
             kind = "environment"  # a container's variables as JSON
         if word is None:
             self.sources.append((file, text))
-        if kind == "config.pbtxt":
+        if kind == "config.pbtxt" and MESSAGE.search(text):
+            pass  # messages are defined here, and none is written
+        elif kind == "config.pbtxt":
             self.configs.append(ConfigFile(file, text, _model_of(file or name, text), line))
         elif kind == "serving.properties":
             self.properties.append(PropertiesFile(file, text, line))

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, Swap, drafts
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import PLAIN_SERVER
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import served
 from trtllm_check.lint.shell.words import Word
@@ -68,7 +69,7 @@ COMMANDS = {
     "hf": tuple(name for name in HUB if name not in ("scan-cache", "delete-cache")),
 }
 MOVED = {"hf": {"scan-cache": "cache", "delete-cache": "cache"}}  # of huggingface-cli: vllm@1e823dc0
-PLAIN_SERVER, OPENAI_SERVER = "vllm.entrypoints.api_server", "vllm.entrypoints.openai.api_server"
+OPENAI_SERVER = "vllm.entrypoints.openai.api_server"
 NEAR_PROGRAM = 0.88
 NEAR_COMMAND = 0.7
 TAG = re.compile(r"^(?P<image>(?:docker\.io/)?vllm/vllm-openai):(?P<tag>\d+\.\d+\.\d+(?:\.post\d+)?)$")
