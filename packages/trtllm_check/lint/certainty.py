@@ -94,9 +94,12 @@ def _may_be_another_converter(draft: Draft, document: Document) -> bool:
 def _is_anothers_script(draft: Draft, document: Document) -> bool:
     """True for a script of a common name in the reader's folder that gets nothing of ours, or of an older road."""
     one = draft.invocation
+    is_earlier = any(_runs_earlier_builder(command.words) for command in document.commands)
+    if draft.rule == "ranks-not-tp-pp":  # stands at the launcher
+        return is_earlier
     if one is None or one.tool not in COMMON_NAMES or posixpath.dirname(one.path.text) not in ("", "."):
         return False
-    if any(_runs_earlier_builder(command.words) for command in document.commands):
+    if is_earlier:
         return True
     known = sum(bool(with_flag(one.tool, given.name)) for given in one.given)
     return known == 0 or (draft.rule == "missing-flag" and known < FEW)
