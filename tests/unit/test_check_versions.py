@@ -7,6 +7,8 @@ from types import ModuleType
 import pytest
 
 from check_cases import fixed, found
+from trtllm_check.lint import check_commands, target
+from trtllm_check.lint.document import read_document
 from trtllm_check.lint.installs import Requirement
 from trtllm_check.lint.rules import containers, versions
 from trtllm_check.lint.rules.versions import _holder
@@ -187,6 +189,12 @@ def test_what_is_found_around_the_containers(release: str, text: str, expected: 
 def test_the_corrected_command(family: ModuleType, release: str, text: str, command: str) -> None:
     commands = {one.fix.text for one in fixed(family.check, text, release)}
     assert {" ".join(one.replace("\\\n", " ").split()) for one in commands} == {command}
+
+
+def test_a_pin_is_held_against_a_release_that_somebody_named() -> None:
+    document = read_document("pip install nvidia-ammo~=0.7.0\ntrtllm-serve /models/mine\n")
+    found = {asked: {one.rule for one in check_commands(document, target(document, asked))} for asked in ("", "0.12.0")}
+    assert "modelopt-not-the-pin" in found["0.12.0"] - found[""]
 
 
 def test_an_engine_of_a_folder(tmp_path: Path) -> None:

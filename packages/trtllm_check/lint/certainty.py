@@ -6,10 +6,13 @@ hand, an example of one variable) is looked for here, so that no error rests on 
 
 import posixpath
 import re
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases.history import with_flag
 
 EDITORS = frozenset({"vi", "vim", "nano", "emacs", "code", "sed", "perl", "cat", "tee"})
 ABSENT_MODEL = re.compile(r"has no model (?P<model>\S+)$")
@@ -24,6 +27,10 @@ OF_ONE_RELEASE = frozenset(  # what is right in one release and wrong in another
     }
 )
 ARGUMENTS = frozenset({"unknown-flag", "missing-flag", "bad-value", "stray-word", "takes-no-value", "flag-removed"})
+OF_SCRIPTS = ARGUMENTS | {"ranks-not-tp-pp", "engine-flow-removed"}
+COMMON_NAMES = ("run.py", "summarize.py", "quantize.py")
+FEW = 2
+EARLIER_BUILDER = "build.py"  # of each model's folder, before 0.8, of which there are no facts
 OTHER_MODELS = re.compile(
     r"gemma|qwen|bloom|falcon|\bphi-?\d|baichuan|chatglm|mamba|\bopt-\d|whisper|\bbart|\bt5\b|\bgpt-?[2jn]|internlm|grok|dbrx",
     re.IGNORECASE,
@@ -33,6 +40,8 @@ LLAMA = re.compile(r"(?<![a-z])(?:code)?llama|mi[sx]tral", re.IGNORECASE)
 
 def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     """``draft``, as a warning where the text leaves open what it rests on."""
+    if draft.rule in OF_SCRIPTS and _is_anothers_script(draft, document):
+        return draft._replace(severity="info")
     if draft.severity != "error":
         return draft
     if platform.guessed and draft.rule in OF_ONE_RELEASE:  # nobody says that it is for the newest release
@@ -80,3 +89,24 @@ def _may_be_another_converter(draft: Draft, document: Document) -> bool:
     if draft.invocation is None or draft.invocation.tool != "convert_checkpoint.py":
         return False
     return not any(LLAMA.search(text) for _, text in document.texts)
+
+
+def _is_anothers_script(draft: Draft, document: Document) -> bool:
+    """True for a script of a common name in the reader's folder that gets nothing of ours, or of an older road."""
+    one = draft.invocation
+    is_earlier = any(_runs_earlier_builder(command.words) for command in document.commands)
+    if draft.rule == "ranks-not-tp-pp":  # stands at the launcher
+        return is_earlier
+    if one is None or one.tool not in COMMON_NAMES or posixpath.dirname(one.path.text) not in ("", "."):
+        return False
+    if is_earlier:
+        return True
+    known = sum(bool(with_flag(one.tool, given.name)) for given in one.given)
+    return known == 0 or (draft.rule == "missing-flag" and known < FEW)
+
+
+def _runs_earlier_builder(words: Sequence[Word]) -> bool:
+    """True for ``python build.py --option``, in the folder itself."""
+    texts = [word.text for word in words]
+    at = texts.index(EARLIER_BUILDER) if EARLIER_BUILDER in texts else 0
+    return at > 0 and texts[at - 1].startswith("python") and any(text.startswith("--") for text in texts[at + 1 :])

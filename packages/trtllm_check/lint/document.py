@@ -48,6 +48,9 @@ __all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile",
 MOST_FILES = 1_000
 DEEPEST = 4  # a script in YAML in a cell of a notebook
 LARGEST_FILE = 1_000_000
+MESSAGE = re.compile(  # the last: what a program in Python printed
+    r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=|^[ \t]*\w+[ ]+\w+:[ ]+(?:True|False)[ ]*$", re.MULTILINE
+)
 SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
 BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
 UNCERTAIN = ("Model", "deploy")  # of any SDK
@@ -261,7 +264,9 @@ class _Builder:
             kind = "config.json"
         if word is None:
             self.sources.append((file, text))
-        if kind == "config.pbtxt":
+        if kind == "config.pbtxt" and MESSAGE.search(text):
+            pass  # messages are defined or printed here, and no configuration is written
+        elif kind == "config.pbtxt":
             self.configs.append(ConfigFile(file, text, _model_of(file or name, text), line))
         elif kind == "serving.properties":
             self.properties.append(PropertiesFile(file, text, line))

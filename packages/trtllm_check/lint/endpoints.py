@@ -13,6 +13,7 @@ from trtllm_check.releases.templates import TensorSpec, llmapi_model, release_te
 
 TRITON_PORT = TRITON_PORTS[0]
 SERVERS = ("launch_triton_server.py", "tritonserver")
+HOST_HEADER = re.compile(r"\s*host\s*:", re.IGNORECASE)
 PORT_FLAGS = ("--http_port", "--http-port")
 URL = re.compile(r"^(?:(?P<scheme>\w+)://)?(?P<host>\[[^\]]*\]|[^/:?]*)(?::(?P<port>[^/?]*))?(?P<path>/[^?]*)?")
 MODEL_PATH = re.compile(r"^/v2/models/(?P<model>[^/]+)(?:/versions/[^/]+)?/(?P<verb>generate|generate_stream|infer)/?$")
@@ -161,6 +162,11 @@ def inputs_of(model: str, document: Document, release: Release) -> tuple[TensorS
     if release.llmapi is not None and model == LLMAPI:
         return llmapi_model(release.name).inputs
     return ()
+
+
+def is_through_gateway(curl: Invocation | None) -> bool:
+    """True for a request with a host's name of its own: a gateway sends it on, and the port is the gateway's."""
+    return curl is not None and any(HOST_HEADER.match(word.text) for word in curl.values("-H", "--header"))
 
 
 def _declared(text: str) -> tuple[TensorSpec, ...]:

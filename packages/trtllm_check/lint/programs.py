@@ -46,6 +46,7 @@ MODEL_IMAGE = re.compile(
 )
 SHELLS = frozenset({"bash", "sh", "zsh"})
 PYTHON = re.compile(r"python(3(\.\d+)?)?")
+PLAIN_SERVER = "vllm.entrypoints.api_server"  # has /generate and none of OpenAI's paths
 RANKS = ("-n", "-np", "--np", "--n", "--ntasks", "-c")
 
 # What stands in front of another program: the options of it that take a value.

@@ -78,13 +78,16 @@ class Script:
 
     def quoted(self, word: Word) -> None:
         # A script of its own goes into single quotes: its backslashes end its lines.
-        mark, special, escape = ("'", QUOTE, "'\\'") if "\n" in word.text else ('"', SPECIAL, "\\")
+        # A quote in it ends them, stands for itself and opens them again.
+        mark, special, escape, again = ("'", QUOTE, "'\\", "'") if "\n" in word.text else ('"', SPECIAL, "\\", "")
         self.add(mark, (word.line, word.column))
         position = 0
         for match in special.finditer(word.text):
             self.take(word.part(position, match.start()))
             self.add(escape, _place(word, match.start()))
-            position = match.start()
+            position = match.start() + len(again)
+            self.take(word.part(match.start(), position))
+            self.add(again, _place(word, match.start()))
         self.take(word.part(position))
         self.add(mark, _last(word))
 

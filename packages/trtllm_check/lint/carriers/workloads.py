@@ -105,7 +105,9 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
             for container in containers:
                 if "image" in fields_of(container):
                     one = _kubernetes(container, pod, place, kind not in POD_KINDS or kind == "LeaderWorkerSet")
-                    yield one._replace(labels=its_labels, alone=len(containers) == 1)
+                    one = one._replace(labels=its_labels, alone=len(containers) == 1)
+                    # KServe's controller merges its own template under this one, with a volume at /dev/shm.
+                    yield one._replace(shared_memory=True) if kind == "LLMInferenceService" else one
 
 
 def _compose(service: Any, place: Place) -> ServedContainer:

@@ -18,6 +18,7 @@ TAB = re.compile(r"^[ ]*\t[ \t]*(?=[^\s#])", re.MULTILINE)
 NO_COLON = re.compile(r"^[ ]*(?:- )?[A-Za-z_][\w.-]*[ ]*$")
 PLACEHOLDER = re.compile(r":[ ]+[{<\[][\w -]+[}>\]]|^\s*<[^>]+>\s*$|@\w+@")  # what the reader fills in
 WHOLE = re.compile(r"^(?:apiVersion|services|kind|version|image|servingEngineSpec)\s*:", re.MULTILINE)
+FIRST_LINE = re.compile(r"\n*([ ]+)\S")
 MERGE = "<<"
 
 
@@ -43,10 +44,19 @@ def faults(word: Word, is_file: bool) -> Iterator[FormFault]:
         yield from islice(found, 1)
 
 
+def starts_at_margin(text: str) -> str:
+    """``text`` with the marks of its documents at the margin, where a page indents all of it; no longer."""
+    first = FIRST_LINE.match(text)
+    if first is None:
+        return text
+    return re.sub(rf"^({first[1]})---(?=[ ]*$)", r"---\1", text, flags=re.MULTILINE)
+
+
 def _composed(text: str) -> list[Any]:
     """Its documents. Of an error speaks the parser that every machine has: libyaml's places and words are others."""
     import yaml
 
+    text = starts_at_margin(text)
     try:
         return list(yaml.compose_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.MarkedYAMLError:

@@ -77,7 +77,7 @@ def is_yaml(text: str) -> bool:
 
 def _masked(text: str) -> str:
     """Helm's and GitHub's templates as plain letters of the same number; their control lines blank."""
-    text = CONTROL.sub(lambda match: " " * len(match[0]), text)
+    text = CONTROL.sub(lambda match: " " * len(match[0]), yaml_faults.starts_at_margin(text))
     return TEMPLATE.sub(lambda match: "x" * len(match[0]), text)
 
 

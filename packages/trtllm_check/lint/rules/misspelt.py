@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, Swap, drafts
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import PLAIN_SERVER
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import served
 from trtllm_check.lint.shell.words import Word

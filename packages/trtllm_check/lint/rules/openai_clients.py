@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from trtllm_check.lint.document import Document, WrittenRequest
 from trtllm_check.lint.endpoints import ServerAddress, published_ports
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
-from trtllm_check.lint.programs import SERVER_IMAGE
+from trtllm_check.lint.programs import PLAIN_SERVER, SERVER_IMAGE
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import VLLM, Around, ServedModel, served
 from trtllm_check.lint.shell.words import Word
@@ -78,6 +78,7 @@ class _Page:
         self.ports = {port for one in servers for port in one.ports}
         self.senders = {id(word): one for one in document.of("curl") for word in one.arguments}
         self.texts = document.texts
+        self.has_plain_server = any(one.path.text == PLAIN_SERVER for one in document.of("vllm"))
         self.mentions: dict[int, bool] = {}
 
     def is_inside(self, request: WrittenRequest) -> bool:
@@ -165,7 +166,7 @@ def _request(page: _Page, request: WrittenRequest, release: str) -> Iterator[Dra
         return
     yield from _key(page, request, target, release)
     instead = NEAR_PATHS.get(path, "")
-    if instead and request.fields is not None:
+    if instead and request.fields is not None and not (page.has_plain_server and path.startswith("/generate")):
         yield from drafts(release, "openai-path", place, file=request.file, path=path, instead=instead, form="")
     if target.port is None or not page.ports or target.port in page.ports:  # else a router's, with names of its own
         yield from _model(page, request, path, release)

@@ -17,6 +17,7 @@ from trtllm_check.lint.endpoints import (
     TritonRequest,
     input_values,
     inputs_of,
+    is_through_gateway,
     server_ports,
     serves,
     triton_requests,
@@ -163,6 +164,8 @@ def _is_of_another_model(request: TritonRequest, inputs: tuple[TensorSpec, ...])
 
 def _port(correction: _Correction, around: _Around) -> None:
     target = correction.request.target
+    if is_through_gateway(correction.request.curl):
+        return
     here = target.is_local or (target.is_open and around.serves)
     if not (target.is_triton and here) or target.port is None:
         return
@@ -183,7 +186,7 @@ def _path(correction: _Correction, around: _Around) -> None:
     posts = one.fields is not None or one.request.place is not one.url
     if one.target.verb:
         models = around.models
-        if not models or one.target.model in models:
+        if not models or one.target.model in models or is_through_gateway(one.curl):
             return
         right = f"/v2/models/{ENSEMBLE if ENSEMBLE in models else sorted(models)[0]}/{one.target.verb}"
         problem = f"the repository has no model {one.target.model}"

@@ -64,6 +64,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def _one_word(command: ShellCommand, release: str) -> Iterator[Draft]:
     """``bash -c python3 server.py``: the shell's command is one word."""
+    if command.words and command.words[0].text.isdecimal():
+        return  # a list of processes, where no quotes are shown
     for shell, flag, first, *rest in zip(*(command.words[start:] for start in range(4)), strict=False):
         name = posixpath.basename(shell.text)
         if name not in SHELLS or not re.fullmatch(r"-\w*c", flag.text) or is_open(first.text) or not rest:

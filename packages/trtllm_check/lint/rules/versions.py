@@ -41,7 +41,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     wanted = list(requirements(document))
     for requirement in wanted:
         yield from _wheel(requirement, release)
-        yield from _modelopt(requirement, release)
+        if not platform.guessed:  # the pin of a release that nobody named
+            yield from _modelopt(requirement, release)
     yield from _overrun(document, wanted, release)
     yield from _model(document, wanted, release)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STRANGE = re.compile(r"[^\n\t -~]")
 HEREDOC = re.compile(r"(?<![<(])<<(-?)(?![<=])[ \t]*(\\?[\w.-]+|'[^'\n]+'|\"[^\"\n]+\")")
 COMMAND_LINE = re.compile(rf"\n(?:{COMMANDS}|cat |echo |ls |wget |aws )")
-SCRIPT_FOLLOWS = re.compile(r"-\w*c\s+\$?$")
+SCRIPT_FOLLOWS = re.compile(r"-\w*c['\"]?\s+\$?$|'\\'$")  # or goes on behind a quote of its own
 LINE_END = re.compile(r"(?<!\\)\n")
 QUOTE = re.compile(r"['\"]")
 COMMENT = re.compile(r"[ \t]*#")
@@ -246,6 +246,7 @@ def _troubles(node: "Node") -> "Iterator[tuple[int, str]]":
 def _flat(line: str) -> str:
     """``line`` as plain words: operators end a command, everything else that means something is a letter."""
     line = re.sub(r"\$\([^()\s]*\)|[<>]\(", lambda match: "x" * len(match[0]), line)
+    line = re.sub(r"(?<=\s)\d*>>?[ \t]*[\w./$][^\s;&|()<>]*", lambda match: " " * len(match[0]), line)
     line = re.sub(r"[;&|()]|(?<!\S)[{}](?!\S)", "\n", line)
     line = re.sub(r"\d*[<>]+", lambda match: " " * len(match[0]), line)
     line = RESERVED_WORD.sub(lambda match: " " * len(match[0]), line)

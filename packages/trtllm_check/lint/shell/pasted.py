@@ -30,6 +30,7 @@ PROMPT = re.compile(
     r"\s*(?:\([\w.-]+\)[ \t]*)?(?:[\w.-]+@[\w.-]+(?:[: ][^\s$#]*)?|\[[^\]\n@]{1,80}@[^\]\n]{1,200}\]|(?:ba)?sh-[\d.]+)"
     r"[ \t]?[$#][ \t]+|\s*(?:\([\w.-]+\)[ \t]*)?\$[ \t]+"
 )
+REDIRECTION = re.compile(r"\s*>[ ]+(?:[$/~.]\S*|\S+\.(?:log|txt|out|json))(?:\s+2>\s*&1)?\s*&?\s*$")
 ROOT_PROMPT = re.compile(rf"^[ \t]*#[ \t]+(?={COMMANDS})", re.MULTILINE)
 OUTSIDE_COMMAND = re.compile(rf"^[ \t]*(?:[A-Z_]+=\S+ )*{COMMANDS}.*(?:\s-|/|\\[ \t*]*$|==)", re.MULTILINE)
 OUTSIDE_SETTING = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=\S+[ \t]*")
@@ -150,14 +151,16 @@ def _has_commands(paragraph: str) -> bool:
 
 def _without_prompts(lines: list[str]) -> list[str]:
     cleaned: list[str] = []
-    continued = False
+    continued = prompted = False
     for line in lines:
+        prompted = prompted and continued
         if NOTEBOOK_MAGIC.match(line) or PYTHON_PROMPT.match(line) or line.strip() == "...":
             line = " " * len(line)
         line = NOTEBOOK_MARK.sub(_blank, line, count=1) if NOTEBOOK_MARK.match(line) else line
         if match := PROMPT.match(line):
+            prompted = True
             line = " " * match.end() + line[match.end() :]
-        elif continued and line.lstrip().startswith("> "):
+        elif continued and line.lstrip().startswith("> ") and (prompted or not REDIRECTION.match(line)):
             line = line.replace(">", " ", 1)
         cleaned.append(ELISION.sub(_blank, line))
         continued = line.rstrip().endswith("\\")
