@@ -69,7 +69,7 @@ COMMANDS = {
     "hf": tuple(name for name in HUB if name not in ("scan-cache", "delete-cache")),
 }
 MOVED = {"hf": {"scan-cache": "cache", "delete-cache": "cache"}}  # of huggingface-cli: vllm@1e823dc0
-PLAIN_SERVER, OPENAI_SERVER = "vllm.entrypoints.api_server", "vllm.entrypoints.openai.api_server"
+OPENAI_SERVER = "vllm.entrypoints.openai.api_server"
 LOGIN = re.compile(r"(?:huggingface|hugging-face|hf|huggingface_hub|huggingface-hub)[-_]login")
 NEAR_PROGRAM = 0.88
 NEAR_COMMAND = 0.7
