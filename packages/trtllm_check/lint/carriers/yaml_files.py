@@ -190,8 +190,11 @@ class _Reader:
     def entry(self, by_name: dict[str, Any], image: str) -> bool:
         """True where the image's entry point starts vLLM and what is written goes to it as arguments.
 
-        Kubernetes' ``command`` takes its place, as compose's ``entrypoint`` does; compose's ``command`` does not.
+        Kubernetes' ``command`` takes its place, as compose's ``entrypoint`` does; compose's ``command`` does not. Nobody
+        knows what a command does that stands deeper than its image: no part of either stands so.
         """
+        if not {*IMAGES, "<<"} & set(by_name):
+            return False
         kubernetes = "args" in by_name or "name" in by_name or API_VERSION.search(self.word.text) is not None
         return VLLM_IMAGE.search(image) is not None and not (
             "entrypoint" in by_name or (kubernetes and "command" in by_name)
