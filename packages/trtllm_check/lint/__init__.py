@@ -55,6 +55,7 @@ FAMILIES = (
     "slips",
     "shell_slips",
     "calls",
+    "python_names",
     "folders",
     "access",
     "sampling",

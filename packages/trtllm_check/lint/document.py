@@ -16,6 +16,7 @@ from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
+from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.windows import shell_name
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
 from trtllm_check.lint.engine_json import engine_call, is_checkpoint
@@ -125,7 +126,7 @@ class Document:
     ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where it is one of Windows.
     ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from; ``calls``: of Python APIs.
     ``workloads``: containers of compose and Kubernetes, ``services``: Kubernetes' services; ``aws_calls``: what
-    tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw.
+    tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw; ``names``: of Python packages.
     """
 
     commands: tuple[ShellCommand, ...] = ()
@@ -150,6 +151,7 @@ class Document:
     services: tuple[ClusterService, ...] = ()
     aws_calls: tuple[AwsCall, ...] = ()
     faults: tuple[FormFault, ...] = ()
+    names: tuple[UsedName, ...] = ()
 
     @property
     def is_understood(self) -> bool:
@@ -161,6 +163,7 @@ class Document:
             self.variable_lists,
             self.option_files,
             self.faults,
+            self.names,
             [one for one in self.calls if one.api != "openai" or any("//" in word.text for _, word in one.values)],
             [one for one in self.aws_calls if one.name not in UNCERTAIN],
             [one for one in self.workloads if MODEL_IMAGE.search(one.image)],
@@ -250,6 +253,7 @@ class _Builder:
         self.workloads: list[ServedContainer | ClusterService] = []
         self.aws_calls: list[AwsCall] = []
         self.faults: list[FormFault] = []
+        self.names: list[UsedName] = []
         self.windows = ""
         self.yaml: list[ConfigFile] = []
         self.depth = 0
@@ -312,6 +316,7 @@ class _Builder:
         self.workloads += [one._replace(file=file) for one in found.workloads]
         self.aws_calls += [one._replace(file=file) for one in found.aws_calls]
         self.faults += [one._replace(file=file) for one in found.faults]
+        self.names += [one._replace(file=file) for one in found.names]
         for script, image in found.scripts:
             self.add_commands([one._replace(image=image) for one in read_inside(script, file, is_built=True)])
         for name, word in found.texts:
@@ -443,6 +448,7 @@ class _Builder:
             workloads=tuple(one for one in self.workloads if isinstance(one, ServedContainer)),
             aws_calls=tuple(self.aws_calls),
             faults=tuple(self.faults),
+            names=tuple(self.names),
             services=tuple(one for one in self.workloads if isinstance(one, ClusterService)),
             mounts=tuple(mounts),
             json_configs=tuple(self.json_configs),

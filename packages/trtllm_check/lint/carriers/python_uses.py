@@ -14,7 +14,6 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_clients import client_faults
 from trtllm_check.lint.carriers.python_text import PythonText, fault
-from trtllm_check.lint.shell import Word
 
 ENGINE_CLASSES = ("LLM",)
 NEAR = 0.75
@@ -26,9 +25,8 @@ def _facts() -> dict[str, Any]:
     return content
 
 
-def uses(tree: ast.Module, word: Word, starts: list[int], *, is_script: bool) -> Iterator[FormFault]:
+def uses(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     """All faults. ``is_script``: a program of its own, and no cell of a notebook."""
-    text = PythonText(tree, word, starts)
     yield from client_faults(text, is_script=is_script)
     yield from _modelopt(text)
     yield from _tokens(text)

@@ -9,11 +9,14 @@ from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.llm_options import draft_options
+from trtllm_check.lint.rules.python_names import Told, told_version
 from trtllm_check.lint.rules.vllm import Version, engine_arguments, engine_left, version_told
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases.python_names import PythonPackage, Verdict, python_package
 
 FAMILY = "calls"
 NEAR = 0.8
+ENGINE_CALLS = ("LLM",)  # hand the rest to EngineArgs
 NESTED = {"KvCacheConfig": "kv_cache_config", "CudaGraphConfig": "cuda_graph_config", "MoeConfig": "moe_config"}
 
 
@@ -23,16 +26,15 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         api = rule_data(FAMILY).get(call.api, {"takes": ()})
         if call.name in NESTED and call.api == "tensorrt_llm":
             yield from _options(call, platform)
-        if call.name not in api["takes"]:
-            continue
-        known = _takes(api, call)
+        known = _takes(api, call) if call.name in api["takes"] else None
         for word in call.arguments:
-            if word.text not in known:
+            if known is not None and word.text not in known:
                 yield from _unknown(call, word, api, known, platform)
-            else:
-                yield from _gone(call, word, api.get("gone", {}), platform)
-                if call.api == "vllm":
-                    yield from _left(call, word, api, version_told(document), platform)
+                continue
+            found = list(_gone(call, word, api.get("gone", {}), platform)) if known is not None else []
+            if known is not None and call.api == "vllm":
+                found += _left(call, word, api, version_told(document), platform)
+            yield from found or _by_release(call, word, document, platform)
 
 
 def _options(call: Call, platform: Platform) -> Iterator[Draft]:
@@ -43,6 +45,41 @@ def _options(call: Call, platform: Platform) -> Iterator[Draft]:
             for problem in check_options(f"{NESTED[call.name]}:\n  {word.text}: null\n", release):
                 if problem.option.endswith(f".{word.text}"):
                     yield from draft_options(problem, release, word, call.file, certain=False)
+
+
+def _by_release(call: Call, word: Word, document: Document, platform: Platform) -> Iterator[Draft]:
+    """A keyword that the told release does not take, or no longer today, by the tables of names."""
+    package = python_package(call.api)
+    if package is None:
+        return
+    told = told_version(document, call.api, package, platform)
+    verdict = None if told.many else _keyword(package, call, word.text, told)
+    is_known = bool(package.near_releases(told.version))
+    if verdict is None or (verdict.kind == "later" and not is_known):
+        return
+    form = "never" if verdict.kind == "never" else verdict.kind if is_known else "gone today"
+    for draft in drafts(
+        platform.release.name,
+        "python-keyword",
+        word,
+        form=form,
+        file=call.file,
+        call=call.name,
+        name=word.text,
+        version=told.version,
+        since=verdict.since,
+        last=verdict.last,
+        near=verdict.near,
+    ):
+        yield draft._replace(source=package.source)
+
+
+def _keyword(package: PythonPackage, call: Call, name: str, told: Told) -> Verdict | None:
+    own = package.judge_keyword(call.name, name, told.version)
+    if call.name in ENGINE_CALLS and name not in package.calls[call.name]:
+        own = package.judge_keyword("EngineArgs", name, told.version)
+    is_certain = own is not None and (own.kind != "never" or own.near)
+    return own if is_certain else None
 
 
 def _takes(api: dict[str, Any], call: Call) -> set[str]:
