@@ -63,7 +63,7 @@ OFFLINE = ("vllm/entrypoints/llm.py", "vllm/entrypoints/offline/llm.py")
 
 def variables(source: Source) -> set[str]:
     """Those that the source reads from the environment."""
-    found = {name for text in source.texts.values() for name in VARIABLE.findall(text)}
+    found = {name for text in source.all for name in VARIABLE.findall(text)}
     table = source.value_of("environment_variables", ENVS)
     if isinstance(table, ast.Dict):
         keys = [one.value for one in table.keys if isinstance(one, ast.Constant)]

@@ -53,8 +53,9 @@ def frontend_options(source: Source) -> Options:
     found: Options = {}
     for file in (*FRONTENDS, OLD_SERVER, *COMMANDS):
         for _, function in source.functions(file):
-            if function.name not in ("main", "_init_subparser") and "bench" not in function.name:
-                found |= _added(source, function, file)
+            if "bench" not in function.name and "query" not in function.name:
+                only = "serve_parser" if function.name in ("main", "_init_subparser") else ""
+                found |= _added(source, function, file, only)
     for file in (OLD_SERVER,):
         for owner, function in source.functions(file):
             if owner == "" and function.name in ("parse_args", "make_arg_parser"):
@@ -114,14 +115,14 @@ def _of_main(source: Source, file: str) -> Options:
     return _added(source, ast.Module(body=list(body), type_ignores=[]), file)
 
 
-def _added(source: Source, place: ast.AST, file: str) -> Options:
-    """What the calls of ``add_argument`` in ``place`` add."""
+def _added(source: Source, place: ast.AST, file: str, only: str = "") -> Options:
+    """What the calls of ``add_argument`` in ``place`` add; ``only``: of the parser of that name."""
     holders = dict(_holders(place))
     found: Options = {}
     for node in ast.walk(place):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
-        if node.func.attr != "add_argument":
+        if node.func.attr != "add_argument" or (only and ast.unparse(node.func.value) != only):
             continue
         names = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
         names += [

@@ -12,7 +12,7 @@ from packaging.version import Version
 ARCHIVE = re.compile(r"vllm-(?P<version>\d[\w.]*?)\.tar\.gz")
 FIRST = Version("0.2.0")
 READ = re.compile(
-    r"vllm/(?:envs|config|sampling_params|utils|platforms|engine|entrypoints|benchmarks|reasoning|tool_parsers|"
+    r"vllm/(?:envs|config|sampling_params|utils|scripts|platforms|engine|entrypoints|benchmarks|reasoning|tool_parsers|"
     r"executor|worker|v1|model_executor/layers/quantization|model_executor/model_loader|transformers_utils|lora|"
     r"attention|distributed|multimodal|parser|renderers|usage|logger|compilation|pooling_params)"
 )
@@ -31,11 +31,16 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.texts: dict[str, str] = {}
+        self.all: list[str] = []  # of every module, for what is read from the environment anywhere
         with tarfile.open(path) as archive:
             for member in archive:
                 name = member.name.partition("/")[2]
-                if name.endswith(".py") and READ.match(name) and (file := archive.extractfile(member)):
-                    self.texts[name] = file.read().decode("utf-8", errors="replace")
+                if not name.endswith(".py") or not name.startswith(("vllm/", "setup.py")):
+                    continue
+                if file := archive.extractfile(member):
+                    self.all.append(file.read().decode("utf-8", errors="replace"))
+                    if READ.match(name):
+                        self.texts[name] = self.all[-1]
         self.trees: dict[str, ast.Module] = {}
 
     def tree(self, name: str) -> ast.Module:

@@ -47,6 +47,7 @@ OR_MORE = re.compile(  # and behind it
     re.IGNORECASE,
 )
 SAID = 3
+OTHERS = re.compile(r"trt-?llm|tensorrt[-_]llm|tritonserver|djl-inference", re.IGNORECASE)
 BEFORE = 40
 MOST = 100
 
@@ -73,6 +74,18 @@ def image_release(image: str) -> VllmRelease | None:
     """The release that an image's tag names."""
     match = IMAGE.search(image)
     return vllm_facts().release(match["version"]) if match else None
+
+
+def vllm_alone(document: Document) -> str:
+    """``vLLM 0.7.3, told by ...`` for a text that is of vLLM and of no TensorRT-LLM; "" for any other."""
+    of_vllm = document.of("vllm") or any(call.api == "vllm" for call in document.calls)
+    others = (document.configs, document.properties, document.lmi_environment, document.option_files)
+    if not of_vllm or any(others) or any(OTHERS.search(text) for _, text in document.texts):
+        return ""
+    told = vllm_told(document)
+    if told is not None:
+        return f"vLLM {told.release.written}, told by {told}"
+    return f"vLLM {vllm_facts().newest.written}, the newest that was read: the text tells none"
 
 
 @lru_cache(maxsize=8)

@@ -143,18 +143,18 @@ def options_of(command: str) -> Mapping[str, Changes]:
     found: dict[str, Changes] = {}
     for section in sections:
         for name, changes in facts.table("options", section).items():
-            found[name] = _joined(found.get(name), changes)
+            found[name] = together(found.get(name), changes) or changes
     return found
 
 
-def _joined(one: Changes | None, other: Changes) -> Changes:
-    """What a name was where two tables hold it: the one that has it counts."""
-    if one is None:
-        return other
-    places = sorted({start for start, _ in (*one.steps, *other.steps)})
+def together(*tables: Changes | None) -> Changes | None:
+    """What a name was where several tables hold it: the first that has it counts."""
+    known = [one for one in tables if one is not None]
+    if len(known) < 2:
+        return known[0] if known else None
     steps: list[tuple[int, str]] = []
-    for place in places:
-        kind = one.at(place) or other.at(place) or GONE
+    for place in sorted({start for one in known for start, _ in one.steps}):
+        kind = next((found for one in known if (found := one.at(place))), GONE)
         if not steps or steps[-1][1] != kind:
             steps.append((place, kind))
     return Changes(tuple(steps))

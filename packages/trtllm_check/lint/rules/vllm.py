@@ -20,7 +20,7 @@ from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.vllm_table import absence, command_of, instead_of, release_for
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.vllm_release import image_release
-from trtllm_check.releases.vllm import Changes, VllmRelease, options_of, vllm_facts
+from trtllm_check.releases.vllm import Changes, VllmRelease, options_of, together, vllm_facts
 
 FAMILY = "vllm"
 NEAR = 0.8
@@ -71,8 +71,8 @@ def engine_arguments() -> set[str]:
 def argument_changes(name: str) -> Changes | None:
     """What the engine's argument ``name`` was in each release."""
     facts = vllm_facts()
-    field = facts.table("options", "fields").get(name)
-    return field or options_of("run-batch").get(name.replace("_", "-")) or facts.table("names", "LLM").get(name)
+    own = (facts.table("options", "fields").get(name), facts.table("names", "LLM").get(name))
+    return together(options_of("run-batch").get(name.replace("_", "-")), *own)
 
 
 def is_vllm_option(name: str) -> bool:
