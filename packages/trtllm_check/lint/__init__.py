@@ -44,6 +44,7 @@ FAMILIES = (
     "vllm",
     "vllm_values",
     "vllm_forms",
+    "vllm_requests",
     "load_tools",
     "environment",
     "misspelt",
@@ -69,11 +70,15 @@ FAMILIES = (
 
 
 class ReleaseAsked(NamedTuple):
-    """The release that a text is checked for, and how that is known: "" where it was asked for."""
+    """The release that a text is checked for, and how that is known: "" where it was asked for.
+
+    ``instead``: the release of vLLM, for a text that is of vLLM alone.
+    """
 
     release: str
     how: str = ""
     guessed: bool = False
+    instead: str = ""
 
     def __str__(self) -> str:
         return f"{self.release}, {self.how}" if self.how else self.release
@@ -114,6 +119,7 @@ def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> 
 def target(document: "Document", release: str = "") -> ReleaseAsked:
     """``release`` if one is given, or the one that it is a build of; else what ``document`` tells, else the newest."""
     from trtllm_check.lint.evidence import build_of, told
+    from trtllm_check.lint.vllm_release import vllm_alone
     from trtllm_check.releases import known_releases
 
     if release:
@@ -121,7 +127,8 @@ def target(document: "Document", release: str = "") -> ReleaseAsked:
         return ReleaseAsked(known, f"whose facts hold for {release}") if known else ReleaseAsked(release)
     found = told(document)
     if found is None:
-        return ReleaseAsked(known_releases()[-1], "the newest: the text tells none, and --release does", guessed=True)
+        how = "the newest: the text tells none, and --release does"
+        return ReleaseAsked(known_releases()[-1], how, guessed=True, instead=vllm_alone(document))
     if not found.release:
         raise NotUnderstood(
             f"the text is for a release without facts: {found}",

@@ -195,7 +195,10 @@ class _Reader:
         """
         if not {*IMAGES, "<<"} & set(by_name):
             return False
-        kubernetes = "args" in by_name or "name" in by_name or API_VERSION.search(self.word.text) is not None
+        of_chart = "repository" in by_name  # whose template writes the command of Kubernetes
+        kubernetes = (
+            of_chart or "args" in by_name or "name" in by_name or API_VERSION.search(self.word.text) is not None
+        )
         return VLLM_IMAGE.search(image) is not None and not (
             "entrypoint" in by_name or (kubernetes and "command" in by_name)
         )
