@@ -19,6 +19,9 @@ from trtllm_check.releases.release import Confidence, Value
 
 FILE = Path(__file__).parent / "options.yml"
 LONGEST_OPTIONS = 20_000  # characters
+TOP_LEVEL = re.compile(r"^(\w+):(?=[ \t]|$)", re.MULTILINE)
+BACKENDS = ("pytorch", "tensorrt")
+MOST_KNOWN = 2  # names of options for one that is none
 UNKNOWN = re.compile(r"\$[{(\w]|`|\{\{|<\w")
 KINDS: Mapping[str, tuple[type, ...]] = {
     "bool": (bool,),
@@ -75,9 +78,11 @@ class ServeWords(Record):
 
 
 class LlmOptions(Record):
-    """All that is known of one release's options."""
+    """All that is known of one release's options. ``telling``: names that no other program's files have."""
 
     read: OptionsRead
+    telling: frozenset[str]
+    foreign: frozenset[str]
     renamed: dict[str, Renamed] = Field(default={})
     options: dict[str, LlmOption]
     nested: dict[str, NestedOptions]
@@ -186,18 +191,37 @@ def check_options(text: str, release: str) -> tuple[OptionProblem, ...]:
 
 
 def looks_like_options(text: str) -> bool:
-    """True for a mapping whose names are all options of some release, or were; one alone has options of its own."""
+    """True for a mapping whose names are all options of some release, or were; one alone has options of its own.
+
+    A few names may be no options, where others are found in files of options only: what is wrong has to be seen, too.
+    """
     if len(text) > LONGEST_OPTIONS:
         return False
     try:
         written = _read(text)
     except NotYaml:
         return False
+    newest = llm_options(option_releases()[-1])
     known = {name for release in option_releases() for name in _names(llm_options(release))}
-    has_own = any(
-        isinstance(value, dict) and name in llm_options(option_releases()[-1]).nested for name, value in written.items()
+    has_own = any(isinstance(value, dict) and name in newest.nested for name, value in written.items())
+    if written.keys() <= known:
+        return len(written) > 1 or has_own
+    strange = written.keys() - known
+    return (
+        _is_telling(written, newest)
+        and not strange & newest.foreign
+        and MOST_KNOWN * len(strange) <= len(written.keys() & known)
     )
-    return (len(written) > 1 or has_own) and written.keys() <= known
+
+
+def may_be_options(text: str) -> bool:
+    """False, without reading it as YAML, for a text with no name that tells of options at the start of a line."""
+    telling = llm_options(option_releases()[-1]).telling
+    return len(text) <= LONGEST_OPTIONS and any(found[1] in telling for found in TOP_LEVEL.finditer(text))
+
+
+def _is_telling(written: Mapping[str, Any], known: LlmOptions) -> bool:
+    return not known.telling.isdisjoint(written) or written.get("backend") in BACKENDS
 
 
 def written_options(text: str) -> dict[str, Any]:
@@ -263,10 +287,21 @@ def _nearest(name: str, known: LlmOptions, below: str) -> tuple[str, str]:
     moved = renamed.how.removeprefix(f"{below}.") if renamed and below else ""
     close = get_close_matches(name, options, n=1, cutoff=0.7) or _in_another_order(name, options)
     found = (moved if moved in options else "") or older or (close[0] if close else "")
-    if not found and not below:
-        deep = ((outer, inner) for outer, nested in known.nested.items() for inner in nested.options)
-        return next(((outer, f"{outer}.{inner}") for outer, inner in deep if inner == name), ("", ""))
+    if not found or (not below and found != older):
+        elsewhere = _at_another_place(name, known, below)
+        if elsewhere[0]:
+            return elsewhere
     return (f"{below}.{found}" if below and found else found), ""
+
+
+def _at_another_place(name: str, known: LlmOptions, below: str) -> tuple[str, str]:
+    """The option with exactly this name that stands at the top, or below another one; how to write it there."""
+    if below and name in known.options:
+        return name, "at the top level"
+    for outer, nested in known.nested.items():
+        if name in nested.options and outer in known.options:
+            return outer, f"{outer}.{name}"
+    return "", ""
 
 
 def _in_another_order(name: str, options: Iterable[str]) -> list[str]:
