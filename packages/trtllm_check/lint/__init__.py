@@ -62,6 +62,7 @@ FAMILIES = (
     "vllm_backend",
     "hub_cli",
     "mappings",
+    "checkpoints",
     "windows",
     "shell",
 )

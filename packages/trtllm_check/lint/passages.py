@@ -57,6 +57,7 @@ SUFFIXES: dict[str, Kind] = {
 }
 NAMES: dict[str, Kind] = {
     "config.json": "config.json",
+    "hf_quant_config.json": "config.json",
     ".env": "environment",
     "Dockerfile": "dockerfile",
     "Containerfile": "dockerfile",
