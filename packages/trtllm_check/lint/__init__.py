@@ -63,6 +63,7 @@ FAMILIES = (
     "hub_cli",
     "mappings",
     "checkpoints",
+    "supported",
     "windows",
     "shell",
 )

@@ -12,6 +12,7 @@ from trtllm_check.releases.load import in_range
 
 RULE = "checkpoint-quantization"
 FAMILY = "checkpoints"
+NO_CACHE = ("none", "null", "auto")
 MODELOPT = "producer"  # only ModelOpt's own file has to name an algorithm
 
 
@@ -33,14 +34,16 @@ def _quantization(config: ConfigFile, whole: Mapping[str, Any], release: str) ->
         yield from drafts(release, RULE, config.key(where), form="none", file=config.path)
     if isinstance(algorithm, str) and not is_open(algorithm):
         yield from _algorithm(config, algorithm, release)
-    known = rule_data(FAMILY)["cache"]
-    if isinstance(cache, str) and cache.lower() not in ("none", "null", "auto") and not is_open(cache):
-        if cache not in known:
-            near = get_close_matches(cache.upper(), known, 1, 0.5) or known[:1]
-            said: dict[str, Any] = {"value": cache, "takes": ", ".join(known), "instead": near[0]}
-            yield from drafts(
-                release, RULE, config.key("kv_cache_quant_algo"), form="cache", file=config.path, **said
-            )
+    if isinstance(cache, str) and cache.lower() not in NO_CACHE and not is_open(cache):
+        yield from _cache(config, cache, release)
+
+
+def _cache(config: ConfigFile, cache: str, release: str) -> Iterator[Draft]:
+    known: list[str] = rule_data(FAMILY)["cache"]
+    if cache not in known:
+        near = get_close_matches(cache.upper(), known, 1, 0.5) or known[:1]
+        said: dict[str, Any] = {"value": cache, "takes": ", ".join(known), "instead": near[0]}
+        yield from drafts(release, RULE, config.key("kv_cache_quant_algo"), form="cache", file=config.path, **said)
 
 
 def _algorithm(config: ConfigFile, algorithm: str, release: str) -> Iterator[Draft]:
@@ -52,9 +55,7 @@ def _algorithm(config: ConfigFile, algorithm: str, release: str) -> Iterator[Dra
     if algorithm not in known:
         near = get_close_matches(algorithm.upper(), known, 1, 0.6)
         instead = f"write {near[0]}" if near else "quantize with a format that the release knows"
-        yield from drafts(
-            release, RULE, place, form="unknown", file=config.path, algorithm=algorithm, instead=instead
-        )
+        yield from drafts(release, RULE, place, form="unknown", file=config.path, algorithm=algorithm, instead=instead)
     elif known[algorithm] and not in_range(release, known[algorithm]):
         yield from drafts(
             release, RULE, place, form="later", file=config.path, algorithm=algorithm, since=known[algorithm]

@@ -72,4 +72,3 @@ def _mapping(
 
 def _count(value: object, default: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else default
-
