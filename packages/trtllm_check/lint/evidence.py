@@ -40,6 +40,9 @@ TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, h
 )
 OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc)\d+$")
 MOST_MATCHES = 200
+MONTH = re.compile(r"\d\d\.\d\d")
+FIRST_MONTH = "24.02"  # of Triton's container with the first release
+NUMBERS = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
 
 
 class Evidence(NamedTuple):
@@ -78,6 +81,15 @@ def build_of(version: str) -> str:
     return found if is_build and (found := release_name(without)) in known else ""
 
 
+def is_earlier(version: str) -> bool:
+    """True for a release, or a month of Triton's container, before the first with facts."""
+    if MONTH.fullmatch(version):
+        return version < FIRST_MONTH
+    match = NUMBERS.match(version)
+    first = tuple(map(int, known_releases()[0].split(".")))
+    return match is not None and tuple(int(number) for number in match[1].split(".")) < first[: match[1].count(".") + 1]
+
+
 def evidence(text: str) -> list[Evidence]:
     """All that ``text`` says of a release, the weightiest first. ``release`` is empty for one without facts."""
     found: list[Evidence] = []
@@ -97,7 +109,8 @@ def _release(match: re.Match[str]) -> tuple[str | None, str]:
     groups = match.groupdict()
     if month := groups.get("month"):
         image = f"nvcr.io/nvidia/tritonserver:{month}-trtllm-python-py3"
-        return container_release(image), ""
+        found = container_release(image)
+        return found, "" if found else month
     if lmi := groups.get("lmi"):
         tags = [one for one in lmi_images() if one.tag.startswith(f"{lmi}-") or one.tag == lmi]
         engines = [one.engine_release for one in tags if one.engine_release]
