@@ -21,6 +21,14 @@ FILE = Path(__file__).parent / "options.yml"
 LONGEST_OPTIONS = 20_000  # characters
 TOP_LEVEL = re.compile(r"^(\w+):(?=[ \t]|$)", re.MULTILINE)
 BACKENDS = ("pytorch", "tensorrt")
+AMBIGUOUS = (
+    "dtype",
+    "backend",
+    "max_num_tokens",
+    "max_batch_size",
+    "host_cache_size",
+    "load_format",
+)  # of several classes
 MOST_KNOWN = 2  # names of options for one that is none
 UNKNOWN = re.compile(r"\$[{(\w]|`|\{\{|<\w")
 KINDS: Mapping[str, tuple[type, ...]] = {
@@ -203,7 +211,7 @@ def looks_like_options(text: str) -> bool:
         return False
     newest = llm_options(option_releases()[-1])
     known = {name for release in option_releases() for name in _names(llm_options(release))}
-    has_own = any(isinstance(value, dict) and name in newest.nested for name, value in written.items())
+    has_own = any(isinstance(value, dict) and name in newest.telling for name, value in written.items())
     if written.keys() <= known:
         return len(written) > 1 or has_own
     strange = written.keys() - known
@@ -247,11 +255,25 @@ def _read(text: str) -> dict[str, Any]:
 
 
 def _problems(written: Mapping[Any, Any], known: LlmOptions) -> Iterator[OptionProblem]:
+    yield from _graphs(written.get("cuda_graph_config"), known)
     for name, value in written.items():
         yield from _one(str(name), value, known, "")
         if name in known.nested and isinstance(value, dict) and str(name) in known.options:
             for inner, deep in value.items():
                 yield from _one(str(inner), deep, known, str(name))
+
+
+def _graphs(written: Any, known: LlmOptions) -> Iterator[OptionProblem]:
+    """The largest of the batch sizes is the limit; both may be given, and have to agree."""
+    if not isinstance(written, dict) or "cuda_graph_config" not in known.options:
+        return
+    sizes, limit = written.get("batch_sizes"), written.get("max_batch_size")
+    if not isinstance(limit, int) or not isinstance(sizes, list) or not all(isinstance(size, int) for size in sizes):
+        return
+    largest = max(sizes, default=limit)
+    if limit not in (0, largest):
+        message = f"is {limit}, and the largest of batch_sizes {largest}: they have to be equal"
+        yield OptionProblem(option="cuda_graph_config.max_batch_size", message=message, how=str(largest), certain=False)
 
 
 def _one(name: str, value: Any, known: LlmOptions, below: str) -> Iterator[OptionProblem]:
@@ -267,13 +289,16 @@ def _one(name: str, value: Any, known: LlmOptions, below: str) -> Iterator[Optio
     elif not _fits(value, options[name]):
         message = f"takes {options[name].type}, not {value!r}"
         yield OptionProblem(option=written, message=message, certain=known.certain(name, below))
+    elif name.endswith("_fraction") and isinstance(value, int | float) and not 0 <= value <= 1:
+        yield OptionProblem(option=written, message=f"takes a number from 0 to 1, not {value}", certain=False)
     elif (
         (values := options[name].values)
         and isinstance(value, str)
         and not UNKNOWN.search(value)
         and value not in values
     ):
-        close = get_close_matches(value.upper(), values, n=1, cutoff=0.7)
+        plain = {one.casefold(): one for one in values}
+        close = [plain[one] for one in get_close_matches(value.casefold(), plain, n=1, cutoff=0.6)]
         message = f"takes one of {', '.join(values)}, not {value}"
         yield OptionProblem(option=written, message=message, how=close[0] if close else "", certain=False)
 
@@ -296,6 +321,8 @@ def _nearest(name: str, known: LlmOptions, below: str) -> tuple[str, str]:
 
 def _at_another_place(name: str, known: LlmOptions, below: str) -> tuple[str, str]:
     """The option with exactly this name that stands at the top, or below another one; how to write it there."""
+    if name in AMBIGUOUS:
+        return "", ""
     if below and name in known.options:
         return name, "at the top level"
     for outer, nested in known.nested.items():
