@@ -57,16 +57,15 @@ def architectures(path: Path) -> set[str]:
 
 def _keys(text: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(text)):
-        target = (
-            node.targets[0]
-            if isinstance(node, ast.Assign)
-            else node.target
-            if isinstance(node, ast.AnnAssign)
-            else None
-        )
+        if isinstance(node, ast.Assign):
+            target, value = node.targets[0], node.value
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            target, value = node.target, node.value
+        else:
+            continue
         if not isinstance(target, ast.Name) or not TABLE.match(target.id) or NOT_THERE.search(target.id):
             continue
-        for key in node.value.keys if isinstance(node.value, ast.Dict) else ():
+        for key in value.keys if isinstance(value, ast.Dict) else ():
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
                 yield key.value
 

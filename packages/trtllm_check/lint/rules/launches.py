@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
@@ -22,7 +23,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         return
     tp, pp = _ranks(document)
     if tp * pp > 1:
-        known = {"world": tp * pp, "tp": tp, "pp": pp, "tool": "tritonserver"}
+        known: dict[str, Any] = {"world": tp * pp, "tp": tp, "pp": pp, "tool": "tritonserver"}
         yield from drafts(
             platform.release.name,
             "ranks-not-tp-pp",

@@ -1,6 +1,7 @@
 """Models that the engine's release does not have: by the names that commands serve, and by config.json."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
@@ -69,7 +70,7 @@ def _draft(one: ServedModel, lack: Lack | None, engine: str, release: str, *, bu
         return
     form = ("no engine" if builds else "") if lack.since else "gone" if lack.until else "never"
     place = one.place("model") if "model" in one.options else _model_place(one)
-    known = {"model": one.model, "architecture": lack.architecture, "lacks": engine}
+    known: dict[str, Any] = {"model": one.model, "architecture": lack.architecture, "lacks": engine}
     project = engine.rpartition(" ")[0].removeprefix("the container's ")
     yield from drafts(
         release,
@@ -100,7 +101,12 @@ def _configs(document: Document, platform: Platform) -> Iterator[Draft]:
         for name in classes[:1] if isinstance(classes, list) else ():
             lack = lacks_tensorrt_llm(name, release) if isinstance(name, str) else None
             if lack is not None:
-                known = {"model": name, "architecture": name, "lacks": f"TensorRT-LLM {release}", "since": lack.since}
+                known: dict[str, Any] = {
+                    "model": name,
+                    "architecture": name,
+                    "lacks": f"TensorRT-LLM {release}",
+                    "since": lack.since,
+                }
                 form = "" if lack.since else "never"
                 known |= {"project": "TensorRT-LLM", "until": ""}
                 yield from drafts(release, RULE, config.key("architectures"), form=form, file=config.path, **known)
