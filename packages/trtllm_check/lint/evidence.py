@@ -12,6 +12,7 @@ from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import regrouped
 from trtllm_check.releases import known_releases, load_release
+from trtllm_check.releases.backend import backend_reads
 from trtllm_check.releases.history import with_flag
 from trtllm_check.releases.lmi import lmi_images
 from trtllm_check.releases.load import container_release, release_name
@@ -40,6 +41,8 @@ TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, h
 )
 OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc)\d+$")
 MOST_MATCHES = 200
+ENGINE_MODEL = re.compile(r"^\s*backend\s*:\s*\"tensorrtllm\"", re.MULTILINE)
+PARAMETER_KEY = re.compile(r"\bkey\s*:\s*\"(\w+)\"")
 MONTH = re.compile(r"\d\d\.\d\d")
 FIRST_MONTH = "24.02"  # of Triton's container with the first release
 NUMBERS = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
@@ -168,9 +171,31 @@ def by_flags(document: Document) -> Evidence | None:
         if narrowed and len(narrowed) < len(releases):
             decisive = (f"{variable} of {model}", line)
             releases = narrowed
+    for line, given in _engine_models(document):
+        narrowed = [name for name in releases if _lacks(name, given) is not None]
+        narrowed = [name for name in narrowed if not _lacks(name, given)] or narrowed
+        if narrowed and len(narrowed) < len(releases):
+            decisive, releases = ("the C++ backend of Triton", line), narrowed
     if decisive is None or releases[-1] == known_releases()[-1]:
         return None
     return Evidence(releases[-1], "flag", *decisive, 0)
+
+
+def _engine_models(document: Document) -> Iterator[tuple[int, frozenset[str]]]:
+    """The lines of config.pbtxt that name the C++ backend, which newer releases have no more, and the parameters."""
+    for config in document.configs:
+        if match := ENGINE_MODEL.search(config.text):
+            given = frozenset(PARAMETER_KEY.findall(config.text))
+            yield config.line + config.text.count("\n", 0, match.start()), given
+
+
+def _lacks(release: str, given: frozenset[str]) -> bool | None:
+    """True where the release's backend wants a parameter that is not given; None for a release without it."""
+    reads = backend_reads(release)
+    if reads is None:
+        return None
+    wanted = [name for name, one in reads.parameters.items() if one.required and one.alternative not in given]
+    return not given.issuperset(wanted)
 
 
 def _variables(document: Document) -> Iterator[tuple[str, str, int]]:
