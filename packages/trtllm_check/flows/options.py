@@ -29,6 +29,24 @@ AMBIGUOUS = (
     "host_cache_size",
     "load_format",
 )  # of several classes
+PARTS = ("context_servers", "generation_servers")  # of the file of `trtllm-serve disaggregated`
+OF_SERVERS = frozenset(
+    {
+        *(
+            "hostname",
+            "port",
+            "num_instances",
+            "urls",
+            "router",
+            "conditional_disagg_config",
+            "otlp_config",
+            "max_retries",
+        ),
+        *("perf_metrics_max_requests", "disagg_cluster", "node_id", "schedule_style", "health_check_interval_secs"),
+        *("extra_llm_api_options", "server_role", "backend", "model", "free_gpu_memory_fraction", "request_timeout"),
+    }
+)
+"""Names of that file that are no options of the LLM API."""
 MOST_KNOWN = 2  # names of options for one that is none
 UNKNOWN = re.compile(r"\$[{(\w]|`|\{\{|<\w")
 KINDS: Mapping[str, tuple[type, ...]] = {
@@ -190,12 +208,18 @@ def options_gone(before: str, after: str) -> dict[str, Renamed | None]:
     return {name: newer.renamed.get(name) for name in older.options if name not in newer.options}
 
 
+def is_disaggregated(written: Mapping[str, Any]) -> bool:
+    """True for the file of ``trtllm-serve disaggregated``, which has options for two kinds of servers."""
+    return all(isinstance(written.get(part), dict) for part in PARTS)
+
+
 def check_options(text: str, release: str) -> tuple[OptionProblem, ...]:
     """What the LLM API of ``release`` does not take of the YAML file ``text``; empty: it takes all of it.
 
     :class:`NotYaml` for a text that is no mapping.
     """
-    return tuple(_problems(_read(text), llm_options(release)))
+    written, known = _read(text), llm_options(release)
+    return tuple(_of_servers(written, known) if is_disaggregated(written) else _problems(written, known))
 
 
 def looks_like_options(text: str) -> bool:
@@ -210,6 +234,8 @@ def looks_like_options(text: str) -> bool:
     except NotYaml:
         return False
     newest = llm_options(option_releases()[-1])
+    if is_disaggregated(written):
+        return True
     known = {name for release in option_releases() for name in _names(llm_options(release))}
     has_own = any(isinstance(value, dict) and name in newest.telling for name, value in written.items())
     if written.keys() <= known:
@@ -252,6 +278,16 @@ def _read(text: str) -> dict[str, Any]:
             "the options are no mapping", why=f"the file holds a {type(written).__name__}", fix="write option: value"
         )
     return {str(name): value for name, value in (written or {}).items()}
+
+
+def _of_servers(written: Mapping[str, Any], known: LlmOptions) -> Iterator[OptionProblem]:
+    """The options of both kinds of servers, and what stands above them for both."""
+    for part in ("", *PARTS):
+        own = written[part] if part else {name: value for name, value in written.items() if name not in PARTS}
+        for one in _problems({name: value for name, value in own.items() if name not in OF_SERVERS}, known):
+            yield one.model_copy(
+                update={"option": f"{part}.{one.option}" if part else one.option, "certain": one.certain and bool(part)}
+            )
 
 
 def _problems(written: Mapping[Any, Any], known: LlmOptions) -> Iterator[OptionProblem]:
