@@ -73,7 +73,7 @@ def backend_reads(release: str) -> BackendReads | None:
     return checked(BackendReads, {**facts, **read}, f"the backend of release {release}", FILE)
 
 
-class Words(Record):
+class ParameterWords(Record):
     """The words of a parameter of a model in Python, in lower case, and what another word means."""
 
     values: tuple[str, ...]
@@ -81,11 +81,11 @@ class Words(Record):
 
 
 @cache
-def python_words(model: str, release: str) -> dict[str, Words]:
+def python_words(model: str, release: str) -> dict[str, ParameterWords]:
     """The parameters of ``model``, one of the models in Python, that are words."""
     facts: Raw = view(release).of_file(PYTHON_FILE)
     return {
-        name: checked(Words, words, f"{name} of {model} in release {release}", PYTHON_FILE)
+        name: checked(ParameterWords, words, f"{name} of {model} in release {release}", PYTHON_FILE)
         for name, words in facts.get(model, {}).items()
     }
 

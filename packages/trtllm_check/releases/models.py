@@ -23,14 +23,14 @@ class NamedModel(Record):
     since: dict[str, str] = Field(default={})
 
 
-class Names(Record):
+class ModelNames(Record):
     """``lmi``: the vLLM of LMI's containers by their version."""
 
     models: tuple[NamedModel, ...]
     lmi: dict[str, str]
 
 
-class Span(Record):
+class ReleasesWith(Record):
     """The releases with an architecture. ``engine``: the first that builds an engine of it; ``never``: none has it."""
 
     since: str = ""
@@ -43,7 +43,7 @@ class Architectures(Record):
     """``versions``: the releases that were read, oldest first; empty where the project's own facts name them."""
 
     versions: tuple[str, ...] = ()
-    architectures: dict[str, Span]
+    architectures: dict[str, ReleasesWith]
 
 
 class Lack(Record):
@@ -101,8 +101,8 @@ def parts(version: str) -> tuple[int, ...]:
 
 
 @cache
-def _names() -> Names:
-    return Names.model_validate(read_yaml(DATA_DIR / "names.yml"))
+def _names() -> ModelNames:
+    return ModelNames.model_validate(read_yaml(DATA_DIR / "names.yml"))
 
 
 @cache
