@@ -153,7 +153,7 @@ def _mend(source: str, release: str, gpu: str, gpus: int | None, *, write: bool)
         )
     refuse_too_much(text, source, "shell")
     asked = target(_understood(read_document(text, "shell"), source), release)
-    done = mending.mended(text, platform_of(asked, gpu, gpus), families())
+    done = mending.mended(text, platform_of(asked, gpu, gpus), families(earlier=asked.earlier))
     typer.echo(mending.diff(text, done.text, Path(source).name), nl=False)
     if write and done.text != text:
         typer.echo(f"{source}: the script as it was is in {mending.write(Path(source), done.text)}", err=True)

@@ -51,6 +51,7 @@ FAMILIES = (
     "bodies",
     "matching",
     "tritonserver",
+    "launches",
     "fill_pairs",
     "words",
     "slips",
@@ -64,8 +65,21 @@ FAMILIES = (
     "vllm_backend",
     "hub_cli",
     "mappings",
+    "checkpoints",
+    "supported",
     "windows",
     "shell",
+)
+
+
+# Families that need no facts on one release: all that is checked of a text for a release before the first with facts.
+OF_ANY_RELEASE = frozenset(
+    {
+        *("heads", "templates", "lmi", "lmi_pairs", "sagemaker", "sagemaker_calls", "containers", "faults", "boxes"),
+        *("box_names", "tgi", "gpus_seen", "vllm", "vllm_values", "vllm_forms", "load_tools", "tritonserver"),
+        *("launches", "words", "slips", "shell_slips", "folders", "access", "hub_cli", "mappings", "checkpoints"),
+        *("windows", "shell"),
+    }
 )
 
 
@@ -73,12 +87,14 @@ class ReleaseAsked(NamedTuple):
     """The release that a text is checked for, and how that is known: "" where it was asked for.
 
     ``instead``: the release of vLLM, for a text that is of vLLM alone.
+    ``earlier``: the text is for one before it, of which there are no facts.
     """
 
     release: str
     how: str = ""
     guessed: bool = False
     instead: str = ""
+    earlier: bool = False
 
     def __str__(self) -> str:
         return f"{self.release}, {self.how}" if self.how else self.release
@@ -100,7 +116,7 @@ def check_commands(
 
     platform = platform_of(release if isinstance(release, ReleaseAsked) else ReleaseAsked(release), gpu, gpus)
     document = read_document(source) if isinstance(source, str | Path) else source
-    return findings(document, platform, families())
+    return findings(document, platform, families(earlier=platform.earlier))
 
 
 def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> "Platform":
@@ -110,7 +126,7 @@ def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> 
     from trtllm_check.releases import load_release
 
     told = bool(asked.how) and not asked.guessed
-    platform = Platform(load_release(asked.release), gpu, gpus, asked.guessed, told)
+    platform = Platform(load_release(asked.release), gpu, gpus, asked.guessed, told, asked.earlier)
     if gpu and gpu_of(platform) is None:
         raise UsageError(f"no facts on a GPU {gpu!r}", fix=f"use one of: {', '.join(known_gpus())}")
     return platform
@@ -118,10 +134,12 @@ def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> 
 
 def target(document: "Document", release: str = "") -> ReleaseAsked:
     """``release`` if one is given, or the one that it is a build of; else what ``document`` tells, else the newest."""
-    from trtllm_check.lint.evidence import build_of, told
+    from trtllm_check.lint.evidence import build_of, is_earlier, told
     from trtllm_check.lint.vllm_release import vllm_alone
     from trtllm_check.releases import known_releases
 
+    if is_earlier(release):
+        return _earlier(release)
     if release:
         known = build_of(release)
         return ReleaseAsked(known, f"whose facts hold for {release}") if known else ReleaseAsked(release)
@@ -129,6 +147,8 @@ def target(document: "Document", release: str = "") -> ReleaseAsked:
     if found is None:
         how = "the newest: the text tells none, and --release does"
         return ReleaseAsked(known_releases()[-1], how, guessed=True, instead=vllm_alone(document))
+    if not found.release and is_earlier(found.written):
+        return _earlier(str(found))
     if not found.release:
         raise NotUnderstood(
             f"the text is for a release without facts: {found}",
@@ -139,6 +159,13 @@ def target(document: "Document", release: str = "") -> ReleaseAsked:
         f", whose facts hold for {found.written}" if found.written.removeprefix("v") not in ("", found.release) else ""
     )
     return ReleaseAsked(found.release, f"told by {found}{mapped}", guessed=found.kind == "flag")
+
+
+def _earlier(asked: str) -> ReleaseAsked:
+    from trtllm_check.releases import known_releases
+
+    how = f"the first with facts: the text is for an earlier one ({asked}), and only what holds for all is checked"
+    return ReleaseAsked(known_releases()[0], how, guessed=True, earlier=True)
 
 
 def remarks_on(document: "Document", source: str) -> list[str]:
@@ -160,6 +187,7 @@ def remarks_on(document: "Document", source: str) -> list[str]:
     return [*windows, *problems]
 
 
-def families() -> "list[Family]":
-    """The families of rules."""
-    return [import_module(f"{__name__}.rules.{name}").check for name in FAMILIES]
+def families(*, earlier: bool = False) -> "list[Family]":
+    """The families of rules; with ``earlier`` those that need no facts on a release."""
+    names = [name for name in FAMILIES if not earlier or name in OF_ANY_RELEASE]
+    return [import_module(f"{__name__}.rules.{name}").check for name in names]

@@ -19,7 +19,7 @@ from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.windows import shell_name
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
-from trtllm_check.lint.engine_json import engine_call, is_checkpoint
+from trtllm_check.lint.engine_json import engine_call, is_config
 from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, Origins, agreed, config_facts, stated
 from trtllm_check.lint.held_commands import held_commands
 from trtllm_check.lint.invocations import Invocation, invocations
@@ -70,6 +70,17 @@ class ConfigFile(NamedTuple):
     model: str
     line: int = 1
     places: tuple[Place, ...] = ()
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """A JSON object; empty for a text that is none."""
+        return _json_object(self.text) or {}
+
+    def key(self, name: str) -> Word:
+        """Where the key ``name`` of JSON stands."""
+        index = max(self.text.find(f'"{name}"'), 0)
+        before = self.text[:index]
+        return Word(name, self.line + before.count("\n"), index - (before.rfind("\n") + 1) + 1)
 
 
 class PropertiesFile(NamedTuple):
@@ -172,7 +183,10 @@ class Document:
             any(known)
             or any(not is_strange(one) or one.command.cuts for one in self.invocations)
             or any(one.url or is_request(one.fields) for one in self.requests)
-            or any(config_facts(one.text) != NOTHING_KNOWN for one in self.json_configs)
+            or any(
+                is_config(_json_object(one.text)) or config_facts(one.text) != NOTHING_KNOWN
+                for one in self.json_configs
+            )
         )
 
     def of(self, *tools: str) -> tuple[Invocation, ...]:
@@ -264,7 +278,7 @@ class _Builder:
         if kind == "request" and kind_of_text(text) in ("environment", "yaml"):
             kind = kind_of_text(text)  # a container's variables, a manifest or a template as JSON
         fields = _json_object(text) if kind == "request" else None
-        if is_checkpoint(fields):
+        if is_config(fields):
             kind = "config.json"
         if word is None:
             self.sources.append((file, text))

@@ -25,7 +25,8 @@ Piece = tuple[str, str]
 class Platform(NamedTuple):
     """What the text is checked for. ``gpu``: h100, h200, l4, l40s, a100 or another name of facts/gpus.yml.
 
-    ``told``: the text tells the release; ``guessed``: nobody asked for it, and the text tells none.
+    ``told``: the text tells the release; ``guessed``: nobody asked for it, and the text tells none; ``earlier``: the
+    text is for a release before the first with facts, which stands for it.
     """
 
     release: Release
@@ -33,6 +34,7 @@ class Platform(NamedTuple):
     gpus: int | None = None
     guessed: bool = False
     told: bool = False
+    earlier: bool = False
 
 
 def gpu_of(platform: Platform) -> "Gpu | None":

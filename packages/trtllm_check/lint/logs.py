@@ -13,6 +13,7 @@ from pathlib import Path
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.finding import Finding, Fix
 from trtllm_check.lint.log_lines import LogLine, said_aloud, trouble, without_colours
+from trtllm_check.lint.log_models import heads_told
 from trtllm_check.lint.log_options import instead_of
 from trtllm_check.lint.log_places import place_of
 
@@ -104,12 +105,26 @@ def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
             for sign in signs()
             if sign.follows == follows and (match := re.search(sign.pattern, output if sign.quiet else aloud))
         ]
+        if not follows and error is not None:
+            found += _heads(output)
         for family in families():
             if family.follows == follows and not family.root:
                 found += _of_family(family, [line for line in lines if family.quiet or not line.is_quiet])
         yield from _root_first(found, error)
         if error is not None and not follows and not _is_consequence(error):
             yield from _of_the_first(error)
+
+
+def _heads(output: str) -> Iterator[Seen]:
+    """Ranks that do not share the heads of the model, which a log with an error names."""
+    told = heads_told(output)
+    if told is not None:
+        start, known = told
+        cause = "{ranks} ranks do not divide the {heads} attention heads of {model} ({kv_heads} KV heads)".format(
+            **known
+        )
+        fix = "take a tp_size that does: {fitting}".format(**known)
+        yield Seen(Sign("heads-not-divided", "", cause, fix, known["source"]), start)
 
 
 def _of_family(family: Sign, lines: list[LogLine]) -> Iterator[Seen]:

@@ -57,6 +57,7 @@ SUFFIXES: dict[str, Kind] = {
 }
 NAMES: dict[str, Kind] = {
     "config.json": "config.json",
+    "hf_quant_config.json": "config.json",
     ".env": "environment",
     "Dockerfile": "dockerfile",
     "Containerfile": "dockerfile",
@@ -106,6 +107,7 @@ YAML_HEAD = re.compile(
     re.MULTILINE,
 )
 YAML_LINE = re.compile(r"\s*(?:- )*(?:[\w./\"'-]+:(?:\s|$)|- )|---$|\s*- ?\S+$")
+OPTION_LINE = re.compile(r"^[a-z]+(?:_[a-z0-9]+)+:(?:[ \t]|$)", re.MULTILINE)
 YAML_BLOCK = re.compile(r"^[ ]*(?:- )?[\w.-]+:[ ]*\n[ ]+(?:- )?[\w.-]+:|^---$", re.MULTILINE)
 MAKEFILE_RULE = re.compile(r"^[\w./-]+:(?:[ \t]+[\w./-]+)*[ \t]*\n\t\S", re.MULTILINE)
 MAKEFILE_HEAD = re.compile(r"^\.PHONY:|^[A-Z_]+ *[:?]= ", re.MULTILINE)
@@ -157,6 +159,8 @@ def kind_of_text(text: str) -> Kind:
         return "environment" if _all_upper(text) else "yaml" if MANIFEST.search(text) else "request"
     if kind := _program_text(text):
         return kind
+    if _is_options(text):
+        return "yaml"
     if COMMAND.search(text):
         return "windows" if is_windows(text) else "shell"
     if len(CONFIG_FIELD.findall(text)) > 1 and not YAML_BLOCK.search(text):
@@ -186,6 +190,15 @@ def _program_text(text: str) -> Kind | None:
     if PYTHON_HEAD.search(text) and parsed(text) is not None:
         return "python"
     return "windows" if text.lstrip().startswith(("PS ", "C:\\", "D:\\")) and is_windows(text) else None
+
+
+def _is_options(text: str) -> bool:
+    """True for a file of options of TensorRT-LLM's LLM API; what tells one is read when it may be needed."""
+    if not OPTION_LINE.search(text):
+        return False
+    from trtllm_check.flows.options import looks_like_options, may_be_options
+
+    return may_be_options(text) and looks_like_options(text)
 
 
 def _is_broken_yaml(text: str) -> bool:

@@ -190,8 +190,8 @@ class _Reader:
     def entry(self, by_name: dict[str, Any], image: str) -> bool:
         """True where the image's entry point starts vLLM and what is written goes to it as arguments.
 
-        Kubernetes' ``command`` takes its place, as compose's ``entrypoint`` does; compose's ``command`` does not. Nobody
-        knows what a command does that stands deeper than its image: no part of either stands so.
+        Kubernetes' ``command`` takes its place, as compose's ``entrypoint`` does; compose's ``command`` does not.
+        Nobody knows what a command does that stands deeper than its image: no part of either stands so.
         """
         if not {*IMAGES, "<<"} & set(by_name):
             return False
