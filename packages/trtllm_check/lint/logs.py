@@ -1,6 +1,6 @@
 """What the output of a failed tool means, and what to do.
 
-The signs of logs.yml are single failures, those of log_families.yml say of any wording what kind of failure it is. An
+The signs of logs.yml and log_surroundings.yml are single failures, those of log_families.yml say of any wording what kind of failure it is. An
 error that neither explains is named as such: a log with an error never counts as one without.
 """
 
@@ -17,6 +17,7 @@ from trtllm_check.lint.log_options import instead_of
 from trtllm_check.lint.log_places import place_of
 
 SIGNS = Path(__file__).with_name("logs.yml")
+SURROUNDINGS = Path(__file__).with_name("log_surroundings.yml")
 FAMILIES = Path(__file__).with_name("log_families.yml")
 SHOWN_CHARACTERS = 300
 NAME = re.compile(r"\{(\w+)\}")
@@ -63,7 +64,7 @@ NOT_EXPLAINED = Sign(
 @cache
 def signs() -> tuple[Sign, ...]:
     """The signs of single failures, the more specific ones first."""
-    return tuple(Sign(**entry) for entry in read_yaml(SIGNS))
+    return tuple(Sign(**entry) for file in (SURROUNDINGS, SIGNS) for entry in read_yaml(file))
 
 
 @cache
