@@ -5,6 +5,7 @@ error that neither explains is named as such: a log with an error never counts a
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -105,6 +106,7 @@ def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
             for sign in signs()
             if sign.follows == follows and (match := re.search(sign.pattern, output if sign.quiet else aloud))
         ]
+        found = _earliest_first(found, lines)
         for family in families():
             if family.follows == follows and not family.root:
                 found += _of_family(family, [line for line in lines if family.quiet or not line.is_quiet])
@@ -122,6 +124,26 @@ def _of_family(family: Sign, lines: list[LogLine]) -> Iterator[Seen]:
         if match and match.start() < max(len(line.text), 1):
             yield Seen(_filled(family, match), line.start + match.start())
             return
+
+
+def _earliest_first(found: list[Seen], lines: list[LogLine]) -> list[Seen]:
+    """Of single failures the one on the earliest line of error: a log goes from the cause to what follows from it.
+
+    The order of the table holds within a message, and where its first tells of a line that calls itself no error.
+    """
+    errors = sorted((one.start, one.start + len(one.block)) for one in lines if one.is_error)
+
+    def message(seen: Seen) -> int | None:
+        """The number of the error that tells it."""
+        at = bisect_right(errors, seen.start, key=lambda one: one[0]) - 1
+        return at if at >= 0 and seen.start < errors[at][1] else None
+
+    told = [message(one) for one in found]
+    if not found or told[0] is None:
+        return found
+    first = min((one for one in told if one is not None), key=lambda at: errors[at][0])
+    said = [one for one, at in zip(found, told, strict=True) if at == first]
+    return said + [one for one in found if one not in said]
 
 
 def _root_first(found: list[Seen], error: LogLine | None) -> list[Seen]:
