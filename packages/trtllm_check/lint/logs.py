@@ -1,7 +1,7 @@
 """What the output of a failed tool means, and what to do.
 
-The signs of logs.yml and log_surroundings.yml are single failures, those of log_families.yml say of any wording what kind of failure it is. An
-error that neither explains is named as such: a log with an error never counts as one without.
+The signs of logs.yml and log_surroundings.yml are single failures, those of log_families.yml say of any wording what
+kind of failure it is. An error that neither explains is named as such: a log with an error never counts as one without.
 """
 
 import re
@@ -76,6 +76,7 @@ def families() -> tuple[Sign, ...]:
 
 def known(output: str) -> Sign | None:
     """The failure that this output shows, or None where it shows none that we know."""
+    output = without_colours(output)
     seen = next(_seen(output, trouble(output)), None)
     return seen.sign if seen else None
 
