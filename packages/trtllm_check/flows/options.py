@@ -19,6 +19,7 @@ from trtllm_check.releases.release import Confidence, Value
 
 FILE = Path(__file__).parent / "options.yml"
 LONGEST_OPTIONS = 20_000  # characters
+MOST_OF_THEM = 5  # options, that a name beside them counts as a slip
 UNKNOWN = re.compile(r"\$[{(\w]|`|\{\{|<\w")
 KINDS: Mapping[str, tuple[type, ...]] = {
     "bool": (bool,),
@@ -186,7 +187,10 @@ def check_options(text: str, release: str) -> tuple[OptionProblem, ...]:
 
 
 def looks_like_options(text: str) -> bool:
-    """True for a mapping whose names are all options of some release, or were; one alone has options of its own."""
+    """True for a mapping whose names are all options of some release, or were; one alone has options of its own.
+
+    Also where a few names of many are none, beside an option that has options of its own as the LLM API's do.
+    """
     if len(text) > LONGEST_OPTIONS:
         return False
     try:
@@ -197,7 +201,10 @@ def looks_like_options(text: str) -> bool:
     has_own = any(
         isinstance(value, dict) and name in llm_options(option_releases()[-1]).nested for name, value in written.items()
     )
-    return (len(written) > 1 or has_own) and written.keys() <= known
+    if written.keys() <= known:
+        return len(written) > 1 or has_own
+    ours = len(written.keys() & known)
+    return has_own and ours >= MOST_OF_THEM and ours * 4 >= len(written) * 3
 
 
 def written_options(text: str) -> dict[str, Any]:

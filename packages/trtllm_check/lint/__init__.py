@@ -66,13 +66,24 @@ FAMILIES = (
     "shell",
 )
 
+BOUND_TO_THE_RELEASE = frozenset(
+    {
+        *("arguments", "pairs", "defaults", "engine_limits", "templates", "requests", "versions", "lmi", "lmi_pairs"),
+        *("llm_options", "fill_pairs", "misspelt", "folders"),
+    }
+)
+
 
 class ReleaseAsked(NamedTuple):
-    """The release that a text is checked for, and how that is known: "" where it was asked for."""
+    """The release that a text is checked for, and how that is known: "" where it was asked for.
+
+    ``near``: it is not the text's own, which has no facts, but the nearest one.
+    """
 
     release: str
     how: str = ""
     guessed: bool = False
+    near: bool = False
 
     def __str__(self) -> str:
         return f"{self.release}, {self.how}" if self.how else self.release
@@ -94,7 +105,20 @@ def check_commands(
 
     platform = platform_of(release if isinstance(release, ReleaseAsked) else ReleaseAsked(release), gpu, gpus)
     document = read_document(source) if isinstance(source, str | Path) else source
-    return findings(document, platform, families())
+    found = findings(document, platform, families())
+    return _softened(found) if isinstance(release, ReleaseAsked) and release.near else found
+
+
+def _softened(found: "list[Finding]") -> "list[Finding]":
+    """Findings by the facts of a neighbour: what differs between releases is no more than a warning."""
+    from trtllm_check.rules import rule
+
+    def soft(one: "Finding") -> "Finding":
+        by = rule(one.rule).checked_by
+        bound = not by or BOUND_TO_THE_RELEASE & set(by)
+        return one._replace(severity="warning") if bound and one.severity == "error" else one
+
+    return [soft(one) for one in found if one.rule != "container-of-another-release"]
 
 
 def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> "Platform":
@@ -112,7 +136,7 @@ def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> 
 
 def target(document: "Document", release: str = "") -> ReleaseAsked:
     """``release`` if one is given, or the one that it is a build of; else what ``document`` tells, else the newest."""
-    from trtllm_check.lint.evidence import build_of, told
+    from trtllm_check.lint.evidence import build_of, nearest, told
     from trtllm_check.releases import known_releases
 
     if release:
@@ -122,11 +146,9 @@ def target(document: "Document", release: str = "") -> ReleaseAsked:
     if found is None:
         return ReleaseAsked(known_releases()[-1], "the newest: the text tells none, and --release does", guessed=True)
     if not found.release:
-        raise NotUnderstood(
-            f"the text is for a release without facts: {found}",
-            why=f"there are facts on {', '.join(known_releases())}",
-            fix="give --release for the one that you want to know of",
-        )
+        near, known = nearest(found.written), known_releases()
+        how = f"the nearest with facts: there are none on what {found} names, only on {known[0]} to {known[-1]}"
+        return ReleaseAsked(near, how, guessed=True, near=True)
     mapped = (
         f", whose facts hold for {found.written}" if found.written.removeprefix("v") not in ("", found.release) else ""
     )

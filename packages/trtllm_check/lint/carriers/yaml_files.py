@@ -29,11 +29,14 @@ CHART_FLAGS = {  # vllm-project/production-stack helm/templates/deployment-vllm-
 }
 VLLM_OWN_IMAGE = re.compile(r"(?:^|/)vllm/vllm-openai:")
 TEMPLATE = re.compile(r"\$?\{\{.*?\}\}")
+# A line that is nothing but actions of Go's or Jinja's templates, with or without a dash, and comments of Jinja's.
 CONTROL = re.compile(
-    r"^[ \t]*\{\{-?[ \t]*(?:if|else|end|with|range|define|template|toYaml|include|block|/\*|\$\w+[ \t]*:?=)"
-    r".*\}\}[ \t]*$",
+    r"^[ \t]*\{\{[ ]?-?[ \t]*(?:if|else|end|with|range|define|template|toYaml|include|tpl|block|nindent|indent|/\*"
+    r"|\$\w+[ \t]*:?=)(?:[^\n{}]|\{(?!\{)|\}(?!\}))*\}\}[ \t]*$"
+    r"|^[ \t]*\{%.*%\}[ \t]*$|^[ \t]*\{#.*#\}[ \t]*$",
     re.MULTILINE,
 )
+INLINE_CONTROL = re.compile(r"\{%.*?%\}")  # of Jinja, within a line
 REFERENCE = re.compile(r"\$\((\w+)\)")
 NAME = re.compile(r"[A-Za-z_]\w*")
 TOOL_LINE = re.compile(rf"^[ \t]*(?:\S+/)?(?:{TOOL_NAMES}|docker run)(?:\s|$)|^\s*python3? \S*\.py", re.MULTILINE)
@@ -78,6 +81,7 @@ def is_yaml(text: str) -> bool:
 def _masked(text: str) -> str:
     """Helm's and GitHub's templates as plain letters of the same number; their control lines blank."""
     text = CONTROL.sub(lambda match: " " * len(match[0]), yaml_faults.starts_at_margin(text))
+    text = INLINE_CONTROL.sub(lambda match: " " * len(match[0]), text)
     return TEMPLATE.sub(lambda match: "x" * len(match[0]), text)
 
 
