@@ -146,9 +146,9 @@ def target(document: "Document", release: str = "") -> ReleaseAsked:
     if found is None:
         return ReleaseAsked(known_releases()[-1], "the newest: the text tells none, and --release does", guessed=True)
     if not found.release:
-        near, known = nearest(found.written), known_releases()
-        how = f"the nearest with facts: there are none on what {found} names, only on {known[0]} to {known[-1]}"
-        return ReleaseAsked(near, how, guessed=True, near=True)
+        facts = known_releases()
+        how = f"the nearest with facts: there are none on what {found} names, only on {facts[0]} to {facts[-1]}"
+        return ReleaseAsked(nearest(found.written), how, guessed=True, near=True)
     mapped = (
         f", whose facts hold for {found.written}" if found.written.removeprefix("v") not in ("", found.release) else ""
     )
@@ -170,6 +170,8 @@ def remarks_on(document: "Document", source: str) -> list[str]:
             fix="give a script, a page with commands, a Dockerfile, YAML, Python, a notebook, config.pbtxt, "
             "serving.properties, .env or a JSON request",
         )
+    if not document.has_anything:
+        problems.append("read as a file of a server or a model; no rule has anything to say of what stands in it")
     windows = [f"read as {document.windows}; fixes are written for a POSIX shell"] if document.windows else []
     return [*windows, *problems]
 
