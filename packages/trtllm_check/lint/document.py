@@ -24,6 +24,7 @@ from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, Origins, agree
 from trtllm_check.lint.held_commands import held_commands
 from trtllm_check.lint.invocations import Invocation, invocations
 from trtllm_check.lint.lookups import Lookups
+from trtllm_check.lint.ours import is_ours
 from trtllm_check.lint.passages import (
     FENCES,
     Kind,
@@ -137,7 +138,8 @@ class Document:
     ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where it is one of Windows.
     ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from; ``calls``: of Python APIs.
     ``workloads``: containers of compose and Kubernetes, ``services``: Kubernetes' services; ``aws_calls``: what
-    tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw; ``names``: of Python packages.
+    tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw; ``names``: of Python packages; ``ours``: a
+    file of a server or a model.
     """
 
     commands: tuple[ShellCommand, ...] = ()
@@ -163,9 +165,15 @@ class Document:
     aws_calls: tuple[AwsCall, ...] = ()
     faults: tuple[FormFault, ...] = ()
     names: tuple[UsedName, ...] = ()
+    ours: bool = False
 
     @property
     def is_understood(self) -> bool:
+        """True if there is anything in it that the checker has rules for, or a whole file of what they are about."""
+        return self.has_anything or self.ours
+
+    @property
+    def has_anything(self) -> bool:
         """True if there is anything in it that the checker has rules for."""
         known = (
             self.configs,
@@ -269,6 +277,7 @@ class _Builder:
         self.faults: list[FormFault] = []
         self.names: list[UsedName] = []
         self.windows = ""
+        self.ours = False
         self.yaml: list[ConfigFile] = []
         self.depth = 0
 
@@ -282,6 +291,7 @@ class _Builder:
             kind = "config.json"
         if word is None:
             self.sources.append((file, text))
+            self.ours = self.ours or is_ours(text, kind)
         if kind == "config.pbtxt" and MESSAGE.search(text):
             pass  # messages are defined or printed here, and no configuration is written
         elif kind == "config.pbtxt":
@@ -477,6 +487,7 @@ class _Builder:
             unreadable=tuple(self.unreadable),
             texts=tuple(self.sources),
             windows=self.windows,
+            ours=self.ours,
             option_files=tuple(self.options(found)),
         )
 
