@@ -138,8 +138,8 @@ class Document:
     ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where it is one of Windows.
     ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from; ``calls``: of Python APIs.
     ``workloads``: containers of compose and Kubernetes, ``services``: Kubernetes' services; ``aws_calls``: what
-    tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw; ``names``: of Python packages; ``ours``: a
-    file of a server or a model.
+    tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw; ``names``: of Python packages;
+    ``ours``: a file of a server or a model.
     """
 
     commands: tuple[ShellCommand, ...] = ()
