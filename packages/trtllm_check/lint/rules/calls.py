@@ -13,7 +13,7 @@ from trtllm_check.lint.rules.python_names import Told, told_version
 from trtllm_check.lint.rules.vllm import Release, argument_changes, engine_arguments
 from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.releases.python_names import PythonPackage, Verdict, python_package
+from trtllm_check.releases.python_names import PythonPackage, NameVerdict, python_package
 from trtllm_check.releases.vllm import vllm_facts
 
 FAMILY = "calls"
@@ -76,7 +76,7 @@ def _by_release(call: Call, word: Word, document: Document, platform: Platform) 
         yield draft._replace(source=package.source)
 
 
-def _keyword(package: PythonPackage, call: Call, name: str, told: Told) -> Verdict | None:
+def _keyword(package: PythonPackage, call: Call, name: str, told: Told) -> NameVerdict | None:
     own = package.judge_keyword(call.name, name, told.version)
     if call.name in ENGINE_CALLS and name not in package.calls[call.name]:
         own = package.judge_keyword("EngineArgs", name, told.version)
