@@ -40,7 +40,7 @@ from trtllm_check.lint.passages import (
     unread,
     variable_lists,
 )
-from trtllm_check.lint.programs import MODEL_IMAGE
+from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
@@ -400,8 +400,10 @@ class _Builder:
         return lines
 
     def add_written(self, command: ShellCommand) -> None:
-        """``cat > serving.properties <<EOF``."""
+        """``cat > serving.properties <<EOF``, ``python - <<EOF`` and ``python -c "..."``."""
         bodies = [redirect.target for redirect in command.redirects if redirect.operator == "<<"]
+        if command.words and PYTHON.fullmatch(command.words[0].text):
+            self.add_program(command, bodies)
         if not bodies or not command.words or command.words[0].text not in ("cat", "tee", "sudo"):
             return
         names = [redirect.target.text for redirect in command.redirects if redirect.operator in (">", ">>", ">|")]
@@ -409,6 +411,18 @@ class _Builder:
             kind = kind_of_name(name)
             if kind not in (None, "shell", "config.json"):
                 self.add(bodies[0].text, kind, file=command.file, word=bodies[0], name=name)
+
+    def add_program(self, command: ShellCommand, bodies: Sequence[Word]) -> None:
+        """What Python is given to run: the names in it, and its calls."""
+        words = command.words[1:]
+        if words[:1] and words[0].text == "-c":
+            bodies = words[1:2]
+        elif words[:1] and words[0].text != "-":
+            return
+        for word in bodies:
+            found = carried("python", word)
+            self.names += [one._replace(file=command.file) for one in found.names]
+            self.calls += [one._replace(file=command.file) for one in found.calls]
 
     def add_environment(self, whole: Word) -> None:
         """Lines of NAME=value, or a JSON object."""

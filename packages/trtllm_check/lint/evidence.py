@@ -40,7 +40,7 @@ TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, h
     (1, "link", re.compile(rf"github\.com/{REPOSITORY}/(?:tree|blob|raw|releases/tag)/{VERSION}(?=[/\s)])", re.I)),
 )
 OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc)\d+$")
-NUMBERS = re.compile(r"\d+")
+DIGITS = re.compile(r"\d+")
 MOST_MATCHES = 200
 ENGINE_MODEL = re.compile(r"^\s*backend\s*:\s*\"tensorrtllm\"", re.MULTILINE)
 PARAMETER_KEY = re.compile(r"\bkey\s*:\s*\"(\w+)\"")
@@ -80,9 +80,9 @@ def facts_release(version: str) -> str:
 def nearest(version: str) -> str:
     """The known release nearest to ``version``: the last one before it, or the first; the first where it is unknown."""
     known = known_releases()
-    numbers = NUMBERS.findall(version)
+    numbers = DIGITS.findall(version)
     wanted = tuple(int(one) for one in numbers[:3])
-    earlier = [name for name in known if numbers and tuple(int(one) for one in NUMBERS.findall(name)[:3]) <= wanted]
+    earlier = [name for name in known if numbers and tuple(int(one) for one in DIGITS.findall(name)[:3]) <= wanted]
     return earlier[-1] if earlier else known[0]
 
 

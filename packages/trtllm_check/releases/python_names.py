@@ -101,9 +101,14 @@ class PythonPackage:
         """The same of an attribute of an object of class ``owner``."""
         return self._inside(self.members.get(owner), owner, name, version)
 
-    def judge_keyword(self, call: str, name: str, version: str) -> NameVerdict | None:
-        """The same of a keyword of ``call``."""
-        return self._inside(self.calls.get(call), call, name, version)
+    def judge_keyword(self, call: str, name: str, version: str, passed_on: str = "") -> NameVerdict | None:
+        """The same of a keyword of ``call``, which hands what it does not take to ``passed_on``."""
+        if not passed_on:
+            return self._inside(self.calls.get(call), call, name, version)
+        found = [self._in(self.calls[one], version, call, name) for one in (call, passed_on)]
+        if None in found:
+            return None
+        return next((one for one in found if one is not None and one.kind != "never"), found[-1])
 
     def _inside(self, known: Mapping[str, str] | None, owner: str, name: str, version: str) -> NameVerdict | None:
         if known is None or name.startswith("_") or self._holds(known.get(ANY, ""), version):

@@ -5,7 +5,6 @@ Each is a slip that stops the program, or makes it do something else, whatever t
 
 import ast
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from trtllm_check.lint.carriers.python_clients import client_faults
 from trtllm_check.lint.carriers.python_text import PythonText, fault
 
 ENGINE_CLASSES = ("LLM",)
-NEAR = 0.75
 
 
 @cache
@@ -37,15 +35,8 @@ def uses(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
 
 
 def _modelopt(text: PythonText) -> Iterator[FormFault]:
-    """Configurations that modelopt has not, and a static one without calibration."""
+    """A static configuration of modelopt's without calibration; which there are is in the tables of names."""
     facts = _facts()["modelopt"]
-    known = facts["configurations"].split()
-    for node in text.nodes:
-        if isinstance(node, ast.Attribute) and text.dotted(node.value) == facts["module"]:
-            is_config = node.attr.isupper() and node.attr.endswith(("_CFG", "_CONFIG"))
-            close = get_close_matches(node.attr, known, 1, NEAR) if is_config and node.attr not in known else []
-            if close:
-                yield fault(text, node, "configuration", name=node.attr, instead=close[0])
     for call in text.calls:
         if text.dotted(call.func) != f"{facts['module']}.quantize" or len(call.args) != 2:
             continue

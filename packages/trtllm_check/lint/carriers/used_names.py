@@ -16,7 +16,10 @@ TRIED = re.compile(r"ImportError|ModuleNotFoundError|AttributeError|suppress")
 ANYTHING = re.compile(r"Exception")
 SHORT = 3  # statements of a try that is there for an import
 LOOKS = re.compile(r"version|TYPE_CHECKING|hasattr|find_spec|is_available|_AVAILABLE|has_\w+|is_\w+_installed", re.I)
-VERSIONED = r"\b{package}\.__version__|version\(\s*[\"']{package}|{package}_version|VLLM_VERSION"
+VERSIONED = (
+    r"\b{package}\.__version__|version\(\s*[\"']{package}|{package}_version|VLLM_VERSION"
+    r"|\bversion\.parse\(|_version_(?:ge|gt|at_least)"
+)
 
 
 class UsedName(NamedTuple):
@@ -39,7 +42,7 @@ class UsedName(NamedTuple):
 def used_names(text: PythonText) -> Iterator[UsedName]:
     """All of them, in the order of the code."""
     packages = python_packages() & {origin.partition(".")[0] for origin in text.names.values()}
-    packages = frozenset(one for one in packages if not re.search(VERSIONED.format(package=one), text.word.text))
+    packages = frozenset(one for one in packages if not asks_version(text.word.text, one))
     if not packages:
         return
     guarded = {id(node) for node in _guarded(text.tree)}
@@ -55,6 +58,11 @@ def used_names(text: PythonText) -> Iterator[UsedName]:
             if _root(node) in certain and dotted.partition(".")[0] in packages:
                 yield UsedName(dotted, text.at(node))
     yield from _members(text, packages, guarded)
+
+
+def asks_version(text: str, package: str) -> bool:
+    """True for code that itself looks at the package's version."""
+    return re.search(VERSIONED.format(package=package), text) is not None
 
 
 def _imports(text: PythonText, node: ast.Import | ast.ImportFrom, packages: frozenset[str]) -> Iterator[UsedName]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from trtllm_check.flows.options import check_options, option_releases
 from trtllm_check.lint.carriers.python_calls import Call
+from trtllm_check.lint.carriers.used_names import asks_version
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.llm_options import draft_options
@@ -18,7 +19,7 @@ from trtllm_check.releases.vllm import vllm_facts
 
 FAMILY = "calls"
 NEAR = 0.8
-ENGINE_CALLS = ("LLM",)  # hand the rest to EngineArgs
+PASSED_ON = {"LLM": "EngineArgs"}  # who gets the keywords that a call does not take
 NESTED = {"KvCacheConfig": "kv_cache_config", "CudaGraphConfig": "cuda_graph_config", "MoeConfig": "moe_config"}
 
 
@@ -52,7 +53,7 @@ def _options(call: Call, platform: Platform) -> Iterator[Draft]:
 def _by_release(call: Call, word: Word, document: Document, platform: Platform) -> Iterator[Draft]:
     """A keyword that the told release does not take, or no longer today, by the tables of names."""
     package = python_package(call.api)
-    if package is None:
+    if package is None or any(asks_version(text, call.api) for file, text in document.texts if file == call.file):
         return
     told = told_version(document, call.api, package, platform)
     verdict = None if told.many else _keyword(package, call, word.text, told)
@@ -77,9 +78,7 @@ def _by_release(call: Call, word: Word, document: Document, platform: Platform) 
 
 
 def _keyword(package: PythonPackage, call: Call, name: str, told: Told) -> NameVerdict | None:
-    own = package.judge_keyword(call.name, name, told.version)
-    if call.name in ENGINE_CALLS and name not in package.calls[call.name]:
-        own = package.judge_keyword("EngineArgs", name, told.version)
+    own = package.judge_keyword(call.name, name, told.version, PASSED_ON.get(call.name, ""))
     is_certain = own is not None and (own.kind != "never" or own.near)
     return own if is_certain else None
 

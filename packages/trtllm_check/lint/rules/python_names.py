@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.installs import requirements
+from trtllm_check.lint.rules.pins import sdk_major
 from trtllm_check.releases.python_names import PythonPackage, NameVerdict, python_package
 
 FAMILY = "python_names"
@@ -40,7 +42,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             told[one.package] = told_version(document, one.package, package, platform)
         version = told[one.package]
         verdict = _verdict(package, one, version.version)
-        if verdict is None or (one.file, verdict.dotted) in seen or _said_elsewhere(document, one, verdict):
+        if verdict is None or (one.file, verdict.dotted) in seen or _said_elsewhere(document, one):
             continue
         seen.add((one.file, verdict.dotted))
         is_known = bool(package.near_releases(version.version))
@@ -82,7 +84,7 @@ def _meant(specifier: str, package: PythonPackage) -> str:
     """The version behind ==, or the newest that is taken where today's is not; "" for today's."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-    exact = re.fullmatch(r"={2,3}\s*([\w.]+)", specifier)
+    exact = re.fullmatch(r"={2,3}\s*(\d+\.\d+\.\w[\w.]*)", specifier)
     if exact:
         return exact[1]
     try:
@@ -106,18 +108,16 @@ def _is_local(package: str, files: list[str]) -> bool:
     return any(re.search(rf"(?:^|/){package}(?:\.py$|/)", file) for file in files)
 
 
-def _said_elsewhere(document: Document, one: UsedName, verdict: NameVerdict) -> bool:
-    """Parts of SageMaker's SDK that the rule on its requirement speaks of, and modelopt's configurations."""
-    if one.package == "modelopt":
-        return not verdict.last and verdict.name.isupper()
-    if one.package != "sagemaker" or verdict.kind == "never":
+def _said_elsewhere(document: Document, one: UsedName) -> bool:
+    """Parts of SageMaker's SDK that the rule on its requirement speaks of."""
+    if one.package != "sagemaker":
         return False
     parts = rule_data("pins")["sagemaker"]
-    is_part = any(
-        one.dotted == name or one.dotted.startswith(f"{name}.")
-        for name in (*parts["second"].split(), *parts["third"].split())
-    )
-    return is_part and any(re.search(r"pip3? install[^\n]*\bsagemaker\b", text) for _, text in document.texts)
+    kinds = {"2": "third", "3": "second", "newest": "second"}
+    names = [
+        name for asked in requirements(document) if (major := sdk_major(asked)) for name in parts[kinds[major]].split()
+    ]
+    return any(one.dotted == name or one.dotted.startswith(f"{name}.") for name in names)
 
 
 def _draft(
