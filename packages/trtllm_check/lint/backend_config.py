@@ -56,6 +56,8 @@ def config_problems(message: Message, release: str) -> Iterator[Problem]:
     backend, reads = message.scalar("backend"), backend_reads(release)
     yield from _of_the_build(message)
     yield from _of_python(message, release)
+    if backend is None and reads is not None and all(name == "parameters" for name, _ in message.fields):
+        yield from _words(_given(message), reads)
     if backend is None or backend.text != ENGINE_BACKEND or reads is None:
         return
     given = _given(message)
@@ -74,6 +76,14 @@ def config_problems(message: Message, release: str) -> Iterator[Problem]:
         else:
             yield problem
     yield from _of_another_release(strangers, backend)
+
+
+def _words(given: Mapping[str, SetParameter], reads: BackendReads) -> Iterator[Problem]:
+    """Words among parameters that a page shows alone: those of no other model have such names."""
+    for name, one in given.items():
+        parameter = reads.parameters.get(name)
+        if parameter and parameter.values and one.text and one.value is not None and not parameter.takes(one.text):
+            yield _refused(name, one.text, parameter, one.value)
 
 
 def _of_python(message: Message, release: str) -> Iterator[Problem]:

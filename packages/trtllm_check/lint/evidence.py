@@ -43,6 +43,7 @@ OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc)\d+$")
 DIGITS = re.compile(r"\d+")
 MOST_MATCHES = 200
 ENGINE_MODEL = re.compile(r"^\s*backend\s*:\s*\"tensorrtllm\"", re.MULTILINE)
+OF_ENGINES = re.compile(r"\"(?:gpt_model_type|gpt_model_path|batch_scheduler_policy|decoding_mode)\"")
 PARAMETER_KEY = re.compile(r"\bkey\s*:\s*\"(\w+)\"")
 MONTH = re.compile(r"\d\d\.\d\d")
 FIRST_MONTH = "24.02"  # of Triton's container with the first release
@@ -194,8 +195,8 @@ def by_flags(document: Document) -> Evidence | None:
 def _engine_models(document: Document) -> Iterator[tuple[int, frozenset[str]]]:
     """The lines of config.pbtxt that name the C++ backend, which newer releases have no more, and the parameters."""
     for config in document.configs:
-        if match := ENGINE_MODEL.search(config.text):
-            given = frozenset(PARAMETER_KEY.findall(config.text))
+        given = frozenset(PARAMETER_KEY.findall(config.text))
+        if match := ENGINE_MODEL.search(config.text) or OF_ENGINES.search(config.text):
             yield config.line + config.text.count("\n", 0, match.start()), given
 
 

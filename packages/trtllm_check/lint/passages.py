@@ -99,6 +99,7 @@ CONFIG_FIELD = re.compile(
     r"|(?:input|output|parameters|instance_group|ensemble_scheduling|dynamic_batching|model_transaction_policy)\s*:?\s*[\[{])",
     re.MULTILINE,
 )
+STRING_PARAMETER = re.compile(r"\bkey\s*:\s*\"\w+\"[\s,]*value\s*:?\s*\{\s*string_value\s*:")
 SETTING = re.compile(r"^\s*[\w.-]+\s*(?:=|:(?!\s)).*$", re.ASCII)  # `key: value` is YAML
 DOCKERFILE = re.compile(r"\A(?:[^\S\n]*+(?:#.*+)?\n)*+\s*+(?:ARG|FROM)[ \t]+\S")
 DOCKERFILE_LINE = re.compile(r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL)[ \t]+\S", re.MULTILINE)
@@ -163,7 +164,8 @@ def kind_of_text(text: str) -> Kind:
         return "yaml"
     if COMMAND.search(text):
         return "windows" if is_windows(text) else "shell"
-    if len(CONFIG_FIELD.findall(text)) > 1 and not YAML_BLOCK.search(text):
+    enough = len(CONFIG_FIELD.findall(text)) > (0 if STRING_PARAMETER.search(text) else 1)
+    if enough and not YAML_BLOCK.search(text):
         return "config.pbtxt"
     settings = sum(SETTING.match(line) is not None for line in lines)
     if LMI_SETTING.search(text) and 2 * settings > len(lines) and all(line.isascii() for line in lines):
