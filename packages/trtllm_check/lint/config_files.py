@@ -9,7 +9,17 @@ from trtllm_check.lint.backend_config import config_problems
 from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.filling import needed_strings
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.pbtxt import PLACEHOLDER, TRUE, ConfigError, Message, Scalar, loose_ends, read_config, refusal
+from trtllm_check.lint.pbtxt import (
+    PLACEHOLDER,
+    TRUE,
+    VARIABLE,
+    ConfigError,
+    Message,
+    Scalar,
+    loose_ends,
+    read_config,
+    refusal,
+)
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.triton_configs import refused
 
@@ -35,7 +45,7 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
         alone = len(document.configs) == 1 and _is_template(config)
         left = _left(config, message, platform)
         yield from (draft._replace(severity="info") for draft in left) if alone else left
-        if not any(PLACEHOLDER.search(value.text) for _, value in message.all_scalars() if not value.quoted):
+        if not any(VARIABLE.search(value.text) for _, value in message.all_scalars() if not value.quoted):
             against = refusal(config.text) or _other_name(config, message)
             if against is not None:
                 yield from _broken(config, platform, against)

@@ -20,6 +20,7 @@ TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
+VARIABLE = re.compile(r"\$\{?[A-Za-z_]")  # one of fill_template.py, or a shell's, which somebody fills in
 POSITION = re.compile(r"^(\d+):(\d+) : ")
 CLOSING = {"{": "}", "<": ">"}
 DEEPEST = 50
