@@ -19,7 +19,7 @@ from trtllm_check.releases.release import Confidence, Value
 
 FILE = Path(__file__).parent / "options.yml"
 LONGEST_OPTIONS = 20_000  # characters
-TOP_LEVEL = re.compile(r"^(\w+):(?=[ \t]|$)", re.MULTILINE)
+TOP_LEVEL = re.compile(r"^(\w+):(?=[ \t\r]|$)", re.MULTILINE)
 BACKENDS = ("pytorch", "tensorrt")
 AMBIGUOUS = (
     "dtype",

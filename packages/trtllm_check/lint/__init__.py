@@ -44,6 +44,7 @@ FAMILIES = (
     "vllm",
     "vllm_values",
     "vllm_forms",
+    "vllm_requests",
     "load_tools",
     "environment",
     "misspelt",
@@ -56,6 +57,7 @@ FAMILIES = (
     "slips",
     "shell_slips",
     "calls",
+    "python_names",
     "folders",
     "access",
     "sampling",
@@ -67,6 +69,13 @@ FAMILIES = (
     "supported",
     "windows",
     "shell",
+)
+
+BOUND_TO_THE_RELEASE = frozenset(
+    {
+        *("arguments", "pairs", "defaults", "engine_limits", "templates", "requests", "versions", "lmi", "lmi_pairs"),
+        *("llm_options", "fill_pairs", "misspelt", "folders"),
+    }
 )
 
 
@@ -84,13 +93,17 @@ OF_ANY_RELEASE = frozenset(
 class ReleaseAsked(NamedTuple):
     """The release that a text is checked for, and how that is known: "" where it was asked for.
 
+    ``instead``: the release of vLLM, for a text that is of vLLM alone.
     ``earlier``: the text is for one before it, of which there are no facts.
+    ``near``: it is not the text's own, which has no facts, but the nearest one.
     """
 
     release: str
     how: str = ""
     guessed: bool = False
+    instead: str = ""
     earlier: bool = False
+    near: bool = False
 
     def __str__(self) -> str:
         return f"{self.release}, {self.how}" if self.how else self.release
@@ -112,7 +125,20 @@ def check_commands(
 
     platform = platform_of(release if isinstance(release, ReleaseAsked) else ReleaseAsked(release), gpu, gpus)
     document = read_document(source) if isinstance(source, str | Path) else source
-    return findings(document, platform, families(earlier=platform.earlier))
+    found = findings(document, platform, families(earlier=platform.earlier))
+    return _softened(found) if isinstance(release, ReleaseAsked) and release.near else found
+
+
+def _softened(found: "list[Finding]") -> "list[Finding]":
+    """Findings by the facts of a neighbour: what differs between releases is no more than a warning."""
+    from trtllm_check.rules import rule
+
+    def soft(one: "Finding") -> "Finding":
+        by = rule(one.rule).checked_by
+        bound = not by or BOUND_TO_THE_RELEASE & set(by)
+        return one._replace(severity="warning") if bound and one.severity == "error" else one
+
+    return [soft(one) for one in found if one.rule != "container-of-another-release"]
 
 
 def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> "Platform":
@@ -130,7 +156,8 @@ def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> 
 
 def target(document: "Document", release: str = "") -> ReleaseAsked:
     """``release`` if one is given, or the one that it is a build of; else what ``document`` tells, else the newest."""
-    from trtllm_check.lint.evidence import build_of, is_earlier, told
+    from trtllm_check.lint.evidence import build_of, is_earlier, nearest, told
+    from trtllm_check.lint.vllm_release import vllm_alone
     from trtllm_check.releases import known_releases
 
     if is_earlier(release):
@@ -140,15 +167,14 @@ def target(document: "Document", release: str = "") -> ReleaseAsked:
         return ReleaseAsked(known, f"whose facts hold for {release}") if known else ReleaseAsked(release)
     found = told(document)
     if found is None:
-        return ReleaseAsked(known_releases()[-1], "the newest: the text tells none, and --release does", guessed=True)
+        how = "the newest: the text tells none, and --release does"
+        return ReleaseAsked(known_releases()[-1], how, guessed=True, instead=vllm_alone(document))
     if not found.release and is_earlier(found.written):
         return _earlier(str(found))
     if not found.release:
-        raise NotUnderstood(
-            f"the text is for a release without facts: {found}",
-            why=f"there are facts on {', '.join(known_releases())}",
-            fix="give --release for the one that you want to know of",
-        )
+        facts = known_releases()
+        how = f"the nearest with facts: there are none on what {found} names, only on {facts[0]} to {facts[-1]}"
+        return ReleaseAsked(nearest(found.written), how, guessed=True, near=True)
     mapped = (
         f", whose facts hold for {found.written}" if found.written.removeprefix("v") not in ("", found.release) else ""
     )
@@ -177,6 +203,8 @@ def remarks_on(document: "Document", source: str) -> list[str]:
             fix="give a script, a page with commands, a Dockerfile, YAML, Python, a notebook, config.pbtxt, "
             "serving.properties, .env or a JSON request",
         )
+    if not document.has_anything:
+        problems.append("read as a file of a server or a model; no rule has anything to say of what stands in it")
     windows = [f"read as {document.windows}; fixes are written for a POSIX shell"] if document.windows else []
     return [*windows, *problems]
 

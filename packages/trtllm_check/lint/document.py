@@ -16,6 +16,7 @@ from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
+from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.windows import shell_name
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
 from trtllm_check.lint.engine_json import engine_call, is_config
@@ -23,6 +24,7 @@ from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, Origins, agree
 from trtllm_check.lint.held_commands import held_commands
 from trtllm_check.lint.invocations import Invocation, invocations
 from trtllm_check.lint.lookups import Lookups
+from trtllm_check.lint.ours import is_ours
 from trtllm_check.lint.passages import (
     FENCES,
     Kind,
@@ -38,7 +40,7 @@ from trtllm_check.lint.passages import (
     unread,
     variable_lists,
 )
-from trtllm_check.lint.programs import MODEL_IMAGE
+from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
@@ -136,7 +138,8 @@ class Document:
     ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where it is one of Windows.
     ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from; ``calls``: of Python APIs.
     ``workloads``: containers of compose and Kubernetes, ``services``: Kubernetes' services; ``aws_calls``: what
-    tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw.
+    tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw; ``names``: of Python packages;
+    ``ours``: a file of a server or a model.
     """
 
     commands: tuple[ShellCommand, ...] = ()
@@ -161,9 +164,16 @@ class Document:
     services: tuple[ClusterService, ...] = ()
     aws_calls: tuple[AwsCall, ...] = ()
     faults: tuple[FormFault, ...] = ()
+    names: tuple[UsedName, ...] = ()
+    ours: bool = False
 
     @property
     def is_understood(self) -> bool:
+        """True if there is anything in it that the checker has rules for, or a whole file of what they are about."""
+        return self.has_anything or self.ours
+
+    @property
+    def has_anything(self) -> bool:
         """True if there is anything in it that the checker has rules for."""
         known = (
             self.configs,
@@ -172,6 +182,7 @@ class Document:
             self.variable_lists,
             self.option_files,
             self.faults,
+            self.names,
             [one for one in self.calls if one.api != "openai" or any("//" in word.text for _, word in one.values)],
             [one for one in self.aws_calls if one.name not in UNCERTAIN],
             [one for one in self.workloads if MODEL_IMAGE.search(one.image)],
@@ -264,7 +275,9 @@ class _Builder:
         self.workloads: list[ServedContainer | ClusterService] = []
         self.aws_calls: list[AwsCall] = []
         self.faults: list[FormFault] = []
+        self.names: list[UsedName] = []
         self.windows = ""
+        self.ours = False
         self.yaml: list[ConfigFile] = []
         self.depth = 0
 
@@ -278,6 +291,7 @@ class _Builder:
             kind = "config.json"
         if word is None:
             self.sources.append((file, text))
+            self.ours = self.ours or is_ours(text, kind)
         if kind == "config.pbtxt" and MESSAGE.search(text):
             pass  # messages are defined or printed here, and no configuration is written
         elif kind == "config.pbtxt":
@@ -326,6 +340,7 @@ class _Builder:
         self.workloads += [one._replace(file=file) for one in found.workloads]
         self.aws_calls += [one._replace(file=file) for one in found.aws_calls]
         self.faults += [one._replace(file=file) for one in found.faults]
+        self.names += [one._replace(file=file) for one in found.names]
         for script, image in found.scripts:
             self.add_commands([one._replace(image=image) for one in read_inside(script, file, is_built=True)])
         for name, word in found.texts:
@@ -385,8 +400,10 @@ class _Builder:
         return lines
 
     def add_written(self, command: ShellCommand) -> None:
-        """``cat > serving.properties <<EOF``."""
+        """``cat > serving.properties <<EOF``, ``python - <<EOF`` and ``python -c "..."``."""
         bodies = [redirect.target for redirect in command.redirects if redirect.operator == "<<"]
+        if command.words and PYTHON.fullmatch(command.words[0].text):
+            self.add_program(command, bodies)
         if not bodies or not command.words or command.words[0].text not in ("cat", "tee", "sudo"):
             return
         names = [redirect.target.text for redirect in command.redirects if redirect.operator in (">", ">>", ">|")]
@@ -394,6 +411,18 @@ class _Builder:
             kind = kind_of_name(name)
             if kind not in (None, "shell", "config.json"):
                 self.add(bodies[0].text, kind, file=command.file, word=bodies[0], name=name)
+
+    def add_program(self, command: ShellCommand, bodies: Sequence[Word]) -> None:
+        """What Python is given to run: the names in it, and its calls."""
+        words = command.words[1:]
+        if words[:1] and words[0].text == "-c":
+            bodies = words[1:2]
+        elif words[:1] and words[0].text != "-":
+            return
+        for word in bodies:
+            found = carried("python", word)
+            self.names += [one._replace(file=command.file) for one in found.names]
+            self.calls += [one._replace(file=command.file) for one in found.calls]
 
     def add_environment(self, whole: Word) -> None:
         """Lines of NAME=value, or a JSON object."""
@@ -457,6 +486,7 @@ class _Builder:
             workloads=tuple(one for one in self.workloads if isinstance(one, ServedContainer)),
             aws_calls=tuple(self.aws_calls),
             faults=tuple(self.faults),
+            names=tuple(self.names),
             services=tuple(one for one in self.workloads if isinstance(one, ClusterService)),
             mounts=tuple(mounts),
             json_configs=tuple(self.json_configs),
@@ -471,6 +501,7 @@ class _Builder:
             unreadable=tuple(self.unreadable),
             texts=tuple(self.sources),
             windows=self.windows,
+            ours=self.ours,
             option_files=tuple(self.options(found)),
         )
 

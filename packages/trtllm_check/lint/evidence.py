@@ -44,6 +44,7 @@ SAID = re.compile(rf"\bTensorRT[-_ ]LLM[,:]? \(?(?:version |release )?{VERSION}\
 RANGE_BEFORE = re.compile(r"(?:\b(?:since|from|until|before|after|than|least|to|up|or|and|in)|[<>=~])\s*\W?$", re.I)
 RANGE_AFTER = re.compile(r"\)?\s*(?:\+|or\b|and\b|to\b|-|–|/|~|>|onwards|later|or newer|\.x|\.\*)", re.I)
 OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc)\d+$")
+DIGITS = re.compile(r"\d+")
 MOST_MATCHES = 200
 ENGINE_MODEL = re.compile(r"^\s*backend\s*:\s*\"tensorrtllm\"", re.MULTILINE)
 OF_ENGINES = re.compile(r"\"(?:gpt_model_type|gpt_model_path|batch_scheduler_policy|decoding_mode)\"")
@@ -79,6 +80,15 @@ def facts_release(version: str) -> str:
     minor = ".".join(version.split(".")[:2])
     same = [name for name in known if name.startswith(f"{minor}.")]
     return same[-1] if same else ""
+
+
+def nearest(version: str) -> str:
+    """The known release nearest to ``version``: the last one before it, or the first; the first where it is unknown."""
+    known = known_releases()
+    numbers = DIGITS.findall(version)
+    wanted = tuple(int(one) for one in numbers[:3])
+    earlier = [name for name in known if numbers and tuple(int(one) for one in DIGITS.findall(name)[:3]) <= wanted]
+    return earlier[-1] if earlier else known[0]
 
 
 def build_of(version: str) -> str:

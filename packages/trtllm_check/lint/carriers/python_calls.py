@@ -15,10 +15,12 @@ MODULES = {
     "vllm": "vllm",
     "vllm.sampling_params": "vllm",
     "vllm.engine.arg_utils": "vllm",
+    "vllm.entrypoints.llm": "vllm",
+    "vllm.lora.request": "vllm",
     "openai": "openai",
     "langchain_openai": "openai",
 }
-METHODS = ("generate", "generate_async")
+METHODS = ("generate", "generate_async", "chat", "beam_search", "encode", "embed", "classify", "score")
 
 
 class Call(NamedTuple):

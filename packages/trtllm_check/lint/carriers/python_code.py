@@ -11,8 +11,10 @@ from pathlib import PurePosixPath
 from trtllm_check.lint.carriers.aws_calls import aws_calls
 from trtllm_check.lint.carriers.python_calls import calls
 from trtllm_check.lint.carriers.python_faults import comma_missing, json_words
+from trtllm_check.lint.carriers.python_text import PythonText
 from trtllm_check.lint.carriers.python_uses import uses
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown
+from trtllm_check.lint.carriers.used_names import used_names
 from trtllm_check.lint.programs import ALIASES, PYTHON, TOOL_NAMES, TOOLS
 from trtllm_check.lint.shell import Word
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
@@ -86,11 +88,10 @@ class _Reader:
         found = calls(self.tree, self.word, self.starts)
         aws = aws_calls(self.tree, self.word.text, self.place)
         is_script = self.word.places[:1] == ((1, 1),)
-        faults = (
-            *json_words(self.tree, self.word, self.starts),
-            *uses(self.tree, self.word, self.starts, is_script=is_script),
-        )
-        self.found = self.found.with_(Carried(calls=tuple(found), aws_calls=tuple(aws), faults=faults))
+        text = PythonText(self.tree, self.word, self.starts)
+        faults = (*json_words(self.tree, self.word, self.starts), *uses(text, is_script=is_script))
+        names = tuple(used_names(text))
+        self.found = self.found.with_(Carried(calls=tuple(found), aws_calls=tuple(aws), faults=faults, names=names))
         if any(isinstance(node, ast.ImportFrom) and node.module in LLM_API for node in nodes):
             for node in nodes:
                 if isinstance(node, ast.Call) and _called(node) == "LLM":

@@ -5,7 +5,6 @@ Each is a slip that stops the program, or makes it do something else, whatever t
 
 import ast
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,8 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_clients import client_faults
 from trtllm_check.lint.carriers.python_text import PythonText, fault
-from trtllm_check.lint.shell import Word
 
 ENGINE_CLASSES = ("LLM",)
-NEAR = 0.75
 
 
 @cache
@@ -26,9 +23,8 @@ def _facts() -> dict[str, Any]:
     return content
 
 
-def uses(tree: ast.Module, word: Word, starts: list[int], *, is_script: bool) -> Iterator[FormFault]:
+def uses(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     """All faults. ``is_script``: a program of its own, and no cell of a notebook."""
-    text = PythonText(tree, word, starts)
     yield from client_faults(text, is_script=is_script)
     yield from _modelopt(text)
     yield from _tokens(text)
@@ -39,15 +35,8 @@ def uses(tree: ast.Module, word: Word, starts: list[int], *, is_script: bool) ->
 
 
 def _modelopt(text: PythonText) -> Iterator[FormFault]:
-    """Configurations that modelopt has not, and a static one without calibration."""
+    """A static configuration of modelopt's without calibration; which there are is in the tables of names."""
     facts = _facts()["modelopt"]
-    known = facts["configurations"].split()
-    for node in text.nodes:
-        if isinstance(node, ast.Attribute) and text.dotted(node.value) == facts["module"]:
-            is_config = node.attr.isupper() and node.attr.endswith(("_CFG", "_CONFIG"))
-            close = get_close_matches(node.attr, known, 1, NEAR) if is_config and node.attr not in known else []
-            if close:
-                yield fault(text, node, "configuration", name=node.attr, instead=close[0])
     for call in text.calls:
         if text.dotted(call.func) != f"{facts['module']}.quantize" or len(call.args) != 2:
             continue

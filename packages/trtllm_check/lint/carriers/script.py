@@ -7,6 +7,7 @@ from typing import NamedTuple
 from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_calls import Call
+from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
 from trtllm_check.lint.shell import Place, Word
 
@@ -22,7 +23,7 @@ class Carried(NamedTuple):
     ``scripts``: shell text, and the image that it runs in ("" if unknown); ``texts``: other texts with the name that
     tells their kind ("" if none does); ``images``: containers that it names; ``calls``: of Python APIs;
     ``workloads``: what starts containers for good; ``aws_calls``: what tells SageMaker;
-    ``faults``: what is wrong with the text itself.
+    ``faults``: what is wrong with the text itself; ``names``: of Python packages that it uses.
     """
 
     scripts: tuple[tuple[Word, str], ...] = ()
@@ -32,6 +33,7 @@ class Carried(NamedTuple):
     workloads: tuple[ServedContainer | ClusterService, ...] = ()
     aws_calls: tuple[AwsCall, ...] = ()
     faults: tuple[FormFault, ...] = ()
+    names: tuple[UsedName, ...] = ()
 
     def with_(self, other: "Carried") -> "Carried":
         return Carried(
@@ -42,6 +44,7 @@ class Carried(NamedTuple):
             self.workloads + other.workloads,
             self.aws_calls + other.aws_calls,
             self.faults + other.faults,
+            self.names + other.names,
         )
 
 

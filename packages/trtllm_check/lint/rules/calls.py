@@ -6,14 +6,20 @@ from typing import Any
 
 from trtllm_check.flows.options import check_options, option_releases
 from trtllm_check.lint.carriers.python_calls import Call
+from trtllm_check.lint.carriers.used_names import asks_version
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.llm_options import draft_options
-from trtllm_check.lint.rules.vllm import Version, engine_arguments, engine_left, version_told
+from trtllm_check.lint.rules.python_names import Told, told_version
+from trtllm_check.lint.rules.vllm import Release, argument_changes, engine_arguments
+from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases.python_names import NameVerdict, PythonPackage, python_package
+from trtllm_check.releases.vllm import vllm_facts
 
 FAMILY = "calls"
 NEAR = 0.8
+PASSED_ON = {"LLM": "EngineArgs"}  # who gets the keywords that a call does not take
 NESTED = {"KvCacheConfig": "kv_cache_config", "CudaGraphConfig": "cuda_graph_config", "MoeConfig": "moe_config"}
 
 
@@ -23,16 +29,15 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         api = rule_data(FAMILY).get(call.api, {"takes": ()})
         if call.name in NESTED and call.api == "tensorrt_llm":
             yield from _options(call, platform)
-        if call.name not in api["takes"]:
-            continue
-        known = _takes(api, call)
+        known = _takes(api, call) if call.name in api["takes"] else None
         for word in call.arguments:
-            if word.text not in known:
+            if known is not None and word.text not in known:
                 yield from _unknown(call, word, api, known, platform)
-            else:
-                yield from _gone(call, word, api.get("gone", {}), platform)
-                if call.api == "vllm":
-                    yield from _left(call, word, api, version_told(document), platform)
+                continue
+            found = list(_gone(call, word, api.get("gone", {}), platform)) if known is not None else []
+            if known is not None and call.api == "vllm":
+                found += _left(call, word, release_for(document, None), platform)
+            yield from found or _by_release(call, word, document, platform)
 
 
 def _options(call: Call, platform: Platform) -> Iterator[Draft]:
@@ -45,8 +50,43 @@ def _options(call: Call, platform: Platform) -> Iterator[Draft]:
                     yield from draft_options(problem, release, word, call.file, certain=False)
 
 
+def _by_release(call: Call, word: Word, document: Document, platform: Platform) -> Iterator[Draft]:
+    """A keyword that the told release does not take, or no longer today, by the tables of names."""
+    package = python_package(call.api)
+    if package is None or any(asks_version(text, call.api) for file, text in document.texts if file == call.file):
+        return
+    told = told_version(document, call.api, package, platform)
+    verdict = None if told.many else _keyword(package, call, word.text, told)
+    is_known = bool(package.near_releases(told.version))
+    if verdict is None or (verdict.kind == "later" and not is_known):
+        return
+    form = "never" if verdict.kind == "never" else verdict.kind if is_known else "gone today"
+    for draft in drafts(
+        platform.release.name,
+        "python-keyword",
+        word,
+        form=form,
+        file=call.file,
+        call=call.name,
+        name=word.text,
+        version=told.version,
+        since=verdict.since,
+        last=verdict.last,
+        near=verdict.near,
+    ):
+        yield draft._replace(source=package.source)
+
+
+def _keyword(package: PythonPackage, call: Call, name: str, told: Told) -> NameVerdict | None:
+    own = package.judge_keyword(call.name, name, told.version, PASSED_ON.get(call.name, ""))
+    is_certain = own is not None and (own.kind != "never" or own.near)
+    return own if is_certain else None
+
+
 def _takes(api: dict[str, Any], call: Call) -> set[str]:
     own = set(api["takes"][call.name].split())
+    if call.api == "vllm":
+        own |= {*vllm_facts().table("names", call.name)}
     return own | engine_arguments() if call.name in api.get("engine", ()) else own
 
 
@@ -87,25 +127,25 @@ def _gone(call: Call, word: Word, gone: dict[str, Any], platform: Platform) -> I
     )
 
 
-def _left(call: Call, word: Word, api: dict[str, Any], version: Version, platform: Platform) -> Iterator[Draft]:
-    """One that vLLM took once: an error where the text tells a version without it, a warning where it tells none."""
-    own = api["left"].get(call.name, {}).get(word.text)
-    since, instead = (own["since"], own["instead"]) if own else ("", "")
-    if not own and call.name in api["engine"]:
-        since, instead = engine_left(word.text)
-    if not instead:
+def _left(call: Call, word: Word, told: Release, platform: Platform) -> Iterator[Draft]:
+    """One that the release of vLLM has not: an error where the text tells it, a warning where today's is meant."""
+    if call.name == "SamplingParams":
+        changes, section = vllm_facts().table("names", "SamplingParams").get(word.text), "python"
+    else:
+        changes, section = argument_changes(word.text), "options"
+    lacking = absence(changes, told) if changes else None
+    if lacking is None or (told is None and not lacking.gone):
         return
-    first = tuple(int(part) for part in since.split("."))
-    if version and version < first:
-        return
+    name = word.text.replace("_", "-") if section == "options" else word.text
     yield from drafts(
         platform.release.name,
         "python-argument",
         word,
-        form="gone from vLLM" if version else "gone from vLLM, perhaps",
+        form="not yet in vLLM" if not lacking.gone else "gone from vLLM" if told else "gone from vLLM, perhaps",
         file=call.file,
         call=call.name,
         name=word.text,
-        since=since,
-        instead=instead,
+        since=lacking.edge,
+        version=told.written if told else "",
+        instead=instead_of(section, name) if lacking.gone else "leave it out, or take that release",
     )

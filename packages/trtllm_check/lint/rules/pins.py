@@ -145,9 +145,9 @@ def _python(document: Document, wanted: list[Requirement], release: str) -> Iter
 def _sdk(document: Document, wanted: list[Requirement], release: str) -> Iterator[Draft]:
     """Names of SageMaker's SDK that the installed one does not have."""
     asked = [one for one in wanted if one.name == SDK]
-    if len({_major(one) for one in asked}) != 1:
+    if len({sdk_major(one) for one in asked}) != 1:
         return
-    major = _major(asked[0])
+    major = sdk_major(asked[0])
     kind = {"2": "third", "3": "second", "newest": "second"}.get(major, "")
     if not kind:
         return
@@ -161,8 +161,10 @@ def _sdk(document: Document, wanted: list[Requirement], release: str) -> Iterato
                 return
 
 
-def _major(one: Requirement) -> str:
-    """2 or 3 where that is certain, "newest" where the newest is asked for, "" else."""
+def sdk_major(one: Requirement) -> str:
+    """Of SageMaker's SDK: 2 or 3 where that is certain, "newest" where the newest is asked for, "" else."""
+    if one.name != SDK:
+        return ""
     if one.is_below("3") or one.exact.startswith(("1.", "2.")):
         return "2"
     if one.exact.startswith("3.") or re.match(r"(?:>=|~=)\s*3(?:\.|$)", one.specifier):

@@ -6,7 +6,7 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.served import LMI, MAKERS, TENSORRT_LLM, VLLM, ServedModel, served
-from trtllm_check.lint.rules.vllm import version_of, version_told
+from trtllm_check.lint.rules.vllm_table import release_for
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases.models import (
     Lack,
@@ -27,21 +27,18 @@ ENGINES = ("tensorrt", "trt")
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family, one for each model."""
     said: set[str] = set()
-    told = version_told(document)
     for one in served(document):
         model = named_model(one.model) if one.model else None
         if model is None or one.model in said:
             continue
-        for draft in _served(one, model, document, platform, told):
+        for draft in _served(one, model, document, platform):
             said.add(one.model)
             yield draft
     if not said:
         yield from _configs(document, platform)
 
 
-def _served(
-    one: ServedModel, model: NamedModel, document: Document, platform: Platform, told: tuple[int, ...]
-) -> Iterator[Draft]:
+def _served(one: ServedModel, model: NamedModel, document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     if one.engine == TENSORRT_LLM and one.tool != LMI:
         backend = one.options["backend"].text if "backend" in one.options else ""
@@ -51,7 +48,8 @@ def _served(
         lack = lacks_tensorrt_llm(model.architecture, release, engine=builds)
         yield from _draft(one, lack, f"TensorRT-LLM {release}", release, builds=builds)
     elif one.engine == VLLM and one.tool != LMI:
-        version = (version_of(one.invocation.image) if one.invocation else ()) or told
+        told = release_for(document, one.invocation)
+        version = parts(told.written) if told else ()
         yield from _draft(one, lacks_vllm(model, version), f"vLLM {'.'.join(map(str, version))}", release)
     elif one.tool == LMI:
         yield from _container(one, model, document, release)

@@ -1,0 +1,214 @@
+"""What a release of a Python package binds, read from its sources without running them.
+
+A release is a tree of files: an archive of its source, or a tag of a git mirror. Each file is parsed once, whatever
+the number of releases that hold it.
+"""
+
+import ast
+import hashlib
+import subprocess
+import tarfile
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+LISTED = ("MODULE_ATTRS",)  # tables of names that a module's __getattr__ serves
+SELF = ("self", "cls")
+
+
+class Signature(NamedTuple):
+    """The keywords of a call; ``is_open``: it takes any others, too."""
+
+    keywords: frozenset[str]
+    is_open: bool
+
+
+class ClassFacts(NamedTuple):
+    """One class: its bases as written, the fields of its body, what it defines."""
+
+    bases: tuple[str, ...]
+    fields: frozenset[str]
+    methods: Mapping[str, Signature]
+
+
+class ModuleFacts(NamedTuple):
+    """``own``: public names that the module defines; ``taken``: those that it imports, with where from.
+
+    ``stars``: modules that it takes everything of; ``is_open``: it makes names up while it runs.
+    """
+
+    own: frozenset[str]
+    taken: Mapping[str, str]
+    stars: tuple[str, ...]
+    is_open: bool
+    classes: Mapping[str, ClassFacts]
+    functions: Mapping[str, Signature]
+
+
+Tree = Mapping[str, bytes]
+"""Dotted name of a module, a package's with ``.__init__`` at its end -> its source."""
+
+
+def archive_tree(path: Path, package: str) -> Tree:
+    """The modules of ``package`` in an archive of its source, whose first folder has any name."""
+    found = {}
+    with tarfile.open(path) as archive:
+        for member in archive:
+            _, _, name = member.name.partition("/")
+            if member.isfile() and name.startswith(f"{package}/") and name.endswith(".py"):
+                file = archive.extractfile(member)
+                found[_dotted(name)] = file.read() if file is not None else b""
+    return found
+
+
+def mirror_tree(mirror: Path, tag: str, roots: Mapping[str, str]) -> Tree:
+    """The modules at a tag of a mirror. ``roots``: folder of the repository -> the package's folder in it."""
+    listing = _git(mirror, "ls-tree", "-r", tag).decode()
+    blobs = {}
+    for line in listing.splitlines():
+        head, _, path = line.partition("\t")
+        for root, package in roots.items():
+            inside = path.removeprefix(root)
+            if path.startswith(root) and inside.startswith(f"{package}/") and inside.endswith(".py"):
+                blobs[_dotted(inside)] = head.split()[2]
+    return _contents(mirror, blobs)
+
+
+def tags(mirror: Path) -> list[str]:
+    return _git(mirror, "tag").decode().split()
+
+
+def _git(mirror: Path, *words: str, fed: bytes = b"") -> bytes:
+    return subprocess.run(["git", "-C", str(mirror), *words], input=fed, capture_output=True, check=True).stdout
+
+
+def _contents(mirror: Path, blobs: Mapping[str, str]) -> Tree:
+    answer = _git(mirror, "cat-file", "--batch", fed="\n".join(blobs.values()).encode())
+    found, position = {}, 0
+    for name in blobs:
+        end = answer.index(b"\n", position)
+        size = int(answer[position:end].split()[2])
+        found[name] = answer[end + 1 : end + 1 + size]
+        position = end + size + 2
+    return found
+
+
+def _dotted(path: str) -> str:
+    return path.removesuffix(".py").replace("/", ".")
+
+
+_READ: dict[bytes, ModuleFacts] = {}
+
+
+def module_facts(source: bytes, name: str) -> ModuleFacts:
+    """What the module binds. ``name``: as in a :data:`Tree`."""
+    key = hashlib.sha1(name.encode() + b"\0" + source).digest()
+    if key not in _READ:
+        _READ[key] = _read(source, name)
+    return _READ[key]
+
+
+def _read(source: bytes, name: str) -> ModuleFacts:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ModuleFacts(frozenset(), {}, (), True, {}, {})
+    reader = _Reader(name)
+    reader.body(tree.body)
+    served = any(one in reader.own for one in LISTED)
+    is_open = ("__getattr__" in reader.functions and not served) or b"globals()" in source or b"sys.modules[" in source
+    own = frozenset(one for one in reader.own if not one.startswith("_"))
+    taken = {one: origin for one, origin in reader.taken.items() if not one.startswith("_")}
+    return ModuleFacts(own, taken, tuple(reader.stars), is_open, reader.classes, reader.functions)
+
+
+class _Reader:
+    def __init__(self, name: str) -> None:
+        is_package = name.endswith(".__init__")
+        self.package = name.removesuffix(".__init__") if is_package else name.rpartition(".")[0]
+        self.own: set[str] = set()
+        self.taken: dict[str, str] = {}
+        self.stars: list[str] = []
+        self.classes: dict[str, ClassFacts] = {}
+        self.functions: dict[str, Signature] = {}
+
+    def body(self, statements: list[ast.stmt]) -> None:
+        for one in statements:
+            self.statement(one)
+
+    def statement(self, one: ast.stmt) -> None:
+        if isinstance(one, ast.ClassDef):
+            self.own.add(one.name)
+            self.classes[one.name] = _class(one)
+        elif isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+            self.own.add(one.name)
+            self.functions[one.name] = _signature(one)
+        elif isinstance(one, ast.ImportFrom):
+            self.imported(one)
+        elif isinstance(one, ast.Import):
+            for alias in one.names:
+                self.taken[alias.asname or alias.name.partition(".")[0]] = alias.name
+        else:
+            self.assigned(one)
+            for part in ("body", "orelse", "finalbody"):
+                self.body(getattr(one, part, []))
+            for handler in getattr(one, "handlers", []):
+                self.body(handler.body)
+
+    def assigned(self, one: ast.stmt) -> None:
+        targets: list[ast.expr] = []
+        if isinstance(one, ast.Assign):
+            targets = one.targets
+        elif isinstance(one, ast.AnnAssign | ast.AugAssign | ast.For):
+            targets = [one.target]
+        for target in targets:
+            stored = (node for node in ast.walk(target) if isinstance(node, ast.Name))
+            self.own |= {node.id for node in stored if isinstance(node.ctx, ast.Store)}
+            value = getattr(one, "value", None)
+            if isinstance(target, ast.Name) and target.id in LISTED and isinstance(value, ast.Dict):
+                keys = [key.value for key in value.keys if isinstance(key, ast.Constant)]
+                self.taken |= {str(key): self.package for key in keys}
+
+    def imported(self, one: ast.ImportFrom) -> None:
+        parts = self.package.split(".")
+        base = ".".join(parts[: len(parts) - one.level + 1]) if one.level else ""
+        module = ".".join(part for part in (base, one.module or "") if part)
+        for alias in one.names:
+            if alias.name == "*":
+                self.stars.append(module)
+            else:
+                self.taken[alias.asname or alias.name] = f"{module}.{alias.name}"
+
+
+def _class(node: ast.ClassDef) -> ClassFacts:
+    fields: set[str] = set()
+    methods: dict[str, Signature] = {}
+    for one in node.body:
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+            if "ClassVar" not in ast.unparse(one.annotation):
+                fields.add(one.target.id)
+        elif isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+            before = methods.get(one.name)  # overloads stand before the method itself
+            now = _signature(one)
+            methods[one.name] = (
+                Signature(before.keywords | now.keywords, before.is_open or now.is_open) if before else now
+            )
+    return ClassFacts(tuple(ast.unparse(base) for base in node.bases), frozenset(fields), methods)
+
+
+def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Signature:
+    given = node.args
+    names = {one.arg for one in (*given.args, *given.kwonlyargs) if one.arg not in SELF}
+    decorators = " ".join(ast.unparse(one) for one in node.decorator_list)
+    is_open = given.kwarg is not None or "deprecate" in decorators
+    return Signature(frozenset(names), is_open)
+
+
+def walk_modules(tree: Tree) -> Iterator[tuple[str, bool, str]]:
+    """Dotted name, whether it is a package, and its key in the tree."""
+    for key in tree:
+        is_package = key.endswith(".__init__")
+        yield key.removesuffix(".__init__") if is_package else key, is_package, key

@@ -1,0 +1,132 @@
+"""Which names of packages with tables the code uses: imports, attributes of modules, methods of objects it makes.
+
+Left out is what the code itself takes for uncertain: imports that it tries, branches that look at a version.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trtllm_check.lint.carriers.python_text import PythonText
+from trtllm_check.lint.shell import Word
+from trtllm_check.releases.python_names import python_packages
+
+TRIED = re.compile(r"ImportError|ModuleNotFoundError|AttributeError|suppress")
+ANYTHING = re.compile(r"Exception")
+SHORT = 3  # statements of a try that is there for an import
+LOOKS = re.compile(r"version|TYPE_CHECKING|hasattr|find_spec|is_available|_AVAILABLE|has_\w+|is_\w+_installed", re.I)
+VERSIONED = (
+    r"\b{package}\.__version__|version\(\s*[\"']{package}|{package}_version|VLLM_VERSION"
+    r"|\bversion\.parse\(|_version_(?:ge|gt|at_least)"
+)
+
+
+class UsedName(NamedTuple):
+    """``dotted``: the whole name; ``member``: what is asked of an object of that class, else "".
+
+    ``error``: what Python raises where it is missing.
+    """
+
+    dotted: str
+    place: Word
+    member: str = ""
+    error: str = "AttributeError"
+    file: str = ""
+
+    @property
+    def package(self) -> str:
+        return self.dotted.partition(".")[0]
+
+
+def used_names(text: PythonText) -> Iterator[UsedName]:
+    """All of them, in the order of the code."""
+    packages = python_packages() & {origin.partition(".")[0] for origin in text.names.values()}
+    packages = frozenset(one for one in packages if not asks_version(text.word.text, one))
+    if not packages:
+        return
+    guarded = {id(node) for node in _guarded(text.tree)}
+    certain = _certain(text, guarded)
+    inner = {id(node.value) for node in text.nodes if isinstance(node, ast.Attribute)}
+    for node in text.nodes:
+        if id(node) in guarded:
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from _imports(text, node, packages)
+        elif isinstance(node, ast.Attribute) and id(node) not in inner and isinstance(node.ctx, ast.Load):
+            dotted = text.dotted(node)
+            if _root(node) in certain and dotted.partition(".")[0] in packages:
+                yield UsedName(dotted, text.at(node))
+    yield from _members(text, packages, guarded)
+
+
+def asks_version(text: str, package: str) -> bool:
+    """True for code that itself looks at the package's version."""
+    return re.search(VERSIONED.format(package=package), text) is not None
+
+
+def _imports(text: PythonText, node: ast.Import | ast.ImportFrom, packages: frozenset[str]) -> Iterator[UsedName]:
+    if isinstance(node, ast.ImportFrom) and node.level:
+        return
+    for one in node.names:
+        module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        dotted = f"{module}{one.name}" if one.name != "*" else module.rstrip(".")
+        if dotted.partition(".")[0] in packages:
+            yield UsedName(dotted, text.at(one), error="ImportError")
+
+
+def _certain(text: PythonText, guarded: set[int]) -> set[str]:
+    """The names that stand for a module of a package wherever the code says them."""
+    found: set[str] = set()
+    changed = {node.id for node in text.nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    changed |= {node.arg for node in text.nodes if isinstance(node, ast.arg)}
+    for node in text.nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            changed.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = {one.asname or one.name.partition(".")[0] for one in node.names}
+            if id(node) in guarded:
+                changed |= names
+            else:
+                found |= names
+    return found - changed
+
+
+def _members(text: PythonText, packages: frozenset[str], guarded: set[int]) -> Iterator[UsedName]:
+    """``llm.chat(...)`` where ``llm`` is set once, to a class of a package, or to what one of its methods makes."""
+    made = {}
+    for node in text.nodes:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            value = node.value
+            dotted = text.dotted(value.func) if isinstance(value, ast.Call) else ""
+            if dotted.partition(".")[0] in packages and len(text.values_of(name)) == 1 and id(node) not in guarded:
+                made[name] = dotted
+    arguments = {node.arg for node in text.nodes if isinstance(node, ast.arg)}
+    for call in text.calls:
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if isinstance(owner, ast.Name) and owner.id in made and owner.id not in arguments and id(call) not in guarded:
+            yield UsedName(made[owner.id], text.at(call.func), getattr(call.func, "attr", ""))
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _guarded(tree: ast.Module) -> Iterator[ast.AST]:
+    """All nodes below a ``try`` that catches what a missing name raises, and below a test of a version."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try):
+            caught = [ast.unparse(one.type) if one.type else "Exception" for one in node.handlers]
+            is_short = len(node.body) <= SHORT
+            uncertain = any(TRIED.search(one) or (is_short and ANYTHING.search(one)) for one in caught)
+        elif isinstance(node, ast.If | ast.IfExp):
+            uncertain = bool(LOOKS.search(ast.unparse(node.test)))
+        elif isinstance(node, ast.With):
+            uncertain = any(TRIED.search(ast.unparse(one.context_expr)) for one in node.items)
+        else:
+            uncertain = False
+        if uncertain:
+            yield from ast.walk(node)

@@ -1,0 +1,158 @@
+"""Names of Python packages that a release does not have: modules, classes, functions, methods.
+
+Where the text names a release, what that lacks is an error; where it names none, what the newest no longer has is a
+warning. What no release ever had is an error only where another name is almost the same.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from trtllm_check.lint.carriers.used_names import UsedName
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.installs import requirements
+from trtllm_check.lint.rules.pins import sdk_major
+from trtllm_check.releases.python_names import NameVerdict, PythonPackage, python_package
+
+FAMILY = "python_names"
+RULE = "python-name"
+MOST = 3
+SPECIFIER = r"(?:[<>=~!]=?=?\s*[\d.]+(?:(?:\.post|\.dev|rc)\d+)?)"
+
+
+class Told(NamedTuple):
+    """The version that a text tells of a package, "" for none; ``many``: several, which say nothing together."""
+
+    version: str = ""
+    many: bool = False
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    told: dict[str, Told] = {}
+    seen: set[tuple[str, str]] = set()
+    old: dict[tuple[str, str], list[tuple[UsedName, NameVerdict]]] = {}
+    files = [file for file, _ in document.texts]
+    for one in document.names:
+        package = python_package(one.package)
+        if package is None or _is_local(one.package, files):
+            continue
+        if one.package not in told:
+            told[one.package] = told_version(document, one.package, package, platform)
+        version = told[one.package]
+        verdict = _verdict(package, one, version.version)
+        if verdict is None or (one.file, verdict.dotted) in seen or _said_elsewhere(document, one):
+            continue
+        seen.add((one.file, verdict.dotted))
+        is_known = bool(package.near_releases(version.version))
+        if verdict.kind == "never":
+            yield from _draft(one, verdict, package, "never" if verdict.near else "never, perhaps", platform)
+        elif version.many:
+            continue
+        elif is_known:
+            yield from _draft(one, verdict, package, verdict.kind, platform, version=version.version)
+        elif verdict.kind == "gone":
+            old.setdefault((one.file, one.package), []).append((one, verdict))
+    for found in old.values():
+        yield from _today(found, platform)
+
+
+def told_version(document: Document, name: str, package: PythonPackage, platform: Platform) -> Told:
+    """What pins, requirements and images tell; of TensorRT-LLM what the checker is asked for."""
+    if name == "tensorrt_llm":
+        return Told("" if platform.guessed else platform.release.name)
+    found = set()
+    for pattern, spoken in _patterns(name):
+        for _, text in document.texts:
+            for match in pattern.finditer(text):
+                if version := _meant(match["version"], package) if spoken else match["version"]:
+                    found.add(version)
+    return Told(found.pop()) if len(found) == 1 else Told(many=len(found) > 1)
+
+
+def _patterns(name: str) -> Iterator[tuple[re.Pattern[str], bool]]:
+    """How texts tell the version, and whether that is a specifier."""
+    data = rule_data(FAMILY)["packages"][name]
+    for one in data.get("images", ()):
+        yield re.compile(one), False
+    dist = data["distribution"].replace("-", "[-_]")
+    yield re.compile(rf"(?<![\w./-]){dist}(?:\[[\w, -]+\])?\s*(?P<version>{SPECIFIER}(?:\s*,\s*{SPECIFIER})*)"), True
+
+
+def _meant(specifier: str, package: PythonPackage) -> str:
+    """The version behind ==, or the newest that is taken where today's is not; "" for today's."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    exact = re.fullmatch(r"={2,3}\s*(\d+\.\d+\.\w[\w.]*)", specifier)
+    if exact:
+        return exact[1]
+    try:
+        taken = list(SpecifierSet(specifier).filter(package.releases, prereleases=True))
+    except InvalidSpecifier:
+        return ""
+    return taken[-1] if taken and taken[-1] != package.releases[-1] else ""
+
+
+def _verdict(package: PythonPackage, one: UsedName, version: str) -> NameVerdict | None:
+    verdict = package.judge(one.dotted, version)
+    if verdict is not None or not one.member:
+        return verdict
+    owner = one.dotted.rpartition(".")[2]
+    found = package.judge_member(owner, one.member, version)
+    return found._replace(owner=owner) if found is not None else None
+
+
+def _is_local(package: str, files: list[str]) -> bool:
+    """True where the folder that is checked has the package itself."""
+    return any(re.search(rf"(?:^|/){package}(?:\.py$|/)", file) for file in files)
+
+
+def _said_elsewhere(document: Document, one: UsedName) -> bool:
+    """Parts of SageMaker's SDK that the rule on its requirement speaks of."""
+    if one.package != "sagemaker":
+        return False
+    parts = rule_data("pins")["sagemaker"]
+    kinds = {"2": "third", "3": "second", "newest": "second"}
+    names = [
+        name for asked in requirements(document) if (major := sdk_major(asked)) for name in parts[kinds[major]].split()
+    ]
+    return any(one.dotted == name or one.dotted.startswith(f"{name}.") for name in names)
+
+
+def _draft(
+    one: UsedName, verdict: NameVerdict, package: PythonPackage, form: str, platform: Platform, **known: Any
+) -> Iterator[Draft]:
+    for draft in drafts(
+        platform.release.name, RULE, one.place, form=form, file=one.file, **_known(one, verdict), **known
+    ):
+        yield draft._replace(source=package.source)
+
+
+def _today(found: list[tuple[UsedName, NameVerdict]], platform: Platform) -> Iterator[Draft]:
+    """One warning for a file, at the first of its names."""
+    one, verdict = found[0]
+    others = [other.dotted for _, other in found[1 : MOST + 1]]
+    too = f" (so are {', '.join(others)})" if len(others) > 1 else f" (so is {others[0]})" if others else ""
+    package = python_package(one.package)
+    if package is not None:
+        yield from _draft(one, verdict, package, "gone today", platform, too=too)
+
+
+def _known(one: UsedName, verdict: NameVerdict) -> dict[str, Any]:
+    what = rule_data(FAMILY)["packages"][one.package]
+    instead = what.get("instead", {}).get(verdict.dotted, "")
+    if not instead and verdict.moved:
+        instead = f"take it from {verdict.moved}" if verdict.owner else f"import from {verdict.moved}"
+    elif not instead:
+        instead = f"write {verdict.near}" if verdict.near else "do without it"
+    return {
+        "package": what["called"],
+        "name": verdict.dotted,
+        "error": one.error,
+        "since": verdict.since,
+        "last": verdict.last,
+        "near": verdict.near,
+        "instead": instead,
+        "pin": f"'{what['distribution']}{'<' if verdict.kind == 'gone' else '>='}{verdict.since}'",
+    }

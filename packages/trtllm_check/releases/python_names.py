@@ -1,0 +1,173 @@
+"""The public names of Python packages by release: which modules, names, methods and keywords each release has.
+
+The tables in ``data/python`` are made from the packages' sources (``benchmarks/checker/python_names.py``). A name has
+*spans*, such as ``0.6.4..0.10.2``: the first and the last release that have it; an open end is the newest read.
+"""
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from serving_base.yaml_files import read_yaml
+
+FOLDER = Path(__file__).parent / "data/python"
+NEAR = 0.8
+ANY = "**"
+Kind = Literal["gone", "later", "never"]
+
+
+class NameVerdict(NamedTuple):
+    """Why ``name`` of ``owner`` is not there. ``owner`` is "" for a module.
+
+    ``since``: the first release without it (gone), or the first with it (later); ``last``: the last that had it.
+    ``moved``: where the newest release defines it; ``near``: the name that is most like it.
+    """
+
+    kind: Kind
+    owner: str
+    name: str
+    since: str = ""
+    last: str = ""
+    moved: str = ""
+    near: str = ""
+
+    @property
+    def dotted(self) -> str:
+        return f"{self.owner}.{self.name}" if self.owner else self.name
+
+
+class PythonPackage:
+    """The tables of one package."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self.source: str = content["source"]
+        self.releases: tuple[str, ...] = tuple(content["releases"].split())
+        self.modules = _flat(content["modules"])
+        self.opened = _flat(content["open"])
+        self.names = {module: _flat(found) for module, found in content["names"].items()}
+        self.others = frozenset(content["others"].split())
+        self.moved = {
+            f"{module}.{name}": place
+            for module, places in content["moved"].items()
+            for place, names in places.items()
+            for name in names.split()
+        }
+        self.calls = {call: _flat(found) for call, found in content["calls"].items()}
+        self.members = {owner: _flat(found) for owner, found in content["members"].items()}
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.releases)}
+
+    def near_releases(self, version: str) -> tuple[str, ...]:
+        """The releases that say what ``version`` has: itself with its builds, or those before and after it.
+
+        Nothing for one that is newer than all.
+        """
+        from packaging.version import InvalidVersion, Version
+
+        try:
+            asked = Version(version)
+        except InvalidVersion:
+            return ()
+        same = tuple(one for one in self.releases if Version(one).release == asked.release)
+        if version in same:
+            return (version,)
+        if same:
+            return same
+        before = [one for one in self.releases if Version(one) < asked]
+        after = [one for one in self.releases if Version(one) > asked]
+        return (*before[-1:], after[0]) if after else ()
+
+    def judge(self, dotted: str, version: str) -> NameVerdict | None:
+        """What is wrong with a dotted name in ``version``, in the newest release where that is ""; None for nothing."""
+        module = self._module(dotted)
+        if not module:
+            return None
+        verdict = self._placed(self.modules[module], version, "", module)
+        if verdict is not None or module == dotted:
+            return verdict
+        name = dotted[len(module) + 1 :].partition(".")[0]
+        known = self.names.get(module)
+        if known is None or name.startswith("_") or (name in self.others and name not in known):
+            return None
+        if self._holds(self.opened.get(module, ""), version):
+            return None
+        return self._in(known, version, module, name)
+
+    def judge_member(self, owner: str, name: str, version: str) -> NameVerdict | None:
+        """The same of an attribute of an object of class ``owner``."""
+        return self._inside(self.members.get(owner), owner, name, version)
+
+    def judge_keyword(self, call: str, name: str, version: str, passed_on: str = "") -> NameVerdict | None:
+        """The same of a keyword of ``call``, which hands what it does not take to ``passed_on``."""
+        if not passed_on:
+            return self._inside(self.calls.get(call), call, name, version)
+        found = [self._in(self.calls[one], version, call, name) for one in (call, passed_on)]
+        if None in found:
+            return None
+        return next((one for one in found if one is not None and one.kind != "never"), found[-1])
+
+    def _inside(self, known: Mapping[str, str] | None, owner: str, name: str, version: str) -> NameVerdict | None:
+        if known is None or name.startswith("_") or self._holds(known.get(ANY, ""), version):
+            return None
+        return self._in(known, version, owner, name)
+
+    def _in(self, known: Mapping[str, str], version: str, owner: str, name: str) -> NameVerdict | None:
+        if name in known:
+            return self._placed(known[name], version, owner, name)
+        here = [one for one, spans in known.items() if self._holds(spans, version)]
+        close = get_close_matches(name, here, 1, NEAR)
+        return NameVerdict("never", owner, name, near=close[0] if close else "")
+
+    def _module(self, dotted: str) -> str:
+        """The longest beginning of ``dotted`` that is or was a module."""
+        parts = dotted.split(".")
+        names = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+        return next((one for one in names if one in self.modules), "")
+
+    def _asked(self, version: str) -> tuple[str, ...]:
+        return self.near_releases(version) if version else self.releases[-1:]
+
+    def _holds(self, spans: str, version: str) -> bool:
+        """True where one of the releases that tell of ``version`` lies in the spans."""
+        asked = [self.positions[one] for one in self._asked(version) or self.releases[-1:]]
+        return any(first <= one <= last for first, last in self._ranges(spans) for one in asked)
+
+    def _ranges(self, spans: str) -> Iterator[tuple[int, int]]:
+        for span in spans.split(",") if spans else ():
+            first, _, last = span.partition("..")
+            yield self.positions[first], self.positions[last] if last else len(self.releases) - 1
+
+    def _placed(self, spans: str, version: str, owner: str, name: str) -> NameVerdict | None:
+        if self._holds(spans, version):
+            return None
+        asked = [self.positions[one] for one in self._asked(version) or self.releases[-1:]]
+        ranges = list(self._ranges(spans))
+        dotted = f"{owner}.{name}" if owner else name
+        before = [last for _, last in ranges if last < min(asked)]
+        if before:
+            since, last = self.releases[before[-1] + 1], self.releases[before[-1]]
+            return NameVerdict("gone", owner, name, since, last, self.moved.get(dotted, ""))
+        after = [first for first, _ in ranges if first > max(asked)]
+        return NameVerdict("later", owner, name, self.releases[after[0]]) if after else None
+
+
+def _flat(grouped: Mapping[str, str]) -> dict[str, str]:
+    """Name -> its spans."""
+    return {name: spans for spans, names in grouped.items() for name in names.split()}
+
+
+@cache
+def python_package(name: str) -> PythonPackage | None:
+    """The tables of a package, by the name that code imports; None where there are none."""
+    path = FOLDER / f"{name}.yml"
+    return PythonPackage(read_yaml(path)) if name in python_packages() else None
+
+
+@cache
+def python_packages() -> frozenset[str]:
+    """The packages that have tables."""
+    return frozenset(path.stem for path in FOLDER.glob("*.yml"))
