@@ -106,3 +106,18 @@ def test_a_notebooks_image_tells_it_too() -> None:
     source = ["image = 'djl-inference:0.32.0-tensorrtllm0.12.0-cu125'\n", "env = {'HF_MODEL_ID': 'm'}\n"]
     text = json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "source": source}]})
     assert target(read_document(text, "notebook")).release == "0.12.0"
+
+
+@pytest.mark.parametrize(
+    ("comment", "release"),
+    [
+        ("# engine options for TensorRT-LLM 1.0.0", "1.0.0"),
+        ("# tested on 4 x A10G, TensorRT-LLM v0.12.0", "0.12.0"),
+        ("# needs TensorRT-LLM 0.12.0 or newer", ""),
+        ("# up to TensorRT-LLM 0.12.0", ""),
+        ("# TensorRT-LLM 0.12.0\n# TensorRT-LLM 0.14.0", ""),
+    ],
+)
+def test_a_comment_names_the_release_where_it_names_one(comment: str, release: str) -> None:
+    found = target(read_document(f"{comment}\nmkdir -p engines\n{BUILD}"))
+    assert (found.release if "TensorRT-LLM" in found.how else "") == release

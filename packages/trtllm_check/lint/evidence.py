@@ -5,6 +5,7 @@ Each kind of evidence has a weight: what is installed or built with counts more 
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -39,6 +40,9 @@ TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, h
     (3, "checkout", re.compile(rf"git (?:checkout|switch)\s+(?:tags/)?{VERSION}(?=\s|$)", re.M)),
     (1, "link", re.compile(rf"github\.com/{REPOSITORY}/(?:tree|blob|raw|releases/tag)/{VERSION}(?=[/\s)])", re.I)),
 )
+SAID = re.compile(rf"\bTensorRT[-_ ]LLM[,:]? \(?(?:version |release )?{VERSION}\b", re.I)
+RANGE_BEFORE = re.compile(r"(?:\b(?:since|from|until|before|after|than|least|to|up|or|and|in)|[<>=~])\s*\W?$", re.I)
+RANGE_AFTER = re.compile(r"\)?\s*(?:\+|or\b|and\b|to\b|-|–|/|~|>|onwards|later|or newer|\.x|\.\*)", re.I)
 OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc)\d+$")
 DIGITS = re.compile(r"\d+")
 MOST_MATCHES = 200
@@ -137,7 +141,25 @@ def told(document: Document) -> Evidence | None:
     """The evidence that counts: of the release with the most weight, its first; what the flags tell if nothing else."""
     texts = ((file, text.replace('\\"', '"') if is_notebook(text) else text) for file, text in document.texts)
     found = [one._replace(file=file) for file, text in texts for one in evidence(text)]
-    return _strongest(found) or _strongest(_resolved(document)) or by_flags(document)
+    return _strongest(found) or _strongest(_resolved(document)) or _said(document) or by_flags(document)
+
+
+def _said(document: Document) -> Evidence | None:
+    """A release that the words of the text name, the only one, and not as the first or last of several."""
+    found: dict[str, Evidence] = {}
+    for file, text in document.texts:
+        for match in islice(SAID.finditer(text), MOST_MATCHES):
+            line_start = text.rfind("\n", 0, match.start()) + 1
+            before, after = text[line_start : match.start()], text[match.end() : match.end() + 20]
+            if RANGE_BEFORE.search(before) or RANGE_AFTER.match(after):
+                return None
+            version = match["version"]
+            release = facts_release(version)
+            line = text.count("\n", 0, match.start()) + 1
+            if release or is_earlier(version):
+                one = Evidence(release, "said", " ".join(match[0].split()), line, 1, version, file)
+                found.setdefault(release or version, one)
+    return found.popitem()[1] if len(found) == 1 else None
 
 
 def _resolved(document: Document) -> Iterator[Evidence]:
