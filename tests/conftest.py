@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from contrast import faint_texts
 from cpu_serving.build import BuildOptions, build_engine
 from made_once import SHARED, made_once
 from own_network import without_network
@@ -160,11 +161,12 @@ def fp8_engine(fp8_checkpoint: Path) -> Path:
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str]]:
-    """(figure, alternative text) of every plot that was shown."""
+def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, str]]]:
+    """(figure, alternative text) of every plot that was shown; every text in them must read well."""
     monkeypatch.setenv("MPLBACKEND", "agg")
     figures: list[tuple[Any, str]] = []
     monkeypatch.setattr(
         "IPython.display.display", lambda figure, metadata: figures.append((figure, metadata["image/png"]["alt"]))
     )
-    return figures
+    yield figures
+    assert [faint for figure, _ in figures for faint in faint_texts(figure)] == []

@@ -184,21 +184,21 @@ def table(releases: list[tuple[str, Package]], wanted: Mapping[str, Any]) -> dic
             modules[module].append(release)
             if not _matches(module, wanted["names"]) or _matches(module, wanted.get("nameless", ())):
                 continue
-            own, imported, is_open = package.names(module)
-            others |= imported
+            own, taken, is_open = package.names(module)
+            others |= taken
             for name in own:
                 if not name.startswith("_"):
                     names[module][name].append(release)
             if is_open:
                 opened[module].append(release)
         for call, places in wanted.get("calls", {}).items():
-            taken = next((one for place in places if (one := package.signature(place))), None)
-            for name in taken.keywords if taken else ():
+            signature = next((one for place in places if (one := package.signature(place))), None)
+            for name in signature.keywords if signature else ():
                 calls[call][name].append(release)
-            if taken and taken.is_open:
+            if signature and signature.is_open:
                 calls[call]["**"].append(release)
         for owner, places in wanted.get("members", {}).items():
-            inside = next((held for place in places if (held := package.members(place))), None)
+            inside = next((each for place in places if (each := package.members(place))), None)
             for name in inside if inside else ("**",):
                 members[owner][name].append(release)
     moved = {name: place for name, place in _moved(releases, modules, names) if not _matches(name, wanted["opaque"])}
@@ -262,18 +262,18 @@ def _moved(
         for name in (*facts.classes, *facts.functions):
             defined[name].append(module)
     for module, found in sorted(names.items()):
-        newest = by_name[modules[module][-1]].modules.get(module)
+        ended = by_name[modules[module][-1]].modules.get(module)
         for name, having in sorted(found.items()):
             places = defined.get(name, [])
-            was = by_name[having[-1]].modules.get(module) or newest
+            was = by_name[having[-1]].modules.get(module) or ended
             is_own = was is not None and (name in was.classes or name in was.functions or "." not in module)
             if having[-1] != last_name and len(places) == 1 and is_own:
                 yield f"{module}.{name}", places[0]
     for module, having in sorted(modules.items()):
-        held = by_name[having[-1]].modules.get(module)
-        if having[-1] == last_name or held is None:
+        gone = by_name[having[-1]].modules.get(module)
+        if having[-1] == last_name or gone is None:
             continue
-        ends = Counter(defined[name][0] for name in held.classes if len(defined.get(name, [])) == 1)
+        ends = Counter(defined[name][0] for name in gone.classes if len(defined.get(name, [])) == 1)
         if ends:
             yield module, ends.most_common(1)[0][0]
 

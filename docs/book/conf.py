@@ -4,8 +4,12 @@ Built by ``playbook book`` in an environment of its own; the project's root is S
 link between chapters and pages is the one that holds in the repository.
 """
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+from docutils import nodes
 
 project = "Llama-3 FP8 playbook"
 author = "the playbook's authors"
@@ -59,3 +63,24 @@ mathjax2_config = {
     },
     "SVG": {"font": "STIX-Web"},
 }
+
+
+def give_figures_their_texts(app: Any, doctree: nodes.document) -> None:
+    """The ``alt`` of an output's metadata, which nbconvert heeds and myst_nb does not, for the image of that output."""
+    path = Path(app.env.doc2path(app.env.docname))
+    if path.suffix != ".ipynb":
+        return
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", []) if "image/png" in output.get("data", {})]
+    images = [
+        image
+        for container in doctree.findall(nodes.container)
+        if "cell_output" in container["classes"]
+        for image in container.findall(nodes.image)
+    ]
+    for image, output in zip(images, outputs, strict=True):
+        image["alt"] = output["metadata"].get("image/png", {}).get("alt", "")
+
+
+def setup(app: Any) -> None:
+    app.connect("doctree-read", give_figures_their_texts)

@@ -32,14 +32,14 @@ def answer(
     from trtllm_check.lint.finding import as_json, summary
 
     try:
-        findings, asked, how, remarks = _logged(text) if log else _checked(text, release, gpu, number)
+        findings, asked, how, remarks, named = _logged(text) if log else _checked(text, release, gpu, number)
     except PlaybookError as error:
         return {"refused": {"what": error.what, "why": error.why, "fix": error.fix}}
     found: dict[str, Any] = json.loads(as_json(findings, asked, how))
-    return {**found, "summary": summary(findings, asked), "remarks": remarks}
+    return {**found, "summary": summary(findings, named), "remarks": remarks}
 
 
-def _checked(text: str, release: str, gpu: str, number: int | None) -> tuple[list[Any], str, str, list[str]]:
+def _checked(text: str, release: str, gpu: str, number: int | None) -> tuple[list[Any], str, str, list[str], str]:
     from trtllm_check.lint import check_commands, remarks_on, target
     from trtllm_check.lint.amounts import refuse_too_much
     from trtllm_check.lint.document import LARGEST_FILE, read_document
@@ -55,10 +55,10 @@ def _checked(text: str, release: str, gpu: str, number: int | None) -> tuple[lis
     remarks = remarks_on(document, "the text")
     asked = target(document, release)
     found = without_ignored(check_commands(document, asked, gpu, number), {"": text})
-    return found, asked.release, asked.how, remarks
+    return found, asked.release, asked.how, remarks, asked.instead or asked.release
 
 
-def _logged(text: str) -> tuple[list[Any], str, str, list[str]]:
+def _logged(text: str) -> tuple[list[Any], str, str, list[str], str]:
     from trtllm_check.lint.logs import read_log
 
-    return read_log(text), "", "", []
+    return read_log(text), "", "", [], ""

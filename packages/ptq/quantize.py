@@ -320,4 +320,11 @@ def preview(model: Path, *, qformat: str, kv_cache_dtype: str, calib_samples: in
     options = QuantizeOptions(qformat=qformat, kv_cache_dtype=kv_cache_dtype, calib_samples=calib_samples)
     torch_model = load_model(model)
     add_outliers(torch_model, outlier_factor, OUTLIER_CHANNELS)
-    return apply_quantization(torch_model, options, calibration_texts(model, options))
+    if not needs_calibration(options):
+        return torch_model
+    quantized = apply_quantization(torch_model, options, calibration_texts(model, options))
+    with quiet():
+        import modelopt.torch.quantization as mtq
+
+        mtq.fold_weight(quantized)  # rounded now, and not at each of its calls again: the same logits
+    return quantized

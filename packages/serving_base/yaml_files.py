@@ -10,6 +10,7 @@ from serving_base.errors import NotYaml
 
 ALIAS = re.compile(r"(?:^|[\s\[,{:-])\*[A-Za-z0-9_-]")
 MOST_VALUES = 1_000_000
+ENDLESS = 10**9
 
 
 def refuse_multiplied(text: str, what: str) -> None:
@@ -38,13 +39,14 @@ def read_yaml(path: Path) -> Any:
 def values_of(node: Any) -> int:
     """How many values a composed document has once every alias is replaced by what it names.
 
+    ``ENDLESS`` and more for one that stands inside itself.
     :class:`RecursionError` for one nested deeper than Python goes.
     """
     sizes: dict[int, int] = {}
 
     def size(one: Any) -> int:
         if id(one) not in sizes:
-            sizes[id(one)] = 1  # an alias of a node inside itself counts once
+            sizes[id(one)] = ENDLESS  # what an alias inside this node finds
             pairs = one.value if one.id != "scalar" else []
             inside = [part for pair in pairs for part in (pair if isinstance(pair, tuple) else (pair,))]
             sizes[id(one)] = 1 + sum(map(size, inside))

@@ -56,14 +56,15 @@ def check_command(
             raise UsageError("one script at a time", fix="give one file with --fix or --diff")
         _mend(source, release, gpu, gpus, write=fix)
         return
+    told = instead = ""
     if log:
-        findings, told = _read_log(log), ""
+        findings = _read_log(log)
     elif more:
         findings, release, told = _checked_all((source, *more), release, gpu, gpus)
     else:
         findings, asked = _checked(source, release, gpu, gpus)
-        release, told = asked.release, asked.how
-    report(findings, release, "json" if as_json else output, told=told, hints=hints)
+        release, told, instead = asked.release, asked.how, asked.instead
+    report(findings, release, "json" if as_json else output, told=told, instead=instead, hints=hints)
     if any(finding.severity == "error" for finding in findings):
         sys.exit(1)
 
@@ -152,7 +153,7 @@ def _mend(source: str, release: str, gpu: str, gpus: int | None, *, write: bool)
         )
     refuse_too_much(text, source, "shell")
     asked = target(_understood(read_document(text, "shell"), source), release)
-    done = mending.mended(text, platform_of(asked, gpu, gpus), families())
+    done = mending.mended(text, platform_of(asked, gpu, gpus), families(earlier=asked.earlier))
     typer.echo(mending.diff(text, done.text, Path(source).name), nl=False)
     if write and done.text != text:
         typer.echo(f"{source}: the script as it was is in {mending.write(Path(source), done.text)}", err=True)

@@ -20,7 +20,7 @@ SageMaker:
 
 # ipykernel 7 warns at every start that the loopback is not encrypted.
 KERNEL_CONFIG = "c.IPKernelApp.log_level = 'ERROR'\n"
-JUPYTER_CONFIG = Path(__file__).resolve().parents[1] / "data" / "jupyter"
+JUPYTER = Path(__file__).resolve().parents[1] / "data" / "jupyter"
 """JupyterLab asks nobody whether it may fetch news from the internet, and fetches none."""
 IMPORTS = "PLAYBOOK_IMPORTS"
 # Runs in the kernel before its first cell, and leaves no name there. What is not installed, no cell imports.
@@ -52,8 +52,8 @@ def interactive_environment() -> dict[str, str]:
         "PYTHONNOUSERSITE": "1",
         "PYTHONDONTWRITEBYTECODE": "",  # empty is unset: a container's setting would compile torch anew in each kernel
         # `python3` must mean this interpreter even if the user has installed another kernel under that name.
-        "JUPYTER_PATH": str(Path(sys.prefix, "share", "jupyter")),
-        "JUPYTER_CONFIG_PATH": os.pathsep.join([str(JUPYTER_CONFIG), *_entries("JUPYTER_CONFIG_PATH")]),
+        "JUPYTER_PATH": os.pathsep.join([str(Path(sys.prefix, "share", "jupyter")), str(JUPYTER)]),
+        "JUPYTER_CONFIG_PATH": os.pathsep.join([str(JUPYTER), *_entries("JUPYTER_CONFIG_PATH")]),
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         "CI": "true",  # OpenVINO's telemetry heeds this and nothing else
         "HF_HUB_DISABLE_TELEMETRY": "1",

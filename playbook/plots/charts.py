@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
 COLORS = (BLUE, ORANGE, GREEN, GREY)
+PAPER, QUIET = "white", "#595959"
+"""Behind every figure, so that a stored one reads on a dark page too; and the colour of a text that steps back."""
 MANY_COLORS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", GREY, "#444444", "black")
 HATCHES = ("", "//", "..", "xx")
 DASHES = ("-", "--", ":", "-.")
@@ -29,8 +31,10 @@ def empty_figure(columns: int = 1, *, height: float = 3.2, width: float = 8.0) -
     """A figure and its axes side by side; inches."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, columns, figsize=(width, height), layout="constrained", squeeze=False)
+    size: dict[str, Any] = {"figsize": (width, height), "layout": "constrained"}
+    figure, axes = plt.subplots(1, columns, facecolor=PAPER, squeeze=False, **size)
     for axis in axes[0]:
+        axis.set_facecolor(PAPER)
         axis.spines[["top", "right"]].set_visible(False)
     return figure, axes[0]
 
@@ -43,7 +47,7 @@ def show(figure: Any, origin: str, alt: str) -> None:
     if len(origin) > SHORT_ORIGIN:  # it would run into the label of an axis: a line of its own
         line = ORIGIN_LINE_INCHES / figure.get_figheight()
         figure.get_layout_engine().set(rect=(0, line, 1, 1 - line))
-    figure.text(0.995, 0.005, origin, ha="right", va="bottom", fontsize=7, color=GREY)
+    figure.text(0.995, 0.005, origin, ha="right", va="bottom", fontsize=7, color=QUIET)
     display(figure, metadata={"image/png": {"alt": alt}})  # type: ignore[no-untyped-call]
     plt.close(figure)
 
@@ -115,7 +119,7 @@ def rounding(title: str, exact: "np.ndarray", rounded: Mapping[str, "np.ndarray"
         axis.axhline(6.25, color=ORANGE, linestyle="--", linewidth=1)
         axis.set(xscale="log", ylim=(0, 105), title=told[name], xlabel="size of the weight")
     axes[0].set_ylabel("relative error, %")
-    axes[0].text(size.max(), 8, "6.25 %", color=ORANGE, ha="right", fontsize=8)
+    axes[0].text(size.max(), 8, "6.25 %", ha="right", fontsize=8)
     figure.suptitle(title, fontsize=10)
     show(figure, "measured here", f"{title}: {', '.join(told.values())}; relative rounding error against weight size")
 

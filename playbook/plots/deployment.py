@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from playbook.plots.charts import BLUE, GREY, ORANGE, empty_figure, show
+from playbook.plots.charts import BLUE, GREY, empty_figure, show
 
 MINUTE, HOUR = 60.0, 3600.0
 WORDS: dict[str, Any] = {"fontsize": 7.5, "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1}}
@@ -48,7 +48,7 @@ def request_path() -> None:
         _draw_step(axis, row, left, right, f"{row + 1}. {step.text}")
         if step.refusal:
             at, side = (left + 0.06, "left") if left == right else ((left + right) / 2, "center")
-            axis.text(at, row + 0.38, f"else {step.refusal}", ha=side, va="center", color=ORANGE, **WORDS)
+            axis.text(at, row + 0.38, f"else {step.refusal}", ha=side, va="center", fontstyle="italic", **WORDS)
     axis.set(xlim=(-0.45, len(PARTIES) - 0.2), ylim=(len(PATH) - 0.3, -1.1))
     axis.axis("off")
     ours = sum(ENGINE in (step.source, step.target) for step in PATH)

@@ -8,6 +8,7 @@ from playbook.plots.charts import BLUE, GREEN, GREY, MANY_COLORS, ORANGE, empty_
 ROW_INCHES = 0.4
 RANKS = (BLUE, ORANGE)
 WHOLE = "#dddddd"
+UNDER: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
 Cell = tuple[int, int]
 
 
@@ -84,7 +85,7 @@ def schedule(runs: Mapping[str, Sequence[Sequence[Cell]]], *, title: str) -> Non
             for step, microbatch in stage:
                 color = MANY_COLORS[microbatch % len(MANY_COLORS)]
                 axis.add_patch(Rectangle((step, row), 1, 1, facecolor=color, edgecolor="white"))
-                axis.text(step + 0.5, row + 0.5, str(microbatch), ha="center", va="center", fontsize=8, color="white")
+                axis.text(step + 0.5, row + 0.5, str(microbatch), ha="center", va="center", fontsize=8, bbox=UNDER)
         idle = sum(steps - len(stage) for stage in stages)
         axis.set(title=f"{name}: {idle} of {steps * len(stages)} idle", xlabel="step", xlim=(0, steps))
         axis.set(ylim=(len(stages), 0))

@@ -105,10 +105,11 @@ class Server:
 def jupyterlab(workspace: Path, settings: Path) -> Iterator[Server]:
     """A JupyterLab on the course, ended with the block. ``settings``: a folder of its own."""
     server = Server(free_port(), secrets.token_hex(16))
-    argv = [str(ROOT / ".venv/bin/playbook"), "lab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
+    argv = [sys.executable, "-m", "playbook", "lab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
     argv += [f"--port={server.port}", f"--IdentityProvider.token={server.token}", "--ServerApp.port_retries=0"]
     argv += ["--LabApp.expose_app_in_browser=True"]
-    environment = os.environ | {"PLAYBOOK_WORKSPACE": str(workspace), "JUPYTERLAB_SETTINGS_DIR": str(settings)}
+    environment = os.environ | {"PLAYBOOK_WORKSPACE": str(workspace)}
+    environment |= {"JUPYTERLAB_SETTINGS_DIR": str(settings.resolve())}
     process = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         end_s = time.monotonic() + READY_S

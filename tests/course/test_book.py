@@ -1,5 +1,6 @@
 """The course as static pages: every chapter and page is there, with its outputs, and nothing comes from a network."""
 
+import json
 import os
 import re
 import subprocess
@@ -69,3 +70,12 @@ def test_the_formulas_font_is_in_the_book(book: Path) -> None:
     page = (book / "notebooks" / "11-attention-and-kernels.html").read_text()
     (font,) = re.findall(r'"webFont": "([^"]+)"', page)
     assert (book / "_static" / "jax" / "output" / "HTML-CSS" / "fonts" / font / "fontdata.js").is_file()
+
+
+def test_every_figure_says_what_it_shows(book: Path) -> None:
+    for chapter in chapters(ROOT / "notebooks"):
+        cells = json.loads(chapter.path.read_text(encoding="utf-8"))["cells"]
+        found = [output["metadata"]["image/png"]["alt"] for cell in cells for output in cell.get("outputs", [])
+                 if "image/png" in output.get("data", {})]  # fmt: skip
+        page = (book / "notebooks" / f"{chapter.name}.html").read_text()
+        assert [unescape(text) for text in re.findall(r'<img alt="([^"]*)"', page)] == found

@@ -9,7 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -42,10 +42,12 @@ print("up", flush=True)
 time.sleep(600)
 """
 
-# A parent that starts the family and then waits to be killed.
+# A parent that starts the family under this file's guards and then waits to be killed.
 PARENT = """
 import pathlib, sys, time
+from serving_base import guard
 from serving_base.processes import start_guarded
+guard.__file__ = sys.argv.pop(1)
 family = start_guarded(sys.argv[2:], log_path=pathlib.Path(sys.argv[1]), grace_s=0.5)
 print(family.pid, flush=True)
 time.sleep(600)
@@ -55,7 +57,7 @@ time.sleep(600)
 class Family:
     """A running family under a guard under a parent, found again by a marker on its command lines."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, guard_file: Path = Path(guard.__file__)) -> None:
         self.marker = f"family-{uuid.uuid4().hex}"
         self.region = Path("/dev/shm", f"playbook-test-{self.marker}")
         with socket.socket() as probe:
@@ -64,7 +66,7 @@ class Family:
         log = folder / "family.log"
         argv = [sys.executable, "-c", FAMILY, str(self.port), self.region.name, self.marker]
         self.parent = subprocess.Popen(
-            [sys.executable, "-c", PARENT, str(log), *argv],
+            [sys.executable, "-c", PARENT, str(guard_file), str(log), *argv],
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | {"PYTHONPATH": PYTHON_PATH},
@@ -116,15 +118,34 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@contextmanager
+def living(family: Family) -> Iterator[Family]:
+    try:
+        yield family
+    finally:
+        family.parent.kill()
+        for process in family.members():
+            process.kill()
+        family.parent.communicate()
+        family.region.unlink(missing_ok=True)
+
+
 @pytest.fixture
 def family(tmp_path: Path) -> Iterator[Family]:
-    family = Family(tmp_path)
-    yield family
-    family.parent.kill()
-    for process in family.members():
-        process.kill()
-    family.parent.communicate()
-    family.region.unlink(missing_ok=True)
+    with living(Family(tmp_path)) as family:
+        yield family
+
+
+@pytest.fixture
+def family_of_sleepers(tmp_path: Path) -> Iterator[Family]:
+    """Its guards look after nothing by themselves: they wake when a pipe closes or a signal comes, and not before."""
+    sleeper = tmp_path / "guard.py"
+    text = Path(guard.__file__).read_text(encoding="utf-8")
+    tick = f"\nTICK_S = {guard.TICK_S}\n"
+    assert tick in text
+    sleeper.write_text(text.replace(tick, f"\nTICK_S = {10 * LIMIT_S}\n"), encoding="utf-8")
+    with living(Family(tmp_path, sleeper)) as family:
+        yield family
 
 
 def test_the_family_is_there_before_anything_is_killed(family: Family) -> None:
@@ -142,6 +163,25 @@ def test_nothing_survives_the_sudden_death_of(victim: str, family: Family) -> No
         "head": family.head.pid,
     }[victim]
     os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not family.traces())
+
+
+def test_the_inner_guard_survives_what_ends_the_group_of_the_outer_one(family: Family) -> None:
+    os.killpg(family.guard_pid, signal.SIGKILL)
+    wait_until(lambda: not family.traces())
+
+
+def test_no_signal_to_one_of_them_reaches_another(family: Family) -> None:
+    """Each is the head of a session: not even the terminal's Ctrl-C, which is for the parent, goes further."""
+    apart = (family.guard_pid, family.inner_guard.pid, family.head.pid)
+    assert [os.getsid(pid) for pid in apart] == list(apart)
+
+
+@pytest.mark.parametrize("victim", ["parent", "outer guard"])
+def test_a_pipe_that_closes_wakes_a_guard_that_would_not_look(victim: str, family_of_sleepers: Family) -> None:
+    """So each end of a pipe is held by the one whose death it tells of, and by nobody else."""
+    family = family_of_sleepers
+    os.kill({"parent": family.parent.pid, "outer guard": family.guard_pid}[victim], signal.SIGKILL)
     wait_until(lambda: not family.traces())
 
 

@@ -10,6 +10,7 @@ from playbook import stages
 from playbook.artifact import Artifact
 from playbook.profile import load_profile
 from playbook.stages import Workspace
+from ptq.quantize import QuantizeOptions, apply_quantization, calibration_texts, load_model
 from serving_base.errors import ForeignArtifact, MissingArtifact, ProfileError, StaleArtifact, UsageError
 
 
@@ -97,6 +98,26 @@ def test_outliers_leave_the_unquantized_function_alone(workspace: Workspace, eng
     assert torch.equal(plain(input_ids=ids).logits, spiky(input_ids=ids).logits)
     broken = stages.preview_quantized(model, qformat="int8", outlier_factor=256, calib_samples=4)
     assert not torch.allclose(plain(input_ids=ids).logits, broken(input_ids=ids).logits, atol=0.5)
+
+
+@pytest.mark.parametrize(("qformat", "kv_cache_dtype"), [("fp8", "fp8"), ("int8", "auto")])
+def test_a_preview_computes_what_its_format_computes(
+    workspace: Workspace, engine: Artifact, qformat: str, kv_cache_dtype: str
+) -> None:
+    """Its weights are rounded beforehand, and those of the format at each call."""
+    import torch
+
+    model = stages.require(workspace, "model")
+    options = QuantizeOptions(qformat=qformat, kv_cache_dtype=kv_cache_dtype, calib_samples=2, calib_max_length=256)
+    slow = apply_quantization(load_model(model.path), options, calibration_texts(model.path, options))
+    fast = stages.preview_quantized(model, qformat=qformat, kv_cache_dtype=kv_cache_dtype, calib_samples=2)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.inference_mode():
+        assert torch.equal(slow(input_ids=ids).logits, fast(input_ids=ids).logits)
+        assert not torch.equal(load_model(model.path)(input_ids=ids).logits, fast(input_ids=ids).logits)
+    named = dict(fast.named_modules())
+    assert not named["model.layers.0.mlp.down_proj.weight_quantizer"].is_enabled
+    assert named["model.layers.0.mlp.down_proj.input_quantizer"].is_enabled
 
 
 def test_a_moved_workspace_needs_another_repository(workspace: Workspace, engine: Artifact, tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 import playbook
+from gpu_measurements.captures import hopper_table
 from model_server.engines import held_engine, release_engine
 from model_server.protocol import Output
 from model_server.text import TextCodec
 from playbook import stages
 from playbook.chapter import Lab, start
-from playbook.lanes.vllm import lane
+from playbook.lanes.vllm import lane, profiling
 from playbook.profile import load_profile
 from tiny_llama import MODEL_DIR
 from trtllm_check.lint.pbtxt import read_config
@@ -275,3 +276,32 @@ def test_the_tracer_traces_steps_of_one_shape_in_a_row(
         counts = {0: 9} if kind == "p" else dict.fromkeys(range(4), 1)
         tracer.model_runner.execute_model(SimpleNamespace(num_scheduled_tokens=counts, kind=kind))
     assert log == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "engines"),
+    [("hopper", {"BF16": "engine-bf16", "FP8": "engine"}), ("hopper-bf16", {"BF16": "engine"})],
+    ids=["fp8", "bf16"],
+)
+def test_the_steps_of_every_engine_that_the_profile_has(
+    name: str, engines: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each engine is traced once, and stands beside the recorded ones of both formats."""
+    opened: list[str] = []
+
+    def engine(folder: str) -> Path:
+        opened.append(folder)
+        return tmp_path / folder
+
+    def traced(folder: Path, cases: dict[str, trace.StepShape], *_: object) -> dict[str, Any]:
+        return {case.name: {"steps": case.steps, "name": case.name} for case in cases.values()}
+
+    monkeypatch.setattr(profiling, "trace", traced)
+    monkeypatch.setattr(profiling, "table", lambda case, phase: hopper_table("8b-bf16", case["name"]))
+    found = profiling.step_tables(engine, profile=load_profile(name), root=tmp_path)
+    assert opened == [*engines.values()] and found.own == tuple(engines)
+    assert list(found.tables["decode"]) == [*engines, "H200 BF16", "H200 FP8"]
+    assert found.steps == {"prefill": 1, "decode": 10}
+    assert list(found.compare("decode").filter(like="BF16/")) == [
+        f"BF16/{one}" for one in [*engines, "H200 BF16", "H200 FP8"][1:]
+    ]

@@ -225,6 +225,15 @@ def test_what_aliases_multiply_goes_to_nobody_who_follows_each(head: str, monkey
     assert calls > len(rows)
 
 
+def test_what_stands_inside_itself_goes_to_nobody_who_follows_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    def followed(*_: object, **__: object) -> Iterator[None]:
+        pytest.fail("every alias would be followed", pytrace=False)
+
+    for module, name in [(yaml_files, "workloads"), (yaml_files, "resources"), (manifests, "faults")]:
+        monkeypatch.setattr(module, name, followed)
+    read_document("image: vllm/vllm-openai:v0.6.0\nspec: &spec {a: *spec, b: [*spec, *spec]}\n", "yaml")
+
+
 def test_variables_of_a_dockerfile_hold_below() -> None:
     text = dedent("""\
         FROM base

@@ -198,7 +198,7 @@ def test_nothing_of_the_input_reaches_the_terminal_as_a_control_character() -> N
         (["--release", "0.12.0"], "one thing at a time"),
         (["--release", "0.12.0", "--log", "x", "-"], "one thing at a time"),
         (["/dev/zero"], "is a device"),
-        (["--release", "0.7.1", "-"], "0.7.1"),
+        (["--release", "7.1", "-"], "7.1"),
         (["--release", "0.12.0", "--gpu", "b300", "-"], "h100"),
         (["--release", "0.12.0", "--gpus", "0", "-"], "gpus"),
         (["--release", "0.12.0", "nowhere.sh"], "nowhere.sh"),

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from serving_base.errors import NotUnderstood
-from trtllm_check.lint import target
+from trtllm_check.lint import check_commands, target
 from trtllm_check.lint.document import read_document
 from trtllm_check.lint.evidence import evidence, facts_release
 from trtllm_check.releases import known_releases
@@ -68,9 +67,24 @@ def test_a_build_that_is_asked_for_is_judged_as_its_release() -> None:
     assert target(read_document(BUILD), "9.0.0rc1").release == "9.0.0rc1"  # which is refused where it is read
 
 
-def test_a_release_without_facts_is_no_other_one() -> None:
-    with pytest.raises(NotUnderstood, match=r"0\.7\.1"):
-        target(read_document(f"pip install tensorrt_llm==0.7.1\n{BUILD}"))
+@pytest.mark.parametrize(
+    "text", ["pip install tensorrt_llm==0.7.1\n", "docker pull nvcr.io/nvidia/tritonserver:24.01-trtllm-python-py3\n"]
+)
+def test_of_a_release_before_the_first_only_what_holds_for_all_is_said(text: str) -> None:
+    found = target(read_document(f"{text}{BUILD}"))
+    assert (found.release, found.earlier) == (known_releases()[0], True)
+    removed = f"{text}trtllm-build --checkpoint_dir c --output_dir e --no_such_flag\n"
+    assert check_commands(removed, target(read_document(removed))) == []
+    assert target(read_document(BUILD), "0.7.1").earlier and not target(read_document(BUILD), "0.8.0").earlier
+
+
+def test_a_release_without_facts_is_read_by_the_nearest_ones() -> None:
+    """What the neighbour's facts refuse is no more than a warning: the text's own release may take it."""
+    text = f"pip install tensorrt_llm==9.0.0\n{BUILD.rstrip()} --wings 2\n"
+    found = target(read_document(text))
+    assert (found.release, found.near, "9.0.0" in found.how) == (known_releases()[-1], True, True)
+    assert {one.severity for one in check_commands(text, found)} <= {"warning", "info"}
+    assert "error" in {one.severity for one in check_commands(text, found.release)}
 
 
 @pytest.mark.parametrize(

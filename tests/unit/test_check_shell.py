@@ -1,10 +1,12 @@
 """Bash by its grammar: what is known of a variable on each way through a script, and what stays unknown."""
 
+from typing import Any
+
 import pytest
 
 from trtllm_check.lint import check_commands
 from trtllm_check.lint.document import read_document
-from trtllm_check.lint.shell import read_commands
+from trtllm_check.lint.shell import grammar, read_commands
 from trtllm_check.lint.shell.grammar import source_of, units
 
 
@@ -102,3 +104,27 @@ def test_no_error_rests_on_an_unknown_value(head: str) -> None:
     assert [one.rule for one in check_commands(read_document(wrong), "0.12.0") if one.severity == "error"] == [
         "bad-value"
     ]
+
+
+@pytest.mark.parametrize(
+    "line", ["if foo; then", "for x in y", "case x", "x=(", "echo 'a b", "a &&", "don't do ( this"]
+)
+def test_a_text_of_openings_is_parsed_about_once(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each character is handed to the parser a few times, however many lines have lost their end."""
+    handed: list[int] = []
+    parsed = grammar._parsed
+
+    def counted(text: str) -> Any:
+        handed.append(len(text))
+        return parsed(text)
+
+    monkeypatch.setattr(grammar, "_parsed", counted)
+    text = "".join(f"{line} {number}\n" for number in range(3_000))
+    assert sum(1 for _ in grammar.units(text)) <= 3_000
+    assert sum(handed) < (grammar.MOST_GROWTH + 6) * len(text)
+
+
+def test_a_loop_is_read_behind_openings_without_an_end() -> None:
+    lost = "if lost; then\n" * 40
+    loop = "for one in a b; do\n" + "  echo one\n" * 20 + "  trtllm-build --gemm_plugin auto\ndone\n"
+    assert [one.words[0].text for one in read_commands(lost + loop)][-1] == "trtllm-build"

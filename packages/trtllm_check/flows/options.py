@@ -19,6 +19,35 @@ from trtllm_check.releases.release import Confidence, Value
 
 FILE = Path(__file__).parent / "options.yml"
 LONGEST_OPTIONS = 20_000  # characters
+TOP_LEVEL = re.compile(r"^(\w+):(?=[ \t\r]|$)", re.MULTILINE)
+BACKENDS = ("pytorch", "tensorrt")
+AMBIGUOUS = (
+    "dtype",
+    "backend",
+    "max_num_tokens",
+    "max_batch_size",
+    "host_cache_size",
+    "load_format",
+)  # of several classes
+PARTS = ("context_servers", "generation_servers")  # of the file of `trtllm-serve disaggregated`
+OF_SERVERS = frozenset(
+    {
+        *(
+            "hostname",
+            "port",
+            "num_instances",
+            "urls",
+            "router",
+            "conditional_disagg_config",
+            "otlp_config",
+            "max_retries",
+        ),
+        *("perf_metrics_max_requests", "disagg_cluster", "node_id", "schedule_style", "health_check_interval_secs"),
+        *("extra_llm_api_options", "server_role", "backend", "model", "free_gpu_memory_fraction", "request_timeout"),
+    }
+)
+"""Names of that file that are no options of the LLM API."""
+MOST_KNOWN = 2  # names of options for one that is none
 UNKNOWN = re.compile(r"\$[{(\w]|`|\{\{|<\w")
 KINDS: Mapping[str, tuple[type, ...]] = {
     "bool": (bool,),
@@ -75,9 +104,11 @@ class ServeWords(Record):
 
 
 class LlmOptions(Record):
-    """All that is known of one release's options."""
+    """All that is known of one release's options. ``telling``: names that no other program's files have."""
 
     read: OptionsRead
+    telling: frozenset[str]
+    foreign: frozenset[str]
     renamed: dict[str, Renamed] = Field(default={})
     options: dict[str, LlmOption]
     nested: dict[str, NestedOptions]
@@ -177,27 +208,54 @@ def options_gone(before: str, after: str) -> dict[str, Renamed | None]:
     return {name: newer.renamed.get(name) for name in older.options if name not in newer.options}
 
 
+def is_disaggregated(written: Mapping[str, Any]) -> bool:
+    """True for the file of ``trtllm-serve disaggregated``, which has options for two kinds of servers."""
+    return all(isinstance(written.get(part), dict) for part in PARTS)
+
+
 def check_options(text: str, release: str) -> tuple[OptionProblem, ...]:
     """What the LLM API of ``release`` does not take of the YAML file ``text``; empty: it takes all of it.
 
     :class:`NotYaml` for a text that is no mapping.
     """
-    return tuple(_problems(_read(text), llm_options(release)))
+    written, known = _read(text), llm_options(release)
+    return tuple(_of_servers(written, known) if is_disaggregated(written) else _problems(written, known))
 
 
 def looks_like_options(text: str) -> bool:
-    """True for a mapping whose names are all options of some release, or were; one alone has options of its own."""
+    """True for a mapping whose names are all options of some release, or were; one alone has options of its own.
+
+    A few names may be no options, where others are found in files of options only: what is wrong has to be seen, too.
+    """
     if len(text) > LONGEST_OPTIONS:
         return False
     try:
         written = _read(text)
     except NotYaml:
         return False
+    newest = llm_options(option_releases()[-1])
+    if is_disaggregated(written):
+        return True
     known = {name for release in option_releases() for name in _names(llm_options(release))}
-    has_own = any(
-        isinstance(value, dict) and name in llm_options(option_releases()[-1]).nested for name, value in written.items()
+    has_own = any(isinstance(value, dict) and name in newest.telling for name, value in written.items())
+    if written.keys() <= known:
+        return len(written) > 1 or has_own
+    strange = written.keys() - known
+    return (
+        _is_telling(written, newest)
+        and not strange & newest.foreign
+        and MOST_KNOWN * len(strange) <= len(written.keys() & known)
     )
-    return (len(written) > 1 or has_own) and written.keys() <= known
+
+
+def may_be_options(text: str) -> bool:
+    """False, without reading it as YAML, for a text with no name that tells of options at the start of a line."""
+    telling = llm_options(option_releases()[-1]).telling
+    return len(text) <= LONGEST_OPTIONS and any(found[1] in telling for found in TOP_LEVEL.finditer(text))
+
+
+def _is_telling(written: Mapping[str, Any], known: LlmOptions) -> bool:
+    return not known.telling.isdisjoint(written) or written.get("backend") in BACKENDS
 
 
 def written_options(text: str) -> dict[str, Any]:
@@ -222,12 +280,36 @@ def _read(text: str) -> dict[str, Any]:
     return {str(name): value for name, value in (written or {}).items()}
 
 
+def _of_servers(written: Mapping[str, Any], known: LlmOptions) -> Iterator[OptionProblem]:
+    """The options of both kinds of servers, and what stands above them for both."""
+    for part in ("", *PARTS):
+        own = written[part] if part else {name: value for name, value in written.items() if name not in PARTS}
+        for one in _problems({name: value for name, value in own.items() if name not in OF_SERVERS}, known):
+            yield one.model_copy(
+                update={"option": f"{part}.{one.option}" if part else one.option, "certain": one.certain and bool(part)}
+            )
+
+
 def _problems(written: Mapping[Any, Any], known: LlmOptions) -> Iterator[OptionProblem]:
+    yield from _graphs(written.get("cuda_graph_config"), known)
     for name, value in written.items():
         yield from _one(str(name), value, known, "")
         if name in known.nested and isinstance(value, dict) and str(name) in known.options:
             for inner, deep in value.items():
                 yield from _one(str(inner), deep, known, str(name))
+
+
+def _graphs(written: Any, known: LlmOptions) -> Iterator[OptionProblem]:
+    """The largest of the batch sizes is the limit; both may be given, and have to agree."""
+    if not isinstance(written, dict) or "cuda_graph_config" not in known.options:
+        return
+    sizes, limit = written.get("batch_sizes"), written.get("max_batch_size")
+    if not isinstance(limit, int) or not isinstance(sizes, list) or not all(isinstance(size, int) for size in sizes):
+        return
+    largest = max(sizes, default=limit)
+    if limit not in (0, largest):
+        message = f"is {limit}, and the largest of batch_sizes {largest}: they have to be equal"
+        yield OptionProblem(option="cuda_graph_config.max_batch_size", message=message, how=str(largest), certain=False)
 
 
 def _one(name: str, value: Any, known: LlmOptions, below: str) -> Iterator[OptionProblem]:
@@ -243,13 +325,16 @@ def _one(name: str, value: Any, known: LlmOptions, below: str) -> Iterator[Optio
     elif not _fits(value, options[name]):
         message = f"takes {options[name].type}, not {value!r}"
         yield OptionProblem(option=written, message=message, certain=known.certain(name, below))
+    elif name.endswith("_fraction") and isinstance(value, int | float) and not 0 <= value <= 1:
+        yield OptionProblem(option=written, message=f"takes a number from 0 to 1, not {value}", certain=False)
     elif (
         (values := options[name].values)
         and isinstance(value, str)
         and not UNKNOWN.search(value)
         and value not in values
     ):
-        close = get_close_matches(value.upper(), values, n=1, cutoff=0.7)
+        plain = {one.casefold(): one for one in values}
+        close = [plain[one] for one in get_close_matches(value.casefold(), plain, n=1, cutoff=0.6)]
         message = f"takes one of {', '.join(values)}, not {value}"
         yield OptionProblem(option=written, message=message, how=close[0] if close else "", certain=False)
 
@@ -263,10 +348,23 @@ def _nearest(name: str, known: LlmOptions, below: str) -> tuple[str, str]:
     moved = renamed.how.removeprefix(f"{below}.") if renamed and below else ""
     close = get_close_matches(name, options, n=1, cutoff=0.7) or _in_another_order(name, options)
     found = (moved if moved in options else "") or older or (close[0] if close else "")
-    if not found and not below:
-        deep = ((outer, inner) for outer, nested in known.nested.items() for inner in nested.options)
-        return next(((outer, f"{outer}.{inner}") for outer, inner in deep if inner == name), ("", ""))
+    if not found or (not below and found != older):
+        elsewhere = _at_another_place(name, known, below)
+        if elsewhere[0]:
+            return elsewhere
     return (f"{below}.{found}" if below and found else found), ""
+
+
+def _at_another_place(name: str, known: LlmOptions, below: str) -> tuple[str, str]:
+    """The option with exactly this name that stands at the top, or below another one; how to write it there."""
+    if name in AMBIGUOUS:
+        return "", ""
+    if below and name in known.options:
+        return name, "at the top level"
+    for outer, nested in known.nested.items():
+        if name in nested.options and outer in known.options:
+            return outer, f"{outer}.{name}"
+    return "", ""
 
 
 def _in_another_order(name: str, options: Iterable[str]) -> list[str]:

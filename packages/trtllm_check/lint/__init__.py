@@ -44,12 +44,14 @@ FAMILIES = (
     "vllm",
     "vllm_values",
     "vllm_forms",
+    "vllm_requests",
     "load_tools",
     "environment",
     "misspelt",
     "bodies",
     "matching",
     "tritonserver",
+    "launches",
     "fill_pairs",
     "words",
     "slips",
@@ -63,17 +65,45 @@ FAMILIES = (
     "vllm_backend",
     "hub_cli",
     "mappings",
+    "checkpoints",
+    "supported",
     "windows",
     "shell",
 )
 
+BOUND_TO_THE_RELEASE = frozenset(
+    {
+        *("arguments", "pairs", "defaults", "engine_limits", "templates", "requests", "versions", "lmi", "lmi_pairs"),
+        *("llm_options", "fill_pairs", "misspelt", "folders"),
+    }
+)
+
+
+# Families that need no facts on one release: all that is checked of a text for a release before the first with facts.
+OF_ANY_RELEASE = frozenset(
+    {
+        *("heads", "templates", "lmi", "lmi_pairs", "sagemaker", "sagemaker_calls", "containers", "faults", "boxes"),
+        *("box_names", "tgi", "gpus_seen", "vllm", "vllm_values", "vllm_forms", "load_tools", "tritonserver"),
+        *("launches", "words", "slips", "shell_slips", "folders", "access", "hub_cli", "mappings", "checkpoints"),
+        *("windows", "shell"),
+    }
+)
+
 
 class ReleaseAsked(NamedTuple):
-    """The release that a text is checked for, and how that is known: "" where it was asked for."""
+    """The release that a text is checked for, and how that is known: "" where it was asked for.
+
+    ``instead``: the release of vLLM, for a text that is of vLLM alone.
+    ``earlier``: the text is for one before it, of which there are no facts.
+    ``near``: it is not the text's own, which has no facts, but the nearest one.
+    """
 
     release: str
     how: str = ""
     guessed: bool = False
+    instead: str = ""
+    earlier: bool = False
+    near: bool = False
 
     def __str__(self) -> str:
         return f"{self.release}, {self.how}" if self.how else self.release
@@ -95,7 +125,20 @@ def check_commands(
 
     platform = platform_of(release if isinstance(release, ReleaseAsked) else ReleaseAsked(release), gpu, gpus)
     document = read_document(source) if isinstance(source, str | Path) else source
-    return findings(document, platform, families())
+    found = findings(document, platform, families(earlier=platform.earlier))
+    return _softened(found) if isinstance(release, ReleaseAsked) and release.near else found
+
+
+def _softened(found: "list[Finding]") -> "list[Finding]":
+    """Findings by the facts of a neighbour: what differs between releases is no more than a warning."""
+    from trtllm_check.rules import rule
+
+    def soft(one: "Finding") -> "Finding":
+        by = rule(one.rule).checked_by
+        bound = not by or BOUND_TO_THE_RELEASE & set(by)
+        return one._replace(severity="warning") if bound and one.severity == "error" else one
+
+    return [soft(one) for one in found if one.rule != "container-of-another-release"]
 
 
 def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> "Platform":
@@ -105,7 +148,7 @@ def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> 
     from trtllm_check.releases import load_release
 
     told = bool(asked.how) and not asked.guessed
-    platform = Platform(load_release(asked.release), gpu, gpus, asked.guessed, told)
+    platform = Platform(load_release(asked.release), gpu, gpus, asked.guessed, told, asked.earlier)
     if gpu and gpu_of(platform) is None:
         raise UsageError(f"no facts on a GPU {gpu!r}", fix=f"use one of: {', '.join(known_gpus())}")
     return platform
@@ -113,25 +156,36 @@ def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> 
 
 def target(document: "Document", release: str = "") -> ReleaseAsked:
     """``release`` if one is given, or the one that it is a build of; else what ``document`` tells, else the newest."""
-    from trtllm_check.lint.evidence import build_of, told
+    from trtllm_check.lint.evidence import build_of, is_earlier, nearest, told
+    from trtllm_check.lint.vllm_release import vllm_alone
     from trtllm_check.releases import known_releases
 
+    if is_earlier(release):
+        return _earlier(release)
     if release:
         known = build_of(release)
         return ReleaseAsked(known, f"whose facts hold for {release}") if known else ReleaseAsked(release)
     found = told(document)
     if found is None:
-        return ReleaseAsked(known_releases()[-1], "the newest: the text tells none, and --release does", guessed=True)
+        how = "the newest: the text tells none, and --release does"
+        return ReleaseAsked(known_releases()[-1], how, guessed=True, instead=vllm_alone(document))
+    if not found.release and is_earlier(found.written):
+        return _earlier(str(found))
     if not found.release:
-        raise NotUnderstood(
-            f"the text is for a release without facts: {found}",
-            why=f"there are facts on {', '.join(known_releases())}",
-            fix="give --release for the one that you want to know of",
-        )
+        facts = known_releases()
+        how = f"the nearest with facts: there are none on what {found} names, only on {facts[0]} to {facts[-1]}"
+        return ReleaseAsked(nearest(found.written), how, guessed=True, near=True)
     mapped = (
         f", whose facts hold for {found.written}" if found.written.removeprefix("v") not in ("", found.release) else ""
     )
     return ReleaseAsked(found.release, f"told by {found}{mapped}", guessed=found.kind == "flag")
+
+
+def _earlier(asked: str) -> ReleaseAsked:
+    from trtllm_check.releases import known_releases
+
+    how = f"the first with facts: the text is for an earlier one ({asked}), and only what holds for all is checked"
+    return ReleaseAsked(known_releases()[0], how, guessed=True, earlier=True)
 
 
 def remarks_on(document: "Document", source: str) -> list[str]:
@@ -149,10 +203,13 @@ def remarks_on(document: "Document", source: str) -> list[str]:
             fix="give a script, a page with commands, a Dockerfile, YAML, Python, a notebook, config.pbtxt, "
             "serving.properties, .env or a JSON request",
         )
+    if not document.has_anything:
+        problems.append("read as a file of a server or a model; no rule has anything to say of what stands in it")
     windows = [f"read as {document.windows}; fixes are written for a POSIX shell"] if document.windows else []
     return [*windows, *problems]
 
 
-def families() -> "list[Family]":
-    """The families of rules."""
-    return [import_module(f"{__name__}.rules.{name}").check for name in FAMILIES]
+def families(*, earlier: bool = False) -> "list[Family]":
+    """The families of rules; with ``earlier`` those that need no facts on a release."""
+    names = [name for name in FAMILIES if not earlier or name in OF_ANY_RELEASE]
+    return [import_module(f"{__name__}.rules.{name}").check for name in names]

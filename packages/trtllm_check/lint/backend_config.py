@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 
 from trtllm_check.lint.pbtxt import PLACEHOLDER, Message, Scalar
 from trtllm_check.releases import known_releases
-from trtllm_check.releases.backend import BackendParameter, BackendReads, backend_reads, parameter_releases
+from trtllm_check.releases.backend import (
+    BackendParameter,
+    BackendReads,
+    backend_reads,
+    parameter_releases,
+    python_words,
+)
 from trtllm_check.releases.history import ranges
 from trtllm_check.releases.load import load_tool
 from trtllm_check.releases.templates import VARIABLE, release_templates, template_releases
@@ -49,6 +55,9 @@ def config_problems(message: Message, release: str) -> Iterator[Problem]:
     """What the backend of ``release`` does not take of the engine's model; nothing for any other model."""
     backend, reads = message.scalar("backend"), backend_reads(release)
     yield from _of_the_build(message)
+    yield from _of_python(message, release)
+    if backend is None and reads is not None and all(name == "parameters" for name, _ in message.fields):
+        yield from _words(_given(message), reads)
     if backend is None or backend.text != ENGINE_BACKEND or reads is None:
         return
     given = _given(message)
@@ -67,6 +76,25 @@ def config_problems(message: Message, release: str) -> Iterator[Problem]:
         else:
             yield problem
     yield from _of_another_release(strangers, backend)
+
+
+def _words(given: Mapping[str, SetParameter], reads: BackendReads) -> Iterator[Problem]:
+    """Words among parameters that a page shows alone: those of no other model have such names."""
+    for name, one in given.items():
+        parameter = reads.parameters.get(name)
+        if parameter and parameter.values and one.text and one.value is not None and not parameter.takes(one.text):
+            yield _refused(name, one.text, parameter, one.value)
+
+
+def _of_python(message: Message, release: str) -> Iterator[Problem]:
+    """Words that a model in Python does not compare with."""
+    given = _given(message)
+    for name, words in python_words(message.text("name"), release).items():
+        one = given.get(name)
+        if one is not None and one.value is not None and one.text and one.text.lower() not in words.values:
+            near = get_close_matches(one.text.lower(), words.values, 1, 0.4) or words.values[:1]
+            known = {"parameter": name, "value": one.text, "takes": ", ".join(words.values), "default": words.default}
+            yield Problem("parameter-value", "", one.value, {**known, "instead": f"{name}: {near[0]}"})
 
 
 def _of_the_build(message: Message) -> Iterator[Problem]:

@@ -23,7 +23,7 @@ OF_ONE_RELEASE = frozenset(  # what is right in one release and wrong in another
     {
         *("moved-script", "flag-removed", "flag-too-new", "tool-not-in-release", "missing-flag", "bad-value"),
         *("unfilled-variable", "missing-parameter", "engine-inputs", "ensemble-wiring", "config-of-another-release"),
-        "engine-flow-removed",
+        *("engine-flow-removed", "unknown-parameter", "unknown-variable"),
     }
 )
 ARGUMENTS = frozenset({"unknown-flag", "missing-flag", "bad-value", "stray-word", "takes-no-value", "flag-removed"})

@@ -19,11 +19,12 @@ from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.windows import shell_name
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
-from trtllm_check.lint.engine_json import engine_call, is_checkpoint
+from trtllm_check.lint.engine_json import engine_call, is_config
 from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, Origins, agreed, config_facts, stated
 from trtllm_check.lint.held_commands import held_commands
 from trtllm_check.lint.invocations import Invocation, invocations
 from trtllm_check.lint.lookups import Lookups
+from trtllm_check.lint.ours import is_ours
 from trtllm_check.lint.passages import (
     FENCES,
     Kind,
@@ -70,6 +71,17 @@ class ConfigFile(NamedTuple):
     model: str
     line: int = 1
     places: tuple[Place, ...] = ()
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """A JSON object; empty for a text that is none."""
+        return _json_object(self.text) or {}
+
+    def key(self, name: str) -> Word:
+        """Where the key ``name`` of JSON stands."""
+        index = max(self.text.find(f'"{name}"'), 0)
+        before = self.text[:index]
+        return Word(name, self.line + before.count("\n"), index - (before.rfind("\n") + 1) + 1)
 
 
 class PropertiesFile(NamedTuple):
@@ -126,7 +138,8 @@ class Document:
     ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where it is one of Windows.
     ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from; ``calls``: of Python APIs.
     ``workloads``: containers of compose and Kubernetes, ``services``: Kubernetes' services; ``aws_calls``: what
-    tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw; ``names``: of Python packages.
+    tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw; ``names``: of Python packages;
+    ``ours``: a file of a server or a model.
     """
 
     commands: tuple[ShellCommand, ...] = ()
@@ -152,9 +165,15 @@ class Document:
     aws_calls: tuple[AwsCall, ...] = ()
     faults: tuple[FormFault, ...] = ()
     names: tuple[UsedName, ...] = ()
+    ours: bool = False
 
     @property
     def is_understood(self) -> bool:
+        """True if there is anything in it that the checker has rules for, or a whole file of what they are about."""
+        return self.has_anything or self.ours
+
+    @property
+    def has_anything(self) -> bool:
         """True if there is anything in it that the checker has rules for."""
         known = (
             self.configs,
@@ -172,7 +191,10 @@ class Document:
             any(known)
             or any(not is_strange(one) or one.command.cuts for one in self.invocations)
             or any(one.url or is_request(one.fields) for one in self.requests)
-            or any(config_facts(one.text) != NOTHING_KNOWN for one in self.json_configs)
+            or any(
+                is_config(_json_object(one.text)) or config_facts(one.text) != NOTHING_KNOWN
+                for one in self.json_configs
+            )
         )
 
     def of(self, *tools: str) -> tuple[Invocation, ...]:
@@ -255,6 +277,7 @@ class _Builder:
         self.faults: list[FormFault] = []
         self.names: list[UsedName] = []
         self.windows = ""
+        self.ours = False
         self.yaml: list[ConfigFile] = []
         self.depth = 0
 
@@ -264,10 +287,11 @@ class _Builder:
         if kind == "request" and kind_of_text(text) in ("environment", "yaml"):
             kind = kind_of_text(text)  # a container's variables, a manifest or a template as JSON
         fields = _json_object(text) if kind == "request" else None
-        if is_checkpoint(fields):
+        if is_config(fields):
             kind = "config.json"
         if word is None:
             self.sources.append((file, text))
+            self.ours = self.ours or is_ours(text, kind)
         if kind == "config.pbtxt" and MESSAGE.search(text):
             pass  # messages are defined or printed here, and no configuration is written
         elif kind == "config.pbtxt":
@@ -477,6 +501,7 @@ class _Builder:
             unreadable=tuple(self.unreadable),
             texts=tuple(self.sources),
             windows=self.windows,
+            ours=self.ours,
             option_files=tuple(self.options(found)),
         )
 

@@ -7,6 +7,7 @@ from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.shell import Word
 
 OF_CHECKPOINTS = frozenset({"mapping", "pretrained_config", "build_config", "architecture"})
+OF_ALGORITHMS = frozenset({"quant_algo", "kv_cache_quant_algo"})
 OF_BODIES = frozenset({"messages", "prompt", "inputs", "input", "text_input", "stream", "max_tokens", "parameters"})
 OF_ENGINES = frozenset(
     {
@@ -16,6 +17,22 @@ OF_ENGINES = frozenset(
     }
 )
 ENOUGH = 2  # of them, for a text that nothing names
+
+
+def is_config(fields: Mapping[str, Any] | None) -> bool:
+    """True for what the checker knows as config.json: of a checkpoint or an engine, of a model, or its quantization."""
+    return is_checkpoint(fields) or is_quantization(fields) or is_model(fields)
+
+
+def is_quantization(fields: Mapping[str, Any] | None) -> bool:
+    """True for hf_quant_config.json, as ModelOpt writes it beside the weights."""
+    quantization = fields.get("quantization") if fields is not None else None
+    return isinstance(quantization, dict) and not OF_ALGORITHMS.isdisjoint(quantization)
+
+
+def is_model(fields: Mapping[str, Any] | None) -> bool:
+    """True for config.json of a model of the hub."""
+    return fields is not None and isinstance(fields.get("architectures"), list) and "model_type" in fields
 
 
 def is_checkpoint(fields: Mapping[str, Any] | None) -> bool:

@@ -12,6 +12,7 @@ from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import regrouped
 from trtllm_check.releases import known_releases, load_release
+from trtllm_check.releases.backend import backend_reads
 from trtllm_check.releases.history import with_flag
 from trtllm_check.releases.lmi import lmi_images
 from trtllm_check.releases.load import container_release, release_name
@@ -39,7 +40,14 @@ TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, h
     (1, "link", re.compile(rf"github\.com/{REPOSITORY}/(?:tree|blob|raw|releases/tag)/{VERSION}(?=[/\s)])", re.I)),
 )
 OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc)\d+$")
+DIGITS = re.compile(r"\d+")
 MOST_MATCHES = 200
+ENGINE_MODEL = re.compile(r"^\s*backend\s*:\s*\"tensorrtllm\"", re.MULTILINE)
+OF_ENGINES = re.compile(r"\"(?:gpt_model_type|gpt_model_path|batch_scheduler_policy|decoding_mode)\"")
+PARAMETER_KEY = re.compile(r"\bkey\s*:\s*\"(\w+)\"")
+MONTH = re.compile(r"\d\d\.\d\d")
+FIRST_MONTH = "24.02"  # of Triton's container with the first release
+NUMBERS = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
 
 
 class Evidence(NamedTuple):
@@ -70,12 +78,30 @@ def facts_release(version: str) -> str:
     return same[-1] if same else ""
 
 
+def nearest(version: str) -> str:
+    """The known release nearest to ``version``: the last one before it, or the first; the first where it is unknown."""
+    known = known_releases()
+    numbers = DIGITS.findall(version)
+    wanted = tuple(int(one) for one in numbers[:3])
+    earlier = [name for name in known if numbers and tuple(int(one) for one in DIGITS.findall(name)[:3]) <= wanted]
+    return earlier[-1] if earlier else known[0]
+
+
 def build_of(version: str) -> str:
     """The release that ``version`` is a pre-release or a later build of; "" for a release and for anything else."""
     without = OTHER_BUILD.sub("", version)
     known = known_releases()
     is_build = without != version and release_name(version) not in known
     return found if is_build and (found := release_name(without)) in known else ""
+
+
+def is_earlier(version: str) -> bool:
+    """True for a release, or a month of Triton's container, before the first with facts."""
+    if MONTH.fullmatch(version):
+        return version < FIRST_MONTH
+    match = NUMBERS.match(version)
+    first = tuple(map(int, known_releases()[0].split(".")))
+    return match is not None and tuple(int(number) for number in match[1].split(".")) < first[: match[1].count(".") + 1]
 
 
 def evidence(text: str) -> list[Evidence]:
@@ -97,7 +123,8 @@ def _release(match: re.Match[str]) -> tuple[str | None, str]:
     groups = match.groupdict()
     if month := groups.get("month"):
         image = f"nvcr.io/nvidia/tritonserver:{month}-trtllm-python-py3"
-        return container_release(image), ""
+        found = container_release(image)
+        return found, "" if found else month
     if lmi := groups.get("lmi"):
         tags = [one for one in lmi_images() if one.tag.startswith(f"{lmi}-") or one.tag == lmi]
         engines = [one.engine_release for one in tags if one.engine_release]
@@ -155,9 +182,31 @@ def by_flags(document: Document) -> Evidence | None:
         if narrowed and len(narrowed) < len(releases):
             decisive = (f"{variable} of {model}", line)
             releases = narrowed
+    for line, given in _engine_models(document):
+        narrowed = [name for name in releases if _lacks(name, given) is not None]
+        narrowed = [name for name in narrowed if not _lacks(name, given)] or narrowed
+        if narrowed and len(narrowed) < len(releases):
+            decisive, releases = ("the C++ backend of Triton", line), narrowed
     if decisive is None or releases[-1] == known_releases()[-1]:
         return None
     return Evidence(releases[-1], "flag", *decisive, 0)
+
+
+def _engine_models(document: Document) -> Iterator[tuple[int, frozenset[str]]]:
+    """The lines of config.pbtxt that name the C++ backend, which newer releases have no more, and the parameters."""
+    for config in document.configs:
+        given = frozenset(PARAMETER_KEY.findall(config.text))
+        if match := ENGINE_MODEL.search(config.text) or OF_ENGINES.search(config.text):
+            yield config.line + config.text.count("\n", 0, match.start()), given
+
+
+def _lacks(release: str, given: frozenset[str]) -> bool | None:
+    """True where the release's backend wants a parameter that is not given; None for a release without it."""
+    reads = backend_reads(release)
+    if reads is None:
+        return None
+    wanted = [name for name, one in reads.parameters.items() if one.required and one.alternative not in given]
+    return not given.issuperset(wanted)
 
 
 def _variables(document: Document) -> Iterator[tuple[str, str, int]]:

@@ -25,7 +25,8 @@ Piece = tuple[str, str]
 class Platform(NamedTuple):
     """What the text is checked for. ``gpu``: h100, h200, l4, l40s, a100 or another name of facts/gpus.yml.
 
-    ``told``: the text tells the release; ``guessed``: nobody asked for it, and the text tells none.
+    ``told``: the text tells the release; ``guessed``: nobody asked for it, and the text tells none; ``earlier``: the
+    text is for a release before the first with facts, which stands for it.
     """
 
     release: Release
@@ -33,6 +34,7 @@ class Platform(NamedTuple):
     gpus: int | None = None
     guessed: bool = False
     told: bool = False
+    earlier: bool = False
 
 
 def gpu_of(platform: Platform) -> "Gpu | None":
@@ -165,7 +167,7 @@ def as_json(findings: Sequence[Finding], release: str, told: str = "") -> str:
 
 
 def show(findings: Sequence[Finding], release: str) -> None:
-    """Print the findings; in colours if somebody sees them."""
+    """Print the findings; in colours if somebody sees them. ``release``: as :func:`summary` takes it."""
     pieces = list(text(findings, release))
     if not sys.stdout.isatty():
         print("".join(piece for piece, _ in pieces), end="")
@@ -185,9 +187,11 @@ def text(findings: Sequence[Finding], release: str) -> Iterator[Piece]:
 
 
 def summary(findings: Sequence[Finding], release: str) -> str:
+    """How many of what, and for what: a release of TensorRT-LLM, or "vLLM" and a release of it."""
     counts = {word: sum(finding.severity == severity for finding in findings) for severity, word in WORDS.items()}
     parts = [f"{count} {word}{'s' if count > 1 else ''}" for word, count in counts.items() if count]
-    against = f" for TensorRT-LLM {release}" if release else ""
+    named = release if release.startswith("vLLM ") else f"TensorRT-LLM {release}"
+    against = f" for {named}" if release else ""
     return (", ".join(parts) or "nothing found") + against
 
 

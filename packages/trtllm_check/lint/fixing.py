@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from trtllm_check.lint.certainty import weighed
+from trtllm_check.lint.certainty import OF_ONE_RELEASE, weighed
 from trtllm_check.lint.document import Document, read_document
 from trtllm_check.lint.finding import Draft, Drop, Edit, Finding, Fix, Insert, Platform, Put, Swap
 from trtllm_check.lint.invocations import Invocation, regrouped
@@ -228,6 +228,8 @@ def drafts_of(document: Document, platform: Platform, families: Sequence[Family]
     drafts: dict[tuple[str, int, int, str], Draft] = {}
     for family in families:
         for draft in family(document, platform):
+            if platform.earlier and draft.rule in OF_ONE_RELEASE:
+                continue
             draft = weighed(draft, document, platform)
             drafts.setdefault(
                 (draft.rule, draft.place.line, draft.place.column, f"{draft.file}:{draft.message}"), draft

@@ -61,17 +61,20 @@ FORMATS: Mapping[str, Callable[[Sequence[Finding], str], str]] = MappingProxyTyp
 )
 
 
-def report(findings: Sequence[Finding], release: str, output: str, *, told: str = "", hints: bool = False) -> None:
+def report(
+    findings: Sequence[Finding], release: str, output: str, *, told: str = "", instead: str = "", hints: bool = False
+) -> None:
     """Print the findings in a format; without ``hints`` those of severity info are only counted, on stderr.
 
-    ``told``: how the release is known, where it was not asked for.
+    ``told``: how the release is known, where it was not asked for; ``instead``: what a text for people names in its
+    place, "vLLM" and a release of it.
     """
     if output not in ("text", "json", *FORMATS):
         known = ", ".join(("text", "json", *FORMATS))
         raise UsageError(f"no format {output!r}", fix=f"give --format one of: {known}")
     shown = [one for one in findings if hints or one.severity != "info"]
     if output == "text":
-        show(shown, f"{release}, {told}" if told else release)
+        show(shown, instead or (f"{release}, {told}" if told else release))
     elif output == "json":
         print(as_json(shown, release, told))
     elif text := FORMATS[output](shown, release):

@@ -38,7 +38,7 @@ LOUD = frozenset({"E", "F", "ERROR", "FATAL", "CRITICAL"})
 SOFTENED = re.compile(  # what Python warns of, and what the program goes on after
     r"^\s*(?:\S+ )?[Ww]arning:|\b\w*Warning: |^WARN\b|\b[Ii]gnor(?:ed|ing)\b|\b(?:falling|fall|falls) back\b|"
     r"\b[Rr]etrying\b|\b[Ss]kipp(?:ed|ing)\b|\bwill be (?:ignored|removed|deprecated)\b|\bdeprecated\b|"
-    r"\b(?:may|might|could) (?:be|cause|indicate|lead|run)\b"
+    r"\b(?:may|might|could|can) (?:be|cause|indicate|lead|run)\b"
 )
 TRACE = re.compile(r"Traceback \(most recent call last\)|^\s*File \".+\", line \d+")
 EXCEPTION = re.compile(
@@ -70,6 +70,7 @@ LOG_LINE = re.compile(
 )
 
 COLOUR = re.compile(r"(?:\x1b|\\u001[bB]|\\x1b|\\033|#033|\^\[)\[[\d;]*[A-Za-z]|(?:#015|\r)$", re.MULTILINE)
+JAVA_OPTION = re.compile(r"-XX:[+-]?[\w=./-]+")
 JSON_LEVEL = re.compile(r"^\{.{0,400}?\"(?:level|severity|levelname|log\.level)\": ?\"([A-Za-z]+)\"")
 
 BORDER, BOXED = re.compile(r"^\+[-+]+\+$", re.MULTILINE), re.compile(r"^\| .* \|$")
@@ -110,8 +111,12 @@ def is_log(text: str) -> bool:
 
 
 def without_colours(text: str) -> str:
-    """The text without a terminal's colours, in whatever form a service wrote them down."""
-    return COLOUR.sub("", text) if "[" in text or "\r" in text else text
+    """The text without a terminal's colours, in whatever form a service wrote them down, and without Java's options.
+
+    What -XX:+ExitOnOutOfMemoryError says is asked of the machine, and has not happened.
+    """
+    text = COLOUR.sub("", text) if "[" in text or "\r" in text else text
+    return JAVA_OPTION.sub(lambda match: "-" * len(match[0]), text) if "-XX:" in text else text
 
 
 def said_aloud(text: str) -> str:

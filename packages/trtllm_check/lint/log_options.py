@@ -8,11 +8,9 @@ def instead_of(option: str) -> str:
 
 
 def _of_vllm(name: str) -> str:
-    from trtllm_check.lint.finding import rule_data
+    from trtllm_check.releases.vllm import vllm_facts
 
-    data = rule_data("vllm")
-    found: str = data["gone"].get(name) or data["left"].get(name, {}).get("instead", "")
-    return found
+    return vllm_facts().instead["options"].get(name, "")
 
 
 def _of_the_guide(option: str) -> str:

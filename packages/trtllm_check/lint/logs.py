@@ -1,10 +1,11 @@
 """What the output of a failed tool means, and what to do.
 
-The signs of logs.yml are single failures, those of log_families.yml say of any wording what kind of failure it is. An
-error that neither explains is named as such: a log with an error never counts as one without.
+The signs of logs.yml and log_surroundings.yml are single failures, those of log_families.yml say of any wording what
+kind of failure it is. An error that neither explains is named as such: a log with an error never counts as one without.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,10 +14,12 @@ from pathlib import Path
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.finding import Finding, Fix
 from trtllm_check.lint.log_lines import LogLine, said_aloud, trouble, without_colours
+from trtllm_check.lint.log_models import heads_told
 from trtllm_check.lint.log_options import instead_of
 from trtllm_check.lint.log_places import place_of
 
 SIGNS = Path(__file__).with_name("logs.yml")
+SURROUNDINGS = Path(__file__).with_name("log_surroundings.yml")
 FAMILIES = Path(__file__).with_name("log_families.yml")
 SHOWN_CHARACTERS = 300
 NAME = re.compile(r"\{(\w+)\}")
@@ -63,7 +66,7 @@ NOT_EXPLAINED = Sign(
 @cache
 def signs() -> tuple[Sign, ...]:
     """The signs of single failures, the more specific ones first."""
-    return tuple(Sign(**entry) for entry in read_yaml(SIGNS))
+    return tuple(Sign(**entry) for file in (SURROUNDINGS, SIGNS) for entry in read_yaml(file))
 
 
 @cache
@@ -74,6 +77,7 @@ def families() -> tuple[Sign, ...]:
 
 def known(output: str) -> Sign | None:
     """The failure that this output shows, or None where it shows none that we know."""
+    output = without_colours(output)
     seen = next(_seen(output, trouble(output)), None)
     return seen.sign if seen else None
 
@@ -104,12 +108,27 @@ def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
             for sign in signs()
             if sign.follows == follows and (match := re.search(sign.pattern, output if sign.quiet else aloud))
         ]
+        found = _earliest_first(found, lines)
+        if not follows and error is not None:
+            found += _heads(output)
         for family in families():
             if family.follows == follows and not family.root:
                 found += _of_family(family, [line for line in lines if family.quiet or not line.is_quiet])
         yield from _root_first(found, error)
         if error is not None and not follows and not _is_consequence(error):
             yield from _of_the_first(error)
+
+
+def _heads(output: str) -> Iterator[Seen]:
+    """Ranks that do not share the heads of the model, which a log with an error names."""
+    told = heads_told(output)
+    if told is not None:
+        start, known = told
+        cause = "{ranks} ranks do not divide the {heads} attention heads of {model} ({kv_heads} KV heads)".format(
+            **known
+        )
+        fix = "take a tp_size that does: {fitting}".format(**known)
+        yield Seen(Sign("heads-not-divided", "", cause, fix, known["source"]), start)
 
 
 def _of_family(family: Sign, lines: list[LogLine]) -> Iterator[Seen]:
@@ -121,6 +140,26 @@ def _of_family(family: Sign, lines: list[LogLine]) -> Iterator[Seen]:
         if match and match.start() < max(len(line.text), 1):
             yield Seen(_filled(family, match), line.start + match.start())
             return
+
+
+def _earliest_first(found: list[Seen], lines: list[LogLine]) -> list[Seen]:
+    """Of single failures the one on the earliest line of error: a log goes from the cause to what follows from it.
+
+    The order of the table holds within a message, and where its first tells of a line that calls itself no error.
+    """
+    errors = sorted((one.start, one.start + len(one.block)) for one in lines if one.is_error)
+
+    def message(seen: Seen) -> int | None:
+        """The number of the error that tells it."""
+        at = bisect_right(errors, seen.start, key=lambda one: one[0]) - 1
+        return at if at >= 0 and seen.start < errors[at][1] else None
+
+    told = [message(one) for one in found]
+    if not found or told[0] is None:
+        return found
+    first = min((one for one in told if one is not None), key=lambda at: errors[at][0])
+    said = [one for one, at in zip(found, told, strict=True) if at == first]
+    return said + [one for one in found if one not in said]
 
 
 def _root_first(found: list[Seen], error: LogLine | None) -> list[Seen]:

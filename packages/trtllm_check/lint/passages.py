@@ -57,6 +57,7 @@ SUFFIXES: dict[str, Kind] = {
 }
 NAMES: dict[str, Kind] = {
     "config.json": "config.json",
+    "hf_quant_config.json": "config.json",
     ".env": "environment",
     "Dockerfile": "dockerfile",
     "Containerfile": "dockerfile",
@@ -98,6 +99,7 @@ CONFIG_FIELD = re.compile(
     r"|(?:input|output|parameters|instance_group|ensemble_scheduling|dynamic_batching|model_transaction_policy)\s*:?\s*[\[{])",
     re.MULTILINE,
 )
+STRING_PARAMETER = re.compile(r"\bkey\s*:\s*\"\w+\"[\s,]*value\s*:?\s*\{\s*string_value\s*:")
 SETTING = re.compile(r"^\s*[\w.-]+\s*(?:=|:(?!\s)).*$", re.ASCII)  # `key: value` is YAML
 DOCKERFILE = re.compile(r"\A(?:[^\S\n]*+(?:#.*+)?\n)*+\s*+(?:ARG|FROM)[ \t]+\S")
 DOCKERFILE_LINE = re.compile(r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL)[ \t]+\S", re.MULTILINE)
@@ -106,6 +108,7 @@ YAML_HEAD = re.compile(
     re.MULTILINE,
 )
 YAML_LINE = re.compile(r"\s*(?:- )*(?:[\w./\"'-]+:(?:\s|$)|- )|---$|\s*- ?\S+$")
+OPTION_LINE = re.compile(r"^[a-z]+(?:_[a-z0-9]+)+:(?:[ \t]|$)", re.MULTILINE)
 YAML_BLOCK = re.compile(r"^[ ]*(?:- )?[\w.-]+:[ ]*\n[ ]+(?:- )?[\w.-]+:|^---$", re.MULTILINE)
 MAKEFILE_RULE = re.compile(r"^[\w./-]+:(?:[ \t]+[\w./-]+)*[ \t]*\n\t\S", re.MULTILINE)
 MAKEFILE_HEAD = re.compile(r"^\.PHONY:|^[A-Z_]+ *[:?]= ", re.MULTILINE)
@@ -157,9 +160,12 @@ def kind_of_text(text: str) -> Kind:
         return "environment" if _all_upper(text) else "yaml" if MANIFEST.search(text) else "request"
     if kind := _program_text(text):
         return kind
+    if _is_options(text):
+        return "yaml"
     if COMMAND.search(text):
         return "windows" if is_windows(text) else "shell"
-    if len(CONFIG_FIELD.findall(text)) > 1 and not YAML_BLOCK.search(text):
+    enough = len(CONFIG_FIELD.findall(text)) > (0 if STRING_PARAMETER.search(text) else 1)
+    if enough and not YAML_BLOCK.search(text):
         return "config.pbtxt"
     settings = sum(SETTING.match(line) is not None for line in lines)
     if LMI_SETTING.search(text) and 2 * settings > len(lines) and all(line.isascii() for line in lines):
@@ -186,6 +192,15 @@ def _program_text(text: str) -> Kind | None:
     if PYTHON_HEAD.search(text) and parsed(text) is not None:
         return "python"
     return "windows" if text.lstrip().startswith(("PS ", "C:\\", "D:\\")) and is_windows(text) else None
+
+
+def _is_options(text: str) -> bool:
+    """True for a file of options of TensorRT-LLM's LLM API; what tells one is read when it may be needed."""
+    if not OPTION_LINE.search(text):
+        return False
+    from trtllm_check.flows.options import looks_like_options, may_be_options
+
+    return may_be_options(text) and looks_like_options(text)
 
 
 def _is_broken_yaml(text: str) -> bool:

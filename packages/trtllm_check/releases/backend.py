@@ -13,6 +13,7 @@ from trtllm_check.releases.load import DATA_DIR, Raw, checked, known_releases, v
 from trtllm_check.releases.release import Confidence
 
 FILE = DATA_DIR / "triton" / "backend.yml"
+PYTHON_FILE = DATA_DIR / "triton" / "python_models.yml"
 Kind = Literal["string", "bool", "int", "float", "list"]
 # What the backend's conversions take: std::stoi and its kin read as far as there are digits.
 FORMS: Mapping[str, re.Pattern[str]] = MappingProxyType(
@@ -70,6 +71,23 @@ def backend_reads(release: str) -> BackendReads | None:
     if read is None or not isinstance(read, dict):
         return None
     return checked(BackendReads, {**facts, **read}, f"the backend of release {release}", FILE)
+
+
+class ParameterWords(Record):
+    """The words of a parameter of a model in Python, in lower case, and what another word means."""
+
+    values: tuple[str, ...]
+    default: str
+
+
+@cache
+def python_words(model: str, release: str) -> dict[str, ParameterWords]:
+    """The parameters of ``model``, one of the models in Python, that are words."""
+    facts: Raw = view(release).of_file(PYTHON_FILE)
+    return {
+        name: checked(ParameterWords, words, f"{name} of {model} in release {release}", PYTHON_FILE)
+        for name, words in facts.get(model, {}).items()
+    }
 
 
 @cache

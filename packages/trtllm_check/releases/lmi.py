@@ -11,6 +11,7 @@ from serving_base.errors import PlaybookError, UsageError
 from serving_base.record import Record
 from serving_base.yaml_files import read_yaml
 from trtllm_check.releases.release import Confidence
+from trtllm_check.releases.vllm import Changes, vllm_facts
 
 DATA_DIR = Path(__file__).parent / "data" / "lmi"
 
@@ -44,40 +45,37 @@ class PassedOn(Record):
     source: str
 
 
-class EngineArgsOfVersion(Record):
-    """What a version's EngineArgs has that the version before had not, and what it has no more."""
-
-    new: tuple[str, ...] = ()
-    gone: tuple[str, ...] = ()
-
-
-class EngineArgs(Record):
-    """Fields of vLLM's EngineArgs by its versions, oldest first: ``engine_args.yml``."""
-
-    source: str
-    changes: dict[str, EngineArgsOfVersion] = Field(alias="versions")
+class EngineArgs:
+    """Fields of vLLM's EngineArgs by its releases: ``data/vllm/options.yml``."""
 
     @property
     def versions(self) -> tuple[str, ...]:
-        return tuple(self.changes)
+        return vllm_facts().releases
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Those of any version, by name."""
-        return tuple(sorted({name for change in self.changes.values() for name in change.new}))
+        """Those of any release, by name."""
+        return tuple(sorted(_engine_fields()))
 
     def of(self, version: str) -> PassedOn:
-        """The fields of one version; :class:`PlaybookError` for one that was not read."""
+        """The fields of one release; :class:`PlaybookError` for one that was not read."""
         if version not in self.versions:
             raise PlaybookError(
                 f"the EngineArgs of vLLM {version or 'without a version'} are not known",
                 why="an image of such a family hands on its own vLLM's arguments",
-                fix=f"name one of {', '.join(self.versions)} as `vllm` in images.yml, or add it to engine_args.yml",
+                fix=f"name one of {', '.join(self.versions[-5:])} or an earlier one as `vllm` in images.yml, "
+                "or read the release with benchmarks/checker/vllm_tables.py",
             )
-        names = set[str]()
-        for read in self.versions[: self.versions.index(version) + 1]:
-            names = names.difference(self.changes[read].gone).union(self.changes[read].new)
-        return PassedOn(names=frozenset(names), source=self.source.format(version=version))
+        place = self.versions.index(version)
+        names = frozenset(name for name, changes in _engine_fields().items() if changes.at(place))
+        return PassedOn(names=names, source=f"vllm {version} vllm/engine/arg_utils.py, EngineArgs")
+
+
+@cache
+def _engine_fields() -> dict[str, Changes]:
+    facts = vllm_facts()
+    options = facts.table("options", "engine")
+    return {name.replace("-", "_"): one for name, one in options.items()} | dict(facts.table("options", "fields"))
 
 
 class UnknownKey(Record):
@@ -166,7 +164,10 @@ class LmiFacts(Record):
     server_keys: ServerKeys
     images: tuple[LmiImage, ...]
     families: dict[str, Family]
-    engine_args: EngineArgs
+
+    @property
+    def engine_args(self) -> EngineArgs:
+        return EngineArgs()
 
     def family(self, image: LmiImage) -> Family:
         """What the image does, with the names that its own engine takes."""
@@ -184,7 +185,6 @@ def lmi_facts() -> LmiFacts:
         {
             **read_yaml(DATA_DIR / "images.yml"),
             "families": whole,
-            "engine_args": read_yaml(DATA_DIR / "engine_args.yml"),
         }
     )
 

@@ -18,7 +18,7 @@ ANY = "**"
 Kind = Literal["gone", "later", "never"]
 
 
-class Verdict(NamedTuple):
+class NameVerdict(NamedTuple):
     """Why ``name`` of ``owner`` is not there. ``owner`` is "" for a module.
 
     ``since``: the first release without it (gone), or the first with it (later); ``last``: the last that had it.
@@ -81,7 +81,7 @@ class PythonPackage:
         after = [one for one in self.releases if Version(one) > asked]
         return (*before[-1:], after[0]) if after else ()
 
-    def judge(self, dotted: str, version: str) -> Verdict | None:
+    def judge(self, dotted: str, version: str) -> NameVerdict | None:
         """What is wrong with a dotted name in ``version``, in the newest release where that is ""; None for nothing."""
         module = self._module(dotted)
         if not module:
@@ -97,11 +97,11 @@ class PythonPackage:
             return None
         return self._in(known, version, module, name)
 
-    def judge_member(self, owner: str, name: str, version: str) -> Verdict | None:
+    def judge_member(self, owner: str, name: str, version: str) -> NameVerdict | None:
         """The same of an attribute of an object of class ``owner``."""
         return self._inside(self.members.get(owner), owner, name, version)
 
-    def judge_keyword(self, call: str, name: str, version: str, passed_on: str = "") -> Verdict | None:
+    def judge_keyword(self, call: str, name: str, version: str, passed_on: str = "") -> NameVerdict | None:
         """The same of a keyword of ``call``, which hands what it does not take to ``passed_on``."""
         if not passed_on:
             return self._inside(self.calls.get(call), call, name, version)
@@ -110,17 +110,17 @@ class PythonPackage:
             return None
         return next((one for one in found if one is not None and one.kind != "never"), found[-1])
 
-    def _inside(self, known: Mapping[str, str] | None, owner: str, name: str, version: str) -> Verdict | None:
+    def _inside(self, known: Mapping[str, str] | None, owner: str, name: str, version: str) -> NameVerdict | None:
         if known is None or name.startswith("_") or self._holds(known.get(ANY, ""), version):
             return None
         return self._in(known, version, owner, name)
 
-    def _in(self, known: Mapping[str, str], version: str, owner: str, name: str) -> Verdict | None:
+    def _in(self, known: Mapping[str, str], version: str, owner: str, name: str) -> NameVerdict | None:
         if name in known:
             return self._placed(known[name], version, owner, name)
         here = [one for one, spans in known.items() if self._holds(spans, version)]
         close = get_close_matches(name, here, 1, NEAR)
-        return Verdict("never", owner, name, near=close[0] if close else "")
+        return NameVerdict("never", owner, name, near=close[0] if close else "")
 
     def _module(self, dotted: str) -> str:
         """The longest beginning of ``dotted`` that is or was a module."""
@@ -141,7 +141,7 @@ class PythonPackage:
             first, _, last = span.partition("..")
             yield self.positions[first], self.positions[last] if last else len(self.releases) - 1
 
-    def _placed(self, spans: str, version: str, owner: str, name: str) -> Verdict | None:
+    def _placed(self, spans: str, version: str, owner: str, name: str) -> NameVerdict | None:
         if self._holds(spans, version):
             return None
         asked = [self.positions[one] for one in self._asked(version) or self.releases[-1:]]
@@ -150,9 +150,9 @@ class PythonPackage:
         before = [last for _, last in ranges if last < min(asked)]
         if before:
             since, last = self.releases[before[-1] + 1], self.releases[before[-1]]
-            return Verdict("gone", owner, name, since, last, self.moved.get(dotted, ""))
+            return NameVerdict("gone", owner, name, since, last, self.moved.get(dotted, ""))
         after = [first for first, _ in ranges if first > max(asked)]
-        return Verdict("later", owner, name, self.releases[after[0]]) if after else None
+        return NameVerdict("later", owner, name, self.releases[after[0]]) if after else None
 
 
 def _flat(grouped: Mapping[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from vllm_serving.trace import StepShape
 if TYPE_CHECKING:
     import pandas as pd
 
-ENGINES = {"BF16": "engine-bf16", "FP8": "engine"}
+FORMATS = ("BF16", "FP8")  # of the recorded tables
 RECORDED_MODELS = {"llama-3-8b-instruct": "8b"}
 PHASES: dict[str, Phase] = {"prefill": "prefill", "decode": "decode"}
 PREFILL_TOKENS, DECODE_REQUESTS = 4096, 32
@@ -24,7 +24,9 @@ RECORDED_STEPS: dict[Phase, str] = {"prefill": f"prefill{PREFILL_TOKENS}", "deco
 
 
 def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) -> StepTables:
-    """Prefill and decode steps of both engines, traced now; of 8B also the shipped ones, taken under the same loads.
+    """Prefill and decode steps of the profile's engines, traced now.
+
+    Of 8B also the shipped ones, taken under the same loads.
 
     On a processor nothing is traced: there are no GPU kernels, and the shipped tables stand alone.
     """
@@ -34,24 +36,29 @@ def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) 
         "prefill": StepShape.prefill(min(PREFILL_TOKENS, profile.max_input_len, profile.max_num_tokens)),
         "decode": StepShape.decode(min(DECODE_REQUESTS, profile.max_batch_size)),
     }
-    traced = {name: trace(engine(folder), cases, profile, root) for name, folder in ENGINES.items()}
+    traced = {name: trace(engine(folder), cases, profile, root) for name, folder in engines_of(profile).items()}
     tables: dict[Phase, dict[str, pd.DataFrame]] = {}
     for phase, case in cases.items():
         label = PHASES[phase]
         tables[label] = {name: table(found[case.name], label) for name, found in traced.items()}
         if model := RECORDED_MODELS.get(profile.model):
-            recorded = {name: hopper_table(f"{model}-{name.lower()}", case.name) for name in ENGINES}
+            recorded = {name: hopper_table(f"{model}-{name.lower()}", case.name) for name in FORMATS}
             tables[label] |= {f"H200 {name}": columns for name, columns in recorded.items()}
-    steps = {phase: traced["FP8"][case.name]["steps"] for phase, case in cases.items()}
+    steps = {phase: [*traced.values()][-1][case.name]["steps"] for phase, case in cases.items()}
     described = " and ".join(f"{case.requests} request(s) with {case.tokens} tokens" for case in cases.values())
     remark = f"Steps of {described}, traced by PyTorch's profiler in vLLM's own worker."
-    return StepTables(tables, own=tuple(ENGINES), steps=steps, like=True, remark=remark)
+    return StepTables(tables, own=tuple(traced), steps=steps, like=True, remark=remark)
+
+
+def engines_of(profile: Profile) -> dict[str, str]:
+    """Format -> artifact. A profile in BF16 has one engine: there is nothing quantized to set beside it."""
+    return {"BF16": "engine"} if profile.qformat == "full_prec" else {"BF16": "engine-bf16", "FP8": "engine"}
 
 
 def shipped_tables() -> StepTables:
     """8B on an H200, with the same engine."""
     tables: dict[Phase, dict[str, pd.DataFrame]] = {
-        phase: {f"H200 {name}": hopper_table(f"8b-{name.lower()}", step) for name in ENGINES}
+        phase: {f"H200 {name}": hopper_table(f"8b-{name.lower()}", step) for name in FORMATS}
         for phase, step in RECORDED_STEPS.items()
     }
     return StepTables(

@@ -9,7 +9,7 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.carriers import kubernetes_links
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.manifests import NUMBERS
-from trtllm_check.lint.carriers.schema import HERE, Problem, Schema, Type, read_types
+from trtllm_check.lint.carriers.schema import HERE, Misfit, Schema, Type, read_types
 from trtllm_check.lint.carriers.settings import Place, Setting, from_yaml
 
 FILE = "kubernetes.yml"
@@ -55,7 +55,7 @@ def _other_version(top: Setting, kind: str, version: str) -> Iterator[FormFault]
         yield FormFault("manifest-version", at.place, "", (("kind", kind), ("version", version), ("right", right)))
 
 
-def _is_said_elsewhere(problem: Problem) -> bool:
+def _is_said_elsewhere(problem: Misfit) -> bool:
     """What the rules on variables and whole numbers say already."""
     field = problem.setting.written
     if problem.form == "kind":

@@ -32,7 +32,7 @@ class Type(NamedTuple):
     choices: Mapping[str, tuple[str, ...]]
 
 
-class Problem(NamedTuple):
+class Misfit(NamedTuple):
     """One thing at ``setting``. ``known``: what the words about it want."""
 
     form: Form
@@ -46,7 +46,7 @@ class Schema(NamedTuple):
     types: Mapping[str, Type]
     extension: re.Pattern[str] = re.compile(r"(?!)")
 
-    def problems(self, setting: Setting, kind: str, path: tuple[tuple[str, str], ...] = ()) -> Iterator[Problem]:
+    def problems(self, setting: Setting, kind: str, path: tuple[tuple[str, str], ...] = ()) -> Iterator[Misfit]:
         """Those of one value and of all below it; ``path``: the names and types above, the outermost first."""
         kinds = kind.split(" or ")
         found = [one for one in kinds if self._fits(setting, one)]
@@ -57,7 +57,7 @@ class Schema(NamedTuple):
         if setting.kind == "open":
             return
         if one == "amount" and not TEMPLATE.search(setting.text) and not AMOUNT.fullmatch(setting.text):
-            yield Problem("amount", setting, (("field", _path(path)), ("value", setting.text)))
+            yield Misfit("amount", setting, (("field", _path(path)), ("value", setting.text)))
         elif one.endswith("*"):
             for part in setting.parts:
                 yield from self.problems(part, one[:-1], path)
@@ -78,7 +78,7 @@ class Schema(NamedTuple):
             return setting.kind in ("text", "number")
         return setting.kind == kind or TEMPLATE.search(setting.text) is not None
 
-    def _unfit(self, setting: Setting, kinds: list[str], path: tuple[tuple[str, str], ...]) -> Iterator[Problem]:
+    def _unfit(self, setting: Setting, kinds: list[str], path: tuple[tuple[str, str], ...]) -> Iterator[Misfit]:
         if setting.kind == "text" and (not setting.text or TEMPLATE.search(setting.place.text)):
             return
         wanted = " or ".join(
@@ -96,9 +96,9 @@ class Schema(NamedTuple):
             )
         )
         known = (("field", _path(path)), ("value", setting.text or WORDS[setting.kind]), ("wanted", wanted))
-        yield Problem("kind", setting, (*known, ("given", WORDS[setting.kind])))
+        yield Misfit("kind", setting, (*known, ("given", WORDS[setting.kind])))
 
-    def _table(self, table: Setting, name: str, path: tuple[tuple[str, str], ...]) -> Iterator[Problem]:
+    def _table(self, table: Setting, name: str, path: tuple[tuple[str, str], ...]) -> Iterator[Misfit]:
         type_ = self.types[name]
         written = {value.written for _, value in table.items}
         for _, value in table.items:
@@ -111,13 +111,13 @@ class Schema(NamedTuple):
             if choices and value.kind == "text" and value.text not in choices and not TEMPLATE.search(value.text):
                 close = get_close_matches(value.text, choices, 1, 0.5)
                 known = (("field", _path(here)), ("value", value.text), ("choices", ", ".join(choices)))
-                yield Problem("choice", value, (*known, ("right", close[0] if close else f"one of {choices}")))
+                yield Misfit("choice", value, (*known, ("right", close[0] if close else f"one of {choices}")))
             yield from self.problems(value, kind, here)
         for lacking in type_.required:
             if lacking not in written and table.items and "<<" not in written:
-                yield Problem("lacking", table, (("field", _path(path)), ("name", lacking)))
+                yield Misfit("lacking", table, (("field", _path(path)), ("name", lacking)))
 
-    def _unknown(self, value: Setting, name: str, path: tuple[tuple[str, str], ...]) -> Iterator[Problem]:
+    def _unknown(self, value: Setting, name: str, path: tuple[tuple[str, str], ...]) -> Iterator[Misfit]:
         field = value.written
         if field == "<<" or MASKED.search(field) or TEMPLATE.search(field) or self.extension.match(field):
             return
@@ -130,13 +130,13 @@ class Schema(NamedTuple):
         ]
         close = get_close_matches(field, self.types[name].fields, 1, NEAR)
         if close:
-            yield Problem("near", value, (*known, ("near", close[0])))
+            yield Misfit("near", value, (*known, ("near", close[0])))
         elif above:
-            yield Problem("above", value, (*known, ("beside", above[0][0])))
+            yield Misfit("above", value, (*known, ("beside", above[0][0])))
         elif below:
-            yield Problem("below", value, (*known, ("below", below[0])))
+            yield Misfit("below", value, (*known, ("below", below[0])))
         else:
-            yield Problem("unknown", value, (*known, ("names", ", ".join(sorted(self.types[name].fields)))))
+            yield Misfit("unknown", value, (*known, ("names", ", ".join(sorted(self.types[name].fields)))))
 
 
 def _path(path: tuple[tuple[str, str], ...]) -> str:

@@ -49,7 +49,7 @@ def starts_at_margin(text: str) -> str:
     first = FIRST_LINE.match(text)
     if first is None:
         return text
-    return re.sub(rf"^({first[1]})---(?=[ ]*$)", r"---\1", text, flags=re.MULTILINE)
+    return re.sub(rf"^({first[1]})---(?=[ ]*\r?$)", r"---\1", text, flags=re.MULTILINE)
 
 
 def _composed(text: str) -> list[Any]:

@@ -9,9 +9,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from serving_base.yaml_files import values_of
-from trtllm_check.lint.carriers import compose, kubernetes, manifests, yaml_faults
+from trtllm_check.lint.carriers import compose, go_templates, kubernetes, manifests, yaml_faults
 from trtllm_check.lint.carriers.aws_calls import resources
-from trtllm_check.lint.carriers.script import Carried, Script, aligned, unknown
+from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown
 from trtllm_check.lint.carriers.workloads import workloads
 from trtllm_check.lint.programs import ALIASES, PROGRAMS, PYTHON, TOOL_NAMES, TOOLS, VLLM_IMAGE
 from trtllm_check.lint.shell import Word
@@ -29,11 +29,15 @@ CHART_FLAGS = {  # vllm-project/production-stack helm/templates/deployment-vllm-
 }
 VLLM_OWN_IMAGE = re.compile(r"(?:^|/)vllm/vllm-openai:")
 TEMPLATE = re.compile(r"\$?\{\{.*?\}\}")
+# A line that is nothing but actions of Go's or Jinja's templates, with or without a dash, and comments of Jinja's.
 CONTROL = re.compile(
-    r"^[ \t]*\{\{-?[ \t]*(?:if|else|end|with|range|define|template|toYaml|include|block|/\*|\$\w+[ \t]*:?=)"
-    r".*\}\}[ \t]*$",
+    r"^[ \t]*\{\{[ ]?-?[ \t]*(?:if|else|end|with|range|define|template|toYaml|include|tpl|block|nindent|indent|/\*"
+    r"|\$\w+[ \t]*:?=)(?:[^\n{}]|\{(?!\{)|\}(?!\}))*\}\}[ \t]*$"
+    r"|^[ \t]*\{%.*%\}[ \t]*$|^[ \t]*\{#.*#\}[ \t]*$",
     re.MULTILINE,
 )
+BLANK_LINE = re.compile(r"^[ ]+$", re.MULTILINE)
+INLINE_CONTROL = re.compile(r"\{%.*?%\}")  # of Jinja, within a line
 REFERENCE = re.compile(r"\$\((\w+)\)")
 NAME = re.compile(r"[A-Za-z_]\w*")
 TOOL_LINE = re.compile(rf"^[ \t]*(?:\S+/)?(?:{TOOL_NAMES}|docker run)(?:\s|$)|^\s*python3? \S*\.py", re.MULTILINE)
@@ -59,7 +63,8 @@ def carried(word: Word) -> Carried:
         )
         reader.found = reader.found.with_(found)
     is_file = word.places[:1] == ((1, 1),)
-    return reader.found.with_(Carried(faults=tuple(yaml_faults.faults(word, is_file))))
+    of_templates = go_templates.faults(word, is_file)
+    return reader.found.with_(Carried(faults=(*yaml_faults.faults(word, is_file), *of_templates)))
 
 
 def _is_multiplied(node: Any) -> bool:
@@ -78,6 +83,7 @@ def is_yaml(text: str) -> bool:
 def _masked(text: str) -> str:
     """Helm's and GitHub's templates as plain letters of the same number; their control lines blank."""
     text = CONTROL.sub(lambda match: " " * len(match[0]), yaml_faults.starts_at_margin(text))
+    text = INLINE_CONTROL.sub(lambda match: " " * len(match[0]), text)
     return TEMPLATE.sub(lambda match: "x" * len(match[0]), text)
 
 
@@ -88,6 +94,7 @@ def _documents(text: str) -> Iterator[Any]:
         text = "\n".join(line.replace("\t", " ") for line in text.split("\n"))
     if _depth(f"\n{text}") > DEEPEST:
         return
+    text = BLANK_LINE.sub("", text)  # one that is longer than what follows it ends a block before it begins
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         nodes: list[Any] = list(yaml.compose_all(text, loader))
@@ -113,6 +120,7 @@ class _Reader:
         self.word = word
         self.masked = _masked(word.text)
         self.starts = [0, *(match.end() for match in re.finditer("\n", word.text))]
+        self.controls = {word.text.count("\n", 0, match.start()) for match in CONTROL.finditer(word.text)}
         self.seen: set[int] = set()
         self.found = Carried()
 
@@ -191,8 +199,14 @@ class _Reader:
         """True where the image's entry point starts vLLM and what is written goes to it as arguments.
 
         Kubernetes' ``command`` takes its place, as compose's ``entrypoint`` does; compose's ``command`` does not.
+        Nobody knows what a command does that stands deeper than its image: no part of either stands so.
         """
-        kubernetes = "args" in by_name or "name" in by_name or API_VERSION.search(self.word.text) is not None
+        if not {*IMAGES, "<<"} & set(by_name):
+            return False
+        of_chart = "repository" in by_name  # whose template writes the command of Kubernetes
+        kubernetes = (
+            of_chart or "args" in by_name or "name" in by_name or API_VERSION.search(self.word.text) is not None
+        )
         return VLLM_IMAGE.search(image) is not None and not (
             "entrypoint" in by_name or (kubernetes and "command" in by_name)
         )
@@ -315,7 +329,19 @@ class _Reader:
             start = self.word.text.find("\n", start) + 1 or start
         elif node.style in ("'", '"'):
             start, end = start + 1, end - 1
-        return self.original(str(node.value), start, end)
+        word = self.original(str(node.value), start, end)
+        return self.rendered(word, int(node.start_mark.line) + 1) if node.style == "|" and self.controls else word
+
+    def rendered(self, word: Word, first: int) -> Word:
+        """A block of lines without those that a template would not leave there."""
+        lines: list[Word] = []
+        position = 0
+        for number, line in enumerate(word.text.split("\n"), first):
+            end = min(position + len(line) + 1, len(word.text))
+            if number not in self.controls:
+                lines.append(word.part(position, end))
+            position = end
+        return joined(lines) if len(lines) <= word.text.count("\n") else word
 
     def original(self, value: str, start: int, end: int) -> Word:
         if "x" not in value or self.masked[start:end] == self.word.text[start:end]:

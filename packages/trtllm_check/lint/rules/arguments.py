@@ -60,20 +60,25 @@ def _cuts(document: Document) -> Iterator[Draft]:
         if id(command) in seen:
             continue
         seen.add(id(command))
-        for cut in command.cuts:
+        ends = [cut for cut in command.cuts if not cut.text.strip()]
+        marks = [[cut] for cut in command.cuts if cut.text.strip()]
+        for cuts in sorted([*marks, *([ends] if ends else [])], key=lambda group: group[0].line):
             yield Draft(
                 "broken-continuation",
                 "warning",
-                cut,
-                _broken(command, cut),
-                _why_broken(command, cut),
+                cuts[0],
+                _broken(command, cuts[0], more=len(cuts) - 1),
+                _why_broken(command, cuts[0]),
                 "POSIX.1-2017, Shell Command Language, 2.2.1",
-                edits=(Swap(cut, ""),),
+                edits=tuple(Swap(cut, "") for cut in cuts),
                 invocation=invocation,
             )
 
 
-def _broken(command: ShellCommand, cut: Word) -> str:
+def _broken(command: ShellCommand, cut: Word, *, more: int) -> str:
+    if more:
+        lines = f"{more} of the lines behind" if more > 1 else "one of the lines behind"
+        return f"A shell ends the command here, and again at {lines}: each runs as a command of its own."
     if cut.line < command.end_line or not cut.text.strip():
         return "A shell ends the command here; the lines behind run as a command of their own."
     return f"A shell takes {cut.text.strip()} for one more argument: here it is a footnote mark."

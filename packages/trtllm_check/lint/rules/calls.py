@@ -11,9 +11,11 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.llm_options import draft_options
 from trtllm_check.lint.rules.python_names import Told, told_version
-from trtllm_check.lint.rules.vllm import Version, engine_arguments, engine_left, version_told
+from trtllm_check.lint.rules.vllm import Release, argument_changes, engine_arguments
+from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.releases.python_names import PythonPackage, Verdict, python_package
+from trtllm_check.releases.python_names import PythonPackage, NameVerdict, python_package
+from trtllm_check.releases.vllm import vllm_facts
 
 FAMILY = "calls"
 NEAR = 0.8
@@ -34,7 +36,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 continue
             found = list(_gone(call, word, api.get("gone", {}), platform)) if known is not None else []
             if known is not None and call.api == "vllm":
-                found += _left(call, word, api, version_told(document), platform)
+                found += _left(call, word, release_for(document, None), platform)
             yield from found or _by_release(call, word, document, platform)
 
 
@@ -75,7 +77,7 @@ def _by_release(call: Call, word: Word, document: Document, platform: Platform) 
         yield draft._replace(source=package.source)
 
 
-def _keyword(package: PythonPackage, call: Call, name: str, told: Told) -> Verdict | None:
+def _keyword(package: PythonPackage, call: Call, name: str, told: Told) -> NameVerdict | None:
     own = package.judge_keyword(call.name, name, told.version, PASSED_ON.get(call.name, ""))
     is_certain = own is not None and (own.kind != "never" or own.near)
     return own if is_certain else None
@@ -83,6 +85,8 @@ def _keyword(package: PythonPackage, call: Call, name: str, told: Told) -> Verdi
 
 def _takes(api: dict[str, Any], call: Call) -> set[str]:
     own = set(api["takes"][call.name].split())
+    if call.api == "vllm":
+        own |= {*vllm_facts().table("names", call.name)}
     return own | engine_arguments() if call.name in api.get("engine", ()) else own
 
 
@@ -123,25 +127,25 @@ def _gone(call: Call, word: Word, gone: dict[str, Any], platform: Platform) -> I
     )
 
 
-def _left(call: Call, word: Word, api: dict[str, Any], version: Version, platform: Platform) -> Iterator[Draft]:
-    """One that vLLM took once: an error where the text tells a version without it, a warning where it tells none."""
-    own = api["left"].get(call.name, {}).get(word.text)
-    since, instead = (own["since"], own["instead"]) if own else ("", "")
-    if not own and call.name in api["engine"]:
-        since, instead = engine_left(word.text)
-    if not instead:
+def _left(call: Call, word: Word, told: Release, platform: Platform) -> Iterator[Draft]:
+    """One that the release of vLLM has not: an error where the text tells it, a warning where today's is meant."""
+    if call.name == "SamplingParams":
+        changes, section = vllm_facts().table("names", "SamplingParams").get(word.text), "python"
+    else:
+        changes, section = argument_changes(word.text), "options"
+    lacking = absence(changes, told) if changes else None
+    if lacking is None or (told is None and not lacking.gone):
         return
-    first = tuple(int(part) for part in since.split("."))
-    if version and version < first:
-        return
+    name = word.text.replace("_", "-") if section == "options" else word.text
     yield from drafts(
         platform.release.name,
         "python-argument",
         word,
-        form="gone from vLLM" if version else "gone from vLLM, perhaps",
+        form="not yet in vLLM" if not lacking.gone else "gone from vLLM" if told else "gone from vLLM, perhaps",
         file=call.file,
         call=call.name,
         name=word.text,
-        since=since,
-        instead=instead,
+        since=lacking.edge,
+        version=told.written if told else "",
+        instead=instead_of(section, name) if lacking.gone else "leave it out, or take that release",
     )

@@ -1,17 +1,18 @@
 """Variables of the environment: names that vLLM does not read, and settings that no program gets."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from functools import cache
 from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.programs import VLLM_IMAGE
 from trtllm_check.lint.rules.box import boxes
-from trtllm_check.lint.rules.vllm import engine_arguments, version_told
+from trtllm_check.lint.rules.vllm import engine_arguments
+from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
 from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.releases.vllm import Changes, VllmRelease, vllm_facts
 
 FAMILY = "environment"
 SET = re.compile(r"(?P<name>VLLM_[A-Z0-9_]+)(?:=|$)")
@@ -33,9 +34,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if not name or (file, name) in seen:
             continue
         seen.add((file, name))
-        form, instead = _said(name)
-        if instead and not (form and version_told(document)):
-            yield from drafts(release, "variable-unknown", word, form=form, file=file, name=name, instead=instead)
+        for form, known in _said(name, release_for(document, None)):
+            yield from drafts(release, "variable-unknown", word, form=form, file=file, name=name, **known)
     yield from _arguments(document, release)
     yield from _not_exported(document, release)
     yield from _internal(document, release)
@@ -79,7 +79,7 @@ def _arguments(document: Document, release: str) -> Iterator[Draft]:
             argument = name.removeprefix("VLLM_").lower()
             if name != f"VLLM_{argument.upper()}" or argument not in engine_arguments():
                 continue
-            if name in _names("known") | _names("once") or re.search(rf"\$\(?\{{?{name}\b", text):
+            if name in _variables() or re.search(rf"\$\(?\{{?{name}\b", text):
                 continue
             option = f"--{argument.replace('_', '-')}"
             yield from drafts(
@@ -87,33 +87,50 @@ def _arguments(document: Document, release: str) -> Iterator[Draft]:
             )
 
 
-@cache
-def _names(kind: str) -> frozenset[str]:
-    return frozenset(rule_data(FAMILY)[kind].split())
+def _variables() -> Mapping[str, Changes]:
+    return vllm_facts().table("names", "variables")
 
 
-def _said(name: str) -> tuple[str, str]:
-    """The form of the rule and what to write for ``name``; "" where vLLM reads it, or nobody can tell."""
+def _said(name: str, told: VllmRelease | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The form of the rule and what it tells of ``name``; nothing where vLLM reads it, or nobody can tell."""
     data = rule_data(FAMILY)
-    if name in _names("known") or name.startswith(tuple(data["others"])):
-        return "", ""
-    if name in _names("once"):
-        return "left", data["left"].get(name) or _longer(name)
-    return "", _near(name)
+    if name.startswith(tuple(data["others"])) or name in data["builds"].split():
+        return
+    changes = _variables().get(name)
+    if changes is None:
+        if near := _near(name):
+            yield "", {"instead": near}
+        return
+    lacking = absence(changes, told)
+    if lacking is None:
+        return
+    known = {"since": lacking.edge, "has": lacking.has, "version": told.written if told else ""}
+    if not lacking.gone:
+        if told is not None:
+            yield "not yet", known
+        return
+    longer = _longer(name)
+    instead = f"write {longer}" if longer else instead_of("variables", name)
+    if told is not None:
+        yield "of a release", {**known, "instead": instead}
+    elif longer or name in vllm_facts().instead["variables"]:
+        yield "left", {**known, "instead": instead}
 
 
 def _longer(name: str) -> str:
     """The variable whose name has one part more."""
     parts = name.split("_")
     longer = [
-        one for one in _names("known") if set(parts) < set(one.split("_")) and len(one.split("_")) == len(parts) + 1
+        one
+        for one, changes in _variables().items()
+        if changes.until is None and set(parts) < set(one.split("_")) and len(one.split("_")) == len(parts) + 1
     ]
     return longer[0] if len(longer) == 1 and len(parts) >= ENOUGH else ""
 
 
 def _near(name: str) -> str:
     """The same, or the variable whose name is spelt alike."""
-    close = get_close_matches(name, sorted(_names("known") | _names("once")), 1, NEAR)
+    close = get_close_matches(name, sorted(_variables().keys()), 1, NEAR)
     return _longer(name) or (close[0] if close else "")
 
 

@@ -23,7 +23,7 @@ MOVES = ("cp", "hf", "huggingface-cli", "ln", "mv", "rsync", "aws", "gsutil", "t
 SLIP = 0.9  # how alike two paths are that are one with a slip of the keyboard
 
 
-class Reading(NamedTuple):
+class FolderRead(NamedTuple):
     """A folder that a step reads, where it stands, and by which command."""
 
     path: str
@@ -52,23 +52,23 @@ def _output_folders(document: Document) -> set[str]:
     return {posixpath.normpath(folder) for folder in written if folder}
 
 
-def _engines_read(document: Document, release: Release) -> Iterator[Reading]:
+def _engines_read(document: Document, release: Release) -> Iterator[FolderRead]:
     for one in document.invocations:
         for word in one.values("--engine_dir"):
-            yield Reading(posixpath.normpath(word.text), word, one)
+            yield FolderRead(posixpath.normpath(word.text), word, one)
     for filling in fillings(document, release):
         if found := ENGINE_DIR.search(filling.word.text):
             place = filling.word.part(found.start(1), found.end(1))
-            yield Reading(posixpath.normpath(found[1]), place, None, filling.invocation.command.file)
+            yield FolderRead(posixpath.normpath(found[1]), place, None, filling.invocation.command.file)
 
 
-def _checkpoints_read(document: Document) -> Iterator[Reading]:
+def _checkpoints_read(document: Document) -> Iterator[FolderRead]:
     for one in document.of(BUILD):
         for word in one.values("--checkpoint_dir"):
-            yield Reading(posixpath.normpath(word.text), word, one)
+            yield FolderRead(posixpath.normpath(word.text), word, one)
 
 
-def _misspelt(readings: Sequence[Reading], folders: set[str], release: str) -> Iterator[Draft]:
+def _misspelt(readings: Sequence[FolderRead], folders: set[str], release: str) -> Iterator[Draft]:
     """An engine's folder that no command writes, where one is written whose name differs in marks only."""
     plain = {_plain(folder): folder for folder in folders if not is_open(folder)}
     for one in readings:
@@ -89,7 +89,7 @@ def _moves(document: Document) -> bool:
 
 
 def _elsewhere(
-    document: Document, one: Reading, writers: Sequence[Invocation], rule: str, release: str
+    document: Document, one: FolderRead, writers: Sequence[Invocation], rule: str, release: str
 ) -> Iterator[Draft]:
     """A folder that is read, beside the one that the only writer fills, or nearly one that one of several does."""
     written = [posixpath.normpath(path) for path in (each.value(OUTPUT[each.tool][0]) for each in writers) if path]
@@ -108,7 +108,7 @@ def _elsewhere(
     yield from drafts(release, rule, one.place, invocation=one.by, file=one.file, **about)
 
 
-def _file(one: Reading) -> str:
+def _file(one: FolderRead) -> str:
     return one.by.command.file if one.by else one.file
 
 
@@ -135,7 +135,7 @@ def _nearly(written: str, read: str) -> bool:
     return len(unlike) == 1 and same_digits and alike
 
 
-def _stands_elsewhere(document: Document, one: Reading) -> bool:
+def _stands_elsewhere(document: Document, one: FolderRead) -> bool:
     """True if another word of the text names the folder that is read, or one around it: a mount, a mkdir."""
     around = [mount.inside for mount in document.mounts]
     if any(_inside(one.path, folder) for folder in around if folder not in ("", "/")):

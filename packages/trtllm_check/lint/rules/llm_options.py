@@ -59,14 +59,20 @@ def draft_options(
 
 
 def option_place(file: ConfigFile, option: str) -> Word:
-    """Where an option stands: its line; of a nested one that of its own name."""
+    """Where an option stands: its line; of a nested one that of its own name below the others."""
     name = option.rpartition(".")[2]
     if file.places:
         found = file.text.find(f"{name}: ")
         place = file.places[max(found, 0)]
         return Word(name, *place)
-    for number, line in enumerate(file.text.split("\n")):
-        match = re.match(rf"\s*[\"']?({re.escape(name)})[\"']?\s*:", line)
-        if match:
-            return Word(match[1], file.line + number, match.start(1) + 1)
-    return Word(option, file.line, 1)
+    written, first = Word(option, file.line, 1), 0
+    lines = file.text.split("\n")
+    for part in option.split("."):  # each below the one before it
+        for number, line in enumerate(lines[first:], first):
+            match = re.match(rf"\s*[\"']?({re.escape(part)})[\"']?\s*:", line)
+            if match:
+                written, first = Word(match[1], file.line + number, match.start(1) + 1), number
+                break
+        else:
+            break
+    return written

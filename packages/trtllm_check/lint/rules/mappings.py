@@ -1,13 +1,11 @@
 """The ranks in config.json of a checkpoint or an engine: what has to multiply, and what has to divide."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.shell.words import Word
 
 RULE = "mapping-refused"
 CONVERTERS = ("convert_checkpoint.py", "quantize.py")
@@ -21,7 +19,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in document.of(*SERVERS):
         yield from _parallel(one, platform.release.name)
     for config in document.json_configs:
-        fields = _object(config.text)
+        fields = config.fields
         checkpoint = fields.get("pretrained_config")
         checkpoint = checkpoint if isinstance(checkpoint, dict) else fields
         mapping = checkpoint.get("mapping")
@@ -60,32 +58,17 @@ def _mapping(
     world = _count(mapping.get("world_size"), 0)
     if world and world != tp * pp * cp:
         known: dict[str, Any] = {"world": world, "tp": tp, "pp": pp, "right": tp * pp * cp}
-        yield from drafts(release, RULE, _place(config, "world_size"), file=config.path, **known)
+        yield from drafts(release, RULE, config.key("world_size"), file=config.path, **known)
     experts, copies = (_count(mapping.get(name), 0) for name in ("moe_tp_size", "moe_ep_size"))
     cluster = _count(mapping.get("moe_cluster_size"), 1)
     if experts > 0 and copies > 0 and experts * copies * cluster != tp:
         known = {"moe_tp": experts, "moe_ep": copies, "tp": tp}
-        yield from drafts(release, RULE, _place(config, "moe_tp_size"), form="experts", file=config.path, **known)
+        yield from drafts(release, RULE, config.key("moe_tp_size"), form="experts", file=config.path, **known)
     heads = _count(checkpoint.get("num_attention_heads"), 0)
     if heads and tp > 1 and heads % tp:
         known = {"heads": heads, "tp": tp}
-        yield from drafts(release, RULE, _place(config, "tp_size"), form="heads", file=config.path, **known)
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        yield from drafts(release, RULE, config.key("tp_size"), form="heads", file=config.path, **known)
 
 
 def _count(value: object, default: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else default
-
-
-def _place(config: ConfigFile, name: str) -> Word:
-    """Where the key stands."""
-    index = max(config.text.find(f'"{name}"'), 0)
-    before = config.text[:index]
-    return Word(name, config.line + before.count("\n"), index - (before.rfind("\n") + 1) + 1)

@@ -168,7 +168,8 @@ def _request(page: _Page, request: WrittenRequest, release: str) -> Iterator[Dra
     instead = NEAR_PATHS.get(path, "")
     if instead and request.fields is not None and not (page.has_plain_server and path.startswith("/generate")):
         yield from drafts(release, "openai-path", place, file=request.file, path=path, instead=instead, form="")
-    if target.port is None or not page.ports or target.port in page.ports:  # else a router's, with names of its own
+    ports = page.ports or {one.port for one in page.servers}
+    if target.port is None or target.port in ports:  # else a router's, with names of its own
         yield from _model(page, request, path, release)
     yield from _port(page, request, target, release)
 

@@ -13,7 +13,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import requirements
 from trtllm_check.lint.rules.pins import sdk_major
-from trtllm_check.releases.python_names import PythonPackage, Verdict, python_package
+from trtllm_check.releases.python_names import PythonPackage, NameVerdict, python_package
 
 FAMILY = "python_names"
 RULE = "python-name"
@@ -32,7 +32,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     told: dict[str, Told] = {}
     seen: set[tuple[str, str]] = set()
-    old: dict[tuple[str, str], list[tuple[UsedName, Verdict]]] = {}
+    old: dict[tuple[str, str], list[tuple[UsedName, NameVerdict]]] = {}
     files = [file for file, _ in document.texts]
     for one in document.names:
         package = python_package(one.package)
@@ -94,7 +94,7 @@ def _meant(specifier: str, package: PythonPackage) -> str:
     return taken[-1] if taken and taken[-1] != package.releases[-1] else ""
 
 
-def _verdict(package: PythonPackage, one: UsedName, version: str) -> Verdict | None:
+def _verdict(package: PythonPackage, one: UsedName, version: str) -> NameVerdict | None:
     verdict = package.judge(one.dotted, version)
     if verdict is not None or not one.member:
         return verdict
@@ -121,7 +121,7 @@ def _said_elsewhere(document: Document, one: UsedName) -> bool:
 
 
 def _draft(
-    one: UsedName, verdict: Verdict, package: PythonPackage, form: str, platform: Platform, **known: Any
+    one: UsedName, verdict: NameVerdict, package: PythonPackage, form: str, platform: Platform, **known: Any
 ) -> Iterator[Draft]:
     for draft in drafts(
         platform.release.name, RULE, one.place, form=form, file=one.file, **_known(one, verdict), **known
@@ -129,7 +129,7 @@ def _draft(
         yield draft._replace(source=package.source)
 
 
-def _today(found: list[tuple[UsedName, Verdict]], platform: Platform) -> Iterator[Draft]:
+def _today(found: list[tuple[UsedName, NameVerdict]], platform: Platform) -> Iterator[Draft]:
     """One warning for a file, at the first of its names."""
     one, verdict = found[0]
     others = [other.dotted for _, other in found[1 : MOST + 1]]
@@ -139,7 +139,7 @@ def _today(found: list[tuple[UsedName, Verdict]], platform: Platform) -> Iterato
         yield from _draft(one, verdict, package, "gone today", platform, too=too)
 
 
-def _known(one: UsedName, verdict: Verdict) -> dict[str, Any]:
+def _known(one: UsedName, verdict: NameVerdict) -> dict[str, Any]:
     what = rule_data(FAMILY)["packages"][one.package]
     instead = what.get("instead", {}).get(verdict.dotted, "")
     if not instead and verdict.moved:

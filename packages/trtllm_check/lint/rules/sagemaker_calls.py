@@ -6,7 +6,7 @@ from typing import Any
 
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.carriers.aws_calls import AwsCall
-from trtllm_check.lint.carriers.schema import HERE, Problem, Schema, read_types
+from trtllm_check.lint.carriers.schema import HERE, Misfit, Schema, read_types
 from trtllm_check.lint.carriers.settings import Setting, key
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
@@ -45,7 +45,7 @@ def _fields(call: AwsCall, release: str) -> Iterator[Draft]:
             yield from drafts(release, "sagemaker-call", problem.setting.place, form=form, file=call.file, **known)
 
 
-def _is_left(problem: Problem, call: AwsCall) -> bool:
+def _is_left(problem: Misfit, call: AwsCall) -> bool:
     """What other rules say, and what a template may have."""
     if call.maker == "template":
         return problem.form not in TEMPLATES_FORMS or problem.setting.written in TEMPLATES_OWN

@@ -1,6 +1,6 @@
-"""vLLM's server: its options, the values that are JSON, and an image that starts it already.
+"""vLLM's server: its options by release, the values that are JSON, and an image that starts it already.
 
-The engine's arguments are data of the LMI images, which hand them on; what the front end adds stands in vllm.yml.
+What each release has is ``releases/data/vllm``; vllm.yml holds what other programs call these options.
 """
 
 import json
@@ -10,69 +10,69 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
+from packaging.version import Version
+
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import DOCKER_VALUED, PYTHON, SHELLS, VLLM_IMAGE, Given
 from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.rules.vllm_table import absence, command_of, instead_of, release_for
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.vllm_release import image_release
+from trtllm_check.releases.vllm import Changes, VllmRelease, options_of, together, vllm_facts
 
 FAMILY = "vllm"
 NEAR = 0.8
 LONG = 60
 QUOTES_LOST = re.compile(r"\{\s*[\w-]+\s*:(?![^{}]*\.\.\.)[^\"'$<`]*\}")
 VARIABLE = re.compile(r":\s*\"(?P<name>\$[A-Z_]\w*)\"")
-VERSIONS = (
-    re.compile(r"vllm-openai(?:-[a-z]+)?:v?(?P<version>\d+\.\d+\.\d+)"),
-    re.compile(r"\bvllm(?:\[\w+\])?={2,3}(?P<version>\d+\.\d+\.\d+)"),
-)
-Version = tuple[int, ...]
-MODULE_UNTIL = (0, 10, 0)  # the image's entry point is the module up to here: vllm#22072
+MODULE_UNTIL = Version("0.10.0")  # the image's entry point is the module up to here: vllm#22072
+OTHER_COMMANDS = ("bench serve", "bench throughput", "run-batch")
+Release = VllmRelease | None
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    told = version_told(document)
+    release = platform.release.name
     for one in document.of("vllm"):
-        first = one.positional[:1]
-        yield from _model_place(one, platform.release.name)
-        if first and first[0].text != "serve":
-            continue
-        version = version_of(one.image) or told
-        yield from _entry(one, platform.release.name)
+        command = command_of(one)
+        told = release_for(document, one)
+        if command == "serve":
+            yield from _model_place(one, release)
+            yield from _entry(one, release)
+        if command in ("", "bench serve"):
+            continue  # the tool that loads a server is load_tools'
         for given in one.given:
             if given.flag.startswith("-"):
-                yield from _option(one, given, version, platform.release.name)
-                yield from _json(one, given, version, platform.release.name)
-                yield from _not_expanded(document, one, given, platform.release.name)
+                yield from _option(one, given, command, told, release)
+                yield from _json(one, given, told, release)
+                yield from _not_expanded(document, one, given, release)
 
 
 @cache
-def _known() -> dict[str, str]:
-    """Option without dashes -> field of the engine's arguments, "" where it is none of them or an earlier one's."""
-    from trtllm_check.releases.lmi import lmi_facts
-
+def _own() -> frozenset[str]:
+    """What the parser itself takes, and what plugins add."""
     data = rule_data(FAMILY)
-    others = dict.fromkeys((*data["frontend"].split(), *data["earlier"].split()), "")
-    return others | {name.replace("_", "-"): name for name in lmi_facts().engine_args.fields}
+    return frozenset((*data["parser"].split(), *data["plugins"].split()))
+
+
+def _known(command: str = "serve") -> dict[str, Changes]:
+    return {**dict.fromkeys(_own(), Changes(())), **options_of(command)}
 
 
 def engine_arguments() -> set[str]:
-    """The engine's arguments as Python writes them, of every version that is known."""
-    return {name.replace("-", "_") for name in _known()}
+    """The engine's arguments as Python writes them, of every release."""
+    facts = vllm_facts()
+    names = {*facts.table("options", "engine"), *facts.table("options", "async"), *facts.table("options", "fields")}
+    return {name.replace("-", "_") for name in names}
 
 
-def engine_left(name: str) -> tuple[str, str]:
-    """The first version without this argument of the engine and what to do instead; nothing for one that is there."""
-    from trtllm_check.releases.lmi import lmi_facts
-
-    data, facts = rule_data(FAMILY), lmi_facts().engine_args
-    option = name.replace("_", "-")
-    instead = data["gone"].get(option) or data["moved"].get(option, "")
-    if not instead or name in facts.of(facts.versions[-1]).names:
-        return "", ""
-    without = [one for one in facts.versions if name not in facts.of(one).names]
-    return without[0], instead if " " in instead and not instead.startswith("--") else f"write {instead}"
+def argument_changes(name: str) -> Changes | None:
+    """What the engine's argument ``name`` was in each release."""
+    facts = vllm_facts()
+    own = (facts.table("options", "fields").get(name), facts.table("names", "LLM").get(name))
+    return together(options_of("run-batch").get(name.replace("_", "-")), *own)
 
 
 def is_vllm_option(name: str) -> bool:
@@ -84,11 +84,12 @@ def _model_place(serve: Invocation, release: str) -> Iterator[Draft]:
     """``vllm serve --model X``, and ``python3 -m vllm.entrypoints.openai.api_server X``."""
     words = serve.arguments
     given = serve.find("--model")
+    image = image_release(serve.path.text)
     if serve.path.text == "vllm" and serve.positional[:1] and serve.positional[0].text == "serve":
         if given and given.values and len(serve.positional) == 1 and not VLLM_IMAGE.search(serve.image):
             model = given.values[0].text
             yield from drafts(release, "vllm-model-place", given.word, invocation=serve, model=model)
-    elif _is_official(serve) and given is None and () < version_of(serve.path.text) <= MODULE_UNTIL:
+    elif _is_official(serve) and given is None and image and Version(image.written) <= MODULE_UNTIL:
         operands = [word for word in serve.positional[1:2] if not is_open(word.text)]
         for word in operands if "/" in serve.positional[-1].text and len(serve.positional) == 2 else ():
             known: dict[str, Any] = {"model": word.text, "image": serve.path.text}
@@ -101,99 +102,65 @@ def _model_place(serve: Invocation, release: str) -> Iterator[Draft]:
             )
 
 
-def _named(given: Given) -> str:
+def _named(given: Given, command: str = "serve") -> str:
     """``--no_enable-x`` and ``--x.y`` as the option that they set."""
     name = given.name.lstrip("-").partition(".")[0].replace("_", "-")
-    return name.removeprefix("no-") if name not in _known() else name
+    return name.removeprefix("no-") if name not in _known(command) else name
 
 
-def _option(serve: Invocation, given: Given, version: Version, release: str) -> Iterator[Draft]:
-    name = _named(given)
-    if is_open(given.name):
+def _option(serve: Invocation, given: Given, command: str, told: Release, release: str) -> Iterator[Draft]:
+    """An option that the release of the text, or none, or today's vLLM has not."""
+    if is_open(given.name) or not given.name.startswith("--"):
         return
-    if not given.name.startswith("--"):
+    name, known = _named(given, command), _known(command)
+    tool = f"vllm {command}"
+    if name in _own():
         return
-    if name not in _known():
-        if any(one.startswith(name) for one in _known()):
-            return  # argparse takes the beginning of an option for it
-        close = get_close_matches(name, _known(), 1, NEAR)
-        instead = f"write --{close[0]}" if close else "leave it out, or take the version that has it"
-        if given.name in DOCKER_VALUED and _is_official(serve):
-            instead = f"put {given.name} in front of the image: it is an option of docker"
-        form = "" if _is_official(serve) or close else "not certain"
-        yield from drafts(
-            release, "vllm-option", given.word, form=form, invocation=serve, flag=given.name, instead=instead
-        )
-    elif (field := _known()[name]) and version:
-        yield from _of_another_version(serve, given, field, version, release)
-    elif field:
-        yield from _left(serve, given, field, release)
+    if name not in known:
+        if not any(one.startswith(name) for one in known):  # argparse takes the beginning of an option for it
+            yield from _unknown(serve, given, name, command, release)
+        return
+    lacking = absence(known[name], told)
+    if lacking is None:
+        return
+    about: dict[str, Any] = {"flag": given.name, "has": lacking.has, "tool": tool}
+    if told is not None and not lacking.gone:
+        about |= {"version": told.written, "since": lacking.edge}
+        yield from drafts(release, "vllm-option-of-another-version", given.word, invocation=serve, **about)
+        return
+    about |= {"since": lacking.edge, "instead": instead_of("options", name)}
+    if told is not None:
+        about["version"] = told.written
+        yield from drafts(release, "vllm-option-gone", given.word, invocation=serve, **about)
     else:
-        yield from _gone(serve, given, name, version, release)
+        yield from drafts(release, "vllm-option-gone", given.word, form="not certain", invocation=serve, **about)
 
 
-def _gone(serve: Invocation, given: Given, name: str, version: Version, release: str) -> Iterator[Draft]:
-    """An option that vLLM no longer has: an error where the version is told, a warning where the newest is meant."""
-    data = rule_data(FAMILY)
-    first = _parts(_first_read())
-    instead = data["gone"].get(name, "")
-    if name in data["left"]:
-        first, instead = _parts(data["left"][name]["since"]), data["left"][name]["instead"]
-    if not instead or (version and version < first):
-        return
-    yield from drafts(
-        release,
-        "vllm-option-gone",
-        given.word,
-        form="" if version else "not certain",
-        invocation=serve,
-        flag=given.name,
-        since=".".join(map(str, first)),
-        instead=instead if " " in instead and not instead.startswith("--") else f"write {instead}",
-    )
+def _unknown(serve: Invocation, given: Given, name: str, command: str, release: str) -> Iterator[Draft]:
+    """An option that no release has: misspelt, of docker, of another command or of another program."""
+    close = get_close_matches(name, _known(command), 1, NEAR)
+    other = _of_another_command(name, command)
+    meant = rule_data(FAMILY)["elsewhere"].get(name, "")
+    instead = f"write --{close[0]}" if close else "leave it out, or take the version that has it"
+    certain = bool(close or other or meant) or _is_official(serve)
+    if meant:
+        instead = f"write --{meant}"
+    elif other:
+        instead = f"give it to vllm {other}"
+    if given.name in DOCKER_VALUED and _is_official(serve):
+        instead = f"put {given.name} in front of the image: it is an option of docker"
+    about: dict[str, Any] = {"flag": given.name, "instead": instead, "tool": f"vllm {command}"}
+    form = "" if certain else "not certain"
+    yield from drafts(release, "vllm-option", given.word, form=form, invocation=serve, **about)
 
 
-def _first_read() -> str:
-    from trtllm_check.releases.lmi import lmi_facts
-
-    return lmi_facts().engine_args.versions[0]
-
-
-def _of_another_version(serve: Invocation, given: Given, field: str, version: Version, release: str) -> Iterator[Draft]:
-    """An option that exactly this version does not have, where it was read."""
-    from trtllm_check.releases.lmi import lmi_facts
-
-    facts = lmi_facts().engine_args
-    written = ".".join(map(str, version))
-    if written not in facts.versions or field in facts.of(written).names:
-        return
-    has = [one for one in facts.versions if field in facts.of(one).names]
-    yield from drafts(
-        release,
-        "vllm-option-of-another-version",
-        given.word,
-        invocation=serve,
-        flag=given.name,
-        version=written,
-        has=f"{has[0]} to {has[-1]}" if len(has) > 1 else has[0],
-    )
+def _of_another_command(name: str, command: str) -> str:
+    """The command of vLLM that has the option, and this one not."""
+    found = [other for other in OTHER_COMMANDS if other != command and name in options_of(other)]
+    return found[0] if found else ""
 
 
-def _left(serve: Invocation, given: Given, field: str, release: str) -> Iterator[Draft]:
-    """An engine's option that the newest versions have no more, where something took its place."""
-    from trtllm_check.releases.lmi import lmi_facts
-
-    facts = lmi_facts().engine_args
-    instead = rule_data(FAMILY)["moved"].get(field.replace("_", "-"), "")
-    if not instead or field in facts.of(facts.versions[-1]).names:
-        return
-    last = [one for one in facts.versions if field in facts.of(one).names][-1]
-    yield from drafts(
-        release, "vllm-option-left", given.word, invocation=serve, flag=given.name, last=last, instead=instead
-    )
-
-
-def _json(serve: Invocation, given: Given, version: Version, release: str) -> Iterator[Draft]:
+def _json(serve: Invocation, given: Given, told: Release, release: str) -> Iterator[Draft]:
     wanted = rule_data(FAMILY)["json"].get(_named(given))
     if wanted is None or not given.values or "." in given.name.lstrip("-"):
         return
@@ -204,11 +171,10 @@ def _json(serve: Invocation, given: Given, version: Version, release: str) -> It
     if is_open(value) and not QUOTES_LOST.fullmatch(value):
         return
     value = value if QUOTES_LOST.fullmatch(value) else given.values[0].text
-    since = _parts(wanted["since"]) if "since" in wanted else ()
     is_earlier = "earlier" in wanted and re.fullmatch(wanted["earlier"], value) is not None
-    if is_earlier and version and version < since:
+    if is_earlier and told and Version(told.written) < Version(wanted["since"]):
         return
-    form = "" if version or not is_earlier else "not certain"
+    form = "" if told or not is_earlier else "not certain"
     shown = value if len(value) < LONG else f"{value[: LONG - 3]}..."
     yield from drafts(release, "vllm-json", given.values[0], form=form, invocation=serve, flag=given.name, value=shown)
 
@@ -279,25 +245,3 @@ def _entry(serve: Invocation, release: str) -> Iterator[Draft]:
 
 def _is_official(serve: Invocation) -> bool:
     return VLLM_IMAGE.search(serve.image) is not None and "vllm/vllm-openai" in serve.image
-
-
-def version_of(text: str) -> Version:
-    for pattern in VERSIONS:
-        if match := pattern.search(text):
-            return _parts(match["version"])
-    return ()
-
-
-def version_told(document: Document) -> Version:
-    """The version that the text tells, where it tells one only."""
-    found = {
-        _parts(match["version"])
-        for _, text in document.texts
-        for pattern in VERSIONS
-        for match in pattern.finditer(text)
-    }
-    return found.pop() if len(found) == 1 else ()
-
-
-def _parts(version: str) -> Version:
-    return tuple(int(part) for part in version.split("."))

@@ -1,4 +1,4 @@
-"""The form of the values of vLLM's options: numbers, switches, JSON, names of classes, parsers by version."""
+"""The form of the values of vLLM's options by release: numbers, switches, JSON, choices, names of classes, parsers."""
 
 import json
 import re
@@ -7,19 +7,23 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
+from packaging.version import Version
+
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, Swap, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import Given
-from trtllm_check.lint.rules.vllm import Version, version_of, version_told
+from trtllm_check.lint.rules.vllm import Release
+from trtllm_check.lint.rules.vllm_table import absence, command_of, in_words, kinds_of, release_for
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases.vllm import Changes, choices, options_of, vllm_facts
 
 FAMILY = "vllm_forms"
 RULE = "vllm-form"
-WHOLE = re.compile(r"[+-]?\d[\d_]*")
+WHOLE = re.compile(r"[+-]?\d[\d_]*|None")
 DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 UNIT = re.compile(r"\d+(?:\.\d+)?\s*(?:[kKmMgGtT]i?[bB]?|[bB]|%)")
-LONG = re.compile(r"[+-]?\d[\d_]*|\d+(?:\.\d+)?[kKmMgGtT][iI]?[bB]?|auto")
+LONG = re.compile(r"[+-]?\d[\d_]*|None|\d+(?:\.\d+)?[kKmMgGtT][iI]?[bB]?|auto")
 FILLED_IN = re.compile(r"[$<>`%]|\{\{|\.\.\.|…|^[A-Z][A-Z_]*$|^x+$|^\{|\}$|^\[|\]$")
 TEXTS = re.compile(r"true|false|yes|no|on|off|enabled?|disabled?|[01]", re.IGNORECASE)
 OFF = re.compile(r"false|no|off|disabled?|0", re.IGNORECASE)
@@ -33,16 +37,22 @@ NEAR = 0.8
 ROLES = ("kv_producer", "kv_consumer", "kv_both")
 
 
+VALUED = frozenset({"text", "whole", "amount", "decimal", "json", "choice", "list"})
+SWITCHES = frozenset({"switch", "toggle"})
+PARSERS = {"tool_call_parser": "tool_parser_plugin", "reasoning_parser": "reasoning_parser_plugin"}
+MAY_BE_BARE = ("enable", "disable", "guided_decoding_disable", "optimization_level")
+
+
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    told = version_told(document)
     for one in document.of("vllm"):
-        if one.positional[:1] and one.positional[0].text != "serve":
+        command = command_of(one)
+        if command in ("", "bench serve"):
             continue
-        version = version_of(one.image) or told
+        told = release_for(document, one)
         for given in one.given:
             if given.flag.startswith("--"):
-                yield from _option(document, one, given, version, platform.release.name)
+                yield from _option(document, one, given, command, told, platform.release.name)
 
 
 @cache
@@ -51,49 +61,75 @@ def _names(kind: str) -> frozenset[str]:
     return frozenset(found.split() if isinstance(found, str) else found)
 
 
-@cache
-def _json_options() -> frozenset[str]:
-    return _names("json") | {name.replace("-", "_") for name in rule_data("vllm")["json"]}
-
-
-def _option(document: Document, serve: Invocation, given: Given, version: Version, release: str) -> Iterator[Draft]:
+def _option(
+    document: Document, serve: Invocation, given: Given, command: str, told: Release, release: str
+) -> Iterator[Draft]:
     name, _, setting = given.name.lstrip("-").partition(".")
     name = name.replace("-", "_")
     if setting:
         if not given.values:
             yield from _say(serve, given, given.word, "setting", release)
         return
-    if name in _names("switches") or name.removeprefix("no_") in _names("switches"):
-        yield from _switch(serve, given, name, version, release)
+    known = options_of(command)
+    changes = known.get(name.replace("_", "-"))
+    negated = known.get(name.removeprefix("no_").replace("_", "-")) if changes is None else None
+    if changes is None and negated is None:
+        return
+    kinds = kinds_of(changes or negated or Changes(()), told)
+    if kinds & (SWITCHES | {"boolean"}) and kinds <= SWITCHES | {"boolean"}:
+        yield from _switch(serve, given, kinds, release)
+        return
+    if changes is None:
+        return
     if not given.values:
-        if name in _names("whole_numbers") | _names("long_numbers") | _names("texts") and _stands_bare(
-            document, serve, given
-        ):
+        bare = kinds <= VALUED and not name.startswith(MAY_BE_BARE)
+        if bare and _stands_bare(document, serve, given):
             yield from _say(serve, given, given.word, "no value", release)
         return
-    value = given.values[0]
-    if choices := rule_data(FAMILY)["choices"].get(name):
-        yield from _choice(serve, given, value, choices, version, release)
+    yield from _value(document, serve, given, name, changes, told, release)
+
+
+def _value(
+    document: Document, serve: Invocation, given: Given, name: str, changes: Changes, told: Release, release: str
+) -> Iterator[Draft]:
+    kinds, value = kinds_of(changes, told), given.values[0]
+    if "choice" in kinds and name not in PARSERS and not _is_named_wrong(name, value.text):
+        yield from _choice(serve, given, value, changes, told, release)
     if name in _names("lists"):
         yield from _list(serve, given, name, release)
-    if name in _names("decimals"):
+    if kinds == {"decimal"}:
         yield from _decimal(serve, given, value, release)
-    number = WHOLE if name in _names("whole_numbers") else LONG if name in _names("long_numbers") else None
+    number = WHOLE if kinds == {"whole"} else LONG if kinds <= {"whole", "amount"} else None
     if number is not None and _is_written(document, value):
         yield from _number(serve, given, value, number, release)
-    elif name in _json_options():
-        yield from _json(serve, given, name, version, release)
+    elif "json" in kinds or name in rule_data("vllm")["json"]:
+        yield from _json(serve, given, name, told, release)
     elif name == "logits_processors":
         for word in given.values:
             if CLASS_NAME.fullmatch(word.text):
                 module, _, last = word.text.rpartition(".")
                 edits = (Swap(word, f"{module}:{last}"),)
                 yield from _say(serve, given, word, "class", release, edits=edits, instead=f"{module}:{last}")
-    elif name in ("tool_call_parser", "reasoning_parser") and version:
-        since = rule_data(FAMILY)[name].get(value.text, "")
-        if since and version < _parts(since):
-            written = ".".join(map(str, version))
-            yield from _say(serve, given, value, "parser", release, version=written, since=since)
+    elif name in PARSERS:
+        yield from _parser(serve, given, name, value, told, release)
+
+
+def _is_named_wrong(name: str, value: str) -> bool:
+    """True for a value of which the rule on values itself says what is meant."""
+    return value.lower() in {str(one) for one in rule_data("vllm_values")["wrong"].get(name, {})}
+
+
+def _parser(serve: Invocation, given: Given, name: str, value: Word, told: Release, release: str) -> Iterator[Draft]:
+    """A parser that the release of the text does not have, and no plugin brings."""
+    plugin = PARSERS[name].replace("_", "-")
+    changes = vllm_facts().table("names", name).get(value.text)
+    if told is None or changes is None or serve.has(f"--{plugin}"):
+        return
+    lacking = absence(changes, told)
+    if lacking is not None:
+        known: dict[str, Any] = {"version": told.written, "since": lacking.edge, "has": lacking.has}
+        form = "parser gone" if lacking.gone else "parser"
+        yield from _say(serve, given, value, form, release, **known)
 
 
 def _stands_bare(document: Document, serve: Invocation, given: Given) -> bool:
@@ -144,13 +180,17 @@ def _decimal(serve: Invocation, given: Given, value: Word, release: str) -> Iter
         yield from _say(serve, given, value, "unit", release)
 
 
-def _keys(serve: Invocation, given: Given, name: str, settings: object, release: str) -> Iterator[Draft]:
-    """Settings that no version which was read has, and that look like one that they have."""
-    known = rule_data(FAMILY)["keys"].get(name, "").split()
+def _keys(serve: Invocation, given: Given, name: str, settings: object, told: Release, release: str) -> Iterator[Draft]:
+    """Settings that no release has and that look like one, and those that the release of the text has not."""
+    known = vllm_facts().table("objects", name)
     for key, setting in settings.items() if isinstance(settings, dict) and known else ():
         if key == "pass_config":
-            yield from _keys(serve, given, "pass_config", setting, release)
+            yield from _keys(serve, given, "pass_config", setting, told, release)
         if key in known:
+            lacking = absence(known[key], told) if told is not None else None
+            if lacking is not None and told is not None:
+                about: dict[str, Any] = {"version": told.written, "has": lacking.has}
+                yield from _say(serve, given, given.values[0], "key of a release", release, value=key, **about)
             continue
         close = get_close_matches(key, known, 1, NEAR)
         if close:
@@ -163,18 +203,34 @@ def _keys(serve: Invocation, given: Given, name: str, settings: object, release:
 
 
 def _choice(
-    serve: Invocation, given: Given, value: Word, choices: dict[str, Any], version: Version, release: str
+    serve: Invocation, given: Given, value: Word, changes: Changes, told: Release, release: str
 ) -> Iterator[Draft]:
-    """A name that no version has, or one that only earlier versions have."""
+    """A value that the release of the text, or today's, does not have; each value of a list of choices."""
     text = value.text
-    known = choices["now"].split()
-    instead = choices.get("moved", {}).get(text, "")
-    if instead and version:
-        return  # a version may have it
-    if instead:
-        yield from _say(serve, given, value, "choice left", release, edits=(Put(given.name, instead),), instead=instead)
-    elif text not in known and not FILLED_IN.search(text) and "." not in text and ":" not in text:
-        yield from _say(serve, given, value, "choice", release, known=", ".join(known))
+    facts = vllm_facts()
+    kind = changes.at((told or facts.newest).place)
+    listed = choices(kind)
+    if not listed or text in listed or FILLED_IN.search(text) or "." in text or ":" in text or "," in text:
+        return
+    earlier = any(text in choices(one) for _, one in changes.steps)
+    name = given.name.lstrip("-").replace("_", "-")
+    instead = facts.instead["values"].get(f"{name}.{text}", "") or f"write one of {', '.join(listed)}"
+    edits = (Put(given.name, instead),) if " " not in instead else ()
+    known: dict[str, Any] = {"known": ", ".join(listed), "instead": instead if " " in instead else f"write {instead}"}
+    if told is not None:
+        known |= {"version": told.written}
+        yield from _say(serve, given, value, "choice of a release", release, edits=edits, **known)
+    elif earlier:
+        known |= {"has": in_words(Changes(tuple(_steps_of(changes, text))))}
+        yield from _say(serve, given, value, "choice left", release, edits=edits, **known)
+    else:
+        yield from _say(serve, given, value, "choice", release, **known)
+
+
+def _steps_of(changes: Changes, text: str) -> Iterator[tuple[int, str]]:
+    """Where a value was among the choices: the steps of an option, as those of its value."""
+    for start, kind in changes.steps:
+        yield start, "has" if text in choices(kind) else "gone"
 
 
 def _number(serve: Invocation, given: Given, value: Word, number: re.Pattern[str], release: str) -> Iterator[Draft]:
@@ -183,31 +239,28 @@ def _number(serve: Invocation, given: Given, value: Word, number: re.Pattern[str
         yield from _say(serve, given, value, "number", release)
 
 
-def _switch(serve: Invocation, given: Given, name: str, version: Version, release: str) -> Iterator[Draft]:
+def _switch(serve: Invocation, given: Given, kinds: frozenset[str], release: str) -> Iterator[Draft]:
     """``--trust-remote-code true``; a word behind a switch that is none of these may be the model."""
     value = given.values[0] if given.values else None
-    if value is None or not TEXTS.fullmatch(value.text):
+    if value is None or not TEXTS.fullmatch(value.text) or kinds == {"boolean"}:
         return
-    until = rule_data(FAMILY)["valued_before"].get(name)
-    if until and version and version < _parts(until):
-        return
-    form = "switch, not certain" if until and not version else "switch"
+    form = "switch, not certain" if "boolean" in kinds else "switch"
     is_off = OFF.fullmatch(value.text) is not None
     edits: tuple[Edit, ...] = (Drop(given.name),) if is_off else (Drop(given.name), Put(given.name))
     instead = f"--no-{given.name.removeprefix('--')}, or leave it out" if is_off else f"{given.name} alone"
     yield from _say(serve, given, value, form, release, edits=edits, instead=instead)
 
 
-def _json(serve: Invocation, given: Given, name: str, version: Version, release: str) -> Iterator[Draft]:
+def _json(serve: Invocation, given: Given, name: str, told: Release, release: str) -> Iterator[Draft]:
     """An object that only a slip keeps from being JSON; what is wrong otherwise is vllm-json's."""
     value = " ".join(word.text for word in given.values).strip()
     if _is_json(value):
-        yield from _keys(serve, given, name, json.loads(value), release)
+        yield from _keys(serve, given, name, json.loads(value), told, release)
         return
     if not value.startswith("{") or OPEN_IN_JSON.search(value):
         return
     until = rule_data(FAMILY)["python_before"].get(name)
-    may_be_python = until is not None and (not version or version <= _parts(until))
+    may_be_python = until is not None and (told is None or Version(told.written) <= Version(until))
     if found := repaired(value):
         slip, right = found
         form = "JSON, not certain" if may_be_python and slip != "an empty place" else "JSON"
@@ -244,7 +297,3 @@ def _is_json(value: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _parts(version: str) -> Version:
-    return tuple(int(part) for part in version.split("."))

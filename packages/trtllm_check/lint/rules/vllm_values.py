@@ -10,16 +10,17 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, rule_data
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import LMI, VLLM, ServedModel, served
+from trtllm_check.lint.rules.vllm_table import release_for
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases.vllm import VllmRelease, vllm_facts
 
 FAMILY = "vllm_values"
 RULE = "vllm-value"
 NUMBER = re.compile(r"\d+(?:\.\d+)?%?|\.\d+%?")
 LIMITED = ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "hf-overrides", "hf_overrides", "rope-scaling", "rope_scaling", "yarn")
-CHUNKS_BY_DEFAULT = (0, 8)  # from this version on prompts are cut into chunks where nothing is said
+CHUNKS_BY_DEFAULT = "0.8.0"  # from this version on prompts are cut into chunks where nothing is said
 NO_EQUALS = re.compile(r"[\w.-]+:[\w./~-]+")  # a name, and a path behind a colon
 FP8_MODEL = re.compile(r"[-_]fp8(?:[-_]|$)", re.IGNORECASE)
-TOLD = re.compile(r"vllm-openai(?:-[a-z]+)?:v?(\d+)\.(\d+)|\bvllm(?:\[\w+\])?={2,3}(\d+)\.(\d+)")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -32,7 +33,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _names(one, release)
         yield from _share(one, release)
         yield from _context(one, whole, release)
-        yield from _tokens(one, whole, release)
+        yield from _tokens(one, release_for(document, one.invocation), release)
         yield from _together(one, release)
         yield from _speculative(one, release)
         yield from _graphs(one, release)
@@ -117,7 +118,7 @@ def _context(one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
     )
 
 
-def _tokens(one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
+def _tokens(one: ServedModel, told: VllmRelease | None, release: str) -> Iterator[Draft]:
     """max_num_batched_tokens below what one sequence, or one token of each, takes."""
     batch = one.number("max_num_batched_tokens")
     if batch is None:
@@ -125,10 +126,10 @@ def _tokens(one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
     sequences, longest = one.number("max_num_seqs"), one.number("max_model_len")
     if sequences is not None and sequences > batch:
         yield from _say(one, "max_num_batched_tokens", "sequences", release, sequences=sequences)
-    told = {tuple(int(part) for part in match if part) for match in TOLD.findall(whole)}
     chunked = one.is_on("enable_chunked_prefill")
     off = one.is_on("no_enable_chunked_prefill") or ("enable_chunked_prefill" in one.options and not chunked)
-    earlier = len(told) == 1 and told.pop() < CHUNKS_BY_DEFAULT and not chunked
+    by_default = vllm_facts().release(CHUNKS_BY_DEFAULT)
+    earlier = told is not None and by_default is not None and told.place < by_default.place and not chunked
     if longest is not None and longest > batch and (off or earlier):
         yield from _say(one, "max_num_batched_tokens", "chunks", release, longest=longest)
 

@@ -8,7 +8,7 @@ that a loop or a quote goes on over, and mended where that does not help. Every 
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from trtllm_check.lint.shell.pasted import COMMANDS
@@ -27,6 +27,19 @@ APOSTROPHE = re.compile(r"(?<=[A-Za-z])'(?=[A-Za-z])")
 OPENS = re.compile(
     r"\s*(?:(?:if|for|while|until|case|select|function)\b|[\w-]+\s*\(\)|[{(]|\[\[)|=\(|(?:&&|\|\|?|\b(?:then|do|else))\s*$"
 )
+# What opens on a line, and what has to come on a later one before a longer piece of the text is worth a try.
+ENDS = tuple(
+    (re.compile(opens), re.compile(ends))
+    for opens, ends in (
+        (r"\s*if\b|\bthen\s*$|\belse\s*$", r"\bfi\b"),
+        (r"\s*(?:for|while|until|select)\b|\bdo\s*$", r"\bdone\b"),
+        (r"\s*case\b", r"\besac\b"),
+        (r"\s*\{|\{\s*$", r"\}"),
+        (r"\s*\(|=\(", r"\)"),
+        (r"\s*\[\[", r"\]\]"),
+    )
+)
+QUOTES = {mark: re.compile(mark) for mark in "'\""}
 RESERVED = (
     "if",
     "then",
@@ -50,7 +63,9 @@ OPERATORS = frozenset(
 )
 STEPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 MOST_MENDINGS = 4
-MOST_GROWTH = 20  # times the text's own length that lines are parsed again in search of an end
+MOST_GROWTH = 8  # times the text's own length that lines are parsed again in search of an end
+MOST_AT_ONCE = 2_000  # lines; what the parser makes of a longer text full of errors takes it ages
+LEAST_REACH = 32  # lines that an opening is followed over where those before it had no end
 
 
 class Heredoc(NamedTuple):
@@ -133,27 +148,58 @@ def units(source: str) -> Iterator[Unit]:
     lines = [0, *(match.end() for match in LINE_END.finditer(source))]
     lines += [len(source)] if lines[-1] < len(source) else []
     number, last = 0, len(lines) - 1
-    window = last
+    window = min(last, MOST_AT_ONCE)
     growth = MOST_GROWTH * len(source) + 10_000
+    ends = _Ends(source)
+    reach = STEPS[-1]
     while number < last:
         begin, end = lines[number], lines[min(number + window, last)]
         unit, good = _sound(source, lines, begin, end)
         if good > begin:
             yield unit
             number = bisect_right(lines, good) - 1
-            window = window * 2 if good == end else 1
+            window = min(window * 2, MOST_AT_ONCE) if good == end else 1
             continue
         window, end = 1, lines[number + 1]
-        for step in STEPS if _is_open(source[begin:end]) else ():
+        is_open = _is_open(source[begin:end])
+        needed = ends.needed(begin, end) if is_open else 0
+        for step in STEPS if is_open else ():
             longer = lines[min(number + step, last)]
+            if longer <= needed:
+                continue
             growth -= longer - begin
-            if growth < 0 or good >= end:
+            if growth < 0 or good >= end or step > reach:
                 break
             unit, good = _sound(source, lines, begin, longer)
+        if is_open:
+            reach = STEPS[-1] if good >= end else max(reach // 2, LEAST_REACH)
         if good < end:
-            unit, good = _mended(source, begin, end), end
+            unit, good = Unit(_mended(source[begin:end].removesuffix("\n")), begin), end
         yield unit
         number = bisect_right(lines, good) - 1
+
+
+class _Ends:
+    """Where what opens on a line could end. Lines are asked in order, so the text is searched once for each mark."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.next: dict[re.Pattern[str], int] = {}
+
+    def needed(self, begin: int, end: int) -> int:
+        """How far a piece from ``begin`` has to reach to hold an end of all that opens before ``end``."""
+        line = self.source[begin:end]
+        bare = APOSTROPHE.sub("", line)
+        asked = [ends for opens, ends in ENDS if opens.match(line) or opens.search(line)]
+        asked += [pattern for mark, pattern in QUOTES.items() if bare.count(mark) % 2]
+        return max((self.after(pattern, end) for pattern in asked), default=0)
+
+    def after(self, pattern: re.Pattern[str], end: int) -> int:
+        found = self.next.get(pattern, -1)
+        if found < end:
+            match = pattern.search(self.source, end)
+            found = self.next[pattern] = match.start() if match else len(self.source)
+        return found
 
 
 def _parsed(text: str) -> "tuple[Node, list[Node]]":
@@ -196,17 +242,17 @@ def _is_open(line: str) -> bool:
     return bare.count("'") % 2 == 1 or bare.count('"') % 2 == 1 or bare.count("(") > bare.count(")")
 
 
-def _mended(source: str, begin: int, end: int) -> Unit:
+@lru_cache(maxsize=64)
+def _mended(line: str) -> "tuple[Node, ...]":
     """One line that bash refuses, with what is wrong in it taken out."""
-    line = source[begin:end].removesuffix("\n")
     for _ in range(MOST_MENDINGS):
         root, chances = _parsed(line)
         if not root.has_error and not chances:
-            return Unit(tuple(root.children), begin)
+            return tuple(root.children)
         begin_of_chance = chances[0].start_byte if chances else -1
         line = f"{line[:begin_of_chance]}x{line[begin_of_chance + 1 :]}" if chances else _closed(line, root)
     root, _ = _parsed(_flat(line))
-    return Unit(() if root.has_error else tuple(root.children), begin)
+    return () if root.has_error else tuple(root.children)
 
 
 def _closed(line: str, root: "Node") -> str:

@@ -1,0 +1,54 @@
+"""An engine of several ranks that tritonserver is started for as one process."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.shell.words import ShellCommand
+
+BUILDER = "build.py"  # of each model's folder, before trtllm-build
+OTHERWISE = re.compile(  # ways in which one process starts the others, and servers of other engines
+    r"TRTLLM_ORCHESTRATOR|orchestrator|--multi-model|mpirun|mpiexec|srun|llmapi|launch_triton_server|python_vllm|vllm",
+    re.IGNORECASE,
+)
+MAKERS = ("convert_checkpoint.py", "quantize.py", "trtllm-build")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    servers = [one for one in document.of("tritonserver") if not one.ranks and "mpi" not in one.path.text]
+    if not servers or any(OTHERWISE.search(text) for _, text in document.texts):
+        return
+    tp, pp = _ranks(document)
+    if tp * pp > 1:
+        known: dict[str, Any] = {"world": tp * pp, "tp": tp, "pp": pp, "tool": "tritonserver"}
+        yield from drafts(
+            platform.release.name,
+            "ranks-not-tp-pp",
+            servers[0].path,
+            form="no MPI",
+            file=servers[0].command.file,
+            **known,
+        )
+
+
+def _ranks(document: Document) -> tuple[int, int]:
+    """tp and pp of the engine, where the commands that make it agree on both; else 1 and 1."""
+    built = {_of_builder(command) for command in document.commands if _is_builder(command)}
+    if not document.of(*MAKERS):
+        return built.pop() if len(built) == 1 else (1, 1)
+    facts = document.facts
+    return (facts.tp or 1, facts.pp or 1) if facts.tp and not built else (1, 1)
+
+
+def _is_builder(command: ShellCommand) -> bool:
+    return any(word.text.rpartition("/")[2] == BUILDER for word in command.words[:4])
+
+
+def _of_builder(command: ShellCommand) -> tuple[int, int]:
+    values = {one.text: two.text for one, two in zip(command.words, command.words[1:], strict=False)}
+    numbers = [values.get(flag, "1") for flag in ("--tp_size", "--pp_size")]
+    tp, pp = (int(text) if text.isascii() and text.isdecimal() and len(text) < 4 else 1 for text in numbers)
+    return tp, pp

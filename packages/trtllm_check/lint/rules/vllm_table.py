@@ -1,0 +1,85 @@
+"""What vLLM's releases have of a name that a text writes: whether the text's release has it, and what to write."""
+
+from typing import NamedTuple
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.vllm_release import image_release, vllm_told
+from trtllm_check.releases.vllm import Changes, VllmRelease, vllm_facts
+
+COMMANDS = {"serve": "serve", "run-batch": "run-batch", "openai": "", "chat": "", "complete": ""}
+REMEMBERED = "0.6.0"  # a text that tells no release is for none before this one
+BENCHES = ("serve", "throughput", "latency", "startup")
+
+
+class Absence(NamedTuple):
+    """Why a release lacks a name. ``has``: the releases that have it; ``edge``: the first without it, or with it."""
+
+    gone: bool
+    has: str
+    edge: str
+
+
+def release_for(document: Document, one: Invocation | None) -> VllmRelease | None:
+    """The release of the image that a command runs in, or the one that the text tells."""
+    own = image_release(one.image) or image_release(one.path.text) if one is not None else None
+    told = vllm_told(document) if own is None else None
+    return own or (told.release if told else None)
+
+
+def command_of(one: Invocation) -> str:
+    """``serve`` (the module and the image that start the server too), ``bench serve``, ``run-batch``; "" for others."""
+    words = [word.text for word in one.positional[:2]]
+    if not words or (words[0] not in ("serve", "bench", *COMMANDS) and one.path.text != "vllm"):
+        return "serve"
+    if words[0] == "bench":
+        return f"bench {words[1]}" if words[1:] and words[1] in BENCHES else ""
+    return COMMANDS.get(words[0], "")
+
+
+def absence(changes: Changes, release: VllmRelease | None) -> Absence | None:
+    """Why ``release``, the newest where none is told, lacks the name; None where it has it."""
+    facts = vllm_facts()
+    place = (release or facts.newest).place
+    if changes.at(place):
+        return None
+    later = [start for start, kind in changes.steps if start > place and kind != "gone"]
+    earlier = [start for start, _ in changes.steps if start <= place]
+    return Absence(bool(earlier), in_words(changes), facts.name(earlier[-1] if earlier else later[0]))
+
+
+def in_words(changes: Changes) -> str:
+    """``0.2.0 to 0.6.6.post1``, ``0.11.0 on``: the releases that have a name."""
+    facts = vllm_facts()
+    spans: list[str] = []
+    begin: int | None = None
+    for start, kind in changes.steps:
+        if kind == "gone" and begin is not None:
+            last = facts.name(start - 1)
+            spans.append(last if start - 1 == begin else f"{facts.name(begin)} to {last}")
+            begin = None
+        elif kind != "gone" and begin is None:
+            begin = start
+    if begin is not None:
+        spans.append(f"{facts.name(begin)} on")
+    return " and ".join(spans)
+
+
+def kinds_of(changes: Changes, release: VllmRelease | None) -> frozenset[str]:
+    """What an option may be, without the values of a choice: in the release, or in any of late where none is told."""
+    if release is not None and changes.at(release.place):
+        found = {changes.at(release.place)}
+    else:
+        first = vllm_facts().releases.index(REMEMBERED)
+        found = {changes.at(first), *(kind for start, kind in changes.steps if start > first)} - {"", "gone"}
+        found = found or set(changes.kinds)
+    return frozenset(kind.partition(" ")[0] for kind in found)
+
+
+def instead_of(section: str, name: str) -> str:
+    """What to do in place of a name that is gone."""
+    known = vllm_facts().instead[section].get(name, "")
+    if not known:
+        return "leave it out"
+    plain = known.startswith(("leave ", "call ", "give ", "write "))
+    return known if plain else f"write {known}"

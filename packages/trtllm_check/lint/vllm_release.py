@@ -1,0 +1,118 @@
+"""Which release of vLLM a text is for, by what it names: pins, images, logs, ``pip show``, clones, prose.
+
+Of the kinds the weightiest counts: what is installed says more than what is said. Two releases of one weight tell
+nothing, and neither does a least version ("vLLM 0.8.5 or later", ``vllm>=0.8.5``).
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from trtllm_check.lint.document import Document
+from trtllm_check.releases.vllm import VllmRelease, vllm_facts
+
+VERSION = r"v?(?P<version>\d+\.\d+\.\d+(?:\.\d+)?(?:\.?(?:post|dev|rc)\d+)?)(?![\w.]*\d)(?!\.\*)"
+IMAGE = re.compile(
+    r"(?:^|[/\s\"'=:(])(?:vllm-openai(?:-[a-z]+)?|vllm-tpu|vllm-cpu(?:-env|-release-repo)?|vllm-arm64-cpu-release-repo"
+    r"|(?:vllm/)?vllm):v?(?P<version>\d+\.\d+\.\d+(?:\.?post\d+)?)(?![\w.]*\d)"
+)
+ENGINE = VERSION.replace("version", "engine")
+LOG = rf"vLLM API server version {VERSION}|Initializing (?:an LLM|a V[01] LLM) engine \({ENGINE}\)"
+VARIABLE = r"^\W*(?:(?:ARG|ENV|export)\s+)?[\"']?VLLM_(?:VERSION|TAG|REF)[\"']?\s*[=:]\s*[\"']?"
+REPOSITORY = "vllm-project/vllm"
+ANY, EACH_LINE = re.IGNORECASE, re.IGNORECASE | re.MULTILINE
+TEXTS: tuple[tuple[int, re.Pattern[str]], ...] = (  # weight, how it is written
+    (5, re.compile(LOG)),
+    (5, re.compile(rf"(?<![\w/.-])vllm(?:\[[\w, -]+\])?\s*={{2,3}}\s*{VERSION}", ANY)),
+    (5, re.compile(r"(?<![\w-])vllm-(?P<version>\d+\.\d+\.\d+(?:\.post\d+)?)(?:[+%][\w.%]+)?(?:-cp\d|\.tar\.gz)")),
+    (5, re.compile(rf"^\W*Name:\s*vllm\W*\n\W*Version:\s*{VERSION}", EACH_LINE)),
+    (5, re.compile(rf"^[\s#>|]*vllm[ \t|]+{VERSION}(?=[\s+|]|$)", re.MULTILINE)),
+    (5, re.compile(rf"^[\s#]*vllm\s*=\s*(?:\{{[^}}\n]*version\s*=\s*)?[\"']={{0,2}}{VERSION}[\"']", re.MULTILINE)),
+    (4, IMAGE),
+    (4, re.compile(rf"(?:-b|--branch)[ =]+{VERSION}(?=\s)[^\n]*{REPOSITORY}", ANY)),
+    (4, re.compile(rf"{REPOSITORY}(?:\.git)?[^\n]*(?:-b|--branch|@)[ =]*{VERSION}(?=\s|$|[\"'#])", ANY)),
+    (4, re.compile(rf"{VARIABLE}{VERSION}", EACH_LINE)),
+    (3, re.compile(rf"\bvllm[ \t]*(?:\(?(?:version|release)?[ \t]*[:=]?[ \t]*){VERSION}", ANY)),
+)
+BOUNDS = r"added|introduced|removed|gone|deprecated|dropped|landed|supported|new"
+LEAST = re.compile(  # in front of a version in prose that is not the one in use
+    rf"(?:since|before|until|from|prior to|(?:{BOUNDS}) (?:in|by|with|since)|requires?|at least|>=?|≥|<=?|older than"
+    r"|newer than|up to|after|below|above|than|unlike|fixed in)\W*(?:the\s+)?$",
+    re.IGNORECASE,
+)
+OR_MORE = re.compile(  # and behind it
+    r"^[`*_\"')]*\s*(?:\+|(?:or|and)\s+(?:later|newer|above|up|higher|greater|earlier|older|below)|onwards?|upwards?"
+    r"|through|to\s+v?\d|-+>|→|[-–]\s*v?\d+\.)",
+    re.IGNORECASE,
+)
+SAID = 3
+OTHERS = re.compile(r"trt-?llm|tensorrt[-_]llm|tritonserver|djl-inference", re.IGNORECASE)
+BEFORE = 40
+MOST = 100
+
+
+class VllmTold(NamedTuple):
+    """``text`` on ``line`` of ``file`` says the release."""
+
+    release: VllmRelease
+    text: str
+    line: int
+    file: str
+    weight: int
+
+    def __str__(self) -> str:
+        return f"{self.text} ({f'{self.file}, ' if self.file else ''}line {self.line})"
+
+
+def vllm_told(document: Document) -> VllmTold | None:
+    """The evidence of the one release that counts; None where there is none, or more than one."""
+    return _told(document.texts)
+
+
+def image_release(image: str) -> VllmRelease | None:
+    """The release that an image's tag names."""
+    match = IMAGE.search(image)
+    return vllm_facts().release(match["version"]) if match else None
+
+
+def vllm_alone(document: Document) -> str:
+    """``vLLM 0.7.3, told by ...`` for a text that is of vLLM and of no TensorRT-LLM; "" for any other."""
+    of_vllm = document.of("vllm") or any(call.api == "vllm" for call in document.calls)
+    others = (document.configs, document.properties, document.lmi_environment, document.option_files)
+    if not of_vllm or any(others) or any(OTHERS.search(text) for _, text in document.texts):
+        return ""
+    told = vllm_told(document)
+    if told is not None:
+        return f"vLLM {told.release.written}, told by {told}"
+    return f"vLLM {vllm_facts().newest.written}, the newest that was read: the text tells none"
+
+
+@lru_cache(maxsize=8)
+def _told(texts: tuple[tuple[str, str], ...]) -> VllmTold | None:
+    found = [one for file, text in texts if "llm" in text.lower() for one in _evidence(text, file)]
+    heaviest = max((one.weight for one in found), default=0)
+    best = [one for one in found if one.weight == heaviest]
+    return best[0] if best and len({one.release.written for one in best}) == 1 else None
+
+
+def _evidence(text: str, file: str) -> Iterator[VllmTold]:
+    for weight, pattern in TEXTS:
+        for number, match in enumerate(pattern.finditer(text)):
+            if number > MOST:
+                break
+            named = match.groupdict()
+            written = named.get("version") or named.get("engine") or ""
+            if weight == SAID and _is_bound(text, match):
+                continue
+            release = vllm_facts().release(written)
+            if release is not None:
+                start = match.start() + len(match[0]) - len(match[0].lstrip(" \t\n#>|\"'=/:("))
+                shown = " ".join(text[start : match.end()].split())[:90]
+                yield VllmTold(release, shown, text.count("\n", 0, start) + 1, file, weight)
+
+
+def _is_bound(text: str, match: re.Match[str]) -> bool:
+    """True for a version that only bounds the one in use: "since vLLM 0.9.0", "vLLM 0.8.5 or later"."""
+    before = text[max(0, match.start() - BEFORE) : match.start()]
+    return LEAST.search(before) is not None or OR_MORE.match(text[match.end() : match.end() + BEFORE]) is not None
