@@ -197,16 +197,17 @@ def batching(
         panel = axes[list(records).index(fewest)]
         panel.axvline(guess, color="black", linestyle=":", linewidth=1)
         panel.annotate("guess ", (guess, 0.02), xycoords=("data", "axes fraction"), ha="right", fontsize=8)
+    finding = f"{fewest}: {len(records[fewest])} steps"
     if fewest != most:
-        figure.suptitle(f"{fewest}: {len(records[fewest])} steps, where {most} takes {len(records[most])}", fontsize=10)
+        finding += f", where {most} takes {len(records[most])}"
+        figure.suptitle(finding, fontsize=10)
     axes[0].set_ylabel("request")
     labels = {"context": "reads its prompt", "generation": "generates", "padding": "slot kept, unused"}
     figure.legend(
         handles=[Patch(color=color, label=labels[phase]) for phase, color in phases.items()],
         loc="outside lower left", ncols=3, frameon=False, fontsize=8,
     )  # fmt: skip
-    alt = "Requests against engine steps: " + ", ".join(f"{n} takes {len(s)} steps" for n, s in records.items())
-    show(figure, origin, alt)
+    show(figure, origin, f"{finding}: requests against engine steps, {', '.join(labels.values())}")
 
 
 def requests(timelines: Sequence["StreamTimeline"], *, title: str) -> None:

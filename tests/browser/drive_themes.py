@@ -118,7 +118,7 @@ def measured(page: Any, outputs: str, where: str, theme: str) -> Seen:
 @contextmanager
 def live_notebook() -> Iterator[Path]:
     """A notebook of the cells of :data:`LIVE`, in a folder of the checkout, where JupyterLab finds it."""
-    empty = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    empty: dict[str, object] = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
     cells = [empty | {"id": f"live-{n}", "source": source} for n, source in enumerate(LIVE)]
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)"}
     notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": kernel}, "cells": cells}

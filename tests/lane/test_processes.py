@@ -156,3 +156,17 @@ def test_jupyterlab_asks_nobody_whether_it_may_fetch_news(monkeypatch: pytest.Mo
     assert news not in get_page_config([]).get("disabledExtensions", [])
     monkeypatch.setenv("JUPYTER_CONFIG_PATH", interactive_environment()["JUPYTER_CONFIG_PATH"])
     assert news in get_page_config([])["disabledExtensions"]
+
+
+def test_jupyterlab_finds_the_extension_that_gives_figures_their_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the extensions of the environment; what it does is driven in a browser (tests/course/test_themes.py)."""
+    from jupyter_core.paths import jupyter_path
+    from jupyterlab_server.config import get_federated_extensions
+
+    for name, value in interactive_environment().items():
+        monkeypatch.setenv(name, value)
+    found = get_federated_extensions(jupyter_path("labextensions"))
+    own = found["figure_texts"]
+    script = Path(own["ext_path"], own["jupyterlab"]["_build"]["load"]).read_text(encoding="utf-8")
+    assert '_JUPYTERLAB["figure_texts"]' in script  # under its name JupyterLab asks for it
+    assert "@jupyter-widgets/jupyterlab-manager" in found

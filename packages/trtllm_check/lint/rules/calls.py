@@ -14,7 +14,7 @@ from trtllm_check.lint.rules.python_names import Told, told_version
 from trtllm_check.lint.rules.vllm import Release, argument_changes, engine_arguments
 from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.releases.python_names import PythonPackage, NameVerdict, python_package
+from trtllm_check.releases.python_names import NameVerdict, PythonPackage, python_package
 from trtllm_check.releases.vllm import vllm_facts
 
 FAMILY = "calls"

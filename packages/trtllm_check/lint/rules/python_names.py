@@ -13,7 +13,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import requirements
 from trtllm_check.lint.rules.pins import sdk_major
-from trtllm_check.releases.python_names import PythonPackage, NameVerdict, python_package
+from trtllm_check.releases.python_names import NameVerdict, PythonPackage, python_package
 
 FAMILY = "python_names"
 RULE = "python-name"

@@ -23,7 +23,7 @@
     const [version] = Object.values(shared["@jupyterlab/rendermime"]);
     const { IRenderMimeRegistry } = (await version.get())();
     return {
-      id: "figure-texts:plugin",
+      id: "figure_texts:plugin",
       autoStart: true,
       requires: [IRenderMimeRegistry],
       activate(app, registry) {
@@ -33,7 +33,7 @@
   }
 
   window._JUPYTERLAB = window._JUPYTERLAB || {};
-  window._JUPYTERLAB["figure-texts"] = {
+  window._JUPYTERLAB["figure_texts"] = {
     init(scope) {
       shared = scope;
     },
