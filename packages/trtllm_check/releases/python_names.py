@@ -14,7 +14,8 @@ from serving_base.yaml_files import read_yaml
 
 FOLDER = Path(__file__).parent / "data/python"
 NEAR = 0.8
-ANY = "**"
+ANY = "**"  # takes any name, those of other releases too
+OTHERS = "*"  # has others than those in the table
 Kind = Literal["gone", "later", "never"]
 
 
@@ -103,7 +104,7 @@ class PythonPackage:
 
     def judge_keyword(self, call: str, name: str, version: str, passed_on: str = "") -> NameVerdict | None:
         """The same of a keyword of ``call``, which hands what it does not take to ``passed_on``."""
-        if not passed_on:
+        if passed_on not in self.calls or call not in self.calls:
             return self._inside(self.calls.get(call), call, name, version)
         found = [self._in(self.calls[one], version, call, name) for one in (call, passed_on)]
         if None in found:
@@ -118,6 +119,8 @@ class PythonPackage:
     def _in(self, known: Mapping[str, str], version: str, owner: str, name: str) -> NameVerdict | None:
         if name in known:
             return self._placed(known[name], version, owner, name)
+        if self._holds(known.get(OTHERS, ""), version):
+            return None
         here = [one for one, spans in known.items() if self._holds(spans, version)]
         close = get_close_matches(name, here, 1, NEAR)
         return NameVerdict("never", owner, name, near=close[0] if close else "")
