@@ -45,6 +45,7 @@ FAMILIES = (
     "vllm_values",
     "vllm_forms",
     "vllm_requests",
+    "vllm_pairs",
     "load_tools",
     "environment",
     "misspelt",
