@@ -142,9 +142,10 @@ def _bench_options(one: Invocation, told: VllmRelease | None, release: str) -> I
             continue
         changes = known.get(name) or known.get(name.removeprefix("no-"))
         if changes is None:
-            close = [] if any(option.startswith(name) for option in known) else get_close_matches(name, known, 1, NEAR)
+            flag, flags = f"--{name}", [f"--{option}" for option in known]
+            close = [] if any(one.startswith(flag) for one in flags) else get_close_matches(flag, flags, 1, NEAR)
             if close:
-                word, meant = given.word.part(0, len(given.flag)), f"--{close[0]}"
+                word, meant = given.word.part(0, len(given.flag)), close[0]
                 edits = (Swap(word, meant),)
                 yield from _say(one, word, "option", release, edits=edits, tool=tool, flag=given.name, instead=meant)
             continue
