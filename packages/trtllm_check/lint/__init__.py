@@ -46,6 +46,7 @@ FAMILIES = (
     "vllm_forms",
     "vllm_requests",
     "vllm_pairs",
+    "vllm_images",
     "load_tools",
     "environment",
     "misspelt",
