@@ -45,6 +45,8 @@ FAMILIES = (
     "vllm_values",
     "vllm_forms",
     "vllm_requests",
+    "vllm_pairs",
+    "vllm_images",
     "load_tools",
     "environment",
     "misspelt",

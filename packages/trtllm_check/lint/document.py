@@ -43,6 +43,7 @@ from trtllm_check.lint.passages import (
 from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import fences
+from trtllm_check.lint.vllm_files import config_words, lone_config, named_configs, with_config
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
 __all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile", "WrittenRequest", "read_document"]
@@ -454,13 +455,34 @@ class _Builder:
             return
         from trtllm_check.flows.options import looks_like_options
 
+        found = list(found)
         named = {Path(word.text).name for one in found for word in one.values(*OPTION_FLAGS)}
+        others = named_configs(found)
         for file in self.yaml:
+            if Path(file.model).name in others:
+                continue
             if Path(file.model).name in named or file.model == LLM_OPTIONS or looks_like_options(file.text):
                 yield file._replace(path=file.path if file.path in dict(self.sources) else "")
 
+    def vllm_configs(self, found: Sequence[Invocation]) -> None:
+        """The words of the YAML that ``vllm serve --config`` reads, behind the command or as one of their own."""
+        named = named_configs(found)
+        for file in self.yaml:
+            name = Path(file.model).name
+            at = file.path if file.path in dict(self.sources) else ""
+            if name in named:
+                words = config_words(file.text, file.line)
+                self.commands = [
+                    with_config(one, found, name, words) if one.file == at else one for one in self.commands
+                ]
+            elif file.text in [text for _, text in self.sources]:
+                self.commands += lone_config(file.text, at)
+
     def document(self) -> Document:
         found = invocations(self.commands)
+        if self.yaml:
+            self.vllm_configs(found)
+            found = invocations(self.commands)
         held = held_commands(self.commands, found)
         self.commands += held
         found += invocations(held)

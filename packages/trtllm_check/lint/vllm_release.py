@@ -61,6 +61,10 @@ class VllmTold(NamedTuple):
     file: str
     weight: int
 
+    @property
+    def is_image(self) -> bool:
+        return image_release(f" {self.text}") is not None
+
     def __str__(self) -> str:
         return f"{self.text} ({f'{self.file}, ' if self.file else ''}line {self.line})"
 

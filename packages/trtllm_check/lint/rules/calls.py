@@ -1,5 +1,6 @@
 """The Python APIs of TensorRT-LLM and vLLM: arguments that no version takes, or the release no longer."""
 
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
@@ -18,6 +19,7 @@ from trtllm_check.releases.python_names import NameVerdict, PythonPackage, pytho
 from trtllm_check.releases.vllm import vllm_facts
 
 FAMILY = "calls"
+OPTION = re.compile(r"--(?P<name>[\w.-]+)")
 NEAR = 0.8
 PASSED_ON = {"LLM": "EngineArgs"}  # who gets the keywords that a call does not take
 NESTED = {"KvCacheConfig": "kv_cache_config", "CudaGraphConfig": "cuda_graph_config", "MoeConfig": "moe_config"}
@@ -147,5 +149,10 @@ def _left(call: Call, word: Word, told: Release, platform: Platform) -> Iterator
         name=word.text,
         since=lacking.edge,
         version=told.written if told else "",
-        instead=instead_of(section, name) if lacking.gone else "leave it out, or take that release",
+        instead=_in_python(instead_of(section, name)) if lacking.gone else "leave it out, or take that release",
     )
+
+
+def _in_python(instead: str) -> str:
+    """``write max_loras`` for ``write --max-loras``."""
+    return OPTION.sub(lambda match: match["name"].replace("-", "_"), instead)

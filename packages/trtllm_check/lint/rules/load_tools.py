@@ -11,10 +11,13 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, 
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import Given
 from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases.vllm import VllmRelease, options_of
 
 FAMILY = "load_tools"
 BENCHES = ("genai-perf", "aiperf")
+BENCH = "bench serve"
 SCRIPT = "benchmark_serving.py"
 NEAR = 0.8
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -33,7 +36,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in document.of("vllm"):
         first = [word.text for word in one.positional[:2]]
         if first == ["bench", "serve"]:
-            yield from _options(one, "vllm", "vllm bench serve", release)
+            yield from _bench_options(one, release_for(document, one), release)
             yield from _endpoint(one, release)
             yield from _goals(one, "vllm", release)
     for one in document.of(SCRIPT):
@@ -108,13 +111,10 @@ def _known(tool: str) -> tuple[str, ...]:
 
 def _options(one: Invocation, tool: str, name: str, release: str) -> Iterator[Draft]:
     """An option that no version which was read has, and that looks like one that they have."""
-    known, data = _known(tool), rule_data(FAMILY)[tool]
+    known = _known(tool)
     for given in _own(one.given):
-        flag = given.name.replace("_", "-") if tool == "vllm" else given.name
+        flag = given.name
         if not flag.startswith("--") or is_open(flag) or "." in flag or flag == "--service-kind":
-            continue
-        if left := data.get("left", {}).get(flag):
-            yield from _say(one, given.word, "left", release, tool=name, flag=given.name, instead=left)
             continue
         if flag in known or (tool != "aiperf" and any(option.startswith(flag) for option in known)):
             continue
@@ -131,6 +131,38 @@ def _options(one: Invocation, tool: str, name: str, release: str) -> Iterator[Dr
                 flag=given.name,
                 instead=close[0],
             )
+
+
+def _bench_options(one: Invocation, told: VllmRelease | None, release: str) -> Iterator[Draft]:
+    """Options of ``vllm bench serve`` that the release of the text, or today's, or none has."""
+    known, tool = options_of(BENCH), f"vllm {BENCH}"
+    for given in _own(one.given):
+        name = given.name.lstrip("-").replace("_", "-")
+        if not given.name.startswith("--") or is_open(given.name) or "." in name:
+            continue
+        changes = known.get(name) or known.get(name.removeprefix("no-"))
+        if changes is None:
+            flag, flags = f"--{name}", [f"--{option}" for option in known]
+            close = [] if any(one.startswith(flag) for one in flags) else get_close_matches(flag, flags, 1, NEAR)
+            if close:
+                word, meant = given.word.part(0, len(given.flag)), close[0]
+                edits = (Swap(word, meant),)
+                yield from _say(one, word, "option", release, edits=edits, tool=tool, flag=given.name, instead=meant)
+            continue
+        lacking = absence(changes, told)
+        if lacking is None or (told is None and not lacking.gone):
+            continue
+        form = "left" if told is None else "of a release"
+        instead = instead_of("bench", name) if lacking.gone else f"leave it out, or take vLLM {lacking.edge} or later"
+        version = told.written if told else ""
+        about: dict[str, Any] = {
+            "tool": tool,
+            "flag": given.name,
+            "instead": instead,
+            "has": lacking.has,
+            "version": version,
+        }
+        yield from _say(one, given.word, form, release, **about)
 
 
 def _own(given: Sequence[Given]) -> Iterator[Given]:

@@ -24,6 +24,15 @@ SHORT = {
     "-sc": "speculative_config",
     "-cc": "compilation_config",
     "-n": "nnodes",
+    "-r": "node_rank",
+    "-ep": "enable_expert_parallel",
+    "-dcp": "decode_context_parallel_size",
+    "-dpl": "data_parallel_size_local",
+    "-dpn": "data_parallel_rank",
+    "-dpe": "data_parallel_external_lb",
+    "-dph": "data_parallel_hybrid_lb",
+    "-asc": "api_server_count",
+    "-ac": "attention_config",
 }
 SAME = {
     "tensor_parallel_degree": "tensor_parallel_size",

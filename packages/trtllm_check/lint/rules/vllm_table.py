@@ -21,10 +21,19 @@ class Absence(NamedTuple):
 
 
 def release_for(document: Document, one: Invocation | None) -> VllmRelease | None:
-    """The release of the image that a command runs in, or the one that the text tells."""
-    own = image_release(one.image) or image_release(one.path.text) if one is not None else None
+    """The release of the image that a command runs in, or the one that the text tells.
+
+    An image in which another command runs says nothing of one that runs in none.
+    """
+    own = _image_of(one) if one is not None else None
     told = vllm_told(document) if own is None else None
-    return own or (told.release if told else None)
+    if told is None or (one is not None and told.is_image and any(map(_image_of, document.of("vllm")))):
+        return own
+    return told.release
+
+
+def _image_of(one: Invocation) -> VllmRelease | None:
+    return image_release(one.image) or image_release(one.path.text)
 
 
 def command_of(one: Invocation) -> str:

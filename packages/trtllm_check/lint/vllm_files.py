@@ -1,0 +1,64 @@
+"""The YAML that ``vllm serve --config`` reads, as the words of the command that vLLM makes of it."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.shell import ShellCommand, Word
+from trtllm_check.releases.vllm import options_of
+
+ENTRY = re.compile(r"^(?P<key>[A-Za-z][\w-]*)[ \t]*:(?:[ \t]+(?P<value>[^#\n]*?))?[ \t]*(?:#.*)?$")
+ITEM = re.compile(r"^[ \t]*-[ \t]+(?P<value>[^#\n]+?)[ \t]*(?:#.*)?$")
+SERVER = ("python3", "-m", "vllm.entrypoints.openai.api_server")
+ENOUGH, MOST_UNKNOWN = 2, 1
+
+
+def config_words(text: str, first: int, *, model: bool = False) -> tuple[Word, ...]:
+    """``key: value`` as ``--key value``; true as the switch alone, false as nothing; a mapping is left out.
+
+    ``model``: with the model, which ``vllm serve`` itself takes out of the file.
+    """
+    words: list[Word] = []
+    for number, line in enumerate(text.split("\n"), first):
+        if match := ENTRY.match(line):
+            key = match["key"].replace("_", "-")
+            value = (match["value"] or "").strip("\"'")
+            if key == "model" and not model:
+                continue
+            if value.lower() != "false":
+                words.append(Word(f"--{key}", number, 1))
+            if value and value.lower() not in ("true", "false"):
+                words.append(Word(value, number, match.start("value") + 1))
+        elif words and (item := ITEM.match(line)):
+            words.append(Word(item["value"].strip("\"'"), number, item.start("value") + 1))
+    return tuple(words)
+
+
+def named_configs(found: Sequence[Invocation]) -> set[str]:
+    """The names of the files that vLLM's commands read."""
+    return {_name(word.text) for one in found if one.tool == "vllm" for word in one.values("--config")}
+
+
+def with_config(command: ShellCommand, found: Sequence[Invocation], name: str, words: tuple[Word, ...]) -> ShellCommand:
+    """``command`` with what its file of options says at its end, where it starts vLLM with that file."""
+    own = [one for one in found if one.command is command and one.tool == "vllm"]
+    named = {_name(word.text) for one in own for word in one.values("--config")}
+    return command._replace(words=(*command.words, *words)) if name in named else command
+
+
+def lone_config(text: str, file: str) -> Iterator[ShellCommand]:
+    """The server that a file of options alone is for; nothing for any other YAML."""
+    keys = [match["key"].replace("_", "-") for line in text.split("\n") if (match := ENTRY.match(line))]
+    known = [key for key in keys if key in options_of("serve")]
+    is_named = "vllm" in text.lower()
+    if len(known) < ENOUGH or len(keys) - len(known) > (MOST_UNKNOWN if is_named else 0):
+        return
+    if is_named or (len(known) > ENOUGH and any("-" in key and f"{key}:" in text for key in known)):
+        words = config_words(text, 1, model=True)
+        start = tuple(Word(one, words[0].line, 1) for one in SERVER)
+        yield ShellCommand((*start, *words), {}, words[0].line, words[-1].line, file=file)
+
+
+def _name(path: str) -> str:
+    return PurePosixPath(path).name
