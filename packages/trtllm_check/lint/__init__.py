@@ -63,6 +63,8 @@ FAMILIES = (
     "hub_cli",
     "mappings",
     "windows",
+    "first_words",
+    "no_shell",
     "shell",
 )
 
