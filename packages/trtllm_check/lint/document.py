@@ -39,6 +39,7 @@ from trtllm_check.lint.passages import (
     unread,
     variable_lists,
 )
+from trtllm_check.lint.plain import plain
 from trtllm_check.lint.programs import MODEL_IMAGE
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import fences
@@ -201,12 +202,13 @@ def read_document(source: str | Path, kind: Kind | None = None) -> Document:
     """A text, a file or a folder. ``kind`` is seen from the name or the text where it is not given."""
     builder = _Builder()
     if isinstance(source, str):
-        builder.add(source, kind or kind_of_text(source))
+        text = plain(source) if kind in (None, "shell") else source
+        builder.add(text, kind or kind_of_text(text))
     elif source.is_dir():
         for path, name in _files(source, builder.unreadable):
             builder.add_file(path, name)
     else:
-        text = source.read_text(encoding="utf-8", errors="replace")
+        text = plain(source.read_text(encoding="utf-8", errors="replace"))
         builder.add(text, kind or kind_of_name(source.name) or kind_of_text(text))
     return builder.document()
 

@@ -21,11 +21,12 @@ PATH = re.compile(r"(?:^|[\s=\"'])[A-Za-z]:\\[^\s\\]", re.MULTILINE)
 SET = re.compile(r"[ \t]*set[ \t]+\"?(?P<name>[A-Za-z_]\w*)=(?P<value>[^\"\n]*)\"?[ \t\r]*$", re.IGNORECASE)
 ENVIRONMENT = re.compile(r"[ \t]*\$(?:env:)?(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?P<value>.*)$", re.IGNORECASE)
 REFERENCE = re.compile(r"%(?P<cmd>[A-Za-z_]\w*)%|\$env:(?P<powershell>[A-Za-z_]\w*)", re.IGNORECASE)
-COMMENT = re.compile(r"[ \t]*(?:rem\b|::|@echo off)", re.IGNORECASE)
+COMMENT = re.compile(r"[ \t]*@?(?:rem\b|::|@echo off)", re.IGNORECASE)
 NOT_THERE = re.compile(
     r"[ \t]*(?:'?[\w.-]+'?[ \t]*:[ \t]*The term[ \t]+)?'(?P<name>[\w.-]+)'[ \t]+is not recognized", re.IGNORECASE
 )
 SAID = re.compile(r"[ \t]*(?:\+[ \t]|At line:\d|operable program|CategoryInfo|FullyQualifiedErrorId)")  # of an error
+OF_CMD = re.compile(r"^[ \t]*(?:@echo off|set \w+=|rem )|%\w+%", re.IGNORECASE | re.MULTILINE)
 PROGRAM = re.compile(r"(?<=\w)\.exe(?=\s|$)")
 
 
@@ -86,6 +87,8 @@ def _of_another(word: Word, shell: str, line: str, following: str, position: int
         return FormFault("syntax-of-another-shell", place, form, (("shell", shell), *known.items()))
 
     is_powershell = shell == "PowerShell"
+    if not is_powershell and not OF_CMD.search(word.text) and not is_windows(word.text):
+        return  # a block of a page that calls any command line cmd
     if (match := BACKSLASH.search(line)) and GOES_ON.match(following) and len(line.split()) > 1:
         mark = "a backtick" if is_powershell else "a caret (^)"
         yield fault("continuation", match.start() + 1, match.end(), mark=mark)
