@@ -109,8 +109,8 @@ def _named(given: Given) -> str:
 
 def _option(serve: Invocation, given: Given, version: Version, release: str) -> Iterator[Draft]:
     name = _named(given)
-    if is_open(given.name):
-        return
+    if is_open(given.name) or serve.has("--omni") or "vllm-omni" in serve.image:
+        return  # vllm-omni has options of its own
     if not given.name.startswith("--"):
         return
     if name not in _known():

@@ -23,6 +23,7 @@ LONG = re.compile(r"[+-]?\d[\d_]*|\d+(?:\.\d+)?[kKmMgGtT][iI]?[bB]?|auto")
 FILLED_IN = re.compile(r"[$<>`%]|\{\{|\.\.\.|…|^[A-Z][A-Z_]*$|^x+$|^\{|\}$|^\[|\]$")
 TEXTS = re.compile(r"true|false|yes|no|on|off|enabled?|disabled?|[01]", re.IGNORECASE)
 OFF = re.compile(r"false|no|off|disabled?|0", re.IGNORECASE)
+TO_BE_FILLED = re.compile(r"(?:your|my|some) ", re.IGNORECASE)  # your length here
 OPEN_IN_JSON = re.compile(r"\$|\.\.\.|…|<\w[^<>]*>|\{\{|%\w+%")
 EMPTY_PLACE = re.compile(r",(?=\s*[,}\]])")
 PYTHON_WORDS = re.compile(r"(?<=[\s:\[,])(True|False|None)(?=[\s,}\]])")
@@ -72,6 +73,8 @@ def _option(document: Document, serve: Invocation, given: Given, version: Versio
             yield from _say(serve, given, given.word, "no value", release)
         return
     value = given.values[0]
+    if TO_BE_FILLED.match(value.text):
+        return
     if choices := rule_data(FAMILY)["choices"].get(name):
         yield from _choice(serve, given, value, choices, version, release)
     if name in _names("lists"):
