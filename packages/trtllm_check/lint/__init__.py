@@ -65,6 +65,7 @@ FAMILIES = (
     "windows",
     "first_words",
     "no_shell",
+    "chat_templates",
     "shell",
 )
 
