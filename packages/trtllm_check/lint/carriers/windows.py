@@ -8,6 +8,7 @@ from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
 
 PROMPT = re.compile(r"[ \t]*(?:PS )?[A-Za-z]:\\[^>\n]*>[ \t]*")
+ECHO_OFF = re.compile(r"\s*@echo off\b", re.IGNORECASE)
 CONTINUED = re.compile(r"[ \t][\^`][ \t]*\r?$", re.MULTILINE)
 BACKSLASH = re.compile(r"[ \t]\\[ \t]*\r?$")
 GOES_ON = re.compile(r"[ \t]*(?:-{1,2}[A-Za-z]|[ \t]+\S)")
@@ -33,7 +34,11 @@ PROGRAM = re.compile(r"(?<=\w)\.exe(?=\s|$)")
 def is_windows(text: str) -> bool:
     """True for lines that cmd.exe or PowerShell joins, their prompts, or paths with a drive."""
     return bool(
-        PROMPT.match(text) or CONTINUED.search(text) or PATH.search(text) or re.search(r"^PS [A-Z]:\\", text, re.M)
+        PROMPT.match(text)
+        or ECHO_OFF.match(text)
+        or CONTINUED.search(text)
+        or PATH.search(text)
+        or re.search(r"^PS [A-Z]:\\", text, re.M)
     )
 
 
