@@ -51,7 +51,7 @@ MOST_FILES = 1_000
 DEEPEST = 4  # a script in YAML in a cell of a notebook
 LARGEST_FILE = 1_000_000
 MESSAGE = re.compile(  # the last: what a program in Python printed
-    r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=|^[ \t]*\w+[ ]+\w+:[ ]+(?:True|False)[ ]*$", re.MULTILINE
+    r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=|^[ \t]*\w+[ ]+\w+:[ ]+(?:True|False)[ \r]*$", re.MULTILINE
 )
 SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
 BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
