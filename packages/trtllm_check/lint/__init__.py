@@ -70,6 +70,9 @@ FAMILIES = (
     "checkpoints",
     "supported",
     "windows",
+    "first_words",
+    "no_shell",
+    "chat_templates",
     "shell",
 )
 

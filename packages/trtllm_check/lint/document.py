@@ -40,6 +40,7 @@ from trtllm_check.lint.passages import (
     unread,
     variable_lists,
 )
+from trtllm_check.lint.plain import plain
 from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import fences
@@ -52,7 +53,7 @@ MOST_FILES = 1_000
 DEEPEST = 4  # a script in YAML in a cell of a notebook
 LARGEST_FILE = 1_000_000
 MESSAGE = re.compile(  # the last: what a program in Python printed
-    r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=|^[ \t]*\w+[ ]+\w+:[ ]+(?:True|False)[ ]*$", re.MULTILINE
+    r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=|^[ \t]*\w+[ ]+\w+:[ ]+(?:True|False)[ \r]*$", re.MULTILINE
 )
 SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
 BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
@@ -220,12 +221,13 @@ def read_document(source: str | Path, kind: Kind | None = None) -> Document:
     """A text, a file or a folder. ``kind`` is seen from the name or the text where it is not given."""
     builder = _Builder()
     if isinstance(source, str):
-        builder.add(source, kind or kind_of_text(source))
+        text = plain(source) if kind in (None, "shell") else source
+        builder.add(text, kind or kind_of_text(text))
     elif source.is_dir():
         for path, name in _files(source, builder.unreadable):
             builder.add_file(path, name)
     else:
-        text = source.read_text(encoding="utf-8", errors="replace")
+        text = plain(source.read_text(encoding="utf-8", errors="replace"))
         builder.add(text, kind or kind_of_name(source.name) or kind_of_text(text))
     return builder.document()
 

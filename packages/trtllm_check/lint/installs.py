@@ -50,7 +50,9 @@ def clones(document: Document) -> list[Clone]:
             clone = _cloned(git)
             if clone is not None:
                 found.append(clone)
-        elif verb in ("checkout", "switch") and found:
+        elif found and (verb in ("checkout", "switch") or (verb in ("fetch", "reset") and len(git.positional) > 2)):
+            if git.positional[-1].text == "FETCH_HEAD":
+                continue  # what the fetch before it named
             inside = posixpath.basename(posixpath.normpath(git.value("-C") or folder))
             names = [clone.folder for clone in found]
             number = len(names) - 1 - names[::-1].index(inside) if inside in names else len(names) - 1

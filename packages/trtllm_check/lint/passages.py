@@ -104,7 +104,7 @@ SETTING = re.compile(r"^\s*[\w.-]+\s*(?:=|:(?!\s)).*$", re.ASCII)  # `key: value
 DOCKERFILE = re.compile(r"\A(?:[^\S\n]*+(?:#.*+)?\n)*+\s*+(?:ARG|FROM)[ \t]+\S")
 DOCKERFILE_LINE = re.compile(r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL)[ \t]+\S", re.MULTILINE)
 YAML_HEAD = re.compile(
-    r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers|servingEngineSpec|routerSpec):(?:\s|$)",
+    r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers|servingEngineSpec|routerSpec|kv_cache_config|cuda_graph_config):(?:\s|$)",
     re.MULTILINE,
 )
 YAML_LINE = re.compile(r"\s*(?:- )*(?:[\w./\"'-]+:(?:\s|$)|- )|---$|\s*- ?\S+$")

@@ -89,6 +89,12 @@ def _fate(image: LmiImage, key: str, value: str, finding: PropertyProblem | None
     return Fate(key, value, outcome, finding.fix, finding.source)
 
 
+ALTERNATIVE = re.compile(  # of the lines around it, of which the reader keeps one
+    r"^[ \t]*[#!][^\n]*\b(?:or|alternative\w*|either|option [0-9a-c]|choose|one of|instead|variant)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
 def _lines(text: str) -> Iterator[tuple[int, str, re.Match[str] | None]]:
     """The lines that are no comments, with their key and value."""
     for number, line in enumerate(text.split("\n"), 1):
@@ -104,7 +110,7 @@ def _syntax(text: str) -> Iterator[PropertyProblem]:
             yield _wrong("error", line, f"{line!r} sets nothing", why, "write key=value", number)
             continue
         key = match["key"]
-        if key in seen:
+        if key in seen and not ALTERNATIVE.search(text):
             why = "the last line wins, the others are lost"
             yield _wrong("warning", key, f"{key} is set twice", why, "keep one of the lines", number)
         if " #" in match["value"]:

@@ -20,6 +20,12 @@ PLACEHOLDER = re.compile(r":[ ]+[{<\[][\w -]+[}>\]]|^\s*<[^>]+>\s*$|@\w+@")  # w
 WHOLE = re.compile(r"^(?:apiVersion|services|kind|version|image|servingEngineSpec)\s*:", re.MULTILINE)
 FIRST_LINE = re.compile(r"\n*([ ]+)\S")
 MERGE = "<<"
+# What has to stand in a text, and not only in a comment, before a key that stands twice is our business.
+SERVES = re.compile(
+    r"vllm|trtllm|tensorrt|tritonserver|sglang|text-generation|djl|\bnim\b|nvidia\.com/gpu|HF_TOKEN|capabilities:.*gpu",
+    re.IGNORECASE,
+)
+COMMENT = re.compile(r"(?<!\S)#.*$", re.MULTILINE)
 
 
 def faults(word: Word, is_file: bool) -> Iterator[FormFault]:
@@ -39,6 +45,8 @@ def faults(word: Word, is_file: bool) -> Iterator[FormFault]:
     except (yaml.YAMLError, ValueError, RecursionError):
         return
     else:
+        if not SERVES.search(COMMENT.sub("", text)):
+            return
         read: set[int] = set()
         found = (fault for node in nodes for fault in _twice(word, node, read))
         yield from islice(found, 1)

@@ -18,6 +18,7 @@ from trtllm_check.lint.shell import Word
 
 SCRIPTS = ("before_script", "script", "after_script", "run", "commands", "cmd", "userdata")
 API_VERSION = re.compile(r"^apiVersion:", re.MULTILINE)
+GROWING = ("recommendedConfigs", "multiHostCommands")  # llmaz's BackendRuntime, whose controller adds arguments
 COMMANDS = ("entrypoint", "command", "args")
 ENVIRONMENTS = ("env", "environment", "variables", "hosting_variables")
 IMAGES = ("image", "image_uri", "container", "containerimage", "imageuri")
@@ -160,7 +161,8 @@ class _Reader:
                 script.line(self.scalar(value))
         is_compose = "command" in by_name and bool(image) and not {"args", "name"} & set(by_name)
         commands = [by_name[name] for name in COMMANDS if name in by_name]
-        self.command(commands, script, self.entry(by_name, image), is_compose)
+        grows = any(name in entries for name in GROWING)
+        self.command(commands, script, self.entry(by_name, image), is_compose, grows)
         word = script.word()
         if word.text.strip():
             self.found = self.found.with_(Carried(scripts=((word, image),)))
@@ -212,9 +214,17 @@ class _Reader:
         )
 
     def command(
-        self, nodes: Sequence[Any], script: Script, behind_entry: bool = False, is_compose: bool = False
+        self,
+        nodes: Sequence[Any],
+        script: Script,
+        behind_entry: bool = False,
+        is_compose: bool = False,
+        grows: bool = False,
     ) -> None:
-        """Entry point, command and arguments are one command; a text of several lines is a script."""
+        """Entry point, command and arguments are one command; a text of several lines is a script.
+
+        ``grows``: a controller puts further arguments behind it.
+        """
         words: list[Word] = []
         if behind_entry and nodes:
             place = self.place(nodes[0])
@@ -237,7 +247,7 @@ class _Reader:
             elif node.id == "scalar":
                 words.append(self.argument(node))
         if words and _starts_command(words):
-            script.words(words)
+            script.words([*words, unknown("more", self.place(nodes[-1]))] if grows else words)
 
     def argument(self, node: Any) -> Word:
         """``$(NAME)`` is Kubernetes' way to write a variable, ``$$`` compose's to write a dollar."""

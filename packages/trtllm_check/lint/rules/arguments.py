@@ -24,6 +24,7 @@ from trtllm_check.releases import Argument, Release, Tool
 from trtllm_check.releases.history import takes, with_flag
 
 HELP = ("-h", "--help", "--version")
+FOR_THE_READER = re.compile(r"your|YOUR")  # your model here
 PLACEHOLDER = re.compile(r"[A-Z]{1,2}|[A-Z][A-Z_]+|[xX]+|\?+")  # N, XX, MAX_TOKENS
 CLICK = ("trtllm-serve",)  # no abbreviations; its sub-command `serve` is what runs without one
 FIRST_SERVE = "serve"
@@ -242,6 +243,8 @@ class _Arguments:
 
     def stray(self, word: Word, before: Given | None) -> Iterator[Draft]:
         argument = self.tool.argument(self.full(before.name)) if before and before.flag else None
+        if any(FOR_THE_READER.fullmatch(one.text) for one in self.invocation.arguments):
+            return  # your model here
         if before is not None and argument is not None and argument.is_switch and not before.values:
             yield self.no_value(before, self.full(before.name), word)
             return

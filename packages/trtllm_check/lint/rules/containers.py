@@ -19,6 +19,8 @@ UNKNOWN_IMAGE = re.compile(r"nvcr\.io/nvidia/(?:trt-?llm|tensorrt_llm|tensorrt-?
 PLAIN_SERVER = re.compile(r":\d\d\.\d\d-(?!trtllm)|-sdk$")  # Triton without TensorRT-LLM
 CLIENTS = re.compile(r"nvidia/tritonserver:\S*-sdk$")  # Triton's clients: no server in it
 
+# What tells of a program and starts no model.
+ONLY_ASKS = re.compile(r"--help\b|--version\b|__version__|\bpip3? (?:list|show|freeze)\b|^(?:ls|cat|env|find|which)\b")
 DEVICES = re.compile(r"[\"']?\"?device=(\d+(?:,\d+)*)\"?[\"']?")
 NUMBERS = re.compile(r"\d+(?:,\d+)*")
 
@@ -89,6 +91,8 @@ def _gpus(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator
     if CLIENTS.search(image) or not any(part in image for part in rule_data(FAMILY)["gpu_images"]):
         return
     given = docker.has("--gpus", "--device") or docker.value("--runtime") == "nvidia" or "nvidia" in docker.path.text
+    if docker.has("--entrypoint") and ONLY_ASKS.search(" ".join(word.text for word in docker.positional[2:])):
+        return
     works = [one for one in inner if one.tool not in rule_data(FAMILY)["without_gpu"]]
     if not given and (works or _is_shell(docker)):
         yield from drafts(release, "no-gpus", docker.path, edits=(Put("--gpus", "all"),), invocation=docker)

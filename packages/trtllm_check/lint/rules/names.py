@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 YES = ("enabled", "true", "yes", "on", "1")
 NO = ("disabled", "false", "no", "off", "0", "disable", "none")
 # What the shell or the reader fills in: $X, $(...), `...`, <name>, {name}, [options]
-OPEN = re.compile(r"\$[{(@*\w]|`|<[^<>]*>|\{\{|\{[\w.]+\}|^\{.*\}$|^\[.*\]?$|^[^\[]*\]$|\.\.\.|…|%\w+%", re.DOTALL)
+OPEN = re.compile(
+    r"\$[{(@*\w]|`|<[^<>]*>|\{\{|\{[\w.]+\}|^\{.*\}$|^\[.*\]?$|^[^\[]*\]$|\.\.\.|…|%\w+%"
+    r"|^(?i:your|my|some) (?:\w+ ){0,4}\w+$",  # your model here
+    re.DOTALL,
+)
 THOUSANDS = re.compile(r"(\d+)k", re.IGNORECASE)
 Rule = Literal["unknown-flag", "flag-removed", "flag-too-new"]
 NEAR = 0.8

@@ -112,6 +112,8 @@ def _option(serve: Invocation, given: Given, command: str, told: Release, releas
     """An option that the release of the text, or none, or today's vLLM has not."""
     if is_open(given.name) or not given.name.startswith("--"):
         return
+    if serve.has("--omni") or "vllm-omni" in serve.image:
+        return  # vllm-omni has options of its own
     name, known = _named(given, command), _known(command)
     tool = f"vllm {command}"
     if name in _own():

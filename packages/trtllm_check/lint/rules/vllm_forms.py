@@ -27,6 +27,7 @@ LONG = re.compile(r"[+-]?\d[\d_]*|None|\d+(?:\.\d+)?[kKmMgGtT][iI]?[bB]?|auto")
 FILLED_IN = re.compile(r"[$<>`%]|\{\{|\.\.\.|…|^[A-Z][A-Z_]*$|^x+$|^\{|\}$|^\[|\]$")
 TEXTS = re.compile(r"true|false|yes|no|on|off|enabled?|disabled?|[01]", re.IGNORECASE)
 OFF = re.compile(r"false|no|off|disabled?|0", re.IGNORECASE)
+TO_BE_FILLED = re.compile(r"(?:your|my|some) ", re.IGNORECASE)  # your length here
 OPEN_IN_JSON = re.compile(r"\$|\.\.\.|…|<\w[^<>]*>|\{\{|%\w+%")
 EMPTY_PLACE = re.compile(r",(?=\s*[,}\]])")
 PYTHON_WORDS = re.compile(r"(?<=[\s:\[,])(True|False|None)(?=[\s,}\]])")
@@ -93,6 +94,8 @@ def _value(
     document: Document, serve: Invocation, given: Given, name: str, changes: Changes, told: Release, release: str
 ) -> Iterator[Draft]:
     kinds, value = kinds_of(changes, told), given.values[0]
+    if TO_BE_FILLED.match(value.text):
+        return
     if "choice" in kinds and name not in PARSERS and not _is_named_wrong(name, value.text):
         yield from _choice(serve, given, value, changes, told, release)
     if name in _names("lists"):

@@ -28,7 +28,7 @@ FLAG_LINE = re.compile(r"\s*[-–—−]{1,2}[A-Za-z]")
 GOES_ON = re.compile(r"(?:\\|[|&;(]|&&)\s*$")
 PROMPT = re.compile(
     r"\s*(?:\([\w.-]+\)[ \t]*)?(?:[\w.-]+@[\w.-]+(?:[: ][^\s$#]*)?|\[[^\]\n@]{1,80}@[^\]\n]{1,200}\]|(?:ba)?sh-[\d.]+)"
-    r"[ \t]?[$#][ \t]+|\s*(?:\([\w.-]+\)[ \t]*)?\$[ \t]+"
+    r"[ \t]?[$#][ \t]+|\s*(?:[\w.-]+@[\w.-]+[ ]\S+[ ]%|[❯➜λ](?:[ ]+(?:~|/)\S*)?)[ ]+|\s*(?:\([\w.-]+\)[ \t]*)?\$[ \t]+"
 )
 REDIRECTION = re.compile(r"\s*>[ ]+(?:[$/~.]\S*|\S+\.(?:log|txt|out|json))(?:\s+2>\s*&1)?\s*&?\s*$")
 ROOT_PROMPT = re.compile(rf"^[ \t]*#[ \t]+(?={COMMANDS})", re.MULTILINE)

@@ -1,0 +1,83 @@
+"""A text as it was before it was numbered, quoted or made a diff: the marks become blanks, so every place stays."""
+
+import re
+from collections.abc import Callable
+
+from trtllm_check.lint.shell.pasted import COMMANDS
+
+DIFF = re.compile(r"^(?:diff --git |@@ -\d+(?:,\d+)? \+\d+)", re.MULTILINE)
+DIFF_HEAD = re.compile(
+    r"(?:diff --git |index [0-9a-f]+\.\.|--- |\+\+\+ |@@ -\d|new file mode|deleted file mode|similarity |rename )"
+)
+BARE_DIFF = re.compile(rf"^\+[ \t]*(?:{COMMANDS}|[\w.-]+[:=]|--\w)", re.MULTILINE)
+NUMBER = re.compile(r"[ \t]*(?P<number>\d{1,5})(?:[:|]|\t|[ ]{2,}|[.)](?=[ ]))[ ]?")
+QUOTE = re.compile(r"[ \t]*(?:>(?!>)[ ]?)+")
+FENCE = re.compile(r"[ \t]*(?:```|~~~)")
+FEWEST = 3  # numbered lines
+
+
+def plain(text: str) -> str:
+    """``text`` without the numbers of its lines, the marks of quotes and of a diff; what a diff takes away is blank."""
+    for changed in (_without_numbers, _without_quotes, _after_diff):
+        text = changed(text)
+    return text
+
+
+def _each(text: str, change: Callable[[str], str]) -> str:
+    return "\n".join(change(line) for line in text.split("\n"))
+
+
+def _blank(line: str, length: int) -> str:
+    return " " * length + line[length:]
+
+
+def _without_numbers(text: str) -> str:
+    """Lines that count up by one, all of them."""
+    lines = [line for line in text.split("\n") if line.strip() and not FENCE.match(line)]
+    numbers = [match["number"] if (match := NUMBER.match(line)) else "" for line in lines]
+    if len(lines) < FEWEST or not all(numbers):
+        return text
+    counted = [int(one) for one in numbers]
+    if counted != list(range(counted[0], counted[0] + len(counted))):
+        return text
+    return _each(text, lambda line: _blank(line, match.end()) if (match := NUMBER.match(line)) else line)
+
+
+def _without_quotes(text: str) -> str:
+    """Two lines and more one after the other that begin with ``>``; one alone may be a redirection."""
+    lines = text.split("\n")
+    marked = [QUOTE.match(line) is not None and not line.lstrip().startswith(">>") for line in lines]
+    for number, line in enumerate(lines):
+        beside = (number and marked[number - 1]) or (number + 1 < len(lines) and marked[number + 1])
+        if marked[number] and beside and (match := QUOTE.match(line)):
+            lines[number] = _blank(line, match.end())
+    return "\n".join(lines)
+
+
+def _after_diff(text: str) -> str:
+    """What a diff makes of its text."""
+    if not DIFF.search(text) and not _is_bare_diff(text):
+        return text
+    lines: list[str] = []
+    goes_on = False
+    for line in text.split("\n"):
+        after = _applied(line)
+        if goes_on and line.strip() and not after.strip():
+            after = f"{after[:-1]}\\"  # what is gone does not end the command around it
+        lines.append(after)
+        goes_on = after.rstrip().endswith("\\")
+    return "\n".join(lines)
+
+
+def _is_bare_diff(text: str) -> bool:
+    """Lines that all begin with ``+``, ``-`` or a blank, some with each of the two marks."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    marks = {line[0] for line in lines}
+    is_list = any(line.startswith(("- ", "-\t")) for line in lines) and "+" not in marks
+    return {"+", "-"} <= marks <= {"+", "-", " "} and not is_list and BARE_DIFF.search(text) is not None
+
+
+def _applied(line: str) -> str:
+    if DIFF_HEAD.match(line) or line[:1] == "-":
+        return " " * len(line)
+    return _blank(line, 1) if line[:1] == "+" else line

@@ -1,0 +1,55 @@
+"""Commands whose first word is another program than was meant: :file:`first_words.yml`."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.programs import ALIASES
+from trtllm_check.lint.shell.words import ShellCommand
+
+FAMILY = "first_words"
+MOST_WORDS = 60
+PROSE = re.compile(r"[.,;:]$|^(?:the|a|an|it|and|or|with|from|in|on|to|is|are|for|by|of|your|this)$", re.IGNORECASE)
+
+
+class Mistaken(NamedTuple):
+    """One entry of the table."""
+
+    program: str
+    then: re.Pattern[str]
+    why: str
+    instead: str
+    source: str
+
+
+@cache
+def mistaken() -> tuple[Mistaken, ...]:
+    entries: Any = rule_data(FAMILY)
+    return tuple(
+        Mistaken(one["program"], re.compile(one["then"]), one["why"], one["instead"], one["source"]) for one in entries
+    )
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    for command in document.commands:
+        yield from _first(command, platform.release.name)
+
+
+def _first(command: ShellCommand, release: str) -> Iterator[Draft]:
+    words = command.words[1:] if command.words and command.words[0].text == "sudo" else command.words
+    if not 1 < len(words) <= MOST_WORDS or any(PROSE.search(word.text) for word in words[1:]):
+        return
+    name = ALIASES.get(PurePosixPath(words[0].text).name, PurePosixPath(words[0].text).name)
+    for one in mistaken():
+        if one.program == name and one.then.fullmatch(words[1].text):
+            rest = " ".join(word.text for word in words[1:])
+            known: dict[str, Any] = {"written": f"{words[0].text} {words[1].text}", "why": one.why}
+            known["instead"] = one.instead.replace("{rest}", rest if len(rest) < 80 else f"{rest[:76]} ...")
+            known["known"] = one.source
+            yield from drafts(release, "another-program", words[0], file=command.file, **known)
+            return
