@@ -1,0 +1,195 @@
+"""Kernels for nbval that are forks of one process, which has imported beforehand what the chapters import.
+
+An import of modelopt takes five seconds of a processor, one of transformers three, and a course has nineteen kernels.
+Only for runs of several notebooks, and never where a GPU is: CUDA does not survive a fork.
+
+As a script this is that process. It reads lines of JSON, one for each kernel, and answers each with a process id.
+"""
+
+import json
+import os
+import pathlib
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from jupyter_client.provisioning.factory import KernelProvisionerFactory
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+
+from serving_base.guard import PR_SET_PDEATHSIG, prctl
+
+NAME = "warm"
+PREFIX = ("-m", "ipykernel_launcher")
+"""What a kernel's command says between the interpreter and its own arguments."""
+
+
+class WarmProcess:
+    """The process that kernels are forked from. It ends when its standard input does, and its kernels with it."""
+
+    def __init__(self, imports: Iterable[str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", __file__, *imports], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def fork(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> int:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"argv": list(argv), "env": dict(env), "cwd": cwd}) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+class ForkedKernel:
+    """What jupyter_client asks of a :class:`subprocess.Popen`, for a process that is not this one's child."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        try:
+            self._alive = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self.returncode = 1
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._alive], [], [], 0)[0]:
+            os.close(self._alive)
+            self.returncode = 0
+        return self.returncode
+
+    def wait(self) -> int:
+        while self.poll() is None:
+            select.select([self._alive], [], [])
+        return self.returncode or 0
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            signal.pidfd_send_signal(self._alive, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+
+class WarmProvisioner(LocalProvisioner):
+    """Jupyter's own, but for where the process comes from."""
+
+    source: WarmProcess
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
+        where = str(kwargs.get("cwd") or pathlib.Path.cwd())
+        assert tuple(cmd[1:3]) == PREFIX, cmd
+        kernel: Any = ForkedKernel(self.source.fork(cmd[3:], kwargs.get("env") or os.environ, where))
+        self.process, self.pid, self.pgid, self.cwd = kernel, kernel.pid, kernel.pid, where
+        return self.connection_info
+
+
+def warm_kernels(imports: Iterable[str]) -> WarmProcess | None:
+    """Every kernel from now on is a fork of the process that this starts; None where that may not be."""
+    if shutil.which("nvidia-smi") or not hasattr(os, "pidfd_open"):
+        return None
+    WarmProvisioner.source = WarmProcess(imports)
+    factory = KernelProvisionerFactory.instance()
+    factory.provisioners[NAME] = EntryPoint(NAME, f"{__name__}:{WarmProvisioner.__name__}", factory.GROUP_NAME)
+    factory.default_provisioner_name = NAME
+    return WarmProvisioner.source
+
+
+# The process that is forked.
+
+
+class KernelToCome:
+    """For libraries that ask at their import whether a notebook runs them: pandas for its tables, tqdm for its bars."""
+
+    config: Mapping[str, Any] = {"IPKernelApp": {}}
+    kernel = None
+
+
+@contextmanager
+def as_in_a_kernel() -> Iterator[None]:
+    import builtins
+
+    import IPython
+
+    real, importing = IPython.get_ipython, [KernelToCome()]
+
+    def get_ipython() -> Any:  # kept by those who import it by name
+        return real() or (importing[0] if importing else None)
+
+    vars(builtins)["get_ipython"] = IPython.get_ipython = get_ipython
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    try:
+        yield
+    finally:
+        importing.clear()
+        IPython.get_ipython = real
+        del vars(builtins)["get_ipython"], os.environ["MPLBACKEND"]
+
+
+def import_all(names: Iterable[str]) -> None:
+    import gc
+    import pkgutil
+
+    gc.disable()
+    pkgutil.resolve_name("ipykernel.kernelapp")
+    with as_in_a_kernel():
+        for name in names:
+            pkgutil.resolve_name(name)
+    gc.freeze()  # what is here already is no garbage of a kernel's, and its pages stay shared
+    gc.enable()
+    if (threads := len(os.listdir("/proc/self/task"))) > 1:  # noqa: PTH208
+        sys.exit(f"{threads} threads after the imports: a fork would have one of them, and the others' locks")
+
+
+def serve() -> dict[str, Any]:
+    """Fork until the input ends. Returns in a kernel only, with what was asked for it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    me = os.getpid()
+    for line in sys.stdin:
+        if (pid := os.fork()) == 0:
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != me:
+                os._exit(1)
+            wanted: dict[str, Any] = json.loads(line)
+            return wanted
+        print(pid, flush=True)
+    sys.exit()
+
+
+def become_a_kernel(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
+    from ipykernel.kernelapp import launch_new_instance
+
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(nowhere, number)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    sys.argv[1:] = argv
+    launch_new_instance()
+
+
+def main() -> None:
+    import_all(sys.argv[1:])
+    become_a_kernel(**serve())
+
+
+if __name__ == "__main__":
+    main()
