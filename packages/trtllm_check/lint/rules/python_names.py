@@ -13,6 +13,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import requirements
 from trtllm_check.lint.rules.pins import sdk_major
+from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.releases.python_names import NameVerdict, PythonPackage, python_package
 
 FAMILY = "python_names"
@@ -68,6 +69,8 @@ def told_version(document: Document, name: str, package: PythonPackage, platform
             for match in pattern.finditer(text):
                 if version := _meant(match["version"], package) if spoken else match["version"]:
                     found.add(version)
+    if name == "vllm" and (told := vllm_told(document)):
+        return Told(told.release.written)  # the weightiest of all that it tells, ``pip show`` and logs too
     return Told(found.pop()) if len(found) == 1 else Told(many=len(found) > 1)
 
 
