@@ -156,7 +156,7 @@ def kind_of_text(text: str) -> Kind:
     lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith(("#", "!"))]
     if is_notebook(text):
         return "notebook"
-    if text.lstrip().startswith("{") and '"' in text:
+    if text.lstrip().startswith("{") and not text.lstrip().startswith(("{{", "{%", "{#")) and '"' in text:
         return "environment" if _all_upper(text) else "yaml" if MANIFEST.search(text) else "request"
     if kind := _program_text(text):
         return kind

@@ -16,7 +16,24 @@ EXPORT = re.compile(r"[ \t]*export[ \t]+(?P<name>[A-Za-z_]\w*)=(?P<value>\S*)")
 ALIAS = re.compile(r"[ \t]*curl[ \t](?:.*?[ \t])?(?P<option>-[XHdksLo]\b|--(?:request|header|data\S*))")
 SINGLE = re.compile(r"[ \t]*curl(?:\.exe)?[ \t].*[ \t](?:-d|--data\S*)[ \t]+(?P<body>'\{)")
 USED = re.compile(r"(?<![`\\\w])\$\{?(?P<name>[A-Z][A-Z0-9_]{2,})\}?(?![\w:])")
-OF_POWERSHELL = frozenset({"PWD", "HOME", "HOST", "PID", "PROFILE", "ERROR", "ARGS", "INPUT", "MATCHES", "PSHOME"})
+OF_POWERSHELL = frozenset(
+    {
+        "LASTEXITCODE",
+        "TRUE",
+        "FALSE",
+        "NULL",
+        "PWD",
+        "HOME",
+        "HOST",
+        "PID",
+        "PROFILE",
+        "ERROR",
+        "ARGS",
+        "INPUT",
+        "MATCHES",
+        "PSHOME",
+    }
+)
 POWERSHELL = re.compile(r"^[ \t]*(?:PS [A-Za-z]:\\|\$[A-Za-z_]\w*[ \t]*=|\$env:)|[ \t]`[ \t]*$", re.MULTILINE)
 PATH = re.compile(r"(?:^|[\s=\"'])[A-Za-z]:\\[^\s\\]", re.MULTILINE)
 SET = re.compile(r"[ \t]*set[ \t]+\"?(?P<name>[A-Za-z_]\w*)=(?P<value>[^\"\n]*)\"?[ \t\r]*$", re.IGNORECASE)

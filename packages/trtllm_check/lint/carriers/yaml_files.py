@@ -33,11 +33,12 @@ TEMPLATE = re.compile(r"\$?\{\{.*?\}\}")
 # A line that is nothing but actions of Go's or Jinja's templates, with or without a dash, and comments of Jinja's.
 CONTROL = re.compile(
     r"^[ \t]*\{\{[ ]?-?[ \t]*(?:if|else|end|with|range|define|template|toYaml|include|tpl|block|nindent|indent|/\*"
-    r"|\$\w+[ \t]*:?=)(?:[^\n{}]|\{(?!\{)|\}(?!\}))*\}\}[ \t]*$"
-    r"|^[ \t]*\{%.*%\}[ \t]*$|^[ \t]*\{#.*#\}[ \t]*$",
+    r"|\$\w+[ \t]*:?=)(?:[^\n{}]|\{(?!\{)|\}(?!\}))*\}\}[ \t\r]*$"
+    r"|^[ \t]*\{%.*%\}[ \t\r]*$|^[ \t]*\{#.*#\}[ \t\r]*$",
     re.MULTILINE,
 )
-BLANK_LINE = re.compile(r"^[ ]+$", re.MULTILINE)
+GO_COMMENT = re.compile(r"\{\{-?[ ]?/\*(?:.|\n)*?\*/[ ]?-?\}\}")
+BLANK_LINE = re.compile(r"^[ \r]+$", re.MULTILINE)
 INLINE_CONTROL = re.compile(r"\{%.*?%\}")  # of Jinja, within a line
 REFERENCE = re.compile(r"\$\((\w+)\)")
 NAME = re.compile(r"[A-Za-z_]\w*")
@@ -83,7 +84,8 @@ def is_yaml(text: str) -> bool:
 
 def _masked(text: str) -> str:
     """Helm's and GitHub's templates as plain letters of the same number; their control lines blank."""
-    text = CONTROL.sub(lambda match: " " * len(match[0]), yaml_faults.starts_at_margin(text))
+    text = GO_COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), yaml_faults.starts_at_margin(text))
+    text = CONTROL.sub(lambda match: " " * len(match[0]), text)
     text = INLINE_CONTROL.sub(lambda match: " " * len(match[0]), text)
     return TEMPLATE.sub(lambda match: "x" * len(match[0]), text)
 
