@@ -174,6 +174,7 @@ def table(releases: list[tuple[str, Package]], wanted: Mapping[str, Any]) -> dic
     modules: Spans = defaultdict(list)
     names: dict[str, Spans] = defaultdict(lambda: defaultdict(list))
     others: set[str] = set()
+    borrowed: dict[str, Spans] = defaultdict(lambda: defaultdict(list))
     opened: Spans = defaultdict(list)
     calls: dict[str, Spans] = defaultdict(lambda: defaultdict(list))
     members: dict[str, Spans] = defaultdict(lambda: defaultdict(list))
@@ -186,6 +187,8 @@ def table(releases: list[tuple[str, Package]], wanted: Mapping[str, Any]) -> dic
                 continue
             own, taken, is_open = package.names(module)
             others |= taken
+            for name in taken:
+                borrowed[module][name].append(release)
             for name in own:
                 if not name.startswith("_"):
                     names[module][name].append(release)
@@ -201,6 +204,10 @@ def table(releases: list[tuple[str, Package]], wanted: Mapping[str, Any]) -> dic
             inside = next((each for place in places if (each := package.members(place))), None)
             for name in inside if inside else ("**",):
                 members[owner][name].append(release)
+    for module, known in names.items():
+        for name, having in known.items():  # what moved away and is imported back is there still
+            having += borrowed[module].get(name, ())
+            having.sort(key=order.index)
     moved = {name: place for name, place in _moved(releases, modules, names) if not _matches(name, wanted["opaque"])}
     return {
         "source": wanted["source"],
@@ -231,7 +238,7 @@ def _by_spans(found: Spans, order: list[str]) -> dict[str, str]:
 
 def spans(releases: list[str], order: list[str]) -> str:
     """``0.6.4..0.10.2,0.11.0..``."""
-    positions = sorted(order.index(one) for one in releases)
+    positions = sorted({order.index(one) for one in releases})
     runs: list[list[int]] = []
     for position in positions:
         if runs and runs[-1][1] == position - 1:
