@@ -165,7 +165,7 @@ def kind_of_text(text: str) -> Kind:
     if COMMAND.search(text):
         return "windows" if is_windows(text) else "shell"
     enough = len(CONFIG_FIELD.findall(text)) > (0 if STRING_PARAMETER.search(text) else 1)
-    if enough and not YAML_BLOCK.search(text):
+    if enough and not YAML_BLOCK.search(text) and not any(FENCE.match(line) for line in lines[:1]):
         return "config.pbtxt"
     settings = sum(SETTING.match(line) is not None for line in lines)
     if LMI_SETTING.search(text) and 2 * settings > len(lines) and all(line.isascii() for line in lines):
