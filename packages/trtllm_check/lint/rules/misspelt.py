@@ -72,22 +72,7 @@ COMMANDS = {
 COMPOSE = (
     *("attach", "bridge", "build", "commit", "config", "convert", "cp", "create", "down", "events", "exec", "export"),
     *("images", "kill", "logs", "ls", "pause", "port", "ps", "publish", "pull", "push", "restart", "rm", "run"),
-    *("scale", "start", "stats", "stop", "top", "unpause", "up", "version", "volumes", "wait", "watch"),
-    *("alpha", "help"),
-        "scale",
-        "start",
-        "stats",
-        "stop",
-        "top",
-        "unpause",
-        "up",
-        "version",
-        "volumes",
-        "wait",
-        "watch",
-        "alpha",
-        "help",
-    ),
+    *("scale", "start", "stats", "stop", "top", "unpause", "up", "version", "volumes", "wait", "watch", "help"),
 )
 COMPOSE_VALUED = (
     *("-f", "--file", "-p", "--project-name", "--profile", "--env-file", "--project-directory", "--ansi"),
