@@ -36,6 +36,7 @@ FAMILIES = (
     "faults",
     "boxes",
     "box_names",
+    "secrets",
     "tgi",
     "gpus_seen",
     "images",
@@ -89,8 +90,19 @@ OF_ANY_RELEASE = frozenset(
     {
         *("heads", "templates", "lmi", "lmi_pairs", "sagemaker", "sagemaker_calls", "containers", "faults", "boxes"),
         *("box_names", "tgi", "gpus_seen", "vllm", "vllm_values", "vllm_forms", "load_tools", "tritonserver"),
-        *("launches", "words", "slips", "shell_slips", "folders", "access", "hub_cli", "mappings", "checkpoints"),
-        *("windows", "shell"),
+        *(
+            "secrets",
+            "launches",
+            "words",
+            "slips",
+            "shell_slips",
+            "folders",
+            "access",
+            "hub_cli",
+            "mappings",
+            "checkpoints",
+        ),
+        *("windows", "shell", "secrets"),
     }
 )
 

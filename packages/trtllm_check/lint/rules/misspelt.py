@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import PurePosixPath
+from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, Swap, drafts
@@ -11,7 +12,7 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import PLAIN_SERVER
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import served
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import ShellCommand, Word
 
 # Programs whose names are long enough that what is nearly one of them is meant so.
 PROGRAMS = (
@@ -68,6 +69,15 @@ COMMANDS = {
     "huggingface-cli": HUB,
     "hf": tuple(name for name in HUB if name not in ("scan-cache", "delete-cache")),
 }
+COMPOSE = (
+    *("attach", "bridge", "build", "commit", "config", "convert", "cp", "create", "down", "events", "exec", "export"),
+    *("images", "kill", "logs", "ls", "pause", "port", "ps", "publish", "pull", "push", "restart", "rm", "run"),
+    *("scale", "start", "stats", "stop", "top", "unpause", "up", "version", "volumes", "wait", "watch", "help"),
+)
+COMPOSE_VALUED = (
+    *("-f", "--file", "-p", "--project-name", "--profile", "--env-file", "--project-directory", "--ansi"),
+    *("--parallel", "--progress"),
+)
 MOVED = {"hf": {"scan-cache": "cache", "delete-cache": "cache"}}  # of huggingface-cli: vllm@1e823dc0
 OPENAI_SERVER = "vllm.entrypoints.openai.api_server"
 LOGIN = re.compile(r"(?:huggingface|hugging-face|hf|huggingface_hub|huggingface-hub)[-_]login")
@@ -94,6 +104,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for command in document.commands:
         if command.words:
             yield from _program(command.words[0], command.file, release)
+            yield from _compose(command, release)
     for one in document.of("vllm", "huggingface-cli", "hf"):
         yield from _command(one, release)
     for one in document.of("vllm"):
@@ -153,6 +164,28 @@ def _command(one: Invocation, release: str) -> Iterator[Draft]:
             commands=", ".join(known),
             instead=close[0],
         )
+
+
+def _compose(command: ShellCommand, release: str) -> Iterator[Draft]:
+    """``docker compose SERVICE up``: a service where the command belongs."""
+    words = [word for word in command.words if word.text != "sudo"]
+    if [word.text for word in words[:2]] == ["docker", "compose"]:
+        words = words[2:]
+    elif words and words[0].text == "docker-compose":
+        words = words[1:]
+    else:
+        return
+    at = 0
+    while at < len(words) and words[at].text.startswith("-"):
+        at += 2 if words[at].text in COMPOSE_VALUED else 1
+    first = words[at] if at < len(words) else None
+    behind = next((word.text for word in words[at + 1 :] if word.text in COMPOSE), "")
+    if first is None or first.text in COMPOSE or is_open(first.text) or not behind:
+        return
+    given = " ".join(word.text for word in words[:at])
+    instead = " ".join(part for part in ("docker compose", given, behind, "...", first.text) if part)
+    about: dict[str, Any] = {"name": first.text, "commands": "up, down, run, logs and others", "instead": instead}
+    yield from drafts(release, "no-such-sub-command", first, form="compose", file=command.file, **about)
 
 
 def _tag(word: Word, release: str, docker: Invocation | None = None) -> Iterator[Draft]:
