@@ -67,9 +67,10 @@ def statuses(*found: int) -> dict[str, Any]:
 def told(
     container: str = "1 error for TensorRT-LLM 0.12.0, told by tritonserver:24.08-trtllm",
     wheel: str = "nothing found for TensorRT-LLM 0.10.0, told by tensorrt_llm==0.10.0",
+    backend: str = "nothing found for TensorRT-LLM 1.2.1, told by the C++ backend of Triton",
     nothing: str = "nothing found for TensorRT-LLM 1.3.0rc22, the newest: the text tells none",
 ) -> dict[str, Any]:
-    said = {"Dockerfile": container, "install_sh": wheel, "build_sh": "nothing", "config_pbtxt": nothing}
+    said = {"Dockerfile": container, "install_sh": wheel, "config_pbtxt": backend, "start_sh": nothing}
     return asking(**{name: answer(said=line) for name, line in said.items()})
 
 
@@ -102,6 +103,7 @@ CASES = [
     Case("18-18", "the four statuses", statuses(1, 0, 2, 2, 3), statuses(1, 0, 2, 2, 0)),
     Case("18-20", "a container tells", told(), told(container="1 error for TensorRT-LLM 0.9.0")),
     Case("18-20", "a wheel tells", told(), told(wheel="1 error for TensorRT-LLM 0.12.0")),
+    Case("18-20", "a backend tells", told(), told(backend="nothing found for TensorRT-LLM 0.12.0")),
     Case("18-20", "a text without evidence", told(), told(nothing="nothing found for TensorRT-LLM 0.12.0")),
     Case("18-23", "the mended script", fixed(), fixed(after=1)),
     Case("18-23", "the script as it was", fixed(), fixed(kept="other.sh")),
