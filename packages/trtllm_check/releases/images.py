@@ -50,8 +50,8 @@ def image_facts(image: str) -> ImageFacts:
         row = data["triton"].get(match["variant"] or "trtllm", {}).get(match["month"], {})
         python = row.get("python", "") or _python_of_month(match["month"])
         held = row if match["variant"] else {}
-        known = {key: str(held.get(key, "")) for key in ("torch", "vllm", "tensorrt")}
-        return ImageFacts(python=python, cuda=held.get("cuda", ""), **known)
+        torch, vllm, tensorrt = (str(held.get(key, "")) for key in ("torch", "vllm", "tensorrt"))
+        return ImageFacts(python, held.get("cuda", ""), torch, vllm, tensorrt)
     if match := NGC.search(image):
         return ImageFacts(python=_python_of_month(match["month"]))
     if match := PYTHON.search(image):

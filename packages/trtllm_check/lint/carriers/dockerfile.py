@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.dockerfile_faults import DockerStep, faults
-from trtllm_check.lint.carriers.dockerfile_runs import run_faults
+from trtllm_check.lint.carriers.dockerfile_runs import program_faults, run_faults
 from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
 
@@ -49,7 +49,9 @@ def carried(word: Word) -> Carried:
             if name == "ARG" and (match := PAIR.match(argument.text)):
                 arguments[match["name"]] = match["value"].strip("\"'")
             stage.read(name, argument)
-    return found.with_(stage.carried()).with_(Carried(faults=(*faults(steps, word.text), *run_faults(steps))))
+    return found.with_(stage.carried()).with_(
+        Carried(faults=(*faults(steps, word.text), *run_faults(steps), *program_faults(steps)))
+    )
 
 
 class _Stage:

@@ -150,8 +150,10 @@ class _Reader:
     def installed(self, node: ast.Call, script: Script) -> None:
         """``image.pip_install("vllm==0.9.1", "torch==2.7.0")``: the arguments of one pip install."""
         place = self.place(node)
-        words = [word for one in node.args for word in (self.listed(one) or [self.value(one)]) if word is not None]
-        flags = []
+        words: list[Word] = []
+        for one in node.args:
+            words += self.listed(one) or [self.value(one) or unknown("value", self.place(one))]
+        flags: list[Word] = []
         for keyword in node.keywords:
             value = self.value(keyword.value)
             if keyword.arg in ("index_url", "extra_index_url", "find_links") and value is not None:
