@@ -1,7 +1,7 @@
 """Write ``packages/trtllm_check/releases/data/packages/vllm.yml``: what each release of vLLM asks of other packages.
 
-Read from its source archives, as they lie in one folder: the metadata (Requires-Dist, Requires-Python), and the files of
-requirements of releases whose archive was not made for CUDA. None of their code is run::
+Read from its source archives, as they lie in one folder: the metadata (Requires-Dist, Requires-Python), and the files
+of requirements of releases whose archive was not made for CUDA. None of their code is run::
 
     python benchmarks/checker/vllm_pins.py FOLDER
 """

@@ -18,6 +18,7 @@ CUDA = re.compile(r"(?:^|/)nvidia/cuda:(?P<version>\d+\.\d+)(?:\.\d+)?\S*?-ubunt
 UBUNTU = re.compile(r"(?:^|/)ubuntu:(?P<system>\d\d\.\d\d)$")
 PYTORCH = re.compile(r"(?:^|/)pytorch/pytorch:(?P<torch>\d+\.\d+)\.\d+-cuda(?P<cuda>\d+\.\d+)-cudnn\d")
 NVIDIA_CUDA = re.compile(r"(?:docker\.io/|nvcr\.io/)?nvidia/cuda(?::(?P<tag>\S*))?")
+OPEN = re.compile(r"[${<@%*]|\.\.\.|:(?:[xyX]{1,2}\.|.*(?i:version|tag\b|your|x\.y))")
 PARTS = re.compile(r"(?P<version>\d+(?:\.\d+)*)(?P<rest>(?:-[a-z0-9.]+)*)")
 
 
@@ -76,7 +77,7 @@ def cuda_of_torch(version: str) -> tuple[str, ...]:
 @cache
 def tag_fault(image: str) -> TagFault | None:
     """Why an image's tag does not exist; None where it may."""
-    if "$" in image or "{" in image or "<" in image or "@" in image:
+    if OPEN.search(image):
         return None
     name, _, tag = image.rpartition(":") if ":" in image.rpartition("/")[2] else (image, "", "")
     if match := NVIDIA_CUDA.fullmatch(image):

@@ -30,7 +30,7 @@ PYTHON = re.compile(r"(?:^|[\s;&|])python (?:-\w|\S+\.py)")
 BRINGS_PYTHON = re.compile(
     r"python-is-python3|/python\b|update-alternatives|conda|mamba|\buv\b|pyenv|venv|\.sh\b|--from=|alias python|poetry"
 )
-UNINSTALL = re.compile(r"pip3? uninstall (?![^&;|\n]*(?:\s-y\b|--yes\b))[^&;|\n]*")
+UNINSTALL = re.compile(r"(?<!uv )\bpip3? uninstall (?![^&;|\n]*(?<!\S)-(?:y|-yes)\b)[^&;|\n]*")
 OPEN = re.compile(r"(?:&&|\|\|)\s*\Z")
 
 

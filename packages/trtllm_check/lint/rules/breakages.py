@@ -6,7 +6,7 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.installs import Requirement, requirements
+from trtllm_check.lint.installs import Requirement, is_typed, requirements
 from trtllm_check.lint.solving import disjoint
 from trtllm_check.releases.packages import needs_of, takes
 
@@ -34,7 +34,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             asked = [other for other in wanted if other.name == entry["other"]]
             if asked:
                 yield from _broken(document, entry, one, asked[-1], wanted, release)
-            elif entry.get("absent") and one.pip is not None and not _is_bounded(document, entry, wanted):
+            elif entry.get("absent") and _is_environment(one) and not _is_bounded(document, entry, wanted):
                 absent.setdefault(one.name, []).append(entry)
     for name, entries in absent.items():
         one = pins[name]
@@ -44,6 +44,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             "source_of": "; ".join(entry["source"] for entry in entries),
         }
         yield from drafts(release, "pins-break", one.word, form="absent", invocation=one.pip, **known)
+
+
+def _is_environment(one: Requirement) -> bool:
+    """True in a file that makes an environment; on a page the reader may have the rest already."""
+    return one.pip is not None and (not is_typed(one.pip) or bool(one.pip.command.image))
 
 
 def _known(one: Requirement, entry: dict[str, Any]) -> dict[str, Any]:

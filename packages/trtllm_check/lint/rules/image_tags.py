@@ -51,11 +51,21 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 def _images(document: Document) -> Iterator[tuple[str, Word, str]]:
     """The images that are started, built upon or pulled."""
     for box in boxes(document):
-        if not box.docker:
+        if not box.docker and ":" in box.image.rpartition("/")[2]:
             yield box.image, box.place, box.file
     for word in document.images:
         file = next((file for file, text in document.texts if word.text in text), "")
-        yield word.text, word, file
+        if ":" in word.text.rpartition("/")[2] or _is_pulled(document, word):
+            yield word.text, word, file
+
+
+def _is_pulled(document: Document, word: Word) -> bool:
+    """True for an image without a tag that docker is given; in YAML its tag may stand elsewhere."""
+    given = [one.positional[1:2] for one in document.of("docker")]
+    is_base = any(
+        re.search(rf"^[ \t]*FROM[ \t]+{re.escape(word.text)}[ \t]*(?:$|AS)", text, re.M) for _, text in document.texts
+    )
+    return is_base or any(word.text == one[0].text for one in given if one)
 
 
 def _no_release(image: str) -> TagFault | None:

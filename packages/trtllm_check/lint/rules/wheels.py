@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
-from trtllm_check.lint.installs import Requirement, requirements
+from trtllm_check.lint.installs import Requirement, is_typed, requirements
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.pythons import python_of
 from trtllm_check.lint.shell.words import Word
@@ -146,7 +146,7 @@ def _local(document: Document, wanted: list[Requirement], release: str) -> Itera
         return
     for one in wanted:
         local = one.exact.partition("+")[2]
-        if one.name in OF_TORCH and LOCAL_CUDA.fullmatch(local) and one.pip is not None:
+        if one.name in OF_TORCH and LOCAL_CUDA.fullmatch(local) and is_typed(one.pip):
             right = f"https://download.pytorch.org/whl/{local}"
             known: dict[str, Any] = {"name": one.word.text, "local": local, "right": right}
             yield from drafts(release, "index-without", one.word, form="local", invocation=one.pip, **known)
