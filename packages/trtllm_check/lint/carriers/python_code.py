@@ -149,10 +149,10 @@ class _Reader:
 
     def installed(self, node: ast.Call, script: Script) -> None:
         """``image.pip_install("vllm==0.9.1", "torch==2.7.0")``: the arguments of one pip install."""
-        place = self.place(node)
         words: list[Word] = []
         for one in node.args:
             words += self.listed(one) or [self.value(one) or unknown("value", self.place(one))]
+        place = (words[0].line, words[0].column) if words else self.place(node)
         flags: list[Word] = []
         for keyword in node.keywords:
             value = self.value(keyword.value)
