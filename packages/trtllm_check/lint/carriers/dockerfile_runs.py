@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from trtllm_check.lint.carriers.dockerfile_faults import DockerStep
 from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.shell.words import Word
 
 # What fetches the lists, what throws them away, what wants them, and what may do either.
 STEP = re.compile(
@@ -31,6 +32,7 @@ BRINGS_PYTHON = re.compile(
     r"python-is-python3|/python\b|update-alternatives|conda|mamba|\buv\b|pyenv|venv|\.sh\b|--from=|alias python|poetry"
 )
 UNINSTALL = re.compile(r"(?<!uv )\bpip3? uninstall (?![^&;|\n]*(?<!\S)-(?:y|-yes)\b)[^&;|\n]*")
+INSIDE = re.compile(r"(?:&&|;|\|\||then|do)[\s\\]+(?P<name>RUN|COPY|WORKDIR|ENV|ADD)[ \t]+(?=\S)")
 OPEN = re.compile(r"(?:&&|\|\|)\s*\Z")
 
 
@@ -57,6 +59,9 @@ def run_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
             if not is_bash and SH.match(image) and (match := TEST.search(text)):
                 place = step.argument.part(match.start("test"), match.end("test"))
                 yield FormFault("image-base", place, "test", (("image", image),))
+            if match := INSIDE.search(text):
+                place = step.argument.part(*match.span("name"))
+                yield FormFault("image-base", place, "inside", (("name", match["name"]),))
             if match := OPEN.search(text):
                 place = step.argument.part(match.start(), match.start() + 2)
                 yield FormFault("image-base", place, "open", (("sign", match[0].strip()),))
@@ -86,3 +91,10 @@ def program_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
                 package = "python3-pip" if name == "pip" else "python-is-python3"
                 known = (("image", image), ("program", name), ("package", package))
                 yield FormFault("image-base", step.argument, "program", known)
+
+
+def unknown_instruction(line: Word) -> Iterator[FormFault]:
+    """A line that begins none: the one above lacks its backslash."""
+    first = line.text.split()[:1]
+    if (first and first[0] in ("&&", "||", "|", ";", "\\")) or (first and first[0].startswith("--")):
+        yield FormFault("image-base", line, "instruction", (("first", first[0]),))

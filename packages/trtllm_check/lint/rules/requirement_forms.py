@@ -13,6 +13,7 @@ from trtllm_check.lint.shell.words import Word
 GLUED = re.compile(r"(?P<one>(?:>=|<=|~=|!=|==|<|>)\s*\d[\w.*]*)\s*(?P<two>(?:>=|<=|~=|!=|==|<|>)\s*\d)")
 LOCAL = re.compile(r"(?P<operator>>=|<=|~=|<|>)\s*\d[\w.]*\+(?P<local>[\w.]+)")
 SINGLE = re.compile(r"(?P<name>[A-Za-z][\w.-]*(?:\[[\w,-]+\])?)=(?P<value>[^=].*)")
+LINKED = re.compile(r"(?P<name>[A-Za-z][\w.-]*)={1,3}(?P<address>https?://\S+|\S+\.whl)")
 ADDRESS = re.compile(r"^[ \t]*(?P<word>(?P<name>[A-Za-z][\w.-]*)(?P<sign>={1,2})(?P<address>git\+\S+))", re.MULTILINE)
 OPTION = re.compile(
     r"^(?P<name>[A-Za-z][\w.-]*(?:\[[\w,-]+\])?[ \t]*(?:[<>=~!]=?[^\s#]+)?)[ \t]+"
@@ -47,9 +48,13 @@ def _words(pip: Invocation, release: str) -> Iterator[Draft]:
     for word in operands[1:]:
         if word.text == "install":
             yield from drafts(release, "requirement-invalid", word, form="install", invocation=pip)
+        if match := LINKED.fullmatch(word.text):
+            known: dict[str, Any] = {"word": word.text, "right": f"{match['name']} @ {match['address']}"}
+            yield from drafts(release, "requirement-invalid", word, form="address", invocation=pip, **known)
+            continue
         match = SINGLE.fullmatch(word.text)
         if match and "/" not in match["name"] and not match["value"].startswith(("git+", "http")):
-            known: dict[str, Any] = {"word": word.text, "right": f"{match['name']}=={match['value']}"}
+            known = {"word": word.text, "right": f"{match['name']}=={match['value']}"}
             yield from drafts(release, "requirement-invalid", word, form="single", invocation=pip, **known)
 
 
