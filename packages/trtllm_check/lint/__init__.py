@@ -27,6 +27,7 @@ FAMILIES = (
     "versions",
     "pins",
     "breakages",
+    "project_pythons",
     "wheels",
     "requirement_forms",
     "image_tags",
@@ -108,7 +109,7 @@ OF_ANY_RELEASE = frozenset(
             "checkpoints",
         ),
         *("windows", "shell", "secrets"),
-        *("pins", "breakages", "wheels", "requirement_forms", "image_tags", "image_bases"),
+        *("pins", "breakages", "wheels", "requirement_forms", "image_tags", "image_bases", "project_pythons"),
     }
 )
 

@@ -47,6 +47,12 @@ def needs_of(name: str, version: str) -> Needs | None:
     return Needs(needs, python, f"{table['from']} {version}", pythons)
 
 
+def only_with_extras(name: str, version: str) -> bool:
+    """True where a package wants all this of its extras alone."""
+    until, at = _tables().get(name, {}).get("extras_until", ""), as_version(version)
+    return bool(until) and at is not None and at < Version(until)
+
+
 @cache
 def versions_of(name: str) -> tuple[str, ...]:
     """The versions of a package that stand for all that are known of, the oldest first."""

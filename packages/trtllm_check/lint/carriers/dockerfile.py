@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.dockerfile_faults import DockerStep, faults
-from trtllm_check.lint.carriers.dockerfile_runs import program_faults, run_faults, unknown_instruction
+from trtllm_check.lint.carriers.dockerfile_runs import NAMES, program_faults, run_faults, unknown_instruction
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
@@ -57,7 +57,10 @@ def carried(word: Word) -> Carried:
 
 def _strange(word: Word) -> Iterator[FormFault]:
     """Lines that no instruction holds and that begin none."""
-    held = {line for one in _instructions(word) for line, _ in one.argument.places}
+    if HEREDOC.search(word.text) or "escape=`" in word.text[:200]:
+        return
+    every = list(_instructions(word))
+    held = {line for one in every if one.name in NAMES for line, _ in one.argument.places}
     for number, (start, written) in enumerate(_lines(word.text)):
         line = word.part(start, start + len(written))
         if written.strip() and not written.lstrip().startswith("#") and word.line + number not in held:

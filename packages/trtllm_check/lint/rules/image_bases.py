@@ -27,6 +27,8 @@ VENV = re.compile(
 )
 OURS = re.compile(r"tensorrt[-_]llm(?:$|[=<>~!\[])", re.IGNORECASE)
 VLLM = re.compile(r"vllm(?:$|[=<>~!\[])")
+WITH_TORCH = re.compile(r"nvidia/tritonserver:\S*trtllm|nvidia/tensorrt-llm/release:")
+OF_TORCH = re.compile(r"(?:torchaudio|torchvision|xformers|vllm)(?:$|[=<>~!\[])")
 HUB = re.compile(r"(?:https://|git@)(?:[^@/\s]+@)?(?:huggingface\.co|hf\.co)[/:](?!datasets/|spaces/)")
 TRANSFER = re.compile(r"(?P<name>HF_HUB_ENABLE_HF_TRANSFER)[\"']?\s*[=: ]\s*[\"']?(?:1|[Tt]rue|ON|YES)\b")
 USES_HUB = ("huggingface-hub", "transformers", "vllm", "sentence-transformers", "diffusers")
@@ -83,6 +85,10 @@ def _pip(document: Document, one: Invocation, text: str, release: str) -> Iterat
     installs = re.search(r"(?:install|add)\b[^&;|]*?\sgit(?:\s|$|\\)", text, re.DOTALL)
     if git is not None and SLIM.search(one.image) and not installs and text.count("FROM ") == 1 and ".sh" not in text:
         yield from drafts(release, "image-base", git, form="git", invocation=one, word=git.text, **known)
+    if WITH_TORCH.search(one.image) and not one.has("--no-deps", "-c", "--constraint", "--target", "-t"):
+        word = next((word for word in operands[1:] if OF_TORCH.match(word.text)), None)
+        if word is not None and "venv" not in text:
+            yield from drafts(release, "image-base", word, form="torch", invocation=one, name=word.text, **known)
     ours = next((word for word in operands[1:] if OURS.match(word.text)), None)
     by_hand = any(other.positional[:1] and other.positional[0].text == "install" for other in document.of("apt-get"))
     if ours is not None and not one.image and by_hand and not re.search(r"mpi(?!4py|run)|conda", text.lower()):

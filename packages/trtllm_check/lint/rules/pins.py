@@ -38,11 +38,22 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _together(group: list[Requirement], release: str) -> Iterator[Draft]:
+    yield from _twice(group, release)
     for found in conflicts(group):
         form = "pair" if found.also else "" if found.one.exact else "range"
         yield from drafts(
             release, "pins-exclude", found.other.word, form=form, invocation=found.other.pip, **_known(found)
         )
+
+
+def _twice(group: list[Requirement], release: str) -> Iterator[Draft]:
+    """Two versions of one package in one command."""
+    first: dict[str, Requirement] = {}
+    for one in group:
+        other = first.setdefault(one.name, one)
+        if one.exact and other.exact and one.exact != other.exact and "*" not in f"{one.exact}{other.exact}":
+            known: dict[str, Any] = {"one": other.word.text, "other": one.word.text}
+            yield from drafts(release, "pins-exclude", one.word, form="twice", invocation=one.pip, **known)
 
 
 def _known(found: Conflict) -> dict[str, Any]:
@@ -64,6 +75,8 @@ def _apart(wanted: list[Requirement], release: str) -> Iterator[Draft]:
             continue
         for other in wanted:
             if other.pip is one.pip or not other.exact or names.count(other.name) != 1:
+                continue
+            if other.name.startswith("nvidia-"):  # CUDA's libraries are put in torch's place on purpose
                 continue
             found = next((found for found in conflicts([one, other]) if found.one is one), None)
             if found is not None and not (found.also and wanted.index(other) < wanted.index(one)):
