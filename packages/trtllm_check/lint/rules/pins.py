@@ -1,6 +1,7 @@
 """Versions of packages that exclude each other, within one installation and between one and the next."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from trtllm_check.lint.installs import Requirement, requirements
 from trtllm_check.lint.pythons import python_of
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.solving import Conflict, conflicts
-from trtllm_check.releases.packages import needs_of, takes
+from trtllm_check.releases.packages import known_packages, needs_of, takes
 
 FAMILY = "pins"
 IMPORT = re.compile(
@@ -69,18 +70,17 @@ def _known(found: Conflict) -> dict[str, Any]:
 
 def _apart(wanted: list[Requirement], release: str) -> Iterator[Draft]:
     """A package whose version a later pip install replaces, or that a later one breaks."""
-    names = [one.name for one in wanted]
-    for one in wanted:
-        if not one.specifier or names.count(one.name) != 1:
-            continue
-        for other in wanted:
-            if other.pip is one.pip or not other.exact or names.count(other.name) != 1:
+    counted = Counter(one.name for one in wanted)
+    single = {one.name: (number, one) for number, one in enumerate(wanted) if counted[one.name] == 1}
+    for place, one in (single[name] for name in sorted(known_packages() & single.keys())):
+        for at, other in single.values() if one.specifier else ():
+            if other.pip is one.pip or not other.exact:
                 continue
             if other.name.startswith("nvidia-"):  # CUDA's libraries are put in torch's place on purpose
                 continue
             found = next((found for found in conflicts([one, other]) if found.one is one), None)
-            if found is not None and not (found.also and wanted.index(other) < wanted.index(one)):
-                form = "replaced" if wanted.index(other) < wanted.index(one) else "broken"
+            if found is not None and not (found.also and at < place):
+                form = "replaced" if at < place else "broken"
                 yield from drafts(release, "pins-exclude", other.word, form=form, invocation=other.pip, **_known(found))
 
 
