@@ -25,6 +25,7 @@ import numpy as np
 
 from checkout import PYTHON_PATH, ROOT
 from cpu_serving.build import build_engine
+from made_once import made_once
 from model_server.generate import generate_text
 from model_server.text import TextCodec
 from playbook import artifact, stages
@@ -191,6 +192,10 @@ class Shared:
         build_engine(MODEL_DIR, self.engine, replace(ENGINE_OPTIONS, max_batch_size=64))
         (self.folder / "answers.json").write_text(json.dumps(known_answers(self.engine)), encoding="utf-8")
         return self
+
+
+def shared_by_all() -> Shared:
+    return Shared(made_once("gpu-courses", lambda out: Shared(out).make()))
 
 
 def known_answers(engine: Path) -> dict[str, str]:
