@@ -1,16 +1,30 @@
 """The course under a GPU profile, with stand-ins for the machine's programs.
 
 The chapters, the lane, the recipes and Triton are the real ones; the tools of TensorRT-LLM and the GPUs are not, and a
-tiny engine answers in place of the 70B one (docs/stand-ins.md). All chapters run once, under one profile and release,
-headless and in order. Other profiles and releases: test_gpu_roads.py.
+tiny engine answers in place of the 70B one (docs/stand-ins.md). All chapters that ask something of the lane run once,
+under one profile and release, headless and in order; of the others, what they show of the profile. Other profiles and
+releases: test_gpu_roads.py.
 """
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
-from gpu_courses import TOKEN, WHOLE, Course, Road, markdown, rows_of, run_course, shared_by_all
+from gpu_courses import (
+    SAME_EVERYWHERE,
+    TOKEN,
+    WHOLE,
+    Course,
+    Road,
+    markdown,
+    meetings,
+    rows_of,
+    run_course,
+    shared_by_all,
+    statements,
+)
 from playbook.course.notebooks import chapters
 from playbook.course.notebooks import read as read_notebook
 from playbook.panel import ALREADY, NOT_HERE, YOURS
@@ -29,9 +43,10 @@ SILENT = {
     "15": dict.fromkeys(("15-31", "15-34"), "On a paid account this part is skipped"),
 }
 """Chapter -> code cell that is silent under a GPU profile -> the sentence of the chapter that says why."""
-CHAPTERS = [item.number for item in chapters(NOTEBOOKS)]
+CHAPTERS = [item.number for item in chapters(NOTEBOOKS) if item.number not in SAME_EVERYWHERE]
 ENDS = dict.fromkeys(CHAPTERS, "ok") | {"07": "skipped"}
 """Chapter 07 asks what it may cost, and a headless run has no answer."""
+NOTHING_OF_THE_LANE = {"check", "exercise", "guess", "on_close", "result", "say", "turn", "workspace"}
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +67,25 @@ class TestRoad(RoadChecks):
 def test_a_chapter_runs_to_its_end(course: Course, number: str) -> None:
     (result,) = (each for each in course.results() if each["chapter"].startswith(number))
     assert result["status"] == ENDS[number], result["failure"]
+
+
+@pytest.mark.parametrize("number", SAME_EVERYWHERE)
+def test_a_chapter_that_is_the_same_everywhere_shows_the_profile(course: Course, number: str) -> None:
+    shown = course.meet(number)
+    assert course.profile_name in shown
+    assert course.release in shown
+
+
+@pytest.mark.parametrize("number", SAME_EVERYWHERE)
+def test_it_asks_nothing_of_the_lane(number: str) -> None:
+    """If this fails, the chapter does, and has to run as a whole: it is no longer one of ``SAME_EVERYWHERE``."""
+    met = meetings(number)
+    others = [statement for statement in statements(number) if ast.unparse(statement) not in met]
+    found = [each for statement in others for each in ast.walk(statement)]
+    asked = {each.attr for each in found if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "lab"}
+    assert asked <= NOTHING_OF_THE_LANE
+    assert {each.id for each in found if isinstance(each, ast.Name)} & {"profile", "release"} == set()
+    assert "stages" not in {each.attr for each in found if isinstance(each, ast.Attribute)}
 
 
 def test_the_course_is_no_failure_when_nobody_consents_to_a_price(course: Course) -> None:
