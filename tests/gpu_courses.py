@@ -31,6 +31,7 @@ from model_server.generate import generate_text
 from model_server.text import TextCodec
 from playbook import artifact, stages
 from playbook.course.notebooks import chapters, parameters, read
+from playbook.lanes.base import ELSEWHERE, lane_of
 from playbook.profile import load_profile
 from playbook.stages import reference
 from serving import END_ID, ENGINE_OPTIONS
@@ -40,6 +41,7 @@ from stand_in_hub import Hub, hub_server
 from stand_in_tools import SHOWN, SHOWN_ROWS
 from stand_ins import Machine
 from tiny_llama import MODEL_DIR
+from warm_kernels import WarmProcess, may_fork, told_to_others
 
 TOKEN = "hf_verysecrettoken"
 PROFILES = ("p5", "p5-8b")
@@ -88,6 +90,8 @@ class Road:
     workspace: Path
     profile_name: str = "p5"
     hub: str = ""
+    warm: str = ""
+    """Where its kernels are forked; "": nowhere."""
 
     @property
     def release(self) -> str:
@@ -109,7 +113,8 @@ class Road:
             "HF_HOME": str(self.machine.folder / "hf"),
             "OMP_NUM_THREADS": "1",  # on a busy machine several wait for each other
         }
-        return os.environ | own | ({"HF_ENDPOINT": self.hub} if self.hub else {})
+        forked = told_to_others(self.warm, site) if self.warm else {}
+        return os.environ | own | forked | ({"HF_ENDPOINT": self.hub} if self.hub else {})
 
     def start(self, *names: str, out: Path, options: Sequence[str] = ()) -> "subprocess.Popen[str]":
         words = ["-p", f"profile={self.profile_name}", "-p", f"release={self.release}", "--out", str(out), *options]
@@ -262,14 +267,27 @@ def meetings(number: str) -> list[str]:
     ]
 
 
+@contextmanager
+def warm_road(road: Road, names: Sequence[str]) -> Iterator[Road]:
+    """Whose kernels are forked from a process that has imported what these chapters do under the lane."""
+    if not may_fork():
+        yield road
+        return
+    elsewhere = lane_of("tensorrt_llm").KERNEL_ENVIRONMENT[ELSEWHERE].split()
+    wanted = {name for chapter in chapters(ROOT / "notebooks") if chapter.number in names for name in chapter.imports}
+    imports = sorted(name for name in wanted if name.partition(".")[0] not in elsewhere)
+    with WarmProcess(["pandas", *imports], road.environment) as source:
+        yield replace(road, warm=source.address)
+
+
 def run_course(folder: Path, profile: str, release: str, shared: Shared, *names: str, limit_s: float = 1800) -> Course:
     """All chapters that ask something of the lane, or the named ones, in order, whatever fails on the way."""
     names = names or tuple(each.number for each in chapters(ROOT / "notebooks") if each.number not in SAME_EVERYWHERE)
-    with empty_machine(folder, profile, release, shared) as road:
+    with empty_machine(folder, profile, release, shared) as road, warm_road(road, names) as warm:
         out = folder / "out"
         options = ["--keep-going", *short_values(names)]
-        status, output = road.run(*names, out=out, options=options, limit_s=limit_s)
-    return Course(road.machine, road.workspace, profile, road.hub, out, status, output)
+        status, output = warm.run(*names, out=out, options=options, limit_s=limit_s)
+    return Course(road.machine, road.workspace, profile, road.hub, out=out, status=status, output=output)
 
 
 def walk_road(folder: Path, profile: str, release: str, shared: Shared, *, limit_s: float = 600) -> Road:
