@@ -31,6 +31,7 @@ FAMILIES = (
     "sagemaker",
     "sagemaker_calls",
     "sagemaker_images",
+    "sagemaker_versions",
     "llm_options",
     "containers",
     "faults",
@@ -88,7 +89,7 @@ BOUND_TO_THE_RELEASE = frozenset(
 # Families that need no facts on one release: all that is checked of a text for a release before the first with facts.
 OF_ANY_RELEASE = frozenset(
     {
-        *("heads", "templates", "lmi", "lmi_pairs", "sagemaker", "sagemaker_calls", "containers", "faults", "boxes"),
+        *("heads", "templates", "lmi", "lmi_pairs", "sagemaker", "sagemaker_calls", "sagemaker_versions", "containers", "faults", "boxes"),
         *("box_names", "tgi", "gpus_seen", "vllm", "vllm_values", "vllm_forms", "load_tools", "tritonserver"),
         *(
             "secrets",

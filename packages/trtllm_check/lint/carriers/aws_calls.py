@@ -20,6 +20,7 @@ CALLS = frozenset(
         "create_inference_component",
         *("invoke_endpoint", "invoke_endpoint_with_response_stream", "invoke_endpoint_async"),
         *("Model", "DJLModel", "DJLPredictor", "HuggingFaceModel", "CfnModel", "CfnEndpointConfig", "CfnEndpoint"),
+        *("retrieve", "get_huggingface_llm_image_uri"),
         *("ContainerDefinitionProperty", "ProductionVariantProperty"),
     }
 )
