@@ -33,6 +33,9 @@ FAMILIES = (
     "sagemaker_calls",
     "sagemaker_images",
     "sagemaker_versions",
+    "aws_programs",
+    "cluster_tools",
+    "ray_llm",
     "llm_options",
     "containers",
     "faults",
@@ -40,6 +43,8 @@ FAMILIES = (
     "box_names",
     "secrets",
     "tgi",
+    "tgi_settings",
+    "yaml_arguments",
     "gpus_seen",
     "images",
     "serving",
@@ -90,7 +95,7 @@ BOUND_TO_THE_RELEASE = frozenset(
 # Families that need no facts on one release: all that is checked of a text for a release before the first with facts.
 OF_ANY_RELEASE = frozenset(
     {
-        *("heads", "templates", "lmi", "lmi_pairs", "lmi_keys", "sagemaker", "sagemaker_calls", "sagemaker_versions", "containers", "faults", "boxes"),
+        *("heads", "templates", "lmi", "lmi_pairs", "lmi_keys", "tgi_settings", "yaml_arguments", "aws_programs", "cluster_tools", "ray_llm", "sagemaker", "sagemaker_calls", "sagemaker_versions", "containers", "faults", "boxes"),
         *("box_names", "tgi", "gpus_seen", "vllm", "vllm_values", "vllm_forms", "load_tools", "tritonserver"),
         *(
             "secrets",

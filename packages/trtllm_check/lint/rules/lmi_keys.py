@@ -63,7 +63,8 @@ def _version(document: Document) -> str:
 def _lines(file: PropertiesFile) -> Iterator[Line]:
     for match in SETTING.finditer(file.text):
         before = file.text[: match.start("key")]
-        place = Word(match["value"], file.line + before.count("\n"), 1)
+        value = match["value"].partition(" #")[0].rstrip()
+        place = Word(value, file.line + before.count("\n"), 1)
         name = match["key"].removeprefix(PREFIX) if match["key"].startswith(PREFIX) else ""
         yield Line(match["key"], name, place, file.path)
 
