@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from typing import Any
 
@@ -50,6 +50,7 @@ def _below(node: Any, place: Place, depth: int) -> Iterator[FormFault]:
     entries = fields_of(node)
     if "image" in entries and ("name" in entries or "args" in entries or "command" in entries):
         yield from _references(node, place)
+    yield from _labels(entries, place)
     for part in AMOUNTS:
         yield from _amounts(fields_of(entries.get("resources")).get(part), place)
     for one in entries.values():
@@ -104,6 +105,21 @@ def _references(node: Any, place: Place) -> Iterator[FormFault]:
 def _is_a_variable(name: str) -> bool:
     """False for what a shell may run: $(date), $(nproc)."""
     return len(name) >= LEAST and "_" in name and any(letter.isupper() for letter in name)
+
+
+def _labels(entries: dict[str, Any], place: Place) -> Iterator[FormFault]:
+    """Labels of nodes with a value that no node has, in a selector or in an expression."""
+    facts = _facts()
+    for name, values in facts["labels"].items():
+        found = [entries[name]] if name in entries else []
+        if str(getattr(entries.get("key"), "value", "")) == name:
+            found += items_of(entries.get("values"))
+        for node in found:
+            value = str(node.value) if node.id == "scalar" else ""
+            if value and value not in values and re.search(facts["slips"], value) and not MASKED.search(value):
+                right = max(values, key=lambda one: SequenceMatcher(None, one.lower(), value.lower()).ratio())
+                known = (("name", name), ("value", value), ("right", right))
+                yield FormFault("annotation-value", place(node), "label", known)
 
 
 def _annotations(entries: dict[str, Any], place: Place) -> Iterator[FormFault]:

@@ -51,8 +51,9 @@ def _slips(text: str, file: str, release: str) -> Iterator[Draft]:
     for name in sorted(used - made - FREE):
         if len(name) < LEAST:
             continue
-        near = [one for one in made if len(one) >= LEAST and SequenceMatcher(None, one, name).ratio() >= LIKE]
-        near = [one for one in near if _differ(one, name)]
+        like = {one: SequenceMatcher(None, one, name).ratio() for one in made if len(one) >= LEAST}
+        best = max(like.values(), default=0)
+        near = [one for one, ratio in like.items() if ratio == best >= LIKE and _differ(one, name)]
         match = re.search(rf"(?<![\w.\"']){name}\b(?!\s*=[^=])", text)
         if len(near) == 1 and match is not None:
             place = _place(text, match.start(), name)

@@ -15,7 +15,9 @@ FAMILY = "tgi_settings"
 OPTIONS = "tgi"
 ENVIRONMENTS = ("env", "environment")
 MODELS = ("HuggingFaceModel", "Model", "create_model")
-TGI = re.compile(r"get_huggingface_llm_image_uri|tgi-inference:|text-generation-inference|huggingface-llm")
+TGI = re.compile(
+    r"get_huggingface_llm_image_uri|tgi-inference:|text-generation-inference|huggingface-llm|SM_NUM_GPUS|HF_MODEL_QUANTIZE"
+)
 OTHERS = re.compile(r"djl-inference|djl-lmi|djl-tensorrtllm|vllm-openai|image_uris\.retrieve\(\s*framework=[\"']djl")
 PARAMETERS = re.compile(r"[\"']parameters[\"']\s*:|^\s*parameters\s*=", re.MULTILINE)
 
