@@ -62,6 +62,23 @@ def refused(config: Message) -> Iterator[Objection]:
         for tensor in config.messages(name):
             yield from _dims(tensor)
     yield from _batches(config)
+    yield from _scalars(config)
+
+
+def _scalars(config: Message) -> Iterator[Objection]:
+    """A tensor without dimensions, which only a batch gives one."""
+    batch = config.scalar("max_batch_size")
+    if batch is None or batch.text != "0":
+        return
+    for tensor in config.messages("input"):
+        for reshape in tensor.messages("reshape"):
+            if not reshape.scalars("shape"):
+                yield Objection(
+                    batch,
+                    f"input {tensor.text('name')}: model input cannot have empty reshape for non-batching model",
+                    "write a max_batch_size of 1 or more, as the template's reshape wants",
+                )
+                return
 
 
 def _platform(config: Message) -> Iterator[Objection]:

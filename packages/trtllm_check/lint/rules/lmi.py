@@ -47,7 +47,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Every line that the image does not take as it is meant."""
     if not document.properties and not document.lmi_environment:
         return
-    image, unknown = _image(document, platform)
+    image, unknown = image_of(document, platform)
     if unknown is not None:
         yield from drafts(platform.release.name, "lmi-image-unknown", unknown, image=unknown.text)
         for name, value in document.lmi_environment.items():
@@ -152,7 +152,7 @@ def _variable(name: str, value: Word, image: str, *, named: bool) -> Iterator[Dr
             yield _draft(finding, value, f"{name}: {finding.message}", named=named)
 
 
-def _image(document: Document, platform: Platform) -> tuple[str, Word | None]:
+def image_of(document: Document, platform: Platform) -> tuple[str, Word | None]:
     """The image of the text, else the release's; empty, and the text's word, if nothing is known of the one there."""
     from trtllm_check.recipes.lmi import recommended_image
     from trtllm_check.releases.lmi import lmi_image

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document, PropertiesFile
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.rules.lmi import REPOSITORY
+from trtllm_check.lint.rules.lmi import REPOSITORY, image_of
 from trtllm_check.lint.rules.lmi_pairs import SETTING
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
@@ -37,8 +37,11 @@ class Line(NamedTuple):
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
+    if not document.properties and not document.lmi_environment:
+        return
     version = _version(document)
-    is_known = any(REPOSITORY in word.text for word in document.images) or not platform.guessed
+    named = any(REPOSITORY in word.text for word in document.images) or not platform.guessed
+    is_known = bool(image_of(document, platform)[0]) and named
     for file in document.properties:
         lines = list(_lines(file))
         engine = next((one.value.text for one in lines if one.key == "engine"), "")
