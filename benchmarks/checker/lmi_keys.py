@@ -69,9 +69,9 @@ def table(mirror: Path) -> dict[str, object]:
         for name in names:
             if READ.fullmatch(name) and "/tests/" not in name:
                 found |= set(_keys(name, _git(mirror, "show", f"{version}-dlc:{name}")))
-            if name.startswith(HANDLERS) and name.endswith(".py") and "/tests/" not in name and _module(name):
-                if HANDLES.search(_git(mirror, "show", f"{version}-dlc:{name}")):
-                    modules[_module(name)].append(version)
+            is_module = name.startswith(HANDLERS) and name.endswith(".py") and "/tests/" not in name
+            if is_module and _module(name) and HANDLES.search(_git(mirror, "show", f"{version}-dlc:{name}")):
+                modules[_module(name)].append(version)
         for key in found - NO_KEYS:
             keys[key].append(version)
     return {

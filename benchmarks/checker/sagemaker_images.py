@@ -38,7 +38,9 @@ def table(mirror: Path) -> dict[str, Any]:
     return {
         "source": f"aws/sagemaker-python-sdk@{commit} {FOLDER}",
         "tags": {name: _tags(_serving(configs[name])) for name in TAGGED},
-        "aliases": {name: one for name in (*TAGGED, LIBRARY) if (one := _serving(configs[name]).get("version_aliases"))},
+        "aliases": {
+            name: one for name in (*TAGGED, LIBRARY) if (one := _serving(configs[name]).get("version_aliases"))
+        },
         "transformers": _transformers(_serving(configs[LIBRARY])),
         "frameworks": " ".join(frameworks),
     }

@@ -95,7 +95,24 @@ BOUND_TO_THE_RELEASE = frozenset(
 # Families that need no facts on one release: all that is checked of a text for a release before the first with facts.
 OF_ANY_RELEASE = frozenset(
     {
-        *("heads", "templates", "lmi", "lmi_pairs", "lmi_keys", "tgi_settings", "yaml_arguments", "aws_programs", "cluster_tools", "ray_llm", "sagemaker", "sagemaker_calls", "sagemaker_versions", "containers", "faults", "boxes"),
+        *(
+            "heads",
+            "templates",
+            "lmi",
+            "lmi_pairs",
+            "lmi_keys",
+            "tgi_settings",
+            "yaml_arguments",
+            "aws_programs",
+            "cluster_tools",
+            "ray_llm",
+            "sagemaker",
+            "sagemaker_calls",
+            "sagemaker_versions",
+            "containers",
+            "faults",
+            "boxes",
+        ),
         *("box_names", "tgi", "gpus_seen", "vllm", "vllm_values", "vllm_forms", "load_tools", "tritonserver"),
         *(
             "secrets",

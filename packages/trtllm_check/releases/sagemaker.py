@@ -79,13 +79,11 @@ def unknown_tag(repository: str, tag: str) -> UnknownTag | None:
         return UnknownTag(right, framework) if right or repository == TGI else None
     if repository == TGI:
         return None if tag.startswith(right) else UnknownTag(right, framework)
-    if match["kind"] in PATCHED or tag.startswith(right):
-        return None
-    others = [one.tag for one in lmi_facts().images if one.tag.startswith(f"{match['version']}-{match['kind']}")]
-    begin = match[0].removesuffix(f"-{match['cuda']}") if match["cuda"] else match[0]
-    if not match["cuda"] and right.startswith(f"{begin}-"):
-        return UnknownTag(right, framework)
-    return None if any(one.startswith(match[0]) for one in others) else UnknownTag(right, framework)
+    begin = f"{match['version']}-{match['kind']}{match['engine']}"
+    if match["kind"] in PATCHED or re.match(rf"{re.escape(begin)}(?:-|$)", right):
+        return None  # builds for several versions of CUDA came out that no table names
+    others = (one.tag for one in lmi_facts().images)
+    return None if any(one.startswith(f"{begin}-") for one in others) else UnknownTag(right, framework)
 
 
 def _of_another_kind(version: str) -> str:

@@ -16,6 +16,7 @@ AMOUNTS = ("limits", "requests")
 HUGE = re.compile(r"hugepages-\w+|requests\..*|limits\..*|count/.*")
 REFERENCE = re.compile(r"(?<!\$)\$\((?P<name>[A-Za-z]\w*)\)")
 SET_IN_SCRIPT = r"(?:^|[\s;&({{])(?:export\s+|local\s+)?{name}="
+NVIDIA = ("nvidia.com", "nvidia", "nvidia.io")
 ROLES = ("Role", "ClusterRole")
 NEAR = 0.8
 DEEPEST = 40
@@ -72,9 +73,8 @@ def _amounts(node: Any, place: Place) -> Iterator[FormFault]:
             wide = get_close_matches(name, facts["standard"], 1, NEAR)
             known = (("name", name), ("right", wide[0] if wide else known[1][1]))
             yield FormFault("resource-name", place(key), "", known)
-        elif "/" in name and close and name.partition("/")[0] in ("nvidia.com", "nvidia", "nvidia.io"):
-            if not name.startswith("nvidia.com/mig-"):
-                yield FormFault("resource-name", place(key), "near", known)
+        elif close and name.partition("/")[0] in NVIDIA and "/" in name and not name.startswith("nvidia.com/mig-"):
+            yield FormFault("resource-name", place(key), "near", known)
 
 
 def _references(node: Any, place: Place) -> Iterator[FormFault]:

@@ -11,17 +11,32 @@ FAMILY = "cluster_tools"
 CHART = re.compile(r"(?P<repository>[a-z][\w.-]*)/(?P<chart>[a-z][\w.-]*)")
 ADDRESS = re.compile(r"https?://(?P<host>[\w./-]+?)/?")
 INSTALLS = ("install", "upgrade", "template", "pull", "show")
-VALUED = ("-f", "--values", "--set", "--set-string", "--set-file", "-n", "--namespace", "--version", "--repo", "--timeout")
+VALUED = (
+    "-f",
+    "--values",
+    "--set",
+    "--set-string",
+    "--set-file",
+    "-n",
+    "--namespace",
+    "--version",
+    "--repo",
+    "--timeout",
+)
 BEFORE = ("sudo",)
+TOOLS = ("kubectl", "helm", "oc", "gcloud", "aws", "eksctl")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     added: dict[str, str] = {}
+    read = {id(one.command) for one in document.invocations}
     for command in document.commands:
         words = _words(command)
         if len(words) < 2:
             continue
+        if words[0].text in TOOLS:
+            yield from _cut(command, words[0].text, read, platform.release.name)
         if words[0].text == "kubectl":
             yield from _kubectl(words, command.file, platform.release.name)
         elif words[0].text == "helm":
@@ -29,6 +44,14 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             if texts[1:3] == ["repo", "add"] and len(texts) > 4 and (match := ADDRESS.fullmatch(texts[4])):
                 added[texts[3]] = match["host"].rstrip("/")
             yield from _helm(words, added, command.file, platform.release.name)
+
+
+def _cut(command: ShellCommand, tool: str, read: set[int], release: str) -> Iterator[Draft]:
+    """The first place at which a shell ends a command that goes on: no backslash, or a blank behind it."""
+    ends = [cut for cut in command.cuts if not cut.text.startswith("#")]
+    if ends and id(command) not in read:
+        form = "blank" if ends[0].text and not ends[0].text.strip() else ""
+        yield from drafts(release, "line-cut", ends[0], form=form, file=command.file, tool=tool)
 
 
 def _words(command: ShellCommand) -> list[Word]:
