@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
@@ -69,7 +70,7 @@ def _kubectl(words: list[Word], file: str, release: str) -> Iterator[Draft]:
         name = word.text.partition("=")[0]
         entry = rule_data(FAMILY)["kubectl"].get(name)
         if entry is not None and verb in entry["of"]:
-            known = {"name": name, "verb": verb, "right": entry["right"]}
+            known: dict[str, Any] = {"name": name, "verb": verb, "right": entry["right"]}
             yield from drafts(release, "cluster-tool", word, file=file, **known)
 
 
@@ -92,6 +93,6 @@ def _helm(words: list[Word], added: dict[str, str], file: str, release: str) -> 
         address = added.get(match["repository"]) or data["usual"].get(match["repository"], "")
         charts = data["charts"].get(address)
         if charts and match["chart"] not in charts:
-            known = {"chart": word.text, "address": address, "charts": ", ".join(charts)}
+            known: dict[str, Any] = {"chart": word.text, "address": address, "charts": ", ".join(charts)}
             known["right"] = f"{match['repository']}/{charts[0]}"
             yield from drafts(release, "cluster-tool", word, form="chart", file=file, **known)

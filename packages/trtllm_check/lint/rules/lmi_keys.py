@@ -76,7 +76,11 @@ def _apart(line: Line, release: str) -> Iterator[Draft]:
     """``lmi - dist``: a formatter took the hyphen for a minus."""
     text = line.value.text.removeprefix(HANDLER)
     if APART.fullmatch(text):
-        known = {"key": line.key, "value": line.value.text, "right": line.value.text.replace(" - ", "-")}
+        known: dict[str, Any] = {
+            "key": line.key,
+            "value": line.value.text,
+            "right": line.value.text.replace(" - ", "-"),
+        }
         yield from drafts(release, "lmi-value-apart", line.value, file=line.file, **known)
 
 
@@ -150,7 +154,7 @@ def _mpi(lines: list[Line], engine: str, version: str, release: str) -> Iterator
     wants = data["wants_mpi"].get(batch.value.text)
     if wants and _holds(wants, version) and engine == "Python" and mode.lower() != "true":
         place = next(one for one in lines if one.key == "engine")
-        known = {"batch": batch.value.text, "version": version}
+        known: dict[str, Any] = {"batch": batch.value.text, "version": version}
         yield from drafts(release, "lmi-batch", place.value, form="mpi", file=place.file, **known)
     span = data["batches"].get(batch.value.text)
     if span and not _holds(span, version):

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
@@ -97,7 +97,7 @@ def _one(one: Given, document: Document, file: str, release: str) -> Iterator[Dr
     if lacking is None or not lacking.gone:
         return
     form = "" if found is not None else "newest"
-    known = {
+    known: dict[str, Any] = {
         "name": one.name,
         "version": found.written if found is not None else "",
         "has": in_words(changes),

@@ -63,7 +63,7 @@ def _retrieved(call: AwsCall, release: str) -> Iterator[Draft]:
     elif framework.text not in facts.frameworks.split():
         near = get_close_matches(framework.text, [*facts.tags, *facts.frameworks.split()], 1, NEAR)
         if near:
-            known = {"framework": framework.text, "right": near[0]}
+            known: dict[str, Any] = {"framework": framework.text, "right": near[0]}
             yield from drafts(release, RULE, framework.place, form="framework", file=call.file, **known)
 
 

@@ -100,5 +100,5 @@ def _parameters(text: str, file: str, release: str) -> Iterator[Draft]:
                 continue
             at = start + match.start("name")
             place = Word(name, text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
-            known = {"name": name, "right": data["meant"].get(name, name.upper())}
+            known: dict[str, Any] = {"name": name, "right": data["meant"].get(name, name.upper())}
             yield from drafts(release, "tgi-parameter", place, form=form, file=file, **known)

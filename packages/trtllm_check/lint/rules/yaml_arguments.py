@@ -29,7 +29,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             for key, item, place in _items(text):
                 match = ONE_ITEM.fullmatch(item)
                 if match and match["name"].replace("_", "-") in options_of("serve"):
-                    known = {"key": key, "flag": f"--{match['name']}", "value": match["value"]}
+                    known: dict[str, Any] = {"key": key, "flag": f"--{match['name']}", "value": match["value"]}
                     yield from drafts(platform.release.name, "argument-in-one-item", place, file=file, **known)
 
 
