@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from serving_base.yaml_files import values_of
-from trtllm_check.lint.carriers import compose, go_templates, kubernetes, manifests, yaml_faults
+from trtllm_check.lint.carriers import compose, go_templates, kubernetes, kubernetes_values, manifests, yaml_faults
 from trtllm_check.lint.carriers.aws_calls import resources
 from trtllm_check.lint.carriers.requirements import is_conda, of_conda
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown
@@ -63,6 +63,7 @@ def carried(word: Word) -> Carried:
             faults=(
                 *manifests.faults(node, reader.at, is_template="{{" in word.text),
                 *kubernetes.faults(node, reader.at, is_template="{{" in word.text),
+                *kubernetes_values.faults(node, reader.at),
                 *compose.faults(node, reader.at),
             ),
         )
