@@ -92,7 +92,13 @@ def _pip(one: Invocation, text: str, release: str, *, by_hand: bool) -> Iterator
     if image_facts(one.image).managed and one.command.image and not _has(VENV, text) and "uv" not in _words(one):
         yield from drafts(release, "image-base", operands[0], form="managed", invocation=one, **known)
     git = next((word for word in operands[1:] if word.text.startswith("git+") or "@git+" in word.text), None)
-    if git is not None and SLIM.search(one.image) and not _has(INSTALLS_GIT, text) and text.count("FROM ") == 1 and ".sh" not in text:
+    if (
+        git is not None
+        and SLIM.search(one.image)
+        and not _has(INSTALLS_GIT, text)
+        and text.count("FROM ") == 1
+        and ".sh" not in text
+    ):
         yield from drafts(release, "image-base", git, form="git", invocation=one, word=git.text, **known)
     if WITH_TORCH.search(one.image) and not one.has("--no-deps", "-c", "--constraint", "--target", "-t"):
         word = next((word for word in operands[1:] if OF_TORCH.match(word.text)), None)
@@ -127,7 +133,7 @@ def _weights(one: Invocation, text: str, release: str, *, by_hand: bool) -> Iter
         len(words) > 1
         and words[0].text == "clone"
         and HUB.match(words[1].text)
-        and sets_up
+        and by_hand
         and "lfs" not in text.lower()
     ):
         yield from drafts(release, "image-base", words[1], form="weights", invocation=one)
