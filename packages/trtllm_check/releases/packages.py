@@ -36,7 +36,7 @@ class Needs(NamedTuple):
 def needs_of(name: str, version: str) -> Needs | None:
     """What ``name`` in ``version`` wants; None for a package or a version that nothing is known of."""
     table, at = _tables().get(name), as_version(version)
-    if table is None or at is None or at < _first(name):
+    if table is None or at is None or at.is_devrelease or at < _first(name):
         return None
     needs = {other: need for other, changes in table["needs"].items() if (need := _at(changes, at))}
     pythons: tuple[str, ...] = ()

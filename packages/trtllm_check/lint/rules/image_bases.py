@@ -24,12 +24,12 @@ OTHER_PYTHONS = re.compile(
 PYTHON = re.compile(r"python(?P<version>3\.\d{1,2})(?:-\w+)?")
 ALSO = {"20.04": ("3.9",), "22.04": ("3.11",)}  # a second one, in universe
 VENV = re.compile(
-    r"break-system-packages|BREAK_SYSTEM|-m venv|virtualenv|uv venv|conda|pipx|EXTERNALLY-MANAGED|/venv|pyenv"
+    r"break-system-packages|BREAK_SYSTEM|-m venv|virtualenv|uv venv|conda|pipx|EXTERNALLY-MANAGED|/venv|pyenv|\.sh\b"
 )
 OURS = re.compile(r"tensorrt[-_]llm(?:$|[=<>~!\[])", re.IGNORECASE)
 VLLM = re.compile(r"vllm(?:$|[=<>~!\[])")
 WITH_TORCH = re.compile(r"nvidia/tritonserver:\S*trtllm|nvidia/tensorrt-llm/release:")
-OF_TORCH = re.compile(r"(?:torchaudio|torchvision|xformers|vllm)(?:$|[=<>~!\[])")
+OF_TORCH = re.compile(r"(?:torchaudio|torchvision|xformers)(?:$|[=<>~!\[])")
 INSTALLS_GIT = re.compile(r"(?:install|add)\b[^&;|]*?\sgit(?:\s|$|\\)")
 BRINGS_MPI = re.compile(r"mpi(?!4py|run)|conda", re.IGNORECASE)
 HUB = re.compile(r"(?:https://|git@)(?:[^@/\s]+@)?(?:huggingface\.co|hf\.co)[/:](?!datasets/|spaces/)")

@@ -7,7 +7,7 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.installs import Requirement, requirements
+from trtllm_check.lint.installs import Requirement, is_typed, requirements
 from trtllm_check.lint.pythons import python_of
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.solving import Conflict, conflicts
@@ -22,6 +22,7 @@ IMPORT = re.compile(
     re.MULTILINE,
 )
 SDK = "sagemaker"
+OVERRIDES = re.compile(r"override-dependencies|^conflicts[ \t]*=|--no-deps\b.*-r |\bUV_OVERRIDE", re.MULTILINE)
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -31,9 +32,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     groups: dict[int, list[Requirement]] = {}
     for one in wanted:
         groups.setdefault(id(one.pip), []).append(one)
-    for group in groups.values():
-        yield from _together(group, release)
-    yield from _apart(wanted, release)
+    if not any(OVERRIDES.search(text) for _, text in document.texts):
+        for group in groups.values():
+            yield from _together(group, release)
+        yield from _apart([one for one in wanted if is_typed(one.pip)], release)
     yield from _python(document, wanted, release)
     yield from _sdk(document, wanted, release)
 
@@ -72,6 +74,7 @@ def _apart(wanted: list[Requirement], release: str) -> Iterator[Draft]:
     """A package whose version a later pip install replaces, or that a later one breaks."""
     counted = Counter(one.name for one in wanted)
     single = {one.name: (number, one) for number, one in enumerate(wanted) if counted[one.name] == 1}
+    said: set[str] = set()
     for place, one in (single[name] for name in sorted(known_packages() & single.keys())):
         for at, other in single.values() if one.specifier else ():
             if other.pip is one.pip or not other.exact:
@@ -79,7 +82,8 @@ def _apart(wanted: list[Requirement], release: str) -> Iterator[Draft]:
             if other.name.startswith("nvidia-"):  # CUDA's libraries are put in torch's place on purpose
                 continue
             found = next((found for found in conflicts([one, other]) if found.one is one), None)
-            if found is not None and not (found.also and at < place):
+            if found is not None and other.name not in said and not (found.also and at < place):
+                said.add(other.name)
                 form = "replaced" if at < place else "broken"
                 yield from drafts(release, "pins-exclude", other.word, form=form, invocation=other.pip, **_known(found))
 
