@@ -27,9 +27,6 @@ NOT_ISOLATED = re.compile(
     r"no-build-isolation|^\[(?:project|tool\.)|extra-build-dependencies|PIP_NO_BUILD_ISOLATION|FLASH_ATTENTION_SKIP",
     re.MULTILINE,
 )
-    r"no-build-isolation|^\[(?:project|tool\.)|extra-build-dependencies|PIP_NO_BUILD_ISOLATION|FLASH_ATTENTION_SKIP",
-    re.MULTILINE,
-)
 BESIDE_TORCH = ("torchvision", "torchaudio")
 
 
