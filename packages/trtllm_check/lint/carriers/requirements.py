@@ -137,7 +137,7 @@ def _of_poetry(word: Word) -> Iterator[Word]:
 
 def as_range(version: str) -> str | None:
     """``>=0.6.4.post1,<0.7`` for ``^0.6.4.post1``; None where it is no version."""
-    version = version.replace(" ", "")
+    version = re.sub(r"(?<=[\w*])\s*(?=[<>=~!^])", ",", version.strip()).replace(" ", "").replace(",,", ",")
     if version == "*":
         return ""
     match = re.fullmatch(r"(?P<sign>[\^~]?)(?P<version>\d+(?:\.\d+)*(?P<rest>[\w.]*))", version)

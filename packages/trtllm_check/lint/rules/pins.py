@@ -42,7 +42,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def _together(group: list[Requirement], release: str) -> Iterator[Draft]:
     yield from _twice(group, release)
+    said: set[str] = set()
     for found in conflicts(group):
+        if found.of.startswith("nvidia-"):  # torch's libraries, which stand and fall together
+            if found.one.name in said:
+                continue
+            said.add(found.one.name)
         form = "pair" if found.also else "" if found.one.exact else "range"
         yield from drafts(
             release, "pins-exclude", found.other.word, form=form, invocation=found.other.pip, **_known(found)
