@@ -89,7 +89,9 @@ def _pip(one: Invocation, text: str, release: str, *, by_hand: bool) -> Iterator
     if not operands or operands[0].text != "install":
         return
     known: dict[str, Any] = {"image": one.image}
-    if image_facts(one.image).managed and one.command.image and not _has(VENV, text) and "uv" not in _words(one):
+    is_managed = image_facts(one.image).managed and bool(one.command.image) and "uv" not in _words(one)
+    elsewhere = one.has("--target", "-t", "--prefix", "--root", "--dry-run")
+    if is_managed and not elsewhere and not _has(VENV, text) and not _has(OTHER_PYTHONS, text):
         yield from drafts(release, "image-base", operands[0], form="managed", invocation=one, **known)
     git = next((word for word in operands[1:] if word.text.startswith("git+") or "@git+" in word.text), None)
     if (
