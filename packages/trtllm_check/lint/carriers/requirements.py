@@ -42,6 +42,7 @@ CONDA_LINE = re.compile(
 CONDA_NAMES = {"pytorch": "torch"}
 PINNED = re.compile(r"[<>=~!]=?")
 OPTION = re.compile(r"^[ \t]*(?:-|#|$|git\+|https?:|\./)")
+LOOSE = re.compile(r"[ \t]*[A-Za-z][\w.-]*(?:\[[\w, -]*\])?[ \t]*(?:@[ \t]|==)[ \t]*\S[^\n]*")  # one that pip may refuse
 ENOUGH = 2
 LINUX = {
     "sys_platform": "linux",
@@ -59,7 +60,7 @@ def is_requirements(text: str) -> bool:
     """True where each line is a requirement, an option of pip or a comment, and several say a version."""
     lines = [line for line in text.split("\n") if not OPTION.match(line)]
     pinned = [line for line in lines if PINNED.search(line)]
-    return len(pinned) >= ENOUGH and all(LINE.fullmatch(line) for line in lines)
+    return len(pinned) >= ENOUGH and all(LINE.fullmatch(line) or LOOSE.fullmatch(line) for line in lines)
 
 
 def is_conda(text: str) -> bool:
