@@ -42,7 +42,8 @@ CONDA_LINE = re.compile(
 CONDA_NAMES = {"pytorch": "torch"}
 PINNED = re.compile(r"[<>=~!]=?")
 OPTION = re.compile(r"^[ \t]*(?:-|#|$|git\+|https?:|\./)")
-LOOSE = re.compile(r"[ \t]*[A-Za-z][\w.-]*(?:\[[\w, -]*\])?[ \t]*(?:@[ \t]|==)[ \t]*\S[^\n]*")  # one that pip may refuse
+# One line that pip may refuse, and that is still a requirement.
+LOOSE = re.compile(r"[ \t]*[A-Za-z][\w.-]*(?:\[[\w, -]*\])?[ \t]*(?:@[ \t]|==)[ \t]*\S[^\n]*")
 ENOUGH = 2
 LINUX = {
     "sys_platform": "linux",
