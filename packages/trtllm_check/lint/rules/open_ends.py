@@ -1,7 +1,8 @@
-"""Shell in the fences of a page: a here-document without an end or with $(NAME) in it, a quote without its other."""
+"""Shell in fences: here-documents without an end or with $(NAME), a quote without its other; marks of a merge."""
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
@@ -17,6 +18,7 @@ HEREDOC = re.compile(
 COMMAND = re.compile(
     r"^[ \t]*(?:\$ )?(?:pip3?|uv|docker|kubectl|helm|vllm|curl|python3?|export|git|aws)\s.*$", re.MULTILINE
 )
+MERGE = re.compile(r"^<<<<<<< \S+$(?=(?:.*\n)*?={7}\n(?:.*\n)*?>>>>>>> \S)", re.MULTILINE)
 CALLED = re.compile(r"(?<!\\)\$\((?P<name>[A-Z][A-Z0-9_]{2,})\)")
 ESCAPED = re.compile(r"\\.")
 
@@ -24,6 +26,8 @@ ESCAPED = re.compile(r"\\.")
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     for file, text in document.texts:
+        if (match := MERGE.search(text)) is not None:
+            yield from drafts(platform.release.name, "merge-marks", _place(text, match.start(), "<<<<<<<"), file=file)
         for block in fences(text):
             if block.language in SHELLS or not block.language:
                 yield from _heredocs(text, block.start, block.end, file, platform.release.name)
@@ -64,7 +68,7 @@ def _commands(text: str, start: int, end: int, name: str, file: str, release: st
     found = CALLED.search(text, start, last.start() if last else end)
     if found is not None:
         place = _place(text, found.start(), found[0])
-        known = {"name": found["name"], "end": name}
+        known: dict[str, Any] = {"name": found["name"], "end": name}
         yield from drafts(release, "shell-left-open", place, form="command", file=file, **known)
 
 
