@@ -26,6 +26,11 @@ FAMILIES = (
     "openai_clients",
     "versions",
     "pins",
+    "breakages",
+    "wheels",
+    "requirement_forms",
+    "image_tags",
+    "image_bases",
     "lmi",
     "lmi_pairs",
     "lmi_keys",
@@ -133,6 +138,7 @@ OF_ANY_RELEASE = frozenset(
             "checkpoints",
         ),
         *("windows", "shell", "secrets"),
+        *("pins", "breakages", "wheels", "requirement_forms", "image_tags", "image_bases"),
     }
 )
 

@@ -194,6 +194,7 @@ class Document:
             [one for one in self.calls if one.api != "openai" or any("//" in word.text for _, word in one.values)],
             [one for one in self.aws_calls if one.name not in UNCERTAIN],
             [one for one in self.workloads if MODEL_IMAGE.search(one.image)],
+            [one for one in self.images if MODEL_IMAGE.search(one.text)],
         )
         return (
             any(known)
