@@ -40,7 +40,8 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
         yield from _rules(top.get("rules"), place)
     if str(top["kind"].value) == "Secret":
         yield from _secrets(top, place)
-    yield from _below(node, place, 0)
+    group = str(top["apiVersion"].value).rpartition("/")[0]
+    yield from _below(node, place, 0, is_known=group in ("", *_facts()["groups"]))
 
 
 @cache
@@ -49,22 +50,23 @@ def _facts() -> dict[str, Any]:
     return content
 
 
-def _below(node: Any, place: Place, depth: int) -> Iterator[FormFault]:
+def _below(node: Any, place: Place, depth: int, *, is_known: bool) -> Iterator[FormFault]:
+    """``is_known``: of a kind whose resources are Kubernetes' own also where no container stands beside them."""
     if node is None or node.id == "scalar" or depth > DEEPEST:
         return
     if node.id == "sequence":
         for one in node.value:
-            yield from _below(one, place, depth + 1)
+            yield from _below(one, place, depth + 1, is_known=is_known)
         return
     entries = fields_of(node)
     if "image" in entries and ("name" in entries or "args" in entries or "command" in entries):
         yield from _references(node, place)
         yield from _one_word(entries, place)
     yield from _labels(entries, place)
-    for part in AMOUNTS:
+    for part in AMOUNTS if is_known or "image" in entries else ():
         yield from _amounts(fields_of(entries.get("resources")).get(part), place)
     for one in entries.values():
-        yield from _below(one, place, depth + 1)
+        yield from _below(one, place, depth + 1, is_known=is_known)
 
 
 def _amounts(node: Any, place: Place) -> Iterator[FormFault]:
@@ -113,7 +115,7 @@ def _references(node: Any, place: Place) -> Iterator[FormFault]:
 
 def _one_word(entries: dict[str, Any], place: Place) -> Iterator[FormFault]:
     """``[sh, -c, vllm, serve]``: the shell takes the one word behind -c."""
-    words = [one for part in ("command", "args") for one in items_of(entries.get(part))]
+    words = [one for part in ("command", "args") for one in items_of(entries.get(part)) if str(one.value) != "--"]
     if len(words) < len(("sh", "-c", "vllm", "serve")) or any(one.id != "scalar" for one in words):
         return
     shell, option, script = (str(one.value).strip() for one in words[:3])
