@@ -115,7 +115,7 @@ class TritonPythonModel:
         self._batcher = Batcher(
             self._engine,
             self._engine_logits,
-            placeholders=conduct["unasked_outputs"] == "zeros",
+            placeholders=conduct["unasked_outputs"] == "zeros" and opener_of(folder).FILLS_UNASKED,
             max_queue_size=int(policy.get("max_queue_size", 0)),
             cancel_check_s=int(parameters.get("cancellation_check_period_ms", "100")) / 1e3,
             observe=self._figures.observe,
