@@ -187,8 +187,8 @@ def ask_ids(running: TritonServer, asked: Asked, streams: int, *, streaming: boo
 
 def ask_texts(running: TritonServer, asked: Asked, streams: int, *, streaming: bool) -> list[str]:
     def one(text: str) -> str:
-        options: dict[str, object] = {"end_id": asked.codec.end_id, "stream": streaming}
-        return "".join(triton.grpc_stream(running.grpc_url, text, asked.new_tokens, **options))
+        end_id = asked.codec.end_id
+        return "".join(triton.grpc_stream(running.grpc_url, text, asked.new_tokens, end_id=end_id, stream=streaming))
 
     return _at_once(streams, one, asked.texts)
 

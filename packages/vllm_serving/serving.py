@@ -7,8 +7,8 @@ from serving_base.errors import RequestRefused
 from vllm_serving.engine import EngineFolder, VllmEngine
 
 FILLS_UNASKED = False
-"""Four tensors more in every response, and Triton's ensemble keeps each up to the answer's end: at 128 streams that
-alone took 5 % of the time.
+"""Triton's ensemble keeps what its client does not want of every response up to the answer's end, and then frees it one
+answer after the other: 128 streams of an H100 had 0.84 of what the engine gives alone with zeros, 0.91 without.
 """
 
 
