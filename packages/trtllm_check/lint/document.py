@@ -229,6 +229,7 @@ def read_document(source: str | Path, kind: Kind | None = None) -> Document:
     """A text, a file or a folder. ``kind`` is seen from the name or the text where it is not given."""
     builder = _Builder()
     if isinstance(source, str):
+        source = source.replace("\r\n", "\n")  # as a file is read; lines and columns stay
         text = plain(source) if kind in (None, "shell") else source
         builder.add(text, kind or kind_of_text(text))
     elif source.is_dir():
