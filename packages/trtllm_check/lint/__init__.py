@@ -18,6 +18,7 @@ FAMILIES = (
     "arguments",
     "pairs",
     "heads",
+    "widths",
     "defaults",
     "memory",
     "engine_limits",
@@ -88,7 +89,7 @@ BOUND_TO_THE_RELEASE = frozenset(
 # Families that need no facts on one release: all that is checked of a text for a release before the first with facts.
 OF_ANY_RELEASE = frozenset(
     {
-        *("heads", "templates", "lmi", "lmi_pairs", "sagemaker", "sagemaker_calls", "containers", "faults", "boxes"),
+        *("heads", "widths", "templates", "lmi", "lmi_pairs", "sagemaker", "sagemaker_calls", "containers", "faults", "boxes"),
         *("box_names", "tgi", "gpus_seen", "vllm", "vllm_values", "vllm_forms", "load_tools", "tritonserver"),
         *(
             "secrets",
