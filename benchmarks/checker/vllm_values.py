@@ -58,8 +58,10 @@ def _variables(source: Source) -> Iterator[tuple[str, set[str]]]:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CHOOSES):
             continue
         name, choices = node.args[0], node.args[2] if len(node.args) > 2 else None
-        if isinstance(name, ast.Constant) and isinstance(choices, ast.List):
-            yield str(name.value), {str(one.value) for one in choices.elts if isinstance(one, ast.Constant)}
+        if isinstance(name, ast.Constant) and str(name.value).startswith("VLLM_") and isinstance(choices, ast.List):
+            found = {str(one.value) for one in choices.elts if isinstance(one, ast.Constant)}
+            if not any(value.isdecimal() for value in found):
+                yield str(name.value), found
 
 
 def main() -> None:
@@ -74,7 +76,9 @@ def main() -> None:
     known = [str(version) for version in releases]
     for table in tables.values():
         table.releases = known
-        table.seen = {release: table.seen.get(release, {}) for release in known}
+        before: dict[str, str] = {}
+        for release in known:  # an archive may lack the module: what it had before stays
+            before = table.seen.setdefault(release, before) or before
     told = {section: tables[section].changes() for section in sorted(tables)}
     (DATA / "values.yml").write_text(written(WHAT, told))
 

@@ -46,6 +46,8 @@ FAMILIES = (
     "vllm",
     "vllm_values",
     "vllm_forms",
+    "vllm_named",
+    "vllm_needs",
     "vllm_requests",
     "vllm_pairs",
     "vllm_images",
@@ -90,7 +92,7 @@ BOUND_TO_THE_RELEASE = frozenset(
 OF_ANY_RELEASE = frozenset(
     {
         *("heads", "widths", "templates", "lmi", "lmi_pairs", "sagemaker", "sagemaker_calls", "containers", "faults", "boxes"),
-        *("box_names", "tgi", "gpus_seen", "vllm", "vllm_values", "vllm_forms", "load_tools", "tritonserver"),
+        *("box_names", "tgi", "gpus_seen", "vllm", "vllm_values", "vllm_forms", "vllm_named", "vllm_needs", "load_tools", "tritonserver"),
         *(
             "secrets",
             "launches",

@@ -142,6 +142,13 @@ def _command(one: Invocation, release: str) -> Iterator[Draft]:
     """``vllm server``: a sub-command that the program has not, and one that is like it."""
     known = COMMANDS[one.tool]
     first = one.arguments[0] if one.arguments else None
+    second = one.arguments[1] if len(one.arguments) > 1 else None
+    if one.path.text == "vllm" and first is not None and first.text == "bench" and second is not None:
+        if second.text.startswith("--") and second.text != "--help":
+            yield from drafts(
+                release, "no-such-sub-command", second, form="bench", file=one.command.file, name=second.text
+            )
+        return
     if (
         first is None
         or first.text in known

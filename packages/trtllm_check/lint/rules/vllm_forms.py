@@ -29,6 +29,7 @@ TEXTS = re.compile(r"true|false|yes|no|on|off|enabled?|disabled?|[01]", re.IGNOR
 OFF = re.compile(r"false|no|off|disabled?|0", re.IGNORECASE)
 TO_BE_FILLED = re.compile(r"(?:your|my|some) ", re.IGNORECASE)  # your length here
 OPEN_IN_JSON = re.compile(r"\$|\.\.\.|…|<\w[^<>]*>|\{\{|%\w+%")
+IN_JSON = re.compile(r"\$\{?\w+\}?")  # a variable in the place of a value
 EMPTY_PLACE = re.compile(r",(?=\s*[,}\]])")
 PYTHON_WORDS = re.compile(r"(?<=[\s:\[,])(True|False|None)(?=[\s,}\]])")
 JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
@@ -277,6 +278,9 @@ def _json(serve: Invocation, given: Given, name: str, told: Release, release: st
         yield from _keys(serve, given, name, json.loads(value), told, release)
         return
     if not value.startswith("{") or OPEN_IN_JSON.search(value):
+        filled = IN_JSON.sub("0", value)
+        if _is_json(filled):
+            yield from _keys(serve, given, name, json.loads(filled), told, release)
         return
     until = rule_data(FAMILY)["python_before"].get(name)
     may_be_python = until is not None and (told is None or Version(told.written) <= Version(until))
