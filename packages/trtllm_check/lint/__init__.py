@@ -52,6 +52,9 @@ FAMILIES = (
     "vllm_pairs",
     "vllm_images",
     "load_tools",
+    "lm_eval",
+    "slurm",
+    "modelopt_scripts",
     "environment",
     "misspelt",
     "bodies",
@@ -62,6 +65,7 @@ FAMILIES = (
     "words",
     "slips",
     "shell_slips",
+    "shell_names",
     "calls",
     "python_names",
     "folders",
@@ -93,6 +97,7 @@ OF_ANY_RELEASE = frozenset(
     {
         *("heads", "widths", "templates", "lmi", "lmi_pairs", "sagemaker", "sagemaker_calls", "containers", "faults", "boxes"),
         *("box_names", "tgi", "gpus_seen", "vllm", "vllm_values", "vllm_forms", "vllm_named", "vllm_needs", "load_tools", "tritonserver"),
+        *("lm_eval", "slurm", "modelopt_scripts", "shell_names"),
         *(
             "secrets",
             "launches",
