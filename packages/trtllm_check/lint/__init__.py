@@ -69,6 +69,7 @@ FAMILIES = (
     "calls",
     "python_names",
     "folders",
+    "example_folders",
     "access",
     "sampling",
     "speculative",
@@ -87,7 +88,7 @@ FAMILIES = (
 BOUND_TO_THE_RELEASE = frozenset(
     {
         *("arguments", "pairs", "defaults", "engine_limits", "templates", "requests", "versions", "lmi", "lmi_pairs"),
-        *("llm_options", "fill_pairs", "misspelt", "folders"),
+        *("llm_options", "fill_pairs", "misspelt", "folders", "example_folders"),
     }
 )
 
