@@ -52,6 +52,7 @@ FAMILIES = (
     "vllm_pairs",
     "vllm_images",
     "load_tools",
+    "bench_names",
     "lm_eval",
     "slurm",
     "modelopt_scripts",
@@ -98,7 +99,7 @@ OF_ANY_RELEASE = frozenset(
     {
         *("heads", "widths", "templates", "lmi", "lmi_pairs", "sagemaker", "sagemaker_calls", "containers", "faults", "boxes"),
         *("box_names", "tgi", "gpus_seen", "vllm", "vllm_values", "vllm_forms", "vllm_named", "vllm_needs", "load_tools", "tritonserver"),
-        *("lm_eval", "slurm", "modelopt_scripts", "shell_names"),
+        *("lm_eval", "slurm", "modelopt_scripts", "shell_names", "bench_names"),
         *(
             "secrets",
             "launches",
