@@ -44,7 +44,9 @@ def _names(source: Source, home: str) -> Iterator[str]:
     if isinstance(value, ast.Dict):
         yield from (one.value for one in value.keys if isinstance(one, ast.Constant) and isinstance(one.value, str))
     elif isinstance(value, ast.List | ast.Subscript):
-        yield from (one.value for one in ast.walk(value) if isinstance(one, ast.Constant) and isinstance(one.value, str))
+        yield from (
+            one.value for one in ast.walk(value) if isinstance(one, ast.Constant) and isinstance(one.value, str)
+        )
     found = source.class_of(home)
     for node in found[0].body if found else ():
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

@@ -97,8 +97,30 @@ BOUND_TO_THE_RELEASE = frozenset(
 # Families that need no facts on one release: all that is checked of a text for a release before the first with facts.
 OF_ANY_RELEASE = frozenset(
     {
-        *("heads", "widths", "templates", "lmi", "lmi_pairs", "sagemaker", "sagemaker_calls", "containers", "faults", "boxes"),
-        *("box_names", "tgi", "gpus_seen", "vllm", "vllm_values", "vllm_forms", "vllm_named", "vllm_needs", "load_tools", "tritonserver"),
+        *(
+            "heads",
+            "widths",
+            "templates",
+            "lmi",
+            "lmi_pairs",
+            "sagemaker",
+            "sagemaker_calls",
+            "containers",
+            "faults",
+            "boxes",
+        ),
+        *(
+            "box_names",
+            "tgi",
+            "gpus_seen",
+            "vllm",
+            "vllm_values",
+            "vllm_forms",
+            "vllm_named",
+            "vllm_needs",
+            "load_tools",
+            "tritonserver",
+        ),
         *("lm_eval", "slurm", "modelopt_scripts", "shell_names", "bench_names"),
         *(
             "secrets",

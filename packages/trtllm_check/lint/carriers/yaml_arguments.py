@@ -16,12 +16,13 @@ from trtllm_check.releases.vllm import options_of, vllm_facts
 
 LISTS = re.compile(r"args?$|arguments$|flags$|options$", re.IGNORECASE)
 MAPPINGS = re.compile(r"(?:engine|vllm|llm)[-_]?(?:args?|kwargs|config|arguments)$", re.IGNORECASE)
-STARTERS = frozenset({"image", "command", "entrypoint", "modelURL", "containers"})  # whose readers know the program
+STARTERS = frozenset({"image", "command", "entrypoint", "containers"})  # whose readers know the program
 OPTION = re.compile(r"--(?P<name>[A-Za-z][\w-]*)(?:[.=\s].*)?", re.DOTALL)
 FEWEST = 2  # options of vLLM that tell whose arguments these are
 OF_VLLM = 2  # dashes in a name that is vLLM's alone
 FOREIGN = 4  # of so many options one may be no option of vLLM: a slip of the keyboard
 DEEPEST = 60
+READ_BELOW = "modelURL"  # vLLM production stack: its arguments are read with their image
 LISTED = "${model_of_a_list}"  # stands for the model of such a list
 Argument = Callable[[Any], Word]
 
@@ -67,6 +68,8 @@ def _entries(node: Any, depth: int) -> Iterator[tuple[str, Any, set[str]]]:
     elif node.id == "mapping":
         named = [(str(key.value), value) for key, value in node.value if key.id == "scalar"]
         beside = {name for name, _ in named}
+        if READ_BELOW in beside:
+            return
         for name, value in named:
             yield name, value, beside
             if value.id != "scalar":

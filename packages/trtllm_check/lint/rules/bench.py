@@ -43,7 +43,9 @@ def _in_front(bench: Invocation, command: str, release: str) -> Iterator[Draft]:
     for word in bench.arguments[: words.index(command)]:
         name = word.text.partition("=")[0]
         if name.startswith("--") and name not in own and not is_open(name):
-            yield from drafts(release, "bench-option", word, form="before", invocation=bench, flag=name, command=command)
+            yield from drafts(
+                release, "bench-option", word, form="before", invocation=bench, flag=name, command=command
+            )
 
 
 def _before(bench: Invocation, commands: list[str], known: set[str], release: str) -> Iterator[Draft]:

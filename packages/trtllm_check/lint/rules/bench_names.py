@@ -63,13 +63,19 @@ def _name(one: Invocation, servers: list[ServedModel], release: str) -> Iterator
         bare = "/" not in model and model not in rule_data(FAMILY)["bare"].split() and model not in sources
         if bare and one.tool not in OWN_TOKENIZER and not one.has("--tokenizer", "--skip-tokenizer-init"):
             edits: tuple[Edit, ...] = (Put("--tokenizer", sources[0]),) if len(set(sources)) == 1 else ()
-            place = {"edits": edits, "invocation": one, "file": one.command.file}
-            yield from drafts(release, NAMES, word, form="tokenizer", source=sources[0], **place, **about)
+            about["source"] = sources[0]
+            yield from _say(one, word, "tokenizer", release, edits, about)
     elif not asked and model in {server.model for server in servers}:
         right = next(each[0] for server, each in zip(servers, names, strict=True) if server.model == model)
         put = (Put("--served-model-name", right),) if one.tool not in OWN_TOKENIZER else ()
-        place = {"edits": put, "invocation": one, "file": one.command.file}
-        yield from drafts(release, NAMES, word, right=right, **place, **about)
+        yield from _say(one, word, "", release, put, {**about, "right": right})
+
+
+def _say(
+    one: Invocation, word: Word, form: str, release: str, edits: tuple[Edit, ...], about: dict[str, Any]
+) -> Iterator[Draft]:
+    file = one.command.file
+    yield from drafts(release, NAMES, word, form=form, edits=edits, invocation=one, file=file, **about)
 
 
 def _tool(one: Invocation) -> str:
@@ -94,7 +100,9 @@ def _paths(command: ShellCommand, clones: bool) -> Iterator[tuple[Word, str]]:
     words = command.words
     if not words or not words[0].text.rpartition("/")[2].startswith("python"):
         return
-    of_vllm = any(words[place].text == "vllm" and words[place - 1].text == "--backend" for place in range(2, len(words)))
+    of_vllm = any(
+        words[place].text == "vllm" and words[place - 1].text == "--backend" for place in range(2, len(words))
+    )
     for word in words[1:3]:
         inside = IN_VLLM.fullmatch(word.text)
         match = inside or IN_A_CLONE.fullmatch(word.text)

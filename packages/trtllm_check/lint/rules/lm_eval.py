@@ -89,5 +89,3 @@ def _endpoint(one: Invocation, model: str, values: tuple[Word, ...], release: st
     if model == "local-chat-completions" and not one.has("--apply_chat_template"):
         edits = (Put("--apply_chat_template"),)
         yield from _say(one, one.path, "template", release, edits=edits, model=model)
-
-

@@ -132,4 +132,6 @@ def _gpus(one: ServedModel, job: Job, release: str) -> Iterator[Draft]:
     if have is None or not have or one.gpus <= have:
         return
     known: dict[str, Any] = {"tool": one.tool, "gpus": one.gpus, "have": have}
-    yield from drafts(release, "tasks-and-ranks", one.place("tensor_parallel_size"), form="GPUs", file=one.file, **known)
+    yield from drafts(
+        release, "tasks-and-ranks", one.place("tensor_parallel_size"), form="GPUs", file=one.file, **known
+    )

@@ -16,7 +16,7 @@ FAMILY = "vllm_named"
 RULE = "vllm-named-value"
 OPTIONS = ("quantization", "load_format", "tokenizer_mode", "attention_backend", "kv_cache_dtype")
 VARIABLES = {"VLLM_ATTENTION_BACKEND": "attention_backend"}  # whose values are those of an option
-NEAR = 0.82
+NEAR = 0.86
 MOST = 12  # values that a message lists
 
 

@@ -17,11 +17,11 @@ FAMILY = "vllm_needs"
 TRUST = "trust_remote_code"
 # A folder of that name may lie there: what brings one, and what goes into one.
 LOCAL = re.compile(
-    r"--local-dir|\bgit (?:lfs )?clone\b|snapshot_download|hf download|huggingface-cli download|modelscope|save_pretrained"
-    r"|\bmkdir\b|\bcd \S|wget|s3://|gs://|MODELSCOPE|/models?/|\bcp\b|\brsync\b|export_dir|output_dir|volumes?:|\s-v\s",
+    r"--local-dir|\bgit (?:lfs )?clone\b|snapshot_download|hf download|huggingface-cli download|modelscope"
+    r"|save_pretrained|\bmkdir\b|\bcd \S|wget|s3://|gs://|MODELSCOPE|/models?/|\bcp\b|\brsync\b|export_dir|output_dir|volumes?:|\s-v\s",
     re.IGNORECASE,
 )
-COMMANDS = "bench build eval prune refit serve".split()  # tensorrt_llm/commands
+COMMANDS = ["bench", "build", "eval", "prune", "refit", "serve"]  # tensorrt_llm/commands
 MODULE = "tensorrt_llm.commands."
 NEAR = 0.7
 STARTED = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_batch", "vllm.entrypoints.cli.main")
@@ -94,7 +94,7 @@ def _modules(document: Document, release: str) -> Iterator[Draft]:
             continue
         name = word.text.removeprefix(MODULE)
         if word.text.startswith(MODULE) and name not in COMMANDS and "." not in name:
-            about = {"module": word.text, "known": ", ".join(COMMANDS)}
+            about: dict[str, Any] = {"module": word.text, "known": ", ".join(COMMANDS)}
             yield from drafts(release, "module-starts-nothing", word, invocation=one, **about)
         elif word.text.startswith("vllm.entrypoints") and word.text not in MODULES and word.text not in STARTED:
             close = get_close_matches(word.text, STARTED, 1, NEAR)

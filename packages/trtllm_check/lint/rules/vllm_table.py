@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from trtllm_check.lint.carriers.yaml_arguments import LISTED
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.carriers.yaml_arguments import LISTED
 from trtllm_check.lint.vllm_release import SAID, image_release, vllm_told
 from trtllm_check.releases.vllm import Changes, VllmRelease, options_of, vllm_facts
 
