@@ -11,7 +11,9 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, 
 from trtllm_check.lint.programs import MODULES
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import LMI, VLLM, ServedModel, served
+from trtllm_check.lint.rules.vllm_table import release_for
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases.vllm import VllmRelease, vllm_facts
 
 FAMILY = "vllm_needs"
 TRUST = "trust_remote_code"
@@ -21,6 +23,7 @@ LOCAL = re.compile(
     r"|save_pretrained|\bmkdir\b|\bcd \S|wget|s3://|gs://|MODELSCOPE|/models?/|\bcp\b|\brsync\b|export_dir|output_dir|volumes?:|\s-v\s",
     re.IGNORECASE,
 )
+HALF = ("half", "float16")
 COMMANDS = ["bench", "build", "eval", "prune", "refit", "serve"]  # tensorrt_llm/commands
 MODULE = "tensorrt_llm.commands."
 NEAR = 0.7
@@ -37,6 +40,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         seen.add(one.model)
         yield from _remote_code(one, release)
+        yield from _half(one, release_for(document, one.invocation), release)
         if not local:
             yield from _owner(one, release)
     yield from _modules(document, release)
@@ -63,6 +67,23 @@ def _remote_code(one: ServedModel, release: str) -> Iterator[Draft]:
     place = _model_place(one)
     yield from drafts(
         release, "vllm-remote-code", place, edits=edits, invocation=one.invocation, file=one.file, **known
+    )
+
+
+def _half(one: ServedModel, told: VllmRelease | None, release: str) -> Iterator[Draft]:
+    """``--dtype half`` with a model that overflows in float16."""
+    word, data = one.options.get("dtype"), rule_data(FAMILY)["no_float16"]
+    kind = next((kind for kind, name in data["models"].items() if re.search(name, one.model.lower())), "")
+    if word is None or word.text not in HALF or not kind:
+        return
+    if told is not None and told.place < vllm_facts().releases.index(data["since"]):
+        return
+    flag = one.flag("dtype")
+    edits: tuple[Edit, ...] = (Put(flag, "bfloat16"),) if one.invocation is not None else ()
+    form = "" if told is not None else "today"
+    known: dict[str, Any] = {"tool": one.tool, "kind": kind, "flag": flag, "since": data["since"]}
+    yield from drafts(
+        release, "vllm-half", word, form=form, edits=edits, invocation=one.invocation, file=one.file, **known
     )
 
 
