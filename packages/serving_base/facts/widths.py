@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from serving_base.yaml_files import read_yaml
 
 END = r"(?:[-_.](?!.*\d+b\b).*)?"  # what may follow a name: no second size, as in a merge of two models
-GROUPS = re.compile(r"(?:^|[-_.])(?P<method>awq|gptq)(?:[-_.]|$)")
+GROUPS = re.compile(r"(?:^|[-_.])(?P<method>awq|gptq|w[48]a16)(?:[-_.]|$)")
 FP8 = re.compile(r"(?:^|[-_.])fp8(?:[-_.]|$)")
 PARTS = {"mlp": "intermediate_size", "experts": "moe_intermediate_size", "shared": "shared experts' intermediate_size"}
 
@@ -16,7 +16,7 @@ PARTS = {"mlp": "intermediate_size", "experts": "moe_intermediate_size", "shared
 class CutWidths(NamedTuple):
     """The widths of one checkpoint that are cut, by part; each share is to be a multiple of ``unit``.
 
-    ``what``: what the unit is of ("FP8", "AWQ", "GPTQ"); ``certain``: read, and the owner's own checkpoint.
+    ``what``: what the unit is of ("FP8", "AWQ", "GPTQ", "W8A16"); ``certain``: read, and the owner's own checkpoint.
     """
 
     widths: dict[str, int]
@@ -49,10 +49,11 @@ def cut_widths(name: str) -> CutWidths | None:
         names = one["read"] if isinstance(one.get("read"), list) else [one["read"]] if "read" in one else []
         source = "; ".join(file["sources"][name] for name in names) or f"config.json of {one['organization']}"
         groups = GROUPS.search(last)
-        if groups and "mlp" in one and not re.search(file["other_groups"], last):
-            width = int(one.get("padded", one["mlp"]) if owned else one["mlp"])
-            certain = bool(names) and (owned or "padded" not in one)
-            return CutWidths({"mlp": width}, int(file["group"]), groups["method"].upper(), source, certain)
+        if groups and not re.search(file["other_groups"], last):
+            part = "mlp" if "mlp" in one else "experts"
+            width = int(one.get("padded", one[part]) if owned else one[part])
+            certain = part == "mlp" and bool(names) and (owned or "padded" not in one)
+            return CutWidths({part: width}, int(file["group"]), groups["method"].upper(), source, certain)
         blocks = one.get("blocks")
         is_fp8 = FP8.search(last) is not None
         if owned and (is_fp8 or blocks == "own") and blocks and not re.search(file["other_weights"], last):

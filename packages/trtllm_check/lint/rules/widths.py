@@ -11,7 +11,7 @@ from trtllm_check.lint.rules.served import LMI, VLLM, ServedModel, served
 RULE = "width-not-divided"
 OPTION = "tensor_parallel_size"
 MOST = 64
-FORMS = {"FP8": "", "AWQ": "group", "GPTQ": "group"}
+FORMS = {"FP8": ""}  # others: by groups
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -54,7 +54,7 @@ def _cut(one: ServedModel, release: str) -> Iterator[Draft]:
         release,
         RULE,
         one.place(OPTION),
-        form=FORMS[model.what],
+        form=FORMS.get(model.what, "group"),
         edits=edits if one.invocation else (),
         invocation=one.invocation,
         file=one.file,
