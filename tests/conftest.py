@@ -4,7 +4,7 @@ import os
 import pickle
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,18 @@ import pytest
 from contrast import faint_texts
 from cpu_serving.build import BuildOptions, build_engine
 from made_once import SHARED, made_once
-from own_network import without_network
+from own_network import may_leave_network, own_network, without_network
 from ptq.quantize import QuantizeOptions, QuantizeReport, quantize_checkpoint
 from tiny_llama import MODEL_DIR
 
-SERVERS = ("test_gpu_course", "test_client_faults", "test_kill", "test_triton_server")
-"""They want Triton's own ports: one worker's work."""
-COURSE = ("test_nbval",)
-"""Its servers want them, too; where it gets a network of its own, another worker may take it."""
+APART: dict[str, Callable[[], object]] = {
+    "test_gpu_course": may_leave_network,
+    "test_nbval": without_network,
+    "test_gpu_roads": may_leave_network,
+}
+"""They want Triton's own ports, each for minutes: where it gets a network of its own, another worker may take it."""
+SERVERS = ("test_client_faults", "test_kill", "test_triton_server")
+"""They want those ports, too: one worker's work."""
 QUANTIZING = ("test_quantize", "test_checkpoint", "test_laboratory", "test_ptq_job", "test_stages")
 """They quantize in the test's own process: one worker's work, for importing ModelOpt takes six seconds of each."""
 LONG = (
@@ -47,10 +51,10 @@ LONG = (
     "test_check_bad_input",
     "test_plan_fit",
 )
-"""After the servers and the course the longest, and those with a test of many seconds: no worker shall end with one
+"""After those the longest, and those with a test of many seconds: no worker shall end with one
 of them alone.
 """
-ORDER = (*SERVERS, *COURSE, *LONG, "others")
+ORDER = (*APART, *SERVERS, *LONG, "others")
 OPTIONS = BuildOptions(max_batch_size=4, max_num_tokens=64, max_input_len=320, max_seq_len=512)
 
 
@@ -79,7 +83,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @cache
 def scope_of(name: str) -> str:
-    return "servers" if name in SERVERS or (name in COURSE and not without_network()) else name
+    return "servers" if name in SERVERS or (name in APART and not APART[name]()) else name
 
 
 @pytest.hookimpl(optionalhook=True)  # xdist's own, and the tests run without xdist too
@@ -108,6 +112,16 @@ def service_models() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (botocore.loaders, botocore.session):
             patch.setattr(module, "create_loader", once)
+        yield
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[None]:
+    """What this module serves has all ports for itself, where the machine lets us; else its worker has them."""
+    if may_leave_network():
+        with own_network():
+            yield
+    else:
         yield
 
 

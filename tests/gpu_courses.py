@@ -7,6 +7,7 @@ lane, the recipes and Triton are the real ones; docs/stand-ins.md says what is n
 """
 
 import argparse
+import ast
 import json
 import os
 import shutil
@@ -25,10 +26,12 @@ import numpy as np
 
 from checkout import PYTHON_PATH, ROOT
 from cpu_serving.build import build_engine
+from made_once import made_once
 from model_server.generate import generate_text
 from model_server.text import TextCodec
 from playbook import artifact, stages
 from playbook.course.notebooks import chapters, parameters, read
+from playbook.lanes.base import ELSEWHERE, lane_of
 from playbook.profile import load_profile
 from playbook.stages import reference
 from serving import END_ID, ENGINE_OPTIONS
@@ -38,6 +41,7 @@ from stand_in_hub import Hub, hub_server
 from stand_in_tools import SHOWN, SHOWN_ROWS
 from stand_ins import Machine
 from tiny_llama import MODEL_DIR
+from warm_kernels import WarmProcess, may_fork, told_to_others
 
 TOKEN = "hf_verysecrettoken"
 PROFILES = ("p5", "p5-8b")
@@ -61,13 +65,15 @@ SHORT = {
     "comparisons": "1",
     "clients": "4",
     "herd_size": "4",
-    "lengths": "[256, 512]",  # chapters 11, 12 and 14 compute the same under every profile; nbval has them whole
-    "sizes": "[1, 4]",
+    "lengths": "[256, 512]",  # of chapter 11, as the next is of 14: nbval has them whole
     "microbatches": "[1, 2]",
 }
-"""A run's values for the chapters that put load on the server, where two cores serve in place of eight GPUs, and for
-those that compute on the processor whatever the profile is.
+"""A run's values for the chapters that put load on the server, where two cores serve in place of eight GPUs."""
+SAME_EVERYWHERE = ("12", "16", "17", "18")
+"""Chapters that compute on the processor and ask nothing of the lane. nbval has them whole, and runs of a minute each
+would say nothing more of a profile: here they do what meets it.
 """
+MEETS_PROFILE = ("playbook.start", "lab.card", "lab.panel", "lab.close")
 NVME = """\
 import shutil
 _usage, _real = type(shutil.disk_usage("/")), shutil.disk_usage
@@ -84,6 +90,8 @@ class Road:
     workspace: Path
     profile_name: str = "p5"
     hub: str = ""
+    warm: str = ""
+    """Where its kernels are forked; "": nowhere."""
 
     @property
     def release(self) -> str:
@@ -105,7 +113,8 @@ class Road:
             "HF_HOME": str(self.machine.folder / "hf"),
             "OMP_NUM_THREADS": "1",  # on a busy machine several wait for each other
         }
-        return os.environ | own | ({"HF_ENDPOINT": self.hub} if self.hub else {})
+        forked = told_to_others(self.warm, site) if self.warm else {}
+        return os.environ | own | forked | ({"HF_ENDPOINT": self.hub} if self.hub else {})
 
     def start(self, *names: str, out: Path, options: Sequence[str] = ()) -> "subprocess.Popen[str]":
         words = ["-p", f"profile={self.profile_name}", "-p", f"release={self.release}", "--out", str(out), *options]
@@ -127,6 +136,22 @@ class Road:
                 process.terminate()
                 raise
         return process.returncode, output
+
+    def meet(self, number: str, limit_s: float = 600) -> str:
+        """What a chapter of ``SAME_EVERYWHERE`` shows of this machine's profile: its own statements for that."""
+        given = f"profile, release, workspace = {self.profile_name!r}, {self.release!r}, {str(self.workspace)!r}"
+        program = ["from IPython.core.interactiveshell import InteractiveShell", "import playbook", given]
+        done = subprocess.run(
+            [sys.executable, "-c", "\n".join([*program, "InteractiveShell.instance()", *meetings(number)])],
+            cwd=ROOT / "notebooks",
+            env=self.environment | {"PLAYBOOK_HEADLESS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_s,
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout
 
     def walk(self, limit_s: float) -> None:
         """The road without the notebooks: a process on this machine that calls the stages, as :func:`walk` does."""
@@ -193,6 +218,10 @@ class Shared:
         return self
 
 
+def shared_by_all() -> Shared:
+    return Shared(made_once("gpu-courses", lambda out: Shared(out).make()))
+
+
 def known_answers(engine: Path) -> dict[str, str]:
     """The tiny engine's answers to the course's questions in chat format: what the stand-in of run.py prints."""
     prompts = chats(QUESTIONS)
@@ -221,13 +250,44 @@ def empty_machine(folder: Path, profile: str, release: str, shared: Shared) -> I
         yield Road(machine, folder / "workspace", profile, address)
 
 
+def statements(number: str) -> Iterator[ast.stmt]:
+    """A chapter's, but for its parameters."""
+    (path,) = (each.path for each in chapters(ROOT / "notebooks") if each.number == number)
+    for cell in code_cells(path):
+        if "parameters" not in cell.metadata.tags:
+            yield from ast.parse(cell.source).body
+
+
+def meetings(number: str) -> list[str]:
+    """The statements in which a chapter meets the profile."""
+    return [
+        ast.unparse(statement)
+        for statement in statements(number)
+        if {ast.unparse(each.func) for each in ast.walk(statement) if isinstance(each, ast.Call)} & {*MEETS_PROFILE}
+    ]
+
+
+@contextmanager
+def warm_road(road: Road, names: Sequence[str]) -> Iterator[Road]:
+    """Whose kernels are forked from a process that has imported what these chapters do under the lane."""
+    if not may_fork():
+        yield road
+        return
+    elsewhere = lane_of("tensorrt_llm").KERNEL_ENVIRONMENT[ELSEWHERE].split()
+    wanted = {name for chapter in chapters(ROOT / "notebooks") if chapter.number in names for name in chapter.imports}
+    imports = sorted(name for name in wanted if name.partition(".")[0] not in elsewhere)
+    with WarmProcess(["pandas", *imports], road.environment) as source:
+        yield replace(road, warm=source.address)
+
+
 def run_course(folder: Path, profile: str, release: str, shared: Shared, *names: str, limit_s: float = 1800) -> Course:
-    """All chapters, or the named ones, in order, whatever fails on the way."""
-    with empty_machine(folder, profile, release, shared) as road:
+    """All chapters that ask something of the lane, or the named ones, in order, whatever fails on the way."""
+    names = names or tuple(each.number for each in chapters(ROOT / "notebooks") if each.number not in SAME_EVERYWHERE)
+    with empty_machine(folder, profile, release, shared) as road, warm_road(road, names) as warm:
         out = folder / "out"
         options = ["--keep-going", *short_values(names)]
-        status, output = road.run(*names, out=out, options=options, limit_s=limit_s)
-    return Course(road.machine, road.workspace, profile, road.hub, out, status, output)
+        status, output = warm.run(*names, out=out, options=options, limit_s=limit_s)
+    return Course(road.machine, road.workspace, profile, road.hub, out=out, status=status, output=output)
 
 
 def walk_road(folder: Path, profile: str, release: str, shared: Shared, *, limit_s: float = 600) -> Road:
@@ -262,7 +322,7 @@ def chats(questions: Iterable[str]) -> list[str]:
 
 def short_values(names: Sequence[str]) -> list[str]:
     """``SHORT`` as options, as far as one of the chapters knows the parameter; the others would be refused."""
-    chosen = [chapter for chapter in chapters(ROOT / "notebooks") if chapter.number in names or not names]
+    chosen = [chapter for chapter in chapters(ROOT / "notebooks") if chapter.number in names]
     known = {parameter.name for chapter in chosen for parameter in parameters(read(chapter.path))}
     return [word for name, value in SHORT.items() if name in known for word in ("-p", f"{name}={value}")]
 

@@ -82,5 +82,12 @@ def give_figures_their_texts(app: Any, doctree: nodes.document) -> None:
         image["alt"] = output["metadata"].get("image/png", {}).get("alt", "")
 
 
+def search_each_chapter_once(app: Any, _: nodes.document) -> None:
+    """A recorded chapter has the words of its source, which is found; its own page would be the fifth of one hit."""
+    if app.env.docname.startswith("recorded/"):
+        app.env.metadata[app.env.docname]["no-search"] = True
+
+
 def setup(app: Any) -> None:
     app.connect("doctree-read", give_figures_their_texts)
+    app.connect("doctree-read", search_each_chapter_once)

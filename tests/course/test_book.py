@@ -66,6 +66,15 @@ def test_the_link_to_a_recorded_chapter_leads_to_its_page(book: Path) -> None:
     assert "../recorded/" in (book / "notebooks" / "01-llama3-setup.html").read_text()
 
 
+def test_the_search_finds_a_chapter_and_not_its_recordings(book: Path) -> None:
+    text = (book / "searchindex.js").read_text(encoding="utf-8")
+    index = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    pages = [index[kind].get("smoothquant", []) for kind in ("terms", "titleterms")]
+    found = {index["docnames"][number] for numbers in pages for number in numbers}
+    assert "notebooks/12-quantization-laboratory" in found, found
+    assert [name for name in found if name.startswith("recorded/")] == []
+
+
 def test_the_formulas_font_is_in_the_book(book: Path) -> None:
     page = (book / "notebooks" / "11-attention-and-kernels.html").read_text()
     (font,) = re.findall(r'"webFont": "([^"]+)"', page)

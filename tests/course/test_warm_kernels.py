@@ -1,6 +1,8 @@
 """Forked kernels are kernels like others, and none outlives the process that it was forked from."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 
 from waiting import until
-from warm_kernels import PREFIX, ForkedKernel, WarmProcess, WarmProvisioner, warm_kernels
+from warm_kernels import PREFIX, ForkedKernel, WarmProcess, WarmProvisioner, fork, told_to_others, warm_kernels
 
 LIMIT_S = 60
 WHO = """
@@ -68,11 +70,32 @@ def test_a_forked_kernel_is_a_kernel_of_its_own(warm: WarmProcess, tmp_path: Pat
 
 def test_a_kernel_ends_with_the_process_that_it_was_forked_from(warm: WarmProcess, tmp_path: Path) -> None:
     env = os.environ | {"IPYTHONDIR": str(tmp_path)}
-    kernel = ForkedKernel(warm.fork(["-f", str(tmp_path / "connection.json")], env, str(tmp_path)))
+    kernel = ForkedKernel(fork(warm.address, ["-f", str(tmp_path / "connection.json")], env, str(tmp_path)))
     until((tmp_path / "connection.json").exists, "the kernel writes its ports")
     assert kernel.poll() is None
     psutil.Process(warm.pid).kill()
     until(lambda: kernel.poll() is not None, "the kernel ends")
+
+
+ASK = """
+import sys, time
+from jupyter_client.manager import KernelManager
+manager = KernelManager(kernel_name="python3")
+manager.start_kernel()
+print(manager.provisioner.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_another_process_is_told_where_and_its_kernel_ends_with_it(warm: WarmProcess, tmp_path: Path) -> None:
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    env = os.environ | {"PYTHONPATH": paths, "IPYTHONDIR": str(tmp_path)} | told_to_others(warm.address, tmp_path)
+    with subprocess.Popen([sys.executable, "-c", ASK], env=env, stdout=subprocess.PIPE, text=True) as asker:
+        assert asker.stdout is not None
+        kernel = psutil.Process(int(asker.stdout.readline()))
+        assert kernel.ppid() == warm.pid
+        asker.kill()
+    until(lambda: not kernel.is_running(), "the kernel ends")
 
 
 def test_the_command_of_a_kernel_is_the_one_that_is_read_here() -> None:

@@ -57,6 +57,12 @@ MESSAGE = re.compile(  # the last: what a program in Python printed
 )
 SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
 BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
+# A chart that is installed, and arguments that somebody's own YAML or Ray Serve hands to an engine.
+DEPLOYMENT = re.compile(
+    r"^[ \t]*(?:\$ )?(?:sudo )?helm (?:install|upgrade|template) |^kind: InferencePool"
+    r"|^[ \t-]*(?:engine_kwargs|extraArgs|backend_parameters)\b|\bengine_kwargs\s*=",
+    re.MULTILINE,
+)
 UNCERTAIN = ("Model", "deploy")  # of any SDK
 OPTION_FLAGS = ("--extra_llm_api_options", "--config")
 MODEL_NAME = re.compile(r"^\s*name\s*:\s*\"([^\"]+)\"", re.MULTILINE)
@@ -188,11 +194,13 @@ class Document:
             [one for one in self.calls if one.api != "openai" or any("//" in word.text for _, word in one.values)],
             [one for one in self.aws_calls if one.name not in UNCERTAIN],
             [one for one in self.workloads if MODEL_IMAGE.search(one.image)],
+            [one for one in self.images if MODEL_IMAGE.search(one.text)],
         )
         return (
             any(known)
             or any(not is_strange(one) or one.command.cuts for one in self.invocations)
             or any(one.url or is_request(one.fields) for one in self.requests)
+            or any(DEPLOYMENT.search(text) for _, text in self.texts)
             or any(
                 is_config(_json_object(one.text)) or config_facts(one.text) != NOTHING_KNOWN
                 for one in self.json_configs

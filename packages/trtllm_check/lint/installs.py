@@ -133,6 +133,14 @@ class Requirement(NamedTuple):
         )
 
 
+def is_typed(pip: Invocation | None) -> bool:
+    """False for what stands in a file of requirements, of which the reader makes one command at its first word."""
+    if pip is None or not pip.command.words:
+        return False
+    first = pip.command.words[0]
+    return not any((word.line, word.column) == (first.line, first.column) for word in pip.command.words[2:])
+
+
 def requirements(document: Document) -> Iterator[Requirement]:
     """What every ``pip install`` of ``document`` names, in order; ``-r FILE`` has no name."""
     for pip in document.of("pip"):

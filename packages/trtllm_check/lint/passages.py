@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.carriers.python_code import parsed
-from trtllm_check.lint.carriers.requirements import is_requirements
+from trtllm_check.lint.carriers.requirements import is_conda, is_requirements
 from trtllm_check.lint.carriers.terraform import is_terraform
 from trtllm_check.lint.carriers.windows import is_windows
 from trtllm_check.lint.carriers.yaml_files import is_yaml
@@ -182,6 +182,8 @@ def _program_text(text: str) -> Kind | None:
     if DOCKERFILE.search(text) and len(DOCKERFILE_LINE.findall(text)) > 1 and re.search(r"^FROM\s", text, re.MULTILINE):
         return "dockerfile"
     if YAML_HEAD.search(text) and (is_yaml(text) or _is_broken_yaml(text)):
+        return "yaml"
+    if is_conda(text) and is_yaml(text):
         return "yaml"
     if is_terraform(text):
         return "terraform"

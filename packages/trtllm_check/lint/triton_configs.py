@@ -20,7 +20,29 @@ PLATFORMS = (
     "custom",
 )
 BACKENDS = {"tensorrtllm": "tensorrtllm", "tensorrt_llm": "tensorrtllm", "vllm": "vllm", "python": "python"}
+# Names that are no backend (a backend is the folder of libtriton_NAME.so), and the one that is meant:
+# github.com/triton-inference-server/backend, README, Backends; server#6541, server#4200.
+NO_BACKENDS = {
+    "tensorrt_plan": "tensorrt",
+    "trt": "tensorrt",
+    "onnxruntime_onnx": "onnxruntime",
+    "onnx": "onnxruntime",
+    "pytorch_libtorch": "pytorch",
+    "libtorch": "pytorch",
+    "torch": "pytorch",
+    "tensorflow_savedmodel": "tensorflow",
+    "tensorflow_graphdef": "tensorflow",
+    "tensorrt_llm": "tensorrtllm",
+    "tensorrt-llm": "tensorrtllm",
+    "trtllm": "tensorrtllm",
+    "trt_llm": "tensorrtllm",
+    "vLLM": "vllm",
+    "python_backend": "python",
+    "Python": "python",
+    "ensemble": "",
+}
 LAYOUTS = ("FORMAT_NCHW", "FORMAT_NHWC")
+WITHOUT_GPUS = ("KIND_CPU", "KIND_MODEL")
 
 
 class Objection(NamedTuple):
@@ -34,10 +56,29 @@ class Objection(NamedTuple):
 def refused(config: Message) -> Iterator[Objection]:
     """Everything that the server refuses before it loads the model."""
     yield from _platform(config)
+    yield from _backend(config)
+    yield from _groups(config)
     for name in ("input", "output"):
         for tensor in config.messages(name):
             yield from _dims(tensor)
     yield from _batches(config)
+    yield from _scalars(config)
+
+
+def _scalars(config: Message) -> Iterator[Objection]:
+    """A tensor without dimensions, which only a batch gives one."""
+    batch = config.scalar("max_batch_size")
+    if batch is None or batch.text != "0":
+        return
+    for tensor in config.messages("input"):
+        for reshape in tensor.messages("reshape"):
+            if not reshape.scalars("shape"):
+                yield Objection(
+                    batch,
+                    f"input {tensor.text('name')}: model input cannot have empty reshape for non-batching model",
+                    "write a max_batch_size of 1 or more, as the template's reshape wants",
+                )
+                return
 
 
 def _platform(config: Message) -> Iterator[Objection]:
@@ -56,6 +97,32 @@ def _platform(config: Message) -> Iterator[Objection]:
         yield Objection(
             platform, "its platform is ensemble, and it has no ensemble_scheduling", "add the steps, or name a backend"
         )
+
+
+def _backend(config: Message) -> Iterator[Objection]:
+    """The name of a platform where a backend belongs."""
+    backend = config.scalar("backend")
+    right = NO_BACKENDS.get(backend.text) if backend is not None else None
+    if backend is None or right is None:
+        return
+    instead = f'write backend: "{right}"' if right else 'write platform: "ensemble" instead of the backend'
+    if backend.text in PLATFORMS and right:
+        instead = f'{instead}, or platform: "{backend.text}"'
+    yield Objection(backend, f"it finds no libtriton_{backend.text}.so: {backend.text} is no backend", instead)
+
+
+def _groups(config: Message) -> Iterator[Objection]:
+    """Instances that are to run on the CPU, or where the model says, and name GPUs."""
+    for group in config.messages("instance_group"):
+        kind, gpus, count = group.scalar("kind"), group.scalars("gpus"), group.scalar("count")
+        if kind is not None and kind.text in WITHOUT_GPUS and gpus:
+            yield Objection(
+                gpus[0],
+                f"the instance group has kind {kind.text} but specifies one or more GPUs",
+                "write kind: KIND_GPU, or leave gpus out",
+            )
+        if count is not None and count.text == "0":
+            yield Objection(count, "the instance group must specify count > 0", "write 1 or more, or leave count out")
 
 
 def _dims(tensor: Message) -> Iterator[Objection]:

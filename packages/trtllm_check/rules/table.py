@@ -20,6 +20,7 @@ TOPICS = {
     "memory": "Memory of one GPU",
     "quantization": "Quantization",
     "versions": "One release for everything",
+    "installs": "Packages, wheels and images",
     "templates": "Triton's model repository",
     "requests": "Requests",
     "serving": "trtllm-serve",

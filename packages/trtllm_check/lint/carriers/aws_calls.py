@@ -1,6 +1,7 @@
 """What Python and CloudFormation tell SageMaker: calls of boto3, of its SDK and of CDK, with all that is in them."""
 
 import ast
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +21,7 @@ CALLS = frozenset(
         "create_inference_component",
         *("invoke_endpoint", "invoke_endpoint_with_response_stream", "invoke_endpoint_async"),
         *("Model", "DJLModel", "DJLPredictor", "HuggingFaceModel", "CfnModel", "CfnEndpointConfig", "CfnEndpoint"),
+        *("retrieve", "get_huggingface_llm_image_uri"),
         *("ContainerDefinitionProperty", "ProductionVariantProperty"),
     }
 )
@@ -117,6 +119,8 @@ def _python(
         elif isinstance(node.value, str):
             kind = "text"
         return Setting(kind, str(node.value), at, written=written)
+    if isinstance(node, ast.Call) and (text := _as_text(node, names)) is not None:
+        return Setting("text", text, at, written=written)
     if isinstance(node, ast.Dict):
         items = tuple(
             (key(str(name.value)), _python(value, names, place, str(name.value), depth + 1))
@@ -131,6 +135,17 @@ def _python(
         parts = tuple(_python(one, names, place, written, depth + 1) for one in node.elts)
         return Setting("list", "", at, parts=parts, written=written)
     return Setting("open", "", at, written=written)
+
+
+def _as_text(call: ast.Call, names: dict[str, ast.expr]) -> str | None:
+    """What ``json.dumps(4)`` and ``str(4)`` make of a constant; None for another call."""
+    func = ast.unparse(call.func)
+    value = call.args[0] if len(call.args) == 1 and not call.keywords else None
+    if isinstance(value, ast.Name):
+        value = names.get(value.id)
+    if func not in ("json.dumps", "str") or not isinstance(value, ast.Constant):
+        return None
+    return json.dumps(value.value) if func == "json.dumps" else str(value.value)
 
 
 def _rest(node: ast.expr, place: Callable[[ast.AST], tuple[int, int]]) -> Setting:

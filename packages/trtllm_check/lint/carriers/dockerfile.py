@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.dockerfile_faults import DockerStep, faults
+from trtllm_check.lint.carriers.dockerfile_runs import program_faults, run_faults, unknown_instruction
+from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
 
@@ -48,7 +50,25 @@ def carried(word: Word) -> Carried:
             if name == "ARG" and (match := PAIR.match(argument.text)):
                 arguments[match["name"]] = match["value"].strip("\"'")
             stage.read(name, argument)
-    return found.with_(stage.carried()).with_(Carried(faults=tuple(faults(steps, word.text))))
+    return found.with_(stage.carried()).with_(
+        Carried(faults=(*faults(steps, word.text), *run_faults(steps), *program_faults(steps), *_strange(word)))
+    )
+
+
+def _strange(word: Word) -> Iterator[FormFault]:
+    """Lines that no instruction holds and that begin none."""
+    held = {line for one in _instructions(word) for line, _ in one.argument.places}
+    for number, (start, written) in enumerate(_lines(word.text)):
+        line = word.part(start, start + len(written))
+        if written.strip() and not written.lstrip().startswith("#") and word.line + number not in held:
+            yield from unknown_instruction(line)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    position = 0
+    for written in text.split("\n"):
+        yield position, written
+        position += len(written) + 1
 
 
 class _Stage:

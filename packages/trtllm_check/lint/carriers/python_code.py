@@ -25,6 +25,7 @@ STARTS = frozenset(
         *("sh", "bash", "execute", "run_command", "exec_run", "run_cmd", "run_shell", "create_subprocess_shell"),
     }
 )
+INSTALLS = frozenset({"pip_install", "uv_pip_install"})  # of Modal's images
 IMAGE = re.compile(r"^\S*(?:djl-inference|tritonserver|tensorrt-llm/release|/lmi)[^\s:]*:[\w.-]+$")
 TOOL_LINE = re.compile(
     rf"^[ \t]*(?:\S+/)?(?:{TOOL_NAMES}|docker run)\s|^\s*python3? \S*\.py\s"
@@ -136,6 +137,8 @@ class _Reader:
                 self.done |= {id(one) for one in ast.walk(node)}
                 grows = any(value is node and name in self.changed for name, value in self.names.items())
                 script.words([*words, unknown("more", self.place(node))] if grows else words)
+        elif isinstance(node, ast.Call) and node.args and _called(node) in INSTALLS:
+            self.installed(node, script)
         elif isinstance(node, ast.Call) and node.args and _called(node) in STARTS:
             first = node.args[0]
             if isinstance(first, ast.Constant | ast.JoinedStr | ast.Name | ast.BinOp | ast.Call):
@@ -143,6 +146,20 @@ class _Reader:
                 if text is not None and " " in text.text.strip() and not self.listed(first):
                     self.done |= {id(one) for one in ast.walk(first)}
                     script.line(text)
+
+    def installed(self, node: ast.Call, script: Script) -> None:
+        """``image.pip_install("vllm==0.9.1", "torch==2.7.0")``: the arguments of one pip install."""
+        words: list[Word] = []
+        for one in node.args:
+            words += self.listed(one) or [self.value(one) or unknown("value", self.place(one))]
+        place = (words[0].line, words[0].column) if words else self.place(node)
+        flags: list[Word] = []
+        for keyword in node.keywords:
+            value = self.value(keyword.value)
+            if keyword.arg in ("index_url", "extra_index_url", "find_links") and value is not None:
+                flags += [Word(f"--{keyword.arg.replace('_', '-')}", *place, (place,) * (len(keyword.arg) + 2)), value]
+        self.done |= {id(one) for one in ast.walk(node)}
+        script.words([*(Word(text, *place, (place,) * len(text)) for text in ("pip", "install")), *flags, *words])
 
     def listed(self, node: ast.AST) -> list[Word]:
         """The words of a list, () for what is none."""

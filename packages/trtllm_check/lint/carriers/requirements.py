@@ -1,6 +1,10 @@
-"""Files of requirements, and the dependencies of a pyproject.toml: what one pip install would be asked for."""
+"""Files of requirements, conda environments, and the dependencies of a pyproject.toml: what pip would be asked for.
+
+Poetry's ``^1.2`` and ``~1.2`` become the ranges that they stand for: python-poetry.org, dependency specification.
+"""
 
 import re
+from collections.abc import Iterator, Sequence
 
 from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
@@ -14,6 +18,25 @@ QUOTED = re.compile(r"[\"'](?P<word>[A-Za-z0-9][\w.-]*(?:\[[\w, -]*\])?[ \t]*(?:
 DEPENDENCIES = re.compile(
     r"^[ \t]*dependencies[ \t]*=[ \t]*\[(?P<list>.*?)\n?[ \t]*\][ \t]*$", re.MULTILINE | re.DOTALL
 )
+SECTION = re.compile(r"^\[(?P<name>[^\[\]\n]+)\][ \t]*\r?$", re.MULTILINE)
+GROUPS = ("project.optional-dependencies", "dependency-groups")
+LIST = re.compile(
+    r"^[ \t]*[\"']?[\w-]+[\"']?[ \t]*=[ \t]*\[(?P<list>[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*)\]", re.MULTILINE
+)
+POETRY = re.compile(r"tool\.poetry\.(?:dev-)?(?:dependencies|group\.[\w-]+\.dependencies)")
+PAIR = re.compile(
+    r"^[ \t]*[\"']?(?P<name>[A-Za-z][\w.-]*)[\"']?[ \t]*=[ \t]*(?:\{[^\n}]*?\bversion[ \t]*=[ \t]*)?"
+    r"[\"'](?P<version>[^\"'\n]+)[\"']",
+    re.MULTILINE,
+)
+CONDA = re.compile(r"^dependencies:[ \t]*\r?$", re.MULTILINE)
+CONDA_HEAD = re.compile(r"^(?:channels|name|prefix):|^[ \t]*-[ \t]+pip:?[ \t]*\r?$", re.MULTILINE)
+CONDA_LINE = re.compile(
+    r"^[ \t]*-[ \t]+[\"']?(?:[\w-]+::)?"
+    r"(?P<word>[A-Za-z][\w.-]*(?:\[[\w, -]*\])?[ ]?(?:[<>=~!][^\"'#\n]*?)?)[\"']?[ \t]*(?:#[^\n]*)?\r?$",
+    re.MULTILINE,
+)
+CONDA_NAMES = {"pytorch": "torch"}
 PINNED = re.compile(r"[<>=~!]=?")
 OPTION = re.compile(r"^[ \t]*(?:-|#|$|git\+|https?:|\./)")
 ENOUGH = 2
@@ -26,21 +49,97 @@ def is_requirements(text: str) -> bool:
     return len(pinned) >= ENOUGH and all(LINE.fullmatch(line) for line in lines)
 
 
+def is_conda(text: str) -> bool:
+    """True for the YAML of a conda environment."""
+    return CONDA.search(text) is not None and CONDA_HEAD.search(text) is not None
+
+
 def carried(word: Word) -> Carried:
-    """One pip install of all requirements."""
-    match = DEPENDENCIES.search(word.text)
-    if match is not None:
-        found = [one.span("word") for one in QUOTED.finditer(word.text, match.start("list"), match.end("list"))]
-    else:
-        found = [one.span("word") for one in LINE.finditer(word.text)]
-    if not found:
-        return Carried()
-    words = [word.part(start, end) for start, end in found]
-    place = (words[0].line, words[0].column)
+    """One pip install of all requirements; of a pyproject.toml one more for each group, with the main ones."""
+    text = word.text
+    match = DEPENDENCIES.search(text)
+    if match is not None or (SECTION.search(text) and not is_requirements(text)):
+        spans = _quoted(text, match.start("list"), match.end("list")) if match is not None else []
+        main = [_without_blanks(word.part(start, end)) for start, end in spans]
+        groups = list(_groups(word))
+        return _installed([[*main, *_of_poetry(word)], *([*main, *group] for group in groups)])
+    return _installed([[_without_blanks(word.part(*one.span("word"))) for one in LINE.finditer(text)]])
+
+
+def of_conda(word: Word) -> Carried:
+    """What a conda environment asks for, of conda and of pip: one installation."""
+    found: list[Word] = []
+    for match in CONDA_LINE.finditer(word.text, max(word.text.find("dependencies:"), 0)):
+        one = _without_blanks(word.part(*match.span("word")))
+        name, sign, version = one.text.partition("=")
+        if name in ("pip", "python", "channels"):
+            continue
+        if sign and not version.startswith("=") and name[-1] not in "<>~!":  # conda's own single sign
+            one = _rewritten(one, f"{CONDA_NAMES.get(name, name)}=={version.partition('=')[0].rstrip('*.')}.*")
+        found.append(one)
+    return _installed([found])
+
+
+def _quoted(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    plain = re.sub(r"#[^\n]*", lambda match: " " * len(match[0]), text)
+    return [one.span("word") for one in QUOTED.finditer(plain, start, end)]
+
+
+def _sections(text: str) -> Iterator[tuple[str, int, int]]:
+    """Each table of TOML: its name, and where it begins and ends."""
+    found = list(SECTION.finditer(text))
+    for one, following in zip(found, [*found[1:], None], strict=True):
+        yield one["name"].strip(), one.end(), following.start() if following else len(text)
+
+
+def _groups(word: Word) -> Iterator[list[Word]]:
+    for name, start, end in _sections(word.text):
+        if name not in GROUPS:
+            continue
+        for match in LIST.finditer(word.text, start, end):
+            spans = _quoted(word.text, match.start("list"), match.end("list"))
+            yield [_without_blanks(word.part(*span)) for span in spans]
+
+
+def _of_poetry(word: Word) -> Iterator[Word]:
+    for name, start, end in _sections(word.text):
+        for match in PAIR.finditer(word.text, start, end) if POETRY.fullmatch(name) else ():
+            specifier = _range(match["version"])
+            if specifier is not None and match["name"] != "python":
+                yield _rewritten(word.part(*match.span("name")), f"{match['name']}{specifier}")
+
+
+def _range(version: str) -> str | None:
+    """``>=0.6.4.post1,<0.7`` for ``^0.6.4.post1``; None where it is no version."""
+    version = version.replace(" ", "")
+    if version == "*":
+        return ""
+    match = re.fullmatch(r"(?P<sign>[\^~]?)(?P<version>\d+(?:\.\d+)*(?P<rest>[\w.]*))", version)
+    if match is None:
+        return version if re.fullmatch(r"(?:[<>=~!]=?=?[\w.*+]+,?)+", version) else None
+    if not match["sign"]:
+        return f"=={version}"
+    numbers = [int(part) for part in re.findall(r"\d+", match["version"].removesuffix(match["rest"]))]
+    place = 1 if match["sign"] == "~" else next((n for n, one in enumerate(numbers) if one), len(numbers) - 1)
+    place = min(place, len(numbers) - 1)
+    above = ".".join(map(str, [*numbers[:place], numbers[place] + 1]))
+    return f">={match['version']},<{above}"
+
+
+def _installed(groups: Sequence[Sequence[Word]]) -> Carried:
     script = Script()
-    begin = [Word(text, *place, (place,) * len(text)) for text in ("pip", "install")]
-    script.words([*begin, *(_without_blanks(one) for one in words)])
-    return Carried(scripts=((script.word(), ""),))
+    for words in groups:
+        if words:
+            place = (words[0].line, words[0].column)
+            begin = [Word(text, *place, (place,) * len(text)) for text in ("pip", "install")]
+            script.words([*begin, *words])
+    word = script.word()
+    return Carried(scripts=((word, ""),)) if word.text else Carried()
+
+
+def _rewritten(word: Word, text: str) -> Word:
+    place = (word.line, word.column)
+    return Word(text, *place, (place,) * len(text))
 
 
 def _without_blanks(word: Word) -> Word:

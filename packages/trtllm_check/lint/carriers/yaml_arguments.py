@@ -22,7 +22,10 @@ FEWEST = 2  # options of vLLM that tell whose arguments these are
 OF_VLLM = 2  # dashes in a name that is vLLM's alone
 FOREIGN = 4  # of so many options one may be no option of vLLM: a slip of the keyboard
 DEEPEST = 60
-READ_BELOW = "modelURL"  # vLLM production stack: its arguments are read with their image
+# The production stack of vLLM, and Ray Serve: their arguments are read with what is around.
+READ_BELOW = frozenset({"modelURL", "llm_configs"})
+    {"modelURL", "llm_configs"}
+)  # the production stack of vLLM, and Ray Serve: read with what is around
 LISTED = "${model_of_a_list}"  # stands for the model of such a list
 Argument = Callable[[Any], Word]
 
@@ -68,7 +71,7 @@ def _entries(node: Any, depth: int) -> Iterator[tuple[str, Any, set[str]]]:
     elif node.id == "mapping":
         named = [(str(key.value), value) for key, value in node.value if key.id == "scalar"]
         beside = {name for name, _ in named}
-        if READ_BELOW in beside:
+        if READ_BELOW & beside:
             return
         for name, value in named:
             yield name, value, beside

@@ -9,8 +9,17 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from serving_base.yaml_files import values_of
-from trtllm_check.lint.carriers import compose, go_templates, kubernetes, manifests, yaml_arguments, yaml_faults
+from trtllm_check.lint.carriers import (
+    compose,
+    go_templates,
+    kubernetes,
+    kubernetes_values,
+    manifests,
+    yaml_arguments,
+    yaml_faults,
+)
 from trtllm_check.lint.carriers.aws_calls import resources
+from trtllm_check.lint.carriers.requirements import is_conda, of_conda
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown
 from trtllm_check.lint.carriers.workloads import workloads
 from trtllm_check.lint.programs import ALIASES, PROGRAMS, PYTHON, TOOL_NAMES, TOOLS, VLLM_IMAGE
@@ -49,6 +58,8 @@ MOST_NODES = 200_000
 
 def carried(word: Word) -> Carried:
     """Commands, variables and images of all documents; nothing where it is no YAML."""
+    if is_conda(word.text):
+        return of_conda(word)
     reader = _Reader(word)
     for node in _documents(reader.masked):
         reader.walk(node, "", 0)
@@ -62,6 +73,7 @@ def carried(word: Word) -> Carried:
             faults=(
                 *manifests.faults(node, reader.at, is_template="{{" in word.text),
                 *kubernetes.faults(node, reader.at, is_template="{{" in word.text),
+                *kubernetes_values.faults(node, reader.at),
                 *compose.faults(node, reader.at),
             ),
         )

@@ -7,11 +7,11 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.image_bases import MOVED_SINCE
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import VLLM, ServedModel, served
 from trtllm_check.lint.rules.vllm_table import release_for
 from trtllm_check.lint.shell.words import ShellCommand, Word
-from trtllm_check.releases.vllm import vllm_facts
 
 FAMILY = "bench_names"
 NAMES, SCRIPT = "bench-name", "bench-script"
@@ -83,17 +83,17 @@ def _tool(one: Invocation) -> str:
 
 
 def _scripts(document: Document, release: str) -> Iterator[Draft]:
-    """``python3 vllm/benchmarks/benchmark_serving.py``, which only says what it is called today."""
-    told = release_for(document, None)
-    since = rule_data(FAMILY)["scripts_since"]
-    if told is not None and told.place < vllm_facts().releases.index(since):
+    """``python3 vllm/benchmarks/benchmark_serving.py``, which only says what it is called today.
+
+    Where the text tells a release, ``script-moved`` speaks of it.
+    """
+    if release_for(document, None) is not None:
         return
     clones = any(CLONE.search(word.text) for command in document.commands for word in command.words)
     for command in document.commands:
         for word, kind in _paths(command, clones):
-            form = "" if told is not None else "today"
-            known: dict[str, Any] = {"path": word.text, "kind": COMMANDS[kind], "since": since}
-            yield from drafts(release, SCRIPT, word, form=form, file=command.file, **known)
+            known: dict[str, Any] = {"path": word.text, "kind": COMMANDS[kind], "since": MOVED_SINCE}
+            yield from drafts(release, SCRIPT, word, file=command.file, **known)
 
 
 def _paths(command: ShellCommand, clones: bool) -> Iterator[tuple[Word, str]]:

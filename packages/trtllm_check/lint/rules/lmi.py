@@ -25,6 +25,8 @@ ENGINES = ("Python", "MPI")
 ENGINE_CHOICE = re.compile(r"rolling_batch=(?:scheduler|lmi-dist|vllm|trtllm|deepspeed|neuronx|tnx)$")
 PROSE = re.compile(r"^\s*[A-Z][\w ]*:\s*$")
 CHOICE = re.compile(r"^<|^\(|^[\w ]*\(.*\)$|\w\|\w")
+# An image in a comment, or in a text that no reader takes for one.
+COMMENTED = re.compile(r"(?<![\d.])0\.\d+\.\d+-(?:deepspeed|lmi|tensorrtllm|neuronx|fastertransformer)[\w.-]*\w")
 UNKNOWN = "$"  # of a variable that the text does not set
 RULES: dict["Kind", str] = {
     "syntax": "lmi-properties-syntax",
@@ -45,7 +47,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Every line that the image does not take as it is meant."""
     if not document.properties and not document.lmi_environment:
         return
-    image, unknown = _image(document, platform)
+    image, unknown = image_of(document, platform)
     if unknown is not None:
         yield from drafts(platform.release.name, "lmi-image-unknown", unknown, image=unknown.text)
         for name, value in document.lmi_environment.items():
@@ -150,12 +152,14 @@ def _variable(name: str, value: Word, image: str, *, named: bool) -> Iterator[Dr
             yield _draft(finding, value, f"{name}: {finding.message}", named=named)
 
 
-def _image(document: Document, platform: Platform) -> tuple[str, Word | None]:
+def image_of(document: Document, platform: Platform) -> tuple[str, Word | None]:
     """The image of the text, else the release's; empty, and the text's word, if nothing is known of the one there."""
     from trtllm_check.recipes.lmi import recommended_image
     from trtllm_check.releases.lmi import lmi_image
 
     named = [word for word in document.images if REPOSITORY in word.text]
+    if not named and (tags := {match[0] for _, text in document.texts for match in COMMENTED.finditer(text)}):
+        return _known_tag(tags), None
     if not named:
         wanted = _wanted_engine(document) if platform.guessed else ""
         return wanted or recommended_image(platform.release.name).tag, None
@@ -164,6 +168,16 @@ def _image(document: Document, platform: Platform) -> tuple[str, Word | None]:
         return lmi_image(named[0].text).tag, None
     except UsageError:
         return "", None if UNKNOWN in tag else named[0]
+
+
+def _known_tag(tags: set[str]) -> str:
+    """The one image that a comment names, if there are facts on it; else empty."""
+    from trtllm_check.releases.lmi import lmi_image
+
+    try:
+        return lmi_image(tags.pop()).tag if len(tags) == 1 else ""
+    except UsageError:
+        return ""
 
 
 def _wanted_engine(document: Document) -> str:

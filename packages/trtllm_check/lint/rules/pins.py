@@ -1,25 +1,18 @@
 """Versions of packages that exclude each other, within one installation and between one and the next."""
 
 import re
-from collections.abc import Iterator, Mapping
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import Requirement, requirements
+from trtllm_check.lint.pythons import python_of
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.releases import known_releases, load_release
+from trtllm_check.lint.solving import Conflict, conflicts
+from trtllm_check.releases.packages import needs_of, takes
 
 FAMILY = "pins"
-OURS = "tensorrt-llm"
-OPERATORS = tuple("<>=~!")
-PYTHON = re.compile(
-    r"(?:^[ \t]*FROM[ \t]+(?:--\S+[ \t]+)?(?:\S*/)?python:"
-    r"|conda create[^\n]*\bpython=+|uv venv[^\n]*--python[ =](?:python)?)"
-    r"(?P<version>3\.\d{1,2})",
-    re.MULTILINE,
-)
 IMPORT = re.compile(
     r"^[ \t]*(?:[\"'][ \t]*)?(?:from[ \t]+(?P<module>sagemaker(?:\.\w+)*)[ \t]+import[ \t]+\(?(?P<names>[\w, \t]+)"
     r"|import[ \t]+(?P<plain>sagemaker(?:\.\w+)+))"
@@ -28,14 +21,6 @@ IMPORT = re.compile(
     re.MULTILINE,
 )
 SDK = "sagemaker"
-
-
-class Needs(NamedTuple):
-    """What one version of a package wants of others, and of Python."""
-
-    needs: Mapping[str, str]
-    python: str
-    source: str
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -52,90 +37,52 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     yield from _sdk(document, wanted, release)
 
 
-@cache
-def _needs_of(name: str, version: str) -> Needs | None:
-    if name == OURS:
-        if version not in known_releases():
-            return None
-        pins = load_release(version).pins
-        needs = {
-            one: pin if pin.startswith(OPERATORS) else f"=={pin}" for one, pin in pins.items() if one == "transformers"
-        }
-        return Needs(needs, "", f"requirements.txt of TensorRT-LLM {version}")
-    for entry in rule_data(FAMILY)["pins"].get(name, ()):
-        if _takes(entry["versions"], version):
-            return Needs(entry["needs"], entry.get("python", ""), f"metadata of {name} {version}")
-    return None
-
-
-def _takes(specifier: str, version: str) -> bool:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-    from packaging.version import InvalidVersion
-
-    try:
-        return SpecifierSet(specifier).contains(version, prereleases=True)
-    except (InvalidSpecifier, InvalidVersion):
-        return True
-
-
-def _excludes(other: Requirement, need: str) -> bool:
-    """True where no version is what ``other`` asks for and what ``need`` takes."""
-    if not other.specifier:
-        return False
-    if other.exact:
-        return not other.meets(need)
-    exact = re.fullmatch(r"==([\w.]+)", need)
-    if exact and "*" not in need:
-        return not _takes(other.specifier, exact[1])
-    least = re.match(r">=([\d.]+)", need)
-    return least is not None and other.is_below(least[1])
-
-
 def _together(group: list[Requirement], release: str) -> Iterator[Draft]:
-    for one in group:
-        found = _needs_of(one.name, one.exact) if one.exact else None
-        for other in group if found is not None else ():
-            need = found.needs.get(other.name, "") if found is not None else ""
-            if need and found is not None and _excludes(other, need):
-                known = _known(one, other, need, found)
-                yield from drafts(release, "pins-exclude", other.word, invocation=other.pip, **known)
+    for found in conflicts(group):
+        form = "pair" if found.also else "" if found.one.exact else "range"
+        yield from drafts(
+            release, "pins-exclude", found.other.word, form=form, invocation=found.other.pip, **_known(found)
+        )
 
 
-def _known(one: Requirement, other: Requirement, need: str, found: Needs) -> dict[str, Any]:
+def _known(found: Conflict) -> dict[str, Any]:
     return {
-        "one": f"{one.name}=={one.exact}",
-        "needs": f"{other.name}{need}",
-        "other": other.word.text,
+        "one": found.one.word.text,
+        "of": found.of,
+        "needs": f"{found.of}{found.need}",
+        "other": found.other.word.text,
+        "also": f"{found.of}{found.also}",
         "origin": found.source,
     }
 
 
 def _apart(wanted: list[Requirement], release: str) -> Iterator[Draft]:
     """A package whose version a later pip install replaces, or that a later one breaks."""
+    names = [one.name for one in wanted]
     for one in wanted:
-        found = _needs_of(one.name, one.exact) if one.exact else None
-        if found is None or sum(other.name == one.name for other in wanted) != 1:
+        if not one.specifier or names.count(one.name) != 1:
             continue
-        for name, need in found.needs.items():
-            others = [other for other in wanted if other.name == name]
-            if len(others) == 1 and others[0].pip is not one.pip and others[0].exact and _excludes(others[0], need):
-                form = "replaced" if wanted.index(others[0]) < wanted.index(one) else "broken"
-                known = _known(one, others[0], need, found)
-                yield from drafts(release, "pins-exclude", others[0].word, form=form, invocation=others[0].pip, **known)
+        for other in wanted:
+            if other.pip is one.pip or not other.exact or names.count(other.name) != 1:
+                continue
+            found = next((found for found in conflicts([one, other]) if found.one is one), None)
+            if found is not None and not (found.also and wanted.index(other) < wanted.index(one)):
+                form = "replaced" if wanted.index(other) < wanted.index(one) else "broken"
+                yield from drafts(release, "pins-exclude", other.word, form=form, invocation=other.pip, **_known(found))
 
 
 def _python(document: Document, wanted: list[Requirement], release: str) -> Iterator[Draft]:
     """A Python that a package has no wheel for."""
-    pythons = {match["version"] for _, text in document.texts for match in PYTHON.finditer(text)}
-    if len(pythons) != 1:
-        return
-    version = next(iter(pythons))
     for one in wanted:
-        found = _needs_of(one.name, one.exact) if one.exact else None
-        if found is not None and found.python and not _takes(found.python, f"{version}.9"):
+        found = needs_of(one.name, one.exact) if one.exact else None
+        version = python_of(document, one.pip) if found is not None and (found.python or found.pythons) else ""
+        if found is None or not version:
+            continue
+        unfit = version not in found.pythons if found.pythons else not takes(found.python, f"{version}.9")
+        if unfit:
             known: dict[str, Any] = {
                 "one": f"{one.name}=={one.exact}",
-                "python": found.python,
+                "python": " and ".join(found.pythons) or found.python,
                 "version": version,
                 "origin": found.source,
             }

@@ -1,0 +1,100 @@
+"""What RUN and COPY of a Dockerfile take for granted: lists of packages, bash, programs, files, an answer.
+
+Source: Docker's best practices on apt-get; POSIX.1-2017, Shell Command Language, 2.9.3, and test.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from trtllm_check.lint.carriers.dockerfile_faults import DockerStep
+from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.shell.words import Word
+
+# What fetches the lists, what throws them away, what wants them, and what may do either.
+STEP = re.compile(
+    r"(?P<update>\bapt(?:-get)?\s+(?:-\S+\s+)*(?:update|upgrade)\b)|(?P<clean>rm\s+-\w+\s+(?:\S+\s+)*?/var/lib/apt)"
+    r"|(?P<install>\bapt(?:-get)?\s+(?:-\S+(?:\s+[\w:]+=\S+)?\s+)*install\b(?P<rest>[^&;|\n]*))"
+    r"|(?P<unknown>\.sh\b|add-apt-repository|\|\s*(?:sudo\s+)?(?:ba)?sh\b|dpkg -i|cuda-keyring|aptitude|install_)"
+)
+BASE = re.compile(r"^(?:\S*/)?(?:ubuntu|debian|python|nvidia/cuda)(?::\S*)?$|^\$")
+LOCAL = re.compile(r"\s(?:\./|/)\S+\.deb")
+TEST = re.compile(r"(?:^|[\s;&|])(?P<test>\[[ ](?:[^\]\n\[])*?[ ]==[ ][^\]\n]*?[ ]\])(?=[\s;]|$)")
+SH = re.compile(r"^(?:\S*/)?(?:ubuntu|debian|python|nvidia/cuda|rocm/\S+|nvcr\.io/\S+)(?::\S*)?$|^\$")
+PARENT = re.compile(r"(?:^|\s|\")\.\./")
+VALUED = re.compile(r"--\w+=\S+\s+")
+PIP = re.compile(r"(?:^|[\s;&|])(?:sudo )?pip3? install\b")
+BARE = re.compile(r"^(?:\S*/)?(?:ubuntu|nvidia/cuda):\S*$")
+BRINGS_PIP = re.compile(
+    r"python3?[\d.]*-pip|get-pip|ensurepip|conda|mamba|\buv\b|pyenv|-m venv|virtualenv|\.sh\b|--from=|poetry"
+)
+PYTHON = re.compile(r"(?:^|[\s;&|])python (?:-\w|\S+\.py)")
+BRINGS_PYTHON = re.compile(
+    r"python-is-python3|/python\b|update-alternatives|conda|mamba|\buv\b|pyenv|venv|\.sh\b|--from=|alias python|poetry"
+)
+UNINSTALL = re.compile(r"(?<!uv )\bpip3? uninstall (?![^&;|\n]*(?<!\S)-(?:y|-yes)\b)[^&;|\n]*")
+INSIDE = re.compile(r"(?:&&|;|\|\||then|do)[\s\\]+(?P<name>RUN|COPY|WORKDIR|ENV|ADD)[ \t]+(?=\S)")
+OPEN = re.compile(r"(?:&&|\|\|)\s*\Z")
+
+
+def run_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
+    """The faults of the RUN instructions of one Dockerfile."""
+    image, has_lists, is_bash = "", True, False
+    aliases: set[str] = set()
+    for step in steps:
+        text = step.argument.text
+        if step.name == "FROM":
+            parts = [part for part in text.split() if not part.startswith("--")]
+            image = parts[0] if parts else ""
+            has_lists = image in aliases or not BASE.match(image)
+            is_bash = is_bash and image in aliases
+            aliases |= {parts[2]} if len(parts) > 2 else set()
+        elif step.name == "SHELL":
+            is_bash = "bash" in text
+        elif step.name == "RUN" and step.form is None and "<<" not in text:
+            for found in STEP.finditer(text):
+                if found["install"] and not has_lists and not LOCAL.search(found["rest"]):
+                    place = step.argument.part(found.start("install"), found.end("install") - len(found["rest"]))
+                    yield FormFault("image-base", place, "update", (("image", image),))
+                has_lists = not found["clean"]
+            if not is_bash and SH.match(image) and (match := TEST.search(text)):
+                place = step.argument.part(match.start("test"), match.end("test"))
+                yield FormFault("image-base", place, "test", (("image", image),))
+            if match := INSIDE.search(text):
+                place = step.argument.part(*match.span("name"))
+                yield FormFault("image-base", place, "inside", (("name", match["name"]),))
+            if match := OPEN.search(text):
+                place = step.argument.part(match.start(), match.start() + 2)
+                yield FormFault("image-base", place, "open", (("sign", match[0].strip()),))
+
+
+def program_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
+    """Programs that a base has not, files from outside of the context, and an entry point that stays the base's."""
+    image, whole = "", " ".join(step.argument.text for step in steps)
+    has_stages = sum(step.name == "FROM" for step in steps) > 1
+    said: set[str] = set()
+    for step in steps:
+        text = step.argument.text
+        if step.name == "FROM":
+            parts = [part for part in text.split() if not part.startswith("--")]
+            image = parts[0] if parts else ""
+        elif step.name in ("COPY", "ADD") and "--from" not in text and (match := PARENT.search(VALUED.sub("", text))):
+            yield FormFault("image-base", step.argument, "outside", (("path", match[0].strip(' "')),))
+        elif step.name == "RUN" and "<<" not in text and (match := UNINSTALL.search(text)) and "yes |" not in text:
+            place = step.argument.part(match.start(), match.start() + len("pip uninstall"))
+            yield FormFault("image-base", place, "uninstall", (("command", match[0].strip()),))
+        if not BARE.match(image) or has_stages or step.name not in ("RUN", "CMD", "ENTRYPOINT"):
+            continue
+        words = text if step.form is None else " ".join(word.text for word in step.form)
+        for name, wanted, brought in (("pip", PIP, BRINGS_PIP), ("python", PYTHON, BRINGS_PYTHON)):
+            if name not in said and wanted.search(words) and not brought.search(whole):
+                said.add(name)
+                package = "python3-pip" if name == "pip" else "python-is-python3"
+                known = (("image", image), ("program", name), ("package", package))
+                yield FormFault("image-base", step.argument, "program", known)
+
+
+def unknown_instruction(line: Word) -> Iterator[FormFault]:
+    """A line that begins none: the one above lacks its backslash."""
+    first = line.text.split()[:1]
+    if (first and first[0] in ("&&", "||", "|", ";", "\\")) or (first and first[0].startswith("--")):
+        yield FormFault("image-base", line, "instruction", (("first", first[0]),))

@@ -1,0 +1,98 @@
+"""Versions that pip installs together without a word, and that do not run together."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.installs import Requirement, is_typed, requirements
+from trtllm_check.lint.solving import disjoint
+from trtllm_check.releases.packages import needs_of, takes
+
+FAMILY = "breakages"
+# What may bound a package without naming it here: a file of constraints, a lock.
+LOCKED = re.compile(r"--constraint|\s-c\s|--frozen|--locked|--no-deps|\.lock\b|pip-compile|constraint-dependencies")
+# A page with a log is no installation to come.
+LOG = re.compile(r"Successfully installed|Collecting |Requirement already satisfied")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    wanted = [one for one in requirements(document) if one.name]
+    if any(LOG.search(text) for _, text in document.texts):
+        return
+    release = platform.release.name
+    absent: dict[str, list[dict[str, Any]]] = {}
+    pins: dict[str, Requirement] = {}
+    for entry in rule_data(FAMILY)["breakages"]:
+        pinned = {one.exact: one for one in wanted if one.name == entry["of"] and one.exact}
+        for version, one in pinned.items() if len(pinned) == 1 else ():
+            if not takes(entry["versions"], version):
+                continue
+            pins[one.name] = one
+            asked = [other for other in wanted if other.name == entry["other"]]
+            if asked:
+                yield from _broken(document, entry, one, asked[-1], wanted, release)
+            elif entry.get("absent") and _is_environment(one) and not _is_bounded(document, entry, wanted):
+                absent.setdefault(one.name, []).append(entry)
+    for name, entries in absent.items():
+        one = pins[name]
+        known = _known(one, entries[0]) | {
+            "name": " and ".join(entry["other"] for entry in entries),
+            "right": " and ".join(f"{entry['other']}{entry['works']}" for entry in entries),
+            "source_of": "; ".join(entry["source"] for entry in entries),
+        }
+        yield from drafts(release, "pins-break", one.word, form="absent", invocation=one.pip, **known)
+
+
+def _is_environment(one: Requirement) -> bool:
+    """True in a file that makes an environment; on a page the reader may have the rest already."""
+    return one.pip is not None and (not is_typed(one.pip) or bool(one.pip.command.image))
+
+
+def _known(one: Requirement, entry: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "one": one.word.text,
+        "of": one.name,
+        "name": entry["other"],
+        "error": entry["error"],
+        "source_of": entry["source"],
+        "right": f"{entry['other']}{entry['works']}",
+    }
+
+
+def _broken(
+    document: Document,
+    entry: dict[str, Any],
+    one: Requirement,
+    last: Requirement,
+    wanted: list[Requirement],
+    release: str,
+) -> Iterator[Draft]:
+    """A version of the other that it does not run with, asked for or taken as the newest."""
+    known = _known(one, entry) | {"other": last.word.text}
+    if last.specifier and disjoint(entry["other"], entry["works"], last.specifier):
+        if not _excluded(one, last):
+            yield from drafts(release, "pins-break", last.word, invocation=last.pip, **known)
+    elif takes(last.specifier, entry["newest"]) and not _is_bounded(document, entry, wanted):
+        yield from drafts(release, "pins-break", last.word, form="newest", invocation=last.pip, **known)
+
+
+def _excluded(one: Requirement, other: Requirement) -> bool:
+    """True where the metadata exclude it already, which another rule says."""
+    found = needs_of(one.name, one.exact)
+    need = found.needs.get(other.name, "") if found is not None else ""
+    return bool(need) and disjoint(other.name, need, other.specifier)
+
+
+def _is_bounded(document: Document, entry: dict[str, Any], wanted: list[Requirement]) -> bool:
+    """True where something else of the text keeps the newest away, or may."""
+    if any(LOCKED.search(text) for _, text in document.texts) or any(not one.name for one in requirements(document)):
+        return True
+    for one in wanted:
+        found = needs_of(one.name, one.exact) if one.exact else None
+        need = found.needs.get(entry["other"], "") if found is not None else ""
+        if need and not takes(need, entry["newest"]):
+            return True
+    return False

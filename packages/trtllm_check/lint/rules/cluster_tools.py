@@ -1,0 +1,98 @@
+"""kubectl and helm: options that they do not have, and charts that a repository does not have."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.shell import ShellCommand, Word
+
+FAMILY = "cluster_tools"
+CHART = re.compile(r"(?P<repository>[a-z][\w.-]*)/(?P<chart>[a-z][\w.-]*)")
+ADDRESS = re.compile(r"https?://(?P<host>[\w./-]+?)/?")
+INSTALLS = ("install", "upgrade", "template", "pull", "show")
+VALUED = (
+    "-f",
+    "--values",
+    "--set",
+    "--set-string",
+    "--set-file",
+    "-n",
+    "--namespace",
+    "--version",
+    "--repo",
+    "--timeout",
+)
+BEFORE = ("sudo",)
+TOOLS = ("kubectl", "helm", "oc", "gcloud", "aws", "eksctl")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    added: dict[str, str] = {}
+    read = {id(one.command) for one in document.invocations}
+    for command in document.commands:
+        words = _words(command)
+        if len(words) < 2:
+            continue
+        if words[0].text in TOOLS:
+            yield from _cut(command, words[0].text, read, platform.release.name)
+        if words[0].text == "kubectl":
+            yield from _kubectl(words, command.file, platform.release.name)
+        elif words[0].text == "helm":
+            texts = [word.text for word in words]
+            if texts[1:3] == ["repo", "add"] and len(texts) > 4 and (match := ADDRESS.fullmatch(texts[4])):
+                added[texts[3]] = match["host"].rstrip("/")
+            yield from _helm(words, added, command.file, platform.release.name)
+
+
+def _cut(command: ShellCommand, tool: str, read: set[int], release: str) -> Iterator[Draft]:
+    """The first place at which a shell ends a command that goes on: no backslash, or a blank behind it."""
+    ends = [cut for cut in command.cuts if not cut.text.startswith("#")]
+    if ends and id(command) not in read:
+        form = "blank" if ends[0].text and not ends[0].text.strip() else ""
+        yield from drafts(release, "line-cut", ends[0], form=form, file=command.file, tool=tool)
+
+
+def _words(command: ShellCommand) -> list[Word]:
+    words = list(command.words)
+    while words and words[0].text in BEFORE:
+        words = words[1:]
+    return words
+
+
+def _kubectl(words: list[Word], file: str, release: str) -> Iterator[Draft]:
+    verb = next((word.text for word in words[1:] if not word.text.startswith("-")), "")
+    for word in words[1:]:
+        if word.text == "--":
+            return
+        name = word.text.partition("=")[0]
+        entry = rule_data(FAMILY)["kubectl"].get(name)
+        if entry is not None and verb in entry["of"]:
+            known: dict[str, Any] = {"name": name, "verb": verb, "right": entry["right"]}
+            yield from drafts(release, "cluster-tool", word, file=file, **known)
+
+
+def _helm(words: list[Word], added: dict[str, str], file: str, release: str) -> Iterator[Draft]:
+    if words[1].text not in INSTALLS:
+        return
+    data = rule_data(FAMILY)
+    plain: list[Word] = []
+    skip = False
+    for word in words[2:]:
+        if not skip and not word.text.startswith("-"):
+            plain.append(word)
+        skip = not skip and word.text in VALUED
+    if any(word.text.partition("=")[0] == "--repo" for word in words):
+        return
+    for word in plain:
+        match = CHART.fullmatch(word.text)
+        if match is None:
+            continue
+        address = added.get(match["repository"]) or data["usual"].get(match["repository"], "")
+        charts = data["charts"].get(address)
+        if charts and match["chart"] not in charts:
+            known: dict[str, Any] = {"chart": word.text, "address": address, "charts": ", ".join(charts)}
+            known["right"] = f"{match['repository']}/{charts[0]}"
+            yield from drafts(release, "cluster-tool", word, form="chart", file=file, **known)

@@ -1,0 +1,167 @@
+"""What bases of images lack: lists of packages, another Python, a compiler, git, MPI, a Python for pip to write to."""
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.installs import requirements
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.box import engines
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.vllm_release import vllm_told
+from trtllm_check.releases.images import image_facts
+from trtllm_check.releases.vllm import vllm_facts
+
+SLIM = re.compile(r"(?:^|/)python:\S*slim\S*$|nvidia/cuda:\S*-(?:base|runtime)-\S+$|^ubuntu(?::\S+)?$|^debian\S*$")
+COMPILER = re.compile(r"\bgcc\b|\bg\+\+|build-essential|\bclang\b|python3?[\d.]*-dev\b|nvcc|cuda-toolkit|conda")
+OTHER_PYTHONS = re.compile(
+    r"deadsnakes|conda|pyenv|uv python|python-build-standalone|apt-add-repository|add-apt-repository"
+)
+PYTHON = re.compile(r"python(?P<version>3\.\d{1,2})(?:-\w+)?")
+ALSO = {"20.04": ("3.9",), "22.04": ("3.11",)}  # a second one, in universe
+VENV = re.compile(
+    r"break-system-packages|BREAK_SYSTEM|-m venv|virtualenv|uv venv|conda|pipx|EXTERNALLY-MANAGED|/venv|pyenv"
+)
+OURS = re.compile(r"tensorrt[-_]llm(?:$|[=<>~!\[])", re.IGNORECASE)
+VLLM = re.compile(r"vllm(?:$|[=<>~!\[])")
+HUB = re.compile(r"(?:https://|git@)(?:[^@/\s]+@)?(?:huggingface\.co|hf\.co)[/:](?!datasets/|spaces/)")
+TRANSFER = re.compile(r"(?P<name>HF_HUB_ENABLE_HF_TRANSFER)[\"']?\s*[=: ]\s*[\"']?(?:1|[Tt]rue|ON|YES)\b")
+USES_HUB = ("huggingface-hub", "transformers", "vllm", "sentence-transformers", "diffusers")
+FROM = re.compile(r"^[ \t]*FROM[ \t]+(?:--\S+[ \t]+)?(?P<image>\S+)", re.MULTILINE | re.IGNORECASE)
+CMD = re.compile(r"^[ \t]*CMD[ \t]+(?:\[[ \t]*\")?(?P<first>[^\s\",\]]+)[^\n]*", re.MULTILINE)
+STARTERS = frozenset({"python", "python3", "bash", "sh", "vllm", "uvicorn", "gunicorn", "ray", "sleep", "env", "conda"})
+BENCHMARK = re.compile(r"python3?[ ]+(?P<script>\S*benchmarks/benchmark_(?P<kind>serving|latency|throughput)\.py)")
+MOVED_SINCE = "0.10.2"
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    texts = dict(document.texts)
+    for one in document.invocations:
+        text = texts.get(one.command.file, "")
+        if one.tool == "apt-get":
+            yield from _apt(one, text, release)
+        elif one.tool == "pip":
+            yield from _pip(document, one, text, release)
+        elif one.tool == "git":
+            yield from _weights(document, one, text, release)
+    yield from _vllm(document, release)
+    yield from _transfer(document, release)
+    yield from _entry(document, release)
+    yield from _moved(document, release)
+
+
+def _apt(one: Invocation, text: str, release: str) -> Iterator[Draft]:
+    """A Python that the image's Ubuntu does not have."""
+    operands = one.positional
+    if not operands or operands[0].text != "install" or not one.image:
+        return
+    known: dict[str, Any] = {"image": one.image}
+    system = image_facts(one.image)
+    if not system.system or OTHER_PYTHONS.search(text):
+        return
+    for word in operands[1:]:
+        match = PYTHON.fullmatch(word.text)
+        if match and match["version"] not in (system.python, *ALSO.get(system.system, ())):
+            known |= {"package": word.text, "system": system.system, "python": system.python}
+            yield from drafts(release, "image-base", word, form="python", invocation=one, **known)
+            return
+
+
+def _pip(document: Document, one: Invocation, text: str, release: str) -> Iterator[Draft]:
+    operands = one.positional
+    if not operands or operands[0].text != "install":
+        return
+    known: dict[str, Any] = {"image": one.image}
+    if image_facts(one.image).managed and one.command.image and not VENV.search(text) and "uv" not in _words(one):
+        yield from drafts(release, "image-base", operands[0], form="managed", invocation=one, **known)
+    git = next((word for word in operands[1:] if word.text.startswith("git+") or "@git+" in word.text), None)
+    installs = re.search(r"(?:install|add)\b[^&;|]*?\sgit(?:\s|$|\\)", text, re.DOTALL)
+    if git is not None and SLIM.search(one.image) and not installs and text.count("FROM ") == 1 and ".sh" not in text:
+        yield from drafts(release, "image-base", git, form="git", invocation=one, word=git.text, **known)
+    ours = next((word for word in operands[1:] if OURS.match(word.text)), None)
+    by_hand = any(other.positional[:1] and other.positional[0].text == "install" for other in document.of("apt-get"))
+    if ours is not None and not one.image and by_hand and not re.search(r"mpi(?!4py|run)|conda", text.lower()):
+        yield from drafts(release, "image-base", ours, form="mpi", invocation=one)
+
+
+def _words(one: Invocation) -> list[str]:
+    return [word.text for word in one.command.words[:3]]
+
+
+def _vllm(document: Document, release: str) -> Iterator[Draft]:
+    """vLLM in an image without a compiler, which it starts or which is its whole purpose."""
+    for one in document.of("pip"):
+        word = next((word for word in one.positional[1:] if VLLM.match(word.text)), None)
+        text = dict(document.texts).get(one.command.file, "")
+        if word is None or not one.command.image or not SLIM.search(one.image) or COMPILER.search(text):
+            continue
+        if text.count("FROM ") == 1 and document.of("vllm") and not re.search(r"\S+\.sh\b", text):
+            known: dict[str, Any] = {"image": one.image}
+            yield from drafts(release, "image-base", word, form="compiler", invocation=one, **known)
+            return
+
+
+def _weights(document: Document, one: Invocation, text: str, release: str) -> Iterator[Draft]:
+    """A clone from the hub where the text sets up the machine, and git-lfs is not in it."""
+    words = one.positional
+    sets_up = any(other.positional[:1] and other.positional[0].text == "install" for other in document.of("apt-get"))
+    if (
+        len(words) > 1
+        and words[0].text == "clone"
+        and HUB.match(words[1].text)
+        and sets_up
+        and "lfs" not in text.lower()
+    ):
+        yield from drafts(release, "image-base", words[1], form="weights", invocation=one)
+
+
+def _transfer(document: Document, release: str) -> Iterator[Draft]:
+    """The variable for faster downloads without the package that it wants."""
+    wanted = list(requirements(document))
+    if not any(one.name in USES_HUB for one in wanted) or any(not one.name for one in wanted):
+        return
+    for file, text in document.texts:
+        match = TRANSFER.search(text)
+        if match and not re.search(r"hf[-_](?:transfer|xet)\b", text.replace(match[0], ""), re.IGNORECASE):
+            place = Word(match["name"], text.count("\n", 0, match.start("name")) + 1, 1)
+            yield from drafts(release, "image-base", place, form="transfer", file=file)
+
+
+def _entry(document: Document, release: str) -> Iterator[Draft]:
+    """CMD with a program on a base whose entry point is a server."""
+    for file, text in document.texts:
+        stages = list(FROM.finditer(text))
+        if not stages or "```" in text:
+            continue
+        last = text[stages[-1].start() :]
+        engine = next((one for one in engines() if one.has_entry and one.image.search(stages[-1]["image"])), None)
+        command = CMD.search(last)
+        if engine is None or command is None or re.search(r"^[ \t]*ENTRYPOINT\b", last, re.MULTILINE | re.IGNORECASE):
+            continue
+        first = command["first"]
+        if first.startswith("-") or (PurePosixPath(first).name not in STARTERS and not first.endswith((".sh", ".py"))):
+            continue
+        start = stages[-1].start() + command.start()
+        place = Word(command[0].strip(), text.count("\n", 0, start) + 1, 1)
+        known: dict[str, Any] = {"first": first, "image": stages[-1]["image"], "program": engine.program}
+        yield from drafts(release, "image-entry-kept", place, file=file, **known)
+
+
+def _moved(document: Document, release: str) -> Iterator[Draft]:
+    """vLLM's scripts for measuring, where its release is told."""
+    told = vllm_told(document)
+    for file, text in document.texts:
+        for match in BENCHMARK.finditer(text):
+            if told is None or told.release.place < vllm_facts().releases.index(MOVED_SINCE):
+                return
+            start = match.start("script")
+            place = Word(match["script"], text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
+            known: dict[str, Any] = {"script": match["script"], "version": told.release.written}
+            instead = f"vllm bench {'serve' if match['kind'] == 'serving' else match['kind']}"
+            yield from drafts(release, "script-moved", place, file=file, instead=instead, **known)
+            return

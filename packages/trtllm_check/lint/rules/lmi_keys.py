@@ -1,0 +1,169 @@
+"""Keys, handlers and batches of LMI by the version that the text tells, also for images without facts of their own."""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from trtllm_check.lint.document import Document, PropertiesFile
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.rules.lmi import REPOSITORY, image_of
+from trtllm_check.lint.rules.lmi_pairs import SETTING
+from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases.lmi import lmi_facts
+from trtllm_check.releases.lmi_keys import Span, lmi_keys
+
+FAMILY = "lmi_keys"
+PREFIX, VARIABLE = "option.", "OPTION_"
+HANDLER = "djl_python."
+NAMED = re.compile(r"(?<![\d.])(?P<version>0\.\d+\.\d+)-(?P<kind>deepspeed|lmi|tensorrtllm|neuronx|fastertransformer)")
+OLD_ENGINES = ("DeepSpeed", "FasterTransformer", "PyTorch", "OnnxRuntime", "TensorFlow", "Rust", "TensorRT", "XGBoost")
+APART = re.compile(r"\w+(?: - \w+)+(?:/\w[\w.-]*)?")
+NEAR = 0.87
+LEAST = 8
+CASE = ("entryPoint", "modelName", "modeName", "pythonExecutable")
+
+
+class Line(NamedTuple):
+    """One setting; ``name``: without ``option.``, empty for another kind of key."""
+
+    key: str
+    name: str
+    value: Word
+    file: str
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    if not document.properties and not document.lmi_environment:
+        return
+    version = _version(document)
+    named = any(REPOSITORY in word.text for word in document.images) or not platform.guessed
+    is_known = bool(image_of(document, platform)[0]) and named
+    for file in document.properties:
+        lines = list(_lines(file))
+        engine = next((one.value.text for one in lines if one.key == "engine"), "")
+        for line in lines:
+            yield from _apart(line, release)
+            if line.name and engine not in OLD_ENGINES:
+                yield from _key(line, version, release, is_known=is_known)
+        yield from _handler(lines, version, release)
+        yield from _mpi(lines, engine, version, release)
+    for name, value in document.lmi_environment.items():
+        if name.startswith(VARIABLE):
+            inside = name.removeprefix(VARIABLE).lower()
+            yield from _key(Line(name, inside, value, ""), version, release, is_known=is_known)
+
+
+def _version(document: Document) -> str:
+    """The version of LMI that the text names, in an image or in a comment; empty for none and for several."""
+    found = {match["version"] for _, text in document.texts for match in NAMED.finditer(text)}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _lines(file: PropertiesFile) -> Iterator[Line]:
+    for match in SETTING.finditer(file.text):
+        before = file.text[: match.start("key")]
+        value = match["value"].partition(" #")[0].rstrip()
+        place = Word(value, file.line + before.count("\n"), 1)
+        name = match["key"].removeprefix(PREFIX) if match["key"].startswith(PREFIX) else ""
+        yield Line(match["key"], name, place, file.path)
+
+
+def _apart(line: Line, release: str) -> Iterator[Draft]:
+    """``lmi - dist``: a formatter took the hyphen for a minus."""
+    text = line.value.text.removeprefix(HANDLER)
+    if APART.fullmatch(text):
+        known: dict[str, Any] = {
+            "key": line.key,
+            "value": line.value.text,
+            "right": line.value.text.replace(" - ", "-"),
+        }
+        yield from drafts(release, "lmi-value-apart", line.value, file=line.file, **known)
+
+
+def _key(line: Line, version: str, release: str, *, is_known: bool) -> Iterator[Draft]:
+    facts, table = lmi_keys(), rule_data(FAMILY)["instead"]
+    span = facts.key(line.name)
+    about: dict[str, Any] = {"key": line.key, "version": version}
+    if line.name in table and (span is None or not version or facts.is_over(span, version) or line.name == "engine"):
+        entry = table[line.name]
+        if not version or facts.place(version) >= facts.place(entry["since"]) or facts.place(version) < 0:
+            known = {**about, "right": entry["right"], "since": entry["since"]}
+            if not (is_known and _is_said(line.name)):
+                yield from drafts(release, "lmi-key-gone", line.value, file=line.file, **known)
+        return
+    if span is not None:
+        if version and facts.is_over(span, version):
+            known = {**about, "last": span.last}
+            yield from drafts(release, "lmi-key-gone", line.value, form="last", file=line.file, **known)
+        return
+    if is_known or line.name in lmi_facts().engine_args.fields or "." in line.name or is_open(line.name):
+        return
+    if near := _near(line.name, environment=line.key.startswith(VARIABLE)):
+        known = {**about, "near": f"{PREFIX}{near}" if line.key.startswith(PREFIX) else f"{VARIABLE}{near.upper()}"}
+        yield from drafts(release, "lmi-key-gone", line.value, form="near", file=line.file, **known)
+
+
+def _is_said(name: str) -> bool:
+    """True for a key that the facts of a family name, which the rules on one image judge."""
+    return any(f"{PREFIX}{name}" in family.keys for family in lmi_facts().families.values())
+
+
+def _near(name: str, *, environment: bool) -> str:
+    """A key of some version that is spelt alike, or that the name goes on from."""
+    known = [*lmi_keys().keys, *lmi_facts().engine_args.fields]
+    if environment and name in (one.lower() for one in CASE):
+        return ""
+    close = get_close_matches(name, known, 1, NEAR)
+    longer = [one for one in known if len(one) >= LEAST and name.startswith(f"{one}_")]
+    return close[0] if close else max(longer, key=len, default="")
+
+
+def _handler(lines: list[Line], version: str, release: str) -> Iterator[Draft]:
+    facts = lmi_keys()
+    batch = next((one.value.text for one in lines if one.name == "rolling_batch"), "")
+    for line in lines:
+        text = line.value.text
+        if line.name not in ("entryPoint", "entrypoint") or not text.startswith(HANDLER) or APART.search(text):
+            continue
+        name = text.removeprefix(HANDLER)
+        span = facts.handler(name)
+        known: dict[str, Any] = {"value": text, "version": version or facts.versions.split()[-1]}
+        if span is None and not is_open(text):
+            close = get_close_matches(name, facts.handlers, 1, NEAR)
+            known["right"] = f"{HANDLER}{close[0]}" if close else "djl_python.huggingface"
+            yield from drafts(release, "lmi-handler", line.value, file=line.file, **known)
+        elif span is not None and version and (facts.is_over(span, version) or facts.is_ahead(span, version)):
+            known["has"] = f"{span.first} to {span.last}" if span.last else f"{span.first} on"
+            yield from drafts(release, "lmi-handler", line.value, form="version", file=line.file, **known)
+        elif name == "deepspeed" and batch in ("lmi-dist", "vllm", "scheduler"):
+            known["batch"] = batch
+            yield from drafts(release, "lmi-handler", line.value, form="batch", file=line.file, **known)
+
+
+def _mpi(lines: list[Line], engine: str, version: str, release: str) -> Iterator[Draft]:
+    """A batch of a version that wants MPI, and one that the version does not have."""
+    batch = next((one for one in lines if one.name == "rolling_batch"), None)
+    mode = next((one.value.text for one in lines if one.name == "mpi_mode"), "")
+    if batch is None or not version or lmi_keys().place(version) < 0:
+        return
+    data = rule_data(FAMILY)
+    wants = data["wants_mpi"].get(batch.value.text)
+    if wants and _holds(wants, version) and engine == "Python" and mode.lower() != "true":
+        place = next(one for one in lines if one.key == "engine")
+        known: dict[str, Any] = {"batch": batch.value.text, "version": version}
+        yield from drafts(release, "lmi-batch", place.value, form="mpi", file=place.file, **known)
+    span = data["batches"].get(batch.value.text)
+    if span and not _holds(span, version):
+        known = {"batch": batch.value.text, "version": version, "span": span.replace("..", " to ").removesuffix(" to ")}
+        yield from drafts(release, "lmi-batch", batch.value, file=batch.file, **known)
+
+
+def _holds(span: str, version: str) -> bool:
+    first, _, last = span.partition("..")
+    one = Span(first, last)
+    facts = lmi_keys()
+    return not facts.is_over(one, version) and not facts.is_ahead(one, version)

@@ -1,0 +1,106 @@
+"""Ray Serve's LLM deployments: engine_kwargs, in Python and in YAML, against what vLLM's engine takes."""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.rules.vllm_table import absence, in_words, instead_of
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.vllm_release import vllm_told
+from trtllm_check.releases.vllm import Changes, together, vllm_facts
+
+ABOUT = re.compile(r"ray\.(?:serve|data)\.llm|\bLLMConfig\b|llm_configs|build_openai_app|vLLMEngineProcessorConfig")
+BLOCK = re.compile(r"^(?P<indent>[ ]*)(?:-[ ]+)?engine_kwargs:[ ]*(?:#.*)?$", re.MULTILINE)
+ENTRY = re.compile(r"(?P<indent>[ ]*)(?P<name>[A-Za-z_][\w-]*):[ ]*(?P<value>[^#\n]*)")
+EXECUTOR = "distributed_executor_backend"
+KEYWORD = "engine_kwargs"
+RULE = "ray-engine"
+
+
+class Given(NamedTuple):
+    """One of engine_kwargs: its value as written."""
+
+    name: str
+    value: str
+    place: Word
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    for file, text in document.texts:
+        if KEYWORD not in text or not ABOUT.search(text):
+            continue
+        for one in (*_of_yaml(text), *_of_python(text)):
+            yield from _one(one, document, file, platform.release.name)
+
+
+def _of_yaml(text: str) -> Iterator[Given]:
+    for block in BLOCK.finditer(text):
+        number = text.count("\n", 0, block.start()) + 1
+        inside = -1
+        for at, line in enumerate(text.split("\n")[number:], number + 1):
+            match = ENTRY.match(line)
+            indent = len(line) - len(line.lstrip())
+            if line.strip() and indent <= len(block["indent"]):
+                break
+            if match is None:
+                continue
+            inside = indent if inside < 0 else inside
+            if indent == inside:
+                place = Word(match["name"], at, indent + 1)
+                yield Given(match["name"], match["value"].strip().strip("\"'"), place)
+
+
+def _of_python(text: str) -> Iterator[Given]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.keyword) or node.arg != KEYWORD:
+            continue
+        value = node.value
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
+            for one in value.keywords:
+                if one.arg:
+                    yield Given(one.arg, _text(one.value), Word(one.arg, one.lineno, one.col_offset + 1))
+        elif isinstance(value, ast.Dict):
+            for key, inside in zip(value.keys, value.values, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    yield Given(key.value, _text(inside), Word(key.value, key.lineno, key.col_offset + 1))
+
+
+def _text(node: ast.expr) -> str:
+    return str(node.value) if isinstance(node, ast.Constant) else ""
+
+
+def _changes(name: str) -> Changes | None:
+    facts = vllm_facts()
+    dashed = name.replace("_", "-")
+    tables = [facts.table("options", section).get(dashed) for section in ("engine", "async", "frontend")]
+    return together(*tables, facts.table("options", "fields").get(name))
+
+
+def _one(one: Given, document: Document, file: str, release: str) -> Iterator[Draft]:
+    if one.name == EXECUTOR and one.value and one.value != "ray":
+        yield from drafts(release, RULE, one.place, form="executor", file=file, value=one.value)
+        return
+    changes = _changes(one.name)
+    if changes is None:
+        return
+    told = vllm_told(document)
+    found = told.release if told is not None else None
+    lacking = absence(changes, found)
+    if lacking is None or not lacking.gone:
+        return
+    form = "" if found is not None else "newest"
+    known: dict[str, Any] = {
+        "name": one.name,
+        "version": found.written if found is not None else "",
+        "has": in_words(changes),
+        "instead": instead_of("options", one.name.replace("_", "-")),
+    }
+    yield from drafts(release, RULE, one.place, form=form, file=file, **known)

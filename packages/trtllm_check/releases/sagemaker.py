@@ -1,0 +1,92 @@
+"""Reads ``data/sagemaker``: which versions of its images SageMaker's SDK knows, and how their tags begin."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from serving_base.record import Record
+from serving_base.yaml_files import read_yaml
+from trtllm_check.releases.lmi import lmi_facts
+
+TABLE = Path(__file__).parent / "data" / "sagemaker" / "images.yml"
+DJL, TGI = "djl-inference", "huggingface-pytorch-tgi-inference"
+REPOSITORIES = (DJL, TGI)
+LIBRARY = "huggingface"
+ENDED = {"djl-deepspeed": "djl-lmi"}  # djl-serving 0.28.0 renamed its container
+TAG = {
+    DJL: re.compile(r"(?P<version>\d+\.\d+\.\d+)-(?P<kind>[a-z]+(?:-sdk)?)(?P<engine>[\d.]*\d)(?:-(?P<cuda>cu\d+))?"),
+    TGI: re.compile(r"(?P<torch>\d+\.\d+\.\d+)-(?P<kind>tgi)(?P<version>\d+\.\d+\.\d+)(?:-gpu-(?P<python>py\d+))?"),
+}
+FRAMEWORK = {
+    "deepspeed": "djl-deepspeed",
+    "lmi": "djl-lmi",
+    "tensorrtllm": "djl-tensorrtllm",
+    "neuronx-sdk": "djl-neuronx",
+    "fastertransformer": "djl-fastertransformer",
+    "tgi": "huggingface-llm",
+}
+PATCHED = ("neuronx-sdk",)  # images of one version came out with several of Neuron's
+Version = tuple[int, ...]
+
+
+class SageMakerImages(Record):
+    source: str
+    tags: dict[str, dict[str, str]]
+    aliases: dict[str, dict[str, str]]
+    transformers: dict[str, dict[str, str]]
+    frameworks: str
+
+    def versions(self, framework: str) -> tuple[str, ...]:
+        """Oldest first."""
+        return tuple(sorted(self.tags.get(framework, {}), key=numbers))
+
+    def known(self, framework: str, version: str) -> bool:
+        return version in self.tags[framework] or version in self.aliases.get(framework, {})
+
+    def is_newer(self, framework: str, version: str) -> bool:
+        """True for what a newer SDK may know."""
+        return framework not in ENDED and numbers(version) > numbers(self.versions(framework)[-1])
+
+
+class UnknownTag(NamedTuple):
+    """Why there is no image with a tag; ``right``: how the tag of this version begins."""
+
+    right: str
+    kind: str
+
+
+@cache
+def sagemaker_images() -> SageMakerImages:
+    return SageMakerImages.model_validate(read_yaml(TABLE))
+
+
+def numbers(version: str) -> Version:
+    """Of ``0.36.0``; empty where it is none."""
+    return tuple(int(part) for part in version.split(".")) if re.fullmatch(r"\d+(?:\.\d+)*", version) else ()
+
+
+def unknown_tag(repository: str, tag: str) -> UnknownTag | None:
+    """None for a tag that exists, may exist in a newer table, or is of another form."""
+    match = TAG[repository].match(tag)
+    framework = FRAMEWORK.get(match["kind"]) if match else None
+    facts = sagemaker_images()
+    if match is None or framework is None or facts.is_newer(framework, match["version"]):
+        return None
+    right = facts.tags[framework].get(match["version"])
+    if right is None:
+        right = _of_another_kind(match["version"]) if repository == DJL else ""
+        return UnknownTag(right, framework) if right or repository == TGI else None
+    if repository == TGI:
+        return None if tag.startswith(right) else UnknownTag(right, framework)
+    begin = f"{match['version']}-{match['kind']}{match['engine']}"
+    if match["kind"] in PATCHED or re.match(rf"{re.escape(begin)}(?:-|$)", right):
+        return None  # builds for several versions of CUDA came out that no table names
+    others = (one.tag for one in lmi_facts().images)
+    return None if any(one.startswith(f"{begin}-") for one in others) else UnknownTag(right, framework)
+
+
+def _of_another_kind(version: str) -> str:
+    """The tag of the container that took the place of DeepSpeed's, for a version that DeepSpeed's never had."""
+    facts = sagemaker_images()
+    return next((facts.tags[name][version] for name in ENDED.values() if version in facts.tags[name]), "")
