@@ -24,8 +24,6 @@ FOREIGN = 4  # of so many options one may be no option of vLLM: a slip of the ke
 DEEPEST = 60
 # The production stack of vLLM, and Ray Serve: their arguments are read with what is around.
 READ_BELOW = frozenset({"modelURL", "llm_configs"})
-    {"modelURL", "llm_configs"}
-)  # the production stack of vLLM, and Ray Serve: read with what is around
 LISTED = "${model_of_a_list}"  # stands for the model of such a list
 Argument = Callable[[Any], Word]
 
