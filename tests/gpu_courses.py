@@ -1,4 +1,4 @@
-"""The course on a machine with GPUs, made of stand-ins: all chapters headless under one profile and one release.
+"""The course on a machine with GPUs, made of stand-ins: its chapters headless under one profile and one release.
 
     python tests/gpu_courses.py [--profile p5] [--release 0.12.0] [--out DIR] [00 01 ...]
 
