@@ -18,6 +18,9 @@ OLD = re.compile(r"(?P<before>(?:.*/)?)examples/(?P<model>[\w.-]+)(?P<rest>/.*)?
 NEW = re.compile(r"(?P<before>(?:.*/)?)examples/models/(?:core|contrib)/(?P<model>[\w.-]+)(?P<rest>/.*)?")
 CLONE = re.compile(r"(?:^|/)(?:tensorrt_llm|TensorRT-LLM|tensorrt-llm)/$", re.IGNORECASE)
 TOP = re.compile(r"(?P<before>(?:.*/)?(?:tensorrt_llm|TensorRT-LLM))/(?P<top>[a-z_]+)/(?:\w[\w./-]*)")
+OPTIMIZER = re.compile(r"(?P<before>(?:.*/)?(?:TensorRT-)?Model-Optimizer/)examples/(?P<name>[a-z_]+)(?P<rest>/.*)?")
+ITS_CLONE = re.compile(r"git clone (?!.*(?:-b|--branch)[ =]).*github\.com/NVIDIA/(?:TensorRT-)?Model-Optimizer")
+A_STATE = re.compile(r"git (?:-C \S+ )?(?:checkout|switch)|--branch|nvidia-modelopt\S*(?:==|<)")
 SCRIPTS = (".py", ".sh")
 NEAR = 0.85
 
@@ -27,9 +30,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     own = {id(one.path) for one in document.of("convert_checkpoint.py", "run.py", "quantize.py", "summarize.py")}
     clones = any(CLONE.search(f"{word.text}/") for command in document.commands for word in command.words)
+    newest = {file for file, text in document.texts if ITS_CLONE.search(text) and not A_STATE.search(text)}
     for command in document.commands:
         for word in _paths(command):
             yield from _misspelt(command, word, release)
+            if command.file in newest:
+                yield from _optimizer(command, word, release)
             if not platform.guessed and id(word) not in own:
                 yield from _moved(command, word, clones, release)
 
@@ -67,6 +73,14 @@ def _moved(command: ShellCommand, word: Word, clones: bool, release: str) -> Ite
     elif new is not None and not in_range(release, data["since"]):
         known["right"] = f"{before}examples/{match['model']}{rest}"
         yield from drafts(release, RULE, word, form="later", file=command.file, **known)
+
+
+def _optimizer(command: ShellCommand, word: Word, release: str) -> Iterator[Draft]:
+    """A folder that the newest Model Optimizer has no longer, in a clone of it."""
+    match, gone = OPTIMIZER.fullmatch(word.text), rule_data(FAMILY)["optimizer"]
+    if match and match["name"] in gone:
+        right = f"{match['before']}examples/{gone[match['name']]}{match['rest'] or ''}"
+        yield from drafts(release, RULE, word, form="optimizer", file=command.file, path=word.text, right=right)
 
 
 def _misspelt(command: ShellCommand, word: Word, release: str) -> Iterator[Draft]:
