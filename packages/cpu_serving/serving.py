@@ -8,6 +8,8 @@ from cpu_serving.engine import Engine
 from cpu_serving.runtime import EngineLogits
 from model_server.engines import EngineOptions, ServedEngine
 
+FILLS_UNASKED = True
+
 
 def open_engine(folder: Path, options: EngineOptions) -> ServedEngine:
     opened = EngineApart if options.apart else Engine

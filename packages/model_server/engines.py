@@ -53,7 +53,12 @@ class ServedEngine(StepEngine, Protocol):
 
 
 class Opener(Protocol):
-    """The module that opens the engines of one builder."""
+    """The module that opens the engines of one builder.
+
+    ``FILLS_UNASKED``: outputs that nobody asked for come as zeros where the release's backend sends them so.
+    """
+
+    FILLS_UNASKED: bool
 
     def open_engine(self, folder: Path, options: EngineOptions) -> ServedEngine:
         """The engine; see :func:`warm_up` for its first step."""

@@ -150,6 +150,10 @@ class EngineLoop(Generic[AnyJob]):
         with self._wake:
             return tuple(self._jobs)
 
+    def alone(self, job: AnyJob) -> bool:
+        """Whether no other one runs or waits."""
+        return len(self._jobs) < 2 and self.jobs in ((), (job,))
+
     def _note(self, where: deque[AnyJob], job: AnyJob) -> None:
         with self._wake:
             where.append(job)
@@ -220,16 +224,21 @@ class EngineLoop(Generic[AnyJob]):
                 self._deliver(job, 0, Failed(str(error)))
             return
         for output in outputs:
-            if output.request_id in self._rows:
-                self._pass_on(*self._rows[output.request_id], output)
+            found = self._rows.get(output.request_id)
+            if found:
+                self._pass_on(*found, output)
 
     def _pass_on(self, job: AnyJob, row: int, output: Output) -> None:
-        job.unfinished -= bool(output.finish_reason)
-        if output.finish_reason == "refused" or (output.finish_reason == "cancelled" and not job.stopped):
+        if output.finish_reason:
+            self._end_sequence(job, output.finish_reason)
+        self._deliver(job, row, output)
+
+    def _end_sequence(self, job: AnyJob, reason: str) -> None:
+        job.unfinished -= 1
+        if reason == "refused" or (reason == "cancelled" and not job.stopped):
             self._drop(job)
         elif not job.unfinished:
             self._forget(job)
-        self._deliver(job, row, output)
 
     def _drop(self, job: AnyJob) -> None:
         """Forget a job here and in the engine."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from serving_base.errors import EngineError
 from serving_base.measures import Phase as Phase
@@ -74,9 +74,8 @@ class Sampling:
                 raise EngineError(f"request refused: {what}", fix=fix)
 
 
-@dataclass(frozen=True)
-class Output:
-    """New tokens of one sequence of a request, from one engine step.
+class Output(NamedTuple):
+    """New tokens of one sequence of a request, from one engine step. One for each token: hence a tuple, quickly made.
 
     ``token_ids`` never holds ``end_id`` and does hold a stop word's own tokens, as TensorRT-LLM answers (its sampling
     kernels do not count the end token: "Seq len should always contain only tokens to be outputted"). So the last

@@ -74,10 +74,8 @@ class StepNotes:
         return [StepRecord(step, self.seconds[step], self.phases[step], self.rows[step]) for step in known]
 
 
-def joined(before: Output | None, new: Output) -> Output:
+def joined(before: Output, new: Output) -> Output:
     """Two outputs of one sequence as one."""
-    if before is None:
-        return new
     return Output(
         new.request_id,
         new.sequence_index,

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -225,7 +225,7 @@ class VllmEngine:
     def _begin(self, number: int) -> None:
         request = self._requests[number]
         request.started = True
-        wanted = {**asdict(request.sampling), "greedy": request.sampling.greedy}
+        wanted = {**vars(request.sampling), "greedy": request.sampling.greedy}
         self._send({"submit": number, "prompt": request.prompt, "sampling": wanted})
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -280,39 +280,43 @@ class VllmEngine:
         """One output for each sequence: what came for it in several messages is joined."""
         found: dict[tuple[int, int], Output] = {}
         try:
-            for row in self._rows(messages):
-                number, index, tokens, log_probs, finish, step, *_ = row
-                self._note_step(step, number, len(tokens))
-                output = self._output(number, index, tokens, log_probs, finish)
-                if output is not None:
-                    found[number, index] = joined(found.get((number, index)), output)
-                if finish:
-                    self._finish(number, index)
+            for message in messages:
+                if "result" in message:
+                    self._results[message["result"]] = message
+                else:
+                    self._take(message, found)
         except (KeyError, TypeError, ValueError) as error:
             raise self._failure(f"the engine's process speaks nonsense: {error!r}") from error
         return list(found.values())
 
-    def _rows(self, messages: list[dict[str, Any]]) -> Iterator[list[Any]]:
-        for message in messages:
-            if "result" in message:
-                self._results[message["result"]] = message
-                continue
-            self._stats = message["stats"]
-            if self._steps is not None:
-                self._steps.seconds |= {step: seconds for step, seconds, *_ in self._stats.get("iterations", ())}
-            yield from message["out"]
+    def _take(self, message: dict[str, Any], found: dict[tuple[int, int], Output]) -> None:
+        self._stats = message["stats"]
+        if self._steps is not None:
+            self._steps.seconds |= {step: seconds for step, seconds, *_ in self._stats.get("iterations", ())}
+        ones = iter(message["one"])
+        for number, token in zip(ones, ones, strict=True):
+            self._add(found, number, 0, (token,), (), "")
+        for number, index, tokens, log_probs, finish, step, *_ in message["out"]:
+            if self._steps is not None and number in self._requests:
+                self._steps.add(step, self._requests[number].request_id, number, len(tokens))
+            self._add(found, number, index, tuple(tokens), tuple(log_probs), finish)
+            if finish:
+                self._finish(number, index)
 
-    def _note_step(self, step: int, number: int, tokens: int) -> None:
-        if self._steps is not None and number in self._requests:
-            self._steps.add(step, self._requests[number].request_id, number, tokens)
-
-    def _output(
-        self, number: int, index: int, tokens: list[int], log_probs: list[float], finish: FinishReason
-    ) -> Output | None:
+    def _add(
+        self,
+        found: dict[tuple[int, int], Output],
+        number: int,
+        index: int,
+        tokens: tuple[int, ...],
+        log_probs: tuple[float, ...],
+        finish: FinishReason,
+    ) -> None:
         request = self._requests.get(number)
         if request is None or index not in request.sequences:
-            return None  # what was on its way when the request was cancelled
-        return Output(request.request_id, index, tuple(tokens), tuple(log_probs), finish)
+            return  # it was on its way when the request was cancelled
+        output, before = Output(request.request_id, index, tokens, log_probs, finish), found.get((number, index))
+        found[number, index] = output if before is None else joined(before, output)
 
     def _finish(self, number: int, index: int) -> None:
         request = self._requests.get(number)

@@ -6,6 +6,11 @@ from model_server.engines import EngineOptions, Logits
 from serving_base.errors import RequestRefused
 from vllm_serving.engine import EngineFolder, VllmEngine
 
+FILLS_UNASKED = False
+"""Triton's ensemble keeps what its client does not want of every response up to the answer's end, and then frees it one
+answer after the other: 128 streams of an H100 had 0.84 of what the engine gives alone with zeros, 0.91 without.
+"""
+
 
 def open_engine(folder: Path, options: EngineOptions) -> VllmEngine:
     """``options.threads`` is not followed: the worker is no part of the server, and takes the cores that vLLM wants."""

@@ -5,8 +5,9 @@ interpreter that has vLLM, which need not have anything of ours: standard librar
 
 In: ``{"start": {"model", "args", "iterations"}}`` first, then ``{"submit": n, "prompt": [...], "sampling": {...}}``,
 ``{"cancel": n}``, ``{"call": n, "method", "args"}`` (a method of the worker extension), ``{"close": true}``.
-Out: ``{"ready": {...}}`` first, then ``{"out": [[n, sequence, tokens, log-probs, finish, step]...], "stats": {...}}``,
-all that one turn of the event loop brought; ``{"result": n, "value" or "error"}``; ``{"fatal": reason}`` last.
+Out: ``{"ready": {...}}`` first, then ``{"one": [n, token, n, token...], "out": [[n, sequence, tokens, log-probs,
+finish, step]...], "stats": {...}}``, all that one turn of the event loop brought, of each sequence in one place;
+``{"result": n, "value" or "error"}``; ``{"fatal": reason}`` last.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -149,7 +150,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._calls: set[asyncio.Task[None]] = set()
-        self._rows: list[list[Any]] = []
+        self._rows: dict[tuple[int, ...], list[Any]] = {}
         self.ended: asyncio.Future[str] = self._loop.create_future()
 
     def end(self, reason: str) -> None:
@@ -217,11 +218,31 @@ class Worker:
     def _put(self, row: list[Any]) -> None:
         if not self._rows:
             self._loop.call_soon(self._flush)
-        self._rows.append(row)
+        number, index, tokens, scores, _, step, *_ = row
+        before = self._rows.setdefault((number, index, step) if ITERATIONS.wanted else (number, index), row)
+        if before is not row:  # two steps in one turn
+            row[2:4] = before[2] + tokens, before[3] + scores
+            before[:] = row
 
     def _flush(self) -> None:
-        rows, self._rows = self._rows, []
-        self._send({"out": rows, "stats": ITERATIONS.take()})
+        rows, self._rows = self._rows, {}
+        self._send(packed(rows.values(), whole=ITERATIONS.wanted) | {"stats": ITERATIONS.take()})
+
+
+def packed(rows: Iterable[list[Any]], *, whole: bool) -> dict[str, list[Any]]:
+    """Rows of one token and nothing else, which most are, as two numbers: a third of the time to write and to read.
+
+    ``whole``: none of them, for a reader who wants their steps.
+    """
+    one: list[int] = []
+    out = []
+    for row in rows:
+        number, index, tokens, scores, finish, *_ = row
+        if whole or index or finish or scores or len(tokens) != 1:
+            out.append(row)
+        else:
+            one += number, tokens[0]
+    return {"one": one, "out": out}
 
 
 async def warm_up(engine: AsyncLLM) -> None:

@@ -260,3 +260,13 @@ def test_a_job_that_was_cancelled_is_not_told_of_the_end(
     go_on.set()
     closing.join(5)
     assert len(client.events) == seen
+
+
+def test_a_job_is_alone_only_without_another(engine: ScriptedEngine) -> None:
+    loop, one, other = loop_of(engine), Client(), Client()
+    assert loop.alone(one)
+    loop.submit(one)
+    assert loop.alone(one) and not loop.alone(other)
+    loop.submit(other)
+    assert not loop.alone(one)
+    loop.close("over")

@@ -13,7 +13,7 @@ import pytest
 from model_server.engines import Logits
 from model_server.protocol import EngineLimits, EngineStats, FinishReason, Output, Sampling
 from model_server.text import TextCodec
-from model_server.triton.batcher import Batcher, Figures, each_token
+from model_server.triton.batcher import CANCEL_CHECK_SHARE, MAX_CANCEL_CHECK_S, Batcher, Figures, each_token
 from model_server.triton.outbox import Outbox
 from model_server.triton.tensors import (
     GenerationRequest,
@@ -322,6 +322,23 @@ def test_each_request_gets_its_own_tokens_and_one_final(batcher: Batcher) -> Non
         assert reply.final.wait(5)
         assert reply.tokens() == [number] * 4
         assert reply.after_final == []
+
+
+def test_who_left_is_asked_less_often_where_asking_takes_long(engine: ScriptedEngine) -> None:
+    class Slow(RecordedReply):
+        def cancelled(self) -> bool:
+            time.sleep(0.02)
+            return False
+
+    batcher = Batcher(engine, no_logits)
+    engine.hold.clear()
+    try:
+        batcher.submit("", read(streaming=[True]), Slow())
+        batcher._end_cancelled()
+        assert 0.02 / CANCEL_CHECK_SHARE <= batcher._cancel_pause_s <= MAX_CANCEL_CHECK_S
+    finally:
+        engine.hold.set()
+        batcher.close()
 
 
 def test_a_sender_that_waits_holds_up_nobody_elses_answer_and_every_end_counts(

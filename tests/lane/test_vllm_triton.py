@@ -40,6 +40,12 @@ def ids(server: TritonServer, prompt: tuple[int, ...], *, streaming: bool) -> tu
     return tuple(token for piece in pieces for token in found(piece))
 
 
+def test_nothing_comes_that_nobody_asked_for(server: TritonServer) -> None:
+    """Release 0.12 sends zeros; those of every piece wait in the ensemble for the answer's end."""
+    first, *_ = triton.grpc_infer(server.grpc_url, "tensorrt_llm", tensors((1, 2), 2, streaming=True))
+    assert set(first) == {"output_ids", "sequence_length", "batch_index"}
+
+
 def found(piece: Any) -> list[int]:
     lengths = piece["sequence_length"].reshape(-1)
     return [int(token) for token in piece["output_ids"].reshape(-1)[: int(lengths[0])]]

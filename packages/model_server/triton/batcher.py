@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -140,6 +140,8 @@ class Figures:
 
 MIN_CANCEL_CHECK_S = 0.1
 """Triton 2.51 crashed when asked every 5 ms while many clients disconnected; every 100 ms it did not."""
+CANCEL_CHECK_SHARE, MAX_CANCEL_CHECK_S = 0.05, 1.0
+"""To ask for one request, Triton is waited for: for many it is done less often, so that no more time goes there."""
 OBSERVE_S = 0.1
 
 
@@ -173,6 +175,7 @@ class _Live(EngineJob):
     outbox: Outbox
     over: bool = False
     came: dict[tuple[int, int], list[Output]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)  # of came and over, which two threads change
 
     def __post_init__(self) -> None:
         self.sequences = {
@@ -210,12 +213,12 @@ class Batcher:
         self._logits = logits
         self._placeholders = placeholders
         self._cancel_check_s = max(cancel_check_s, MIN_CANCEL_CHECK_S)
+        self._cancel_pause_s = self._cancel_check_s
         self._observe = observe
         self._count = count
         self._times = times or TokenTimes("")
         self._checked = 0.0
         self._observed = 0.0
-        self._lock = threading.Lock()  # of what came and over, which all these threads change
         self._sharing = sharing
         self._outboxes = [Outbox(rests=sharing) for _ in range(senders)]
         self._outbox = self._outboxes[0]  # of what is no response, and of every so-many-th request
@@ -256,7 +259,7 @@ class Batcher:
         for outbox in self._outboxes:
             outbox.wake()
         now = time.monotonic()
-        if now - self._checked >= self._cancel_check_s:
+        if now - self._checked >= self._cancel_pause_s:
             self._checked = now
             if loop.jobs:
                 self._outbox.put("cancelled", self._end_cancelled)
@@ -267,18 +270,21 @@ class Batcher:
             self._outbox.put("observed", partial(self._observe, self._engine.stats(), context_tokens))
 
     def _end_cancelled(self) -> None:
+        began = time.monotonic()
         for live in [live for live in self._loop.jobs if live.reply.cancelled()]:
             self._loop.cancel(live)
             live.reply.fail("the client cancelled the request", cancelled=True)
+        wanted_s = min((time.monotonic() - began) / CANCEL_CHECK_SHARE, MAX_CANCEL_CHECK_S)
+        self._cancel_pause_s = max(wanted_s, self._cancel_check_s)
 
     def _answer(self, live: _Live, row: int, event: Event) -> None:
         match event:
+            case Output():
+                self._pass_on(live, row, event)
             case JobRefused(reason):
                 self._fail(live, refusal(live.request_id, reason))
             case Failed(reason, closed):
                 self._fail(live, reason if closed else f"the engine failed: {reason}", cancelled=closed)
-            case Output():
-                self._pass_on(live, row, event)
 
     def _fail(self, live: _Live, message: str, *, cancelled: bool = False) -> None:
         # Not urgent: what came before it goes first.
@@ -292,7 +298,7 @@ class Batcher:
             return
         self._times.came(live.request_id, output)
         key = row, output.sequence_index
-        with self._lock:
+        with live.lock:
             came = live.came.setdefault(key, [])
             waits = bool(came) and live.request.streaming  # what sends it is in the outbox
             came.append(output)
@@ -306,12 +312,12 @@ class Batcher:
 
         A request that runs alone gets one for each step, whatever the machine is busy with.
         """
-        with self._lock:
+        with live.lock:
             came = live.came.pop(key, [])
             final = live.over and not live.came
         if not self._sharing:
             came = [token for output in came for token in each_token(output)]
-        apart = not self._sharing or self._loop.jobs in ((), (live,))
+        apart = not self._sharing or self._loop.alone(live)
         parts = [[output] for output in came] if apart else [came]
         for part in filter(None, parts):
             self._respond(live, live.sequences[key], part, final=final and part[-1] is came[-1])
@@ -342,8 +348,7 @@ def each_token(output: Output) -> list[Output]:
     if last < 1:
         return [output]
     return [
-        replace(
-            output,
+        output._replace(
             token_ids=(token,),
             log_probs=output.log_probs[number : number + 1],
             finish_reason=output.finish_reason if number == last else "",

@@ -126,14 +126,14 @@ def _refuse_unsupported(tensors: Tensors) -> None:
             raise RequestRefused(f"the embedded engine does not take {name}", fix="leave it out")
         if not np.allclose(value, NEUTRAL[name], rtol=1e-3):
             raise RequestRefused(f"the embedded engine takes {name} only as {NEUTRAL[name]}", fix="leave it out")
-    beams = int(np.max(tensors.get("beam_width", np.ones(1))))
+    beams = int(np.max(tensors["beam_width"])) if "beam_width" in tensors else 1
     if beams > 1:
         raise RequestRefused(f"beam_width is {beams} and this engine has no beam search", fix="send 1")
     for name in ("return_kv_cache_reuse_stats", "return_perf_metrics"):
         if _flag(tensors, name):
             raise RequestRefused(f"the embedded engine does not measure what {name} asks for", fix="leave it out")
     for name in ("min_length", "min_tokens"):
-        if np.max(tensors.get(name, np.zeros(1))) > 1:
+        if name in tensors and np.max(tensors[name]) > 1:
             raise RequestRefused(f"the embedded engine has no {name} above 1", fix="send end_id -1 for a fixed length")
 
 
@@ -218,7 +218,8 @@ def next_tensors(
 
     Streaming: the tokens since the last response. Else: once, when it is done, all tokens, behind the prompt unless
     the request excludes it. ``placeholders``: what was not asked for comes as zeros instead of not at all.
-    Shapes have B = 1 and one beam; log-probabilities and generation logits cover new tokens.
+    Shapes have B = 1 and one beam; log-probabilities and generation logits cover new tokens. What is often the same is
+    the same object, and not to be changed.
     """
     new = state.token_ids[state.sent :]
     if (request.streaming and not new) or not (request.streaming or state.done):
@@ -226,10 +227,10 @@ def next_tensors(
     first = state.sent if request.streaming else 0
     shown = new if request.streaming or request.exclude_input else [*state.prompt, *state.token_ids]
     tensors: dict[str, np.ndarray] = {
-        "output_ids": np.array([[shown]], np.int32),  # [B, beams, tokens]
-        "sequence_length": np.array([[len(shown)]], np.int32),  # [B, beams]
-        "batch_index": np.array([[state.row]], np.int32),
-        "sequence_index": np.array([[state.index]], np.int32),
+        "output_ids": np.array(shown, np.int32)[None, None],  # [B, beams, tokens]
+        "sequence_length": _number(len(shown)),  # [B, beams]
+        "batch_index": _number(state.row),
+        "sequence_index": _number(state.index),
     }
     if request.log_probs:
         tensors["cum_log_probs"] = np.array([[sum(state.log_probs)]], np.float32)  # [B, beams]
@@ -243,13 +244,20 @@ def next_tensors(
         tensors["generation_logits"] = logits()(ids)[None, None, start : start + len(new)]  # [B, beams, new, V]
     if placeholders:
         # Behind the others: clients take the first output for output_ids.
-        tensors |= {name: zeros for name, zeros in _placeholders(len(state.prompt)).items() if name not in tensors}
+        for name, zeros in _placeholders(len(state.prompt)).items():
+            tensors.setdefault(name, zeros)
     if request.num_input_tokens:
-        tensors["num_input_tokens"] = np.array([[len(state.prompt)]], np.int32)
+        tensors["num_input_tokens"] = _number(len(state.prompt))
     if request.num_output_tokens:
-        tensors["num_output_tokens"] = np.array([[len(state.token_ids)]], np.int32)
+        tensors["num_output_tokens"] = _number(len(state.token_ids))
     state.sent = len(state.token_ids)
     return tensors
+
+
+@lru_cache(maxsize=1024)
+def _number(value: int) -> np.ndarray:
+    """A tensor [1, 1], the same object for the same number."""
+    return np.array([[value]], np.int32)
 
 
 @lru_cache(maxsize=64)

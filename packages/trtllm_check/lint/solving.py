@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from trtllm_check.lint.installs import Requirement
-from trtllm_check.releases.packages import as_version, needs_of, takes, versions_of
+from trtllm_check.releases.packages import as_version, needs_of, only_with_extras, takes, versions_of
 
 CLAUSE = re.compile(r"(?P<operator>===|==|~=|!=|<=|>=|<|>)\s*(?P<version>[\w.+!]+)(?P<any>\.\*)?")
 OPEN = re.compile(r"(?:^|,)\s*(?:<|==|~=)")
@@ -38,6 +38,10 @@ class _Want(NamedTuple):
 
 def conflicts(asked: Sequence[Requirement]) -> Iterator[Conflict]:
     """Each pair that excludes each other once: what is asked directly first, then what two packages want."""
+    several = {
+        one.name for one in asked for other in asked if one.name == other.name and one.specifier != other.specifier
+    }
+    asked = [one for one in asked if one.name not in several]
     direct = {one.name: one for one in asked if one.specifier}
     wants = [want for one in asked for want in _all_wants(one, direct)]
     found: set[tuple[str, str]] = set()
@@ -76,7 +80,11 @@ def _wants(one: Requirement) -> Iterator[_Want]:
     if not one.specifier or not versions_of(one.name):
         return
     exact = one.exact.partition("+")[0]
+    if one.name == "torch" and "+" in one.exact:
+        return  # builds for another CUDA bring other libraries
     fitting = [exact] if exact else [version for version in versions_of(one.name) if takes(one.specifier, version)]
+    if not one.extras and any(only_with_extras(one.name, version) for version in fitting):
+        return
     found = [needs_of(one.name, version) for version in fitting]
     if not found or any(needs is None for needs in found):
         return

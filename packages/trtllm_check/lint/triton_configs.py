@@ -58,6 +58,7 @@ def refused(config: Message) -> Iterator[Objection]:
     yield from _platform(config)
     yield from _backend(config)
     yield from _groups(config)
+    yield from _maps(config)
     for name in ("input", "output"):
         for tensor in config.messages(name):
             yield from _dims(tensor)
@@ -123,6 +124,22 @@ def _groups(config: Message) -> Iterator[Objection]:
             )
         if count is not None and count.text == "0":
             yield Objection(count, "the instance group must specify count > 0", "write 1 or more, or leave count out")
+
+
+def _maps(config: Message) -> Iterator[Objection]:
+    """Two tensors of a step under one key: the map keeps the last of them."""
+    for scheduling in config.messages("ensemble_scheduling"):
+        for step in scheduling.messages("step"):
+            for name in ("input_map", "output_map"):
+                kept: dict[str, str] = {}
+                for entry in step.messages(name):
+                    key, value = entry.scalar("key"), entry.text("value")
+                    if key is not None and kept.setdefault(key.text, value) != value:
+                        yield Objection(
+                            key,
+                            f"{name} has the key {key.text} twice, so that {kept[key.text]} is left out of it",
+                            f"write the model's own name of the tensor for {value}",
+                        )
 
 
 def _dims(tensor: Message) -> Iterator[Objection]:

@@ -36,7 +36,7 @@ class Needs(NamedTuple):
 def needs_of(name: str, version: str) -> Needs | None:
     """What ``name`` in ``version`` wants; None for a package or a version that nothing is known of."""
     table, at = _tables().get(name), as_version(version)
-    if table is None or at is None or at < _first(name):
+    if table is None or at is None or at.is_devrelease or at < _first(name):
         return None
     needs = {other: need for other, changes in table["needs"].items() if (need := _at(changes, at))}
     pythons: tuple[str, ...] = ()
@@ -45,6 +45,12 @@ def needs_of(name: str, version: str) -> Needs | None:
         pythons = tuple(_at(table["pythons"], at))
     python = _at(table.get("python", {}).get("python", {}), at)
     return Needs(needs, python, f"{table['from']} {version}", pythons)
+
+
+def only_with_extras(name: str, version: str) -> bool:
+    """True where a package wants all this of its extras alone."""
+    until, at = _tables().get(name, {}).get("extras_until", ""), as_version(version)
+    return bool(until) and at is not None and at < Version(until)
 
 
 @cache

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.dockerfile_faults import DockerStep, faults
-from trtllm_check.lint.carriers.dockerfile_runs import program_faults, run_faults, unknown_instruction
+from trtllm_check.lint.carriers.dockerfile_runs import NAMES, program_faults, run_faults, unknown_instruction
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
@@ -20,6 +20,7 @@ PAIR = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>\"(?:[^\"\\]|\\.)*\"|'[^']*
 SEPARATE = re.compile(r"(?P<name>[A-Za-z_]\w*)[ \t]+(?P<value>.+)", re.DOTALL)
 BASE = re.compile(r"(?:--platform=\S+\s+)?(?P<image>\S+)")
 VARIABLE = re.compile(r"\$\{?(\w+)(?::?-([^}]*))?\}?")
+MOST_STRANGE = 2
 HEREDOC = re.compile(r"<<-?[\"']?(?P<name>\w+)[\"']?")
 
 
@@ -57,11 +58,17 @@ def carried(word: Word) -> Carried:
 
 def _strange(word: Word) -> Iterator[FormFault]:
     """Lines that no instruction holds and that begin none."""
-    held = {line for one in _instructions(word) for line, _ in one.argument.places}
+    if HEREDOC.search(word.text) or "escape=`" in word.text[:200]:
+        return
+    every = list(_instructions(word))
+    held = {line for one in every if one.name in NAMES for line, _ in one.argument.places}
+    found: list[FormFault] = []
     for number, (start, written) in enumerate(_lines(word.text)):
         line = word.part(start, start + len(written))
         if written.strip() and not written.lstrip().startswith("#") and word.line + number not in held:
-            yield from unknown_instruction(line)
+            found += unknown_instruction(line)
+    if len(found) <= MOST_STRANGE:  # else it is no Dockerfile, or a page about one
+        yield from found
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

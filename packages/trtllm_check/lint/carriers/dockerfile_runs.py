@@ -32,6 +32,14 @@ BRINGS_PYTHON = re.compile(
     r"python-is-python3|/python\b|update-alternatives|conda|mamba|\buv\b|pyenv|venv|\.sh\b|--from=|alias python|poetry"
 )
 UNINSTALL = re.compile(r"(?<!uv )\bpip3? uninstall (?![^&;|\n]*(?<!\S)-(?:y|-yes)\b)[^&;|\n]*")
+SIGNS = ("&&", "||", "|", ";", "\\")
+WORD = re.compile(r"[A-Za-z][\w.+-]*")
+NAMES = frozenset(
+    {
+        *("FROM", "RUN", "CMD", "LABEL", "MAINTAINER", "EXPOSE", "ENV", "ADD", "COPY", "ENTRYPOINT", "VOLUME", "USER"),
+        *("WORKDIR", "ARG", "ONBUILD", "STOPSIGNAL", "HEALTHCHECK", "SHELL"),
+    }
+)
 INSIDE = re.compile(r"(?:&&|;|\|\||then|do)[\s\\]+(?P<name>RUN|COPY|WORKDIR|ENV|ADD)[ \t]+(?=\S)")
 OPEN = re.compile(r"(?:&&|\|\|)\s*\Z")
 
@@ -94,7 +102,8 @@ def program_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
 
 
 def unknown_instruction(line: Word) -> Iterator[FormFault]:
-    """A line that begins none: the one above lacks its backslash."""
-    first = line.text.split()[:1]
-    if (first and first[0] in ("&&", "||", "|", ";", "\\")) or (first and first[0].startswith("--")):
-        yield FormFault("image-base", line, "instruction", (("first", first[0]),))
+    """A line that begins none: the one above lacks its backslash, or this one its RUN."""
+    first = line.text.split()[0] if line.text.split() else ""
+    if first in SIGNS or first.startswith("--") or (WORD.fullmatch(first) and first.upper() not in NAMES):
+        form = "no run" if WORD.fullmatch(first) else "instruction"
+        yield FormFault("image-base", line, form, (("first", first),))

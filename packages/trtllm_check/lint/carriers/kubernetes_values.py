@@ -1,6 +1,7 @@
 """Values of manifests that Kubernetes takes as they are: names of resources, $(VARIABLES), annotations, rules."""
 
 import re
+from base64 import b64decode
 from collections.abc import Iterator
 from difflib import SequenceMatcher, get_close_matches
 from functools import cache
@@ -22,6 +23,11 @@ NEAR = 0.8
 DEEPEST = 40
 LEAST = 5
 MASKED = re.compile(r"x{5,}|\{\{|[<>$]")
+SHELLS = re.compile(r"(?:\S*/)?(?:ba|da|z)?sh")
+SHELL_OPTION = re.compile(r"-[a-z]*c")
+ONE_WORD = re.compile(r"[\w./-]+")
+TO_BE_ENCODED = re.compile(r"base64|b64|encoded", re.IGNORECASE)
+TO_BE_FILLED = re.compile(r"(?i:replace|insert|change|your|enter)[\w-]*(?i:token|key|secret)[\w-]*")
 
 
 def faults(node: Any, place: Place) -> Iterator[FormFault]:
@@ -32,7 +38,10 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
     yield from _annotations(fields_of(fields_of(top.get("metadata")).get("annotations")), place)
     if str(top["kind"].value) in ROLES:
         yield from _rules(top.get("rules"), place)
-    yield from _below(node, place, 0)
+    if str(top["kind"].value) == "Secret":
+        yield from _secrets(top, place)
+    group = str(top["apiVersion"].value).rpartition("/")[0]
+    yield from _below(node, place, 0, is_known=group in ("", *_facts()["groups"]))
 
 
 @cache
@@ -41,21 +50,23 @@ def _facts() -> dict[str, Any]:
     return content
 
 
-def _below(node: Any, place: Place, depth: int) -> Iterator[FormFault]:
+def _below(node: Any, place: Place, depth: int, *, is_known: bool) -> Iterator[FormFault]:
+    """``is_known``: of a kind whose resources are Kubernetes' own also where no container stands beside them."""
     if node is None or node.id == "scalar" or depth > DEEPEST:
         return
     if node.id == "sequence":
         for one in node.value:
-            yield from _below(one, place, depth + 1)
+            yield from _below(one, place, depth + 1, is_known=is_known)
         return
     entries = fields_of(node)
     if "image" in entries and ("name" in entries or "args" in entries or "command" in entries):
         yield from _references(node, place)
+        yield from _one_word(entries, place)
     yield from _labels(entries, place)
-    for part in AMOUNTS:
+    for part in AMOUNTS if is_known or "image" in entries else ():
         yield from _amounts(fields_of(entries.get("resources")).get(part), place)
     for one in entries.values():
-        yield from _below(one, place, depth + 1)
+        yield from _below(one, place, depth + 1, is_known=is_known)
 
 
 def _amounts(node: Any, place: Place) -> Iterator[FormFault]:
@@ -100,6 +111,38 @@ def _references(node: Any, place: Place) -> Iterator[FormFault]:
             known = (("name", name), ("right", right), ("has", ", ".join(names) or "none"))
             yield FormFault("variable-reference", place(one), "", known)
             return
+
+
+def _one_word(entries: dict[str, Any], place: Place) -> Iterator[FormFault]:
+    """``[sh, -c, vllm, serve]``: the shell takes the one word behind -c."""
+    words = [one for part in ("command", "args") for one in items_of(entries.get(part)) if str(one.value) != "--"]
+    if len(words) < len(("sh", "-c", "vllm", "serve")) or any(one.id != "scalar" for one in words):
+        return
+    shell, option, script = (str(one.value).strip() for one in words[:3])
+    if SHELLS.fullmatch(shell) and SHELL_OPTION.fullmatch(option) and ONE_WORD.fullmatch(script):
+        whole = " ".join(str(one.value).strip() for one in words[2:])
+        known = (("shell", shell), ("first", script), ("whole", whole))
+        yield FormFault("only-one-word", place(words[3]), "", known)
+
+
+def _secrets(top: dict[str, Any], place: Place) -> Iterator[FormFault]:
+    """Values below ``data`` of a Secret that a person is to fill in as they are, and variables."""
+    data = top.get("data")
+    for key, node in data.value if data is not None and data.id == "mapping" else ():
+        value = str(node.value) if node.id == "scalar" else ""
+        known = (("name", str(key.value)), ("value", value))
+        if REFERENCE.fullmatch(value) is not None:
+            yield FormFault("secret-data", place(node), "reference", known)
+        elif TO_BE_FILLED.fullmatch(value) and not TO_BE_ENCODED.search(value) and not _is_base64(value):
+            yield FormFault("secret-data", place(node), "", known)
+
+
+def _is_base64(value: str) -> bool:
+    try:
+        b64decode(value, validate=True)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_a_variable(name: str) -> bool:

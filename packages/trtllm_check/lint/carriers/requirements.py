@@ -11,10 +11,13 @@ from trtllm_check.lint.shell import Word
 
 LINE = re.compile(
     r"^[ \t]*(?P<word>[A-Za-z0-9][\w.-]*(?:\[[\w, -]*\])?[ \t]*(?:(?:===?|[<>~!]=?)[ \t]*[\w.*+!-]+[ \t]*,?[ \t]*)*)"
-    r"(?:;[^\n]*)?[ \t]*(?:[ \t]#[^\n]*)?\r?$",
+    r"(?:;(?P<marker>[^\n#]*))?[ \t]*(?:[ \t]*#[^\n]*)?\r?$",
     re.MULTILINE,
 )
-QUOTED = re.compile(r"[\"'](?P<word>[A-Za-z0-9][\w.-]*(?:\[[\w, -]*\])?[ \t]*(?:[<>=~!][^\"';]*)?)(?:;[^\"'\n]*)?[\"']")
+QUOTED = re.compile(
+    r"(?P<quote>[\"'])(?P<word>[A-Za-z0-9][\w.-]*(?:\[[\w, -]*\])?[ \t]*(?:[<>=~!][^\"';]*)?)"
+    r"(?:;(?P<marker>(?:(?!(?P=quote))[^\n])*))?(?P=quote)"
+)
 DEPENDENCIES = re.compile(
     r"^[ \t]*dependencies[ \t]*=[ \t]*\[(?P<list>.*?)\n?[ \t]*\][ \t]*$", re.MULTILINE | re.DOTALL
 )
@@ -39,14 +42,26 @@ CONDA_LINE = re.compile(
 CONDA_NAMES = {"pytorch": "torch"}
 PINNED = re.compile(r"[<>=~!]=?")
 OPTION = re.compile(r"^[ \t]*(?:-|#|$|git\+|https?:|\./)")
+# One line that pip may refuse, and that is still a requirement.
+LOOSE = re.compile(r"[ \t]*[A-Za-z][\w.-]*(?:\[[\w, -]*\])?[ \t]*(?:@[ \t]|==)[ \t]*\S[^\n]*")
 ENOUGH = 2
+LINUX = {
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "os_name": "posix",
+    "platform_machine": "x86_64",
+    "python_version": "3.11",
+    "python_full_version": "3.11.9",
+    "extra": "",
+    "implementation_name": "cpython",
+}
 
 
 def is_requirements(text: str) -> bool:
     """True where each line is a requirement, an option of pip or a comment, and several say a version."""
     lines = [line for line in text.split("\n") if not OPTION.match(line)]
     pinned = [line for line in lines if PINNED.search(line)]
-    return len(pinned) >= ENOUGH and all(LINE.fullmatch(line) for line in lines)
+    return len(pinned) >= ENOUGH and all(LINE.fullmatch(line) or LOOSE.fullmatch(line) for line in lines)
 
 
 def is_conda(text: str) -> bool:
@@ -63,7 +78,8 @@ def carried(word: Word) -> Carried:
         main = [_without_blanks(word.part(start, end)) for start, end in spans]
         groups = list(_groups(word))
         return _installed([[*main, *_of_poetry(word)], *([*main, *group] for group in groups)])
-    return _installed([[_without_blanks(word.part(*one.span("word"))) for one in LINE.finditer(text)]])
+    lines = [one for one in LINE.finditer(text) if _applies(one["marker"])]
+    return _installed([[_without_blanks(word.part(*one.span("word"))) for one in lines]])
 
 
 def of_conda(word: Word) -> Carried:
@@ -82,7 +98,19 @@ def of_conda(word: Word) -> Carried:
 
 def _quoted(text: str, start: int, end: int) -> list[tuple[int, int]]:
     plain = re.sub(r"#[^\n]*", lambda match: " " * len(match[0]), text)
-    return [one.span("word") for one in QUOTED.finditer(plain, start, end)]
+    return [one.span("word") for one in QUOTED.finditer(plain, start, end) if _applies(one["marker"])]
+
+
+def _applies(marker: str | None) -> bool:
+    """False for a requirement of another system, or of an older or newer Python than most have."""
+    if not marker or not marker.strip():
+        return True
+    from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
+
+    try:
+        return Marker(marker.strip()).evaluate(LINUX)
+    except (InvalidMarker, UndefinedEnvironmentName):
+        return False
 
 
 def _sections(text: str) -> Iterator[tuple[str, int, int]]:
@@ -104,14 +132,14 @@ def _groups(word: Word) -> Iterator[list[Word]]:
 def _of_poetry(word: Word) -> Iterator[Word]:
     for name, start, end in _sections(word.text):
         for match in PAIR.finditer(word.text, start, end) if POETRY.fullmatch(name) else ():
-            specifier = _range(match["version"])
+            specifier = as_range(match["version"])
             if specifier is not None and match["name"] != "python":
                 yield _rewritten(word.part(*match.span("name")), f"{match['name']}{specifier}")
 
 
-def _range(version: str) -> str | None:
+def as_range(version: str) -> str | None:
     """``>=0.6.4.post1,<0.7`` for ``^0.6.4.post1``; None where it is no version."""
-    version = version.replace(" ", "")
+    version = re.sub(r"(?<=[\w*])\s*(?=[<>=~!^])", ",", version.strip()).replace(" ", "").replace(",,", ",")
     if version == "*":
         return ""
     match = re.fullmatch(r"(?P<sign>[\^~]?)(?P<version>\d+(?:\.\d+)*(?P<rest>[\w.]*))", version)

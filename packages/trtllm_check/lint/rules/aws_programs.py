@@ -42,16 +42,16 @@ def _place(text: str, start: int, word: str) -> Word:
 
 def _slips(text: str, file: str, release: str) -> Iterator[Draft]:
     """A name that nothing makes, one letter or two beside one that is made."""
-    code = _code(text)
+    code = code_of(text)
     if code is None:
         return
-    made, used, is_open = _names(code)
+    made, used, is_open = names_of(code)
     if is_open:
         return
     for name in sorted(used - made - FREE):
         if len(name) < LEAST:
             continue
-        like = {one: SequenceMatcher(None, one, name).ratio() for one in made if len(one) >= LEAST}
+        like = {one: _alike(one, name) for one in made if len(one) >= LEAST}
         best = max(like.values(), default=0)
         near = [one for one, ratio in like.items() if ratio == best >= LIKE and _differ(one, name)]
         match = re.search(rf"(?<![\w.\"']){name}\b(?!\s*=[^=])", text)
@@ -60,13 +60,19 @@ def _slips(text: str, file: str, release: str) -> Iterator[Draft]:
             yield from drafts(release, "name-slip", place, file=file, name=name, right=near[0])
 
 
+def _alike(one: str, name: str) -> float:
+    """How like two names are; 0 where that is quick to see to be too little."""
+    matcher = SequenceMatcher(None, one, name)
+    return matcher.ratio() if matcher.real_quick_ratio() >= LIKE and matcher.quick_ratio() >= LIKE else 0
+
+
 def _differ(one: str, other: str) -> bool:
     """False for names that count: ``model_1`` and ``model_2`` are two things."""
     letters = re.compile(r"\d+")
     return letters.sub("", one) != letters.sub("", other)
 
 
-def _code(text: str) -> ast.Module | None:
+def code_of(text: str) -> ast.Module | None:
     """The whole program; of a notebook all cells that are Python. None where a part is none."""
     if text.lstrip().startswith("{"):
         try:
@@ -81,7 +87,7 @@ def _code(text: str) -> ast.Module | None:
         return None
 
 
-def _names(tree: ast.Module) -> tuple[set[str], set[str], bool]:
+def names_of(tree: ast.Module) -> tuple[set[str], set[str], bool]:
     """Names that are made, names that are used, and whether more may come from elsewhere."""
     made: set[str] = set()
     used: set[str] = set()

@@ -4,11 +4,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from packaging.version import Version
+
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import Requirement, is_typed, requirements
 from trtllm_check.lint.solving import disjoint
-from trtllm_check.releases.packages import needs_of, takes
+from trtllm_check.releases.packages import as_version, needs_of, takes
 
 FAMILY = "breakages"
 # What may bound a package without naming it here: a file of constraints, a lock.
@@ -44,6 +46,26 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             "source_of": "; ".join(entry["source"] for entry in entries),
         }
         yield from drafts(release, "pins-break", one.word, form="absent", invocation=one.pip, **known)
+    yield from _paired(wanted, release)
+
+
+def _paired(wanted: list[Requirement], release: str) -> Iterator[Draft]:
+    """A version of what an image is built with that belongs to a later or a much earlier release."""
+    for entry in rule_data(FAMILY)["paired"]:
+        of = [one for one in wanted if one.name == entry["of"] and one.exact]
+        others = [one for one in wanted if one.name == entry["other"] and one.exact]
+        at = as_version(of[0].exact) if len({one.exact for one in of}) == 1 else None
+        version = as_version(others[-1].exact.partition("+")[0]) if others else None
+        steps = [(Version(step), Version(made)) for step, made in entry["steps"].items()]
+        if at is None or version is None or not steps[0][0] <= at < Version(entry["until"]):
+            continue
+        place = max(number for number, (step, _) in enumerate(steps) if step <= at)
+        is_early = place > 0 and version <= steps[place - 1][1] and version < steps[place][1]
+        if version >= steps[place + 1][1] or is_early:
+            known = _known(of[0], {**entry, "works": f"=={steps[place][1]}", "error": ""})
+            other = others[-1]
+            known["other"] = other.word.text
+            yield from drafts(release, "pins-break", other.word, form="paired", invocation=other.pip, **known)
 
 
 def _is_environment(one: Requirement) -> bool:

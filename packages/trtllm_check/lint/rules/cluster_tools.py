@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Any
 
 from trtllm_check.lint.document import Document
@@ -25,6 +26,8 @@ VALUED = (
     "--timeout",
 )
 BEFORE = ("sudo",)
+NEAR = 0.85  # of seven letters one too few or too many, or two that changed places
+LIKE = 0.7
 TOOLS = ("kubectl", "helm", "oc", "gcloud", "aws", "eksctl")
 
 
@@ -38,6 +41,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         if words[0].text in TOOLS:
             yield from _cut(command, words[0].text, read, platform.release.name)
+        yield from _misspelt(words, command.file, platform.release.name)
         if words[0].text == "kubectl":
             yield from _kubectl(words, command.file, platform.release.name)
         elif words[0].text == "helm":
@@ -60,6 +64,20 @@ def _words(command: ShellCommand) -> list[Word]:
     while words and words[0].text in BEFORE:
         words = words[1:]
     return words
+
+
+def _misspelt(words: list[Word], file: str, release: str) -> Iterator[Draft]:
+    """``kuebctl get`` and ``kubectl app``."""
+    verbs = rule_data(FAMILY)["verbs"].split()
+    first, verb = words[0].text, words[1].text
+    if first != "kubectl" and verb in verbs and get_close_matches(first, ["kubectl"], 1, NEAR) and first.isalpha():
+        known: dict[str, Any] = {"name": first, "instead": "kubectl"}
+        yield from drafts(release, "no-such-command", words[0], form="misspelt", file=file, **known)
+    elif first == "kubectl" and verb not in verbs and verb.isalpha() and verb not in rule_data(FAMILY)["plugins"]:
+        close = get_close_matches(verb, verbs, 1, LIKE)
+        if close:
+            known = {"verb": verb, "right": f"kubectl {close[0]}"}
+            yield from drafts(release, "cluster-tool", words[1], form="verb", file=file, **known)
 
 
 def _kubectl(words: list[Word], file: str, release: str) -> Iterator[Draft]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -23,10 +24,14 @@ OTHER_PYTHONS = re.compile(
 PYTHON = re.compile(r"python(?P<version>3\.\d{1,2})(?:-\w+)?")
 ALSO = {"20.04": ("3.9",), "22.04": ("3.11",)}  # a second one, in universe
 VENV = re.compile(
-    r"break-system-packages|BREAK_SYSTEM|-m venv|virtualenv|uv venv|conda|pipx|EXTERNALLY-MANAGED|/venv|pyenv"
+    r"break-system-packages|BREAK_SYSTEM|-m venv|virtualenv|uv venv|conda|pipx|EXTERNALLY-MANAGED|/venv|pyenv|\.sh\b"
 )
 OURS = re.compile(r"tensorrt[-_]llm(?:$|[=<>~!\[])", re.IGNORECASE)
 VLLM = re.compile(r"vllm(?:$|[=<>~!\[])")
+WITH_TORCH = re.compile(r"nvidia/tritonserver:\S*trtllm|nvidia/tensorrt-llm/release:")
+OF_TORCH = re.compile(r"(?:torchaudio|torchvision|xformers)(?:$|[=<>~!\[])")
+INSTALLS_GIT = re.compile(r"(?:install|add)\b[^&;|]*?\sgit(?:\s|$|\\)")
+BRINGS_MPI = re.compile(r"mpi(?!4py|run)|conda", re.IGNORECASE)
 HUB = re.compile(r"(?:https://|git@)(?:[^@/\s]+@)?(?:huggingface\.co|hf\.co)[/:](?!datasets/|spaces/)")
 TRANSFER = re.compile(r"(?P<name>HF_HUB_ENABLE_HF_TRANSFER)[\"']?\s*[=: ]\s*[\"']?(?:1|[Tt]rue|ON|YES)\b")
 USES_HUB = ("huggingface-hub", "transformers", "vllm", "sentence-transformers", "diffusers")
@@ -41,18 +46,25 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     texts = dict(document.texts)
+    by_hand = any(one.positional[:1] and one.positional[0].text == "install" for one in document.of("apt-get"))
     for one in document.invocations:
         text = texts.get(one.command.file, "")
         if one.tool == "apt-get":
             yield from _apt(one, text, release)
         elif one.tool == "pip":
-            yield from _pip(document, one, text, release)
+            yield from _pip(one, text, release, by_hand=by_hand)
         elif one.tool == "git":
-            yield from _weights(document, one, text, release)
+            yield from _weights(one, text, release, by_hand=by_hand)
     yield from _vllm(document, release)
     yield from _transfer(document, release)
     yield from _entry(document, release)
     yield from _moved(document, release)
+
+
+@lru_cache(maxsize=64)
+def _has(pattern: re.Pattern[str], text: str) -> bool:
+    """Each text is searched once, not once for each of its commands."""
+    return pattern.search(text) is not None
 
 
 def _apt(one: Invocation, text: str, release: str) -> Iterator[Draft]:
@@ -62,7 +74,7 @@ def _apt(one: Invocation, text: str, release: str) -> Iterator[Draft]:
         return
     known: dict[str, Any] = {"image": one.image}
     system = image_facts(one.image)
-    if not system.system or OTHER_PYTHONS.search(text):
+    if not system.system or _has(OTHER_PYTHONS, text):
         return
     for word in operands[1:]:
         match = PYTHON.fullmatch(word.text)
@@ -72,20 +84,30 @@ def _apt(one: Invocation, text: str, release: str) -> Iterator[Draft]:
             return
 
 
-def _pip(document: Document, one: Invocation, text: str, release: str) -> Iterator[Draft]:
+def _pip(one: Invocation, text: str, release: str, *, by_hand: bool) -> Iterator[Draft]:
     operands = one.positional
     if not operands or operands[0].text != "install":
         return
     known: dict[str, Any] = {"image": one.image}
-    if image_facts(one.image).managed and one.command.image and not VENV.search(text) and "uv" not in _words(one):
+    is_managed = image_facts(one.image).managed and bool(one.command.image) and "uv" not in _words(one)
+    elsewhere = one.has("--target", "-t", "--prefix", "--root", "--dry-run")
+    if is_managed and not elsewhere and not _has(VENV, text) and not _has(OTHER_PYTHONS, text):
         yield from drafts(release, "image-base", operands[0], form="managed", invocation=one, **known)
     git = next((word for word in operands[1:] if word.text.startswith("git+") or "@git+" in word.text), None)
-    installs = re.search(r"(?:install|add)\b[^&;|]*?\sgit(?:\s|$|\\)", text, re.DOTALL)
-    if git is not None and SLIM.search(one.image) and not installs and text.count("FROM ") == 1 and ".sh" not in text:
+    if (
+        git is not None
+        and SLIM.search(one.image)
+        and not _has(INSTALLS_GIT, text)
+        and text.count("FROM ") == 1
+        and ".sh" not in text
+    ):
         yield from drafts(release, "image-base", git, form="git", invocation=one, word=git.text, **known)
+    if WITH_TORCH.search(one.image) and not one.has("--no-deps", "-c", "--constraint", "--target", "-t"):
+        word = next((word for word in operands[1:] if OF_TORCH.match(word.text)), None)
+        if word is not None and "venv" not in text:
+            yield from drafts(release, "image-base", word, form="torch", invocation=one, name=word.text, **known)
     ours = next((word for word in operands[1:] if OURS.match(word.text)), None)
-    by_hand = any(other.positional[:1] and other.positional[0].text == "install" for other in document.of("apt-get"))
-    if ours is not None and not one.image and by_hand and not re.search(r"mpi(?!4py|run)|conda", text.lower()):
+    if ours is not None and not one.image and by_hand and not _has(BRINGS_MPI, text):
         yield from drafts(release, "image-base", ours, form="mpi", invocation=one)
 
 
@@ -98,7 +120,7 @@ def _vllm(document: Document, release: str) -> Iterator[Draft]:
     for one in document.of("pip"):
         word = next((word for word in one.positional[1:] if VLLM.match(word.text)), None)
         text = dict(document.texts).get(one.command.file, "")
-        if word is None or not one.command.image or not SLIM.search(one.image) or COMPILER.search(text):
+        if word is None or not one.command.image or not SLIM.search(one.image) or _has(COMPILER, text):
             continue
         if text.count("FROM ") == 1 and document.of("vllm") and not re.search(r"\S+\.sh\b", text):
             known: dict[str, Any] = {"image": one.image}
@@ -106,15 +128,14 @@ def _vllm(document: Document, release: str) -> Iterator[Draft]:
             return
 
 
-def _weights(document: Document, one: Invocation, text: str, release: str) -> Iterator[Draft]:
+def _weights(one: Invocation, text: str, release: str, *, by_hand: bool) -> Iterator[Draft]:
     """A clone from the hub where the text sets up the machine, and git-lfs is not in it."""
     words = one.positional
-    sets_up = any(other.positional[:1] and other.positional[0].text == "install" for other in document.of("apt-get"))
     if (
         len(words) > 1
         and words[0].text == "clone"
         and HUB.match(words[1].text)
-        and sets_up
+        and by_hand
         and "lfs" not in text.lower()
     ):
         yield from drafts(release, "image-base", words[1], form="weights", invocation=one)

@@ -1,16 +1,17 @@
 """Versions of packages that exclude each other, within one installation and between one and the next."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.installs import Requirement, requirements
+from trtllm_check.lint.installs import Requirement, is_typed, requirements
 from trtllm_check.lint.pythons import python_of
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.solving import Conflict, conflicts
-from trtllm_check.releases.packages import needs_of, takes
+from trtllm_check.releases.packages import known_packages, needs_of, takes
 
 FAMILY = "pins"
 IMPORT = re.compile(
@@ -21,6 +22,7 @@ IMPORT = re.compile(
     re.MULTILINE,
 )
 SDK = "sagemaker"
+OVERRIDES = re.compile(r"override-dependencies|^conflicts[ \t]*=|--no-deps\b.*-r |\bUV_OVERRIDE", re.MULTILINE)
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -30,19 +32,36 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     groups: dict[int, list[Requirement]] = {}
     for one in wanted:
         groups.setdefault(id(one.pip), []).append(one)
-    for group in groups.values():
-        yield from _together(group, release)
-    yield from _apart(wanted, release)
+    if not any(OVERRIDES.search(text) for _, text in document.texts):
+        for group in groups.values():
+            yield from _together(group, release)
+        yield from _apart([one for one in wanted if is_typed(one.pip)], release)
     yield from _python(document, wanted, release)
     yield from _sdk(document, wanted, release)
 
 
 def _together(group: list[Requirement], release: str) -> Iterator[Draft]:
+    yield from _twice(group, release)
+    said: set[str] = set()
     for found in conflicts(group):
+        if found.of.startswith("nvidia-"):  # torch's libraries, which stand and fall together
+            if found.one.name in said:
+                continue
+            said.add(found.one.name)
         form = "pair" if found.also else "" if found.one.exact else "range"
         yield from drafts(
             release, "pins-exclude", found.other.word, form=form, invocation=found.other.pip, **_known(found)
         )
+
+
+def _twice(group: list[Requirement], release: str) -> Iterator[Draft]:
+    """Two versions of one package in one command."""
+    first: dict[str, Requirement] = {}
+    for one in group:
+        other = first.setdefault(one.name, one)
+        if one.exact and other.exact and one.exact != other.exact and "*" not in f"{one.exact}{other.exact}":
+            known: dict[str, Any] = {"one": other.word.text, "other": one.word.text}
+            yield from drafts(release, "pins-exclude", one.word, form="twice", invocation=one.pip, **known)
 
 
 def _known(found: Conflict) -> dict[str, Any]:
@@ -58,16 +77,19 @@ def _known(found: Conflict) -> dict[str, Any]:
 
 def _apart(wanted: list[Requirement], release: str) -> Iterator[Draft]:
     """A package whose version a later pip install replaces, or that a later one breaks."""
-    names = [one.name for one in wanted]
-    for one in wanted:
-        if not one.specifier or names.count(one.name) != 1:
-            continue
-        for other in wanted:
-            if other.pip is one.pip or not other.exact or names.count(other.name) != 1:
+    counted = Counter(one.name for one in wanted)
+    single = {one.name: (number, one) for number, one in enumerate(wanted) if counted[one.name] == 1}
+    said: set[str] = set()
+    for place, one in (single[name] for name in sorted(known_packages() & single.keys())):
+        for at, other in single.values() if one.specifier else ():
+            if other.pip is one.pip or not other.exact:
+                continue
+            if other.name.startswith("nvidia-"):  # CUDA's libraries are put in torch's place on purpose
                 continue
             found = next((found for found in conflicts([one, other]) if found.one is one), None)
-            if found is not None and not (found.also and wanted.index(other) < wanted.index(one)):
-                form = "replaced" if wanted.index(other) < wanted.index(one) else "broken"
+            if found is not None and other.name not in said and not (found.also and at < place):
+                said.add(other.name)
+                form = "replaced" if at < place else "broken"
                 yield from drafts(release, "pins-exclude", other.word, form=form, invocation=other.pip, **_known(found))
 
 

@@ -23,7 +23,10 @@ OPTION = re.compile(
 COMMAND = re.compile(r"^[ \t]*(?:RUN|pip|uv|python3?|conda|\$|sudo|!)\b|^```", re.MULTILINE)
 # Packages whose setup.py imports torch and says nothing of it.
 IMPORTS_TORCH = frozenset({"flash-attn", "mamba-ssm", "causal-conv1d"})
-NOT_ISOLATED = re.compile(r"no-build-isolation|extra-build-dependencies|PIP_NO_BUILD_ISOLATION|FLASH_ATTENTION_SKIP")
+NOT_ISOLATED = re.compile(
+    r"no-build-isolation|^\[(?:project|tool\.)|extra-build-dependencies|PIP_NO_BUILD_ISOLATION|FLASH_ATTENTION_SKIP",
+    re.MULTILINE,
+)
 BESIDE_TORCH = ("torchvision", "torchaudio")
 
 
@@ -53,7 +56,12 @@ def _words(pip: Invocation, release: str) -> Iterator[Draft]:
             yield from drafts(release, "requirement-invalid", word, form="address", invocation=pip, **known)
             continue
         match = SINGLE.fullmatch(word.text)
-        if match and "/" not in match["name"] and not match["value"].startswith(("git+", "http")):
+        if (
+            match
+            and "/" not in match["name"]
+            and not match["name"].isupper()
+            and not match["value"].startswith(("git+", "http"))
+        ):
             known = {"word": word.text, "right": f"{match['name']}=={match['value']}"}
             yield from drafts(release, "requirement-invalid", word, form="single", invocation=pip, **known)
 

@@ -85,7 +85,7 @@ def _refused(name: str, setting: Setting, kind: Setting | None, call: str) -> It
             yield "volume", {"instance": match[0]}
     if setting.kind == "text":
         if name in NAMES and call in NAMED and not NAME.fullmatch(text):
-            yield "name", {"right": _name(text)}
+            yield "name", {"right": fitting_name(text)}
         if name == "instancetype" and BARE.fullmatch(text):
             yield "instance", {}
         if name == "instancetype" and (known := _unknown_instance(text)):
@@ -107,7 +107,8 @@ def _unknown_instance(text: str) -> dict[str, Any]:
     return {"right": names}
 
 
-def _name(text: str) -> str:
+def fitting_name(text: str) -> str:
+    """``text`` as SageMaker takes it for a name."""
     return re.sub(r"-{2,}", "-", re.sub(r"[^a-zA-Z0-9]+", "-", text)).strip("-")[:63]
 
 

@@ -19,6 +19,7 @@ MODULE = "image_uris"
 TAGGED = re.compile(rf"(?<![\w.-])(?P<repository>{'|'.join(REPOSITORIES)}):(?P<tag>[A-Za-z0-9][\w.-]*)")
 MOST = 6
 NEAR = 0.75
+OTHER_LLMS = re.compile(r"huggingface-(?:tei|neuronx|llm-neuronx|vllm)")
 IMAGES = ("imageuri", "image")
 
 
@@ -30,7 +31,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if call.name == RETRIEVE and MODULE in texts.get(call.file, MODULE):
             yield from _retrieved(call, release)
         elif call.name == LLM_URI:
-            yield from _of_tgi(call, release)
+            yield from _of_tgi(call, texts.get(call.file, ""), release)
         elif call.name == MODEL and call.maker == "python":
             yield from _library(call, release)
     for file, text in document.texts:
@@ -67,7 +68,9 @@ def _retrieved(call: AwsCall, release: str) -> Iterator[Draft]:
             yield from drafts(release, RULE, framework.place, form="framework", file=call.file, **known)
 
 
-def _of_tgi(call: AwsCall, release: str) -> Iterator[Draft]:
+def _of_tgi(call: AwsCall, text: str, release: str) -> Iterator[Draft]:
+    if OTHER_LLMS.search(text):
+        return  # embeddings have an image and versions of their own
     version = call.settings.get("version")
     backend = call.settings.get("backend")
     if version is not None and version.kind == "text" and (backend is None or backend.text == LIBRARY):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
@@ -88,12 +89,17 @@ def _wheel(
         known |= {"of": made["torch"], "version": torch.version, "by": torch.by}
         yield from drafts(release, "wheel-unfit", place, form="torch", file=file, **known)
     cuda = LOCAL_CUDA.search(local)
-    index = {found["kind"] for found in TORCH_INDEX.finditer(text) if found["kind"] != "cpu"}
+    index = _indexes(text)
     if cuda and len(index) == 1:
         there = next(iter(index)).removeprefix("cu")
         if cuda["cuda"][:2] != there[:2]:
             known |= {"of": _dotted(cuda["cuda"]), "version": _dotted(there), "by": f"the index cu{there}"}
             yield from drafts(release, "wheel-unfit", place, form="cuda", file=file, **known)
+
+
+@lru_cache(maxsize=8)
+def _indexes(text: str) -> frozenset[str]:
+    return frozenset(found["kind"] for found in TORCH_INDEX.finditer(text) if found["kind"] != "cpu")
 
 
 def _index(pip: Invocation, wanted: list[Requirement], torch: _Torch | None, release: str) -> Iterator[Draft]:
