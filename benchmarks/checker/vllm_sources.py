@@ -14,7 +14,7 @@ FIRST = Version("0.2.0")
 READ = re.compile(
     r"vllm/(?:envs|config|sampling_params|utils|scripts|platforms|engine|entrypoints|benchmarks|reasoning|tool_parsers|"
     r"executor|worker|v1|model_executor/layers/quantization|model_executor/model_loader|transformers_utils|lora|"
-    r"attention|distributed|multimodal|parser|renderers|usage|logger|compilation|pooling_params)"
+    r"attention|distributed|multimodal|parser|tokenizers|renderers|usage|logger|compilation|pooling_params)"
 )
 ALIAS = re.compile(r"^(\w+)(?:: [^=\n]+)? = ", re.MULTILINE)
 Class = ast.ClassDef

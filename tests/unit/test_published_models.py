@@ -19,6 +19,8 @@ from serving_base.yaml_files import read_yaml
         ("gradientai/Llama-3-8B-Instruct-262k", 32, 8, 0),
         ("microsoft/Phi-4-mini-instruct", 24, 8, 131072),
         ("microsoft/phi-4", 40, 10, 16384),
+        ("microsoft/Phi-3-mini-4k-instruct", 32, 32, 4096),
+        ("microsoft/Phi-3-mini-128k-instruct", 32, 32, 0),
         ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", 28, 4, 131072),
     ],
 )

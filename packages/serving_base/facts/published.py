@@ -44,7 +44,7 @@ def published_model(name: str) -> PublishedModel | None:
     for pattern, one in _patterns():
         if not pattern.fullmatch(last):
             continue
-        known = 0 if re.search(file["longer"], last) else int(one.get("context", 0))
+        known = 0 if re.search(file["longer"], last) and not one.get("in_name") else int(one.get("context", 0))
         source = file["source"].format(organization=one["organization"])
         official = organization == str(one["organization"]).lower()
         heads_read = "read" in one

@@ -139,7 +139,7 @@ class _Reader:
         if not A_PROGRAM.fullmatch(words[0].text):
             return  # prose
         for number, word in enumerate(words[1 : MOST_BEFORE + 1], 1):
-            name = PurePosixPath(word.text).name
+            name = "" if "=" in word.text else PurePosixPath(word.text).name  # PYTHONPATH=/opt/lm_eval starts nothing
             if name == "vllm" and [one.text for one in words[number + 1 : number + 2]] != ["serve"]:
                 continue
             if (name in TOOLS or (OWN.fullmatch(name) and words[0].text in PROFILERS)) and any(

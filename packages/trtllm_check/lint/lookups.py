@@ -50,6 +50,12 @@ class Lookups:
         return self._writers.get((tool, posixpath.normpath(folder)), [])
 
     @cached_property
+    def vllm_options(self) -> frozenset[str]:
+        """The options, without dashes, that any command of vLLM gets."""
+        given = (each.name for one in self.of(("vllm",)) for each in one.given if each.flag.startswith("--"))
+        return frozenset(name.lstrip("-").partition(".")[0].replace("_", "-") for name in given)
+
+    @cached_property
     def tool_starts(self) -> dict[int, Word]:
         """Identity of a command -> the word of its innermost tool."""
         return {id(one.command): one.path for one in self.invocations}

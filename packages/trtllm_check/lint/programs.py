@@ -14,7 +14,7 @@ TOOLS = frozenset(
         *("quantize.py", "hf_ptq.py", "convert_checkpoint.py", "trtllm-build", "trt_llm_partition.py"),
         *("run.py", "summarize.py", "fill_template.py", "launch_triton_server.py", "tritonserver"),
         *("trtllm-serve", "trtllm-bench", "trtllm-eval", "hf", "huggingface-cli", "vllm"),
-        *("genai-perf", "aiperf", "perf_analyzer", "benchmark_serving.py"),
+        *("genai-perf", "aiperf", "perf_analyzer", "benchmark_serving.py", "lm_eval", "lm-eval"),
     }
 )
 EXISTING = frozenset(  # commands that TensorRT-LLM installs: setup.py, console_scripts and scripts
@@ -26,6 +26,7 @@ MODULES = {
     "tensorrt_llm.commands.build": "trtllm-build",
     "tensorrt_llm.commands.serve": "trtllm-serve",
     "pip": "pip",
+    "lm_eval": "lm_eval",
     "vllm.entrypoints.openai.api_server": "vllm",
     "vllm.entrypoints.api_server": "vllm",
     "vllm.entrypoints.cli.main": "vllm",

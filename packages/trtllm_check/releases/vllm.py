@@ -90,7 +90,7 @@ def _versions(releases: tuple[str, ...]) -> list[Version]:
 
 @cache
 def vllm_facts() -> VllmFacts:
-    files = ("options", "names", "requests", "objects")
+    files = ("options", "names", "requests", "objects", "values")
     return VllmFacts.model_validate(
         {
             "releases": read_yaml(DATA_DIR / "releases.yml")["releases"],

@@ -20,6 +20,8 @@ MODULES = {
     "openai": "openai",
     "langchain_openai": "openai",
 }
+# Keywords of llama_index, langchain and others, whose value goes to vLLM's EngineArgs whole.
+HANDED_ON = ("vllm_kwargs",)
 METHODS = ("generate", "generate_async", "chat", "beam_search", "encode", "embed", "classify", "score")
 
 
@@ -39,6 +41,7 @@ class Call(NamedTuple):
 
 def calls(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
     """The calls of classes that the code imports, and of methods of an ``LLM`` that it makes once."""
+    yield from _handed_on(tree, word, starts)
     imported = _imported(tree)
     if not imported:
         return
@@ -56,6 +59,26 @@ def calls(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
         if api:
             values = tuple(_values(node, constants, word, starts))
             yield Call(api, name, tuple(_arguments(node, word, starts)), values=values)
+
+
+def _handed_on(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
+    """``vllm_kwargs={"swap_space": 1}``: arguments of vLLM's engine that another library hands on."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.keyword) or node.arg not in HANDED_ON or not isinstance(node.value, ast.Dict):
+            continue
+        pairs = [
+            (key, value)
+            for key, value in zip(node.value.keys, node.value.values, strict=True)
+            if isinstance(key, ast.Constant) and isinstance(key.value, str)
+        ]
+        given = tuple(Word(str(key.value), *_place(key, word, starts)) for key, _ in pairs)
+        values = tuple(
+            (str(key.value), Word(str(value.value), *_place(value, word, starts)))
+            for key, value in pairs
+            if isinstance(value, ast.Constant) and isinstance(value.value, str | int | float)
+        )
+        if given:
+            yield Call("vllm", "EngineArgs", given, values=values)
 
 
 def _imported(tree: ast.Module) -> dict[str, tuple[str, str]]:

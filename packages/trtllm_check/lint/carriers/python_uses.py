@@ -11,7 +11,9 @@ from typing import Any
 
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.python_async import async_faults
 from trtllm_check.lint.carriers.python_clients import client_faults
+from trtllm_check.lint.carriers.python_engines import engine_faults
 from trtllm_check.lint.carriers.python_text import PythonText, fault
 
 ENGINE_CLASSES = ("LLM",)
@@ -26,6 +28,8 @@ def _facts() -> dict[str, Any]:
 def uses(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     """All faults. ``is_script``: a program of its own, and no cell of a notebook."""
     yield from client_faults(text, is_script=is_script)
+    yield from engine_faults(text)
+    yield from async_faults(text)
     yield from _modelopt(text)
     yield from _tokens(text)
     yield from _triton(text)

@@ -9,7 +9,15 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from serving_base.yaml_files import values_of
-from trtllm_check.lint.carriers import compose, go_templates, kubernetes, kubernetes_values, manifests, yaml_faults
+from trtllm_check.lint.carriers import (
+    compose,
+    go_templates,
+    kubernetes,
+    kubernetes_values,
+    manifests,
+    yaml_arguments,
+    yaml_faults,
+)
 from trtllm_check.lint.carriers.aws_calls import resources
 from trtllm_check.lint.carriers.requirements import is_conda, of_conda
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown
@@ -58,6 +66,8 @@ def carried(word: Word) -> Carried:
         if _is_multiplied(node):
             continue
         found = Carried(
+            scripts=tuple((one, "") for one in yaml_arguments.scripts(node, reader.argument)),
+            calls=tuple(yaml_arguments.calls(node, reader.argument)),
             workloads=tuple(workloads(node, reader.at)),
             aws_calls=tuple(resources(node, reader.at)),
             faults=(

@@ -23,7 +23,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for bench in document.of("trtllm-bench"):
         words = [word.text for word in bench.arguments]
         commands = [word for word in words if word in data["commands"]]
-        if any(word in data["unread"] for word in commands) or words[:1] in (["--help"], ["--version"]):
+        if words[:1] in (["--help"], ["--version"]):
+            continue
+        if any(word in data["unread"] for word in commands):
+            yield from _in_front(bench, commands[0], platform.release.name)
             continue
         if not commands and words and not any(map(is_open, words)):
             yield from drafts(platform.release.name, "bench-without-command", bench.path, invocation=bench)
@@ -31,6 +34,18 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _before(bench, commands, known, platform.release.name)
         if not platform.guessed:
             yield from _too_new(bench, data["since"], platform.release.name)
+
+
+def _in_front(bench: Invocation, command: str, release: str) -> Iterator[Draft]:
+    """Options in front of a sub-command whose own options were not read: only the group's may stand there."""
+    own = rule_data(FAMILY)["options"][0]
+    words = [word.text for word in bench.arguments]
+    for word in bench.arguments[: words.index(command)]:
+        name = word.text.partition("=")[0]
+        if name.startswith("--") and name not in own and not is_open(name):
+            yield from drafts(
+                release, "bench-option", word, form="before", invocation=bench, flag=name, command=command
+            )
 
 
 def _before(bench: Invocation, commands: list[str], known: set[str], release: str) -> Iterator[Draft]:

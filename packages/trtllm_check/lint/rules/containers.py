@@ -2,14 +2,14 @@
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.endpoints import SERVERS, ServerAddress, http_port, published_ports
 from trtllm_check.lint.filling import Filling, fillings
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.programs import SHELLS
+from trtllm_check.lint.programs import SHELLS, VLLM_IMAGE
 from trtllm_check.lint.shell.words import Word
 
 FAMILY = "containers"
@@ -118,7 +118,8 @@ def _mounts(document: Document, platform: Platform, docker: Invocation, inner: l
     # A path is there if it lies under the container's side of a mount or in a folder of the image. One that is mounted
     # under another name gets that name in its own command; all others of this docker run share one new mount.
     visible = [*(inside for _, inside in mounts), *rule_data(FAMILY)["in_image"]]
-    hidden = [(one, word) for one in inner for word in _paths(one) if not _is_under(word.text, visible)]
+    only = rule_data(FAMILY)["read"] if VLLM_IMAGE.search(_image(docker)) else ()
+    hidden = [(one, word) for one in inner for word in _paths(one, only) if not _is_under(word.text, visible)]
     new = _new_mount(docker, [word.text for _, word in hidden if not _seen_as(word.text, mounts)])
     for one, word in hidden:
         inside = _seen_as(word.text, mounts)
@@ -192,9 +193,11 @@ def _mounted(document: Document, docker: Invocation) -> list[tuple[str, str]]:
     ]
 
 
-def _paths(invocation: Invocation) -> Iterator[Word]:
-    """Absolute paths among the arguments of a tool, those in fill_template.py's substitutions included."""
+def _paths(invocation: Invocation, only: Sequence[str] = ()) -> Iterator[Word]:
+    """Absolute paths among the arguments of a tool, or of the options in ``only``; fill_template.py's included."""
     for given in invocation.given:
+        if only and given.name not in only:
+            continue
         for word in given.values:
             if word.text.startswith("/") and "$" not in word.text:
                 yield word

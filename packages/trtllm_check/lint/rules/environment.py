@@ -31,7 +31,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for file, word in _settings(document):
         match = SET.match(word.text)
         name = match["name"] if match else ""
-        if not name or (file, name) in seen:
+        if not name or (file, name) in seen or word.text in rule_data(FAMILY)["as_today"].split():
             continue
         seen.add((file, name))
         for form, known in _said(name, release_for(document, None)):
@@ -113,7 +113,7 @@ def _said(name: str, told: VllmRelease | None) -> Iterator[tuple[str, dict[str, 
     instead = f"write {longer}" if longer else instead_of("variables", name)
     if told is not None:
         yield "of a release", {**known, "instead": instead}
-    elif longer or name in vllm_facts().instead["variables"]:
+    elif name not in data["harmless"].split():
         yield "left", {**known, "instead": instead}
 
 

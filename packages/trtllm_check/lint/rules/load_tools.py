@@ -136,6 +136,8 @@ def _options(one: Invocation, tool: str, name: str, release: str) -> Iterator[Dr
 def _bench_options(one: Invocation, told: VllmRelease | None, release: str) -> Iterator[Draft]:
     """Options of ``vllm bench serve`` that the release of the text, or today's, or none has."""
     known, tool = options_of(BENCH), f"vllm {BENCH}"
+    if told is not None and not any(changes.at(told.place) for changes in known.values()):
+        told = None  # a release without the command is not the one that is meant
     for given in _own(one.given):
         name = given.name.lstrip("-").replace("_", "-")
         if not given.name.startswith("--") or is_open(given.name) or "." in name:

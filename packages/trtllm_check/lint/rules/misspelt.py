@@ -13,6 +13,7 @@ from trtllm_check.lint.programs import PLAIN_SERVER
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import served
 from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.releases.vllm import options_of
 
 # Programs whose names are long enough that what is nearly one of them is meant so.
 PROGRAMS = (
@@ -35,6 +36,9 @@ KNOWN = frozenset(
         "tritonserve",
     }
 )
+NEARLY_VLLM = re.compile(r"llm|vlm|vll|v{2}llm|vl{3}m|vllm{2}|vlmm|lvlm|vlml")
+ENOUGH_WORDS = 4
+OF_VLLM = 2  # dashes in a name that is vLLM's alone
 HUB = (
     *(
         "download",
@@ -104,6 +108,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for command in document.commands:
         if command.words:
             yield from _program(command.words[0], command.file, release)
+            yield from _vllm(command, release)
             yield from _compose(command, release)
     for one in document.of("vllm", "huggingface-cli", "hf"):
         yield from _command(one, release)
@@ -138,10 +143,30 @@ def _program(word: Word, file: str, release: str) -> Iterator[Draft]:
         yield from drafts(release, "no-such-command", word, form="misspelt", file=file, name=name, instead=instead)
 
 
+def _vllm(command: ShellCommand, release: str) -> Iterator[Draft]:
+    """``llm serve MODEL --max-model-len 8192``: nearly the name, and options that vLLM alone has."""
+    words = command.words
+    if len(words) < ENOUGH_WORDS or words[1].text != "serve" or not NEARLY_VLLM.fullmatch(words[0].text):
+        return
+    names = [word.text.partition("=")[0].lstrip("-").replace("_", "-") for word in words[2:] if word.text[:2] == "--"]
+    if sum(name.count("-") >= OF_VLLM and name in options_of("serve") for name in names):
+        place, name = words[0], words[0].text
+        yield from drafts(
+            release, "no-such-command", place, form="misspelt", file=command.file, name=name, instead="vllm"
+        )
+
+
 def _command(one: Invocation, release: str) -> Iterator[Draft]:
     """``vllm server``: a sub-command that the program has not, and one that is like it."""
     known = COMMANDS[one.tool]
     first = one.arguments[0] if one.arguments else None
+    second = one.arguments[1] if len(one.arguments) > 1 else None
+    if one.path.text == "vllm" and first is not None and first.text == "bench" and second is not None:
+        if second.text.startswith("--") and second.text != "--help":
+            yield from drafts(
+                release, "no-such-sub-command", second, form="bench", file=one.command.file, name=second.text
+            )
+        return
     if (
         first is None
         or first.text in known

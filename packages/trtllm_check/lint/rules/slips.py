@@ -11,7 +11,7 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.passages import is_strange
 from trtllm_check.lint.programs import TOOLS
 from trtllm_check.lint.rules.vllm import is_vllm_option
-from trtllm_check.lint.shell.words import Redirect, Word
+from trtllm_check.lint.shell.words import Redirect, ShellCommand, Word
 
 MANY_DASHES = re.compile(r"-{3,}(?P<name>[A-Za-z][\w-]*)[\w.-]*(?:=.*)?", re.DOTALL)
 ONE_DASH = re.compile(r"-(?P<name>[A-Za-z][\w-]{3,})[\w.-]*(?:=.*)?", re.DOTALL)
@@ -24,6 +24,8 @@ TOGETHER = re.compile(
 )
 REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(?:\[[\w,-]+\])?")
 VERSION = re.compile(r"=?\d[\w.*]*(?:,.*)?")
+OPTION = re.compile(r"--?[A-Za-z][\w.-]*(?:=.*)?|[a-z][\w.]+=.+", re.DOTALL)
+PAGES = (".md", ".sh", ".rst", ".mdx", ".bash")
 ENOUGH = 2  # options with two dashes beside the one with one
 
 
@@ -44,6 +46,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 yield from _one_dash(one, word, match["name"], options, release)
         if one.tool == "pip":
             yield from _redirected(one, release)
+    yield from _strange_ends(document, ends, release)
 
 
 def _line_ends(document: Document, invocation: Invocation, ends: set[tuple[str, int]], release: str) -> Iterator[Draft]:
@@ -65,6 +68,13 @@ def _line_ends(document: Document, invocation: Invocation, ends: set[tuple[str, 
                 first=word.text,
                 second=behind.text,
             )
+    yield from _last_end(command, lines, ends, invocation.tool, release)
+
+
+def _last_end(
+    command: ShellCommand, lines: list[str], ends: set[tuple[str, int]], tool: str, release: str
+) -> Iterator[Draft]:
+    """A backslash behind the last line of a command."""
     last = command.end_line
     if last == command.line or last > len(lines) or (command.file, last) in ends:
         return
@@ -73,7 +83,21 @@ def _line_ends(document: Document, invocation: Invocation, ends: set[tuple[str, 
         ends.add((command.file, last))
         line = lines[last - 1]
         place = Word("\\", last, len(line))
-        yield from drafts(release, "line-end", place, file=command.file, tool=invocation.tool)
+        yield from drafts(release, "line-end", place, file=command.file, tool=tool)
+
+
+def _strange_ends(document: Document, ends: set[tuple[str, int]], release: str) -> Iterator[Draft]:
+    """The same behind a command of somebody's own that has options."""
+    texts = {
+        name: text.replace("\r\n", "\n").split("\n")
+        for name, text in document.texts
+        if name.endswith(PAGES) or not name
+    }
+    for command in document.commands:
+        options = [word.text for word in command.words if OPTION.fullmatch(word.text)]
+        if command.file in texts and len(options) >= ENOUGH:
+            tool = command.words[0].text
+            yield from _last_end(command, texts[command.file], ends, tool, release)
 
 
 def _options(invocation: Invocation) -> Iterator[tuple[Word, list[str]]]:

@@ -27,7 +27,7 @@ NEAR = 0.8
 LONG = 60
 QUOTES_LOST = re.compile(r"\{\s*[\w-]+\s*:(?![^{}]*\.\.\.)[^\"'$<`]*\}")
 VARIABLE = re.compile(r":\s*\"(?P<name>\$[A-Z_]\w*)\"")
-MODULE_UNTIL = Version("0.10.0")  # the image's entry point is the module up to here: vllm#22072
+MODULE_UNTIL = Version("0.11.0")  # the image's entry point is the module up to here: vllm@d00d6529, vllm#27389
 OTHER_COMMANDS = ("bench serve", "bench throughput", "run-batch")
 Release = VllmRelease | None
 

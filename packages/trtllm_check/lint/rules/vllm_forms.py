@@ -29,11 +29,13 @@ TEXTS = re.compile(r"true|false|yes|no|on|off|enabled?|disabled?|[01]", re.IGNOR
 OFF = re.compile(r"false|no|off|disabled?|0", re.IGNORECASE)
 TO_BE_FILLED = re.compile(r"(?:your|my|some) ", re.IGNORECASE)  # your length here
 OPEN_IN_JSON = re.compile(r"\$|\.\.\.|…|<\w[^<>]*>|\{\{|%\w+%")
+IN_JSON = re.compile(r"\$\{?\w+\}?")  # a variable in the place of a value
 EMPTY_PLACE = re.compile(r",(?=\s*[,}\]])")
 PYTHON_WORDS = re.compile(r"(?<=[\s:\[,])(True|False|None)(?=[\s,}\]])")
 JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
 CLASS_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 SHOWN = 60
+MARKS = re.compile(r"[-_.]")
 NEAR = 0.8
 ROLES = ("kv_producer", "kv_consumer", "kv_both")
 
@@ -123,16 +125,31 @@ def _is_named_wrong(name: str, value: str) -> bool:
 
 
 def _parser(serve: Invocation, given: Given, name: str, value: Word, told: Release, release: str) -> Iterator[Draft]:
-    """A parser that the release of the text does not have, and no plugin brings."""
+    """A parser that the release of the text, or none, has, and that no plugin brings."""
     plugin = PARSERS[name].replace("_", "-")
-    changes = vllm_facts().table("names", name).get(value.text)
-    if told is None or changes is None or serve.has(f"--{plugin}"):
+    known = vllm_facts().table("names", name)
+    changes = known.get(value.text)
+    if serve.has(f"--{plugin}") or FILLED_IN.search(value.text) or _is_named_wrong(name, value.text):
+        return
+    if changes is None:
+        yield from _no_parser(serve, given, value, list(known), release)
         return
     lacking = absence(changes, told)
-    if lacking is not None:
-        known: dict[str, Any] = {"version": told.written, "since": lacking.edge, "has": lacking.has}
-        form = "parser gone" if lacking.gone else "parser"
-        yield from _say(serve, given, value, form, release, **known)
+    if lacking is not None and (told is not None or lacking.gone):
+        about: dict[str, Any] = {"since": lacking.edge, "has": lacking.has}
+        about["version"] = told.written if told else "today"
+        form = "parser left" if told is None else "parser gone" if lacking.gone else "parser"
+        yield from _say(serve, given, value, form, release, **about)
+
+
+def _no_parser(serve: Invocation, given: Given, value: Word, known: list[str], release: str) -> Iterator[Draft]:
+    """A name that differs from a parser's in marks and capitals, or by a slip."""
+    plain = {MARKS.sub("", one).lower(): one for one in known}
+    same = plain.get(MARKS.sub("", value.text).lower(), "")
+    close = [same] if same else get_close_matches(value.text, known, 1, NEAR)
+    for meant in close:
+        form = "parser never" if same else "parser never, perhaps"
+        yield from _say(serve, given, value, form, release, edits=(Put(given.name, meant),), instead=meant)
 
 
 def _stands_bare(document: Document, serve: Invocation, given: Given) -> bool:
@@ -261,6 +278,9 @@ def _json(serve: Invocation, given: Given, name: str, told: Release, release: st
         yield from _keys(serve, given, name, json.loads(value), told, release)
         return
     if not value.startswith("{") or OPEN_IN_JSON.search(value):
+        filled = IN_JSON.sub("0", value)
+        if _is_json(filled):
+            yield from _keys(serve, given, name, json.loads(filled), told, release)
         return
     until = rule_data(FAMILY)["python_before"].get(name)
     may_be_python = until is not None and (told is None or Version(told.written) <= Version(until))

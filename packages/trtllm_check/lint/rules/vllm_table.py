@@ -1,14 +1,17 @@
 """What vLLM's releases have of a name that a text writes: whether the text's release has it, and what to write."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from trtllm_check.lint.carriers.yaml_arguments import LISTED
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.vllm_release import image_release, vllm_told
-from trtllm_check.releases.vllm import Changes, VllmRelease, vllm_facts
+from trtllm_check.lint.vllm_release import SAID, image_release, vllm_told
+from trtllm_check.releases.vllm import Changes, VllmRelease, options_of, vllm_facts
 
 COMMANDS = {"serve": "serve", "run-batch": "run-batch", "openai": "", "chat": "", "complete": ""}
 REMEMBERED = "0.6.0"  # a text that tells no release is for none before this one
+ENOUGH = 2  # options of later releases
 BENCHES = ("serve", "throughput", "latency", "startup")
 
 
@@ -29,7 +32,25 @@ def release_for(document: Document, one: Invocation | None) -> VllmRelease | Non
     told = vllm_told(document) if own is None else None
     if told is None or (one is not None and told.is_image and any(map(_image_of, document.of("vllm")))):
         return own
-    return told.release
+    if one is not None and told.is_image and any(word.text == LISTED for word in one.arguments):
+        return own
+    return own if told.weight <= SAID and _is_of_later(document, told.release) else told.release
+
+
+def _is_of_later(document: Document, release: VllmRelease) -> bool:
+    """True where the text's own options tell a later release than the one that its prose names."""
+    known = options_of("serve")
+    options = [known[name] for name in document.lookups.vllm_options if name in known]
+    later = [one for one in options if one.since > release.place]
+    return len(later) >= ENOUGH or any(release.place < one for one in _benches(document))
+
+
+def _benches(document: Document) -> Iterator[int]:
+    """Since when there are the commands of ``vllm bench`` that the text uses."""
+    for one in document.of("vllm"):
+        command = command_of(one)
+        if command.startswith("bench ") and (table := options_of(command)):
+            yield min(changes.since for changes in table.values() if changes.steps)
 
 
 def _image_of(one: Invocation) -> VllmRelease | None:

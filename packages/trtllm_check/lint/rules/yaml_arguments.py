@@ -22,12 +22,15 @@ DEEPEST = 40
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
+    read = {(one.command.file, word.line) for one in document.of("vllm") for word in one.arguments if " " in word.text}
     for file, text in document.texts:
         if "--" in text and not text.lstrip().startswith("{"):
             yield from _cut(text, file, platform.release.name)
         if KEYS.search(text) and "--" in text:
             for key, item, place in _items(text):
                 match = ONE_ITEM.fullmatch(item)
+                if (file, place.line) in read:
+                    continue  # a list that is read as a command: option-in-one-word says it
                 if match and match["name"].replace("_", "-") in options_of("serve"):
                     known: dict[str, Any] = {"key": key, "flag": f"--{match['name']}", "value": match["value"]}
                     yield from drafts(platform.release.name, "argument-in-one-item", place, file=file, **known)

@@ -1,0 +1,81 @@
+"""How Python uses vLLM's engines: what ``generate`` gives, an asynchronous generator or a list."""
+
+import ast
+from collections.abc import Iterator
+
+from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.python_text import PythonText, fault
+
+ENGINES = ("AsyncLLMEngine", "AsyncLLM")
+LISTING = ("vllm.LLM", "vllm.entrypoints.llm.LLM")
+OF_AN_ENTRY = ("outputs", "text", "token_ids", "prompt_token_ids")
+MAKERS = ("from_engine_args", "from_vllm_config")
+
+
+def engine_faults(text: PythonText) -> Iterator[FormFault]:
+    """``await engine.generate(...)``, and a plain loop over it; ``LLM(...).generate(...).outputs``."""
+    yield from _lists(text)
+    engines = set(_engines(text))
+    if not engines:
+        return
+    for node in text.nodes:
+        if isinstance(node, ast.Await) and (owner := _generates(node.value, engines)):
+            yield fault(text, node, "await generator", owner=owner)
+        elif isinstance(node, ast.For) and (owner := _generates(node.iter, engines)):
+            yield fault(text, node.iter, "plain loop", owner=owner)
+
+
+def _lists(text: PythonText) -> Iterator[FormFault]:
+    """The answer of ``LLM(...)`` is a list, with one entry for each prompt, and has none of an entry's attributes."""
+    engines = text.made_by(*LISTING)
+    answers = {name for name in _names(text) if _is_answer(text, name, engines)} if engines else set()
+    for node in text.nodes:
+        if not isinstance(node, ast.Attribute) or node.attr not in OF_AN_ENTRY:
+            continue
+        owner = node.value
+        if (isinstance(owner, ast.Name) and owner.id in answers) or _gives_a_list(owner, engines):
+            yield fault(text, node, "list of answers", owner=ast.unparse(owner), attribute=node.attr)
+
+
+def _names(text: PythonText) -> set[str]:
+    return {node.id for node in text.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def _is_answer(text: PythonText, name: str, engines: set[str]) -> bool:
+    stores = sum(
+        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store) for node in text.nodes
+    )
+    made = text.values_of(name)
+    return bool(made) and len(made) == stores and all(_gives_a_list(one, engines) for one in made)
+
+
+def _gives_a_list(node: ast.expr, engines: set[str]) -> bool:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    owner = node.func.value
+    return node.func.attr in ("generate", "chat") and isinstance(owner, ast.Name) and owner.id in engines
+
+
+def _engines(text: PythonText) -> Iterator[str]:
+    """What is an asynchronous engine and nothing else: names and attributes of ``self``, as they are written."""
+    made: dict[str, set[bool]] = {}
+    for node in text.nodes:
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Name | ast.Attribute):
+                made.setdefault(ast.unparse(target), set()).add(_makes_one(text, node.value))
+    yield from (name for name, kinds in made.items() if kinds == {True})
+
+
+def _makes_one(text: PythonText, node: ast.expr) -> bool:
+    dotted = text.dotted(node.func).split(".") if isinstance(node, ast.Call) else []
+    return len(dotted) > 2 and dotted[0] == "vllm" and dotted[-1] in MAKERS and dotted[-2] in ENGINES
+
+
+def _generates(node: ast.expr, engines: set[str]) -> str:
+    """The engine whose ``generate`` is called; "" for any other call."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "generate":
+        return ""
+    owner = ast.unparse(node.func.value)
+    return owner if owner in engines else ""

@@ -1,0 +1,96 @@
+"""Arguments of vLLM in YAML of a project's own form: lists of options, and mappings of the engine's arguments.
+
+Nobody says which program gets them; that nearly all of their names are vLLM's does. What stands in front of them and
+behind them is unknown, so only what each option says for itself is checked.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+from trtllm_check.lint.carriers.python_calls import Call
+from trtllm_check.lint.carriers.script import Script, unknown
+from trtllm_check.lint.shell import Word
+from trtllm_check.releases.vllm import options_of, vllm_facts
+
+LISTS = re.compile(r"args?$|arguments$|flags$|options$", re.IGNORECASE)
+MAPPINGS = re.compile(r"(?:engine|vllm|llm)[-_]?(?:args?|kwargs|config|arguments)$", re.IGNORECASE)
+STARTERS = frozenset({"image", "command", "entrypoint", "containers"})  # whose readers know the program
+OPTION = re.compile(r"--(?P<name>[A-Za-z][\w-]*)(?:[.=\s].*)?", re.DOTALL)
+FEWEST = 2  # options of vLLM that tell whose arguments these are
+OF_VLLM = 2  # dashes in a name that is vLLM's alone
+FOREIGN = 4  # of so many options one may be no option of vLLM: a slip of the keyboard
+DEEPEST = 60
+# The production stack of vLLM, and Ray Serve: their arguments are read with what is around.
+READ_BELOW = frozenset({"modelURL", "llm_configs"})
+LISTED = "${model_of_a_list}"  # stands for the model of such a list
+Argument = Callable[[Any], Word]
+
+
+def scripts(node: Any, argument: Argument) -> Iterator[Word]:
+    """``vllm serve ... OPTIONS ...`` of each list; ``argument`` makes the word of one of its entries."""
+    for name, value, beside in _entries(node, 0):
+        if value.id != "sequence" or not LISTS.search(name) or beside & STARTERS:
+            continue
+        items = [one for one in value.value if one.id == "scalar"]
+        if len(items) < len(value.value) or not _are_options([str(one.value) for one in items]):
+            continue
+        words = [argument(one) for one in items]
+        place = (words[0].line, words[0].column)
+        start = [Word(text, *place, (place,) * len(text)) for text in ("vllm", "serve")]
+        script = Script()
+        script.words([*start, unknown("model of a list", place), *words, unknown("more", place)])
+        yield script.word()
+
+
+def calls(node: Any, argument: Argument) -> Iterator[Call]:
+    """``EngineArgs(...)`` of each mapping."""
+    for name, value, _ in _entries(node, 0):
+        if value.id != "mapping" or not MAPPINGS.search(name):
+            continue
+        pairs = [(key, one) for key, one in value.value if key.id == "scalar"]
+        names = [str(key.value) for key, _ in pairs]
+        known = [one for one in names if one in _arguments()]
+        if len(known) < FEWEST or len(names) - len(known) > len(names) // FOREIGN:
+            continue
+        given = tuple(argument(key) for key, _ in pairs)
+        values = tuple((str(key.value), argument(one)) for key, one in pairs if one.id == "scalar")
+        yield Call("vllm", "EngineArgs", given, values=values)
+
+
+def _entries(node: Any, depth: int) -> Iterator[tuple[str, Any, set[str]]]:
+    """Every entry of every mapping with its name, and the names beside it."""
+    if depth > DEEPEST:
+        return
+    if node.id == "sequence":
+        for one in node.value:
+            yield from _entries(one, depth + 1)
+    elif node.id == "mapping":
+        named = [(str(key.value), value) for key, value in node.value if key.id == "scalar"]
+        beside = {name for name, _ in named}
+        if READ_BELOW & beside:
+            return
+        for name, value in named:
+            yield name, value, beside
+            if value.id != "scalar":
+                yield from _entries(value, depth + 1)
+
+
+def _name(match: re.Match[str]) -> str:
+    return match["name"].replace("_", "-").removeprefix("no-")
+
+
+def _are_options(texts: list[str]) -> bool:
+    matches = [match for text in texts if (match := OPTION.fullmatch(text))]
+    known = [match for match in matches if _name(match) in options_of("serve")]
+    starts = bool(texts) and texts[0].startswith("-")
+    enough = len(known) >= FEWEST or any(_name(one).count("-") >= OF_VLLM for one in known)
+    return starts and enough and len(matches) - len(known) <= len(matches) // FOREIGN
+
+
+@cache
+def _arguments() -> frozenset[str]:
+    facts = vllm_facts()
+    names = {*facts.table("options", "engine"), *facts.table("options", "async"), *facts.table("options", "fields")}
+    return frozenset(name.replace("-", "_") for name in names) | {"model", "tokenizer"}

@@ -1,0 +1,95 @@
+"""Folders of TensorRT-LLM's examples: those that the release has elsewhere, and slips in their names."""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.releases.load import in_range
+
+FAMILY = "example_folders"
+RULE = "example-folder"
+OLD = re.compile(r"(?P<before>(?:.*/)?)examples/(?P<model>[\w.-]+)(?P<rest>/.*)?")
+NEW = re.compile(r"(?P<before>(?:.*/)?)examples/models/(?:core|contrib)/(?P<model>[\w.-]+)(?P<rest>/.*)?")
+CLONE = re.compile(r"(?:^|/)(?:tensorrt_llm|TensorRT-LLM|tensorrt-llm)/$", re.IGNORECASE)
+TOP = re.compile(r"(?P<before>(?:.*/)?(?:tensorrt_llm|TensorRT-LLM))/(?P<top>[a-z_]+)/(?:\w[\w./-]*)")
+OPTIMIZER = re.compile(r"(?P<before>(?:.*/)?(?:TensorRT-)?Model-Optimizer/)examples/(?P<name>[a-z_]+)(?P<rest>/.*)?")
+ITS_CLONE = re.compile(r"git clone (?!.*(?:-b|--branch)[ =]).*github\.com/NVIDIA/(?:TensorRT-)?Model-Optimizer")
+A_STATE = re.compile(r"git (?:-C \S+ )?(?:checkout|switch)|--branch|nvidia-modelopt\S*(?:==|<)")
+SCRIPTS = (".py", ".sh")
+NEAR = 0.85
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    own = {id(one.path) for one in document.of("convert_checkpoint.py", "run.py", "quantize.py", "summarize.py")}
+    clones = any(CLONE.search(f"{word.text}/") for command in document.commands for word in command.words)
+    newest = {file for file, text in document.texts if ITS_CLONE.search(text) and not A_STATE.search(text)}
+    for command in document.commands:
+        for word in _paths(command):
+            yield from _misspelt(command, word, release)
+            if command.file in newest:
+                yield from _optimizer(command, word, release)
+            if not platform.guessed and id(word) not in own:
+                yield from _moved(command, word, clones, release)
+
+
+def _paths(command: ShellCommand) -> Iterator[Word]:
+    """Where a command goes, and the scripts that it starts."""
+    words = command.words
+    if words and words[0].text in ("cd", "pushd"):
+        yield from words[1:2]
+        return
+    yield from (word for word in words[:4] if word.text.endswith(SCRIPTS) and not word.text.startswith("-"))
+
+
+@cache
+def _folders() -> dict[str, str]:
+    data = rule_data(FAMILY)
+    return {model: kind for kind in ("core", "contrib") for model in data[kind].split()}
+
+
+def _moved(command: ShellCommand, word: Word, clones: bool, release: str) -> Iterator[Draft]:
+    """The folder of a model where another release has it."""
+    data = rule_data(FAMILY)
+    new, old = NEW.fullmatch(word.text), OLD.fullmatch(word.text)
+    match = new or old
+    if match is None or match["model"] not in _folders() or is_open(word.text):
+        return
+    before = match["before"]
+    if not (CLONE.search(before) or (clones and not before.strip("./"))):
+        return
+    rest = match["rest"] or ""
+    known: dict[str, Any] = {"path": word.text, "first": data["since"]}
+    if new is None and in_range(release, data["since"], data["until"]):
+        known["right"] = f"{before}examples/models/{_folders()[match['model']]}/{match['model']}{rest}"
+        yield from drafts(release, RULE, word, file=command.file, **known)
+    elif new is not None and not in_range(release, data["since"]):
+        known["right"] = f"{before}examples/{match['model']}{rest}"
+        yield from drafts(release, RULE, word, form="later", file=command.file, **known)
+
+
+def _optimizer(command: ShellCommand, word: Word, release: str) -> Iterator[Draft]:
+    """A folder that the newest Model Optimizer has no longer, in a clone of it."""
+    match, gone = OPTIMIZER.fullmatch(word.text), rule_data(FAMILY)["optimizer"]
+    if match and match["name"] in gone:
+        right = f"{match['before']}examples/{gone[match['name']]}{match['rest'] or ''}"
+        yield from drafts(release, RULE, word, form="optimizer", file=command.file, path=word.text, right=right)
+
+
+def _misspelt(command: ShellCommand, word: Word, release: str) -> Iterator[Draft]:
+    """``tensorrt_llm/xamples/llama``."""
+    match = TOP.fullmatch(word.text)
+    names = rule_data(FAMILY)["top"].split()
+    if match is None or match["top"] in names:
+        return
+    close = get_close_matches(match["top"], names, 1, NEAR)
+    for meant in close:
+        right = word.text.replace(f"/{match['top']}/", f"/{meant}/", 1)
+        yield from drafts(release, RULE, word, form="slip", file=command.file, path=word.text, right=right)

@@ -1,0 +1,89 @@
+"""Names of the shell's variables: those that none may have, and those that differ from one that is set by a slip."""
+
+import re
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.shell.words import ShellCommand, Word
+
+BEGINS_WITH_DIGIT = re.compile(r"(?P<name>\d+[A-Za-z_]\w*)=.*", re.DOTALL)
+USED = re.compile(r"(?<![\\$])\$(?:\{(?P<braced>[A-Z][A-Z0-9_]*)\}|(?P<plain>[A-Z][A-Z0-9_]*))")
+SET = re.compile(
+    r"(?<![\w$-])(?P<name>[A-Z][A-Z0-9_]*)(?:\[[^\]\n]*\])?\+?=(?!=)|\bfor\s+(?P<loop>\w+)\s+in\b|\bread\s+(?P<read>[^\n;|&<]+)"
+    r"|\$\{(?P<default>\w+)(?::?[=?+-])|\b(?:mapfile|readarray)\s+(?:-\w+\s+)*(?P<lines>\w+)|-v\s+(?P<asked>\w+)"
+    r"|\b(?:ARG|ENV)\s+(?P<built>\w+)|\b(?P<key>[A-Z][A-Z0-9_]{2,})\s*:|\bunset\s+(?P<unset>\w+)"
+)
+OF_THE_SYSTEM = re.compile(
+    r"(?:SLURM|OMPI|PMI|PMIX|CUDA|NCCL|HF|HUGGING|AWS|GITHUB|CI|RUNPOD|KUBE|POD|NODE|LD|PYTHON|XDG|SSH|LC|BASH)_?\w*"
+    r"|PATH|HOME|USER|PWD|OLDPWD|SHELL|HOSTNAME|HOST|LANG|TERM|EDITOR|RANDOM|SECONDS|LINENO|IFS|UID|EUID|PPID|OPTARG"
+    r"|OPTIND|REPLY|TMPDIR|LOGNAME|MASTER_\w+|WORLD_SIZE|RANK|LOCAL_RANK|DISPLAY|FUNCNAME|PIPESTATUS"
+)
+SHORTEST = 6
+LIKE = 0.87
+SHELL = re.compile(r"\.(?:sh|bash|slurm|sbatch|md|rst)$|^$")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    for command in document.commands:
+        yield from _digits(command, release)
+    for file, text in document.texts:
+        if SHELL.search(file) and "$" in text:
+            yield from _slips(document, file, text, release)
+
+
+def _digits(command: ShellCommand, release: str) -> Iterator[Draft]:
+    """``export 7B_MODEL=...``."""
+    words = [word.text for word in command.words[:2]]
+    if words[:1] == ["export"]:
+        places = command.words[1:2]
+    elif len(command.words) == 1:
+        places = command.words
+    else:
+        return
+    for word in places:
+        match = BEGINS_WITH_DIGIT.fullmatch(word.text)
+        if match:
+            yield from drafts(release, "variable-name", word, file=command.file, name=match["name"])
+
+
+def _slips(document: Document, file: str, text: str, release: str) -> Iterator[Draft]:
+    """``$MODEL_PTAH`` in a text that sets MODEL_PATH."""
+    known = _set(text)
+    places = {word.line for command in document.commands for word in command.words if command.file == file}
+    said: set[str] = set()
+    for match in USED.finditer(text):
+        name = match["braced"] or match["plain"]
+        if name in known or name in said or len(name) < SHORTEST or OF_THE_SYSTEM.fullmatch(name):
+            continue
+        line = text.count("\n", 0, match.start()) + 1
+        near = [one for one in sorted(known) if _is_slip(name, one)]
+        if len(near) == 1 and line in places:
+            said.add(name)
+            place = Word(match[0], line, match.start() - text.rfind("\n", 0, match.start()))
+            yield from drafts(release, "variable-name", place, form="slip", file=file, name=name, near=near[0])
+
+
+def _set(text: str) -> set[str]:
+    found: set[str] = set()
+    for match in SET.finditer(text):
+        for value in match.groupdict().values():
+            found |= set((value or "").replace("$", " ").split())
+    return found
+
+
+def _is_slip(one: str, two: str) -> bool:
+    """Two names of the same parts of which one has a letter too many, too few or in another place."""
+    first, second = one.split("_"), two.split("_")
+    if len(first) != len(second) or re.findall(r"\d+", one) != re.findall(r"\d+", two):
+        return False
+    unlike = [(a, b) for a, b in zip(first, second, strict=True) if a != b]
+    if len(unlike) != 1:
+        return False
+    a, b = unlike[0]
+    plural = a.rstrip("S") == b.rstrip("S")
+    ends = a.startswith(b) or b.startswith(a)
+    return not plural and not ends and min(len(a), len(b)) > 3 and SequenceMatcher(None, one, two).ratio() >= LIKE

@@ -1,0 +1,137 @@
+"""Slurm around TensorRT-LLM and vLLM: as many tasks as ranks, and as many GPUs as the job has."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.served import ServedModel, served
+from trtllm_check.lint.shell.words import Word
+
+LAUNCH = "trtllm-llmapi-launch"
+DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(?P<option>--?[A-Za-z][\w-]*)(?:[=\s][ \t]*(?P<value>[^\s#]+))?", re.MULTILINE)
+NAMES = {"-N": "nodes", "-n": "ntasks", "-G": "gpus", "--nodes": "nodes", "--ntasks": "ntasks", "--gpus": "gpus"}
+NAMES |= {"--ntasks-per-node": "per_node", "--tasks-per-node": "per_node", "--gpus-per-node": "node_gpus"}
+NAMES |= {"--gres": "gres"}
+GRES = re.compile(r"gpu(?::[A-Za-z][\w.-]*)?:(?P<count>\d+)")
+COUNT = re.compile(r"(?:[A-Za-z][\w.-]*:)?(?P<count>\d+)")
+OF_RANKS = ("trtllm-serve", "trtllm-bench")
+MOST = 10_000
+
+
+class Job(NamedTuple):
+    """What a job or a step asks for; None for what it does not say, or leaves open."""
+
+    nodes: int | None = None
+    ntasks: int | None = None
+    per_node: int | None = None
+    gpus: int | None = None
+    node_gpus: int | None = None
+
+    @property
+    def tasks(self) -> int | None:
+        if self.ntasks is not None:
+            return self.ntasks
+        return self.nodes * self.per_node if self.nodes is not None and self.per_node is not None else None
+
+    @property
+    def all_gpus(self) -> int | None:
+        if self.gpus is not None:
+            return self.gpus
+        return (self.nodes or 1) * self.node_gpus if self.node_gpus is not None else None
+
+    def beside(self, other: "Job") -> "Job":
+        """A step's own words before the job's."""
+        own = self._asdict()
+        if self.ntasks is None and (self.nodes is not None or self.per_node is not None):
+            other = other._replace(ntasks=None)
+        return Job(**{name: value if value is not None else getattr(other, name) for name, value in own.items()})
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    jobs = {file: _job(text) for file, text in document.texts if "#SBATCH" in text}
+    starts = [one for one in served(document) if one.invocation is not None]
+    for one in starts:
+        yield from _tasks(one, jobs, release)
+    for file, job in jobs.items():
+        here = [one for one in starts if one.file == file]
+        if len(here) == 1:
+            yield from _gpus(here[0], job, release)
+
+
+def _number(text: str, pattern: re.Pattern[str] = COUNT) -> int | None:
+    match = pattern.fullmatch(text)
+    return int(match["count"]) if match and int(match["count"]) < MOST else None
+
+
+def _filled(given: Mapping[str, str]) -> Job:
+    values = {name: _number(text) for name, text in given.items() if name != "gres"}
+    if "gres" in given and values.get("node_gpus") is None:
+        values["node_gpus"] = _number(given["gres"], GRES)
+    return Job(**values)
+
+
+def _job(text: str) -> Job:
+    found = {
+        NAMES[match["option"]]: match["value"]
+        for match in DIRECTIVE.finditer(text)
+        if match["option"] in NAMES and match["value"]
+    }
+    return _filled(found)
+
+
+def _step(words: Sequence[Word]) -> Job | None:
+    """The srun in front of a tool."""
+    texts = [word.text for word in words]
+    if "srun" not in texts:
+        return None
+    found: dict[str, str] = {}
+    own = texts[texts.index("srun") + 1 :]
+    for number, text in enumerate(own):
+        name, sign, value = text.partition("=")
+        if name not in NAMES:
+            continue
+        found[NAMES[name]] = value if sign else own[number + 1] if number + 1 < len(own) else ""
+    return _filled(found)
+
+
+def _tasks(one: ServedModel, jobs: Mapping[str, Job], release: str) -> Iterator[Draft]:
+    """The tasks of srun, or the ranks of mpirun, beside the ranks of the model."""
+    invocation = one.invocation
+    if invocation is None or one.tool not in OF_RANKS or not any(LAUNCH in word.text for word in invocation.launcher):
+        return
+    needed = _needed(invocation, one)
+    step = _step(invocation.launcher)
+    tasks = invocation.ranks if step is None else step.beside(jobs.get(one.file, Job())).tasks
+    if needed is None or tasks is None or tasks == needed:
+        return
+    starter = "srun" if step is not None else "mpirun"
+    place = next((word for word in invocation.launcher if word.text in ("srun", "mpirun", "mpiexec")), invocation.path)
+    known: dict[str, Any] = {"tool": one.tool, "starter": starter, "tasks": tasks, "needed": needed}
+    form = "" if tasks < needed else "more"
+    yield from drafts(release, "tasks-and-ranks", place, form=form, file=one.file, **known)
+
+
+def _needed(invocation: Invocation, one: ServedModel) -> int | None:
+    """tp x pp; None where one of them is left open."""
+    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+        if name in one.options and one.number(name) is None:
+            return None
+    if invocation.has("--extra_llm_api_options", "--config") and "tensor_parallel_size" not in one.options:
+        return None
+    return one.ranks
+
+
+def _gpus(one: ServedModel, job: Job, release: str) -> Iterator[Draft]:
+    """A server of more ranks than its job has GPUs."""
+    have = job.all_gpus
+    if have is None or not have or one.gpus <= have:
+        return
+    known: dict[str, Any] = {"tool": one.tool, "gpus": one.gpus, "have": have}
+    yield from drafts(
+        release, "tasks-and-ranks", one.place("tensor_parallel_size"), form="GPUs", file=one.file, **known
+    )

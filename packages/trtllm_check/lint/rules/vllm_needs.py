@@ -1,0 +1,127 @@
+"""What a model needs beside its name: code of its own repository, its owner; and modules that start nothing."""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
+from trtllm_check.lint.programs import MODULES
+from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.rules.served import LMI, VLLM, ServedModel, served
+from trtllm_check.lint.rules.vllm_table import release_for
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases.vllm import VllmRelease, vllm_facts
+
+FAMILY = "vllm_needs"
+TRUST = "trust_remote_code"
+# A folder of that name may lie there: what brings one, and what goes into one.
+LOCAL = re.compile(
+    r"--local-dir|\bgit (?:lfs )?clone\b|snapshot_download|hf download|huggingface-cli download|modelscope"
+    r"|save_pretrained|\bmkdir\b|\bcd \S|wget|s3://|gs://|MODELSCOPE|/models?/|\bcp\b|\brsync\b|export_dir|output_dir|volumes?:|\s-v\s",
+    re.IGNORECASE,
+)
+HALF = ("half", "float16")
+COMMANDS = ["bench", "build", "eval", "prune", "refit", "serve"]  # tensorrt_llm/commands
+MODULE = "tensorrt_llm.commands."
+NEAR = 0.7
+STARTED = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_batch", "vllm.entrypoints.cli.main")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    local = any(LOCAL.search(text) for _, text in document.texts)
+    seen: set[str] = set()
+    for one in served(document):
+        if one.engine != VLLM or one.tool == LMI or not one.model or one.model in seen:
+            continue
+        seen.add(one.model)
+        yield from _remote_code(one, release)
+        yield from _half(one, release_for(document, one.invocation), release)
+        if not local:
+            yield from _owner(one, release)
+    yield from _modules(document, release)
+
+
+@cache
+def _remote() -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{one})" for one in rule_data(FAMILY)["remote_code"]))
+
+
+def _is_spread(one: ServedModel) -> bool:
+    """True where further options may come from what nobody knows."""
+    return one.invocation is not None and any(is_open(word.text) for word in one.invocation.arguments)
+
+
+def _remote_code(one: ServedModel, release: str) -> Iterator[Draft]:
+    if one.is_on(TRUST) or _is_spread(one) or not _remote().fullmatch(one.model.lower()):
+        return
+    if one.invocation is None and any(name in one.options for name in ("hf_overrides", "config_format")):
+        return
+    as_argument = f"{TRUST}=True" if one.invocation is None else "--trust-remote-code"
+    edits: tuple[Edit, ...] = () if one.invocation is None else (Put("--trust-remote-code"),)
+    known: dict[str, Any] = {"tool": one.tool, "model": one.model, "argument": as_argument}
+    place = _model_place(one)
+    yield from drafts(
+        release, "vllm-remote-code", place, edits=edits, invocation=one.invocation, file=one.file, **known
+    )
+
+
+def _half(one: ServedModel, told: VllmRelease | None, release: str) -> Iterator[Draft]:
+    """``--dtype half`` with a model that overflows in float16."""
+    word, data = one.options.get("dtype"), rule_data(FAMILY)["no_float16"]
+    kind = next((kind for kind, name in data["models"].items() if re.search(name, one.model.lower())), "")
+    if word is None or word.text not in HALF or not kind:
+        return
+    if told is not None and told.place < vllm_facts().releases.index(data["since"]):
+        return
+    flag = one.flag("dtype")
+    edits: tuple[Edit, ...] = (Put(flag, "bfloat16"),) if one.invocation is not None else ()
+    form = "" if told is not None else "today"
+    known: dict[str, Any] = {"tool": one.tool, "kind": kind, "flag": flag, "since": data["since"]}
+    yield from drafts(
+        release, "vllm-half", word, form=form, edits=edits, invocation=one.invocation, file=one.file, **known
+    )
+
+
+def _owner(one: ServedModel, release: str) -> Iterator[Draft]:
+    name = one.model
+    if "/" in name or "\\" in name or name.startswith((".", "~")) or _is_spread(one):
+        return
+    for known in rule_data(FAMILY)["owners"]:
+        if re.fullmatch(known["name"], name.lower()):
+            about: dict[str, Any] = {"tool": one.tool, "model": name, "instead": f"{known['owner']}/{name}"}
+            yield from drafts(release, "model-owner", _model_place(one), form="none", file=one.file, **about)
+            return
+
+
+def _model_place(one: ServedModel) -> Word:
+    if one.invocation is None:
+        return one.place("model")
+    words = one.invocation.arguments
+    return next((word for word in words if word.text == one.model), one.at)
+
+
+def _modules(document: Document, release: str) -> Iterator[Draft]:
+    """``python -m tensorrt_llm.commands.convert_checkpoint``, ``python -m vllm.entrypoints.openai_api_server``."""
+    for one in document.of("python"):
+        words = one.arguments
+        at = next((number for number, word in enumerate(words[:-1]) if word.text == "-m"), None)
+        word = words[at + 1] if at is not None else None
+        if word is None or is_open(word.text):
+            continue
+        name = word.text.removeprefix(MODULE)
+        if word.text.startswith(MODULE) and name not in COMMANDS and "." not in name:
+            about: dict[str, Any] = {"module": word.text, "known": ", ".join(COMMANDS)}
+            yield from drafts(release, "module-starts-nothing", word, invocation=one, **about)
+        elif word.text.startswith("vllm.entrypoints") and word.text not in MODULES and word.text not in STARTED:
+            close = get_close_matches(word.text, STARTED, 1, NEAR)
+            for meant in close:
+                edits = (Swap(word, meant),)
+                about = {"module": word.text, "known": meant}
+                yield from drafts(
+                    release, "module-starts-nothing", word, form="vllm", edits=edits, invocation=one, **about
+                )

@@ -1,0 +1,63 @@
+"""Ranks that cut a quantized model of vLLM through the blocks that its weights are quantized in."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from serving_base.facts.widths import PARTS, cut_widths
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
+from trtllm_check.lint.rules.served import LMI, VLLM, ServedModel, served
+
+RULE = "width-not-divided"
+OPTION = "tensor_parallel_size"
+MOST = 64
+FORMS = {"FP8": ""}  # others: by groups
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    for one in served(document):
+        if one.engine == VLLM and one.tool != LMI:
+            yield from _cut(one, platform.release.name)
+
+
+def _cut(one: ServedModel, release: str) -> Iterator[Draft]:
+    ranks, replicas = one.number(OPTION), one.number("data_parallel_size") or 1
+    model = cut_widths(one.model) if one.model and ranks else None
+    if model is None or ranks is None or not 1 < ranks <= MOST or "hf_overrides" in one.options:
+        return
+    spread = one.is_on("enable_expert_parallel")
+    found = model.uneven(ranks, replicas=replicas, spread=spread)
+    if found is None:
+        return
+    part, width = found
+    fitting = [number for number in model.ranks(replicas=replicas, spread=spread) if number < ranks] or [1]
+    cuts = ranks * replicas if part == "experts" else ranks
+    share = f"{width // cuts}" if width % cuts == 0 else f"{width / cuts:.1f}"
+    also = ", or spread the experts with --enable-expert-parallel" if part == "experts" else ""
+    known: dict[str, Any] = {
+        "tool": one.tool,
+        "flag": one.flag(OPTION),
+        "ranks": ranks,
+        "model": one.model,
+        "what": model.what,
+        "part": PARTS[part],
+        "width": width,
+        "share": share,
+        "unit": model.unit,
+        "fitting": ", ".join(map(str, fitting)),
+        "also": also,
+        "where": model.source,
+    }
+    edits: tuple[Edit, ...] = (Put(one.flag(OPTION), str(fitting[-1])),) if one.flag(OPTION).startswith("-") else ()
+    for draft in drafts(
+        release,
+        RULE,
+        one.place(OPTION),
+        form=FORMS.get(model.what, "group"),
+        edits=edits if one.invocation else (),
+        invocation=one.invocation,
+        file=one.file,
+        **known,
+    ):
+        yield draft if model.certain else draft._replace(severity="warning")
