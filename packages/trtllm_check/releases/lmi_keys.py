@@ -10,7 +10,7 @@ from serving_base.yaml_files import read_yaml
 TABLE = Path(__file__).parent / "data" / "lmi" / "keys.yml"
 
 
-class Span(NamedTuple):
+class ImageSpan(NamedTuple):
     """From one version to another; ``last`` is empty where the newest has it."""
 
     first: str
@@ -28,26 +28,26 @@ class LmiKeys(Record):
         known = self.versions.split()
         return known.index(version) if version in known else -1
 
-    def key(self, name: str) -> Span | None:
+    def key(self, name: str) -> ImageSpan | None:
         return _span(self.keys.get(name))
 
-    def handler(self, name: str) -> Span | None:
+    def handler(self, name: str) -> ImageSpan | None:
         return _span(self.handlers.get(name))
 
-    def is_over(self, span: Span, version: str) -> bool:
+    def is_over(self, span: ImageSpan, version: str) -> bool:
         """True for a version behind the span."""
         return bool(span.last) and self.place(version) > self.place(span.last)
 
-    def is_ahead(self, span: Span, version: str) -> bool:
+    def is_ahead(self, span: ImageSpan, version: str) -> bool:
         """True for a version in front of the span."""
         return -1 < self.place(version) < self.place(span.first)
 
 
-def _span(written: str | None) -> Span | None:
+def _span(written: str | None) -> ImageSpan | None:
     if written is None:
         return None
     first, _, last = written.partition("..")
-    return Span(first, last)
+    return ImageSpan(first, last)
 
 
 @cache

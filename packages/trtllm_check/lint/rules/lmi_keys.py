@@ -12,7 +12,7 @@ from trtllm_check.lint.rules.lmi_pairs import SETTING
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases.lmi import lmi_facts
-from trtllm_check.releases.lmi_keys import Span, lmi_keys
+from trtllm_check.releases.lmi_keys import ImageSpan, lmi_keys
 
 FAMILY = "lmi_keys"
 PREFIX, VARIABLE = "option.", "OPTION_"
@@ -25,7 +25,7 @@ LEAST = 8
 CASE = ("entryPoint", "modelName", "modeName", "pythonExecutable")
 
 
-class Line(NamedTuple):
+class KeyLine(NamedTuple):
     """One setting; ``name``: without ``option.``, empty for another kind of key."""
 
     key: str
@@ -54,7 +54,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for name, value in document.lmi_environment.items():
         if name.startswith(VARIABLE):
             inside = name.removeprefix(VARIABLE).lower()
-            yield from _key(Line(name, inside, value, ""), version, release, is_known=is_known)
+            yield from _key(KeyLine(name, inside, value, ""), version, release, is_known=is_known)
 
 
 def _version(document: Document) -> str:
@@ -63,16 +63,16 @@ def _version(document: Document) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _lines(file: PropertiesFile) -> Iterator[Line]:
+def _lines(file: PropertiesFile) -> Iterator[KeyLine]:
     for match in SETTING.finditer(file.text):
         before = file.text[: match.start("key")]
         value = match["value"].partition(" #")[0].rstrip()
         place = Word(value, file.line + before.count("\n"), 1)
         name = match["key"].removeprefix(PREFIX) if match["key"].startswith(PREFIX) else ""
-        yield Line(match["key"], name, place, file.path)
+        yield KeyLine(match["key"], name, place, file.path)
 
 
-def _apart(line: Line, release: str) -> Iterator[Draft]:
+def _apart(line: KeyLine, release: str) -> Iterator[Draft]:
     """``lmi - dist``: a formatter took the hyphen for a minus."""
     text = line.value.text.removeprefix(HANDLER)
     if APART.fullmatch(text):
@@ -84,7 +84,7 @@ def _apart(line: Line, release: str) -> Iterator[Draft]:
         yield from drafts(release, "lmi-value-apart", line.value, file=line.file, **known)
 
 
-def _key(line: Line, version: str, release: str, *, is_known: bool) -> Iterator[Draft]:
+def _key(line: KeyLine, version: str, release: str, *, is_known: bool) -> Iterator[Draft]:
     facts, table = lmi_keys(), rule_data(FAMILY)["instead"]
     span = facts.key(line.name)
     about: dict[str, Any] = {"key": line.key, "version": version}
@@ -122,7 +122,7 @@ def _near(name: str, *, environment: bool) -> str:
     return close[0] if close else max(longer, key=len, default="")
 
 
-def _handler(lines: list[Line], version: str, release: str) -> Iterator[Draft]:
+def _handler(lines: list[KeyLine], version: str, release: str) -> Iterator[Draft]:
     facts = lmi_keys()
     batch = next((one.value.text for one in lines if one.name == "rolling_batch"), "")
     for line in lines:
@@ -144,7 +144,7 @@ def _handler(lines: list[Line], version: str, release: str) -> Iterator[Draft]:
             yield from drafts(release, "lmi-handler", line.value, form="batch", file=line.file, **known)
 
 
-def _mpi(lines: list[Line], engine: str, version: str, release: str) -> Iterator[Draft]:
+def _mpi(lines: list[KeyLine], engine: str, version: str, release: str) -> Iterator[Draft]:
     """A batch of a version that wants MPI, and one that the version does not have."""
     batch = next((one for one in lines if one.name == "rolling_batch"), None)
     mode = next((one.value.text for one in lines if one.name == "mpi_mode"), "")
@@ -164,6 +164,6 @@ def _mpi(lines: list[Line], engine: str, version: str, release: str) -> Iterator
 
 def _holds(span: str, version: str) -> bool:
     first, _, last = span.partition("..")
-    one = Span(first, last)
+    one = ImageSpan(first, last)
     facts = lmi_keys()
     return not facts.is_over(one, version) and not facts.is_ahead(one, version)

@@ -20,7 +20,7 @@ KEYWORD = "engine_kwargs"
 RULE = "ray-engine"
 
 
-class Given(NamedTuple):
+class EngineArgument(NamedTuple):
     """One of engine_kwargs: its value as written."""
 
     name: str
@@ -37,7 +37,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _one(one, document, file, platform.release.name)
 
 
-def _of_yaml(text: str) -> Iterator[Given]:
+def _of_yaml(text: str) -> Iterator[EngineArgument]:
     for block in BLOCK.finditer(text):
         number = text.count("\n", 0, block.start()) + 1
         inside = -1
@@ -51,10 +51,10 @@ def _of_yaml(text: str) -> Iterator[Given]:
             inside = indent if inside < 0 else inside
             if indent == inside:
                 place = Word(match["name"], at, indent + 1)
-                yield Given(match["name"], match["value"].strip().strip("\"'"), place)
+                yield EngineArgument(match["name"], match["value"].strip().strip("\"'"), place)
 
 
-def _of_python(text: str) -> Iterator[Given]:
+def _of_python(text: str) -> Iterator[EngineArgument]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -66,11 +66,11 @@ def _of_python(text: str) -> Iterator[Given]:
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
             for one in value.keywords:
                 if one.arg:
-                    yield Given(one.arg, _text(one.value), Word(one.arg, one.lineno, one.col_offset + 1))
+                    yield EngineArgument(one.arg, _text(one.value), Word(one.arg, one.lineno, one.col_offset + 1))
         elif isinstance(value, ast.Dict):
             for key, inside in zip(value.keys, value.values, strict=True):
                 if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                    yield Given(key.value, _text(inside), Word(key.value, key.lineno, key.col_offset + 1))
+                    yield EngineArgument(key.value, _text(inside), Word(key.value, key.lineno, key.col_offset + 1))
 
 
 def _text(node: ast.expr) -> str:
@@ -84,7 +84,7 @@ def _changes(name: str) -> Changes | None:
     return together(*tables, facts.table("options", "fields").get(name))
 
 
-def _one(one: Given, document: Document, file: str, release: str) -> Iterator[Draft]:
+def _one(one: EngineArgument, document: Document, file: str, release: str) -> Iterator[Draft]:
     if one.name == EXECUTOR and one.value and one.value != "ray":
         yield from drafts(release, RULE, one.place, form="executor", file=file, value=one.value)
         return
