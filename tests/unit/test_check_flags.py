@@ -7,7 +7,7 @@ import pytest
 from serving_base.facts.widths import cut_widths
 from trtllm_check.lint import check_commands, target
 from trtllm_check.lint.document import read_document
-from trtllm_check.lint.rules.slurm import Job
+from trtllm_check.lint.rules.slurm import SlurmJob
 from trtllm_check.releases.modelopt import absent, known_version, modelopt_facts
 from trtllm_check.releases.vllm import vllm_facts
 
@@ -80,11 +80,11 @@ def test_values_by_name_are_known(option: str, value: str) -> None:
 
 
 def test_a_step_of_a_job_overrules_the_job() -> None:
-    job = Job(nodes=2, per_node=8, node_gpus=8)
+    job = SlurmJob(nodes=2, per_node=8, node_gpus=8)
     assert (job.tasks, job.all_gpus) == (16, 16)
-    assert Job(ntasks=4).beside(job).tasks == 4
-    assert Job(per_node=4).beside(job).tasks == 8
-    assert Job().beside(job).tasks == 16
+    assert SlurmJob(ntasks=4).beside(job).tasks == 4
+    assert SlurmJob(per_node=4).beside(job).tasks == 8
+    assert SlurmJob().beside(job).tasks == 16
 
 
 def test_lists_that_another_reader_knows_with_their_image_are_left_to_it(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ class ModeloptFacts(Record):
     scripts: dict[str, dict[str, tuple[str, str]]]
 
 
-class Absent(NamedTuple):
+class Missing(NamedTuple):
     """Why a release lacks an option: ``since`` and ``until`` are the first and the last that have it."""
 
     gone: bool
@@ -41,7 +41,7 @@ def modelopt_facts() -> ModeloptFacts:
     )
 
 
-def absent(script: str, option: str, version: str) -> Absent | None:
+def absent(script: str, option: str, version: str) -> Missing | None:
     """Why the release ``version``, the newest where it is "", lacks an option that some release has."""
     facts = modelopt_facts()
     span = facts.scripts[script].get(option)
@@ -51,9 +51,9 @@ def absent(script: str, option: str, version: str) -> Absent | None:
     newest = facts.releases[-1]
     asked = Version(version or newest)
     if Version(since) > asked:
-        return Absent(gone=False, since=since, until=until) if since != facts.releases[0] else None
+        return Missing(gone=False, since=since, until=until) if since != facts.releases[0] else None
     if Version(until) < asked and until != newest:
-        return Absent(gone=True, since=since, until=until)
+        return Missing(gone=True, since=since, until=until)
     return None
 
 

@@ -10,7 +10,7 @@ from trtllm_check.lint.shell.words import Word
 SETTERS = ("export", "env")
 
 
-class Setting(NamedTuple):
+class NamedValue(NamedTuple):
     """``name=value`` at ``place`` of ``file``."""
 
     name: str
@@ -19,7 +19,7 @@ class Setting(NamedTuple):
     file: str = ""
 
 
-def settings(document: Document) -> Iterator[Setting]:
+def settings(document: Document) -> Iterator[NamedValue]:
     """All of them; what a container is given has its value's own place."""
     for command in document.commands:
         words = command.words[1:] if command.words and command.words[0].text in SETTERS else ()
@@ -30,10 +30,10 @@ def settings(document: Document) -> Iterator[Setting]:
             yield from _setting(word, docker.command.file)
     for box in boxes(document):
         for name, word in box.settings.items():
-            yield Setting(name, word.text, word, box.file)
+            yield NamedValue(name, word.text, word, box.file)
 
 
-def _setting(word: Word, file: str) -> Iterator[Setting]:
+def _setting(word: Word, file: str) -> Iterator[NamedValue]:
     name, sign, value = word.text.partition("=")
     if sign:
-        yield Setting(name, value, word, file)
+        yield NamedValue(name, value, word, file)

@@ -21,7 +21,7 @@ OF_RANKS = ("trtllm-serve", "trtllm-bench")
 MOST = 10_000
 
 
-class Job(NamedTuple):
+class SlurmJob(NamedTuple):
     """What a job or a step asks for; None for what it does not say, or leaves open."""
 
     nodes: int | None = None
@@ -42,12 +42,12 @@ class Job(NamedTuple):
             return self.gpus
         return (self.nodes or 1) * self.node_gpus if self.node_gpus is not None else None
 
-    def beside(self, other: "Job") -> "Job":
+    def beside(self, other: "SlurmJob") -> "SlurmJob":
         """A step's own words before the job's."""
         own = self._asdict()
         if self.ntasks is None and (self.nodes is not None or self.per_node is not None):
             other = other._replace(ntasks=None)
-        return Job(**{name: value if value is not None else getattr(other, name) for name, value in own.items()})
+        return SlurmJob(**{name: value if value is not None else getattr(other, name) for name, value in own.items()})
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -68,14 +68,14 @@ def _number(text: str, pattern: re.Pattern[str] = COUNT) -> int | None:
     return int(match["count"]) if match and int(match["count"]) < MOST else None
 
 
-def _filled(given: Mapping[str, str]) -> Job:
+def _filled(given: Mapping[str, str]) -> SlurmJob:
     values = {name: _number(text) for name, text in given.items() if name != "gres"}
     if "gres" in given and values.get("node_gpus") is None:
         values["node_gpus"] = _number(given["gres"], GRES)
-    return Job(**values)
+    return SlurmJob(**values)
 
 
-def _job(text: str) -> Job:
+def _job(text: str) -> SlurmJob:
     found = {
         NAMES[match["option"]]: match["value"]
         for match in DIRECTIVE.finditer(text)
@@ -84,7 +84,7 @@ def _job(text: str) -> Job:
     return _filled(found)
 
 
-def _step(words: Sequence[Word]) -> Job | None:
+def _step(words: Sequence[Word]) -> SlurmJob | None:
     """The srun in front of a tool."""
     texts = [word.text for word in words]
     if "srun" not in texts:
@@ -99,14 +99,14 @@ def _step(words: Sequence[Word]) -> Job | None:
     return _filled(found)
 
 
-def _tasks(one: ServedModel, jobs: Mapping[str, Job], release: str) -> Iterator[Draft]:
+def _tasks(one: ServedModel, jobs: Mapping[str, SlurmJob], release: str) -> Iterator[Draft]:
     """The tasks of srun, or the ranks of mpirun, beside the ranks of the model."""
     invocation = one.invocation
     if invocation is None or one.tool not in OF_RANKS or not any(LAUNCH in word.text for word in invocation.launcher):
         return
     needed = _needed(invocation, one)
     step = _step(invocation.launcher)
-    tasks = invocation.ranks if step is None else step.beside(jobs.get(one.file, Job())).tasks
+    tasks = invocation.ranks if step is None else step.beside(jobs.get(one.file, SlurmJob())).tasks
     if needed is None or tasks is None or tasks == needed:
         return
     starter = "srun" if step is not None else "mpirun"
@@ -126,7 +126,7 @@ def _needed(invocation: Invocation, one: ServedModel) -> int | None:
     return one.ranks
 
 
-def _gpus(one: ServedModel, job: Job, release: str) -> Iterator[Draft]:
+def _gpus(one: ServedModel, job: SlurmJob, release: str) -> Iterator[Draft]:
     """A server of more ranks than its job has GPUs."""
     have = job.all_gpus
     if have is None or not have or one.gpus <= have:

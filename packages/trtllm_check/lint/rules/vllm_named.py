@@ -8,7 +8,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, rule_data
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import LMI, VLLM, served
-from trtllm_check.lint.rules.settings import Setting, settings
+from trtllm_check.lint.rules.settings import NamedValue, settings
 from trtllm_check.lint.rules.vllm_table import absence, in_words, release_for
 from trtllm_check.releases.vllm import Changes, VllmRelease, choices, options_of, vllm_facts
 
@@ -83,7 +83,7 @@ def _plain(name: str) -> str:
     return name.replace("-", "").replace("_", "").lower()
 
 
-def _variable(setting: Setting, told: VllmRelease | None, release: str) -> Iterator[Draft]:
+def _variable(setting: NamedValue, told: VllmRelease | None, release: str) -> Iterator[Draft]:
     """``VLLM_ATTENTION_BACKEND=FLASHINFR``, ``NCCL_DEBUG=INFOO``."""
     name, value = setting.name, setting.value.strip("\"'")
     others = rule_data(FAMILY)["variables"]
