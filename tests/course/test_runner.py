@@ -468,8 +468,11 @@ class LivingRun:
             # whoever runs the tests in the background of a shell has had SIGINT switched off for all children
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
-        # The command itself, the guards over it, and the careless one.
-        wait_until(lambda: len(marked(self.marker)) == 4)
+        wait_until(self.is_in_the_middle)
+
+    def is_in_the_middle(self) -> bool:
+        assert self.process.poll() is None, self.process.communicate()[0]
+        return len(marked(self.marker)) == 4  # the command itself, the guards over it, and the careless one
 
     def kernel(self) -> psutil.Process:
         everyone = psutil.Process(self.process.pid).children(recursive=True)
