@@ -11,7 +11,6 @@ import ast
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -41,6 +40,7 @@ from stand_in_hub import Hub, hub_server
 from stand_in_tools import SHOWN, SHOWN_ROWS
 from stand_ins import Machine
 from tiny_llama import MODEL_DIR
+from waiting import interruptible
 from warm_kernels import WarmProcess, may_fork, told_to_others
 
 TOKEN = "hf_verysecrettoken"
@@ -118,15 +118,15 @@ class Road:
 
     def start(self, *names: str, out: Path, options: Sequence[str] = ()) -> "subprocess.Popen[str]":
         words = ["-p", f"profile={self.profile_name}", "-p", f"release={self.release}", "--out", str(out), *options]
-        return subprocess.Popen(
-            [sys.executable, "-m", "playbook", "run", *names, *words, "--workspace", str(self.workspace)],
-            cwd=ROOT,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
+        with interruptible():
+            return subprocess.Popen(
+                [sys.executable, "-m", "playbook", "run", *names, *words, "--workspace", str(self.workspace)],
+                cwd=ROOT,
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
 
     def run(self, *names: str, out: Path, options: Sequence[str] = (), limit_s: float = 1100) -> tuple[int, str]:
         with self.start(*names, out=out, options=options) as process:

@@ -1,7 +1,9 @@
 """Waiting for what happens, not for a time to pass: a busy machine takes longer, and a test must not notice."""
 
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -27,3 +29,16 @@ def tried(attempt: Callable[[], T | None], what: str) -> T:
         if (found := attempt()) is not None:
             return found
     raise AssertionError(f"not once in {TRIES} tries: {what}")
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """A process that starts meanwhile takes SIGINT, though whoever runs tests in a shell's background switched it off.
+
+    Not by ``preexec_fn``: that forks, and a gRPC client of an earlier test aborts in the child.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -30,6 +30,7 @@ from playbook.course.progress import LineProgress
 from playbook.course.runner import ChapterResult, Limits, RunSpec, new_results, new_run_folder, next_ahead, run
 from playbook.lanes.base import ELSEWHERE
 from serving_base.errors import EnvironmentProblem, UsageError
+from waiting import interruptible
 
 RESULT = """\
 from IPython.display import display
@@ -458,16 +459,15 @@ class LivingRun:
         children = CHILDREN.format(marker=self.marker, log=str(folder / "log"))
         write_course(folder, c01_small=notebook(children, "import time; time.sleep(600)"), c02_next=notebook("x = 1"))
         path = os.pathsep.join([PYTHON_PATH, str(ROOT / "tests")])
-        self.process = subprocess.Popen(
-            [sys.executable, *(["-c", PLAIN] if plain else ["-m", "playbook"]), "run", "--out", str(self.out)],
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": path, "PLAYBOOK_WORKSPACE": str(folder / "workspace")},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            # whoever runs the tests in the background of a shell has had SIGINT switched off for all children
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
+        with interruptible():
+            self.process = subprocess.Popen(
+                [sys.executable, *(["-c", PLAIN] if plain else ["-m", "playbook"]), "run", "--out", str(self.out)],
+                cwd=folder,
+                env=os.environ | {"PYTHONPATH": path, "PLAYBOOK_WORKSPACE": str(folder / "workspace")},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
         wait_until(self.is_in_the_middle)
 
     def is_in_the_middle(self) -> bool:
