@@ -44,6 +44,11 @@ class DockerStep(NamedTuple):
     argument: Word
     form: tuple[Word, ...] | None
 
+    def stage(self) -> tuple[str, str]:
+        """Of FROM: the base image, and the stage's name; "" where there is none."""
+        image, word, name, *_ = [part for part in self.argument.text.split() if not part.startswith("--")] + 3 * [""]
+        return image, name if word.lower() == "as" else ""
+
 
 class _Scope(NamedTuple):
     """Names that a stage has, and its base image."""
@@ -63,12 +68,12 @@ def faults(steps: Sequence[DockerStep], whole: str) -> Iterator[FormFault]:
     for step in steps:
         if step.name == "FROM":
             stages[alias] = _Scope(image, frozenset(names))
-            parts = [part for part in step.argument.text.split() if not part.startswith("--")]
-            parent = stages.get(parts[0]) if parts else None
-            image = parent.image if parent else (parts[0] if parts else "")
+            base, name = step.stage()
+            parent = stages.get(base) if base else None
+            image = parent.image if parent else base
             names, entry = set(parent.names) if parent else set(), None
             brought = []
-            alias = parts[2] if len(parts) > 2 and parts[1].lower() == "as" else f"#{len(stages)}"
+            alias = name or f"#{len(stages)}"
             continue
         if not stages:
             outside.update(_declared(step))

@@ -51,11 +51,10 @@ def run_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
     for step in steps:
         text = step.argument.text
         if step.name == "FROM":
-            parts = [part for part in text.split() if not part.startswith("--")]
-            image = parts[0] if parts else ""
+            image, alias = step.stage()
             has_lists = image in aliases or not BASE.match(image)
             is_bash = is_bash and image in aliases
-            aliases |= {parts[2]} if len(parts) > 2 else set()
+            aliases |= {alias} - {""}
         elif step.name == "SHELL":
             is_bash = "bash" in text
         elif step.name == "RUN" and step.form is None and "<<" not in text:
@@ -83,8 +82,7 @@ def program_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
     for step in steps:
         text = step.argument.text
         if step.name == "FROM":
-            parts = [part for part in text.split() if not part.startswith("--")]
-            image = parts[0] if parts else ""
+            image, _ = step.stage()
         elif step.name in ("COPY", "ADD") and "--from" not in text and (match := PARENT.search(VALUED.sub("", text))):
             yield FormFault("image-base", step.argument, "outside", (("path", match[0].strip(' "')),))
         elif step.name == "RUN" and "<<" not in text and (match := UNINSTALL.search(text)) and "yes |" not in text:

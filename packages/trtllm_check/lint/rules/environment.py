@@ -9,13 +9,14 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.programs import VLLM_IMAGE
 from trtllm_check.lint.rules.box import boxes
+from trtllm_check.lint.rules.settings import settings
 from trtllm_check.lint.rules.vllm import engine_arguments
 from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
 from trtllm_check.lint.shell.words import ShellCommand, Word
 from trtllm_check.releases.vllm import Changes, VllmRelease, vllm_facts
 
 FAMILY = "environment"
-SET = re.compile(r"(?P<name>VLLM_[A-Z0-9_]+)(?:=|$)")
+OWN = re.compile(r"VLLM_[A-Z0-9_]+")
 ASSIGNED = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)", re.DOTALL)
 NEAR = 0.86
 INTERNAL = re.compile(r"(?P<option>--port|--host)(?:=|\s+)[\"']?\$\{?(?P<name>VLLM_PORT|VLLM_HOST_IP)\b")
@@ -28,10 +29,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Both kinds."""
     release = platform.release.name
     seen: set[tuple[str, str]] = set()
-    for file, word in _settings(document):
-        match = SET.match(word.text)
-        name = match["name"] if match else ""
-        if not name or (file, name) in seen or word.text in rule_data(FAMILY)["as_today"].split():
+    for name, _, place, file in settings(document):
+        word = place if place.text.startswith(name) else Word(name, place.line, place.column)
+        if not OWN.fullmatch(name) or (file, name) in seen or word.text in rule_data(FAMILY)["as_today"].split():
             continue
         seen.add((file, name))
         for form, known in _said(name, release_for(document, None)):
@@ -51,22 +51,6 @@ def _internal(document: Document, release: str) -> Iterator[Draft]:
             place = Word(match["name"], text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
             known: dict[str, Any] = {"option": match["option"], "name": match["name"]}
             yield from drafts(release, "variable-of-its-own", place, file=file, **known)
-
-
-def _settings(document: Document) -> Iterator[tuple[str, Word]]:
-    """What sets a variable: in front of a command, on its own, behind export and behind docker's -e."""
-    for command in document.commands:
-        for word in command.assignments:
-            yield command.file, word
-        if command.words and command.words[0].text in ("export", "env"):
-            for word in command.words[1:]:
-                yield command.file, word
-    for docker in document.of("docker"):
-        for word in docker.values("-e", "--env"):
-            yield docker.command.file, word
-    for box in boxes(document):
-        for name, word in box.settings.items():
-            yield box.file, Word(name, word.line, word.column)
 
 
 def _arguments(document: Document, release: str) -> Iterator[Draft]:

@@ -20,20 +20,19 @@ class NamedValue(NamedTuple):
 
 
 def settings(document: Document) -> Iterator[NamedValue]:
-    """All of them; what a container is given has its value's own place."""
+    """All of them, and names alone, which pass a value on; what a container is given has its value's own place."""
     for command in document.commands:
         words = command.words[1:] if command.words and command.words[0].text in SETTERS else ()
         for word in (*command.assignments, *words):
-            yield from _setting(word, command.file)
+            yield _setting(word, command.file)
     for docker in document.of("docker"):
         for word in docker.values("-e", "--env"):
-            yield from _setting(word, docker.command.file)
+            yield _setting(word, docker.command.file)
     for box in boxes(document):
         for name, word in box.settings.items():
             yield NamedValue(name, word.text, word, box.file)
 
 
-def _setting(word: Word, file: str) -> Iterator[NamedValue]:
-    name, sign, value = word.text.partition("=")
-    if sign:
-        yield NamedValue(name, value, word, file)
+def _setting(word: Word, file: str) -> NamedValue:
+    name, _, value = word.text.partition("=")
+    return NamedValue(name, value, word, file)
