@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from made_once import SHARED
 from stand_ins import PLACE, Machine, fail
 
 RUNTIMES = {
@@ -69,6 +70,7 @@ def run(machine: Machine, words: list[str]) -> int:
         settings[name] = value if sign else os.environ.get(name, "")
     refuse_unmounted(machine, given.command, [volume.split(":")[0] for volume in given.volume])
     env = {"PATH": f"{machine.container}:/usr/bin:/bin", PLACE: given.image, **settings}
+    env |= {SHARED: os.environ[SHARED]} if SHARED in os.environ else {}  # the stand-ins' own, as PLACE is
     if shutil.which(given.command[0], path=env["PATH"]) is None:
         print(f"[FATAL tini (7)] exec {given.command[0]} failed: No such file or directory", file=sys.stderr)
         return 127

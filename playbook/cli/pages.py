@@ -19,18 +19,24 @@ REDIRECT = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" con
 @reporting
 def book_command(
     out: Annotated[Path, typer.Option(help="Folder of the pages; its old pages are replaced.")] = Path("build/book"),
+    recorded: Annotated[str, typer.Option(help="Only this one of the recorded editions; by default all.")] = "",
 ) -> None:
     """Write the course as static pages with its committed outputs: readable from a file, without a network.
 
     Makes its environment, .envs/book, when that is not there or not up to date.
     """
     from playbook.course.notebooks import project_root
-    from serving_base.errors import EnvironmentProblem
+    from serving_base.errors import EnvironmentProblem, UsageError
 
-    root, python = project_root(), made_environment().python
-    target = root / out
+    root = project_root()
+    editions = sorted(path.parent.name for path in root.glob("recorded/*/edition.json"))
+    if recorded and recorded not in editions:
+        raise UsageError(f"there is no edition {recorded}", why=f"editions: {', '.join(editions)}", fix="name one")
+    left_out = ",".join(f"recorded/{name}" for name in editions if recorded and name != recorded)
+    python, target = made_environment().python, root / out
     argv = [str(python), "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(target / ".doctrees")]
-    done = subprocess.run([*argv, "-c", str(root / "docs" / "book"), str(root), str(target)], check=False)
+    argv += ["-D", f"exclude_patterns={left_out}", "-c", str(root / "docs" / "book"), str(root), str(target)]
+    done = subprocess.run(argv, check=False)
     if done.returncode:
         raise EnvironmentProblem(
             f"the book was not built: Sphinx ended with {done.returncode}",

@@ -27,11 +27,11 @@ OPTIONS = "tensor_parallel_size: 8\nkv_cache_config: {free_gpu_memory_fraction: 
 
 
 def cases() -> Iterator[dict[str, Any]]:
-    """Every text of the corpus under its own conditions and as pasted, every log, and what people paste besides."""
-    for snippet in snippets():
+    """Every text of the corpus, half under their own conditions and half as pasted; every log; what people paste."""
+    for number, snippet in enumerate(snippets()):
+        told = {"release": snippet.release, "gpu": snippet.gpu, "number": snippet.gpus}
         for text in [text for _, text in snippet.files] or [snippet.text]:
-            yield {"text": text, "release": snippet.release, "gpu": snippet.gpu, "number": snippet.gpus}
-            yield {"text": text}
+            yield {"text": text} | (told if number % 2 else {})
     for path in sorted((CORPUS / "logs").glob("*.yml")):
         yield {"text": read_yaml(path)["log"], "log": True}
     for text in (LETTER, UNTOLD, OPTIONS, "", "name: 'open\n", "for i in 1 2; do\n  trtllm-build --workers $i\n"):

@@ -3,6 +3,7 @@
 A family of rules is a module of :mod:`trtllm_check.lint.rules` with a function ``check``.
 """
 
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -285,7 +286,8 @@ def remarks_on(document: "Document", source: str) -> list[str]:
     return [*windows, *problems]
 
 
-def families(*, earlier: bool = False) -> "list[Family]":
+@cache
+def families(*, earlier: bool = False) -> "tuple[Family, ...]":
     """The families of rules; with ``earlier`` those that need no facts on a release."""
     names = [name for name in FAMILIES if not earlier or name in OF_ANY_RELEASE]
-    return [import_module(f"{__name__}.rules.{name}").check for name in names]
+    return tuple(import_module(f"{__name__}.rules.{name}").check for name in names)

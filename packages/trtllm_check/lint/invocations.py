@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from trtllm_check.lint.programs import (
@@ -23,6 +22,7 @@ from trtllm_check.lint.programs import (
     group,
 )
 from trtllm_check.lint.shell import ShellCommand, Word, read_inside
+from trtllm_check.lint.shell.words import file_name
 from trtllm_check.releases import Tool
 
 DEEPEST = 20
@@ -107,7 +107,7 @@ class _Reader:
         if " " in path.text.strip() and not rest:  # a whole command line in one word
             self.inner(path, around)
             return
-        name = PurePosixPath(path.text).name
+        name = file_name(path.text)
         name = ALIASES.get(name, name)
         if name in WRAPPERS:
             self.wrapper(name, words, around)
@@ -139,7 +139,7 @@ class _Reader:
         if not A_PROGRAM.fullmatch(words[0].text):
             return  # prose
         for number, word in enumerate(words[1 : MOST_BEFORE + 1], 1):
-            name = "" if "=" in word.text else PurePosixPath(word.text).name  # PYTHONPATH=/opt/lm_eval starts nothing
+            name = "" if "=" in word.text else file_name(word.text)  # PYTHONPATH=/opt/lm_eval starts nothing
             if name == "vllm" and [one.text for one in words[number + 1 : number + 2]] != ["serve"]:
                 continue
             if (name in TOOLS or (OWN.fullmatch(name) and words[0].text in PROFILERS)) and any(
@@ -169,7 +169,7 @@ class _Reader:
         """vLLM, and what somebody starts behind it: an image's entry point takes a program for an argument."""
         self.add("vllm", path, rest, around)
         if len(rest) > 1 and rest[0].text == "serve":
-            name = PurePosixPath(rest[1].text).name
+            name = file_name(rest[1].text)
             if name in SHELLS or name == "vllm" or PYTHON.fullmatch(name):
                 self.unwrap(rest[1:], _behind(around, (path, rest[0])))
 
@@ -247,7 +247,7 @@ class _Reader:
             key, sign, value = word.text.partition("=")
             env[key] = value if sign else around.env.get(key, "")
         interactive = invocation.has("-i", "--interactive") and invocation.has("-t", "--tty")
-        if interactive and (not command or (len(command) == 1 and PurePosixPath(command[0].text).name in SHELLS)):
+        if interactive and (not command or (len(command) == 1 and file_name(command[0].text) in SHELLS)):
             self.inside = image
         entrypoint = invocation.values("--entrypoint")
         launcher = words[: len(words) - len(command)]
@@ -320,7 +320,7 @@ def _options_end(words: tuple[Word, ...], takes: Callable[[str], int], stop: tup
 
 
 def _launches(word: Word) -> bool:
-    name = PurePosixPath(word.text).name
+    name = file_name(word.text)
     return name in ("mpirun", "mpiexec") or PYTHON.fullmatch(name) is not None
 
 

@@ -66,9 +66,13 @@ class EngineArgs:
                 fix=f"name one of {', '.join(self.versions[-5:])} or an earlier one as `vllm` in images.yml, "
                 "or read the release with benchmarks/checker/vllm_tables.py",
             )
-        place = self.versions.index(version)
-        names = frozenset(name for name, changes in _engine_fields().items() if changes.at(place))
-        return PassedOn(names=names, source=f"vllm {version} vllm/engine/arg_utils.py, EngineArgs")
+        return _passed_on(version, self.versions.index(version))
+
+
+@cache
+def _passed_on(version: str, place: int) -> PassedOn:
+    names = frozenset(name for name, changes in _engine_fields().items() if changes.at(place))
+    return PassedOn(names=names, source=f"vllm {version} vllm/engine/arg_utils.py, EngineArgs")
 
 
 @cache

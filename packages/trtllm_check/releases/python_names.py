@@ -43,6 +43,7 @@ class PythonPackage:
     """The tables of one package."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
+        self._near: dict[str, tuple[str, ...]] = {}
         self.source: str = content["source"]
         self.releases: tuple[str, ...] = tuple(content["releases"].split())
         self.modules = _flat(content["modules"])
@@ -67,6 +68,12 @@ class PythonPackage:
 
         Nothing for one that is newer than all.
         """
+        near = self._near.get(version)
+        if near is None:
+            near = self._near[version] = self._found_near(version)
+        return near
+
+    def _found_near(self, version: str) -> tuple[str, ...]:
         from packaging.version import InvalidVersion, Version
 
         try:

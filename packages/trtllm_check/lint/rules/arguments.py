@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, Swap
@@ -41,8 +40,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def is_checked(invocation: Invocation, release: Release) -> bool:
     """True if the release has facts on this tool, and it is not another model's script of the same name."""
-    folders = PurePosixPath(invocation.path.text).parent.parts
-    foreign = bool(folders) and folders[-1] in foreign_folders()
+    folder = invocation.path.text.rpartition("/")[0].rstrip("/").rpartition("/")[2]
+    foreign = bool(folder) and folder in foreign_folders()
     if invocation.tool in CLICK and (first := invocation.positional[:1]):
         foreign = foreign or first[0].text in ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")
     return invocation.tool in release.tools and not foreign and not any(map(invocation.has, HELP))

@@ -3,13 +3,12 @@
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.programs import ALIASES
-from trtllm_check.lint.shell.words import ShellCommand
+from trtllm_check.lint.shell.words import ShellCommand, file_name
 
 FAMILY = "first_words"
 MOST_WORDS = 60
@@ -44,7 +43,8 @@ def _first(command: ShellCommand, release: str) -> Iterator[Draft]:
     words = command.words[1:] if command.words and command.words[0].text == "sudo" else command.words
     if not 1 < len(words) <= MOST_WORDS or any(PROSE.search(word.text) for word in words[1:]):
         return
-    name = ALIASES.get(PurePosixPath(words[0].text).name, PurePosixPath(words[0].text).name)
+    name = file_name(words[0].text)
+    name = ALIASES.get(name, name)
     for one in mistaken():
         if one.program == name and one.then.fullmatch(words[1].text):
             rest = " ".join(word.text for word in words[1:])

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
-from pathlib import PurePosixPath
 from typing import Any
 
 from trtllm_check.lint.document import Document
@@ -134,8 +133,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _program(word: Word, file: str, release: str) -> Iterator[Draft]:
-    name = PurePosixPath(word.text).name
-    if "/" in word.text or name in KNOWN or is_open(name) or not re.fullmatch(r"[a-z][a-z_-]+[a-z]", name):
+    name = word.text
+    if "/" in name or name in KNOWN or is_open(name) or not re.fullmatch(r"[a-z][a-z_-]+[a-z]", name):
         return
     close = get_close_matches(name, PROGRAMS, 1, NEAR_PROGRAM)
     instead = "huggingface-cli login, today hf auth login" if LOGIN.fullmatch(name) else close[0] if close else ""

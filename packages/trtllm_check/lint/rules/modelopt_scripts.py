@@ -3,13 +3,12 @@
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
-from pathlib import PurePosixPath
 from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, file_name
 from trtllm_check.releases.modelopt import absent, known_version, modelopt_facts
 
 FAMILY = "modelopt_scripts"
@@ -29,7 +28,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue  # the release's own table speaks of it
         yield from _options(PTQ, one.arguments, one.command.file, version, platform.release.name)
     for command in document.commands:
-        at = next((n for n, word in enumerate(command.words[:3]) if PurePosixPath(word.text).name == EXAMPLE), None)
+        at = next((n for n, word in enumerate(command.words[:3]) if file_name(word.text) == EXAMPLE), None)
         if at is not None:
             yield from _options(EXAMPLE, command.words[at + 1 :], command.file, version, platform.release.name)
 

@@ -15,6 +15,7 @@ SET = re.compile(
     r"|\$\{(?P<default>\w+)(?::?[=?+-])|\b(?:mapfile|readarray)\s+(?:-\w+\s+)*(?P<lines>\w+)|-v\s+(?P<asked>\w+)"
     r"|\b(?:ARG|ENV)\s+(?P<built>\w+)|\b(?P<key>[A-Z][A-Z0-9_]{2,})\s*:|\bunset\s+(?P<unset>\w+)"
 )
+ASSIGNED = re.compile(r"(?<![\w$-])([A-Z][A-Z0-9_]*)\+?=(?!=)")
 OF_THE_SYSTEM = re.compile(
     r"(?:SLURM|OMPI|PMI|PMIX|CUDA|NCCL|HF|HUGGING|AWS|GITHUB|CI|RUNPOD|KUBE|POD|NODE|LD|PYTHON|XDG|SSH|LC|BASH)_?\w*"
     r"|PATH|HOME|USER|PWD|OLDPWD|SHELL|HOSTNAME|HOST|LANG|TERM|EDITOR|RANDOM|SECONDS|LINENO|IFS|UID|EUID|PPID|OPTARG"
@@ -52,6 +53,9 @@ def _digits(command: ShellCommand, release: str) -> Iterator[Draft]:
 
 def _slips(document: Document, file: str, text: str, release: str) -> Iterator[Draft]:
     """``$MODEL_PTAH`` in a text that sets MODEL_PATH."""
+    used = {match["braced"] or match["plain"] for match in USED.finditer(text)}
+    if {name for name in used if len(name) >= SHORTEST} <= {*ASSIGNED.findall(text)}:
+        return  # which is quicker to see than all that sets a name
     known = _set(text)
     places = {word.line for command in document.commands for word in command.words if command.file == file}
     said: set[str] = set()

@@ -2,10 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 Place = tuple[int, int]
 """Line and column, from 1."""
+
+
+@lru_cache(maxsize=4096)
+def file_name(path: str) -> str:
+    """The last part of a path, ``trtllm-build`` of ``/usr/bin/trtllm-build``; asked of every word by several rules."""
+    return PurePosixPath(path).name
 
 
 @dataclass(frozen=True)
