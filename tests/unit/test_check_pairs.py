@@ -242,6 +242,12 @@ def test_the_ranks_are_mended_where_they_are_written() -> None:
     assert found.fix.text.split()[:4] == ["mpirun", "-n", "2", "--oversubscribe"]
 
 
+def test_heads_that_do_not_divide_get_the_next_smaller_number_of_ranks() -> None:
+    case = Case("", "", "0.12.0", FP8_KV.replace("--o", "--tp_size 7 --o"))
+    (found,) = [finding for finding in check(case) if finding.rule == "heads-not-divided"]
+    assert "--tp_size 4" in found.fix.text
+
+
 def test_a_launcher_is_put_in_front() -> None:
     case = Case("", "", "0.12.0", FP8_KV.replace("--o", "--tp_size 2 --o") + BUILD + "\nsudo " + RUN)
     (found,) = [finding for finding in check(case) if finding.rule == "ranks-not-tp-pp"]
