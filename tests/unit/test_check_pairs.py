@@ -242,8 +242,10 @@ def test_the_ranks_are_mended_where_they_are_written() -> None:
     assert found.fix.text.split()[:4] == ["mpirun", "-n", "2", "--oversubscribe"]
 
 
-def test_heads_that_do_not_divide_get_the_next_smaller_number_of_ranks() -> None:
-    case = Case("", "", "0.12.0", FP8_KV.replace("--o", "--tp_size 7 --o"))
+@pytest.mark.parametrize("folder", ["Meta-Llama-3-70B", "my-llama-3-70b-tuned"])
+def test_heads_that_do_not_divide_get_the_next_smaller_number_of_ranks(folder: str) -> None:
+    """Of a published model, and of one that its folder's name alone tells."""
+    case = Case("", "", "0.12.0", FP8_KV.replace("--o", "--tp_size 7 --o").replace("Meta-Llama-3-70B", folder))
     (found,) = [finding for finding in check(case) if finding.rule == "heads-not-divided"]
     assert "--tp_size 4" in found.fix.text
 

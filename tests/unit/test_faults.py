@@ -1,4 +1,4 @@
-"""The seeded faults of tests/mutation fit into today's code; whether they are caught takes an hour, and is asked apart."""
+"""The seeded faults of tests/mutation fit into today's code. Whether they are caught takes long, and is asked apart."""
 
 import runpy
 from typing import Any
