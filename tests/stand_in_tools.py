@@ -323,6 +323,7 @@ RESULT = "result.json"
 
 def in_torch(script: Path, job: str, folder: Path, result: Path) -> int:
     """One run of the script; what it says of the same job and model does not change."""
+    folder.mkdir(exist_ok=True)
     path = folder / "torch-job.json"
     path.write_text(job, encoding="utf-8")
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
