@@ -57,6 +57,10 @@ class Profile(Deployment):
         "checkpoint",
         description="model: the engine computes in 16 bits, for engines without kernels for the checkpoint",
     )
+    bf16_beside: bool = Field(
+        True,
+        description="chapter 03 builds an engine in BF16, too, to compare; false: it does not, which for 70B saves 141 GB",
+    )
     benchmark: BenchmarkLoad = Field(default=BenchmarkLoad(), description="the load of chapter 08")
 
 

@@ -26,7 +26,7 @@ from trtllm_check.lint.pbtxt import read_config
 from vllm_serving import trace
 from vllm_serving.checks import checks
 from vllm_serving.environment import PYTHON
-from vllm_serving.random_model import answerable_ids, random_llama
+from vllm_serving.random_model import answerable_ids, shards_of, write_random_llama
 from vllm_serving.score import scores
 from vllm_serving.steps import run_policy
 from vllm_stand_in import answer_to_end, births, stand_in_engine, stand_in_python, workers
@@ -131,8 +131,9 @@ def test_static_batches_wait_for_their_longest_and_inflight_ones_do_not() -> Non
     assert static[0].phases == {0: "context", 1: "context"} and static[1].phases == {0: "generation", 1: "padding"}
 
 
-def test_random_weights_answer_with_words_that_the_tokenizer_reads_back() -> None:
+def test_random_weights_answer_with_words_that_the_tokenizer_reads_back(tmp_path: Path) -> None:
     import torch
+    from transformers import AutoModelForCausalLM
 
     codec = TextCodec.load(MODEL_DIR)
     words = answerable_ids(codec.tokenizer.get_vocab())
@@ -146,11 +147,30 @@ def test_random_weights_answer_with_words_that_the_tokenizer_reads_back() -> Non
         "num_attention_heads": 2,
         "head_dim": 16,
     }
-    model = random_llama({**shape, "num_key_value_heads": 1, "vocab_size": 4096}, words, "cpu")
+    config = {**shape, "num_key_value_heads": 1, "vocab_size": 4096}
+    written = write_random_llama(config, words, tmp_path / "model", ["cpu", "cpu"], shard_bytes=300_000)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     with torch.inference_mode():
         logits = model(torch.arange(64)[None]).logits[0]  # [tokens, vocabulary]
     assert set(logits.argmax(-1).tolist()) <= set(words)
-    assert model.dtype == torch.bfloat16
+    assert model.dtype == torch.bfloat16 and written == sum(one.numel() for one in model.parameters())
+    for name, weight in model.named_parameters():
+        if weight.dim() == 1:
+            assert weight.eq(1).all()
+        elif name != "lm_head.weight":
+            spread = 0.02 / weight.numel() ** 0.5
+            assert abs(weight.float().std() - 0.02) < 5 * spread and abs(weight.float().mean()) < 5 * spread
+    head = model.lm_head.weight
+    assert head[words].ne(0).any(1).all() and not head[[n for n in range(4096) if n not in set(words)]].any()
+    matrices = [weight.flatten()[:64] for weight in model.parameters() if weight.dim() == 2]
+    assert len({tuple(values.tolist()) for values in matrices}) == len(matrices)  # none is another's copy
+
+
+def test_random_weights_are_cut_into_files_that_hold_no_more_than_they_should() -> None:
+    shapes: dict[str, tuple[int, ...]] = {"embedding": (100, 10), "norm": (10,), "a": (30, 10), "b": (30, 10)}
+    shards = shards_of(shapes, shard_bytes=700)
+    assert list(shards.values()) == [["embedding"], ["norm", "a"], ["b"]]  # the first is larger than a file, and whole
+    assert list(shards)[1] == "model-00002-of-00003.safetensors"
 
 
 def test_random_weights_are_labelled_and_nothing_is_asked_of_their_answers(
@@ -176,6 +196,10 @@ def test_what_a_profile_must_bring_for_an_ability(tmp_path: Path) -> None:
     }
     assert [can[name]("preview") for name in can] == [False, True, True]
     assert [can[name]("token_scores") for name in can] == [True, True, False]
+    alone = tmp_path / "alone.yml"
+    alone.write_text((Path(playbook.__file__).parent / "profiles" / "hopper.yml").read_text() + "bf16_beside: false\n")
+    assert not start("02", profile=str(alone), workspace=str(tmp_path)).can("token_scores")
+    assert profiling.engines_of(load_profile(str(alone))) == {"FP8": "engine"}
     assert [can[name]("measure_machine") for name in can] == [False, False, True]
 
 
