@@ -59,7 +59,7 @@ class Profile(Deployment):
     )
     bf16_beside: bool = Field(
         True,
-        description="chapter 03 builds an engine in BF16, too, to compare; false: it does not, which for 70B saves 141 GB",
+        description="lane vllm: false builds no engine in BF16 to compare with; of 70B it is 141 GB more",
     )
     benchmark: BenchmarkLoad = Field(default=BenchmarkLoad(), description="the load of chapter 08")
 

@@ -249,7 +249,7 @@ def export_checkpoint(model: Any, model_dir: Path, out: Path, options: QuantizeO
         finish = model_config_export.postprocess_tensors
 
         def finish_in_place(weights: Any, dtype: Any, **settings: Any) -> None:
-            """The writers bring each rank's tensors from the GPUs: modelopt would before it goes on to the next rank."""
+            """The writers bring each rank's tensors from the GPUs; modelopt would, one rank after the other."""
             finish(weights, dtype, **{**settings, "force_cpu": False})
 
         with (

@@ -7,6 +7,7 @@ there are.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +50,12 @@ class LazyTensor:
 
 def write_tensors(path: Path, tensors: "Mapping[str, torch.Tensor]", metadata: Mapping[str, str] | None = None) -> None:
     """As ``safetensors.torch.save_file``, from any device, and without keeping other threads from their work."""
-    lazy = {name: LazyTensor(one.dtype, tuple(one.shape), lambda one=one: one) for name, one in tensors.items()}
+    lazy = {name: LazyTensor(one.dtype, tuple(one.shape), partial(_itself, one)) for name, one in tensors.items()}
     write_lazy(path, lazy, metadata)
+
+
+def _itself(tensor: "torch.Tensor") -> "torch.Tensor":
+    return tensor
 
 
 def write_lazy(path: Path, tensors: Mapping[str, LazyTensor], metadata: Mapping[str, str] | None = None) -> None:
@@ -65,7 +70,7 @@ def write_lazy(path: Path, tensors: Mapping[str, LazyTensor], metadata: Mapping[
             made = tensors[name].make()
             flat = made.contiguous().reshape(-1).view(torch.uint8)
             held = staging[: flat.numel()].copy_(flat)
-            file.write(memoryview(held.numpy()))
+            file.write(held.numpy().data)
 
 
 def _header(tensors: Sequence[tuple[str, LazyTensor]], metadata: Mapping[str, str] | None) -> bytes:

@@ -67,7 +67,7 @@ def test_an_export_goes_on_while_its_files_are_written_and_ends_with_all_of_them
 def test_an_error_of_a_writer_is_the_exports(tmp_path: Path) -> None:
     library = SimpleNamespace(save_file=None)
     with pytest.raises(FileNotFoundError), written_in_threads(library, "save_file"):
-        library.save_file({"x": torch.tensor([1])}, tmp_path / "nowhere" / "x.safetensors")  # type: ignore[misc]
+        library.save_file({"x": torch.tensor([1])}, tmp_path / "nowhere" / "x.safetensors")
 
 
 def test_a_version_without_the_name_writes_by_itself() -> None:

@@ -135,7 +135,7 @@ def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root
 
 
 def _unified_of(profile: Profile, model: Path, root: Path) -> Path | None:
-    """What the calibration of the profile's checkpoint wrote for vLLM, where it was of this model and these settings."""
+    """What the profile's checkpoint has for vLLM, where it was made of this model and with these settings."""
     if not (root / profile.name / "checkpoint" / MANIFEST).is_file():
         return None
     checkpoint = read(root / profile.name / "checkpoint")
