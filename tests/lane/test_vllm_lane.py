@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -18,10 +19,12 @@ from model_server.engines import held_engine, release_engine
 from model_server.protocol import Output
 from model_server.text import TextCodec
 from playbook import stages
+from playbook.artifact import make
 from playbook.chapter import Lab, start
 from playbook.lanes.vllm import lane, profiling
 from playbook.profile import load_profile
 from tiny_llama import MODEL_DIR
+from trtllm_check.deployment import changed
 from trtllm_check.lint.pbtxt import read_config
 from vllm_serving import trace
 from vllm_serving.checks import checks
@@ -201,6 +204,45 @@ def test_what_a_profile_must_bring_for_an_ability(tmp_path: Path) -> None:
     assert not start("02", profile=str(alone), workspace=str(tmp_path)).can("token_scores")
     assert profiling.engines_of(load_profile(str(alone))) == {"FP8": "engine"}
     assert [can[name]("measure_machine") for name in can] == [False, False, True]
+
+
+def test_vllms_own_layout_is_linked_to_where_a_calibration_of_the_same_settings_wrote_it(tmp_path: Path) -> None:
+    profile = load_profile("hopper")
+    space = stages.Workspace(tmp_path, profile)
+    model_origin = space.origin("model", "vllm.prepare", spec={}, inputs={})
+    model = make(space.folder("model"), model_origin, lambda out: (out / "config.json").write_text("{}"))
+    names = ("qformat", "kv_cache_dtype", "dtype", "tp", "pp", "calib_samples", "calib_max_length")
+    spec = {name: getattr(profile, name) for name in names} | {"layout": "tensorrt_llm"}
+
+    def write(out: Path) -> None:
+        (out / "unified").mkdir()
+        (out / "unified" / "model.safetensors").write_bytes(b"weights")
+
+    origin = space.origin("checkpoint", "vllm.quantize", spec=spec, inputs={"model": model})
+    made = make(space.folder("checkpoint"), origin, write)
+    out = tmp_path / "hf"
+    out.mkdir()
+    lane.quantize(profile, model.path, out, layout="hf", root=tmp_path)
+    assert (out / "model.safetensors").samefile(made.path / "unified" / "model.safetensors")
+    other = changed(profile, calib_samples=profile.calib_samples + 1)
+    assert lane._unified_of(other, model.path, tmp_path) is None  # it would be another calibration's
+    shutil.rmtree(model.path)
+    make(space.folder("model"), model_origin, lambda out: (out / "config.json").write_text("[]"))
+    assert lane._unified_of(profile, model.path, tmp_path) is None  # of another model
+
+
+def test_the_disk_that_a_course_needs_is_that_of_what_it_stores(tmp_path: Path) -> None:
+    eight = load_profile("p5-vllm")
+    bf16, fp8 = (eight.shape.weight_bytes(qformat) / 1e9 for qformat in ("full_prec", "fp8"))
+    plain = changed(eight, qformat="full_prec", kv_cache_dtype="auto")
+
+    def needed(profile: Any, *, beside: bool) -> float:
+        (disk,) = (check for check in checks(profile, tmp_path, bf16_beside=beside) if check.name == "disk")
+        return float(disk.needed.split()[1])
+
+    assert needed(eight, beside=False) == pytest.approx(1.1 * (bf16 + 2 * fp8), abs=1)
+    assert needed(eight, beside=True) == pytest.approx(1.1 * (2 * bf16 + 2 * fp8), abs=1)
+    assert needed(plain, beside=True) == pytest.approx(1.1 * 2 * bf16, abs=1)
 
 
 SMI = "#!/bin/sh\necho '{}'\n"
