@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from course_runs.runs import CourseRun, read_run
+from course_runs.runs import CourseRun, counted, read_run
 from course_runs.scrubbing import Scrubber
 from serving_base.errors import PlaybookError, UsageError
 
@@ -161,12 +161,6 @@ def recorded_notebooks(parent: Path, number: str) -> list[tuple[str, Path]]:
 
 def _machine(run: RecordedRun) -> str:
     return counted(run.machine.get("gpus") or run.machine.get("processor", ""))
-
-
-def counted(listed: str) -> str:
-    """ "a; a" as "2 x a"."""
-    each = listed.split("; ")
-    return "; ".join(f"{each.count(one)} x {one}" if each.count(one) > 1 else one for one in dict.fromkeys(each))
 
 
 def folder_bytes(folder: Path) -> int:

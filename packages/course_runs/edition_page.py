@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from course_runs.edition import Edition, RecordedChapter, RecordedRun, counted
+from course_runs.edition import Edition, RecordedChapter, RecordedRun
+from course_runs.runs import counted
 
 HEAD = """# Recorded editions
 

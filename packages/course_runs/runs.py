@@ -69,7 +69,7 @@ class CourseRun:
             "parameters": ", ".join(f"{name}={value}" for name, value in sorted(self.facts["parameters"].items()))
             or "none",
             "processor": f"{machine['processor']}, {machine['cores']} cores",
-            "GPUs": machine.get("gpus", NOT_SAID),
+            "GPUs": counted(machine.get("gpus", NOT_SAID)),
         }
 
 
@@ -116,3 +116,9 @@ def _read(folder: Path, name: str) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UsageError(f"{path} is not JSON", why=str(error), fix="run it again") from error
+
+
+def counted(listed: str) -> str:
+    """ "a; a" as "2 x a"."""
+    each = listed.split("; ")
+    return "; ".join(f"{each.count(one)} x {one}" if each.count(one) > 1 else one for one in dict.fromkeys(each))
