@@ -8,6 +8,7 @@ import posixpath
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform
@@ -17,6 +18,8 @@ from trtllm_check.releases.history import with_flag
 EDITORS = frozenset({"vi", "vim", "nano", "emacs", "code", "sed", "perl", "cat", "tee"})
 ABSENT_MODEL = re.compile(r"has no model (?P<model>\S+)$")
 KNOWN_MODELS = ("ensemble", "tensorrt_llm_bls", "tensorrt_llm", "preprocessing", "postprocessing")
+TAKEN_OUT = re.compile(r"\b(?:remove|delete|comment out)\b[^\n]{0,40}\bdynamic[ _]batching", re.IGNORECASE)
+OF_BATCHING = "max_queue_delay_microseconds"
 NEAR = 0.7
 SMALL = ("ensemble",)  # has hardly more than one variable
 OF_ONE_RELEASE = frozenset(  # what is right in one release and wrong in another
@@ -42,6 +45,8 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     """``draft``, as a warning where the text leaves open what it rests on."""
     if draft.rule in OF_SCRIPTS and _is_anothers_script(draft, document):
         return draft._replace(severity="info")
+    if draft.rule == "unfilled-variable" and OF_BATCHING in draft.message and _is_taken_out(document.texts):
+        return draft._replace(severity="info")
     if draft.severity != "error":
         return draft
     if platform.guessed and draft.rule in OF_ONE_RELEASE:  # nobody says that it is for the newest release
@@ -60,6 +65,12 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if draft.rule == "needs-paged-context-fmha" and len(document.of("trtllm-build")) > 1:
         return draft._replace(severity="warning")  # of several builds, which one is meant is a guess
     return draft
+
+
+@lru_cache(maxsize=8)
+def _is_taken_out(texts: tuple[tuple[str, str], ...]) -> bool:
+    """True where the text says to remove the lines by hand that the variable stands in."""
+    return any(TAKEN_OUT.search(text) for _, text in texts)
 
 
 def _is_partial(draft: Draft, document: Document) -> bool:

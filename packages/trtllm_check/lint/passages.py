@@ -113,6 +113,10 @@ YAML_BLOCK = re.compile(r"^[ ]*(?:- )?[\w.-]+:[ ]*\r?\n[ ]+(?:- )?[\w.-]+:|^---$
 MAKEFILE_RULE = re.compile(r"^[\w./-]+:(?:[ \t]+[\w./-]+)*[ \t]*\n\t\S", re.MULTILINE)
 MAKEFILE_HEAD = re.compile(r"^\.PHONY:|^[A-Z_]+ *[:?]= ", re.MULTILINE)
 PYTHON_HEAD = re.compile(r"^(?:import [\w.]+|from [\w.]+ import |def \w+\(|class \w+)", re.MULTILINE)
+LMI_KEY = re.compile(
+    r"^\s*(?:options?[._]\w|engine\s*[=:]|\w*rolling_batch|tensor_parallel_degree)", re.MULTILINE | re.IGNORECASE
+)
+SECTION = re.compile(r"^\[[\w .:@/\"-]+\][ \t\r]*$", re.MULTILINE)
 LMI_SETTING = re.compile(r"^\s*(?:option\.\w+|engine)\s*[=:]", re.MULTILINE)
 ENVIRONMENT_LINE = re.compile(r"^(?:export\s+|-e\s+)?[A-Z][A-Z0-9_]*=.*$")
 COMMAND = re.compile(rf"^\s*(?:\$ )?(?:[A-Za-z_]\w*=\S* +)*{COMMANDS}", re.MULTILINE)
@@ -235,6 +239,11 @@ class Post(NamedTuple):
     url_span: tuple[int, int]
     fields: Mapping[str, Any]
     body_span: tuple[int, int]
+
+
+def is_properties(text: str) -> bool:
+    """True for what may be a serving.properties: no file of sections, and a key of LMI's, right or nearly, in it."""
+    return LMI_SETTING.search(text) is not None or (LMI_KEY.search(text) is not None and not SECTION.search(text))
 
 
 def properties_blocks(text: str) -> list[Lines]:

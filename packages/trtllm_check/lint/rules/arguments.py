@@ -41,7 +41,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def is_checked(invocation: Invocation, release: Release) -> bool:
     """True if the release has facts on this tool, and it is not another model's script of the same name."""
-    folders = PurePosixPath(invocation.path.text).parent.parts
+    folders = PurePosixPath(invocation.path.text).parent.parts or (invocation.folder,)
     foreign = bool(folders) and folders[-1] in foreign_folders()
     if invocation.tool in CLICK and (first := invocation.positional[:1]):
         foreign = foreign or first[0].text in ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")

@@ -15,6 +15,10 @@ from trtllm_check.lint.shell.words import Word
 FAMILY = "containers"
 PATH_VARIABLES = ("engine_dir", "tokenizer_dir")
 RANKED = ("run.py", "summarize.py", "trtllm-serve", "launch_triton_server.py", "tritonserver")
+OF_RANKS = (
+    *("--tp_size", "--pp_size", "--world_size", "--workers", "--tp"),
+    *("--tensor-parallel-size", "--tensor_parallel_size"),
+)
 UNKNOWN_IMAGE = re.compile(r"nvcr\.io/nvidia/(?:trt-?llm|tensorrt_llm|tensorrt-?llm(?=:))[\w-]*(?::|$)")
 PLAIN_SERVER = re.compile(r":\d\d\.\d\d-(?!trtllm)|-sdk$")  # Triton without TensorRT-LLM
 CLIENTS = re.compile(r"nvidia/tritonserver:\S*-sdk$")  # Triton's clients: no server in it
@@ -33,7 +37,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         inner = document.lookups.started_by(docker.path)
         yield from _gpus(release, docker, inner)
-        yield from _shared_memory(release, docker, inner)
+        yield from _shared_memory(document, release, docker, inner)
         yield from _renumbered(release, docker)
         yield from _at_random(document, release, docker)
         yield from _mounts(document, platform, docker, inner)
@@ -98,14 +102,23 @@ def _gpus(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator
         yield from drafts(release, "no-gpus", docker.path, edits=(Put("--gpus", "all"),), invocation=docker)
 
 
-def _shared_memory(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
+def _shared_memory(document: Document, release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
     image = _image(docker)
     if not any(part in image for part in rule_data(FAMILY)["server_images"]) or PLAIN_SERVER.search(image):
         return
     if docker.has("--shm-size", "--ipc") or not (_is_shell(docker) or any(one.tool in SERVERS for one in inner)):
         return
     edits = (Put("--shm-size", "20g"),)
-    yield from drafts(release, "small-shared-memory", docker.path, edits=edits, invocation=docker)
+    for draft in drafts(release, "small-shared-memory", docker.path, edits=edits, invocation=docker):
+        yield draft if _has_ranks(document) else draft._replace(severity="info")
+
+
+def _has_ranks(document: Document) -> bool:
+    """True where the text shows more than one rank, which exchange data in shared memory."""
+    return any(
+        (one.ranks or 1) > 1 or any(word.text.isdecimal() and int(word.text) > 1 for word in one.values(*OF_RANKS))
+        for one in document.invocations
+    )
 
 
 def _mounts(document: Document, platform: Platform, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:

@@ -43,6 +43,7 @@ PYTHON_PROMPT = re.compile(r"\s*(?:>>>|\.\.\.)(?:\s|$)(?!.*\\$).*")
 ELISION = re.compile(r"(?<=\s)(?:\.{3}|…)(?=\s|$)")
 TEMPLATE = re.compile(r"\$?\{\{.{0,2000}?\}\}")
 LINK = re.compile(r"!?\[[^\]\n]{1,200}\]\([^()\s]{1,400}\)")  # of Markdown
+OBJECT_BY_DEFAULT = re.compile(r"(\$\{\w+:?[-=+])\{")  # ${LIMITS:-{\"image\":0}}: the grammar takes no bracket there
 PLACEHOLDER = re.compile(r"(?<![<\w])<(?=[^\W\d]|/)[^<>\n|;&\"'`$]{0,80}(?<![ \t])>")
 DOUBLE_QUOTES = re.compile(r"[“”„][^“”„]{0,2000}[“”]")
 SINGLE_QUOTES = re.compile(r"(?<!\w)[‘’‚][^‘’‚]{0,4000}[‘’](?!\w)")
@@ -70,6 +71,7 @@ def prepare(text: str, *, is_built: bool = False) -> Pasted:
     mask = INLINE_LINE.sub(_unmarked, mask)
     mask = LINK.sub(lambda match: "x" * len(match[0]), mask)
     mask = TEMPLATE.sub(lambda match: "x" * len(match[0]), mask)
+    mask = OBJECT_BY_DEFAULT.sub(lambda match: f"{match[1]}x", mask)
     mask = PLACEHOLDER.sub(lambda match: "x" * len(match[0]), mask)
     mask = _without_tables(mask, text)
     mask = SECRET.sub(lambda match: match[0].replace("*", "x"), mask)
