@@ -149,6 +149,8 @@ def _on_gpus(config: ConfigFile, message: Message, platform: Platform) -> Iterat
     if config.model != ENGINE_MODEL and message.text("backend") != ENGINE_BACKEND:
         return
     for group in message.messages("instance_group"):
+        if group.text("count") in ("", "1") and [one.text for one in group.scalars("gpus")] in ([], ["0"]):
+            continue  # the one copy runs there anyway
         kinds = [kind for kind in group.scalars("kind") if kind.text == "KIND_GPU"]
         for place in (*kinds, *group.scalars("gpus"))[:1]:
             yield from _draft("instance-group-on-gpus", config, platform, place, model=config.model)

@@ -44,7 +44,7 @@ from trtllm_check.lint.passages import (
 from trtllm_check.lint.plain import plain
 from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
-from trtllm_check.lint.shell.pasted import fences
+from trtllm_check.lint.shell.pasted import fences, is_shell
 from trtllm_check.lint.vllm_files import config_words, lone_config, named_configs, with_config
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
@@ -383,6 +383,8 @@ class _Builder:
         self.add_commands(commands)
         for block in fences(text):
             inside = text[block.start : block.end]
+            if is_shell(block.language, inside) and block.language not in ("", "text"):
+                continue
             kind = FENCES.get(block.language) or (kind_of_text(inside) if block.language in ("", "text") else "shell")
             if kind != "shell":
                 line = text.count("\n", 0, block.start) + 1

@@ -219,6 +219,8 @@ def by_flags(document: Document) -> Evidence | None:
     for line, given in _engine_models(document):
         narrowed = [name for name in releases if _lacks(name, given) is not None]
         narrowed = [name for name in narrowed if not _lacks(name, given)] or narrowed
+        fewest = min((_unread(name, given) for name in narrowed), default=0)
+        narrowed = [name for name in narrowed if _unread(name, given) == fewest]
         if narrowed and len(narrowed) < len(releases):
             decisive, releases = ("the C++ backend of Triton", line), narrowed
     if decisive is None or releases[-1] == known_releases()[-1]:
@@ -241,6 +243,12 @@ def _lacks(release: str, given: frozenset[str]) -> bool | None:
         return None
     wanted = [name for name, one in reads.parameters.items() if one.required and one.alternative not in given]
     return not given.issuperset(wanted)
+
+
+def _unread(release: str, given: frozenset[str]) -> int:
+    """How many of the parameters the release's backend does not read."""
+    reads = backend_reads(release)
+    return len(given - {*reads.parameters, *reads.others}) if reads is not None else 0
 
 
 def _variables(document: Document) -> Iterator[tuple[str, str, int]]:

@@ -320,8 +320,8 @@ class Reader:
                 value = escaped
             else:
                 value = "".join((self.variables.get(match[2] or match[3]) or [])[:1])
-            if not value or "\n" in value:
-                continue
+            if not escaped and (not value or "\n" in value or "$((" in value):
+                value = f"${match[2] or match[3]}"  # the shell fills it in, with what is not known
             characters += [self.text[position : match.start()], value]
             places += [*self.places[position : match.start()], *[self.places[match.start()]] * len(value)]
             position = match.end()
