@@ -121,3 +121,35 @@ def test_a_notebooks_image_tells_it_too() -> None:
 def test_a_comment_names_the_release_where_it_names_one(comment: str, release: str) -> None:
     found = target(read_document(f"{comment}\nmkdir -p engines\n{BUILD}"))
     assert (found.release if "TensorRT-LLM" in found.how else "") == release
+
+
+def test_a_setting_that_was_commented_out_tells_nothing() -> None:
+    text = 'IMAGE="/images/own.sqsh"\n' + BUILD
+    of_another = "#IMAGE=nvcr.io/nvidia/tensorrt-llm/release:1.0.0\n"
+    assert "1.0.0" not in str(target(read_document(of_another + text)))
+    assert target(read_document(of_another + BUILD)).release == "1.0.0"  # nothing takes its place
+
+
+def test_who_builds_engines_means_a_release_that_has_them() -> None:
+    found = target(read_document(BUILD))
+    assert (found.release, found.guessed) == ("1.2.1", True)
+    assert "trtllm-build" in found.how
+
+
+def test_a_wheel_without_a_version_is_the_newest_where_nobody_tells_another() -> None:
+    install = "pip install -U tensorrt_llm\ntrtllm-serve model\n"
+    for text, found in ((install, []), (f"{BUILD}{install}", ["wheel-of-another-release"])):
+        document = read_document(text)
+        assert [one.rule for one in check_commands(document, target(document)) if "wheel" in one.rule] == found
+
+
+def test_a_value_that_another_release_takes_is_no_warning_where_nobody_tells_the_release() -> None:
+    file = "cat > o.yml <<EOF\ncache_transceiver_config:\n  backend: {}\nEOF\n"
+    text = f"{file}trtllm-serve m --extra_llm_api_options o.yml\n"
+    said = {}
+    for value in ("ucx", "nothing"):
+        document = read_document(text.format(value))
+        said[value] = [
+            one.severity for one in check_commands(document, target(document)) if one.rule == "llm-option-refused"
+        ]
+    assert said == {"ucx": ["info"], "nothing": ["warning"]}

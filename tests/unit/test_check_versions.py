@@ -99,7 +99,12 @@ CONTAINERS = [
     ("0.12.0", f"nvidia-docker run --ipc=host {TRITON.format('24.08')} bash", []),
     ("0.12.0", f"docker run {TRITON.format('24.08')} cp -r /app/all_models /tmp/x", []),  # needs no GPU
     ("0.12.0", "docker run ubuntu:22.04 bash", []),
-    ("0.12.0", f"docker run --gpus all {TRITON.format('24.08')} bash", ["1 small-shared-memory warning"]),
+    ("0.12.0", f"docker run --gpus all {TRITON.format('24.08')} bash", ["1 small-shared-memory info"]),
+    (
+        "0.12.0",
+        f"docker run --gpus all {TRITON.format('24.08')} bash\nmpirun -n 2 python3 run.py --engine_dir /e",
+        ["1 small-shared-memory warning"],
+    ),
     ("0.12.0", f"docker run --gpus all -v /srv:/srv {TRITON.format('24.08')} {BUILD}", []),
     # mounts
     ("0.12.0", f"{RUN} {BUILD}", []),

@@ -8,6 +8,7 @@ import posixpath
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform
@@ -17,8 +18,13 @@ from trtllm_check.releases.history import with_flag
 EDITORS = frozenset({"vi", "vim", "nano", "emacs", "code", "sed", "perl", "cat", "tee"})
 ABSENT_MODEL = re.compile(r"has no model (?P<model>\S+)$")
 KNOWN_MODELS = ("ensemble", "tensorrt_llm_bls", "tensorrt_llm", "preprocessing", "postprocessing")
+TAKEN_OUT = re.compile(r"\b(?:remove|delete|comment out)\b[^\n]{0,40}\bdynamic[ _]batching", re.IGNORECASE)
+OF_BATCHING = "max_queue_delay_microseconds"
+UNKNOWN = re.compile(r"unrecognized arguments: (--\w+)")
+NEAR_FLAG = 0.85
 NEAR = 0.7
 SMALL = ("ensemble",)  # has hardly more than one variable
+OF_DEFAULTS = frozenset({"paged-fmha-with-quantized-kv"})  # what another release would not turn on by itself
 OF_ONE_RELEASE = frozenset(  # what is right in one release and wrong in another
     {
         *("moved-script", "flag-removed", "flag-too-new", "tool-not-in-release", "missing-flag", "bad-value"),
@@ -32,7 +38,8 @@ COMMON_NAMES = ("run.py", "summarize.py", "quantize.py")
 FEW = 2
 EARLIER_BUILDER = "build.py"  # of each model's folder, before 0.8, of which there are no facts
 OTHER_MODELS = re.compile(
-    r"gemma|qwen|bloom|falcon|\bphi-?\d|baichuan|chatglm|mamba|\bopt-\d|whisper|\bbart|\bt5\b|\bgpt-?[2jn]|internlm|grok|dbrx",
+    r"gemma|qwen|bloom|falcon|\bphi-?\d|baichuan|chatglm|mamba|\bopt-\d|whisper|\bbart|\bt5\b|\bgpt-?[2jn]|internlm|grok|dbrx"
+    r"|\bmpt\b|medusa|re-?drafter|\beagle|\bglm|skywork|smaug|arctic|exaone|deepseek|recurrentgemma|nemotron|cogvlm",
     re.IGNORECASE,
 )
 LLAMA = re.compile(r"(?<![a-z])(?:code)?llama|mi[sx]tral", re.IGNORECASE)
@@ -42,13 +49,19 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     """``draft``, as a warning where the text leaves open what it rests on."""
     if draft.rule in OF_SCRIPTS and _is_anothers_script(draft, document):
         return draft._replace(severity="info")
+    if draft.rule == "unfilled-variable" and OF_BATCHING in draft.message and _is_taken_out(document.texts):
+        return draft._replace(severity="info")
+    if draft.rule in OF_DEFAULTS and platform.guessed and draft.severity == "warning":
+        return draft._replace(severity="info")
+    if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document) and _is_of_pieces(document):
+        return draft._replace(severity="info")
     if draft.severity != "error":
         return draft
     if platform.guessed and draft.rule in OF_ONE_RELEASE:  # nobody says that it is for the newest release
         return draft._replace(severity="info" if draft.rule == "moved-script" else "warning")
     if draft.rule in ARGUMENTS and _may_be_another_converter(draft, document):
         named = any(OTHER_MODELS.search(text) for _, text in document.texts)
-        return draft._replace(severity="info" if named else "warning")
+        return draft._replace(severity="info" if named and not _is_slip(draft, platform) else "warning")
     if draft.rule in ARGUMENTS and platform.guessed and draft.invocation and draft.invocation.tool.endswith(".py"):
         return draft._replace(severity="warning")  # a script of that name, of nobody knows whom
     if draft.rule == "unfilled-variable" and _is_partial(draft, document):
@@ -60,6 +73,12 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if draft.rule == "needs-paged-context-fmha" and len(document.of("trtllm-build")) > 1:
         return draft._replace(severity="warning")  # of several builds, which one is meant is a guess
     return draft
+
+
+@lru_cache(maxsize=8)
+def _is_taken_out(texts: tuple[tuple[str, str], ...]) -> bool:
+    """True where the text says to remove the lines by hand that the variable stands in."""
+    return any(TAKEN_OUT.search(text) for _, text in texts)
 
 
 def _is_partial(draft: Draft, document: Document) -> bool:
@@ -84,11 +103,23 @@ def _may_be_another_model(draft: Draft, document: Document) -> bool:
     return match["model"] in KNOWN_MODELS or not get_close_matches(match["model"], KNOWN_MODELS, 1, NEAR)
 
 
+def _is_of_pieces(document: Document) -> bool:
+    """True for configurations that a page shows one by one: they are no repository."""
+    return len(document.configs) > 1 and not any(config.path for config in document.configs)
+
+
 def _may_be_another_converter(draft: Draft, document: Document) -> bool:
     """True for a convert_checkpoint.py that nothing calls Llama's: each model's takes flags of its own."""
     if draft.invocation is None or draft.invocation.tool != "convert_checkpoint.py":
         return False
     return not any(LLAMA.search(text) for _, text in document.texts)
+
+
+def _is_slip(draft: Draft, platform: Platform) -> bool:
+    """True for an argument that looks like one of the script's, whichever model's it is."""
+    match = UNKNOWN.search(draft.message)
+    tool = platform.release.tools.get(draft.invocation.tool) if draft.invocation and match else None
+    return bool(tool and match and get_close_matches(match[1], tool.arguments, 1, NEAR_FLAG))
 
 
 def _is_anothers_script(draft: Draft, document: Document) -> bool:

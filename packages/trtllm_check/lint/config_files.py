@@ -29,6 +29,7 @@ TEXT_MODEL = "postprocessing"
 ELISION = re.compile(r"\.\.\.|…|<[A-Za-z][\w -]*>")
 MOST_LEFT = {"tensorrt_llm": 10, "preprocessing": 4, "postprocessing": 4, "tensorrt_llm_bls": 4, "ensemble": 1}
 ENGINE_BACKEND = "tensorrtllm"
+STRING_VALUE = re.compile(r"\bstring_value\s*:\s*\"([^\"\n]*)\"")
 
 
 def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -82,7 +83,10 @@ def paths_in(config: ConfigFile) -> Iterator[Word]:
 def _is_template(config: ConfigFile) -> bool:
     """True for one that is as the release ships it: it has variables of the template, and none is filled."""
     left = set(PLACEHOLDER.findall(config.text))
-    return "triton_max_batch_size" in left and len(left) >= MOST_LEFT.get(config.model, 1)
+    if "triton_max_batch_size" not in left:
+        return False
+    values = STRING_VALUE.findall(config.text)
+    return len(left) >= MOST_LEFT.get(config.model, 1) or (len(values) > 1 and all(map(PLACEHOLDER.search, values)))
 
 
 def _broken(config: ConfigFile, platform: Platform, error: ConfigError) -> Iterator[Draft]:
@@ -145,6 +149,8 @@ def _on_gpus(config: ConfigFile, message: Message, platform: Platform) -> Iterat
     if config.model != ENGINE_MODEL and message.text("backend") != ENGINE_BACKEND:
         return
     for group in message.messages("instance_group"):
+        if group.text("count") in ("", "1") and [one.text for one in group.scalars("gpus")] in ([], ["0"]):
+            continue  # the one copy runs there anyway
         kinds = [kind for kind in group.scalars("kind") if kind.text == "KIND_GPU"]
         for place in (*kinds, *group.scalars("gpus"))[:1]:
             yield from _draft("instance-group-on-gpus", config, platform, place, model=config.model)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from serving_base.errors import UsageError
@@ -31,6 +31,7 @@ from trtllm_check.lint.passages import (
     Lines,
     Unread,
     heredoc_lines,
+    is_properties,
     is_request,
     is_strange,
     kind_of_name,
@@ -43,12 +44,13 @@ from trtllm_check.lint.passages import (
 from trtllm_check.lint.plain import plain
 from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
-from trtllm_check.lint.shell.pasted import fences
+from trtllm_check.lint.shell.pasted import fences, is_shell
 from trtllm_check.lint.vllm_files import config_words, lone_config, named_configs, with_config
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
 __all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile", "WrittenRequest", "read_document"]
 
+SERVING_PROPERTIES = "serving.properties"
 MOST_FILES = 1_000
 DEEPEST = 4  # a script in YAML in a cell of a notebook
 LARGEST_FILE = 1_000_000
@@ -309,7 +311,8 @@ class _Builder:
         elif kind == "config.pbtxt":
             self.configs.append(ConfigFile(file, text, _model_of(file or name, text), line))
         elif kind == "serving.properties":
-            self.properties.append(PropertiesFile(file, text, line))
+            if is_properties(text) or PurePosixPath(name or file).name == SERVING_PROPERTIES:
+                self.properties.append(PropertiesFile(file, text, line))
         elif kind == "environment":
             self.add_environment(word or _whole(text))
         elif kind == "request" and (call := engine_call(fields, word or _whole(text), file)):
@@ -380,6 +383,8 @@ class _Builder:
         self.add_commands(commands)
         for block in fences(text):
             inside = text[block.start : block.end]
+            if is_shell(block.language, inside) and block.language not in ("", "text"):
+                continue
             kind = FENCES.get(block.language) or (kind_of_text(inside) if block.language in ("", "text") else "shell")
             if kind != "shell":
                 line = text.count("\n", 0, block.start) + 1

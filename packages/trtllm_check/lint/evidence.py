@@ -43,8 +43,10 @@ TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, h
 SAID = re.compile(rf"\bTensorRT[-_ ]LLM[,:]? \(?(?:version |release )?{VERSION}\b", re.I)
 RANGE_BEFORE = re.compile(r"(?:\b(?:since|from|until|before|after|than|least|to|up|or|and|in)|[<>=~])\s*\W?$", re.I)
 RANGE_AFTER = re.compile(r"\)?\s*(?:\+|or\b|and\b|to\b|-|–|/|~|>|onwards|later|or newer|\.x|\.\*)", re.I)
+COMMENTED_OUT = re.compile(r"[ \t]*#[# \t]*(?:export )?(\w+)=")
 OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc)\d+$")
 DIGITS = re.compile(r"\d+")
+OF_THE_ENGINE_FLOW = ("trtllm-build", "convert_checkpoint.py")
 MOST_MATCHES = 200
 ENGINE_MODEL = re.compile(r"^\s*backend\s*:\s*\"tensorrtllm\"", re.MULTILINE)
 OF_ENGINES = re.compile(r"\"(?:gpt_model_type|gpt_model_path|batch_scheduler_policy|decoding_mode)\"")
@@ -116,11 +118,17 @@ def evidence(text: str) -> list[Evidence]:
             if number > MOST_MATCHES:
                 break
             release, written = _release(match)
-            if release is not None:
+            if release is not None and not _is_replaced(text, match.start()):
                 line = text.count("\n", 0, match.start()) + 1
                 shown = " ".join(match[0].split())[:90]
                 found.append(Evidence(release, kind, shown, line, weight, written))
     return sorted(found, key=lambda one: (-one.weight, one.line))
+
+
+def _is_replaced(text: str, place: int) -> bool:
+    """True for a variable's setting in a comment, where another line that is none sets the same variable."""
+    commented = COMMENTED_OUT.match(text[text.rfind("\n", 0, place) + 1 : place])
+    return commented is not None and re.search(rf"^[ \t]*(?:export )?{commented[1]}=", text, re.MULTILINE) is not None
 
 
 def _release(match: re.Match[str]) -> tuple[str | None, str]:
@@ -199,6 +207,10 @@ def by_flags(document: Document) -> Evidence | None:
             if decisive is None or narrowed[-1] != releases[-1]:
                 decisive = (f"{flag} of {tool}", line)
             releases = narrowed
+    for invocation in document.of(*OF_THE_ENGINE_FLOW):
+        narrowed = [name for name in releases if name in template_releases()]
+        if narrowed and len(narrowed) < len(releases):
+            decisive, releases = (invocation.tool, invocation.path.line), narrowed
     for model, variable, line in _variables(document):
         narrowed = [name for name in releases if _has_variable(name, model, variable)]
         if narrowed and len(narrowed) < len(releases):
@@ -207,6 +219,8 @@ def by_flags(document: Document) -> Evidence | None:
     for line, given in _engine_models(document):
         narrowed = [name for name in releases if _lacks(name, given) is not None]
         narrowed = [name for name in narrowed if not _lacks(name, given)] or narrowed
+        fewest = min((_unread(name, given) for name in narrowed), default=0)
+        narrowed = [name for name in narrowed if _unread(name, given) == fewest]
         if narrowed and len(narrowed) < len(releases):
             decisive, releases = ("the C++ backend of Triton", line), narrowed
     if decisive is None or releases[-1] == known_releases()[-1]:
@@ -229,6 +243,12 @@ def _lacks(release: str, given: frozenset[str]) -> bool | None:
         return None
     wanted = [name for name, one in reads.parameters.items() if one.required and one.alternative not in given]
     return not given.issuperset(wanted)
+
+
+def _unread(release: str, given: frozenset[str]) -> int:
+    """How many of the parameters the release's backend does not read."""
+    reads = backend_reads(release)
+    return len(given - {*reads.parameters, *reads.others}) if reads is not None else 0
 
 
 def _variables(document: Document) -> Iterator[tuple[str, str, int]]:

@@ -25,6 +25,7 @@ from trtllm_check.lint.shell import ShellCommand, Word, read_inside
 from trtllm_check.lint.shell.words import file_name
 from trtllm_check.releases import Tool
 
+SCRIPT = re.compile(r"#!\S*(?:/|env )(?:ba|da|z)?sh\b")
 DEEPEST = 20
 ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=")
 SEPARATOR = re.compile(r"[/\\]")  # of paths on Windows too
@@ -39,6 +40,7 @@ class Invocation(NamedTuple):
     A tool inside another (``docker run IMAGE mpirun -n 8 python3 run.py``) makes an invocation of its own.
     ``launcher``: the words in front of the tool's own (``mpirun -n 8 python3``); ``path``: the tool as written;
     ``image``: the container it runs in, "" if unknown; what follows an interactive ``docker run`` runs in that one.
+    ``folder``: the name of the one that the text goes into before it, "" if unknown.
     ``ranks``: of mpirun around it. ``arguments``: the words behind the tool's own, ``given``: the same, grouped.
     """
 
@@ -51,6 +53,7 @@ class Invocation(NamedTuple):
     image: str
     ranks: int | None
     env: Mapping[str, str]
+    folder: str = ""
 
     def find(self, *flags: str) -> Given | None:
         """The last use of any of ``flags``."""
@@ -93,10 +96,15 @@ class _Reader:
         self.found: list[Invocation] = []
         self.containers: dict[str, str] = {}  # name -> image
         self.inside = ""  # the image of an interactive container that the following commands run in
+        self.folder, self.file = "", ""  # where ``cd`` went last, and in which file
 
     def read(self, command: ShellCommand) -> None:
         if [word.text for word in command.words] == ["exit"]:
             self.inside = ""
+        if command.file != self.file:
+            self.folder, self.file = "", command.file
+        if len(command.words) > 1 and command.words[0].text in ("cd", "pushd"):
+            self.folder = PurePosixPath(command.words[1].text).name
         self.unwrap(command.words, _Surroundings(command, command.env, image=command.image or self.inside))
 
     def unwrap(self, words: tuple[Word, ...], around: _Surroundings) -> None:
@@ -161,6 +169,7 @@ class _Reader:
             image=around.image,
             ranks=around.ranks,
             env=around.env,
+            folder=self.folder,
         )
         self.found.append(invocation)
         return invocation
@@ -201,7 +210,10 @@ class _Reader:
     def script(self, command: ShellCommand, around: _Surroundings) -> None:
         """``cat > run.sh <<EOF``: what is in the script."""
         names = [redirect.target.text for redirect in command.redirects if redirect.operator in (">", ">>")]
-        if any(name.endswith(".sh") for name in [*names, *(word.text for word in command.words[1:])]):
+        bodies = [redirect.target.text for redirect in command.redirects if redirect.operator == "<<"]
+        if any(name.endswith(".sh") for name in [*names, *(word.text for word in command.words[1:])]) or (
+            names and any(SCRIPT.match(body) for body in bodies)
+        ):
             self.inner_text(around)
 
     def inner_text(self, around: _Surroundings) -> None:

@@ -16,7 +16,7 @@ from trtllm_check.lint.carriers.windows import is_windows
 from trtllm_check.lint.carriers.yaml_files import is_yaml
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import MENTIONS, SHELLS, WRAPPERS
-from trtllm_check.lint.shell.pasted import COMMANDS, FENCE
+from trtllm_check.lint.shell.pasted import COMMANDS, DOCKERFILE_LINE, FENCE
 from trtllm_check.lint.shell.words import ShellCommand
 
 Kind = Literal[
@@ -102,7 +102,6 @@ CONFIG_FIELD = re.compile(
 STRING_PARAMETER = re.compile(r"\bkey\s*:\s*\"\w+\"[\s,]*value\s*:?\s*\{\s*string_value\s*:")
 SETTING = re.compile(r"^\s*[\w.-]+\s*(?:=|:(?!\s)).*$", re.ASCII)  # `key: value` is YAML
 DOCKERFILE = re.compile(r"\A(?:[^\S\n]*+(?:#.*+)?\n)*+\s*+(?:ARG|FROM)[ \t]+\S")
-DOCKERFILE_LINE = re.compile(r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL)[ \t]+\S", re.MULTILINE)
 YAML_HEAD = re.compile(
     r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers|servingEngineSpec|routerSpec|kv_cache_config|cuda_graph_config):(?:\s|$)",
     re.MULTILINE,
@@ -113,9 +112,14 @@ YAML_BLOCK = re.compile(r"^[ ]*(?:- )?[\w.-]+:[ ]*\r?\n[ ]+(?:- )?[\w.-]+:|^---$
 MAKEFILE_RULE = re.compile(r"^[\w./-]+:(?:[ \t]+[\w./-]+)*[ \t]*\n\t\S", re.MULTILINE)
 MAKEFILE_HEAD = re.compile(r"^\.PHONY:|^[A-Z_]+ *[:?]= ", re.MULTILINE)
 PYTHON_HEAD = re.compile(r"^(?:import [\w.]+|from [\w.]+ import |def \w+\(|class \w+)", re.MULTILINE)
+LMI_KEY = re.compile(
+    r"^\s*(?:options?[._]\w|engine\s*[=:]|\w*rolling_batch|tensor_parallel_degree)", re.MULTILINE | re.IGNORECASE
+)
+SECTION = re.compile(r"^\[[\w .:@/\"-]+\][ \t\r]*$", re.MULTILINE)
 LMI_SETTING = re.compile(r"^\s*(?:option\.\w+|engine)\s*[=:]", re.MULTILINE)
 ENVIRONMENT_LINE = re.compile(r"^(?:export\s+|-e\s+)?[A-Z][A-Z0-9_]*=.*$")
 COMMAND = re.compile(rf"^\s*(?:\$ )?(?:[A-Za-z_]\w*=\S* +)*{COMMANDS}", re.MULTILINE)
+WRITES = re.compile(r"^[ \t]*(?:cat|tee|sudo tee)[ \t][^\n]*<<-?[ \t]*['\"]?\w", re.MULTILINE)
 LMI_LINE = re.compile(r"[ \t]*(?:option\.\w+|engine)[ \t]*=[ \t]*\S", re.ASCII)
 PROPERTY = re.compile(r"[ \t]*[A-Za-z][\w.-]*[ \t]*=.*", re.ASCII)
 VARIABLE = re.compile(
@@ -162,8 +166,9 @@ def kind_of_text(text: str) -> Kind:
         return kind
     if _is_options(text):
         return "yaml"
-    if COMMAND.search(text):
-        return "windows" if is_windows(text) else "shell"
+    if COMMAND.search(text) or WRITES.search(text):
+        is_page = any(FENCE.match(line) for line in lines)
+        return "windows" if is_windows(text) and not is_page else "shell"
     enough = len(CONFIG_FIELD.findall(text)) > (0 if STRING_PARAMETER.search(text) else 1)
     if enough and not YAML_BLOCK.search(text) and not any(FENCE.match(line) for line in lines[:1]):
         return "config.pbtxt"
@@ -235,6 +240,11 @@ class Post(NamedTuple):
     url_span: tuple[int, int]
     fields: Mapping[str, Any]
     body_span: tuple[int, int]
+
+
+def is_properties(text: str) -> bool:
+    """True for what may be a serving.properties: no file of sections, and a key of LMI's, right or nearly, in it."""
+    return LMI_SETTING.search(text) is not None or (LMI_KEY.search(text) is not None and not SECTION.search(text))
 
 
 def properties_blocks(text: str) -> list[Lines]:

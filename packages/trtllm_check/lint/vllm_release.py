@@ -46,10 +46,16 @@ OR_MORE = re.compile(  # and behind it
     r"|through|to\s+v?\d|-+>|→|[-–]\s*v?\d+\.)",
     re.IGNORECASE,
 )
+OF_A_MONTH = re.compile(r"nvcr\.io/nvidia/(?:tritonserver:\d\d\.\d\d-vllm|vllm:\d\d\.\d\d)")
 SAID = 3
 OTHERS = re.compile(r"trt-?llm|tensorrt[-_]llm|tritonserver|djl-inference", re.IGNORECASE)
 BEFORE = 40
 MOST = 100
+
+
+def is_of_a_month(document: Document) -> bool:
+    """True for vLLM in a container whose tag is a month: it is no release that was read, nor today's."""
+    return any(OF_A_MONTH.search(text) for _, text in document.texts)
 
 
 class VllmTold(NamedTuple):

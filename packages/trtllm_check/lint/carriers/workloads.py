@@ -61,6 +61,7 @@ class ServedContainer(NamedTuple):
     variables: tuple[str, ...] = ()
     ports: tuple[tuple[int, int], ...] = ()
     host_network: bool = False
+    network: str = ""
     file: str = ""
     words: tuple[Word, ...] = ()
     replaced: bool = False
@@ -106,6 +107,8 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
                 if "image" in fields_of(container):
                     one = _kubernetes(container, pod, place, kind not in POD_KINDS or kind == "LeaderWorkerSet")
                     one = one._replace(labels=its_labels, alone=len(containers) == 1)
+                    if kind == "Deployment" and not one.words and "selector" not in fields_of(top.get("spec")):
+                        one = one._replace(gpus=one.gpus or None)  # a part that is merged into another
                     # KServe's controller merges its own template under this one, with a volume at /dev/shm.
                     yield one._replace(shared_memory=True) if kind == "LLMInferenceService" else one
 
@@ -144,6 +147,7 @@ def _compose(service: Any, place: Place) -> ServedContainer:
         variables=variables,
         ports=tuple(_published(entries)),
         host_network="network_mode" in entries or open_,
+        network=_text(entries.get("network_mode")),
         words=_words(entries.get("command"), place),
         replaced="entrypoint" in entries or open_,
         settings=tuple(_settings(entries.get("environment"), place)),

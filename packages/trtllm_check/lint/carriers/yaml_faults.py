@@ -25,13 +25,20 @@ SERVES = re.compile(
     r"vllm|trtllm|tensorrt|tritonserver|sglang|text-generation|djl|\bnim\b|nvidia\.com/gpu|HF_TOKEN|capabilities:.*gpu",
     re.IGNORECASE,
 )
+# A message of several parts, as cloud-init reads it, and a terminal's lines around a document.
+NOT_YAML = re.compile(r"\AMIME-Version:|^Content-Type: multipart/|^[ \t$]*kubectl .*<<", re.MULTILINE)
 COMMENT = re.compile(r"(?<!\S)#.*$", re.MULTILINE)
 
 
 def faults(word: Word, is_file: bool) -> Iterator[FormFault]:
     """What a parser stumbles on first; of a part of a page only where it begins like a whole file."""
     text = word.text
-    if not OURS.search(text) or TEMPLATED.search(text) or not (is_file or WHOLE.match(text.lstrip())):
+    if (
+        not OURS.search(text)
+        or NOT_YAML.search(text)
+        or TEMPLATED.search(text)
+        or not (is_file or WHOLE.match(text.lstrip()))
+    ):
         return
     import yaml
 

@@ -40,7 +40,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def is_checked(invocation: Invocation, release: Release) -> bool:
     """True if the release has facts on this tool, and it is not another model's script of the same name."""
-    folder = invocation.path.text.rpartition("/")[0].rstrip("/").rpartition("/")[2]
+    folder = invocation.path.text.rpartition("/")[0].rstrip("/").rpartition("/")[2] or invocation.folder
     foreign = bool(folder) and folder in foreign_folders()
     if invocation.tool in CLICK and (first := invocation.positional[:1]):
         foreign = foreign or first[0].text in ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")

@@ -133,7 +133,7 @@ def _tilde(document: Document, box: Box, release: str) -> Iterator[Draft]:
 
 def _discarded(box: Box, release: str) -> Iterator[Draft]:
     """Ports that are published from the host's own network."""
-    is_host = box.host_network and (box.docker is not None or (box.workload and box.workload.kind == "compose"))
+    is_host = box.workload.network == "host" if box.workload is not None else box.host_network
     published = box.docker.values("-p", "--publish") if box.docker else []
     if is_host and (published or box.ports):
         place = published[0] if published else box.place

@@ -12,9 +12,10 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.llm_options import draft_options
 from trtllm_check.lint.rules.python_names import Told, told_version
-from trtllm_check.lint.rules.vllm import Release, argument_changes, engine_arguments
+from trtllm_check.lint.rules.vllm import argument_changes, engine_arguments
 from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.vllm_release import is_of_a_month
 from trtllm_check.releases.python_names import NameVerdict, PythonPackage, python_package
 from trtllm_check.releases.vllm import vllm_facts
 
@@ -38,7 +39,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 continue
             found = list(_gone(call, word, api.get("gone", {}), platform)) if known is not None else []
             if known is not None and call.api == "vllm":
-                found += _left(call, word, release_for(document, None), platform)
+                found += _left(call, word, document, platform)
             yield from found or _by_release(call, word, document, platform)
 
 
@@ -55,6 +56,8 @@ def _options(call: Call, platform: Platform) -> Iterator[Draft]:
 def _by_release(call: Call, word: Word, document: Document, platform: Platform) -> Iterator[Draft]:
     """A keyword that the told release does not take, or no longer today, by the tables of names."""
     package = python_package(call.api)
+    if call.api == "vllm" and is_of_a_month(document) and release_for(document, None) is None:
+        return
     if package is None or any(asks_version(text, call.api) for file, text in document.texts if file == call.file):
         return
     told = told_version(document, call.api, package, platform)
@@ -129,14 +132,15 @@ def _gone(call: Call, word: Word, gone: dict[str, Any], platform: Platform) -> I
     )
 
 
-def _left(call: Call, word: Word, told: Release, platform: Platform) -> Iterator[Draft]:
+def _left(call: Call, word: Word, document: Document, platform: Platform) -> Iterator[Draft]:
     """One that the release of vLLM has not: an error where the text tells it, a warning where today's is meant."""
+    told = release_for(document, None)
     if call.name == "SamplingParams":
         changes, section = vllm_facts().table("names", "SamplingParams").get(word.text), "python"
     else:
         changes, section = argument_changes(word.text), "options"
     lacking = absence(changes, told) if changes else None
-    if lacking is None or (told is None and not lacking.gone):
+    if lacking is None or (told is None and (not lacking.gone or is_of_a_month(document))):
         return
     name = word.text.replace("_", "-") if section == "options" else word.text
     yield from drafts(

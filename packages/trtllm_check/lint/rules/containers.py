@@ -15,12 +15,18 @@ from trtllm_check.lint.shell.words import Word
 FAMILY = "containers"
 PATH_VARIABLES = ("engine_dir", "tokenizer_dir")
 RANKED = ("run.py", "summarize.py", "trtllm-serve", "launch_triton_server.py", "tritonserver")
+OF_RANKS = (
+    *("--tp_size", "--pp_size", "--world_size", "--workers", "--tp"),
+    *("--tensor-parallel-size", "--tensor_parallel_size"),
+)
 UNKNOWN_IMAGE = re.compile(r"nvcr\.io/nvidia/(?:trt-?llm|tensorrt_llm|tensorrt-?llm(?=:))[\w-]*(?::|$)")
 PLAIN_SERVER = re.compile(r":\d\d\.\d\d-(?!trtllm)|-sdk$")  # Triton without TensorRT-LLM
 CLIENTS = re.compile(r"nvidia/tritonserver:\S*-sdk$")  # Triton's clients: no server in it
 
 # What tells of a program and starts no model.
 ONLY_ASKS = re.compile(r"--help\b|--version\b|__version__|\bpip3? (?:list|show|freeze)\b|^(?:ls|cat|env|find|which)\b")
+ABOVE = 8  # lines
+FOR_A_CPU = re.compile(r"\bCPU[- ]only\b|\bon (?:a )?CPU\b|\bwithout (?:a |any )?GPUs?\b|\bno GPUs?\b", re.IGNORECASE)
 DEVICES = re.compile(r"[\"']?\"?device=(\d+(?:,\d+)*)\"?[\"']?")
 NUMBERS = re.compile(r"\d+(?:,\d+)*")
 
@@ -32,8 +38,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if not _runs(docker):
             continue
         inner = document.lookups.started_by(docker.path)
-        yield from _gpus(release, docker, inner)
-        yield from _shared_memory(release, docker, inner)
+        if not _is_for_a_cpu(document, docker):
+            yield from _gpus(release, docker, inner)
+        yield from _shared_memory(document, release, docker, inner)
         yield from _renumbered(release, docker)
         yield from _at_random(document, release, docker)
         yield from _mounts(document, platform, docker, inner)
@@ -86,6 +93,13 @@ def _is_shell(docker: Invocation) -> bool:
     return not command or (len(command) == 1 and posixpath.basename(command[0].text) in SHELLS)
 
 
+def _is_for_a_cpu(document: Document, docker: Invocation) -> bool:
+    """True where the lines above say that this one runs without a GPU."""
+    text = dict(document.texts).get(docker.command.file, "")
+    lines = text.split("\n", docker.path.line)[: docker.path.line - 1]
+    return FOR_A_CPU.search("\n".join(lines[-ABOVE:])) is not None
+
+
 def _gpus(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
     image = _image(docker)
     if CLIENTS.search(image) or not any(part in image for part in rule_data(FAMILY)["gpu_images"]):
@@ -93,19 +107,34 @@ def _gpus(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator
     given = docker.has("--gpus", "--device") or docker.value("--runtime") == "nvidia" or "nvidia" in docker.path.text
     if docker.has("--entrypoint") and ONLY_ASKS.search(" ".join(word.text for word in docker.positional[2:])):
         return
-    works = [one for one in inner if one.tool not in rule_data(FAMILY)["without_gpu"]]
+    without = rule_data(FAMILY)["without_gpu"]
+    works = [one for one in inner if one.tool not in without and posixpath.basename(_script(one)) not in without]
     if not given and (works or _is_shell(docker)):
         yield from drafts(release, "no-gpus", docker.path, edits=(Put("--gpus", "all"),), invocation=docker)
 
 
-def _shared_memory(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
+def _script(one: Invocation) -> str:
+    """The script of the reader's own that Python runs."""
+    return one.arguments[0].text if one.tool == "python" and one.arguments else ""
+
+
+def _shared_memory(document: Document, release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
     image = _image(docker)
     if not any(part in image for part in rule_data(FAMILY)["server_images"]) or PLAIN_SERVER.search(image):
         return
     if docker.has("--shm-size", "--ipc") or not (_is_shell(docker) or any(one.tool in SERVERS for one in inner)):
         return
     edits = (Put("--shm-size", "20g"),)
-    yield from drafts(release, "small-shared-memory", docker.path, edits=edits, invocation=docker)
+    for draft in drafts(release, "small-shared-memory", docker.path, edits=edits, invocation=docker):
+        yield draft if _has_ranks(document) else draft._replace(severity="info")
+
+
+def _has_ranks(document: Document) -> bool:
+    """True where the text shows more than one rank, which exchange data in shared memory."""
+    return any(
+        (one.ranks or 1) > 1 or any(word.text.isdecimal() and int(word.text) > 1 for word in one.values(*OF_RANKS))
+        for one in document.invocations
+    )
 
 
 def _mounts(document: Document, platform: Platform, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:

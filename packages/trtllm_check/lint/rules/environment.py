@@ -1,7 +1,8 @@
 """Variables of the environment: names that vLLM does not read, and settings that no program gets."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -20,6 +21,7 @@ OWN = re.compile(r"VLLM_[A-Z0-9_]+")
 ASSIGNED = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)", re.DOTALL)
 NEAR = 0.86
 INTERNAL = re.compile(r"(?P<option>--port|--host)(?:=|\s+)[\"']?\$\{?(?P<name>VLLM_PORT|VLLM_HOST_IP)\b")
+SEVERAL = 3  # variables of a beginning that vLLM has none of
 ENOUGH = 4  # parts of a name, of which one more is the same name
 SOURCES = frozenset({".", "source", "set", "eval"})
 STARTERS = ("vllm", "trtllm-serve", "trtllm-bench", "trtllm-build", "tritonserver", "launch_triton_server.py", "run.py")
@@ -29,9 +31,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Both kinds."""
     release = platform.release.name
     seen: set[tuple[str, str]] = set()
-    for name, _, place, file in settings(document):
+    given = tuple(settings(document))
+    own = _prefixes_of_its_own({one.name for one in given})
+    for name, _, place, file in given:
         word = place if place.text.startswith(name) else Word(name, place.line, place.column)
         if not OWN.fullmatch(name) or (file, name) in seen or word.text in rule_data(FAMILY)["as_today"].split():
+            continue
+        if name.startswith(own) and name not in _variables():
             continue
         seen.add((file, name))
         for form, known in _said(name, release_for(document, None)):
@@ -39,6 +45,17 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     yield from _arguments(document, release)
     yield from _not_exported(document, release)
     yield from _internal(document, release)
+
+
+def _prefixes_of_its_own(names: Iterable[str]) -> tuple[str, ...]:
+    """``VLLM_ARGV_`` where a script gives several variables of this beginning, of which vLLM reads none of."""
+    known = tuple(_variables())
+    beginnings = Counter("_".join([*name.split("_")[:2], ""]) for name in names if OWN.fullmatch(name))
+    return tuple(
+        one
+        for one, number in beginnings.items()
+        if number >= SEVERAL and not any(name.startswith(one) for name in known)
+    )
 
 
 def _internal(document: Document, release: str) -> Iterator[Draft]:

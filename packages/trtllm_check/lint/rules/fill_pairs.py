@@ -60,6 +60,11 @@ def with_comma(pair: str) -> str:
     return f"{match['variable']}:{value},{meant}:{match['last']}" if meant else ""
 
 
+def _names(folder: str, document: Document) -> set[str]:
+    """A folder, and the folders of the host that a container sees there."""
+    return {folder, *(one.host.rstrip("/") for one in document.mounts if one.inside.rstrip("/") == folder)}
+
+
 def _elsewhere(document: Document, fills: tuple[Invocation, ...], release: str) -> Iterator[Draft]:
     """``--model_repo=sp_model/`` where every file that is filled lies in ``gemma/``."""
     filled = {
@@ -76,5 +81,7 @@ def _elsewhere(document: Document, fills: tuple[Invocation, ...], release: str) 
         if not read or not given or is_open(read) or read.startswith("/") != folder.startswith("/"):
             continue
         name = posixpath.basename(read)
+        if not _names(read, document).isdisjoint(_names(folder, document)):
+            continue  # one folder of the host, mounted in two containers
         if name != posixpath.basename(folder) and not re.search(rf"\b{re.escape(name)}\b", made):
             yield from drafts(release, "fill-elsewhere", given.values[0], invocation=server, read=read, folder=folder)

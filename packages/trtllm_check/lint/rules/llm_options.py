@@ -14,6 +14,7 @@ from trtllm_check.lint.rules.serving import ENGINE_BACKENDS
 from trtllm_check.lint.shell.words import Word
 
 READERS = ("trtllm-serve", "trtllm-bench", "trtllm-eval")
+VALUE = "takes one of"
 RULE = "llm-option-refused"
 PYTORCH = "LLM on PyTorch"
 
@@ -32,7 +33,18 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         for problem in problems:
             certain = not file.places  # LLM(...) may take more
-            yield from draft_options(problem, release, option_place(file, problem.option), file.path, certain=certain)
+            open_ = platform.guessed and VALUE in problem.message and _is_taken_elsewhere(problem, file.text)
+            place = option_place(file, problem.option)
+            for draft in draft_options(problem, release, place, file.path, certain=certain):
+                yield draft._replace(severity="info") if open_ else draft
+
+
+def _is_taken_elsewhere(problem: OptionProblem, text: str) -> bool:
+    """True for a value that another release takes, which may be the one that is meant."""
+    return any(
+        not any(f"{problem.option}.".startswith(f"{one.option}.") for one in check_options(text, name))
+        for name in option_releases()
+    )
 
 
 def draft_options(

@@ -23,7 +23,9 @@ NEAR = 0.8
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 COMPLETING = ("vllm", "openai")  # backends that send a prompt, not messages
 GENAI = re.compile(r"\bgenai-perf={2,3}(\d+)\.(\d+)\.(\d+)|tritonserver:(\d\d)\.(\d\d)-[\w-]*sdk")
-WITHOUT_KIND = ((0, 0, 13), (25, 4))
+WITHOUT_KIND = ((0, 0, 13), (25, 4))  # versions and months
+BEFORE_COMMANDS = ((0, 0, 6), (24, 8))
+MONTH = re.compile(r":(\d\d)\.(\d\d)-")
 PORT = re.compile(r"(?:^|//|@)[^/:]*:(?P<port>\d+)")
 HTTP_PORT = "8000"
 GOAL = re.compile(r"(?P<name>[A-Za-z_][\w]*):\d")
@@ -43,17 +45,18 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _endpoint(one, release)
     for tool in BENCHES:
         for one in document.of(tool):
-            yield from _bench(one, tool, whole, release)
+            yield from _bench(one, tool, _genai_versions(whole, platform), release)
     for one in document.of("perf_analyzer"):
         yield from _protocol(one, one.value("-i") or "http", release)
 
 
-def _bench(one: Invocation, tool: str, whole: str, release: str) -> Iterator[Draft]:
+def _bench(one: Invocation, tool: str, versions: set[tuple[int, ...]], release: str) -> Iterator[Draft]:
     words = [word.text for word in one.arguments]
     if any(word in ("-h", "--help", "--version") for word in words):
         return
     commands = rule_data(FAMILY)[tool]["commands"]
-    if words and words[0].startswith("-") and one.has("-m", "--model", "-u", "--url"):
+    earliest = _are_all(versions, BEFORE_COMMANDS) and tool == "genai-perf"
+    if words and words[0].startswith("-") and one.has("-m", "--model", "-u", "--url") and not earliest:
         yield from drafts(
             release, "load-tool-command", one.path, invocation=one, tool=tool, commands=", ".join(commands)
         )
@@ -63,9 +66,8 @@ def _bench(one: Invocation, tool: str, whole: str, release: str) -> Iterator[Dra
         return
     kind = one.find("--service-kind")
     if kind is not None:
-        told = _genai_version(whole)
-        form = "gone" if told else "gone, not certain"
-        if told != "earlier":
+        form = "gone" if versions and not _are_all(versions, WITHOUT_KIND) else "gone, not certain"
+        if not _are_all(versions, WITHOUT_KIND):
             yield from _say(one, kind.word, form, release, tool=tool, flag="--service-kind")
     typed = one.find("--endpoint-type")
     types = rule_data(FAMILY)[tool]["endpoint_types"]
@@ -86,16 +88,19 @@ def _is_meant(value: str) -> bool:
     return not is_open(value) and value != value.upper()
 
 
-def _genai_version(whole: str) -> str:
-    """ "earlier" where the text tells a version with --service-kind, "later" for one without, "" for none."""
-    found = set()
-    for match in GENAI.finditer(whole):
-        version, month = match.groups()[:3], match.groups()[3:]
-        if version[0] is not None:
-            found.add(tuple(map(int, version)) >= WITHOUT_KIND[0])
-        else:
-            found.add(tuple(map(int, month)) >= WITHOUT_KIND[1])
-    return "" if len(found) != 1 else "later" if found.pop() else "earlier"
+def _genai_versions(whole: str, platform: Platform) -> set[tuple[int, ...]]:
+    """Versions of genai-perf, and months of containers, that the text tells; else the month of its release."""
+    found = {tuple(int(part) for part in match.groups() if part is not None) for match in GENAI.finditer(whole)}
+    if found or platform.guessed:
+        return found
+    own = (MONTH.search(image) for image in platform.release.containers.triton)
+    months: set[tuple[int, ...]] = {(int(match[1]), int(match[2])) for match in own if match}
+    return months if _are_all(months, WITHOUT_KIND) else set()  # later clients go with earlier servers
+
+
+def _are_all(versions: set[tuple[int, ...]], first: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+    """True where all ``versions`` are before the ``first`` of their kind; False for none."""
+    return bool(versions) and all(one < first[len(one) == len(first[1])] for one in versions)
 
 
 def _say(

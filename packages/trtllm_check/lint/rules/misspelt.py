@@ -98,6 +98,7 @@ OWNERS = {
     "gemma": ("google", re.compile(r"gemma[\d.-]*", re.IGNORECASE)),
     "phi": ("microsoft", re.compile(r"phi[\d.-]*", re.IGNORECASE)),
 }
+SEVERAL_TIMES = 3
 MODEL = re.compile(r"(?P<owner>[A-Za-z][\w.-]*)/(?P<name>[A-Za-z][\w.-]*)")
 
 
@@ -106,7 +107,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     for command in document.commands:
         if command.words:
-            yield from _program(command.words[0], command.file, release)
+            yield from _program(document, command, release)
             yield from _vllm(command, release)
             yield from _compose(command, release)
     for one in document.of("vllm", "huggingface-cli", "hf"):
@@ -132,14 +133,21 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _owner(start.model, place, start.file, whole, release)
 
 
-def _program(word: Word, file: str, release: str) -> Iterator[Draft]:
+def _program(document: Document, command: ShellCommand, release: str) -> Iterator[Draft]:
+    word, file = command.words[0], command.file
     name = word.text
     if "/" in name or name in KNOWN or is_open(name) or not re.fullmatch(r"[a-z][a-z_-]+[a-z]", name):
         return
     close = get_close_matches(name, PROGRAMS, 1, NEAR_PROGRAM)
     instead = "huggingface-cli login, today hf auth login" if LOGIN.fullmatch(name) else close[0] if close else ""
-    if instead:
+    if instead and not (close and _is_another(name, close[0], dict(document.texts).get(file, ""))):
         yield from drafts(release, "no-such-command", word, form="misspelt", file=file, name=name, instead=instead)
+
+
+def _is_another(name: str, right: str, text: str) -> bool:
+    """True for a program that a text names several times beside the one that it is like: both are meant."""
+    many, one = (len(re.findall(rf"(?<![\w-]){re.escape(each)}(?![\w-])", text)) for each in (name, right))
+    return many >= SEVERAL_TIMES and one > 0
 
 
 def _vllm(command: ShellCommand, release: str) -> Iterator[Draft]:

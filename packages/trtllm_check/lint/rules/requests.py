@@ -40,7 +40,11 @@ READ_ONLY = re.compile(
     r"|/repository/.*|/(?:logging|trace/setting)|/(?:system|cuda)sharedmemory/.*)?/?$"
 )
 SETTABLE = re.compile(r"^/v2/(?:repository/|logging|trace/setting|models/[^/]+/trace/setting|\w+sharedmemory/)")
-INSTRUCT = re.compile(r"llama[-_ ]?3(?:[._]\d)?[-_ ]\d+b[-_ ]instruct", re.IGNORECASE)
+# From 3.1 the tokenizer's end is <|eot_id|> in every revision, and the preprocessing model takes it.
+INSTRUCT = re.compile(r"llama[-_ ]?3[-_ ]\d+b[-_ ]instruct", re.IGNORECASE)
+PROGRAM_PORT = re.compile(
+    r"\b(?:uvicorn|fastapi|gunicorn|hypercorn|flask|app\.run|streamlit|gradio)\b[^\n]*?(?<![\d.])(\d{4,5})\b"
+)
 END_OF_TURN = "<|eot_id|>"
 OF_TEMPLATES = frozenset({"max_tokens", "bad_words", "stop_words", "end_id", "pad_id"})
 BY_FORM = "unknown-input"  # ignored by /generate, refused by /infer
@@ -117,6 +121,12 @@ class _Around:
         return server_ports(self.document)
 
     @cached_property
+    def programs(self) -> frozenset[int]:
+        """The ports of programs that are no Triton."""
+        found = (match[1] for _, text in self.document.texts for match in PROGRAM_PORT.finditer(text))
+        return frozenset(map(int, found))
+
+    @cached_property
     def models(self) -> set[str]:
         return _models(self.document, self.platform)
 
@@ -131,6 +141,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         return
     around = _Around(document, platform)
     for one in triton_requests(document):
+        if _is_anothers(one, around):
+            continue
         body = None if one.fields is None else json.loads(json.dumps(one.fields))
         correction = _Correction(one, one.url.text, body)
         _port(correction, around)
@@ -144,6 +156,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         _stream(correction)
         _end(correction, around, model)
         yield from correction.drafts(release.name)
+
+
+def _is_anothers(one: TritonRequest, around: _Around) -> bool:
+    """True for a path that is none of Triton's at a port of a program of the text's own, which asks Triton itself."""
+    if not one.request.url or one.target.is_triton or one.target.path in ("", "/"):
+        return False
+    return one.target.port != TRITON_PORT and one.target.port in around.programs
 
 
 def _release_of(model: str, request: TritonRequest, platform: Platform) -> Release:

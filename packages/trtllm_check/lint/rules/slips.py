@@ -83,7 +83,13 @@ def _last_end(
         ends.add((command.file, last))
         line = lines[last - 1]
         place = Word("\\", last, len(line))
-        yield from drafts(release, "line-end", place, file=command.file, tool=tool)
+        for draft in drafts(release, "line-end", place, file=command.file, tool=tool):
+            yield draft if after or _ends(lines, last) else draft._replace(severity="info")  # joined to nothing
+
+
+def _ends(lines: list[str], last: int) -> bool:
+    """True where a block or the text ends behind the blank lines: what is pasted next is joined."""
+    return next((line for line in lines[last:] if line.strip()), "```").lstrip().startswith(("```", "~~~"))
 
 
 def _strange_ends(document: Document, ends: set[tuple[str, int]], release: str) -> Iterator[Draft]:

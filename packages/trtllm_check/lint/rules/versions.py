@@ -36,11 +36,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _removed(document, release)
     yield from _images(document, release)
     yield from _engines(document, release)
+    newest = platform.guessed and release.name == known_releases()[-1]  # is what a text without a release means
     for clone in clones(document):
-        yield from _clone(clone, release)
+        yield from _clone(clone, release, newest=newest)
     wanted = list(requirements(document))
     for requirement in wanted:
-        yield from _wheel(requirement, release)
+        yield from _wheel(requirement, release, newest=newest)
         if not platform.guessed:  # the pin of a release that nobody named
             yield from _modelopt(requirement, release)
     yield from _overrun(document, wanted, release)
@@ -173,14 +174,14 @@ def _base(version: str) -> str:
     return OTHER_BUILD.sub("", version.removeprefix("v"))
 
 
-def _clone(clone: Clone, release: Release) -> Iterator[Draft]:
+def _clone(clone: Clone, release: Release, *, newest: bool) -> Iterator[Draft]:
     key = next((key for key, end in rule_data(FAMILY)["repositories"].items() if end == clone.name.lower()), "")
     if not key:
         return
     checkout = release.checkouts.get(key)
     draft = partial(drafts, release.name, name=clone.name, tag=checkout.tag if checkout else "")
     if clone.reference in rule_data(FAMILY)["default_branches"]:
-        if checkout is not None:
+        if checkout is not None and not newest:
             edits: tuple[Edit, ...] = (Put(clone.flag or "--branch", checkout.tag),)
             yield from draft(
                 "clone-of-another-release", clone.git.path, form="no tag", edits=edits, invocation=clone.git
@@ -219,9 +220,11 @@ def _release_of_tag(reference: str, release: Release) -> str:
     return ""
 
 
-def _wheel(requirement: Requirement, release: Release) -> Iterator[Draft]:
+def _wheel(requirement: Requirement, release: Release, *, newest: bool) -> Iterator[Draft]:
     version = requirement.exact
     if requirement.name == "tensorrt-llm" and not requirement.specifier:
+        if newest:
+            return
         yield from _replaced(
             "wheel-of-another-release",
             requirement,

@@ -19,7 +19,7 @@ from trtllm_check.lint.programs import DOCKER_VALUED, PYTHON, SHELLS, VLLM_IMAGE
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.vllm_table import absence, command_of, instead_of, release_for
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.lint.vllm_release import image_release
+from trtllm_check.lint.vllm_release import image_release, is_of_a_month
 from trtllm_check.releases.vllm import Changes, VllmRelease, options_of, together, vllm_facts
 
 FAMILY = "vllm"
@@ -45,7 +45,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue  # the tool that loads a server is load_tools'
         for given in one.given:
             if given.flag.startswith("-"):
-                yield from _option(one, given, command, told, release)
+                yield from _option(document, one, given, command, told, release)
                 yield from _json(one, given, told, release)
                 yield from _not_expanded(document, one, given, release)
 
@@ -108,7 +108,9 @@ def _named(given: Given, command: str = "serve") -> str:
     return name.removeprefix("no-") if name not in _known(command) else name
 
 
-def _option(serve: Invocation, given: Given, command: str, told: Release, release: str) -> Iterator[Draft]:
+def _option(
+    document: Document, serve: Invocation, given: Given, command: str, told: Release, release: str
+) -> Iterator[Draft]:
     """An option that the release of the text, or none, or today's vLLM has not."""
     if is_open(given.name) or not given.name.startswith("--"):
         return
@@ -123,7 +125,7 @@ def _option(serve: Invocation, given: Given, command: str, told: Release, releas
             yield from _unknown(serve, given, name, command, release)
         return
     lacking = absence(known[name], told)
-    if lacking is None:
+    if lacking is None or (told is None and is_of_a_month(document)):
         return
     about: dict[str, Any] = {"flag": given.name, "has": lacking.has, "tool": tool}
     if told is not None and not lacking.gone:

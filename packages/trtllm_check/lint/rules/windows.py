@@ -6,11 +6,13 @@ from pathlib import PurePosixPath
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.shell.pasted import fences
 
 RANKS = ("--tp_size", "--pp_size", "--world_size", "--inference_tensor_parallel", "--inference_pipeline_parallel")
 MAKERS = ("convert_checkpoint.py", "quantize.py", "trtllm-build", "build.py")
 LINUX = ("docker", "wsl", "ssh", "podman", "kubectl")
 SERVERS = ("vllm",)
+POSIX = ("bash", "sh", "shell", "zsh", "console")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -19,7 +21,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         return
     release = platform.release.name
     for one in document.invocations:
-        if _in_linux(one):
+        if _in_linux(one) or _in_a_shell(document, one):
             continue
         if one.tool in MAKERS:
             yield from _ranks(one, release)
@@ -29,6 +31,16 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def _in_linux(one: Invocation) -> bool:
     return bool(one.image) or any(PurePosixPath(word.text).name in LINUX for word in one.launcher)
+
+
+def _in_a_shell(document: Document, one: Invocation) -> bool:
+    """True in a fence of a page that names a POSIX shell, whatever the others are of."""
+    text = dict(document.texts).get(one.command.file, "")
+    for block in fences(text):
+        first = text.count("\n", 0, block.start) + 1
+        if first <= one.path.line < first + text.count("\n", block.start, block.end) + 1:
+            return block.language in POSIX
+    return False
 
 
 def _ranks(one: Invocation, release: str) -> Iterator[Draft]:

@@ -19,6 +19,8 @@ INLINE_LINE = re.compile(
     re.MULTILINE,
 )
 FENCE = re.compile(r"[ \t>]*(`{3,}(?![^\n]*`)|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
+DOCKERS = ("docker", "dockerfile")
+DOCKERFILE_LINE = re.compile(r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL)[ \t]+\S", re.MULTILINE)
 FOOTNOTE = re.compile(r"\\((?:[ \t]*\\?[*†‡¹²³]+)+[ \t]*|[ \t]+(?:#.*)?)$")
 DOUBLED = re.compile(r"(\\\\)[ \t]*$")  # of a page that escapes its backslashes
 COMMENT = re.compile(r"(?<=\s)#[^'\"]*$")
@@ -39,10 +41,11 @@ PARAGRAPH = re.compile(r"(?:.*\S.*(?:\n|$))+")
 BARE_COMMAND = re.compile(rf"^[ \t]*(?:[A-Z_]+=\S+ )*{COMMANDS}", re.MULTILINE)
 NOTEBOOK_MAGIC = re.compile(r"\s*%%(?:bash|sh|script)\b.*")
 NOTEBOOK_MARK = re.compile(r"\s*[!%](?=[a-z./])")
-PYTHON_PROMPT = re.compile(r"\s*(?:>>>|\.\.\.)(?:\s|$)(?!.*\\$).*")
+PYTHON_PROMPT = re.compile(r"\s*(?:>>>|\.\.\.)(?:\s|$)(?!.*\\(?:[ \t]+#.*)?$).*")
 ELISION = re.compile(r"(?<=\s)(?:\.{3}|…)(?=\s|$)")
 TEMPLATE = re.compile(r"\$?\{\{.{0,2000}?\}\}")
 LINK = re.compile(r"!?\[[^\]\n]{1,200}\]\([^()\s]{1,400}\)")  # of Markdown
+OBJECT_BY_DEFAULT = re.compile(r"(\$\{\w+:?[-=+])\{")  # ${LIMITS:-{\"image\":0}}: the grammar takes no bracket there
 PLACEHOLDER = re.compile(r"(?<![<\w])<(?=[^\W\d]|/)[^<>\n|;&\"'`$]{0,80}(?<![ \t])>")
 DOUBLE_QUOTES = re.compile(r"[“”„][^“”„]{0,2000}[“”]")
 SINGLE_QUOTES = re.compile(r"(?<!\w)[‘’‚][^‘’‚]{0,4000}[‘’](?!\w)")
@@ -70,6 +73,7 @@ def prepare(text: str, *, is_built: bool = False) -> Pasted:
     mask = INLINE_LINE.sub(_unmarked, mask)
     mask = LINK.sub(lambda match: "x" * len(match[0]), mask)
     mask = TEMPLATE.sub(lambda match: "x" * len(match[0]), mask)
+    mask = OBJECT_BY_DEFAULT.sub(lambda match: f"{match[1]}x", mask)
     mask = PLACEHOLDER.sub(lambda match: "x" * len(match[0]), mask)
     mask = _without_tables(mask, text)
     mask = SECRET.sub(lambda match: match[0].replace("*", "x"), mask)
@@ -98,6 +102,11 @@ def fences(text: str) -> list[Block]:
     return blocks
 
 
+def is_shell(language: str, inside: str) -> bool:
+    """True also for commands of docker that a page calls docker, which means a Dockerfile."""
+    return language in SHELLS or (language in DOCKERS and not DOCKERFILE_LINE.search(inside))
+
+
 def _typographic(text: str) -> str:
     """Typographic quotes that come in pairs do what plain ones would."""
     text = SINGLE_QUOTES.sub(lambda match: f"'{match[0][1:-1]}'", text)
@@ -115,7 +124,7 @@ def _only_shell(mask: str, blocks: list[Block]) -> str:
             BARE_COMMAND.search(inside) and not _is_python(inside)
         ):
             inside = "\n".join(line if NOTEBOOK_MARK.match(line) else " " * len(line) for line in inside.split("\n"))
-        elif block.language not in (*SHELLS, "python", "py", "ipython"):
+        elif not is_shell(block.language, inside) and block.language not in ("python", "py", "ipython"):
             inside = _blanked(inside)
         parts += [_commands_only(mask[end : block.start]), inside]
         end = block.end
@@ -184,7 +193,8 @@ def _join(lines: list[str], is_built: bool) -> Pasted:
             line, end = " " * len(line), " "
             stripped = previous
         elif match := (DOUBLED.search(line) if flags_follow and not is_built else None) or FOOTNOTE.search(line):
-            cuts[position + match.start(1)] = position + match.end(1)
+            if line[: match.start()].strip():  # else what the page left out stood there
+                cuts[position + match.start(1)] = position + match.end(1)
             line, end = line[: match.start()] + " " * (len(line) - match.start()), " " if end else ""
             stripped = "\\"
         else:

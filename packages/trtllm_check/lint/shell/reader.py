@@ -14,7 +14,7 @@ from trtllm_check.lint.shell.words import Place, Redirect, ShellCommand, Word
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-HEREDOC_NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+HEREDOC_NAME = re.compile(r"\\(?P<escaped>[\\$`])|\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 INLINE_CODE = re.compile(r"`[\w./-]*(?:\.py|\.sh|trtllm-\w+|tritonserver)`")
 BLANKS = re.compile(r"[ \t]*")
 REDIRECTS = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
@@ -316,9 +316,12 @@ class Reader:
         places: list[Place] = []
         position, end = heredoc.begin, heredoc.end
         for match in HEREDOC_NAME.finditer(self.text, position, end) if heredoc.expands else ():
-            value = "".join((self.variables.get(match[1] or match[2]) or [])[:1])
-            if not value or "\n" in value:
-                continue
+            if escaped := match["escaped"]:  # the shell takes the backslash before it away
+                value = escaped
+            else:
+                value = "".join((self.variables.get(match[2] or match[3]) or [])[:1])
+            if not escaped and (not value or "\n" in value or "$((" in value):
+                value = f"${match[2] or match[3]}"  # the shell fills it in, with what is not known
             characters += [self.text[position : match.start()], value]
             places += [*self.places[position : match.start()], *[self.places[match.start()]] * len(value)]
             position = match.end()
