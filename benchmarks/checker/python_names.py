@@ -287,15 +287,15 @@ def _moved(
 
 def read_archives(folder: Path, package: str, since: str) -> list[tuple[str, Package]]:
     found = []
-    for path in folder.glob(f"{package}-*.tar.gz"):
-        version = path.name.removeprefix(f"{package}-").removesuffix(".tar.gz")
+    for path in (*folder.glob(f"{package}-*.tar.gz"), *folder.glob(f"{package}-*.whl")):
+        version = path.name.removeprefix(f"{package}-").removesuffix(".tar.gz").partition("-")[0]
         if Version(version) >= Version(since):
             found.append((version, path))
     found.sort(key=lambda one: Version(one[0]))
     read = [(version, Package(archive_tree(path, package))) for version, path in found]
     whole: list[tuple[str, Package]] = []
     for version, one in read:
-        if package in one.modules and (not whole or len(one.modules) > len(whole[-1][1].modules) * LEAST):
+        if package in one.known and (not whole or len(one.modules) > len(whole[-1][1].modules) * LEAST):
             whole.append((version, one))
     return whole
 

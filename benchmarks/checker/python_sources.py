@@ -9,6 +9,7 @@ import hashlib
 import subprocess
 import tarfile
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -51,8 +52,13 @@ Tree = Mapping[str, bytes]
 
 
 def archive_tree(path: Path, package: str) -> Tree:
-    """The modules of ``package`` in an archive of its source, whose first folder has any name."""
+    """The modules of ``package`` in an archive of its source, whose first folder has any name, or in a wheel."""
     found = {}
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as wheel:
+            inside = {name.rpartition("/purelib/")[2]: name for name in wheel.namelist() if name.endswith(".py")}
+            named = {name: path for name, path in inside.items() if name.startswith(f"{package}/")}
+            return {_dotted(name): wheel.read(path) for name, path in named.items()}
     with tarfile.open(path) as archive:
         for member in archive:
             _, _, name = member.name.partition("/")

@@ -104,7 +104,7 @@ class _Reader:
         if command.file != self.file:
             self.folder, self.file = "", command.file
         if len(command.words) > 1 and command.words[0].text in ("cd", "pushd"):
-            self.folder = PurePosixPath(command.words[1].text).name
+            self.folder = file_name(command.words[1].text)
         self.unwrap(command.words, _Surroundings(command, command.env, image=command.image or self.inside))
 
     def unwrap(self, words: tuple[Word, ...], around: _Surroundings) -> None:

@@ -15,6 +15,7 @@ TOOLS = frozenset(
         *("run.py", "summarize.py", "fill_template.py", "launch_triton_server.py", "tritonserver"),
         *("trtllm-serve", "trtllm-bench", "trtllm-eval", "hf", "huggingface-cli", "vllm"),
         *("genai-perf", "aiperf", "perf_analyzer", "benchmark_serving.py", "lm_eval", "lm-eval"),
+        *("guidellm", "vllm_router.app"),
     }
 )
 EXISTING = frozenset(  # commands that TensorRT-LLM installs: setup.py, console_scripts and scripts
@@ -27,6 +28,7 @@ MODULES = {
     "tensorrt_llm.commands.serve": "trtllm-serve",
     "pip": "pip",
     "lm_eval": "lm_eval",
+    "vllm_router.app": "vllm_router.app",
     "vllm.entrypoints.openai.api_server": "vllm",
     "vllm.entrypoints.api_server": "vllm",
     "vllm.entrypoints.cli.main": "vllm",

@@ -6,10 +6,11 @@ from trtllm_check.lint.shell.words import Word
 
 
 class FormFault(NamedTuple):
-    """One finding of a carrier. ``known``: what the rule's texts want."""
+    """One finding of a carrier. ``known``: what the rule's texts want; ``source``: instead of the rule's."""
 
     rule: str
     place: Word
     form: str = ""
     known: tuple[tuple[str, str], ...] = ()
     file: str = ""
+    source: str = ""

@@ -1,20 +1,22 @@
 """Manifests against the fields that Kubernetes has, and the names in them against each other."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.carriers import kubernetes_links
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.manifests import NUMBERS
-from trtllm_check.lint.carriers.schema import HERE, Misfit, Schema, Type, read_types
+from trtllm_check.lint.carriers.schema import Misfit, Schema, Type, read_table, read_types
 from trtllm_check.lint.carriers.settings import Place, Setting, from_yaml
 
 FILE = "kubernetes.yml"
+CUSTOM = "custom_resources.yml"
 DEEPEST = 24
 COMMON = {"apiVersion": "text", "kind": "text", "metadata": "Metadata", "status": "any"}
+UNKNOWN = ("unknown", "near", "above", "below")
+UNTOLD = ("lacking", "unknown", "above", "below")  # of templates, which fill in the rest
 RULES = {"kind": "manifest-value", "choice": "manifest-value", "amount": "manifest-value"}
 
 
@@ -29,16 +31,21 @@ def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[FormFault]
         known = (("kind", kind), ("version", version), ("right", data["kinds"][kind]["versions"][-1]))
         yield FormFault("manifest-version", top.at("apiVersion").place, "", known)  # type: ignore[union-attr]
         return
-    if kind not in data["kinds"] or not version:
+    table = read_table(CUSTOM)["kinds"].get(kind, {}).get(version, "")
+    if not table and (kind not in data["kinds"] or not version):
         return
-    if version not in data["kinds"][kind]["versions"]:
+    if not table and version not in data["kinds"][kind]["versions"]:
         yield from () if is_template else _other_version(top, kind, version)
         return
-    for problem in _schema(kind).problems(top, f"Object {kind}"):
-        if not _is_said_elsewhere(problem) and not (is_template and problem.form == "lacking"):
-            yield FormFault(
-                RULES.get(problem.form, "manifest-field"), problem.setting.place, problem.form, problem.known
-            )
+    found = list(_schema(kind, version, table).problems(top, f"Object {kind}"))
+    untold = (UNTOLD if table else ("lacking",)) if is_template else ()
+    if table and not any(problem.form in UNKNOWN for problem in found):
+        untold = (*untold, "lacking")  # a patch or an excerpt
+    source = read_table(f"custom_resources/{table}.yml")["source"] if table else ""
+    for problem in found:
+        if not _is_said_elsewhere(problem) and problem.form not in untold:
+            rule = RULES.get(problem.form, "manifest-field")
+            yield FormFault(rule, problem.setting.place, problem.form, problem.known, source=source)
     if not is_template:
         yield from kubernetes_links.faults(top, kind)
 
@@ -65,18 +72,22 @@ def _is_said_elsewhere(problem: Misfit) -> bool:
     return problem.form == "above" and field == "spec"
 
 
-@cache
-def _kinds() -> dict[str, Any]:
-    content: dict[str, Any] = read_yaml(HERE / FILE)
-    return content
+def _kinds() -> Mapping[str, Any]:
+    return read_table(FILE)
 
 
 @cache
-def _schema(kind: str) -> Schema:
-    entry = _kinds()["kinds"][kind]
-    own = {field: one for one, names in entry.get("others", {}).items() for field in names.split()}
-    spec = {"spec": entry["spec"]} if "spec" in entry else {}
-    return Schema({**read_types(FILE), f"Object {kind}": Type({**COMMON, **spec, **own}, (), {})})
+def _schema(kind: str, version: str, table: str) -> Schema:
+    """``table``: the one of custom resources that has it, "" for Kubernetes's own."""
+    if table:
+        file = f"custom_resources/{table}.yml"
+        fields, types = read_table(file)["kinds"][kind][version], read_types(file, FILE)
+    else:
+        entry = _kinds()["kinds"][kind]
+        fields = {**({entry["spec"]: "spec"} if "spec" in entry else {}), **entry.get("others", {})}
+        types = read_types(FILE)
+    own = {field: one for one, names in fields.items() for field in names.split()}
+    return Schema({**types, f"Object {kind}": Type({**COMMON, **own}, (), {})})
 
 
 def _text(setting: Setting | None) -> str:

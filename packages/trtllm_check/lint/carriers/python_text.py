@@ -36,7 +36,7 @@ class PythonText:
             return f"{owner}.{node.attr}" if owner else ""
         return ""
 
-    def at(self, node: ast.expr | ast.stmt | ast.alias) -> Word:
+    def at(self, node: ast.expr | ast.stmt | ast.alias | ast.keyword) -> Word:
         """The place of ``node``, and its text."""
         index = self.starts[node.lineno - 1] + node.col_offset
         length = (node.end_col_offset or node.col_offset) - node.col_offset if node.end_lineno == node.lineno else 1

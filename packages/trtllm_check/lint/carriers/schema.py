@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 PLAIN = ("text", "number", "switch", "amount")
 AMOUNT = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[KMGTPE]i|[mkMGTPEnu]|[eE][+-]?\d+)?")
 MASKED = re.compile(r"x{5,}")
-TEMPLATE = re.compile(r"\{\{|\$[{(]|^[<(].*[>)]$|^\.\.\.$|^[A-Z]+(?:_[A-Z]+)+$")
+TEMPLATE = re.compile(r"\{\{|\$[{(]|^\$[A-Z][A-Z0-9_]*$|^[<(].*[>)]$|^\.\.\.$|^[A-Z]+(?:_[A-Z]+)+$")
 NEAR = 0.8
 ENOUGH = 3  # ancestors and children that are looked through for where a field belongs
 WORDS = {"table": "a mapping", "list": "a list", "text": "a text", "number": "a number", "switch": "true or false"}
@@ -144,9 +144,16 @@ def _path(path: tuple[tuple[str, str], ...]) -> str:
 
 
 @cache
-def read_types(file: str) -> Mapping[str, Type]:
-    """The types of one table."""
-    written: dict[str, Any] = read_yaml(HERE / file)["types"]
+def read_table(file: str) -> Mapping[str, Any]:
+    """One table as it is written."""
+    content: dict[str, Any] = read_yaml(HERE / file)
+    return content
+
+
+@cache
+def read_types(file: str, base: str = "") -> Mapping[str, Type]:
+    """The types of one table, and of the table ``base`` that it builds on."""
+    written: dict[str, Any] = {**(read_table(base)["types"] if base else {}), **read_table(file)["types"]}
     return {name: Type(_all_fields(written, name), *_rest(entry)) for name, entry in written.items()}
 
 

@@ -5,12 +5,13 @@ Left out is what the code itself takes for uncertain: imports that it tries, bra
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.python_text import PythonText
 from trtllm_check.lint.shell import Word
-from trtllm_check.releases.python_names import python_packages
+from trtllm_check.releases.python_names import python_package, python_packages
 
 TRIED = re.compile(r"ImportError|ModuleNotFoundError|AttributeError|suppress")
 ANYTHING = re.compile(r"Exception")
@@ -25,12 +26,13 @@ VERSIONED = (
 class UsedName(NamedTuple):
     """``dotted``: the whole name; ``member``: what is asked of an object of that class, else "".
 
-    ``error``: what Python raises where it is missing.
+    ``keyword``: what the call of that name is given by this keyword. ``error``: what Python raises where it is missing.
     """
 
     dotted: str
     place: Word
     member: str = ""
+    keyword: str = ""
     error: str = "AttributeError"
     file: str = ""
 
@@ -57,7 +59,9 @@ def used_names(text: PythonText) -> Iterator[UsedName]:
             dotted = text.dotted(node)
             if _root(node) in certain and dotted.partition(".")[0] in packages:
                 yield UsedName(dotted, text.at(node))
-    yield from _members(text, packages, guarded)
+    made = _made(text, packages, guarded)
+    yield from _members(text, made, guarded)
+    yield from _keywords(text, packages, made, guarded)
 
 
 def asks_version(text: str, package: str) -> bool:
@@ -92,8 +96,8 @@ def _certain(text: PythonText, guarded: set[int]) -> set[str]:
     return found - changed
 
 
-def _members(text: PythonText, packages: frozenset[str], guarded: set[int]) -> Iterator[UsedName]:
-    """``llm.chat(...)`` where ``llm`` is set once, to a class of a package, or to what one of its methods makes."""
+def _made(text: PythonText, packages: frozenset[str], guarded: set[int]) -> dict[str, str]:
+    """Names that are set once, to what a class of a package or one of its methods makes -> that class or method."""
     made = {}
     for node in text.nodes:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -102,11 +106,33 @@ def _members(text: PythonText, packages: frozenset[str], guarded: set[int]) -> I
             dotted = text.dotted(value.func) if isinstance(value, ast.Call) else ""
             if dotted.partition(".")[0] in packages and len(text.values_of(name)) == 1 and id(node) not in guarded:
                 made[name] = dotted
-    arguments = {node.arg for node in text.nodes if isinstance(node, ast.arg)}
+    others = {node.arg for node in text.nodes if isinstance(node, ast.arg)}
+    stored = Counter(node.id for node in text.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    return {name: dotted for name, dotted in made.items() if name not in others and stored[name] == 1}
+
+
+def _members(text: PythonText, made: dict[str, str], guarded: set[int]) -> Iterator[UsedName]:
+    """``llm.chat(...)`` where ``llm`` is an object of a package."""
     for call in text.calls:
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if isinstance(owner, ast.Name) and owner.id in made and owner.id not in arguments and id(call) not in guarded:
+        if isinstance(owner, ast.Name) and owner.id in made and id(call) not in guarded:
             yield UsedName(made[owner.id], text.at(call.func), getattr(call.func, "attr", ""))
+
+
+def _keywords(
+    text: PythonText, packages: frozenset[str], made: dict[str, str], guarded: set[int]
+) -> Iterator[UsedName]:
+    """The keywords of calls whose whole name has a table."""
+    for call in text.calls:
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        dotted = text.dotted(call.func)
+        if isinstance(owner, ast.Name) and owner.id in made:
+            dotted = f"{made[owner.id]}.{getattr(call.func, 'attr', '')}"
+        package = python_package(dotted.partition(".")[0]) if dotted.partition(".")[0] in packages else None
+        if package is not None and dotted in package.calls and id(call) not in guarded:
+            for one in call.keywords:
+                if one.arg is not None:
+                    yield UsedName(dotted, text.at(one), keyword=one.arg)
 
 
 def _root(node: ast.expr) -> str:

@@ -47,6 +47,45 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         }
         yield from drafts(release, "pins-break", one.word, form="absent", invocation=one.pip, **known)
     yield from _paired(wanted, release)
+    yield from _same(document, wanted, release)
+
+
+def _same(document: Document, wanted: list[Requirement], release: str) -> Iterator[Draft]:
+    """Packages of one project in different versions."""
+    for entry in rule_data(FAMILY)["same"]:
+        if any(entry["unless"] in text for _, text in document.texts):
+            continue
+        first = _brought(wanted, entry)
+        if first is None or first[1] < Version(entry["since"]):
+            continue
+        for name in entry["others"]:
+            asked = [one for one in wanted if one.name == name]
+            version = as_version(asked[-1].exact.partition("+")[0]) if asked else None
+            newest = Version(entry["newest"][name]) if name in entry["newest"] else None
+            known = _known(first[0], {**entry, "other": name, "works": f"=={first[1]}"})
+            known["error"] = entry["error"].format(name=name)
+            if version is not None and version != first[1]:
+                form = ""
+            elif asked and not asked[-1].specifier and newest is not None and newest > first[1]:
+                form = "newest"
+            else:
+                continue
+            other = asked[-1]
+            known["other"] = other.word.text
+            yield from drafts(release, "pins-break", other.word, form=form, invocation=other.pip, **known)
+
+
+def _brought(wanted: list[Requirement], entry: dict[str, Any]) -> tuple[Requirement, Version] | None:
+    """Who says which version of the first package there is, and that version."""
+    for one in wanted:
+        if one.name == entry["of"] and (version := as_version(one.exact.partition("+")[0])):
+            return one, version
+    for one in wanted:
+        found = needs_of(one.name, one.exact) if one.name == entry["brought_by"] and one.exact else None
+        need = found.needs.get(entry["of"], "") if found is not None else ""
+        if need.startswith("==") and (version := as_version(need[2:])):
+            return one, version
+    return None
 
 
 def _paired(wanted: list[Requirement], release: str) -> Iterator[Draft]:

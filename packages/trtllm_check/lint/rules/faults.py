@@ -11,4 +11,5 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     for one in document.faults:
         known: dict[str, Any] = dict(one.known)
-        yield from drafts(platform.release.name, one.rule, one.place, form=one.form, file=one.file, **known)
+        for draft in drafts(platform.release.name, one.rule, one.place, form=one.form, file=one.file, **known):
+            yield draft._replace(source=one.source) if one.source else draft

@@ -13,9 +13,16 @@ from trtllm_check.lint.programs import Given
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases.clients import client, client_options
 from trtllm_check.releases.vllm import VllmRelease, options_of
 
 FAMILY = "load_tools"
+PINS = {  # how a text tells the release of a tool
+    "genai-perf": r"(?<![\w-])genai[-_]perf={2,3}\s*(?P<version>\d+\.\d+\.\d+(?:\.post\d+)?)",
+    "aiperf": r"(?<![\w-])aiperf={2,3}\s*(?P<version>\d+\.\d+\.\d+(?:\.post\d+)?)",
+    "guidellm": r"(?<![\w-])guidellm(?:\[[\w,-]+\])?={2,3}\s*(?P<version>\d+\.\d+\.\d+)",
+    "vllm_router.app": r"vllm-stack[^\n]*--version[ =]v?(?P<version>\d+\.\d+\.\d+)|vllm-stack-(?P<tag>\d+\.\d+\.\d+)",
+}
 BENCHES = ("genai-perf", "aiperf")
 BENCH = "bench serve"
 SCRIPT = "benchmark_serving.py"
@@ -46,6 +53,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for tool in BENCHES:
         for one in document.of(tool):
             yield from _bench(one, tool, _genai_versions(whole, platform), release)
+    for tool in PINS:
+        for one in document.of(tool):
+            yield from _by_release(one, tool, whole, release)
     for one in document.of("perf_analyzer"):
         yield from _protocol(one, one.value("-i") or "http", release)
 
@@ -83,6 +93,35 @@ def _bench(one: Invocation, tool: str, versions: set[tuple[int, ...]], release: 
         yield from _protocol(one, "grpc", release)
 
 
+def _by_release(one: Invocation, tool: str, whole: str, release: str) -> Iterator[Draft]:
+    """Options that the tool does not have in the release that the text tells, or in none."""
+    table = client(tool)
+    versions = {match.group(match.lastgroup or 0) for match in re.finditer(PINS[tool], whole)}
+    version = versions.pop() if len(versions) == 1 else ""
+    if table is None:
+        return
+    for given in _own(one.given):
+        flag = given.name.replace("_", "-")
+        if not flag.startswith("--") or is_open(flag) or "." in flag or flag.startswith("--no-"):
+            continue
+        if any(option.startswith(flag) for option in table.calls[tool] if option != flag):
+            continue  # the beginning of one
+        verdict = table.judge_keyword(tool, flag, version)
+        if verdict is None or (verdict.kind == "never" and (tool in BENCHES or not verdict.near)):
+            continue
+        if verdict.kind == "never":
+            word = given.word.part(0, len(given.flag))
+            edits = (Swap(word, verdict.near),)
+            yield from _say(one, word, "option", release, edits=edits, tool=tool, flag=flag, instead=verdict.near)
+        elif version and table.near_releases(version):
+            is_gone = verdict.kind == "gone"
+            has = f"to {verdict.last}" if is_gone else f"from {verdict.since} on"
+            instead = "leave it out" if is_gone else f"leave it out, or take {tool} {verdict.since} or later"
+            about: dict[str, Any] = {"tool": tool, "flag": flag, "instead": instead, "has": has, "version": version}
+            for draft in _say(one, given.word, "of a release", release, **about):
+                yield draft._replace(source=table.source)
+
+
 def _is_meant(value: str) -> bool:
     """False for what the reader fills in."""
     return not is_open(value) and value != value.upper()
@@ -111,7 +150,7 @@ def _say(
 
 @cache
 def _known(tool: str) -> tuple[str, ...]:
-    return tuple(rule_data(FAMILY)[tool]["options"].split())
+    return tuple(sorted({*rule_data(FAMILY)[tool]["options"].split(), *client_options(tool)}))
 
 
 def _options(one: Invocation, tool: str, name: str, release: str) -> Iterator[Draft]:

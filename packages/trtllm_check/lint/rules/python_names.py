@@ -42,6 +42,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if one.package not in told:
             told[one.package] = told_version(document, one.package, package, platform)
         version = told[one.package]
+        if one.keyword:
+            yield from _keyword(one, package, version, platform)
+            continue
         verdict = _verdict(package, one, version.version)
         if verdict is None or (one.file, verdict.dotted) in seen or _said_elsewhere(document, one):
             continue
@@ -57,6 +60,29 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             old.setdefault((one.file, one.package), []).append((one, verdict))
     for found in old.values():
         yield from _today(found, platform)
+
+
+def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platform) -> Iterator[Draft]:
+    """A keyword that the call of the told release does not take, or none of all releases."""
+    verdict = None if told.many else package.judge_keyword(one.dotted, one.keyword, told.version)
+    is_known = bool(package.near_releases(told.version))
+    if verdict is None or (verdict.kind == "later" and not is_known):
+        return
+    form = {"never": "never" if verdict.near else "never at all"}.get(verdict.kind, verdict.kind)
+    for draft in drafts(
+        platform.release.name,
+        "python-keyword",
+        one.place,
+        form=form if is_known or verdict.kind == "never" else "gone today",
+        file=one.file,
+        call=one.dotted.removeprefix(f"{one.package}."),
+        name=one.keyword,
+        version=told.version,
+        since=verdict.since,
+        last=verdict.last,
+        near=verdict.near,
+    ):
+        yield draft._replace(source=package.source)
 
 
 def told_version(document: Document, name: str, package: PythonPackage, platform: Platform) -> Told:
@@ -101,7 +127,7 @@ def _verdict(package: PythonPackage, one: UsedName, version: str) -> NameVerdict
     verdict = package.judge(one.dotted, version)
     if verdict is not None or not one.member:
         return verdict
-    owner = one.dotted.rpartition(".")[2]
+    owner = one.dotted if one.dotted in package.members else one.dotted.rpartition(".")[2]
     found = package.judge_member(owner, one.member, version)
     return found._replace(owner=owner) if found is not None else None
 
