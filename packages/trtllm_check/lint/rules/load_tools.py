@@ -24,6 +24,7 @@ PINS = {  # how a text tells the release of a tool
     "vllm_router.app": r"vllm-stack[^\n]*--version[ =]v?(?P<version>\d+\.\d+\.\d+)|vllm-stack-(?P<tag>\d+\.\d+\.\d+)",
 }
 BENCHES = ("genai-perf", "aiperf")
+SERVICE_KIND = "--service-kind"
 BENCH = "bench serve"
 SCRIPT = "benchmark_serving.py"
 NEAR = 0.8
@@ -74,11 +75,11 @@ def _bench(one: Invocation, tool: str, versions: set[tuple[int, ...]], release: 
     yield from _goals(one, tool, release)
     if tool != "genai-perf":
         return
-    kind = one.find("--service-kind")
+    kind = one.find(SERVICE_KIND)
     if kind is not None:
         form = "gone" if versions and not _are_all(versions, WITHOUT_KIND) else "gone, not certain"
         if not _are_all(versions, WITHOUT_KIND):
-            yield from _say(one, kind.word, form, release, tool=tool, flag="--service-kind")
+            yield from _say(one, kind.word, form, release, tool=tool, flag=SERVICE_KIND)
     typed = one.find("--endpoint-type")
     types = rule_data(FAMILY)[tool]["endpoint_types"]
     if typed is not None and typed.values and typed.values[0].text not in types and _is_meant(typed.values[0].text):
@@ -104,6 +105,8 @@ def _by_release(one: Invocation, tool: str, whole: str, release: str) -> Iterato
         flag = given.name.replace("_", "-")
         if not flag.startswith("--") or is_open(flag) or "." in flag or flag.startswith("--no-"):
             continue
+        if flag == SERVICE_KIND:
+            continue  # of which `_bench` speaks, by the month of a container too
         if any(option.startswith(flag) for option in table.calls[tool] if option != flag):
             continue  # the beginning of one
         verdict = table.judge_keyword(tool, flag, version)
