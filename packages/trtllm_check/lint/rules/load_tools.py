@@ -30,6 +30,7 @@ NEAR = 0.8
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 COMPLETING = ("vllm", "openai")  # backends that send a prompt, not messages
 GENAI = re.compile(r"\bgenai-perf={2,3}(\d+)\.(\d+)\.(\d+)|tritonserver:(\d\d)\.(\d\d)-[\w-]*sdk")
+KIND = "--service-kind"
 WITHOUT_KIND = ((0, 0, 13), (25, 4))
 PORT = re.compile(r"(?:^|//|@)[^/:]*:(?P<port>\d+)")
 HTTP_PORT = "8000"
@@ -100,7 +101,7 @@ def _by_release(one: Invocation, tool: str, whole: str, release: str) -> Iterato
         return
     for given in _own(one.given):
         flag = given.name.replace("_", "-")
-        if not flag.startswith("--") or is_open(flag) or "." in flag or flag.startswith("--no-"):
+        if not flag.startswith("--") or is_open(flag) or "." in flag or flag.startswith("--no-") or flag == KIND:
             continue
         if any(option.startswith(flag) for option in table.calls[tool] if option != flag):
             continue  # the beginning of one
