@@ -28,7 +28,7 @@ from serving_base.record import Record
 MANIFEST = "manifest.json"
 ASIDE = ".making"
 REHASH_BELOW_BYTES = 64 * 2**20  # larger files are hashed once; after that their size is checked
-HASHING_THREADS = 8
+HASHING_THREADS = min(32, os.cpu_count() or 1)
 
 
 class FileRecord(BaseModel):

@@ -60,7 +60,7 @@ class Lab:
             "trained weights": lambda: profile.weights == "published",
             "a processor alone": lambda: not profile.on_gpus,
             "the tiny model": lambda: profile.model == "tiny",
-            "an engine of the checkpoint": lambda: profile.build_from == "checkpoint",
+            "engines of both formats": lambda: profile.build_from == "checkpoint" and profile.bf16_beside,
             "NVIDIA's compiler beside the tiny model": lambda: profile.model == "tiny" and not _compiler_absence(),
         }
         return ability in lane_of(profile.lane).CAN and met[needs]()

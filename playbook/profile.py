@@ -57,6 +57,10 @@ class Profile(Deployment):
         "checkpoint",
         description="model: the engine computes in 16 bits, for engines without kernels for the checkpoint",
     )
+    bf16_beside: bool = Field(
+        True,
+        description="lane vllm: false builds no engine in BF16 to compare with; of 70B it is 141 GB more",
+    )
     benchmark: BenchmarkLoad = Field(default=BenchmarkLoad(), description="the load of chapter 08")
 
 

@@ -149,7 +149,7 @@ def recorded_notebooks(parent: Path, number: str) -> list[tuple[str, Path]]:
     """Where chapter ``number`` ran elsewhere, in words, and its notebook; only chapters that ended well."""
     return [
         (
-            f"{run.machine.get('gpus') or run.machine.get('processor', '')}, profile {run.profile}, {edition.date}",
+            f"{_machine(run)}, profile {run.profile}, {edition.date}",
             parent / edition.name / run.folder / chapter.notebook,
         )
         for edition in editions(parent)
@@ -157,6 +157,16 @@ def recorded_notebooks(parent: Path, number: str) -> list[tuple[str, Path]]:
         for chapter in run.chapters
         if chapter.chapter.startswith(f"{number}-") and chapter.status == "ok"
     ]
+
+
+def _machine(run: RecordedRun) -> str:
+    return counted(run.machine.get("gpus") or run.machine.get("processor", ""))
+
+
+def counted(listed: str) -> str:
+    """ "a; a" as "2 x a"."""
+    each = listed.split("; ")
+    return "; ".join(f"{each.count(one)} x {one}" if each.count(one) > 1 else one for one in dict.fromkeys(each))
 
 
 def folder_bytes(folder: Path) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from course_runs.edition import Edition, RecordedChapter, RecordedRun
+from course_runs.edition import Edition, RecordedChapter, RecordedRun, counted
 
 HEAD = """# Recorded editions
 
@@ -44,7 +44,7 @@ def _edition(edition: Edition) -> str:
 def _run(name: str, run: RecordedRun) -> str:
     version = " ".join(filter(None, (run.playbook.get("version"), run.playbook.get("commit"))))
     given = ", ".join(f"`{key}={value}`" for key, value in run.parameters.items() if key != "workspace") or "none"
-    machine = "; ".join(f"{words} {_counted(run.machine[key])}" for key, words in MACHINE.items() if key in run.machine)
+    machine = "; ".join(f"{words} {counted(run.machine[key])}" for key, words in MACHINE.items() if key in run.machine)
     facts = [
         f"Profile `{run.profile}`, lane `{run.lane}`, release {run.release}; playbook {version or 'not written down'}",
         f"Machine: {machine or 'not written down'}",
@@ -60,12 +60,6 @@ def _row(folder: str, chapter: RecordedChapter) -> str:
     shown = f"[{title}]({folder}/{chapter.notebook})" if chapter.notebook else title
     seconds = f"{chapter.seconds:.1f}" if chapter.notebook else "-"
     return f"| {shown} | {chapter.status} | {seconds} | {chapter.checks} |"
-
-
-def _counted(listed: str) -> str:
-    """ "a; a" as "2 x a"."""
-    each = listed.split("; ")
-    return "; ".join(f"{each.count(one)} x {one}" if each.count(one) > 1 else one for one in dict.fromkeys(each))
 
 
 def _cell(text: str) -> str:

@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ptq.saving import replaced, written_in_threads
 from serving_base.errors import CheckpointError, UsageError
 from serving_base.tokenizer_files import copy_tokenizer
 
@@ -243,16 +244,26 @@ def export_checkpoint(model: Any, model_dir: Path, out: Path, options: QuantizeO
     # transformers 5 moved rope_theta; without it modelopt writes no rotary_base and readers assume 10000.
     model.config.rope_theta = theta
     with quiet(), torch.inference_mode():
-        from modelopt.torch.export import export_tensorrt_llm_checkpoint
+        from modelopt.torch.export import export_tensorrt_llm_checkpoint, model_config_export
 
-        export_tensorrt_llm_checkpoint(
-            model,
-            "llama",
-            getattr(torch, options.dtype),
-            export_dir=out,
-            inference_tensor_parallel=options.tp_size,
-            inference_pipeline_parallel=options.pp_size,
-        )
+        finish = model_config_export.postprocess_tensors
+
+        def finish_in_place(weights: Any, dtype: Any, **settings: Any) -> None:
+            """The writers bring each rank's tensors from the GPUs; modelopt would, one rank after the other."""
+            finish(weights, dtype, **{**settings, "force_cpu": False})
+
+        with (
+            replaced(model_config_export, "postprocess_tensors", finish_in_place),
+            written_in_threads(model_config_export, "save_file"),
+        ):
+            export_tensorrt_llm_checkpoint(
+                model,
+                "llama",
+                getattr(torch, options.dtype),
+                export_dir=out,
+                inference_tensor_parallel=options.tp_size,
+                inference_pipeline_parallel=options.pp_size,
+            )
     written = json.loads((out / "config.json").read_text(encoding="utf-8")).get("rotary_base")
     if written != theta:
         raise CheckpointError(
@@ -273,8 +284,10 @@ def export_hf(model: Any, model_dir: Path, out: Path) -> None:
 
     with quiet(), torch.inference_mode():
         from modelopt.torch.export import export_hf_checkpoint
+        from transformers import modeling_utils
 
-        export_hf_checkpoint(copy.deepcopy(model), export_dir=out)
+        with written_in_threads(modeling_utils, "safe_save_file"):
+            export_hf_checkpoint(copy.deepcopy(model), export_dir=out)
     copy_tokenizer(model_dir, out)
 
 

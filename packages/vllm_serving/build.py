@@ -24,7 +24,7 @@ CPU_BLOCK = 128
 """Tokens of a KV cache block of vLLM on a CPU."""
 BF16_BYTES = 2
 GRAPH_STEP = 8
-USERS = ("VLLM_", "NCCL_", "GLOO_", "LD_LIBRARY_PATH", "HF_HOME")
+USERS = ("VLLM_", "NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_", "GLOO_", "LD_LIBRARY_PATH", "HF_HOME")
 """Variables of who builds that the engine keeps, by their beginnings: a server's own are other ones.
 
 Which GPUs it sees is not among them: that is for whoever starts it to say.

@@ -10,7 +10,7 @@ from serving_base.errors import EnvironmentProblem
 from trtllm_check.deployment import Deployment
 from vllm_serving.environment import OLDEST, VllmInstallation, find_vllm
 
-CHECKPOINT_COPIES = 4  # the model, and the quantized one in two layouts, at most so many times the BF16 weights
+ROOM = 1.1  # caches, logs and what a stage writes aside
 SHARED_MEMORY_MIB = 64  # each of Triton's five models takes one MiB and grows
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 QUERY = (
@@ -23,8 +23,8 @@ BUSY_MIB = 1024
 QUICK_S = 30
 
 
-def checks(profile: Deployment, workspace: Path) -> Iterator[Check]:
-    """One line for each; what is missing stops the chapter."""
+def checks(profile: Deployment, workspace: Path, *, bf16_beside: bool = True) -> Iterator[Check]:
+    """One line for each; what is missing stops the chapter. ``bf16_beside``: chapter 03 builds that engine, too."""
     from model_server.triton.server import server_check
 
     installation = None
@@ -35,7 +35,7 @@ def checks(profile: Deployment, workspace: Path) -> Iterator[Check]:
         yield Check("vLLM", problem.what, NEEDED, "missing", problem.fix)
     yield from _gpus(profile) if profile.on_gpus else _processor(installation)
     yield server_check()
-    needed_gb = CHECKPOINT_COPIES * profile.shape.weight_bytes("full_prec") / 1e9
+    needed_gb = ROOM * _stored_bytes(profile, bf16_beside) / 1e9
     free_gb = shutil.disk_usage(existing(workspace)).free / 1e9
     yield Check(
         "disk",
@@ -52,6 +52,14 @@ def checks(profile: Deployment, workspace: Path) -> Iterator[Check]:
         verdict(shared >= SHARED_MEMORY_MIB),
         "docker run --shm-size=1g, or free what /dev/shm holds",
     )
+
+
+def _stored_bytes(profile: Deployment, bf16_beside: bool) -> int:
+    """Of the model, and its checkpoints in two layouts. vLLM's own of BF16 are links to the model."""
+    plain = profile.shape.weight_bytes("full_prec")
+    if profile.qformat == "full_prec":
+        return 2 * plain
+    return plain * (2 if bf16_beside else 1) + 2 * profile.shape.weight_bytes(profile.qformat)
 
 
 def _gpus(profile: Deployment) -> Iterator[Check]:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -18,15 +19,17 @@ from model_server.engines import held_engine, release_engine
 from model_server.protocol import Output
 from model_server.text import TextCodec
 from playbook import stages
+from playbook.artifact import make
 from playbook.chapter import Lab, start
 from playbook.lanes.vllm import lane, profiling
 from playbook.profile import load_profile
 from tiny_llama import MODEL_DIR
+from trtllm_check.deployment import changed
 from trtllm_check.lint.pbtxt import read_config
 from vllm_serving import trace
 from vllm_serving.checks import checks
 from vllm_serving.environment import PYTHON
-from vllm_serving.random_model import answerable_ids, random_llama
+from vllm_serving.random_model import answerable_ids, shards_of, write_random_llama
 from vllm_serving.score import scores
 from vllm_serving.steps import run_policy
 from vllm_stand_in import answer_to_end, births, stand_in_engine, stand_in_python, workers
@@ -131,8 +134,9 @@ def test_static_batches_wait_for_their_longest_and_inflight_ones_do_not() -> Non
     assert static[0].phases == {0: "context", 1: "context"} and static[1].phases == {0: "generation", 1: "padding"}
 
 
-def test_random_weights_answer_with_words_that_the_tokenizer_reads_back() -> None:
+def test_random_weights_answer_with_words_that_the_tokenizer_reads_back(tmp_path: Path) -> None:
     import torch
+    from transformers import AutoModelForCausalLM
 
     codec = TextCodec.load(MODEL_DIR)
     words = answerable_ids(codec.tokenizer.get_vocab())
@@ -146,11 +150,30 @@ def test_random_weights_answer_with_words_that_the_tokenizer_reads_back() -> Non
         "num_attention_heads": 2,
         "head_dim": 16,
     }
-    model = random_llama({**shape, "num_key_value_heads": 1, "vocab_size": 4096}, words, "cpu")
+    config = {**shape, "num_key_value_heads": 1, "vocab_size": 4096}
+    written = write_random_llama(config, words, tmp_path / "model", ["cpu", "cpu"], shard_bytes=300_000)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     with torch.inference_mode():
         logits = model(torch.arange(64)[None]).logits[0]  # [tokens, vocabulary]
     assert set(logits.argmax(-1).tolist()) <= set(words)
-    assert model.dtype == torch.bfloat16
+    assert model.dtype == torch.bfloat16 and written == sum(one.numel() for one in model.parameters())
+    for name, weight in model.named_parameters():
+        if weight.dim() == 1:
+            assert weight.eq(1).all()
+        elif name != "lm_head.weight":
+            spread = 0.02 / weight.numel() ** 0.5
+            assert abs(weight.float().std() - 0.02) < 5 * spread and abs(weight.float().mean()) < 5 * spread
+    head = model.lm_head.weight
+    assert head[words].ne(0).any(1).all() and not head[[n for n in range(4096) if n not in set(words)]].any()
+    matrices = [weight.flatten()[:64] for weight in model.parameters() if weight.dim() == 2]
+    assert len({tuple(values.tolist()) for values in matrices}) == len(matrices)  # none is another's copy
+
+
+def test_random_weights_are_cut_into_files_that_hold_no_more_than_they_should() -> None:
+    shapes: dict[str, tuple[int, ...]] = {"embedding": (100, 10), "norm": (10,), "a": (30, 10), "b": (30, 10)}
+    shards = shards_of(shapes, shard_bytes=700)
+    assert list(shards.values()) == [["embedding"], ["norm", "a"], ["b"]]  # the first is larger than a file, and whole
+    assert list(shards)[1] == "model-00002-of-00003.safetensors"
 
 
 def test_random_weights_are_labelled_and_nothing_is_asked_of_their_answers(
@@ -176,7 +199,50 @@ def test_what_a_profile_must_bring_for_an_ability(tmp_path: Path) -> None:
     }
     assert [can[name]("preview") for name in can] == [False, True, True]
     assert [can[name]("token_scores") for name in can] == [True, True, False]
+    alone = tmp_path / "alone.yml"
+    alone.write_text((Path(playbook.__file__).parent / "profiles" / "hopper.yml").read_text() + "bf16_beside: false\n")
+    assert not start("02", profile=str(alone), workspace=str(tmp_path)).can("token_scores")
+    assert profiling.engines_of(load_profile(str(alone))) == {"FP8": "engine"}
     assert [can[name]("measure_machine") for name in can] == [False, False, True]
+
+
+def test_vllms_own_layout_is_linked_to_where_a_calibration_of_the_same_settings_wrote_it(tmp_path: Path) -> None:
+    profile = load_profile("hopper")
+    space = stages.Workspace(tmp_path, profile)
+    model_origin = space.origin("model", "vllm.prepare", spec={}, inputs={})
+    model = make(space.folder("model"), model_origin, lambda out: (out / "config.json").write_text("{}"))
+    names = ("qformat", "kv_cache_dtype", "dtype", "tp", "pp", "calib_samples", "calib_max_length")
+    spec = {name: getattr(profile, name) for name in names} | {"layout": "tensorrt_llm"}
+
+    def write(out: Path) -> None:
+        (out / "unified").mkdir()
+        (out / "unified" / "model.safetensors").write_bytes(b"weights")
+
+    origin = space.origin("checkpoint", "vllm.quantize", spec=spec, inputs={"model": model})
+    made = make(space.folder("checkpoint"), origin, write)
+    out = tmp_path / "hf"
+    out.mkdir()
+    lane.quantize(profile, model.path, out, layout="hf", root=tmp_path)
+    assert (out / "model.safetensors").samefile(made.path / "unified" / "model.safetensors")
+    other = changed(profile, calib_samples=profile.calib_samples + 1)
+    assert lane._unified_of(other, model.path, tmp_path) is None  # it would be another calibration's
+    shutil.rmtree(model.path)
+    make(space.folder("model"), model_origin, lambda out: (out / "config.json").write_text("[]"))
+    assert lane._unified_of(profile, model.path, tmp_path) is None  # of another model
+
+
+def test_the_disk_that_a_course_needs_is_that_of_what_it_stores(tmp_path: Path) -> None:
+    eight = load_profile("p5-vllm")
+    bf16, fp8 = (eight.shape.weight_bytes(qformat) / 1e9 for qformat in ("full_prec", "fp8"))
+    plain = changed(eight, qformat="full_prec", kv_cache_dtype="auto")
+
+    def needed(profile: Any, *, beside: bool) -> float:
+        (disk,) = (check for check in checks(profile, tmp_path, bf16_beside=beside) if check.name == "disk")
+        return float(disk.needed.split()[1])
+
+    assert needed(eight, beside=False) == pytest.approx(1.1 * (bf16 + 2 * fp8), abs=1)
+    assert needed(eight, beside=True) == pytest.approx(1.1 * (2 * bf16 + 2 * fp8), abs=1)
+    assert needed(plain, beside=True) == pytest.approx(1.1 * 2 * bf16, abs=1)
 
 
 SMI = "#!/bin/sh\necho '{}'\n"

@@ -172,8 +172,9 @@ def test_the_page_is_that_of_the_editions() -> None:
 
 def test_only_chapters_that_ended_well_are_shown_elsewhere() -> None:
     wheres = [where for where, _ in recorded_notebooks(RECORDED, "03")]
-    assert [where.split(", ")[0] for where in wheres] == ["NVIDIA H100 80GB HBM3"] * 6 + ["NVIDIA H200"]
-    assert wheres[-1].endswith(", profile hopper, 2026-11-24")
+    machines = ["NVIDIA H100 80GB HBM3"] * 6 + ["NVIDIA H200", "8 x NVIDIA H200"]
+    assert [where.split(", ")[0] for where in wheres] == machines
+    assert wheres[-1].endswith(", profile p5-vllm, 2026-11-26")
     sixth = [notebook for _, notebook in recorded_notebooks(RECORDED, "06")]
     assert sixth and all(notebook.is_file() and notebook.name.startswith("06-") for notebook in sixth)
     seventh = [where for where, _ in recorded_notebooks(RECORDED, "07")]

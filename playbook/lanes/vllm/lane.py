@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_serving.hub import fetch
 from model_server.engines import held_engine, release_engine
-from playbook.artifact import MANIFEST
+from playbook.artifact import MANIFEST, input_digests, read
 from playbook.profile import Profile
 from ptq.quantize import preview as preview
 from serving_base.checks import Check
@@ -55,7 +55,7 @@ def settle() -> None:
 
 
 def preflight(profile: Profile, workspace: Path) -> Iterator[Check]:
-    return checks(profile, workspace)
+    return checks(profile, workspace, bf16_beside=profile.bf16_beside)
 
 
 def prepare(profile: Profile, out: Path, *, root: Path) -> None:
@@ -98,7 +98,10 @@ CALIBRATION_BATCH = {"cuda": 32, "cpu": 1}
 
 
 def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root: Path) -> None:
-    """By nvidia-modelopt on the GPU: TensorRT-LLM's layout, and beside it, from the same calibration, vLLM's own."""
+    """By nvidia-modelopt on the GPU: TensorRT-LLM's layout, and beside it, from the same calibration, vLLM's own.
+
+    Asked for vLLM's own alone, it links to what that calibration wrote, where there is one: 70B is not loaded twice.
+    """
     import json
 
     from ptq.dataset import cnn_dailymail
@@ -110,6 +113,9 @@ def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root
     if not needs_calibration(options):  # the model is what vLLM reads
         ignored = shutil.ignore_patterns(MANIFEST)
         shutil.copytree(model, out / layouts.pop("hf"), copy_function=os.link, dirs_exist_ok=True, ignore=ignored)
+    if layouts and layout == "hf" and (made := _unified_of(profile, model, root)) is not None:
+        shutil.copytree(made, out, copy_function=os.link, dirs_exist_ok=True)
+        return
     if not layouts:
         return
     job: dict[str, Any] = {
@@ -126,6 +132,17 @@ def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root
         job["texts"] = [list(ids) for ids in calibration_texts(model, options)]
     found = _run(profile, "ptq.job", job, root)
     (out / "quantize.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+def _unified_of(profile: Profile, model: Path, root: Path) -> Path | None:
+    """What the profile's checkpoint has for vLLM, where it was made of this model and with these settings."""
+    if not (root / profile.name / "checkpoint" / MANIFEST).is_file():
+        return None
+    checkpoint = read(root / profile.name / "checkpoint")
+    same = all(getattr(profile, name) == value for name, value in checkpoint.spec.items() if name != "layout")
+    of_this = checkpoint.manifest.origin.inputs == input_digests({"model": read(model)})
+    unified = checkpoint.path / UNIFIED
+    return unified if same and of_this and unified.is_dir() else None
 
 
 def build(profile: Profile, checkpoint: Path, out: Path, *, root: Path) -> None:

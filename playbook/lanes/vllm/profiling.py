@@ -52,7 +52,9 @@ def step_tables(engine: Callable[[str], Path], *, profile: Profile, root: Path) 
 
 def engines_of(profile: Profile) -> dict[str, str]:
     """Format -> artifact. A profile in BF16 has one engine: there is nothing quantized to set beside it."""
-    return {"BF16": "engine"} if profile.qformat == "full_prec" else {"BF16": "engine-bf16", "FP8": "engine"}
+    if profile.qformat == "full_prec":
+        return {"BF16": "engine"}
+    return ({"BF16": "engine-bf16"} if profile.bf16_beside else {}) | {"FP8": "engine"}
 
 
 def shipped_tables() -> StepTables:
