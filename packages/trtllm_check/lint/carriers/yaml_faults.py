@@ -10,8 +10,10 @@ from trtllm_check.lint.shell.words import Word
 
 # What makes a text none of our business where it does not parse, and what makes it a template of another language.
 OURS = re.compile(
-    r"vllm|trtllm|tensorrt|tritonserver|sglang|text-generation|djl|\bnim\b|nvidia\.com/gpu|huggingface|HF_TOKEN|LLM",
-    re.IGNORECASE,
+    r"vllm|trtllm|tensorrt|tritonserver|sglang|text-generation|djl|\bnim\b|nvidia\.com/gpu|huggingface|HF_TOKEN|LLM"
+    r"|^apiVersion: *(?:serving\.kserve\.io|inference\.networking|gateway\.networking\.k8s\.io|ray\.io)\b"
+    r"|^apiVersion: *(?:apps\.nvidia\.com|kubeai\.org|kaito\.sh)\b",
+    re.IGNORECASE | re.MULTILINE,
 )
 TEMPLATED = re.compile(r"\{\{|\{%|<%|^\s*(?:\.\.\.|…)\s*$|^\$\{?\w+\}?\s*$|^[<>=|]{7}", re.MULTILINE)
 TAB = re.compile(r"^[ ]*\t[ \t]*(?=[^\s#])", re.MULTILINE)

@@ -12,6 +12,7 @@ from serving_base.yaml_files import values_of
 from trtllm_check.lint.carriers import (
     compose,
     go_templates,
+    helm_values,
     kubernetes,
     kubernetes_values,
     manifests,
@@ -74,6 +75,7 @@ def carried(word: Word) -> Carried:
                 *manifests.faults(node, reader.at, is_template="{{" in word.text),
                 *kubernetes.faults(node, reader.at, is_template="{{" in word.text),
                 *kubernetes_values.faults(node, reader.at),
+                *helm_values.faults(node, reader.at),
                 *compose.faults(node, reader.at),
             ),
         )

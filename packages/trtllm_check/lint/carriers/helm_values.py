@@ -1,0 +1,63 @@
+"""Values for the Helm chart of vLLM's production-stack against the names that its files have: ``helm_values.yml``."""
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.schema import TEMPLATE, read_table
+from trtllm_check.lint.carriers.settings import Place, Setting, from_yaml
+
+FILE = "helm_values.yml"
+TOP = "servingEngineSpec"
+DEEPEST = 12
+NEAR = 0.8
+
+
+def faults(node: Any, place: Place) -> Iterator[FormFault]:
+    """What no release of the chart reads, in one document of values."""
+    top = from_yaml(node, place, DEEPEST)
+    if top.at(TOP) is None or top.at("kind") is not None:
+        return
+    for part, known in _parts().items():
+        for table in _tables(top, part.split(".")):
+            for _, value in table.items:
+                yield from _fault(value, part, known)
+
+
+def _fault(value: Setting, part: str, known: frozenset[str]) -> Iterator[FormFault]:
+    name = value.written
+    if name in known or name in _words() or TEMPLATE.search(name):
+        return
+    close = get_close_matches(name, known, 1, NEAR)
+    others = [other for other, names in _parts().items() if name in names]
+    form = "near" if close else "elsewhere" if others else ""
+    about = (
+        ("part", part),
+        ("name", name),
+        ("near", close[0] if close else ""),
+        ("other", others[0] if others else ""),
+    )
+    yield FormFault("helm-value", value.place, form, about, source=read_table(FILE)["source"])
+
+
+def _tables(setting: Setting, names: list[str]) -> Iterator[Setting]:
+    """The tables at a path, through lists."""
+    if setting.kind == "list":
+        for one in setting.parts:
+            yield from _tables(one, names)
+    elif not names:
+        yield from [setting] if setting.kind == "table" else []
+    elif (inside := setting.at(names[0])) is not None:
+        yield from _tables(inside, names[1:])
+
+
+@cache
+def _parts() -> Mapping[str, frozenset[str]]:
+    return {part: frozenset(names.split()) for part, names in read_table(FILE)["parts"].items()}
+
+
+@cache
+def _words() -> frozenset[str]:
+    return frozenset(read_table(FILE)["words"].split())
