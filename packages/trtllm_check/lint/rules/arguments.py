@@ -43,6 +43,9 @@ def is_checked(invocation: Invocation, release: Release) -> bool:
     """True if the release has facts on this tool, and it is not another model's script of the same name."""
     folders = PurePosixPath(invocation.path.text).parent.parts or (invocation.folder,)
     foreign = bool(folders) and folders[-1] in foreign_folders()
+    foreign = foreign or (
+        invocation.tool == "quantize.py" and folders[-1:] == ("llama",)
+    )  # that of releases before 0.8
     if invocation.tool in CLICK and (first := invocation.positional[:1]):
         foreign = foreign or first[0].text in ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")
     return invocation.tool in release.tools and not foreign and not any(map(invocation.has, HELP))
