@@ -20,6 +20,7 @@ EDITORS = frozenset({"vi", "vim", "nano", "emacs", "code", "sed", "perl", "cat",
 ABSENT_MODEL = re.compile(r"has no model (?P<model>\S+)$")
 KNOWN_MODELS = ("ensemble", "tensorrt_llm_bls", "tensorrt_llm", "preprocessing", "postprocessing")
 TAKEN_OUT = re.compile(r"\b(?:remove|delete|comment out)\b[^\n]{0,40}\bdynamic[ _]batching", re.IGNORECASE)
+READ_ELSEWHERE = re.compile(r"; [\w.,+ ]+ read it$")
 HOLDS = re.compile(r"it holds TensorRT-LLM (\S+)$")
 OF_BATCHING = "max_queue_delay_microseconds"
 UNKNOWN = re.compile(r"unrecognized arguments: (--\w+)")
@@ -56,6 +57,8 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if draft.rule in OF_DEFAULTS and platform.guessed and draft.severity == "warning":
         return draft._replace(severity="info")
     if draft.rule == "unfilled-variable" and platform.guessed and _is_of_an_earlier(document.texts):
+        return draft._replace(severity="info")
+    if draft.rule == "unknown-parameter" and platform.guessed and READ_ELSEWHERE.search(draft.message):
         return draft._replace(severity="info")
     if draft.rule == "container-of-another-release" and platform.told and _is_the_one_told(draft, platform):
         return draft._replace(severity="info")
@@ -151,8 +154,9 @@ def _is_anothers_script(draft: Draft, document: Document) -> bool:
         return False
     if is_earlier:
         return True
-    known = sum(bool(with_flag(one.tool, given.name)) for given in one.given)
-    return known == 0 or (draft.rule == "missing-flag" and known < FEW)
+    given = [each for each in one.given if each.flag]
+    known = sum(bool(with_flag(one.tool, each.name)) for each in given)
+    return known == 0 or (draft.rule == "missing-flag" and known < FEW) or len(given) - known >= known
 
 
 def _runs_earlier_builder(words: Sequence[Word]) -> bool:

@@ -27,6 +27,7 @@ HELP = ("-h", "--help", "--version")
 FOR_THE_READER = re.compile(r"your|YOUR")  # your model here
 PLACEHOLDER = re.compile(r"[A-Z]{1,2}|[A-Z][A-Z_]+|[xX]+|\?+")  # N, XX, MAX_TOKENS
 CLICK = ("trtllm-serve",)  # no abbreviations; its sub-command `serve` is what runs without one
+SCRIPTS_OF_MODELS = ("convert_checkpoint.py", "run.py", "summarize.py")
 FIRST_SERVE = "serve"
 
 
@@ -46,6 +47,8 @@ def is_checked(invocation: Invocation, release: Release) -> bool:
     foreign = foreign or (
         invocation.tool == "quantize.py" and folders[-1:] == ("llama",)
     )  # that of releases before 0.8
+    if folders[-2:-1] in (("core",), ("contrib",)) and invocation.tool in SCRIPTS_OF_MODELS:
+        foreign = foreign or folders[-1] != "llama"
     if invocation.tool in CLICK and (first := invocation.positional[:1]):
         foreign = foreign or first[0].text in ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")
     return invocation.tool in release.tools and not foreign and not any(map(invocation.has, HELP))
