@@ -153,3 +153,18 @@ def test_a_value_that_another_release_takes_is_no_warning_where_nobody_tells_the
             one.severity for one in check_commands(document, target(document)) if one.rule == "llm-option-refused"
         ]
     assert said == {"ucx": ["info"], "nothing": ["warning"]}
+
+
+def test_the_container_that_tells_the_release_is_no_other_release() -> None:
+    for image, severity in (("1.3.0rc15", "info"), ("1.0.0", None)):
+        document = read_document(f"docker pull nvcr.io/nvidia/tensorrt-llm/release:{image}\n")
+        found = [one.severity for one in check_commands(document, target(document)) if "container-of" in one.rule]
+        assert found == ([severity] if severity else [])
+
+
+def test_templates_that_nobody_fills_with_a_batch_size_are_of_an_earlier_release() -> None:
+    fill = "python3 tools/fill_template.py -i r/{}/config.pbtxt tokenizer_dir:/t,tokenizer_type:llama{}\n"
+    for last, severities in (("", {"info"}), (",triton_max_batch_size:8", {"warning"})):
+        document = read_document(BUILD + fill.format("preprocessing", "") + fill.format("postprocessing", last))
+        found = [one for one in check_commands(document, target(document)) if one.rule == "unfilled-variable"]
+        assert {one.severity for one in found} == severities

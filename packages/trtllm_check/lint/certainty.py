@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from trtllm_check.lint.document import Document
+from trtllm_check.lint.evidence import facts_release
 from trtllm_check.lint.finding import Draft, Platform
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases.history import with_flag
@@ -19,6 +20,8 @@ EDITORS = frozenset({"vi", "vim", "nano", "emacs", "code", "sed", "perl", "cat",
 ABSENT_MODEL = re.compile(r"has no model (?P<model>\S+)$")
 KNOWN_MODELS = ("ensemble", "tensorrt_llm_bls", "tensorrt_llm", "preprocessing", "postprocessing")
 TAKEN_OUT = re.compile(r"\b(?:remove|delete|comment out)\b[^\n]{0,40}\bdynamic[ _]batching", re.IGNORECASE)
+READ_ELSEWHERE = re.compile(r"; [\w.,+ ]+ read it$")
+HOLDS = re.compile(r"it holds TensorRT-LLM (\S+)$")
 OF_BATCHING = "max_queue_delay_microseconds"
 UNKNOWN = re.compile(r"unrecognized arguments: (--\w+)")
 NEAR_FLAG = 0.85
@@ -53,6 +56,12 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule in OF_DEFAULTS and platform.guessed and draft.severity == "warning":
         return draft._replace(severity="info")
+    if draft.rule == "unfilled-variable" and platform.guessed and _is_of_an_earlier(document.texts):
+        return draft._replace(severity="info")
+    if draft.rule == "unknown-parameter" and platform.guessed and READ_ELSEWHERE.search(draft.message):
+        return draft._replace(severity="info")
+    if draft.rule == "container-of-another-release" and platform.told and _is_the_one_told(draft, platform):
+        return draft._replace(severity="info")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document) and _is_of_pieces(document):
         return draft._replace(severity="info")
     if draft.severity != "error":
@@ -73,6 +82,19 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if draft.rule == "needs-paged-context-fmha" and len(document.of("trtllm-build")) > 1:
         return draft._replace(severity="warning")  # of several builds, which one is meant is a guess
     return draft
+
+
+def _is_the_one_told(draft: Draft, platform: Platform) -> bool:
+    """True for a container of a build that the facts of the release were taken for."""
+    match = HOLDS.search(draft.message)
+    return match is not None and facts_release(match[1]) == platform.release.name
+
+
+@lru_cache(maxsize=8)
+def _is_of_an_earlier(texts: tuple[tuple[str, str], ...]) -> bool:
+    """True where several templates are filled and none with the batch size: they had no variable for it before 0.8."""
+    whole = "\n".join(text for _, text in texts)
+    return whole.count("fill_template.py") > 1 and "triton_max_batch_size" not in whole
 
 
 @lru_cache(maxsize=8)
@@ -132,8 +154,9 @@ def _is_anothers_script(draft: Draft, document: Document) -> bool:
         return False
     if is_earlier:
         return True
-    known = sum(bool(with_flag(one.tool, given.name)) for given in one.given)
-    return known == 0 or (draft.rule == "missing-flag" and known < FEW)
+    given = [each for each in one.given if each.flag]
+    known = sum(bool(with_flag(one.tool, each.name)) for each in given)
+    return known == 0 or (draft.rule == "missing-flag" and known < FEW) or len(given) - known >= known
 
 
 def _runs_earlier_builder(words: Sequence[Word]) -> bool:

@@ -65,7 +65,9 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
             for loose in loose_ends(message, models):
                 form = "missing model" if loose.model else ""
                 known = {"problem": loose.problem, "model": loose.model}
-                yield from _draft("ensemble-wiring", config, platform, loose.place, form=form, **known)
+                for draft in _draft("ensemble-wiring", config, platform, loose.place, form=form, **known):
+                    is_a_piece = loose.model and not config.path  # of a page, which shows no whole repository
+                    yield draft._replace(severity="info") if is_a_piece else draft
 
 
 def paths_in(config: ConfigFile) -> Iterator[Word]:

@@ -6,6 +6,7 @@ Source: Docker's Dockerfile reference, "Shell and exec form", "Understand how CM
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.dockerfile_faults import DockerStep, faults
@@ -20,6 +21,7 @@ PAIR = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>\"(?:[^\"\\]|\\.)*\"|'[^']*
 SEPARATE = re.compile(r"(?P<name>[A-Za-z_]\w*)[ \t]+(?P<value>.+)", re.DOTALL)
 BASE = re.compile(r"(?:--platform=\S+\s+)?(?P<image>\S+)")
 VARIABLE = re.compile(r"\$\{?(\w+)(?::?-([^}]*))?\}?")
+BLANKS_BEHIND = re.compile(r"\\([ \t]+)(?=\r?$)", re.MULTILINE)  # which docker's own reader takes away
 MOST_STRANGE = 2
 HEREDOC = re.compile(r"<<-?[\"']?(?P<name>\w+)[\"']?")
 
@@ -31,6 +33,7 @@ class Instruction(NamedTuple):
 
 def carried(word: Word) -> Carried:
     """The commands of a Dockerfile, one script for each stage."""
+    word = replace(word, text=BLANKS_BEHIND.sub(lambda match: f"{match[1]}\\", word.text))
     found = Carried()
     stage = _Stage("")
     arguments: dict[str, str] = {}

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import PurePosixPath
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, Swap
@@ -26,6 +28,7 @@ HELP = ("-h", "--help", "--version")
 FOR_THE_READER = re.compile(r"your|YOUR")  # your model here
 PLACEHOLDER = re.compile(r"[A-Z]{1,2}|[A-Z][A-Z_]+|[xX]+|\?+")  # N, XX, MAX_TOKENS
 CLICK = ("trtllm-serve",)  # no abbreviations; its sub-command `serve` is what runs without one
+SCRIPTS_OF_MODELS = ("convert_checkpoint.py", "run.py", "summarize.py")
 FIRST_SERVE = "serve"
 
 
@@ -40,11 +43,19 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def is_checked(invocation: Invocation, release: Release) -> bool:
     """True if the release has facts on this tool, and it is not another model's script of the same name."""
-    folder = invocation.path.text.rpartition("/")[0].rstrip("/").rpartition("/")[2] or invocation.folder
-    foreign = bool(folder) and folder in foreign_folders()
+    folders = _folders(invocation.path.text) or (invocation.folder,)
+    foreign = bool(folders) and folders[-1] in foreign_folders()
+    foreign = foreign or (invocation.tool == "quantize.py" and folders[-1:] == ("llama",))  # of releases before 0.8
+    if folders[-2:-1] in (("core",), ("contrib",)) and invocation.tool in SCRIPTS_OF_MODELS:
+        foreign = foreign or folders[-1] != "llama"
     if invocation.tool in CLICK and (first := invocation.positional[:1]):
         foreign = foreign or first[0].text in ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")
     return invocation.tool in release.tools and not foreign and not any(map(invocation.has, HELP))
+
+
+@lru_cache(maxsize=1024)
+def _folders(path: str) -> tuple[str, ...]:
+    return PurePosixPath(path).parent.parts
 
 
 def missing(invocation: Invocation, release: Release) -> list[str]:

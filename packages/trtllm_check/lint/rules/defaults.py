@@ -134,6 +134,7 @@ def _build(case: _Case) -> Iterator[Draft]:
     prompt = case.value("--max_input_len")
     answer = case.tool.has("--max_output_len") and case.invocation.has("--max_output_len")
     padded = "disable" in (case.value("--context_fmha"), case.value("--remove_input_padding"))
+    padded = padded or PurePosixPath(case.value("--checkpoint_dir") or "").name == "encoder"  # takes its length from it
     if prompt and not answer and not padded and case.leaves_out("--max_seq_len", "--max_decoder_seq_len"):
         number = _number(prompt)
         total = f"$(({prompt} + {ANSWER}))" if number is None else str(number + ANSWER)

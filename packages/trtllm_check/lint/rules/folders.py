@@ -20,6 +20,7 @@ ENGINE_DIR = re.compile(r"(?<![\w])engine_dir:([^,]+)")
 NOT_LETTERS = re.compile(r"[\W_]+")
 DOTS = re.compile(r"^(?:\.{1,2}/)+")
 MOVES = ("cp", "hf", "huggingface-cli", "ln", "mv", "rsync", "aws", "gsutil", "tar")
+PARTS = ("encoder", "decoder", "vision", "llm")
 SLIP = 0.9  # how alike two paths are that are one with a slip of the keyboard
 
 
@@ -96,6 +97,9 @@ def _elsewhere(
     known = [path for path in written if not _is_open(path)]
     if not known or len(known) < len(writers) or _is_open(one.path):
         return
+    parent, part = posixpath.split(posixpath.normpath(one.path))
+    if part in PARTS and parent in known:
+        return  # a converter writes one checkpoint for each part of the model
     if any(_may_be_one(path, one.path) for path in known) or _stands_elsewhere(document, one):
         return
     near = next((path for path in known if _nearly(path, one.path)), "")

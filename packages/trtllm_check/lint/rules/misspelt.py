@@ -12,7 +12,8 @@ from trtllm_check.lint.programs import PLAIN_SERVER
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import served
 from trtllm_check.lint.shell.words import ShellCommand, Word
-from trtllm_check.releases.vllm import options_of
+from trtllm_check.lint.vllm_release import vllm_told
+from trtllm_check.releases.vllm import options_of, vllm_facts
 
 # Programs whose names are long enough that what is nearly one of them is meant so.
 PROGRAMS = (
@@ -98,6 +99,7 @@ OWNERS = {
     "gemma": ("google", re.compile(r"gemma[\d.-]*", re.IGNORECASE)),
     "phi": ("microsoft", re.compile(r"phi[\d.-]*", re.IGNORECASE)),
 }
+LAST_READ = "0.10.0"  # of vLLM, with vllm/entrypoints/api_server.py
 SEVERAL_TIMES = 3
 MODEL = re.compile(r"(?P<owner>[A-Za-z][\w.-]*)/(?P<name>[A-Za-z][\w.-]*)")
 
@@ -115,7 +117,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in document.of("vllm"):
         if one.path.text == PLAIN_SERVER:
             edits = (Swap(one.path, OPENAI_SERVER),)
-            yield from drafts(release, "plain-server", one.path, edits=edits, invocation=one, module=OPENAI_SERVER)
+            for draft in drafts(release, "plain-server", one.path, edits=edits, invocation=one, module=OPENAI_SERVER):
+                told = vllm_told(document)
+                has_it = told is not None and told.release.place <= vllm_facts().releases.index(LAST_READ)
+                yield draft._replace(severity="info") if has_it else draft
     for image in document.images:
         yield from _tag(image, release)
     for docker in document.of("docker"):

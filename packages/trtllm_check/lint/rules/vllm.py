@@ -24,6 +24,7 @@ from trtllm_check.releases.vllm import Changes, VllmRelease, options_of, togethe
 
 FAMILY = "vllm"
 NEAR = 0.8
+OF_ITS_OWN = 3  # options
 LONG = 60
 QUOTES_LOST = re.compile(r"\{\s*[\w-]+\s*:(?![^{}]*\.\.\.)[^\"'$<`]*\}")
 VARIABLE = re.compile(r":\s*\"(?P<name>\$[A-Z_]\w*)\"")
@@ -43,9 +44,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _entry(one, release)
         if command in ("", "bench serve"):
             continue  # the tool that loads a server is load_tools'
+        is_own = _is_a_build_of_its_own(one, command)
         for given in one.given:
             if given.flag.startswith("-"):
-                yield from _option(document, one, given, command, told, release)
+                for draft in _option(document, one, given, command, told, release):
+                    yield draft._replace(severity="info") if is_own and draft.severity == "warning" else draft
                 yield from _json(one, given, told, release)
                 yield from _not_expanded(document, one, given, release)
 
@@ -106,6 +109,18 @@ def _named(given: Given, command: str = "serve") -> str:
     """``--no_enable-x`` and ``--x.y`` as the option that they set."""
     name = given.name.lstrip("-").partition(".")[0].replace("_", "-")
     return name.removeprefix("no-") if name not in _known(command) else name
+
+
+def _is_a_build_of_its_own(serve: Invocation, command: str) -> bool:
+    """True for several options that no release has and that look like none of theirs: of somebody's own vLLM."""
+    known = _known(command)
+    names = {_named(given, command) for given in serve.given if given.name.startswith("--")}
+    strange = [one for one in names if one not in known and one not in _own() and not is_open(one)]
+    return (
+        len(strange) >= OF_ITS_OWN
+        and not _is_official(serve)
+        and not any(get_close_matches(one, known, 1, NEAR) or _of_another_command(one, command) for one in strange)
+    )
 
 
 def _option(

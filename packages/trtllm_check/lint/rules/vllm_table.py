@@ -34,7 +34,8 @@ def release_for(document: Document, one: Invocation | None) -> VllmRelease | Non
         return own
     if one is not None and told.is_image and any(word.text == LISTED for word in one.arguments):
         return own
-    return own if told.weight <= SAID and _is_of_later(document, told.release) else told.release
+    is_weak = told.weight <= SAID or (told.is_image and own is None)  # words, or an image that something else runs in
+    return own if is_weak and _is_of_later(document, told.release) else told.release
 
 
 def _is_of_later(document: Document, release: VllmRelease) -> bool:

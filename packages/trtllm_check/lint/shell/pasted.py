@@ -35,6 +35,7 @@ PROMPT = re.compile(
 REDIRECTION = re.compile(r"\s*>[ ]+(?:[$/~.]\S*|\S+\.(?:log|txt|out|json))(?:\s+2>\s*&1)?\s*&?\s*$")
 ROOT_PROMPT = re.compile(rf"^[ \t]*#[ \t]+(?={COMMANDS})", re.MULTILINE)
 OUTSIDE_COMMAND = re.compile(rf"^[ \t]*(?:[A-Z_]+=\S+ )*{COMMANDS}.*(?:\s-|/|\\[ \t*]*$|==)", re.MULTILINE)
+MARKED = re.compile(r"\*\*\S|`[^`]+`[^\n]*`")  # words of Markdown: a sentence that begins with a command's name
 OUTSIDE_SETTING = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=\S+[ \t]*")
 TABLE_ROW = re.compile(r"^[ \t]*\|(?![|&]).*\|[ \t]*$", re.MULTILINE)  # of Markdown
 PARAGRAPH = re.compile(r"(?:.*\S.*(?:\n|$))+")
@@ -155,7 +156,7 @@ def _commands_only(text: str) -> str:
 def _has_commands(paragraph: str) -> bool:
     lines = [line for line in paragraph.split("\n") if line.strip() and not FENCE.match(line)]
     settings = bool(lines) and all(OUTSIDE_SETTING.fullmatch(line) for line in lines)
-    return settings or OUTSIDE_COMMAND.search(paragraph) is not None
+    return settings or any(not MARKED.search(match[0]) for match in OUTSIDE_COMMAND.finditer(paragraph))
 
 
 def _without_prompts(lines: list[str]) -> list[str]:
