@@ -37,6 +37,7 @@ OF_ONE_RELEASE = frozenset(  # what is right in one release and wrong in another
 )
 ARGUMENTS = frozenset({"unknown-flag", "missing-flag", "bad-value", "stray-word", "takes-no-value", "flag-removed"})
 OF_SCRIPTS = ARGUMENTS | {"ranks-not-tp-pp", "engine-flow-removed"}
+OURS = ("convert_checkpoint.py", "trtllm-build", "quantize.py", "run.py", "summarize.py")
 COMMON_NAMES = ("run.py", "summarize.py", "quantize.py")
 FEW = 2
 EARLIER_BUILDER = "build.py"  # of each model's folder, before 0.8, of which there are no facts
@@ -154,9 +155,9 @@ def _is_anothers_script(draft: Draft, document: Document) -> bool:
         return False
     if is_earlier:
         return True
-    given = [each for each in one.given if each.flag]
-    known = sum(bool(with_flag(one.tool, each.name)) for each in given)
-    return known == 0 or (draft.rule == "missing-flag" and known < FEW) or len(given) - known >= known
+    known = sum(bool(with_flag(one.tool, each.name)) for each in one.given)
+    strange = sum(each.flag != "" and not any(with_flag(tool, each.name) for tool in OURS) for each in one.given)
+    return known == 0 or (draft.rule == "missing-flag" and known < FEW) or strange > known
 
 
 def _runs_earlier_builder(words: Sequence[Word]) -> bool:

@@ -36,6 +36,7 @@ REDIRECTION = re.compile(r"\s*>[ ]+(?:[$/~.]\S*|\S+\.(?:log|txt|out|json))(?:\s+
 ROOT_PROMPT = re.compile(rf"^[ \t]*#[ \t]+(?={COMMANDS})", re.MULTILINE)
 OUTSIDE_COMMAND = re.compile(rf"^[ \t]*(?:[A-Z_]+=\S+ )*{COMMANDS}.*(?:\s-|/|\\[ \t*]*$|==)", re.MULTILINE)
 MARKED = re.compile(r"\*\*\S|`[^`]+`[^\n]*`")  # words of Markdown: a sentence that begins with a command's name
+BOLD_LINE = re.compile(r"^[^\n]*\*\*(?:`|[A-Za-z][^*\n]*\*\*)[^\n]*$", re.MULTILINE)
 OUTSIDE_SETTING = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=\S+[ \t]*")
 TABLE_ROW = re.compile(r"^[ \t]*\|(?![|&]).*\|[ \t]*$", re.MULTILINE)  # of Markdown
 PARAGRAPH = re.compile(r"(?:.*\S.*(?:\n|$))+")
@@ -116,7 +117,7 @@ def _typographic(text: str) -> str:
 
 def _only_shell(mask: str, blocks: list[Block]) -> str:
     if not blocks:
-        return mask
+        return BOLD_LINE.sub(_blank, mask)
     parts: list[str] = []
     end = 0
     for block in blocks:
