@@ -108,7 +108,7 @@ def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root
     from ptq.quantize import QuantizeOptions, calibration_texts, needs_calibration
     from trtllm_check.recipes.quantize import CALIBRATION_DATASET
 
-    options = replace(QuantizeOptions.from_profile(profile), calib_batch_size=CALIBRATION_BATCH[find_vllm().device])
+    options = QuantizeOptions.from_profile(profile)
     layouts = {"hf": "."} if layout == "hf" else {"tensorrt_llm": ".", "hf": UNIFIED}
     if not needs_calibration(options):  # the model is what vLLM reads
         ignored = shutil.ignore_patterns(MANIFEST)
@@ -118,13 +118,15 @@ def quantize(profile: Profile, model: Path, out: Path, *, layout: "Layout", root
         return
     if not layouts:
         return
+    installation = find_vllm()
+    options = replace(options, calib_batch_size=CALIBRATION_BATCH[installation.device])
     job: dict[str, Any] = {
         "model": str(model),
         "out": str(out),
         "options": asdict(options),
         "texts": [],
         "layouts": layouts,
-        "device_map": _device_map(find_vllm()),
+        "device_map": _device_map(installation),
     }
     if needs_calibration(options) and profile.model != "tiny" and profile.weights == "published":
         job["dataset"] = cnn_dailymail(CALIBRATION_DATASET)._asdict()
