@@ -199,10 +199,11 @@ def check_commands(
     """
     from trtllm_check.lint.document import read_document
     from trtllm_check.lint.fixing import findings
+    from trtllm_check.lint.guesses import without_guesses
 
     platform = platform_of(release if isinstance(release, ReleaseAsked) else ReleaseAsked(release), gpu, gpus)
     document = read_document(source) if isinstance(source, str | Path) else source
-    found = findings(document, platform, families(earlier=platform.earlier))
+    found = findings(document, platform, families(earlier=platform.earlier), without_guesses)
     return _softened(found) if isinstance(release, ReleaseAsked) and release.near else found
 
 

@@ -13,6 +13,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import requirements
 from trtllm_check.lint.rules.pins import sdk_major
+from trtllm_check.lint.supposing import supposed
 from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.releases.python_names import NameVerdict, PythonPackage, python_package
 
@@ -97,7 +98,7 @@ def told_version(document: Document, name: str, package: PythonPackage, platform
                     found.add(version)
     if name == "vllm" and (told := vllm_told(document)):
         return Told(told.release.written)  # the weightiest of all that it tells, ``pip show`` and logs too
-    return Told(found.pop()) if len(found) == 1 else Told(many=len(found) > 1)
+    return Told(found.pop()) if len(found) == 1 else Told(supposed(name), many=len(found) > 1)
 
 
 def _patterns(name: str) -> Iterator[tuple[re.Pattern[str], bool]]:
