@@ -158,7 +158,8 @@ def _is_anothers_script(draft: Draft, document: Document) -> bool:
         return True
     known = sum(bool(with_flag(one.tool, each.name)) for each in one.given)
     strange = sum(each.flag != "" and not any(with_flag(tool, each.name) for tool in OURS) for each in one.given)
-    return known == 0 or (draft.rule == "missing-flag" and known < FEW) or strange > known
+    is_missing = draft.rule == "missing-flag"  # what a script with options of its own wants is not known
+    return known == 0 or (is_missing and (known < FEW or strange > 0)) or strange > known
 
 
 def _runs_earlier_builder(words: Sequence[Word]) -> bool:

@@ -95,16 +95,19 @@ def _handed_on(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call
 
 
 def _imported(tree: ast.Module) -> dict[str, tuple[str, str]]:
-    """Name in the code -> the API and the name there; none that the code defines itself."""
-    found = {}
+    """Name in the code -> the API and the name there; none that the code defines itself, or imports from two."""
+    found: dict[str, tuple[str, str]] = {}
+    twice: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in MODULES and node.level == 0:
             for one in node.names:
-                found[one.asname or one.name] = (MODULES[node.module], one.name)
+                meant = (MODULES[node.module], one.name)
+                if found.setdefault(one.asname or one.name, meant) != meant:
+                    twice.add(one.asname or one.name)
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             found.pop(node.name, None)
-    return found
+    return {name: meant for name, meant in found.items() if name not in twice}
 
 
 def _made(tree: ast.Module, imported: dict[str, tuple[str, str]]) -> Iterator[tuple[str, str]]:
