@@ -20,7 +20,7 @@ from trtllm_check.releases.python_names import NameVerdict, PythonPackage, pytho
 FAMILY = "python_names"
 RULE = "python-name"
 MOST = 3
-SPECIFIER = r"(?:[<>=~!]=?=?\s*[\d.]+(?:(?:\.post|\.dev|rc)\d+)?)"
+SPECIFIER = r"(?:[<>=~!]=?=?\s*\d+(?:\.\d+)*(?:(?:\.post|\.dev|rc)\d+)?)"
 
 
 class Told(NamedTuple):

@@ -18,7 +18,9 @@ MODELS = ("HuggingFaceModel", "Model", "create_model")
 TGI = re.compile(
     r"get_huggingface_llm_image_uri|tgi-inference:|text-generation-inference|huggingface-llm|SM_NUM_GPUS|HF_MODEL_QUANTIZE"
 )
-EARLIER = re.compile(r"text-generation-inference:v?0\.[0-8](?!\d)")  # than the releases that were read
+EARLIER = re.compile(  # than the releases that were read: quantize was a switch
+    r"text-generation-inference:v?0\.[0-7](?!\d)|get_huggingface_llm_image_uri\([^()]*version\s*=\s*\W*0\.[0-7](?!\d)"
+)
 OTHERS = re.compile(
     r"huggingface-pytorch-inference:|djl-inference|djl-lmi|djl-tensorrtllm|vllm-openai"
     r"|image_uris\.retrieve\(\s*framework=[\"']djl"
