@@ -56,8 +56,8 @@ def main(
                     table.add_row(str(number), name, *figures(phase.load, found[phase.name]), spent)
             for count in counts:
                 items = make_items(engine, count * requests, tokens)
-                found = plain_client.closed_loop(url, items, concurrency=count, requests=count * requests, run="plain")
-                table.add_row(str(number), "plain client", *figures(Load(mode="closed", concurrency=count), found), "")
+                plain = plain_client.closed_loop(url, items, concurrency=count, requests=count * requests, run="plain")
+                table.add_row(str(number), "plain client", *figures(loads[count], plain), "")
     Console(width=130).print(table)
 
 
