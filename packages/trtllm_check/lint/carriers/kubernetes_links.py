@@ -34,6 +34,8 @@ def faults(top: Setting, kind: str) -> Iterator[FormFault]:
         yield from _secret(top)
     pod = spec if kind == "Pod" else spec.at("template", "spec") if spec is not None else None
     if pod is None or not _is_whole(pod):
+        for table in top.tables():
+            yield from _amounts(table)
         return
     if kind in LABELLED and spec is not None:
         yield from _selector(spec)
@@ -126,6 +128,8 @@ def _amounts(container: Setting) -> Iterator[FormFault]:
     for part in (limits, requests):
         for _, value in part.items if part is not None else ():
             number = _number(_text(value))
+            if any(mark in _text(value) for mark in "${"):
+                continue
             if (
                 value.written in GPUS
                 and _text(value)

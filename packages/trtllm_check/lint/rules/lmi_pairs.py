@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from trtllm_check.lint.document import Document, PropertiesFile
 from trtllm_check.lint.finding import Draft, Platform, drafts
@@ -12,7 +11,6 @@ from trtllm_check.lint.shell.words import Word
 SETTING = re.compile(r"^[ \t]*(?P<key>[\w.]+)[ \t]*[=:][ \t]*(?P<value>[^\n]*?)[ \t\r]*$", re.MULTILINE)
 PAIRS = re.compile(r"\w+=\d+(?:,\w+=\d+)*")
 OLD = re.compile(r"djl-inference:0\.(?:2\d|3[0-3])\.|djl-serving:0\.(?:2\d|3[0-3])\.")
-OF_RANKS = ("trtllm", "lmi-dist")  # one process a GPU, started by MPI
 LIMIT = "limit_mm_per_prompt"
 
 
@@ -25,9 +23,6 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         engine, batch = found.get("engine"), found.get("option.rolling_batch")
         if engine and batch and engine.text == "MPI" and batch.text == "vllm":
             yield from drafts(release, "lmi-engine-of-batch", engine, file=file.path)
-        if engine and batch and engine.text == "Python" and batch.text in OF_RANKS and "option.mpi_mode" not in found:
-            known: dict[str, Any] = {"batch": batch.text}
-            yield from drafts(release, "lmi-engine-of-batch", engine, form="no ranks", file=file.path, **known)
         if not is_old and (limit := found.get(f"option.{LIMIT}")):
             yield from _limit(limit, file.path, release)
     if not is_old and (value := document.lmi_environment.get(f"OPTION_{LIMIT.upper()}")):
