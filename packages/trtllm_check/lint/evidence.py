@@ -46,7 +46,7 @@ RANGE_AFTER = re.compile(r"\)?\s*(?:\+|or\b|and\b|to\b|-|–|/|~|>|onwards|later
 COMMENTED_OUT = re.compile(r"[ \t]*#[# \t]*(?:export )?(\w+)=")
 OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc)\d+$")
 DIGITS = re.compile(r"\d+")
-OF_THE_ENGINE_FLOW = ("trtllm-build", "convert_checkpoint.py", "fill_template.py")
+OF_THE_ENGINE_FLOW = ("trtllm-build", "convert_checkpoint.py")
 MOST_MATCHES = 200
 ENGINE_MODEL = re.compile(r"^\s*backend\s*:\s*\"tensorrtllm\"", re.MULTILINE)
 OF_ENGINES = re.compile(r"\"(?:gpt_model_type|gpt_model_path|batch_scheduler_policy|decoding_mode)\"")
