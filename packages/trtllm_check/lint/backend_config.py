@@ -253,6 +253,13 @@ def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str) 
         near = get_close_matches(name, [one for one in known if one not in names], 1, 0.7)
         instead = f"write {near[0]}" if near else f"leave the input {name} out"
         yield Problem("engine-inputs", "unknown", where, {"input": name, "instead": instead})
+    for one in message.messages("input"):
+        wanted, given = known.get(one.text("name")), one.scalar("data_type")
+        if wanted is None or given is None or wanted.type.startswith("${") or PLACEHOLDER.search(given.text):
+            continue
+        if given.text != wanted.data_type and given.text.startswith("TYPE_"):
+            shown = {"input": wanted.name, "given": given.text, "instead": wanted.data_type}
+            yield Problem("engine-inputs", "type", given, shown)
     for name, tensor in known.items() if _is_whole(message) else ():
         if name not in names and not tensor.optional:
             text = f"add the input {name} ({tensor.data_type}, dims: {list(tensor.dims)})"

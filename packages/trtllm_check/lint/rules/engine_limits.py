@@ -49,6 +49,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _decoupled(document, one, release)
     for config in document.configs:
         yield from _share_in(config, release)
+    for call in document.calls:
+        for name, word in call.values:
+            if f"--{name}" in SHARES and _is_no_share(word.text):
+                known: dict[str, Any] = {"name": name, "value": word.text}
+                yield from drafts(release.name, RULE, word, form="share", file=call.file, **known)
     for invocation in document.invocations:
         yield from _share(invocation, release)
     for run in document.of("run.py"):

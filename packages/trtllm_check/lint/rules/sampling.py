@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trtllm_check.lint.document import Document, WrittenRequest
-from trtllm_check.lint.endpoints import ServerAddress
+from trtllm_check.lint.endpoints import ServerAddress, inputs_of
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import VLLM, served
@@ -17,6 +17,7 @@ RULE = "sampling-value"
 CHAT = "/v1/chat/completions"
 PATHS = ("/v1/completions", "/v1/chat/completions")
 HTTP = "the server"
+GENERATES = ("generate", "generate_stream")
 DEEPEST = 8
 ELEMENTS = {"INT": (int,), "UINT": (int,), "FP": (int, float), "BOOL": (bool,), "BYTES": (str,)}
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
@@ -35,6 +36,25 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for request in document.requests:
         yield from _form(request, release)
         yield from _tensors(request, release)
+        yield from _fields(request, document, platform)
+
+
+def _fields(request: WrittenRequest, document: Document, platform: Platform) -> Iterator[Draft]:
+    """Texts in /generate for inputs that are numbers."""
+    target = ServerAddress.of(request.url)
+    if target.verb not in GENERATES or not request.fields:
+        return
+    for tensor in inputs_of(target.model, document, platform.release):
+        value = request.fields.get(tensor.name)
+        wanted = next((kinds for start, kinds in ELEMENTS.items() if tensor.type.startswith(start)), None)
+        if wanted is None or str in wanted or not isinstance(value, str) or is_open(value):
+            continue
+        known = {"name": tensor.name, "datatype": tensor.type, "value": json.dumps(value)}
+        known["wanted"] = " or ".join(WORDS[one] for one in wanted)
+        place = request.at(tensor.name)
+        shown: dict[str, Any] = dict(known)
+        yield from drafts(platform.release.name, "request-body", place, form="element", file=request.file, **shown)
+        return
 
 
 def _tensors(request: WrittenRequest, release: str) -> Iterator[Draft]:
