@@ -40,8 +40,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _fields(request: WrittenRequest, document: Document, platform: Platform) -> Iterator[Draft]:
-    """Texts in /generate for inputs that are numbers."""
+    """Texts in /generate for inputs that are numbers; and a method that it does not answer."""
     target = ServerAddress.of(request.url)
+    if target.verb in (*GENERATES, "infer") and request.method == "GET" and request.fields:
+        place = request.address or request.place
+        yield from drafts(platform.release.name, "request-body", place, form="method", file=request.file)
     if target.verb not in GENERATES or not request.fields:
         return
     for tensor in inputs_of(target.model, document, platform.release):
