@@ -21,6 +21,10 @@ UNITS |= {f"{unit}i": 1024.0 ** (i + 1) for i, unit in enumerate("KMGTPE")}
 LEAST_MEMORY = 1024.0**2
 NODE_PORTS = range(30000, 32768)
 SHARED = "/dev/shm"
+REPLICAS = {
+    "HorizontalPodAutoscaler": ("minReplicas", "maxReplicas"),
+    "ScaledObject": ("minReplicaCount", "maxReplicaCount"),
+}
 PROBES = ("livenessProbe", "startupProbe", "readinessProbe")
 
 
@@ -32,8 +36,12 @@ def faults(top: Setting, kind: str) -> Iterator[FormFault]:
         yield from _service(spec)
     if kind == "Secret":
         yield from _secret(top)
+    if kind in REPLICAS and spec is not None:
+        yield from _replicas(spec, *REPLICAS[kind])
     pod = spec if kind == "Pod" else spec.at("template", "spec") if spec is not None else None
     if pod is None or not _is_whole(pod):
+        for table in top.tables():
+            yield from _amounts(table)
         return
     if kind in LABELLED and spec is not None:
         yield from _selector(spec)
@@ -126,6 +134,8 @@ def _amounts(container: Setting) -> Iterator[FormFault]:
     for part in (limits, requests):
         for _, value in part.items if part is not None else ():
             number = _number(_text(value))
+            if any(mark in _text(value) for mark in "${"):
+                continue
             if (
                 value.written in GPUS
                 and _text(value)
@@ -193,6 +203,14 @@ def _service(spec: Setting) -> Iterator[FormFault]:
             yield _fault("node port", node, port=number)
         elif node is not None and number and _text(spec.at("type")) in ("", "ClusterIP"):
             yield _fault("cluster ip", node, port=number)
+
+
+def _replicas(spec: Setting, least: str, most: str) -> Iterator[FormFault]:
+    """An autoscaler whose least number is above its most."""
+    low, high = (_number(_text(spec.at(name))) for name in (least, most))
+    at = spec.at(least)
+    if at is not None and low is not None and high is not None and low > high:
+        yield _fault("replicas", at, least=least, low=at.text, most=most, high=_text(spec.at(most)))
 
 
 def _secret(top: Setting) -> Iterator[FormFault]:

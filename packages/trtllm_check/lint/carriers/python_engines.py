@@ -23,6 +23,18 @@ def engine_faults(text: PythonText) -> Iterator[FormFault]:
             yield fault(text, node, "await generator", owner=owner)
         elif isinstance(node, ast.For) and (owner := _generates(node.iter, engines)):
             yield fault(text, node.iter, "plain loop", owner=owner)
+        elif isinstance(node, ast.Assign) and (owner := _generates(node.value, engines)):
+            yield from _kept(text, node, owner)
+
+
+def _kept(text: PythonText, node: ast.Assign, owner: str) -> Iterator[FormFault]:
+    """``answer = engine.generate(...)``, of which an entry's attributes are taken."""
+    names = {one.id for one in node.targets if isinstance(one, ast.Name) and len(text.values_of(one.id)) == 1}
+    for one in text.nodes:
+        held = one.value if isinstance(one, ast.Attribute) and one.attr in OF_AN_ENTRY else None
+        if isinstance(one, ast.Attribute) and isinstance(held, ast.Name) and held.id in names:
+            yield fault(text, one, "kept generator", owner=owner, attribute=one.attr)
+            return
 
 
 def _lists(text: PythonText) -> Iterator[FormFault]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.python_arrays import array_faults
 from trtllm_check.lint.carriers.python_async import async_faults
 from trtllm_check.lint.carriers.python_clients import client_faults
 from trtllm_check.lint.carriers.python_engines import engine_faults
@@ -34,6 +35,7 @@ def uses(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     yield from _tokens(text)
     yield from _triton(text)
     yield from _datatypes(text)
+    yield from array_faults(text, _facts()["tensors"])
     if is_script:
         yield from _main_guard(text)
 

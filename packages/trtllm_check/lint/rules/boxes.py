@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -116,7 +117,8 @@ def _probes(box: Box, release: str) -> Iterator[Draft]:
         if probe.scheme == "HTTPS" and "ssl" not in box.text.lower() and "tls" not in box.text.lower():
             yield from drafts(release, "probe-of-another-kind", probe.place, file=box.file, probe=probe.name)
         path = probe.path.partition("?")[0]
-        if engine.paths and path and path not in engine.paths and not is_open(path) and "root-path" not in box.text:
+        known_path = any(fnmatchcase(path, one) for one in engine.paths)
+        if engine.paths and path and not known_path and not is_open(path) and "root-path" not in box.text:
             known: dict[str, Any] = {"probe": probe.name, "path": path, "right": engine.paths[0]}
             yield from drafts(release, "probe-of-another-kind", probe.place, form="path", file=box.file, **known)
 
@@ -159,6 +161,8 @@ def _service(service: ClusterService, found: list[Box], release: str) -> Iterato
         for box in found
         if box.workload is not None and box.file == service.file and selector and selector <= set(box.workload.labels)
     ]
+    if not behind:
+        yield from _no_pods(service, [box for box in found if box.file == service.file], release)
     if len(behind) != 1 or behind[0].workload is None or not behind[0].workload.alone:
         return
     workload = behind[0].workload
@@ -179,3 +183,17 @@ def _service(service: ClusterService, found: list[Box], release: str) -> Iterato
         elif text and not is_open(text) and not text.isupper() and text not in names and workload.named_ports:
             known = {"service": service.name, "target": text, "names": ", ".join(sorted(filter(None, names))) or "none"}
             yield from drafts(release, "service-of-another-port", target, form="name", file=service.file, **known)
+
+
+def _no_pods(service: ClusterService, found: list[Box], release: str) -> Iterator[Draft]:
+    """A service that looks for other labels than those of the only pods of the text."""
+    pods = [box.workload for box in found if box.workload is not None and box.workload.labels]
+    if len(pods) != 1 or len(pods) != len(found) or any(is_open(text) for pair in service.selector for text in pair):
+        return
+    labels = dict(pods[0].labels)
+    unlike = [name for name, value in service.selector if labels.get(name, value) != value]
+    if unlike and not any(map(is_open, labels.values())):
+        name = unlike[0]
+        known: dict[str, Any] = {"service": service.name, "wanted": f"{name}: {dict(service.selector)[name]}"}
+        known["has"] = f"{name}: {labels[name]}"
+        yield from drafts(release, "service-without-pods", service.place, file=service.file, **known)
