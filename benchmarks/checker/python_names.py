@@ -2,6 +2,7 @@
 
     python -m benchmarks.checker.python_names vllm --archives FOLDER   # vllm-0.6.3.tar.gz and its like
     python -m benchmarks.checker.python_names sagemaker --mirror FOLDER  # a git repository with tags
+    python -m benchmarks.checker.python_names tensorrt_llm --mirror FOLDER  # a fork with its commits
 
 What is covered stands in python_names.yml beside this file. A name's *spans* are the releases that have it, such as
 ``0.6.4..0.10.2`` or ``0.6.4..`` where the last release that was read has it still.
@@ -33,6 +34,7 @@ from benchmarks.checker.python_sources import (
 CONFIG = Path(__file__).with_suffix(".yml")
 TABLES = Path(__file__).parents[2] / "packages/trtllm_check/releases/data/python"
 WIDTH = 118
+OTHERS = "*"  # stands for names that are not in a table
 LEAST = 0.6  # of the modules of the release before; an archive with fewer holds a part only
 
 
@@ -300,7 +302,40 @@ def read_archives(folder: Path, package: str, since: str) -> list[tuple[str, Pac
     return whole
 
 
+def with_by_hand(content: dict[str, Any], by_hand: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with releases that were not read, in which anything may have come, and with what is known of them."""
+    later = by_hand["releases"].split()
+    content["releases"] += f" {' '.join(later)}"
+    _put(content["modules"], by_hand["modules"])
+    for section in ("names", "calls", "members"):
+        for owner in content[section]:
+            _put(content[section][owner], {f"{later[0]}..": OTHERS})
+            if section == "members" or not _matches(owner, by_hand["stays_gone"]):
+                content[section][owner] = _reopened(content[section][owner], later[0])
+        for owner, known in by_hand.get(section, {}).items():
+            _put(content[section].setdefault(owner, {}), known)
+    return content
+
+
+def _reopened(table: Mapping[str, str], since: str) -> dict[str, str]:
+    """The same, where what ended may have come back."""
+    return {key if key.endswith("..") else f"{key},{since}..": names for key, names in table.items()}
+
+
+def _put(table: dict[str, str], known: Mapping[str, str]) -> None:
+    named = {name for names in known.values() for name in names.split()} - {OTHERS}
+    for key, names in list(table.items()):
+        table[key] = " ".join(one for one in names.split() if one not in named)
+        if not table[key]:
+            del table[key]
+    for key, names in known.items():
+        table[key] = " ".join(sorted({*table.get(key, "").split(), *names.split()}))
+
+
 def read_mirror(mirror: Path, wanted: Mapping[str, Any]) -> list[tuple[str, Package]]:
+    if "commits" in wanted:
+        roots = wanted["roots"][""]
+        return [(name, Package(mirror_tree(mirror, commit, roots))) for name, commit in wanted["commits"].items()]
     found = []
     for tag in tags(mirror):
         match = re.fullmatch(wanted["tags"], tag)
@@ -335,7 +370,10 @@ def main() -> None:
     )
     path = TABLES / f"{asked.package}.yml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(written(table(releases, wanted), heading))
+    content = table(releases, wanted)
+    if "by_hand" in wanted:
+        content = with_by_hand(content, wanted["by_hand"])
+    path.write_text(written(content, heading))
     print(f"{path.name}: {len(releases)} releases, {path.stat().st_size} bytes")
 
 

@@ -16,13 +16,14 @@ FOLDER = Path(__file__).parent / "data/python"
 NEAR = 0.8
 ANY = "**"  # takes any name, those of other releases too
 OTHERS = "*"  # has others than those in the table
-Kind = Literal["gone", "later", "never"]
+Kind = Literal["gone", "later", "never", "absent"]
 
 
 class NameVerdict(NamedTuple):
     """Why ``name`` of ``owner`` is not there. ``owner`` is "" for a module.
 
     ``since``: the first release without it (gone), or the first with it (later); ``last``: the last that had it.
+    "absent": the release has none of that name, and of some others not all names are known.
     ``moved``: where the newest release defines it; ``near``: the name that is most like it.
     """
 
@@ -130,7 +131,7 @@ class PythonPackage:
             return None
         here = [one for one, spans in known.items() if self._holds(spans, version)]
         close = get_close_matches(name, here, 1, NEAR)
-        return NameVerdict("never", owner, name, near=close[0] if close else "")
+        return NameVerdict("absent" if OTHERS in known else "never", owner, name, near=close[0] if close else "")
 
     def _module(self, dotted: str) -> str:
         """The longest beginning of ``dotted`` that is or was a module."""

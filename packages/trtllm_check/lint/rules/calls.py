@@ -63,7 +63,7 @@ def _by_release(call: Call, word: Word, document: Document, platform: Platform) 
     told = told_version(document, call.api, package, platform)
     verdict = None if told.many else _keyword(package, call, word.text, told)
     is_known = bool(package.near_releases(told.version))
-    if verdict is None or (verdict.kind == "later" and not is_known):
+    if verdict is None or (verdict.kind in ("later", "absent") and not is_known):
         return
     form = "never" if verdict.kind == "never" else verdict.kind if is_known else "gone today"
     for draft in drafts(

@@ -66,7 +66,7 @@ def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platfo
     """A keyword that the call of the told release does not take, or none of all releases."""
     verdict = None if told.many else package.judge_keyword(one.dotted, one.keyword, told.version)
     is_known = bool(package.near_releases(told.version))
-    if verdict is None or (verdict.kind == "later" and not is_known):
+    if verdict is None or (verdict.kind in ("later", "absent") and not is_known):
         return
     form = {"never": "never" if verdict.near else "never at all"}.get(verdict.kind, verdict.kind)
     for draft in drafts(
@@ -86,8 +86,10 @@ def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platfo
 
 
 def told_version(document: Document, name: str, package: PythonPackage, platform: Platform) -> Told:
-    """What pins, requirements and images tell; of TensorRT-LLM what the checker is asked for."""
+    """What pins, requirements and images tell; of TensorRT-LLM what the checker is asked for, or the text tells."""
     if name == "tensorrt_llm":
+        if platform.earlier:
+            return Told(platform.written, many=not platform.written)
         return Told("" if platform.guessed else platform.release.name)
     found = set()
     for pattern, spoken in _patterns(name):
