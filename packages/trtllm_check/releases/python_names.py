@@ -6,6 +6,7 @@ The tables in ``data/python`` are made from the packages' sources (``benchmarks/
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -57,7 +58,9 @@ class PythonPackage:
             for place, names in places.items()
             for name in names.split()
         }
+        self.unlisted = tuple(content.get("unlisted", "").split())
         self.calls = {call: _flat(found) for call, found in content["calls"].items()}
+        self.alike: dict[str, str] = content.get("alike", {})
         self.members = {owner: _flat(found) for owner, found in content["members"].items()}
 
     @cached_property
@@ -102,9 +105,17 @@ class PythonPackage:
         known = self.names.get(module)
         if known is None or name.startswith("_") or (name in self.others and name not in known):
             return None
+        if any(fnmatchcase(name, pattern) for pattern in self.unlisted):
+            return None
         if self._holds(self.opened.get(module, ""), version):
             return None
         return self._in(known, version, module, name)
+
+    def call_of(self, dotted: str) -> str:
+        """The name by which the call has a table, "" for none: calls that are alike have one."""
+        if dotted in self.calls:
+            return dotted
+        return next((call for pattern, call in self.alike.items() if fnmatchcase(dotted, pattern)), "")
 
     def judge_member(self, owner: str, name: str, version: str) -> NameVerdict | None:
         """The same of an attribute of an object of class ``owner``."""
@@ -113,7 +124,7 @@ class PythonPackage:
     def judge_keyword(self, call: str, name: str, version: str, passed_on: str = "") -> NameVerdict | None:
         """The same of a keyword of ``call``, which hands what it does not take to ``passed_on``."""
         if passed_on not in self.calls or call not in self.calls:
-            return self._inside(self.calls.get(call), call, name, version)
+            return self._inside(self.calls.get(self.call_of(call)), call, name, version)
         found = [self._in(self.calls[one], version, call, name) for one in (call, passed_on)]
         if None in found:
             return None

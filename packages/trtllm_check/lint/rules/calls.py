@@ -78,6 +78,7 @@ def _by_release(call: Call, word: Word, document: Document, platform: Platform) 
         since=verdict.since,
         last=verdict.last,
         near=verdict.near,
+        do=f"leave {word.text} out",
     ):
         yield draft._replace(source=package.source)
 

@@ -68,6 +68,7 @@ def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platfo
     is_known = bool(package.near_releases(told.version))
     if verdict is None or (verdict.kind in ("later", "absent") and not is_known):
         return
+    meant: dict[str, str] = rule_data(FAMILY)["packages"][one.package].get("keywords", {})
     form = {"never": "never" if verdict.near else "never at all"}.get(verdict.kind, verdict.kind)
     for draft in drafts(
         platform.release.name,
@@ -81,6 +82,7 @@ def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platfo
         since=verdict.since,
         last=verdict.last,
         near=verdict.near,
+        do=meant.get(one.keyword) or f"leave {one.keyword} out",
     ):
         yield draft._replace(source=package.source)
 
@@ -97,9 +99,20 @@ def told_version(document: Document, name: str, package: PythonPackage, platform
             for match in pattern.finditer(text):
                 if version := _meant(match["version"], package) if spoken else match["version"]:
                     found.add(version)
+    if name == "transformers" and not found and (implied := _implied_transformers(document, platform)):
+        return implied
     if name == "vllm" and (told := vllm_told(document)):
         return Told(told.release.written)  # the weightiest of all that it tells, ``pip show`` and logs too
     return Told(found.pop()) if len(found) == 1 else Told(many=len(found) > 1)
+
+
+def _implied_transformers(document: Document, platform: Platform) -> Told | None:
+    """What TensorRT-LLM's release brings; several where what else is pinned tells that it is not today's."""
+    pinned = [one for one in requirements(document) if one.exact]
+    if not platform.guessed and not any(one.name == "transformers" for one in requirements(document)):
+        pin = platform.release.pins.get("transformers", "")
+        return Told(pin) if re.fullmatch(r"[\d.]+", pin) else Told(many=True)
+    return Told(many=True) if pinned or vllm_told(document) or not platform.guessed else None
 
 
 def _patterns(name: str) -> Iterator[tuple[re.Pattern[str], bool]]:
