@@ -106,6 +106,18 @@ class Package:
             return facts.functions[owner]
         return self._constructor(module, owner)
 
+    def joined(self, places: list[str]) -> Signature | None:
+        """The keywords of a call that hands what it does not take to the next of the places, and so on."""
+        found = [one for place in places if (one := self.signature(place))]
+        if not found or len(found) < len(places):
+            return None
+        taken: frozenset[str] = frozenset()
+        for one in found:
+            taken |= one.keywords
+            if not one.is_open:
+                return Signature(taken, is_open=False)
+        return Signature(taken, is_open=True)
+
     def members(self, dotted: str) -> set[str] | None:
         """The public methods of a class, with those of its bases; None where a base is not known."""
         module, name = self._split(dotted)
@@ -197,7 +209,7 @@ def table(releases: list[tuple[str, Package]], wanted: Mapping[str, Any]) -> dic
             if is_open:
                 opened[module].append(release)
         for call, places in wanted.get("calls", {}).items():
-            signature = next((one for place in places if (one := package.signature(place))), None)
+            signature = next((one for place in places if (one := package.joined(place.split(" + ")))), None)
             for name in signature.keywords if signature else ():
                 calls[call][name].append(release)
             if signature and signature.is_open:
@@ -220,6 +232,7 @@ def table(releases: list[tuple[str, Package]], wanted: Mapping[str, Any]) -> dic
         "others": " ".join(sorted(others)),
         "moved": _grouped(moved),
         "calls": {call: _by_spans(found, order) for call, found in calls.items()},
+        **({"alike": wanted["alike"]} if "alike" in wanted else {}),
         "members": {owner: _by_spans(found, order) for owner, found in members.items()},
     }
 

@@ -133,6 +133,8 @@ class PythonPackage:
     def _inside(self, known: Mapping[str, str] | None, owner: str, name: str, version: str) -> NameVerdict | None:
         if known is None or name.startswith("_") or self._holds(known.get(ANY, ""), version):
             return None
+        if name in known and not any(self._holds(spans, version) for spans in known.values()):
+            return None  # the whole call, or class, is not there
         return self._in(known, version, owner, name)
 
     def _in(self, known: Mapping[str, str], version: str, owner: str, name: str) -> NameVerdict | None:

@@ -43,7 +43,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             told[one.package] = told_version(document, one.package, package, platform)
         version = told[one.package]
         if one.keyword:
-            yield from _keyword(one, package, version, platform)
+            for draft in _keyword(one, package, version, platform):
+                yield _weighed(draft, one, document)
             continue
         verdict = _verdict(package, one, version.version)
         if verdict is None or (one.file, verdict.dotted) in seen or _said_elsewhere(document, one):
@@ -59,7 +60,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         elif verdict.kind == "gone":
             old.setdefault((one.file, one.package), []).append((one, verdict))
     for found in old.values():
-        yield from _today(found, platform)
+        for draft in _today(found, platform):
+            yield _weighed(draft, found[0][0], document)
 
 
 def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platform) -> Iterator[Draft]:
@@ -97,8 +99,11 @@ def told_version(document: Document, name: str, package: PythonPackage, platform
     for pattern, spoken in _patterns(name):
         for _, text in document.texts:
             for match in pattern.finditer(text):
+                if spoken and name in rule_data(FAMILY)["hinted"] and not match["version"].startswith("=="):
+                    continue  # code speaks of the bounds that it minds
                 if version := _meant(match["version"], package) if spoken else match["version"]:
                     found.add(version)
+    found |= {_meant(one.specifier, package) for one in requirements(document) if one.name == name} - {""}
     if name == "transformers" and not found and (implied := _implied_transformers(document, platform)):
         return implied
     if name == "vllm" and (told := vllm_told(document)):
@@ -171,6 +176,14 @@ def _draft(
         platform.release.name, RULE, one.place, form=form, file=one.file, **_known(one, verdict), **known
     ):
         yield draft._replace(source=package.source)
+
+
+def _weighed(draft: Draft, one: UsedName, document: Document) -> Draft:
+    """A hint where nothing tells that today's release is meant: old code, which its own environment runs."""
+    if one.package not in rule_data(FAMILY)["hinted"] or draft.severity != "warning":
+        return draft
+    asked = any(each.name == one.package for each in requirements(document))
+    return draft if asked else draft._replace(severity="info")
 
 
 def _today(found: list[tuple[UsedName, NameVerdict]], platform: Platform) -> Iterator[Draft]:
