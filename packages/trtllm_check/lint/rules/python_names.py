@@ -99,8 +99,8 @@ def told_version(document: Document, name: str, package: PythonPackage, platform
     for pattern, spoken in _patterns(name):
         for _, text in document.texts:
             for match in pattern.finditer(text):
-                if spoken and name in rule_data(FAMILY)["hinted"] and not match["version"].startswith("=="):
-                    continue  # code speaks of the bounds that it minds
+                if spoken and name in rule_data(FAMILY)["hinted"] and not _is_pin(text, match):
+                    continue
                 if version := _meant(match["version"], package) if spoken else match["version"]:
                     found.add(version)
     found |= {_meant(one.specifier, package) for one in requirements(document) if one.name == name} - {""}
@@ -109,6 +109,13 @@ def told_version(document: Document, name: str, package: PythonPackage, platform
     if name == "vllm" and (told := vllm_told(document)):
         return Told(told.release.written)  # the weightiest of all that it tells, ``pip show`` and logs too
     return Told(found.pop()) if len(found) == 1 else Told(many=len(found) > 1)
+
+
+def _is_pin(text: str, match: re.Match[str]) -> bool:
+    """False for a bound that code minds, and for what a comment behind code says of the code."""
+    before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+    code, sign, _ = before.partition("#")
+    return match["version"].startswith("==") and not (sign and code.strip())
 
 
 def _implied_transformers(document: Document, platform: Platform) -> Told | None:
