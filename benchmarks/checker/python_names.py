@@ -214,6 +214,8 @@ def table(releases: list[tuple[str, Package]], wanted: Mapping[str, Any]) -> dic
                 calls[call][name].append(release)
             if signature and signature.is_open:
                 calls[call]["**"].append(release)
+        for call in wanted.get("takes_others", ()):
+            calls[call][OTHERS].append(release)
         for owner, places in wanted.get("members", {}).items():
             inside = next((each for place in places if (each := package.members(place))), None)
             for name in inside if inside else ("**",):
@@ -224,7 +226,7 @@ def table(releases: list[tuple[str, Package]], wanted: Mapping[str, Any]) -> dic
             having.sort(key=order.index)
     moved = {name: place for name, place in _moved(releases, modules, names) if not _matches(name, wanted["opaque"])}
     return {
-        "source": wanted["source"],
+        "source": wanted["source"].format(last=order[-1]),
         "releases": " ".join(order),
         "modules": _by_spans(modules, order),
         "open": _by_spans(opened, order),
@@ -300,7 +302,17 @@ def _moved(
             yield module, ends.most_common(1)[0][0]
 
 
-def read_archives(folder: Path, package: str, since: str) -> list[tuple[str, Package]]:
+def without_inherited(content: dict[str, Any], inherits: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """The table without the keywords of ``inherits`` that a class of another package takes, and so hands on."""
+    for call, (package, base) in inherits.items():
+        table = yaml.safe_load((TABLES / f"{package}.yml").read_text())["calls"][base]
+        known = {name for names in table.values() for name in names.split()}
+        own = {spans: set(names.split()) - known for spans, names in content["calls"][call].items()}
+        content["calls"][call] = {spans: " ".join(sorted(names)) for spans, names in own.items() if names}
+    return content
+
+
+def read_archives(folder: Path, package: str, since: str, least: float = LEAST) -> list[tuple[str, Package]]:
     found = []
     for path in (*folder.glob(f"{package}-*.tar.gz"), *folder.glob(f"{package}-*.whl")):
         version = path.name.removeprefix(f"{package}-").removesuffix(".tar.gz").partition("-")[0]
@@ -310,18 +322,18 @@ def read_archives(folder: Path, package: str, since: str) -> list[tuple[str, Pac
     read = [(version, Package(archive_tree(path, package))) for version, path in found]
     whole: list[tuple[str, Package]] = []
     for version, one in read:
-        if package in one.known and (not whole or len(one.modules) > len(whole[-1][1].modules) * LEAST):
+        if package in one.known and (not whole or len(one.modules) > len(whole[-1][1].modules) * least):
             whole.append((version, one))
     return whole
 
 
 def with_by_hand(content: dict[str, Any], by_hand: Mapping[str, Any]) -> dict[str, Any]:
-    """The table with releases that were not read, in which anything may have come, and with what is known of them."""
-    later = by_hand["releases"].split()
-    content["releases"] += f" {' '.join(later)}"
-    _put(content["modules"], by_hand["modules"])
+    """The table with what is known otherwise, and with releases that were not read, in which anything may have come."""
+    later = by_hand.get("releases", "").split()
+    content["releases"] += "".join(f" {one}" for one in later)
+    _put(content["modules"], by_hand.get("modules", {}))
     for section in ("names", "calls", "members"):
-        for owner in content[section]:
+        for owner in content[section] if later else ():
             _put(content[section][owner], {f"{later[0]}..": OTHERS})
             if section == "members" or not _matches(owner, by_hand["stays_gone"]):
                 content[section][owner] = _reopened(content[section][owner], later[0])
@@ -375,7 +387,7 @@ def main() -> None:
     asked = parser.parse_args()
     wanted = yaml.safe_load(CONFIG.read_text())[asked.package]
     if asked.archives:
-        releases = read_archives(asked.archives, asked.package, wanted["since"])
+        releases = read_archives(asked.archives, asked.package, wanted["since"], wanted.get("least", LEAST))
     else:
         releases = read_mirror(asked.mirror, wanted)
     heading = (
@@ -383,7 +395,7 @@ def main() -> None:
     )
     path = TABLES / f"{asked.package}.yml"
     path.parent.mkdir(exist_ok=True)
-    content = table(releases, wanted)
+    content = without_inherited(table(releases, wanted), wanted.get("inherits", {}))
     if "by_hand" in wanted:
         content = with_by_hand(content, wanted["by_hand"])
     path.write_text(written(content, heading))

@@ -130,6 +130,10 @@ class PythonPackage:
             return None
         return next((one for one in found if one is not None and one.kind != "never"), found[-1])
 
+    def judge_command(self, tool: str, command: str, version: str) -> NameVerdict | None:
+        """The same of a command of a tool, which releases may have none of."""
+        return self._placed(self.calls[tool][command], version, tool, command)
+
     def _inside(self, known: Mapping[str, str] | None, owner: str, name: str, version: str) -> NameVerdict | None:
         if known is None or name.startswith("_") or self._holds(known.get(ANY, ""), version):
             return None

@@ -103,8 +103,9 @@ def told_version(document: Document, name: str, package: PythonPackage, platform
                     continue
                 if version := _meant(match["version"], package) if spoken else match["version"]:
                     found.add(version)
-    found |= {_meant(one.specifier, package) for one in requirements(document) if one.name == name} - {""}
-    if name == "transformers" and not found and (implied := _implied_transformers(document, platform)):
+    distribution = rule_data(FAMILY)["packages"][name]["distribution"]
+    found |= {_meant(one.specifier, package) for one in requirements(document) if one.name == distribution} - {""}
+    if name in rule_data(FAMILY)["hinted"] and not found and (implied := _implied(name, document, platform)):
         return implied
     if name == "vllm" and (told := vllm_told(document)):
         return Told(told.release.written)  # the weightiest of all that it tells, ``pip show`` and logs too
@@ -118,12 +119,15 @@ def _is_pin(text: str, match: re.Match[str]) -> bool:
     return match["version"].startswith("==") and not (sign and code.strip())
 
 
-def _implied_transformers(document: Document, platform: Platform) -> Told | None:
+def _implied(name: str, document: Document, platform: Platform) -> Told | None:
     """What TensorRT-LLM's release brings; several where what else is pinned tells that it is not today's."""
-    pinned = [one for one in requirements(document) if one.exact]
-    if not platform.guessed and not any(one.name == "transformers" for one in requirements(document)):
-        pin = platform.release.pins.get("transformers", "")
-        return Told(pin) if re.fullmatch(r"[\d.]+", pin) else Told(many=True)
+    pinned = any(one.exact for one in requirements(document))
+    distribution = rule_data(FAMILY)["packages"][name]["distribution"]
+    if any(one.name == distribution for one in requirements(document)):
+        return Told(many=True) if pinned else None
+    pin = "" if platform.guessed else platform.release.pins.get(name, "")
+    if re.fullmatch(r"[\d.]+", pin):
+        return Told(pin)
     return Told(many=True) if pinned or vllm_told(document) or not platform.guessed else None
 
 
@@ -189,7 +193,8 @@ def _weighed(draft: Draft, one: UsedName, document: Document) -> Draft:
     """A hint where nothing tells that today's release is meant: old code, which its own environment runs."""
     if one.package not in rule_data(FAMILY)["hinted"] or draft.severity != "warning":
         return draft
-    asked = any(each.name == one.package for each in requirements(document))
+    distribution = rule_data(FAMILY)["packages"][one.package]["distribution"]
+    asked = any(each.name == distribution for each in requirements(document))
     return draft if asked else draft._replace(severity="info")
 
 
