@@ -335,7 +335,7 @@ def with_by_hand(content: dict[str, Any], by_hand: Mapping[str, Any]) -> dict[st
     for section in ("names", "calls", "members"):
         for owner in content[section] if later else ():
             _put(content[section][owner], {f"{later[0]}..": OTHERS})
-            if section == "members" or not _matches(owner, by_hand["stays_gone"]):
+            if section == "members" or not _matches(owner, by_hand.get("stays_gone", ())):
                 content[section][owner] = _reopened(content[section][owner], later[0])
         for owner, known in by_hand.get(section, {}).items():
             _put(content[section].setdefault(owner, {}), known)

@@ -6,10 +6,9 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, Swap, drafts, rule_data
-from trtllm_check.lint.installs import requirements
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.python_names import told_version
+from trtllm_check.lint.rules.python_names import is_upgraded, told_version
 from trtllm_check.releases.clients import hub_tool
 from trtllm_check.releases.python_names import python_package
 from trtllm_check.rules import Severity
@@ -56,8 +55,7 @@ def _command(one: Invocation, command: str, document: Document, platform: Platfo
     about |= {"since": verdict.since, "last": verdict.last}
     about["instead"] = instead or f"what {told.version or 'the newest'} has"
     place, form = (one.path, f"tool {verdict.kind}") if whole else (one.arguments[0], verdict.kind)
-    is_asked = any(each.name == LIBRARY.replace("_", "-") for each in requirements(document))
-    severity: Severity = "error" if is_known else "warning" if is_asked else "info"
+    severity: Severity = "error" if is_known else "warning" if is_upgraded(LIBRARY, document) else "info"
     for draft in drafts(release, "hub-command", place, form=form, invocation=one, **about):
         yield draft._replace(severity=severity, source=table.source)
 

@@ -51,6 +51,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         seen.add((one.file, verdict.dotted))
         is_known = bool(package.near_releases(version.version))
+        if verdict.kind == "never" and one.package in rule_data(FAMILY)["hinted"] and not verdict.near:
+            continue  # a module of that name, of nobody knows whom
         if verdict.kind == "never":
             yield from _draft(one, verdict, package, "never" if verdict.near else "never, perhaps", platform)
         elif version.many:
@@ -193,9 +195,14 @@ def _weighed(draft: Draft, one: UsedName, document: Document) -> Draft:
     """A hint where nothing tells that today's release is meant: old code, which its own environment runs."""
     if one.package not in rule_data(FAMILY)["hinted"] or draft.severity != "warning":
         return draft
-    distribution = rule_data(FAMILY)["packages"][one.package]["distribution"]
-    asked = any(each.name == distribution for each in requirements(document))
-    return draft if asked else draft._replace(severity="info")
+    return draft if is_upgraded(one.package, document) else draft._replace(severity="info")
+
+
+def is_upgraded(package: str, document: Document) -> bool:
+    """True where the text itself installs the newest release: pip with -U, for without it what is there stays."""
+    distribution = rule_data(FAMILY)["packages"][package]["distribution"]
+    asked = (one for one in requirements(document) if one.name == distribution)
+    return any(one.pip is not None and one.pip.has("-U", "--upgrade") for one in asked)
 
 
 def _today(found: list[tuple[UsedName, NameVerdict]], platform: Platform) -> Iterator[Draft]:
