@@ -2,6 +2,7 @@
 
     python -m benchmarks.checker.python_names vllm --archives FOLDER   # vllm-0.6.3.tar.gz and its like
     python -m benchmarks.checker.python_names sagemaker --mirror FOLDER  # a git repository with tags
+    python -m benchmarks.checker.python_names tensorrt_llm --mirror FOLDER  # a fork with its commits
 
 What is covered stands in python_names.yml beside this file. A name's *spans* are the releases that have it, such as
 ``0.6.4..0.10.2`` or ``0.6.4..`` where the last release that was read has it still.
@@ -33,6 +34,7 @@ from benchmarks.checker.python_sources import (
 CONFIG = Path(__file__).with_suffix(".yml")
 TABLES = Path(__file__).parents[2] / "packages/trtllm_check/releases/data/python"
 WIDTH = 118
+OTHERS = "*"  # stands for names that are not in a table
 LEAST = 0.6  # of the modules of the release before; an archive with fewer holds a part only
 
 
@@ -103,6 +105,18 @@ class Package:
         if owner in facts.functions:
             return facts.functions[owner]
         return self._constructor(module, owner)
+
+    def joined(self, places: list[str]) -> Signature | None:
+        """The keywords of a call that hands what it does not take to the next of the places, and so on."""
+        found = [one for place in places if (one := self.signature(place))]
+        if not found or len(found) < len(places):
+            return None
+        taken: frozenset[str] = frozenset()
+        for one in found:
+            taken |= one.keywords
+            if not one.is_open:
+                return Signature(taken, is_open=False)
+        return Signature(taken, is_open=True)
 
     def members(self, dotted: str) -> set[str] | None:
         """The public methods of a class, with those of its bases; None where a base is not known."""
@@ -195,11 +209,13 @@ def table(releases: list[tuple[str, Package]], wanted: Mapping[str, Any]) -> dic
             if is_open:
                 opened[module].append(release)
         for call, places in wanted.get("calls", {}).items():
-            signature = next((one for place in places if (one := package.signature(place))), None)
+            signature = next((one for place in places if (one := package.joined(place.split(" + ")))), None)
             for name in signature.keywords if signature else ():
                 calls[call][name].append(release)
             if signature and signature.is_open:
                 calls[call]["**"].append(release)
+        for call in wanted.get("takes_others", ()):
+            calls[call][OTHERS].append(release)
         for owner, places in wanted.get("members", {}).items():
             inside = next((each for place in places if (each := package.members(place))), None)
             for name in inside if inside else ("**",):
@@ -210,7 +226,7 @@ def table(releases: list[tuple[str, Package]], wanted: Mapping[str, Any]) -> dic
             having.sort(key=order.index)
     moved = {name: place for name, place in _moved(releases, modules, names) if not _matches(name, wanted["opaque"])}
     return {
-        "source": wanted["source"],
+        "source": wanted["source"].format(last=order[-1]),
         "releases": " ".join(order),
         "modules": _by_spans(modules, order),
         "open": _by_spans(opened, order),
@@ -218,6 +234,7 @@ def table(releases: list[tuple[str, Package]], wanted: Mapping[str, Any]) -> dic
         "others": " ".join(sorted(others)),
         "moved": _grouped(moved),
         "calls": {call: _by_spans(found, order) for call, found in calls.items()},
+        **({"alike": wanted["alike"]} if "alike" in wanted else {}),
         "members": {owner: _by_spans(found, order) for owner, found in members.items()},
     }
 
@@ -285,7 +302,17 @@ def _moved(
             yield module, ends.most_common(1)[0][0]
 
 
-def read_archives(folder: Path, package: str, since: str) -> list[tuple[str, Package]]:
+def without_inherited(content: dict[str, Any], inherits: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """The table without the keywords of ``inherits`` that a class of another package takes, and so hands on."""
+    for call, (package, base) in inherits.items():
+        table = yaml.safe_load((TABLES / f"{package}.yml").read_text())["calls"][base]
+        known = {name for names in table.values() for name in names.split()}
+        own = {spans: set(names.split()) - known for spans, names in content["calls"][call].items()}
+        content["calls"][call] = {spans: " ".join(sorted(names)) for spans, names in own.items() if names}
+    return content
+
+
+def read_archives(folder: Path, package: str, since: str, least: float = LEAST) -> list[tuple[str, Package]]:
     found = []
     for path in (*folder.glob(f"{package}-*.tar.gz"), *folder.glob(f"{package}-*.whl")):
         version = path.name.removeprefix(f"{package}-").removesuffix(".tar.gz").partition("-")[0]
@@ -295,12 +322,45 @@ def read_archives(folder: Path, package: str, since: str) -> list[tuple[str, Pac
     read = [(version, Package(archive_tree(path, package))) for version, path in found]
     whole: list[tuple[str, Package]] = []
     for version, one in read:
-        if package in one.known and (not whole or len(one.modules) > len(whole[-1][1].modules) * LEAST):
+        if package in one.known and (not whole or len(one.modules) > len(whole[-1][1].modules) * least):
             whole.append((version, one))
     return whole
 
 
+def with_by_hand(content: dict[str, Any], by_hand: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with what is known otherwise, and with releases that were not read, in which anything may have come."""
+    later = by_hand.get("releases", "").split()
+    content["releases"] += "".join(f" {one}" for one in later)
+    _put(content["modules"], by_hand.get("modules", {}))
+    for section in ("names", "calls", "members"):
+        for owner in content[section] if later else ():
+            _put(content[section][owner], {f"{later[0]}..": OTHERS})
+            if section == "members" or not _matches(owner, by_hand.get("stays_gone", ())):
+                content[section][owner] = _reopened(content[section][owner], later[0])
+        for owner, known in by_hand.get(section, {}).items():
+            _put(content[section].setdefault(owner, {}), known)
+    return content
+
+
+def _reopened(table: Mapping[str, str], since: str) -> dict[str, str]:
+    """The same, where what ended may have come back."""
+    return {key if key.endswith("..") else f"{key},{since}..": names for key, names in table.items()}
+
+
+def _put(table: dict[str, str], known: Mapping[str, str]) -> None:
+    named = {name for names in known.values() for name in names.split()} - {OTHERS}
+    for key, names in list(table.items()):
+        table[key] = " ".join(one for one in names.split() if one not in named)
+        if not table[key]:
+            del table[key]
+    for key, names in known.items():
+        table[key] = " ".join(sorted({*table.get(key, "").split(), *names.split()}))
+
+
 def read_mirror(mirror: Path, wanted: Mapping[str, Any]) -> list[tuple[str, Package]]:
+    if "commits" in wanted:
+        roots = wanted["roots"][""]
+        return [(name, Package(mirror_tree(mirror, commit, roots))) for name, commit in wanted["commits"].items()]
     found = []
     for tag in tags(mirror):
         match = re.fullmatch(wanted["tags"], tag)
@@ -327,7 +387,7 @@ def main() -> None:
     asked = parser.parse_args()
     wanted = yaml.safe_load(CONFIG.read_text())[asked.package]
     if asked.archives:
-        releases = read_archives(asked.archives, asked.package, wanted["since"])
+        releases = read_archives(asked.archives, asked.package, wanted["since"], wanted.get("least", LEAST))
     else:
         releases = read_mirror(asked.mirror, wanted)
     heading = (
@@ -335,7 +395,10 @@ def main() -> None:
     )
     path = TABLES / f"{asked.package}.yml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(written(table(releases, wanted), heading))
+    content = without_inherited(table(releases, wanted), wanted.get("inherits", {}))
+    if "by_hand" in wanted:
+        content = with_by_hand(content, wanted["by_hand"])
+    path.write_text(written(content, heading))
     print(f"{path.name}: {len(releases)} releases, {path.stat().st_size} bytes")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LISTED = ("MODULE_ATTRS",)  # tables of names that a module's __getattr__ serves
+LISTED_BY_MODULE = ("_SUBMOD_ATTRS", "_import_structure")  # the same: module -> its names
 SELF = ("self", "cls")
 
 
@@ -124,8 +125,9 @@ def _read(source: bytes, name: str) -> ModuleFacts:
         return ModuleFacts(frozenset(), {}, (), True, {}, {})
     reader = _Reader(name)
     reader.body(tree.body)
-    served = any(one in reader.own for one in LISTED)
-    is_open = ("__getattr__" in reader.functions and not served) or b"globals()" in source or b"sys.modules[" in source
+    served = any(one in reader.own for one in (*LISTED, *LISTED_BY_MODULE))
+    made = "__getattr__" in reader.functions or b"sys.modules[" in source
+    is_open = (made and not served) or (b"globals()" in source and not served)
     own = frozenset(one for one in reader.own if not one.startswith("_"))
     taken = {one: origin for one, origin in reader.taken.items() if not one.startswith("_")}
     return ModuleFacts(own, taken, tuple(reader.stars), is_open, reader.classes, reader.functions)
@@ -177,6 +179,15 @@ class _Reader:
             if isinstance(target, ast.Name) and target.id in LISTED and isinstance(value, ast.Dict):
                 keys = [key.value for key in value.keys if isinstance(key, ast.Constant)]
                 self.taken |= {str(key): self.package for key in keys}
+            is_table = isinstance(target, ast.Name) and target.id in LISTED_BY_MODULE
+            added = isinstance(target, ast.Subscript) and ast.unparse(target.value) in LISTED_BY_MODULE
+            if (is_table and isinstance(value, ast.Dict)) or (added and isinstance(target, ast.Subscript)):
+                keys_of = value.keys if isinstance(value, ast.Dict) else [getattr(target, "slice", None)]
+                values = value.values if isinstance(value, ast.Dict) else [value]
+                for key, names in zip(keys_of, values, strict=True):
+                    for name in ast.walk(names) if isinstance(names, ast.List) else ():
+                        if isinstance(key, ast.Constant) and isinstance(name, ast.Constant):
+                            self.taken[str(name.value)] = f"{self.package}.{key.value!s}.{name.value!s}"
 
     def imported(self, one: ast.ImportFrom) -> None:
         parts = self.package.split(".")

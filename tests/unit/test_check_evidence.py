@@ -78,6 +78,27 @@ def test_of_a_release_before_the_first_only_what_holds_for_all_is_said(text: str
     assert target(read_document(BUILD), "0.7.1").earlier and not target(read_document(BUILD), "0.8.0").earlier
 
 
+EARLY = "from tensorrt_llm.hlapi import LLM\nfrom tensorrt_llm.runtime import LoraManager, to_word_list_format\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "release", "found"),
+    [
+        (f"# tensorrt_llm==0.7.1\n{EARLY}", "", [(2, "tensorrt_llm.hlapi")]),
+        (EARLY, "0.7.1", [(1, "tensorrt_llm.hlapi")]),
+        (EARLY, "0.5.0", [(1, "tensorrt_llm.hlapi"), (2, "tensorrt_llm.runtime.LoraManager")]),
+        (f"# tensorrt_llm==0.9.0\n{EARLY}", "", [(3, "tensorrt_llm.runtime.LoraManager")]),
+    ],
+)
+def test_names_of_python_are_known_before_the_first_release(
+    text: str, release: str, found: list[tuple[int, str]]
+) -> None:
+    said = check_commands(text, target(read_document(text), release))
+    assert [
+        (one.line, one.severity, one.message.split()[-2 if one.message.endswith("yet") else -1]) for one in said
+    ] == [(line, "error", name) for line, name in found]
+
+
 def test_a_release_without_facts_is_read_by_the_nearest_ones() -> None:
     """What the neighbour's facts refuse is no more than a warning: the text's own release may take it."""
     text = f"pip install tensorrt_llm==9.0.0\n{BUILD.rstrip()} --wings 2\n"

@@ -120,6 +120,7 @@ OF_ANY_RELEASE = frozenset(
         *(
             "heads",
             "widths",
+            "python_names",
             "templates",
             "lmi",
             "lmi_pairs",
@@ -177,7 +178,7 @@ class ReleaseAsked(NamedTuple):
     """The release that a text is checked for, and how that is known: "" where it was asked for.
 
     ``instead``: the release of vLLM, for a text that is of vLLM alone.
-    ``earlier``: the text is for one before it, of which there are no facts.
+    ``earlier``: the text is for one before it, ``written``, of which there are few facts.
     ``near``: it is not the text's own, which has no facts, but the nearest one.
     """
 
@@ -187,6 +188,7 @@ class ReleaseAsked(NamedTuple):
     instead: str = ""
     earlier: bool = False
     near: bool = False
+    written: str = ""
 
     def __str__(self) -> str:
         return f"{self.release}, {self.how}" if self.how else self.release
@@ -232,7 +234,7 @@ def platform_of(asked: ReleaseAsked, gpu: str = "", gpus: int | None = None) -> 
     from trtllm_check.releases import load_release
 
     told = bool(asked.how) and not asked.guessed
-    platform = Platform(load_release(asked.release), gpu, gpus, asked.guessed, told, asked.earlier)
+    platform = Platform(load_release(asked.release), gpu, gpus, asked.guessed, told, asked.earlier, asked.written)
     if gpu and gpu_of(platform) is None:
         raise UsageError(f"no facts on a GPU {gpu!r}", fix=f"use one of: {', '.join(known_gpus())}")
     return platform
@@ -245,7 +247,7 @@ def target(document: "Document", release: str = "") -> ReleaseAsked:
     from trtllm_check.releases import known_releases
 
     if is_earlier(release):
-        return _earlier(release)
+        return _earlier(release, release)
     if release:
         known = build_of(release)
         return ReleaseAsked(known, f"whose facts hold for {release}") if known else ReleaseAsked(release)
@@ -254,7 +256,7 @@ def target(document: "Document", release: str = "") -> ReleaseAsked:
         how = "the newest: the text tells none, and --release does"
         return ReleaseAsked(known_releases()[-1], how, guessed=True, instead=vllm_alone(document))
     if not found.release and is_earlier(found.written):
-        return _earlier(str(found))
+        return _earlier(str(found), found.written)
     if not found.release:
         facts = known_releases()
         how = f"the nearest with facts: there are none on what {found} names, only on {facts[0]} to {facts[-1]}"
@@ -265,11 +267,11 @@ def target(document: "Document", release: str = "") -> ReleaseAsked:
     return ReleaseAsked(found.release, f"told by {found}{mapped}", guessed=found.kind == "flag")
 
 
-def _earlier(asked: str) -> ReleaseAsked:
+def _earlier(asked: str, written: str) -> ReleaseAsked:
     from trtllm_check.releases import known_releases
 
     how = f"the first with facts: the text is for an earlier one ({asked}), and only what holds for all is checked"
-    return ReleaseAsked(known_releases()[0], how, guessed=True, earlier=True)
+    return ReleaseAsked(known_releases()[0], how, guessed=True, earlier=True, written=written.removeprefix("v"))
 
 
 def remarks_on(document: "Document", source: str) -> list[str]:

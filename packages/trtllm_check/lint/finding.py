@@ -26,7 +26,7 @@ class Platform(NamedTuple):
     """What the text is checked for. ``gpu``: h100, h200, l4, l40s, a100 or another name of facts/gpus.yml.
 
     ``told``: the text tells the release; ``guessed``: nobody asked for it, and the text tells none; ``earlier``: the
-    text is for a release before the first with facts, which stands for it.
+    text is for a release before the first with facts, which stands for it; ``written`` is that release's number.
     """
 
     release: Release
@@ -35,6 +35,7 @@ class Platform(NamedTuple):
     guessed: bool = False
     told: bool = False
     earlier: bool = False
+    written: str = ""
 
 
 def gpu_of(platform: Platform) -> "Gpu | None":

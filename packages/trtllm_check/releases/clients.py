@@ -8,12 +8,23 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.releases.python_names import PythonPackage
 
 FILE = Path(__file__).parent / "data/clients.yml"
+HUB = Path(__file__).parent / "data/hub_commands.yml"
 
 
 @cache
 def client(tool: str) -> PythonPackage | None:
     """The table of one tool, whose options are the keywords of a call of its name; None for one without a table."""
-    entry: dict[str, Any] | None = read_yaml(FILE).get(tool)
+    return _table(tool, FILE)
+
+
+@cache
+def hub_tool(tool: str) -> PythonPackage | None:
+    """The same of the commands of huggingface_hub's tools, which are the first words behind them."""
+    return _table(tool, HUB)
+
+
+def _table(tool: str, file: Path) -> PythonPackage | None:
+    entry: dict[str, Any] | None = read_yaml(file).get(tool)
     if entry is None:
         return None
     nothing: dict[str, Any] = {"modules": {}, "open": {}, "names": {}, "others": "", "moved": {}, "members": {}}

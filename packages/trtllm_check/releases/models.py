@@ -56,8 +56,16 @@ class Lack(Record):
 
 def named_model(name: str) -> NamedModel | None:
     """The model of ``name``, a repository of Hugging Face or a folder called as one; None for one without facts."""
-    last = name.strip().rstrip("/").lower().rpartition("/")[2]
-    return next((one for pattern, one in _patterns() if pattern.fullmatch(last)), None)
+    whole = name.strip().rstrip("/").lower()
+    last = whole.rpartition("/")[2]
+    known = next((one for pattern, one in _patterns() if pattern.fullmatch(last)), None)
+    architecture = "" if known else _hub().get(whole, "")
+    return NamedModel(name=whole, architecture=architecture) if architecture else known
+
+
+def needs_own_code(name: str) -> bool:
+    """True for a repository whose code the engine runs: its model needs no class of the library's."""
+    return name.strip().rstrip("/").lower() in _with_code()
 
 
 def lacks_tensorrt_llm(architecture: str, release: str, *, engine: bool = False) -> Lack | None:
@@ -103,6 +111,18 @@ def parts(version: str) -> tuple[int, ...]:
 @cache
 def _names() -> ModelNames:
     return ModelNames.model_validate(read_yaml(DATA_DIR / "names.yml"))
+
+
+@cache
+def _hub() -> dict[str, str]:
+    """Name of a repository -> its architecture."""
+    models = read_yaml(DATA_DIR / "hub.yml")["models"]
+    return {name: architecture for architecture, names in models.items() for name in names.split()}
+
+
+@cache
+def _with_code() -> frozenset[str]:
+    return frozenset(read_yaml(DATA_DIR / "hub.yml")["remote"].split())
 
 
 @cache

@@ -6,6 +6,7 @@ The tables in ``data/python`` are made from the packages' sources (``benchmarks/
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,13 +17,14 @@ FOLDER = Path(__file__).parent / "data/python"
 NEAR = 0.8
 ANY = "**"  # takes any name, those of other releases too
 OTHERS = "*"  # has others than those in the table
-Kind = Literal["gone", "later", "never"]
+Kind = Literal["gone", "later", "never", "absent"]
 
 
 class NameVerdict(NamedTuple):
     """Why ``name`` of ``owner`` is not there. ``owner`` is "" for a module.
 
     ``since``: the first release without it (gone), or the first with it (later); ``last``: the last that had it.
+    "absent": the release has none of that name, and of some others not all names are known.
     ``moved``: where the newest release defines it; ``near``: the name that is most like it.
     """
 
@@ -56,7 +58,9 @@ class PythonPackage:
             for place, names in places.items()
             for name in names.split()
         }
+        self.unlisted = tuple(content.get("unlisted", "").split())
         self.calls = {call: _flat(found) for call, found in content["calls"].items()}
+        self.alike: dict[str, str] = content.get("alike", {})
         self.members = {owner: _flat(found) for owner, found in content["members"].items()}
 
     @cached_property
@@ -101,9 +105,17 @@ class PythonPackage:
         known = self.names.get(module)
         if known is None or name.startswith("_") or (name in self.others and name not in known):
             return None
+        if any(fnmatchcase(name, pattern) for pattern in self.unlisted):
+            return None
         if self._holds(self.opened.get(module, ""), version):
             return None
         return self._in(known, version, module, name)
+
+    def call_of(self, dotted: str) -> str:
+        """The name by which the call has a table, "" for none: calls that are alike have one."""
+        if dotted in self.calls:
+            return dotted
+        return next((call for pattern, call in self.alike.items() if fnmatchcase(dotted, pattern)), "")
 
     def judge_member(self, owner: str, name: str, version: str) -> NameVerdict | None:
         """The same of an attribute of an object of class ``owner``."""
@@ -112,15 +124,21 @@ class PythonPackage:
     def judge_keyword(self, call: str, name: str, version: str, passed_on: str = "") -> NameVerdict | None:
         """The same of a keyword of ``call``, which hands what it does not take to ``passed_on``."""
         if passed_on not in self.calls or call not in self.calls:
-            return self._inside(self.calls.get(call), call, name, version)
+            return self._inside(self.calls.get(self.call_of(call)), call, name, version)
         found = [self._in(self.calls[one], version, call, name) for one in (call, passed_on)]
         if None in found:
             return None
         return next((one for one in found if one is not None and one.kind != "never"), found[-1])
 
+    def judge_command(self, tool: str, command: str, version: str) -> NameVerdict | None:
+        """The same of a command of a tool, which releases may have none of."""
+        return self._placed(self.calls[tool][command], version, tool, command)
+
     def _inside(self, known: Mapping[str, str] | None, owner: str, name: str, version: str) -> NameVerdict | None:
         if known is None or name.startswith("_") or self._holds(known.get(ANY, ""), version):
             return None
+        if name in known and not any(self._holds(spans, version) for spans in known.values()):
+            return None  # the whole call, or class, is not there
         return self._in(known, version, owner, name)
 
     def _in(self, known: Mapping[str, str], version: str, owner: str, name: str) -> NameVerdict | None:
@@ -130,7 +148,7 @@ class PythonPackage:
             return None
         here = [one for one, spans in known.items() if self._holds(spans, version)]
         close = get_close_matches(name, here, 1, NEAR)
-        return NameVerdict("never", owner, name, near=close[0] if close else "")
+        return NameVerdict("absent" if OTHERS in known else "never", owner, name, near=close[0] if close else "")
 
     def _module(self, dotted: str) -> str:
         """The longest beginning of ``dotted`` that is or was a module."""

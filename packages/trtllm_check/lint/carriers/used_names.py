@@ -129,7 +129,7 @@ def _keywords(
         if isinstance(owner, ast.Name) and owner.id in made:
             dotted = f"{made[owner.id]}.{getattr(call.func, 'attr', '')}"
         package = python_package(dotted.partition(".")[0]) if dotted.partition(".")[0] in packages else None
-        if package is not None and dotted in package.calls and id(call) not in guarded:
+        if package is not None and package.call_of(dotted) and id(call) not in guarded:
             for one in call.keywords:
                 if one.arg is not None:
                     yield UsedName(dotted, text.at(one), keyword=one.arg)

@@ -65,7 +65,7 @@ def _by_release(call: Call, word: Word, document: Document, platform: Platform) 
     told = told_version(document, call.api, package, platform)
     verdict = None if told.many else _keyword(package, call, word.text, told)
     is_known = bool(package.near_releases(told.version))
-    if verdict is None or (verdict.kind == "later" and not is_known):
+    if verdict is None or (verdict.kind in ("later", "absent") and not is_known):
         return
     form = "never" if verdict.kind == "never" else verdict.kind if is_known else "gone today"
     for draft in drafts(
@@ -80,6 +80,7 @@ def _by_release(call: Call, word: Word, document: Document, platform: Platform) 
         since=verdict.since,
         last=verdict.last,
         near=verdict.near,
+        do=f"leave {word.text} out",
     ):
         yield draft._replace(source=package.source)
 

@@ -44,13 +44,16 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             told[one.package] = told_version(document, one.package, package, platform)
         version = told[one.package]
         if one.keyword:
-            yield from _keyword(one, package, version, platform)
+            for draft in _keyword(one, package, version, platform):
+                yield _weighed(draft, one, document)
             continue
         verdict = _verdict(package, one, version.version)
         if verdict is None or (one.file, verdict.dotted) in seen or _said_elsewhere(document, one):
             continue
         seen.add((one.file, verdict.dotted))
         is_known = bool(package.near_releases(version.version))
+        if verdict.kind == "never" and one.package in rule_data(FAMILY)["hinted"] and not verdict.near:
+            continue  # a module of that name, of nobody knows whom
         if verdict.kind == "never":
             yield from _draft(one, verdict, package, "never" if verdict.near else "never, perhaps", platform)
         elif version.many:
@@ -60,15 +63,17 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         elif verdict.kind == "gone":
             old.setdefault((one.file, one.package), []).append((one, verdict))
     for found in old.values():
-        yield from _today(found, platform)
+        for draft in _today(found, platform):
+            yield _weighed(draft, found[0][0], document)
 
 
 def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platform) -> Iterator[Draft]:
     """A keyword that the call of the told release does not take, or none of all releases."""
     verdict = None if told.many else package.judge_keyword(one.dotted, one.keyword, told.version)
     is_known = bool(package.near_releases(told.version))
-    if verdict is None or (verdict.kind == "later" and not is_known):
+    if verdict is None or (verdict.kind in ("later", "absent") and not is_known):
         return
+    meant: dict[str, str] = rule_data(FAMILY)["packages"][one.package].get("keywords", {})
     form = {"never": "never" if verdict.near else "never at all"}.get(verdict.kind, verdict.kind)
     for draft in drafts(
         platform.release.name,
@@ -82,23 +87,51 @@ def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platfo
         since=verdict.since,
         last=verdict.last,
         near=verdict.near,
+        do=meant.get(one.keyword) or f"leave {one.keyword} out",
     ):
         yield draft._replace(source=package.source)
 
 
 def told_version(document: Document, name: str, package: PythonPackage, platform: Platform) -> Told:
-    """What pins, requirements and images tell; of TensorRT-LLM what the checker is asked for."""
+    """What pins, requirements and images tell; of TensorRT-LLM what the checker is asked for, or the text tells."""
     if name == "tensorrt_llm":
+        if platform.earlier:
+            return Told(platform.written, many=not platform.written)
         return Told("" if platform.guessed else platform.release.name)
     found = set()
     for pattern, spoken in _patterns(name):
         for _, text in document.texts:
             for match in pattern.finditer(text):
+                if spoken and name in rule_data(FAMILY)["hinted"] and not _is_pin(text, match):
+                    continue
                 if version := _meant(match["version"], package) if spoken else match["version"]:
                     found.add(version)
+    distribution = rule_data(FAMILY)["packages"][name]["distribution"]
+    found |= {_meant(one.specifier, package) for one in requirements(document) if one.name == distribution} - {""}
+    if name in rule_data(FAMILY)["hinted"] and not found and (implied := _implied(name, document, platform)):
+        return implied
     if name == "vllm" and (told := vllm_told(document)):
         return Told(told.release.written)  # the weightiest of all that it tells, ``pip show`` and logs too
     return Told(found.pop()) if len(found) == 1 else Told(supposed(name), many=len(found) > 1)
+
+
+def _is_pin(text: str, match: re.Match[str]) -> bool:
+    """False for a bound that code minds, and for what a comment behind code says of the code."""
+    before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+    code, sign, _ = before.partition("#")
+    return match["version"].startswith("==") and not (sign and code.strip())
+
+
+def _implied(name: str, document: Document, platform: Platform) -> Told | None:
+    """What TensorRT-LLM's release brings; several where what else is pinned tells that it is not today's."""
+    pinned = any(one.exact for one in requirements(document))
+    distribution = rule_data(FAMILY)["packages"][name]["distribution"]
+    if any(one.name == distribution for one in requirements(document)):
+        return Told(many=True) if pinned else None
+    pin = "" if platform.guessed else platform.release.pins.get(name, "")
+    if re.fullmatch(r"[\d.]+", pin):
+        return Told(pin)
+    return Told(many=True) if pinned or vllm_told(document) or not platform.guessed else None
 
 
 def _patterns(name: str) -> Iterator[tuple[re.Pattern[str], bool]]:
@@ -157,6 +190,20 @@ def _draft(
         platform.release.name, RULE, one.place, form=form, file=one.file, **_known(one, verdict), **known
     ):
         yield draft._replace(source=package.source)
+
+
+def _weighed(draft: Draft, one: UsedName, document: Document) -> Draft:
+    """A hint where nothing tells that today's release is meant: old code, which its own environment runs."""
+    if one.package not in rule_data(FAMILY)["hinted"] or draft.severity != "warning":
+        return draft
+    return draft if is_upgraded(one.package, document) else draft._replace(severity="info")
+
+
+def is_upgraded(package: str, document: Document) -> bool:
+    """True where the text itself installs the newest release: pip with -U, for without it what is there stays."""
+    distribution = rule_data(FAMILY)["packages"][package]["distribution"]
+    asked = (one for one in requirements(document) if one.name == distribution)
+    return any(one.pip is not None and one.pip.has("-U", "--upgrade") for one in asked)
 
 
 def _today(found: list[tuple[UsedName, NameVerdict]], platform: Platform) -> Iterator[Draft]:

@@ -1,10 +1,12 @@
 """Models that the engine's release does not have: by the names that commands serve, and by config.json."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.rules.python_names import told_version
 from trtllm_check.lint.rules.served import LMI, MAKERS, TENSORRT_LLM, VLLM, ServedModel, served
 from trtllm_check.lint.rules.vllm_table import release_for
 from trtllm_check.lint.shell.words import Word
@@ -14,19 +16,30 @@ from trtllm_check.releases.models import (
     lacks_tensorrt_llm,
     lacks_vllm,
     named_model,
+    needs_own_code,
     parts,
     vllm_of_lmi,
 )
+from trtllm_check.releases.python_names import python_package
 
 RULE = "model-not-supported"
 LMI_IMAGE = "djl-inference"
 OTHER_BACKENDS = ("_autodeploy", "autodeploy")
 ENGINES = ("tensorrt", "trt")
+LIBRARY = "transformers"
+LOADS = re.compile(r"\bfrom transformers import|\bimport transformers\b|\btransformers\.(?:Auto|pipeline)")
+OF_THE_LIBRARY = re.compile(  # classes whose config.json vLLM reads by transformers alone
+    r"(?:Qwen2_5_VL|Qwen2VL|Qwen3|Qwen3Moe|Qwen3VL|Qwen3VLMoe|Gemma\d|Gemma3n|Llama4|GptOss|Mistral3|SmolLM3|Olmo\d|Glm4|Glm4Moe"
+    r"|Granite\w*|Cohere2|Phi3|Starcoder2)For\w+"
+)
+OWN_CODE = re.compile(r"trust[_-]remote[_-]code(?!\s*=\s*False)")
+REPOSITORY = re.compile(r"[\"']([\w.-]+/[\w.-]+)[\"']")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family, one for each model."""
     said: set[str] = set()
+    yield from _loaded(document, platform)
     for one in served(document):
         model = named_model(one.model) if one.model else None
         if model is None or one.model in said:
@@ -50,9 +63,46 @@ def _served(one: ServedModel, model: NamedModel, document: Document, platform: P
     elif one.engine == VLLM and one.tool != LMI:
         told = release_for(document, one.invocation)
         version = parts(told.written) if told else ()
-        yield from _draft(one, lacks_vllm(model, version), f"vLLM {'.'.join(map(str, version))}", release)
+        lack = lacks_vllm(model, version)
+        yield from _draft(one, lack, f"vLLM {'.'.join(map(str, version))}", release)
+        if lack is None and OF_THE_LIBRARY.fullmatch(model.architecture) and "trust_remote_code" not in one.options:
+            place = one.place("model") if "model" in one.options else _model_place(one)
+            yield from _unknown_class(one.model, model, place, one.file, document, platform)
     elif one.tool == LMI:
         yield from _container(one, model, document, release)
+
+
+def _loaded(document: Document, platform: Platform) -> Iterator[Draft]:
+    """Models that code loads with a release of transformers that does not know their class yet."""
+    texts = [(file, text) for file, text in document.texts if LOADS.search(text)]
+    if not texts or any(OWN_CODE.search(text) for _, text in document.texts):
+        return
+    said: set[str] = set()
+    for file, text in texts:
+        for match in REPOSITORY.finditer(text):
+            if match[1] not in said:
+                said.add(match[1])
+                line = text.count("\n", 0, match.start()) + 1
+                place = Word(match[1], line, match.start(1) - text.rfind("\n", 0, match.start(1)))
+                yield from _unknown_class(match[1], named_model(match[1]), place, file, document, platform)
+
+
+def _unknown_class(
+    name: str, model: NamedModel | None, place: Word, file: str, document: Document, platform: Platform
+) -> Iterator[Draft]:
+    """A model whose class came after the release of transformers that the text tells."""
+    package = python_package(LIBRARY)
+    if package is None or model is None or needs_own_code(name):
+        return
+    told = told_version(document, LIBRARY, package, platform)
+    if told.many or not package.near_releases(told.version):
+        return
+    lack = package.judge(f"{LIBRARY}.{model.architecture}", told.version)
+    if lack is None or lack.kind != "later":
+        return
+    known: dict[str, Any] = {"model": name, "architecture": model.architecture, "since": lack.since}
+    known |= {"lacks": f"{LIBRARY} {told.version}", "project": LIBRARY, "until": ""}
+    yield from drafts(platform.release.name, RULE, place, form="library", file=file, **known)
 
 
 def _container(one: ServedModel, model: NamedModel, document: Document, release: str) -> Iterator[Draft]:
