@@ -19,6 +19,12 @@ from trtllm_check.releases.history import ranges
 from trtllm_check.releases.load import load_tool
 from trtllm_check.releases.templates import VARIABLE, release_templates, template_releases
 
+DATA_TYPES = frozenset(
+    {
+        *(f"TYPE_{kind}{bits}" for kind in ("INT", "UINT") for bits in (8, 16, 32, 64)),
+        *("TYPE_FP16", "TYPE_FP32", "TYPE_FP64", "TYPE_BF16", "TYPE_BOOL", "TYPE_STRING"),
+    }
+)
 ENGINE_BACKEND = "tensorrtllm"
 ENGINE_MODEL = "tensorrt_llm"
 MODE = "decoding_mode"
@@ -267,7 +273,7 @@ def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str) 
         yield Problem("engine-inputs", "unknown", where, {"input": name, "instead": instead})
     for one in message.messages("input"):
         wanted, given = known.get(one.text("name")), one.scalar("data_type")
-        if wanted is None or given is None or wanted.name not in _types() or not given.text.startswith("TYPE_"):
+        if wanted is None or given is None or wanted.name not in _types() or given.text not in DATA_TYPES:
             continue
         if given.text not in _types()[wanted.name]:
             shown = {"input": wanted.name, "given": given.text, "instead": wanted.data_type}

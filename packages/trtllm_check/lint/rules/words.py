@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 from pathlib import PurePosixPath
 
 from trtllm_check.lint.document import Document
@@ -32,7 +33,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for word in _options(one):
             match = OPTION.fullmatch(word.text)
             if match:
-                known = {"flag": match["flag"], "value": match["value"], "tool": one.tool}
+                known: dict[str, Any] = {"flag": match["flag"], "value": match["value"], "tool": one.tool}
                 is_open = _is_for_a_template(document, one.command.file)
                 for draft in drafts(release, "option-in-one-word", word, file=one.command.file, **known):
                     yield draft._replace(severity="info") if is_open else draft
