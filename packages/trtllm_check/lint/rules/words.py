@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any
 from pathlib import PurePosixPath
+from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
