@@ -220,6 +220,10 @@ def _narrowed(document: Document) -> tuple[tuple[str, ...], tuple[str, int] | No
             if decisive is None or narrowed[-1] != releases[-1]:
                 decisive = (f"{flag} of {tool}", line)
             releases = narrowed
+    for invocation in document.invocations:
+        narrowed = [name for name in releases if invocation.tool in load_release(name).tools]
+        if narrowed and narrowed[-1] == releases[-1]:
+            releases = narrowed  # those with the tool: in the others nothing of it is right or wrong
     for invocation in document.of(*OF_THE_ENGINE_FLOW):
         narrowed = [name for name in releases if name in template_releases()]
         if narrowed and len(narrowed) < len(releases):

@@ -19,6 +19,7 @@ from trtllm_check.releases.python_names import NameVerdict, PythonPackage, pytho
 
 FAMILY = "python_names"
 RULE = "python-name"
+OURS = "tensorrt_llm"
 MOST = 3
 SPECIFIER = r"(?:[<>=~!]=?=?\s*\d+(?:\.\d+)*(?:(?:\.post|\.dev|rc)\d+)?)"
 
@@ -94,7 +95,7 @@ def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platfo
 
 def told_version(document: Document, name: str, package: PythonPackage, platform: Platform) -> Told:
     """What pins, requirements and images tell; of TensorRT-LLM what the checker is asked for, or the text tells."""
-    if name == "tensorrt_llm":
+    if name == OURS:
         if platform.earlier:
             return Told(platform.written, many=not platform.written)
         return Told("" if platform.guessed else platform.release.name)
@@ -194,7 +195,7 @@ def _draft(
 
 def _weighed(draft: Draft, one: UsedName, document: Document) -> Draft:
     """A hint where nothing tells that today's release is meant: old code, which its own environment runs."""
-    if one.package not in rule_data(FAMILY)["hinted"] or draft.severity != "warning":
+    if one.package not in (*rule_data(FAMILY)["hinted"], OURS) or draft.severity != "warning":
         return draft
     return draft if is_upgraded(one.package, document) else draft._replace(severity="info")
 
