@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from serving_base.facts.gpus import instances
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.settings import Setting
 
@@ -21,6 +22,7 @@ UNITS |= {f"{unit}i": 1024.0 ** (i + 1) for i, unit in enumerate("KMGTPE")}
 LEAST_MEMORY = 1024.0**2
 NODE_PORTS = range(30000, 32768)
 SHARED = "/dev/shm"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 REPLICAS = {
     "HorizontalPodAutoscaler": ("minReplicas", "maxReplicas"),
     "ScaledObject": ("minReplicaCount", "maxReplicaCount"),
@@ -50,6 +52,7 @@ def faults(top: Setting, kind: str) -> Iterator[FormFault]:
         yield from _toleration(toleration)
     claims = {_text(one.at("metadata", "name")) for one in _list(spec, "volumeClaimTemplates")}
     volumes = {_text(one.at("name")): one for one in _list(pod, "volumes")}
+    yield from _machine(pod)
     for container in (*_list(pod, "containers"), *_list(pod, "initContainers")):
         yield from _volumes(container, volumes, claims)
         yield from _amounts(container)
@@ -122,6 +125,17 @@ def _volumes(container: Setting, volumes: dict[str, Setting], claims: set[str]) 
         is_shared = _text(mount.at("mountPath")).rstrip("/") == SHARED
         if is_shared and empty is not None and empty.kind == "table" and empty.at("medium") is None:
             yield _fault("disk", empty, rule="manifest-unlikely", name=name.text)
+
+
+def _machine(pod: Setting) -> Iterator[FormFault]:
+    """More GPUs than the machine has that the pod asks for by name."""
+    selector = pod.at("nodeSelector", INSTANCE_TYPE)
+    machine = instances().get(_text(selector))
+    for container in _list(pod, "containers") if machine is not None else ():
+        gpus = container.at("resources", "limits", GPUS[0])
+        asked = _number(_text(gpus))
+        if gpus is not None and machine is not None and asked is not None and asked > machine.gpus:
+            yield _fault("machine", gpus, asked=gpus.text, instance=_text(selector), gpus=machine.gpus)
 
 
 def _number(text: str) -> float | None:

@@ -15,6 +15,8 @@ BODY, FORMAT = "--body", "--cli-binary-format"
 RAW = "raw-in-base64-out"
 PLAIN = re.compile(r"\s*[{\[\"]|file://")
 INSTANCE = re.compile(r"ml\.(?P<name>[a-z]+\d\w*\.\w+)$")
+EKSCTL = re.compile(r"^apiVersion:[ ]*eksctl\.io/", re.MULTILINE)
+NODES = re.compile(r"instanceTypes?:[ ]*\[?[\"']?(?P<value>ml\.[a-z]+\d\w*\.\w+)")
 LOGIN, USER = "get-login", "AWS"
 REGISTRY = re.compile(r"^(?:https://)?\d{12}\.dkr\.ecr\.")
 
@@ -25,6 +27,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         found = cli_words(command)
         for form, place, known in _problems(found) if found is not None else ():
             yield from drafts(platform.release.name, "aws-cli", place, form=form, file=command.file, **known)
+    for file, text in document.texts:
+        for match in NODES.finditer(text) if EKSCTL.search(text) else ():
+            value = match["value"]
+            at = match.start("value")
+            place = Word(value, text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+            about: dict[str, Any] = {"value": value, "right": value.removeprefix("ml.")}
+            yield from drafts(platform.release.name, "aws-cli", place, form="instance", file=file, **about)
     for one in document.of("docker"):
         words = [word.text for word in one.arguments]
         if words[:1] == ["login"] and any(map(REGISTRY.match, words)):

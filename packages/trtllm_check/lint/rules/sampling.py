@@ -17,6 +17,7 @@ RULE = "sampling-value"
 CHAT = "/v1/chat/completions"
 PATHS = ("/v1/completions", "/v1/chat/completions")
 HTTP = "the server"
+OF_ALL = ("temperature", "top_p", "max_tokens", "n")  # alike in every server with OpenAI's paths
 GENERATES = ("generate", "generate_stream")
 DEEPEST = 8
 ELEMENTS = {"INT": (int,), "UINT": (int,), "FP": (int, float), "BOOL": (bool,), "BYTES": (str,)}
@@ -33,6 +34,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for request in document.requests:
             if ServerAddress.of(request.url).path.rstrip("/") in PATHS:
                 yield from _judge(_body(request), HTTP, request.file, release)
+    else:
+        for request in document.requests:
+            fields = request.fields or {}
+            if "model" in fields and ("messages" in fields or "prompt" in fields):
+                body = {name: word for name, word in _body(request).items() if name in OF_ALL}
+                yield from _judge(body, HTTP, request.file, release)
     for request in document.requests:
         yield from _form(request, release)
         yield from _tensors(request, release)
