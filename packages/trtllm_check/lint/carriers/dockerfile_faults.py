@@ -35,6 +35,8 @@ REQUIREMENT = re.compile(r"[\"']?[A-Za-z][\w.-]*(?:\[[\w,-]+\])?==\S")
 CUDA_IMAGE = re.compile(r"nvidia/cuda:(?P<version>\d+\.\d+)")
 CUDA_FOLDER = re.compile(r"/usr/local/cuda-(?P<version>\d+\.\d+)")
 BARE = re.compile(r"distroless/(?:static|base|cc)|^scratch$")
+FROM_STAGE = re.compile(r"(?:--\w+=\S+\s+)*--from=(?P<stage>[A-Za-z][\w-]*)(?=\s)")
+NEAR_STAGE = 0.6
 WHOLE_VARIABLE = re.compile(r"\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)")
 MAY_BE_A_SHELL = re.compile(
     r"(?:ba|da|z|a)?sh|env|tini|dumb-init|s6-.*|su|gosu|eval|.*entry.*|.*start.*|.*run.*|.*\.(?:sh|py)"
@@ -85,6 +87,7 @@ def faults(steps: Sequence[DockerStep], whole: str) -> Iterator[FormFault]:
             continue
         if step.name in ("COPY", "ADD"):
             yield from _copy(step)
+            yield from _from_a_stage(step, {*stages, alias})
         if step.name in ("CMD", "ENTRYPOINT"):
             yield from _program(step, entry, image)
             entry = step if step.name == "ENTRYPOINT" else entry
@@ -168,6 +171,18 @@ def _kept_as_written(step: DockerStep, entry: DockerStep | None, image: str) -> 
             known = (("name", step.name), ("variable", match[0]), ("right", f'{name} ["sh", "-c", "exec {right}"]'))
             yield FormFault("exec-form", word, "variable", known)
             return
+
+
+def _from_a_stage(step: DockerStep, stages: set[str]) -> Iterator[FormFault]:
+    """``COPY --from=builder`` where no stage is called so: Docker looks for an image of the name."""
+    match = FROM_STAGE.match(step.argument.text)
+    named = {name for name in stages if name and not name.startswith("#")}
+    if match is None or not named or match["stage"].lower() in {name.lower() for name in named}:
+        return
+    close = get_close_matches(match["stage"], named, 1, NEAR_STAGE)
+    if close:
+        place = step.argument.part(match.start("stage"), match.end("stage"))
+        yield FormFault("dockerfile-refused", place, "no stage", (("stage", match["stage"]), ("near", close[0])))
 
 
 def _program(step: DockerStep, entry: DockerStep | None, image: str) -> Iterator[FormFault]:

@@ -26,6 +26,7 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 REPLICAS = {
     "HorizontalPodAutoscaler": ("minReplicas", "maxReplicas"),
     "ScaledObject": ("minReplicaCount", "maxReplicaCount"),
+    "InferenceService": ("predictor", "minReplicas", "maxReplicas"),
 }
 PROBES = ("livenessProbe", "startupProbe", "readinessProbe")
 
@@ -39,7 +40,9 @@ def faults(top: Setting, kind: str) -> Iterator[FormFault]:
     if kind == "Secret":
         yield from _secret(top)
     if kind in REPLICAS and spec is not None:
-        yield from _replicas(spec, *REPLICAS[kind])
+        *inside, least, most = REPLICAS[kind]
+        part = spec.at(*inside) if inside else spec
+        yield from _replicas(part, least, most) if part is not None else ()
     pod = spec if kind == "Pod" else spec.at("template", "spec") if spec is not None else None
     if pod is None or not _is_whole(pod):
         for table in top.tables():

@@ -17,8 +17,15 @@ PLAIN = re.compile(r"\s*[{\[\"]|file://")
 INSTANCE = re.compile(r"ml\.(?P<name>[a-z]+\d\w*\.\w+)$")
 EKSCTL = re.compile(r"^apiVersion:[ ]*eksctl\.io/", re.MULTILINE)
 NODES = re.compile(r"instanceTypes?:[ ]*\[?[\"']?(?P<value>ml\.[a-z]+\d\w*\.\w+)")
-LOGIN, USER = "get-login", "AWS"
-REGISTRY = re.compile(r"^(?:https://)?\d{12}\.dkr\.ecr\.")
+TERRAFORM = re.compile(
+    r"resource\s+\"aws_(?:instance|launch_template|eks_node_group)\"[^{]*\{[^}]*?instance_types?\s*=\s*\[?\s*"
+    r"\"(?P<value>ml\.[a-z]+\d\w*\.\w+)\""
+)
+LOGIN = "get-login"
+USERS = (
+    (re.compile(r"^(?:https://)?\d{12}\.dkr\.ecr\."), "AWS"),
+    (re.compile(r"^(?:https://)?nvcr\.io/?$"), "$oauthtoken"),
+)
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -28,7 +35,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for form, place, known in _problems(found) if found is not None else ():
             yield from drafts(platform.release.name, "aws-cli", place, form=form, file=command.file, **known)
     for file, text in document.texts:
-        for match in NODES.finditer(text) if EKSCTL.search(text) else ():
+        found_in = [*(NODES.finditer(text) if EKSCTL.search(text) else ()), *TERRAFORM.finditer(text)]
+        for match in found_in:
             value = match["value"]
             at = match.start("value")
             place = Word(value, text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
@@ -36,10 +44,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from drafts(platform.release.name, "aws-cli", place, form="instance", file=file, **about)
     for one in document.of("docker"):
         words = [word.text for word in one.arguments]
-        if words[:1] == ["login"] and any(map(REGISTRY.match, words)):
+        user = next((user for pattern, user in USERS if any(map(pattern.match, words))), "")
+        if words[:1] == ["login"] and user:
             for flag, word in pairwise(one.arguments):
-                if flag.text in ("-u", "--username") and word.text != USER and "$" not in word.text:
-                    who: dict[str, Any] = {"user": word.text}
+                if flag.text in ("-u", "--username") and word.text != user and "$" not in word.text:
+                    who: dict[str, Any] = {"user": word.text, "right": user}
                     yield from drafts(platform.release.name, "aws-cli", word, form="user", file=one.command.file, **who)
 
 

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from trtllm_check.lint.document import Document
+from trtllm_check.lint.evidence import facts_release
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.releases.load import container_release
 
 FOLDERS = re.compile(r"(?P<folder>/app/(?:all_models|tools|scripts|ci))(?:/|$)")
 # What puts something there: a mount, a copy, a clone, a link.
@@ -14,6 +16,8 @@ MADE = re.compile(r":/app(?:[/:\s\"',]|$)|(?:COPY|ADD|mkdir|WORKDIR|clone|ln)\b[
 PYTORCH_IMAGE = re.compile(r"nvcr\.io/nvidia/pytorch:")
 PLAIN_TRITON = re.compile(r"nvcr\.io/nvidia/tritonserver:(?P<month>\d\d\.\d\d)(?:-vllm-python)?-py3")
 INSTALLED = ("trtllm-build", "trtllm-serve", "trtllm-bench", "trtllm-eval")
+TRITON = re.compile(r"nvidia/tritonserver:[\d.]+-trtllm-")
+EXACT = re.compile(r"tensorrt[-_]llm={2,3}(?P<version>\d[\w.]*)", re.IGNORECASE)
 WHEEL = re.compile(r"tensorrt[-_]llm(?:$|[=<>~!\[;])", re.IGNORECASE)
 KEEPS = ("--no-deps", "-c", "--constraint")
 
@@ -51,7 +55,13 @@ def _backend(one: Invocation, release: str, form: str = "") -> Iterator[Draft]:
 
 
 def _wheel(pip: Invocation, release: str) -> Iterator[Draft]:
-    """TensorRT-LLM's wheel in NVIDIA's PyTorch image, whose torch is a build of its own."""
+    """TensorRT-LLM's wheel in NVIDIA's PyTorch image, whose torch is a build of its own; another one in Triton's."""
+    holds = container_release(pip.image) if TRITON.search(pip.image) else None
+    for word in pip.positional if holds else ():
+        exact = EXACT.fullmatch(word.text)
+        if exact and facts_release(exact["version"]) == release != holds:  # else the rule on requirements says it
+            known: dict[str, Any] = {"requirement": word.text, "image": pip.image, "holds": holds}
+            yield from drafts(release, "wheel-of-another-release", word, form="image", invocation=pip, **known)
     if not PYTORCH_IMAGE.search(pip.image) or pip.has(*KEEPS):
         return
     for word in pip.positional:
