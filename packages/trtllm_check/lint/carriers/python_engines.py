@@ -41,10 +41,10 @@ def _lists(text: PythonText) -> Iterator[FormFault]:
     """The answer of ``LLM(...)`` is a list, with one entry for each prompt, and has none of an entry's attributes."""
     engines = text.made_by(*LISTING)
     for call in text.calls:
-        owner, _, method = ast.unparse(call.func).rpartition(".")
-        first = call.args[0] if call.args and owner in engines and method == "chat" else None
+        engine, _, method = ast.unparse(call.func).rpartition(".")
+        first = call.args[0] if call.args and engine in engines and method == "chat" else None
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
-            yield fault(text, first, "chat of a text", owner=owner)
+            yield fault(text, first, "chat of a text", owner=engine)
     answers = {name for name in _names(text) if _is_answer(text, name, engines)} if engines else set()
     for node in text.nodes:
         if not isinstance(node, ast.Attribute) or node.attr not in OF_AN_ENTRY:
