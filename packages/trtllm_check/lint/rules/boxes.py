@@ -12,6 +12,7 @@ from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.programs import DOCKER_VALUED, PYTHON, SHELLS
 from trtllm_check.lint.rules.box import FAMILY, Box, boxes
 from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.shell.words import lines_of
 
 HUB_NAME = re.compile(r"[A-Za-z][\w-]*/[\w.-]+")
 FOR_WEIGHTS = re.compile(r"model|cache|weight|hub|hugging", re.IGNORECASE)
@@ -127,7 +128,7 @@ def _probes(box: Box, release: str) -> Iterator[Draft]:
 
 def _tilde(document: Document, box: Box, release: str) -> Iterator[Draft]:
     """``-v "~/x:/y"``: the shell leaves a tilde in quotes alone, and docker takes it for a name."""
-    lines = dict(document.texts).get(box.file, "").split("\n")
+    lines = lines_of(dict(document.texts).get(box.file, ""))
     for word in box.docker.values("-v", "--volume") if box.docker else ():
         line = lines[word.line - 1] if 0 < word.line <= len(lines) else ""
         written = f"{word.text.partition(':')[0]}:"
