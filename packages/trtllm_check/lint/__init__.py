@@ -203,14 +203,18 @@ def check_commands(
     """The findings in a text, a file or a folder, by file and place.
 
     ``release``: TensorRT-LLM's; the containers follow from it. ``gpu``: h100, h200, l4, l40s, a100 or another name
-    of facts/gpus.yml. What is not given is unknown, and the rules that need it are silent.
+    of facts/gpus.yml; where none is given, those of the one instance that the text names. What nobody tells is unknown,
+    and the rules that need it are silent.
     """
     from trtllm_check.lint.document import read_document
+    from trtllm_check.lint.evidence import machine_told
     from trtllm_check.lint.fixing import findings
     from trtllm_check.lint.guesses import without_guesses
 
     platform = platform_of(release if isinstance(release, ReleaseAsked) else ReleaseAsked(release), gpu, gpus)
     document = read_document(source) if isinstance(source, str | Path) else source
+    if not gpu and (machine := machine_told(document)) is not None:
+        platform = platform._replace(gpu=machine.gpu, gpus=gpus or machine.gpus)
     found = findings(document, platform, families(earlier=platform.earlier), without_guesses)
     return _softened(found) if isinstance(release, ReleaseAsked) and release.near else found
 
