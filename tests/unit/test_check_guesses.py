@@ -1,5 +1,7 @@
 """A finding that rests on a guessed release is a hint; what every release that fits the text refuses is none."""
 
+import json
+
 from each import each
 from trtllm_check.lint import check_commands, target
 from trtllm_check.lint.document import read_document
@@ -38,6 +40,20 @@ def test_flags_of_tensorrt_llm_leave_the_releases_open_that_have_them() -> None:
     build = "trtllm-build --checkpoint_dir c --output_dir e --max_input_len 4 --max_seq_len 2\n"
     assert "max-input-len-ignored" not in {rule for rule, one in severities(build).items() if one != "info"}
     assert severities("trtllm-build --checkpoint_dir c --max_batch_sizes 4\n")["unknown-flag"] != "info"
+
+
+def test_a_notebook_fills_in_the_names_of_python() -> None:
+    source = ['NAME = "mine"\n', "! export NAME={NAME} && echo $NAME\n", "!vllm serve Qwen/Qwen3-8B\n"]
+    cell: dict[str, object] = {
+        "cell_type": "code",
+        "source": source,
+        "outputs": [],
+        "metadata": {},
+        "execution_count": None,
+    }
+    notebook = json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1)
+    assert severities(notebook) == {}
+    assert severities("NAME=mine\nexport OTHER={NAME} && echo $NAME\nvllm serve Qwen/Qwen3-8B\n")["dollar-missing"]
 
 
 def test_what_is_supposed_holds_inside_and_is_watched() -> None:

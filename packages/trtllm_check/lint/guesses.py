@@ -26,6 +26,7 @@ OURS, VLLM = "tensorrt_llm", "vllm"
 OF_OURS = re.compile(r"trt-?llm|tensorrt[-_ ]?llm|convert_checkpoint|fill_template|config\.pbtxt", re.IGNORECASE)
 NEWEST_VLLM = re.compile(r"vllm/vllm-openai(?::latest|:nightly)?(?=[\s\"'`,})\]]|$)", re.MULTILINE)
 BOUND = re.compile(r"==|<|~=")
+OF_PYTHON = ("python-name", "python-keyword", "python-argument")
 MOST = 7  # releases that are asked, first and last among them
 
 
@@ -43,6 +44,11 @@ def without_guesses(
         if about:
             releases = _releases(document, package)
             fallen |= _fallen(said, about, document, platform, package, releases, askers[package])
+            names = {number for number in about - fallen if said[number].draft.rule in OF_PYTHON}
+            if names and len(releases) > 1:  # names come and go within few releases: each of them is asked
+                families = {said[number].family for number in names}
+                rest = [one for one in _all(package) if one not in releases]
+                fallen |= _fallen(said, names, document, platform, package, rest, families)
     ours = open_ - fallen
     if ours and platform.guessed and not platform.earlier and _leaves_ours_open(document):
         families = {said[number].family for number in ours}
@@ -120,6 +126,13 @@ def _releases(document: Document, package: str) -> tuple[str, ...]:
         return (*named, *newest, *_spread(_fitting_vllm(document)))
     table = python_package(package)
     return () if table is None or _asks_for_the_newest(document, package) else _spread(table.releases)
+
+
+def _all(package: str) -> Sequence[str]:
+    if package == VLLM:
+        return vllm_facts().releases[vllm_facts().releases.index(REMEMBERED) :]
+    table = python_package(package)
+    return () if table is None else table.releases
 
 
 def _asks_for_the_newest(document: Document, package: str) -> bool:

@@ -37,6 +37,10 @@ TEXTS: tuple[tuple[int, re.Pattern[str]], ...] = (  # weight, how it is written
     (3, re.compile(rf"\bvllm[ \t]*(?:\(?(?:version|release)?[ \t]*[:=]?[ \t]*){VERSION}", ANY)),
 )
 BOUNDS = r"added|introduced|removed|gone|deprecated|dropped|landed|supported|new"
+FROM_SOURCE = re.compile(  # a clone of no tag, that is installed
+    r"git clone [^\n]*vllm-project/vllm(?:\.git)?[ \t]*\\?\r?\n(?:(?!git checkout)[^\n]*\n){0,12}?[^\n]*"
+    r"(?:pip install (?:-e|--editable|\.)|setup\.py)"
+)
 LEAST = re.compile(  # in front of a version in prose that is not the one in use
     rf"(?:since|before|until|from|prior to|(?:{BOUNDS}) (?:in|by|with|since)|requires?|at least|>=?|≥|<=?|older than"
     r"|newer than|up to|after|below|above|than|unlike|fixed in)\W*(?:the\s+)?$",
@@ -88,6 +92,16 @@ def vllm_named(document: Document) -> tuple[str, ...]:
     return tuple(one.release.written for one in _best(document.texts))
 
 
+@lru_cache(maxsize=8)
+def _is_from_source(texts: tuple[tuple[str, str], ...]) -> bool:
+    return any("git clone" in text and FROM_SOURCE.search(text) for _, text in texts)
+
+
+def is_from_source(document: Document) -> bool:
+    """True where the text builds vLLM of no tag: an image in which it does is of another release."""
+    return _is_from_source(document.texts)
+
+
 def is_named_by_images(document: Document) -> bool:
     """True where only images name them: of what runs in none of these they say little."""
     found = _best(document.texts)
@@ -122,6 +136,8 @@ def vllm_alone(document: Document) -> str:
 def _best(texts: tuple[tuple[str, str], ...]) -> tuple[VllmTold, ...]:
     """The first of each release that the weightiest evidence names."""
     found = [one for file, text in texts if "llm" in text.lower() for one in _evidence(text, file)]
+    if _is_from_source(texts):
+        found = [one for one in found if not one.is_image]  # what the image brings is replaced
     heaviest = max((one.weight for one in found), default=0)
     first: dict[str, VllmTold] = {}
     for one in found:

@@ -49,6 +49,7 @@ def calls(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
     made = dict(_made(tree, imported))
     constants = _constants(tree)
     tried = {id(node) for node in _tried(tree)}
+    later = dict(_set_later(tree))
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -60,8 +61,30 @@ def calls(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
             api, name = made.get(owner, ""), f"LLM.{node.func.attr}"
         if api:
             values = tuple(_values(node, constants, word, starts))
+            for place, value in later.get(node, ()):
+                values += ((place.attr, Word(str(value.value), *_place(place, word, starts))),)
             given = tuple(_arguments(node, word, starts))
             yield Call(api, name, given, values=values, tried=id(node) in tried)
+
+
+def _set_later(tree: ast.Module) -> Iterator[tuple[ast.expr, list[tuple[ast.Attribute, ast.Constant]]]]:
+    """Calls whose result has a name, with what ``name.option = True`` sets of it afterwards."""
+    made: dict[str, ast.expr] = {}
+    found: dict[str, list[tuple[ast.Attribute, ast.Constant]]] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        target, value = node.targets[0], node.value
+        if isinstance(target, ast.Name) and isinstance(value, ast.Call):
+            made.setdefault(target.id, value)
+        if (
+            isinstance(target, ast.Attribute)
+            and isinstance(target.value, ast.Name)
+            and isinstance(value, ast.Constant)
+            and isinstance(value.value, str | int | float)
+        ):
+            found.setdefault(target.value.id, []).append((target, value))
+    yield from ((made[name], places) for name, places in found.items() if name in made)
 
 
 def _tried(tree: ast.Module) -> Iterator[ast.AST]:

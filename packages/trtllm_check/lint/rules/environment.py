@@ -21,6 +21,8 @@ OWN = re.compile(r"VLLM_[A-Z0-9_]+")
 ASSIGNED = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)", re.DOTALL)
 NEAR = 0.86
 INTERNAL = re.compile(r"(?P<option>--port|--host)(?:=|\s+)[\"']?\$\{?(?P<name>VLLM_PORT|VLLM_HOST_IP)\b")
+SOURCED = re.compile(r"^[ \t]*(?:source|\.)[ \t]+\S", re.MULTILINE)  # which may set it, exported or not
+COMPOSE = re.compile(r"^services[ \t]*:", re.MULTILINE)
 SEVERAL = 3  # variables of a beginning that vLLM has none of
 ENOUGH = 4  # parts of a name, of which one more is the same name
 SOURCES = frozenset({".", "source", "set", "eval"})
@@ -64,10 +66,17 @@ def _internal(document: Document, release: str) -> Iterator[Draft]:
         for match in INTERNAL.finditer(text):
             if re.search(rf"^[ \t]*(?:local[ \t]+)?{match['name']}=", text, re.MULTILINE):
                 continue  # the script's own: it does not reach the server
+            if SOURCED.search(text) or _is_filled_by_compose(text, match["name"]):
+                continue
             start = match.start("name")
             place = Word(match["name"], text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
             known: dict[str, Any] = {"option": match["option"], "name": match["name"]}
             yield from drafts(release, "variable-of-its-own", place, file=file, **known)
+
+
+def _is_filled_by_compose(text: str, name: str) -> bool:
+    """True for ``${VLLM_PORT}`` that docker compose replaces from its own environment: the container has none."""
+    return COMPOSE.search(text) is not None and re.search(rf"(?<![$\w{{]){name}\s*[:=]|env_file", text) is None
 
 
 def _arguments(document: Document, release: str) -> Iterator[Draft]:

@@ -45,10 +45,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for file in document.properties:
         lines = list(_lines(file))
         engine = next((one.value.text for one in lines if one.key == "engine"), "")
+        entry = next((one.value.text for one in lines if one.name.lower() == "entrypoint"), HANDLER)
+        is_own = not entry.startswith(HANDLER)  # a handler of one's own reads keys of its own
         for line in lines:
             yield from _apart(line, release)
             if line.name and engine not in OLD_ENGINES:
-                yield from _key(line, version, release, is_known=is_known)
+                found = _key(line, version, release, is_known=is_known)
+                yield from found if not is_own else (draft._replace(severity="info") for draft in found)
         yield from _handler(lines, version, release)
         yield from _mpi(lines, engine, version, release)
     for name, value in document.lmi_environment.items():

@@ -113,6 +113,8 @@ def told_version(document: Document, name: str, package: PythonPackage, platform
         return implied
     if name == "vllm" and (told := vllm_told(document)):
         return Told(told.release.written)  # the weightiest of all that it tells, ``pip show`` and logs too
+    if any(".dev" in version for version in found):
+        return Told(many=True)  # a state between two releases, or of somebody's own
     return Told(found.pop()) if len(found) == 1 else Told(supposed(name), many=len(found) > 1)
 
 

@@ -21,6 +21,7 @@ MOST = 6
 NEAR = 0.75
 OTHER_LLMS = re.compile(r"huggingface-(?:tei|neuronx|llm-neuronx|vllm)")
 IMAGES = ("imageuri", "image")
+NEURON = re.compile(r"\binf[12]\.|_inf1|neuron", re.IGNORECASE)  # whose images have versions of their own
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -32,7 +33,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _retrieved(call, release)
         elif call.name == LLM_URI:
             yield from _of_tgi(call, texts.get(call.file, ""), release)
-        elif call.name == MODEL and call.maker == "python":
+        elif call.name == MODEL and call.maker == "python" and not NEURON.search(texts.get(call.file, "")):
             yield from _library(call, release)
     for file, text in document.texts:
         said: set[str] = set()

@@ -156,7 +156,8 @@ def _judge(values: Mapping[str, Word], where: str, file: str, release: str) -> I
         known = {"where": where, "name": name, "value": values[name].text, "range": _range(bound)}
         yield from drafts(release, RULE, values[name], file=file, **known)
     heat, answers = _number(values.get("temperature")), _number(values.get("n"))
-    if heat is not None and answers is not None and 0 <= heat < bounds["greedy"] and answers > 1:
+    beams = "use_beam_search" in values  # which wants a temperature of 0
+    if heat is not None and answers is not None and not beams and 0 <= heat < bounds["greedy"] and answers > 1:
         known = {"where": where, "value": values["n"].text}
         yield from drafts(release, RULE, values["n"], form="greedy", file=file, **known)
     least, most = _number(values.get("min_tokens")), _number(values.get("max_tokens"))

@@ -17,6 +17,7 @@ from trtllm_check.lint.shell.words import ShellCommand, Word
 RECURSIVE = re.compile(r"-[a-zA-Z]*[rRa][a-zA-Z]*|--recursive|--archive")
 GLUED_CD = re.compile(r"cd(?P<folder>\.\.[\w./-]*|/[\w./-]*)")
 NEAR = 0.8
+OF_A_TEMPLATE = re.compile(r"(?:root_)?(?:Values|Release|Chart)_")  # as the reader writes {{ .Values.name }}
 ARRAY = re.compile(r"(?<![\w$-])([A-Za-z_]\w*)\+?=\(")
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}?")
 BEFORE_IMAGE = (
@@ -141,7 +142,7 @@ def _two_names(document: Document, release: str) -> Iterator[Draft]:
     set_ |= {name for _, text in document.texts for name in ARRAY.findall(text)}
     for place, file in _texts(document):
         for match in VARIABLE.finditer(place.text):
-            if match["name"] in set_:
+            if match["name"] in set_ or OF_A_TEMPLATE.match(match["name"]):
                 continue
             uses.setdefault(match["name"], []).append((place.part(match.start(), match.end()), file))
     for name, places in uses.items():

@@ -16,6 +16,7 @@ UPPER = re.compile(r"[A-Z][A-Z0-9_]*")
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 SHELLISH = re.compile(r"\A(?:[^\n]*\n)?#!.*sh\b")
 PYTHONIC = re.compile(r"\bf[\"']|\.format\(|^import |^from \w+ import ", re.MULTILINE)
+OF_A_NOTEBOOK = re.compile(r"[ \t]*\"?[ \t]*[!%]")
 BRACES = re.compile(r"(?<![$\\{%#@])(?<!%q)\{(?P<name>[A-Z][A-Z0-9_]{3,})\}")  # %q{NAME} is what nsys reads
 COMMIT = re.compile(r"[0-9a-f]{7,40}|.*\$\{?\w*(?:SHA|COMMIT|HASH)\w*\}?", re.IGNORECASE)
 TAKES_EQUALS = frozenset(
@@ -113,6 +114,8 @@ def _dollar(text: str, word: Word, file: str, release: str) -> Iterator[Draft]:
         line = lines_of(text)[at - 1 : at] if at > 0 else ()
         if not line or not re.search(rf"(?<![$\\{{]){{{name}}}", line[0]) or "$${" in text:
             continue
+        if OF_A_NOTEBOOK.match(line[0]):
+            continue  # a notebook fills in the names of Python
         is_glued = text.startswith("#!") and match.start() > 0 and word.text[match.start() - 1].isalnum()
         is_single = is_glued and "_" in name and len(set(BRACES.findall(text))) == 1
         if is_single or re.search(rf"\$\{{?{name}\b|^\s*(?:export\s+|ARG\s+|ENV\s+)?{name}=", text, re.MULTILINE):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from trtllm_check.lint.carriers.yaml_arguments import LISTED
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.vllm_release import SAID, image_release, supposed_release, vllm_told
+from trtllm_check.lint.vllm_release import SAID, image_release, is_from_source, supposed_release, vllm_told
 from trtllm_check.releases.vllm import Changes, VllmRelease, options_of, vllm_facts
 
 COMMANDS = {"serve": "serve", "run-batch": "run-batch", "openai": "", "chat": "", "complete": ""}
@@ -31,7 +31,7 @@ def release_for(document: Document, one: Invocation | None) -> VllmRelease | Non
 
 def _release_of(document: Document, one: Invocation | None) -> VllmRelease | None:
     """An image in which another command runs says nothing of one that runs in none."""
-    own = _image_of(one) if one is not None else None
+    own = _image_of(one) if one is not None and not is_from_source(document) else None
     told = vllm_told(document) if own is None else None
     if told is None or (one is not None and told.is_image and any(map(_image_of, document.of("vllm")))):
         return own

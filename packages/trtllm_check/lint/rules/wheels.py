@@ -18,6 +18,7 @@ WHEEL = re.compile(
     r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>\d[\w.]*)(?:(?:\+|%2[Bb])(?P<local>[\w.]+))?(?:-\d+)?"
     r"-(?P<python>(?:cp|py)\d+(?:\.(?:cp|py)\d+)*)-(?P<abi>\w+)-[\w.]+\.whl"
 )
+PRINTED = re.compile(r"(?:Downloading|Using cached|Collecting|Obtaining|Requirement already|Created wheel)\b")
 LOCAL_TORCH = re.compile(r"torch(?P<torch>\d\.?\d{1,2})")
 LOCAL_CUDA = re.compile(r"cu(?P<cuda>\d{2,3})")
 TORCH_INDEX = re.compile(r"download\.pytorch\.org/whl/(?P<kind>cu\d{3}|cpu)(?:/|\b)")
@@ -52,7 +53,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for file, text in document.texts:
         torch = torch_of(file)
         for match in WHEEL.finditer(text):
-            if not _is_comment(text, match.start()):
+            if not _is_comment(text, match.start()) and not _is_printed(text, match.start()):
                 yield from _wheel(document, match, file, text, torch, release)
     for pip in document.of("pip"):
         yield from _index(pip, [one for one in wanted if one.pip is pip], torch_of(pip.command.file), release)
@@ -178,6 +179,11 @@ def _is_same(made: str, version: str) -> bool:
 
 def _dotted(cuda: str) -> str:
     return f"{cuda[:2]}.{cuda[2:]}" if len(cuda) > 2 else cuda
+
+
+def _is_printed(text: str, at: int) -> bool:
+    """True for what pip tells of the wheels that it takes."""
+    return PRINTED.search(text[text.rfind("\n", 0, at) + 1 : at]) is not None
 
 
 def _is_comment(text: str, at: int) -> bool:
