@@ -3,7 +3,7 @@
     python -m benchmarks.checker.example_options MIRROR   # a fork with the commits of python_names.yml
 
 Read are calls of ``add_argument``, in the script and in the functions beside it that get its parser. One that hands
-its parser elsewhere, or takes options that it does not know, has ``**`` there.
+its parser elsewhere, or takes options that it does not know, has ``**`` there; ``.`` stands for the script itself.
 """
 
 import ast
@@ -24,6 +24,7 @@ SCRIPT = re.compile(r"(?:examples|benchmarks/(?:python|cpp))/(?!.*(?:tests?/|tri
 OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 LEAST = 3
 ANY = "**"
+THERE = "."  # stands for the script itself
 
 
 class Scripts:
@@ -111,13 +112,21 @@ def main() -> None:
     commits: dict[str, str] = yaml.safe_load(CONFIG.read_text())["tensorrt_llm"]["commits"]
     order = list(commits)
     found: dict[str, Spans] = defaultdict(lambda: defaultdict(list))
+    having: Spans = defaultdict(list)
     for release, commit in commits.items():
         scripts = Scripts(mirror, commit)
         for name in scripts.sources:
             options = scripts.options(name)
+            having[name].append(release)
             if len(options) >= LEAST:
                 for option in options:
                     found[name][option].append(release)
+    for name, options_of in found.items():
+        options_of[THERE] = having[name]
+        read = {release for option, releases in options_of.items() if option != THERE for release in releases}
+        otherwise = [one for one in having[name] if one not in read]  # made by click, or in the package
+        if otherwise:
+            options_of[ANY] = sorted({*options_of[ANY], *otherwise}, key=order.index)
     content = {
         "source": f"NVIDIA/TensorRT-LLM, the commits of {order[0]} to {order[-1]}",
         "releases": " ".join(order),
