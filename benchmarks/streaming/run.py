@@ -4,8 +4,8 @@ One run measures, in turn and several times, the engine alone in this process, o
 token ids and through the ensemble, all with the same waves. A share is of the engine alone next to it. "Late" is how
 long a piece took from the engine to the client, by one clock, from its first token on. ``--senders`` threads and
 instances of ``--preprocessing`` and ``--postprocessing`` share the work. ``--breakdown`` shows where the processor's
-time went, which a busy machine changes less; "client" is this process. ``--each-token`` measures the streams on a
-second server too, which sends one response a token, and how much later a token comes when it shares its response.
+time went, which a busy machine changes less; "client" is this process. ``--each-token`` measures the streams alone, on
+a second server too, which sends one response a token, and how much later a token comes when it shares its response.
 
 Both engines, the server's and the one alone, are open all the time, and each waits while the other works: an engine of
 the vLLM lane on a GPU may take less than half of its memory (``--gpu-memory 0.4``, in a copy of its folder).
@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -61,10 +61,11 @@ def main(
     senders: Annotated[int, typer.Option(help="threads that send responses; 0: as the server chooses")] = 0,
     gpu_memory: Annotated[float, typer.Option(help="share of the GPU's memory for each of the two engines")] = 0.0,
     breakdown: Annotated[bool, typer.Option(help="show where the processor's time went")] = False,
-    each_token: Annotated[bool, typer.Option(help="measure the streams with one response a token too")] = False,
+    each_token: Annotated[bool, typer.Option(help="measure the streams alone, with one response a token too")] = False,
 ) -> None:
     counts, lengths = clients or [16], prompt_tokens or [0]
-    plan = Plan(waves, tokens, rounds, breakdown=breakdown)
+    ways = {way: how for way, how in WAYS.items() if how[1] or not each_token}
+    plan = Plan(waves, tokens, rounds, breakdown, ways)
     with lighter(engine, gpu_memory) as folder, opened(folder) as lone:
         shared: dict[tuple[int, int], dict[str, list[Figures]]] = {}
         workers = Workers(preprocessing, postprocessing, senders)
@@ -75,11 +76,10 @@ def main(
         if not each_token:
             return
         print("\none response a token", flush=True)
-        streams = {way: how for way, how in WAYS.items() if how[1]}
         with server(folder, release, max(counts), workers, each_token=True) as served:
             for length, count in product(lengths, counts):
                 prompts = make_prompts(folder, count, length)
-                found = measure_clients(served, lone, prompts, replace(plan, ways=streams))
+                found = measure_clients(served, lone, prompts, plan)
                 show(tables.compared(shared[length, count], found, count))
 
 
@@ -91,7 +91,7 @@ class Plan:
     tokens: int
     rounds: int
     breakdown: bool
-    ways: Mapping[str, tuple[str, bool]] = field(default_factory=lambda: WAYS)
+    ways: Mapping[str, tuple[str, bool]]
 
 
 @dataclass(frozen=True)

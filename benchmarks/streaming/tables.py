@@ -10,7 +10,7 @@ from rich.table import Table
 from benchmarks.streaming.client import Pieces
 from model_server.triton.token_times import TokenTime
 
-QUANTILES = (50, 90, 99, 100)
+QUANTILES = (50.0, 99.0, 99.9, 100.0)
 
 
 @dataclass(frozen=True)
@@ -94,17 +94,28 @@ def _spent(rounds: list[Figures], names: tuple[str, ...]) -> tuple[float, float]
 
 
 def compared(shared: Mapping[str, list[Figures]], each: Mapping[str, list[Figures]], clients: int) -> Table:
-    """How late tokens came when those that wait share a response, with one response a token, and the difference."""
-    shown = Table(title=f"{clients} clients: how late a token came, ms")
-    for name in ("way", *(f"p{quantile}" if quantile < max(QUANTILES) else "last" for quantile in QUANTILES)):
+    """How late tokens came when those that wait share a response, with one response a token, and the difference.
+
+    Of each quantile the median of the rounds, and the rounds from..to: the last of a round is one token, and another
+    one in the next round.
+    """
+    shown = Table(title=f"{clients} clients: how late a token came, ms (median of the rounds, from..to)")
+    for name in ("way", *(f"p{quantile:g}" if quantile < max(QUANTILES) else "last" for quantile in QUANTILES)):
         shown.add_column(name)
     for way in each:
         late, alone = _quantiles(shared[way]), _quantiles(each[way])
-        shown.add_row(way, *(f"{value:.0f}" for value in late))
-        shown.add_row("  one response a token", *(f"{value:.0f}" for value in alone))
-        shown.add_row("  the difference", *(f"{value:+.0f}" for value in late - alone))
+        shown.add_row(way, *map(_spread, late.T))
+        shown.add_row("  one response a token", *map(_spread, alone.T))
+        differences = np.median(late, axis=0) - np.median(alone, axis=0)
+        shown.add_row("  the difference", *(f"{value:+.0f}" for value in differences))
     return shown
 
 
 def _quantiles(rounds: list[Figures]) -> np.ndarray:
-    return np.percentile([late for figures in rounds for late in figures.token_late_ms], QUANTILES)
+    """[rounds, quantiles]"""
+    return np.array([np.percentile(figures.token_late_ms, QUANTILES) for figures in rounds])
+
+
+def _spread(rounds: np.ndarray) -> str:
+    shown = f"{np.median(rounds):.0f}"
+    return shown if len(rounds) == 1 else f"{shown} ({min(rounds):.0f}..{max(rounds):.0f})"

@@ -31,6 +31,12 @@ BODY = (
 # AIPerf 0.13 takes a local tokenizer folder only with both of these unset; it needs no network then either.
 VARIABLES: Environment = {"HF_HUB_OFFLINE": None, "TRANSFORMERS_OFFLINE": None, "HF_HUB_DISABLE_TELEMETRY": "1"}
 
+STARTS_PER_S = 1000.0
+"""A closed loop's rate, beyond what any server answers: AIPerf 0.13 starts a request where a stream is free, once a
+millisecond. Its own kind of closed loop (``concurrency``) looks for a free stream without a pause and keeps a processor
+busy (``timing/strategies/request_rate.py``), one of two on a laptop that serves as well (benchmarks/load_generator).
+"""
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -46,7 +52,7 @@ class Phase:
         kind = "warmup" if self.warmup else "profiling"
         head: dict[str, object] = {"name": self.name, "kind": kind, "requests": self.requests}
         if self.load.mode == "closed":
-            return {**head, "type": "concurrency", "concurrency": self.load.concurrency}
+            return {**head, "type": "constant", "rate": STARTS_PER_S, "concurrency": self.load.concurrency}
         cap = {"concurrency": self.load.concurrency} if self.load.concurrency else {}
         return {**head, "type": "poisson", "rate": self.load.rate_per_s, **cap}
 

@@ -25,6 +25,7 @@ MARKERS = "os^D"
 STATE_COLORS = {"Creating": ORANGE, "InService": GREEN, "Updating": BLUE}
 MAX_DOTS = 200_000
 SHORT_ORIGIN, ORIGIN_LINE_INCHES = 40, 0.14
+LABELS_APART_POINTS = 13
 
 
 def empty_figure(columns: int = 1, *, height: float = 3.2, width: float = 8.0) -> tuple[Any, Any]:
@@ -50,6 +51,25 @@ def show(figure: Any, origin: str, alt: str) -> None:
     figure.text(0.995, 0.005, origin, ha="right", va="bottom", fontsize=7, color=QUIET)
     display(figure, metadata={"image/png": {"alt": alt}})  # type: ignore[no-untyped-call]
     plt.close(figure)
+
+
+def label_points(
+    axis: Any, x: Sequence[float], y: Sequence[float], labels: Sequence[object], *, shift: tuple[int, int]
+) -> None:
+    """Write each label ``shift`` typographic points beside its point (x, y), one for neighbours that are too close.
+
+    The limits of ``axis`` are set before.
+    """
+    where = axis.transData.transform(list(zip(x, y, strict=True))) * 72 / axis.figure.dpi  # [points, 2]
+    groups: list[list[int]] = []
+    for index, place in enumerate(where):
+        if groups and max(abs(place - where[groups[-1][-1]])) < LABELS_APART_POINTS:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    for group in groups:
+        text, last = ", ".join(str(labels[index]) for index in group), group[-1]
+        axis.annotate(text, (x[last], y[last]), shift, textcoords="offset points", fontsize=8)
 
 
 def _told(series: Mapping[str, Mapping[str, float]], number: str) -> str:
@@ -305,13 +325,13 @@ def throughput_latency(summaries: Sequence["Summary"], *, title: str) -> None:
     """TTFT and TPOT against output throughput, one point per load: p50 as a line, p90 as a dashed one."""
     figure, axes = empty_figure(2, height=3.4, width=9.0)
     tokens_per_s = [summary.output_tokens_per_s for summary in summaries]
+    streams = [summary.load.concurrency for summary in summaries]
     for axis, name in zip(axes, ("ttft_ms", "tpot_ms"), strict=True):
         percentiles = [getattr(summary, name) for summary in summaries]
         axis.plot(tokens_per_s, [each.p50 for each in percentiles], color=BLUE, marker="o", label="p50")
         axis.plot(tokens_per_s, [each.p90 for each in percentiles], "--", color=ORANGE, marker="s", label="p90")
-        for at, each, summary in zip(tokens_per_s, percentiles, summaries, strict=True):
-            axis.annotate(str(summary.load.concurrency), (at, each.p50), (5, -11), textcoords="offset points")
         axis.set(xlabel="output tokens/s", ylabel=f"{name.removesuffix('_ms').upper()}, ms", ylim=(0, None))
+        label_points(axis, tokens_per_s, [each.p50 for each in percentiles], streams, shift=(5, -11))
         axis.grid(alpha=0.2)
     axes[0].legend(frameon=False, fontsize=8)
     figure.suptitle(f"{title} (numbers at the points: streams)", fontsize=10)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from playbook.plots.charts import DASHES, GREY, MANY_COLORS, MARKERS, empty_figure, show
+from playbook.plots.charts import DASHES, GREY, MANY_COLORS, MARKERS, empty_figure, label_points, show
 
 if TYPE_CHECKING:
     from serving_planner.frontier import FrontierPoint
@@ -29,9 +29,6 @@ def frontier(points: Sequence["FrontierPoint"], *, title: str, promise_ms: float
         style = {"color": MANY_COLORS[index % 10], "marker": MARKERS[index % 4], "linestyle": DASHES[index % 4]}
         axis.plot(*_both(ways[name]), label=name, markersize=5, **style)
     _others(axis, [own for name, own in ways.items() if name not in best])
-    for point in front:
-        at = (point.tokens_per_s_per_user, point.output_tokens_per_s_per_gpu)
-        axis.annotate(str(point.concurrency), at, (6, 5), textcoords="offset points", fontsize=7)
     if promise_ms is not None:
         axis.axvline(1e3 / promise_ms, color="black", linestyle=":", linewidth=1)
         axis.annotate(
@@ -39,6 +36,7 @@ def frontier(points: Sequence["FrontierPoint"], *, title: str, promise_ms: float
         )
     axis.set(title=f"{title} (numbers at the front: requests in flight)")
     axis.set(xlabel="output tokens/s per user", ylabel="output tokens/s per GPU", xlim=(0, None), ylim=(0, None))
+    label_points(axis, *_both(front), [point.concurrency for point in front], shift=(6, 5))
     axis.grid(alpha=0.2)
     axis.legend(frameon=False, fontsize=8)
     show(figure, "planned", f"{title}: of {len(ways)} ways the front has " + _ends(front))

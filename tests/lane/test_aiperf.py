@@ -44,8 +44,8 @@ def test_one_file_runs_all_phases(tmp_path: Path) -> None:
     )
     benchmark = config["benchmark"]
     assert benchmark["phases"] == [
-        {"name": "warm", "kind": "warmup", "requests": 4, "type": "concurrency", "concurrency": 4},
-        {"name": "c4", "kind": "profiling", "requests": 2, "type": "concurrency", "concurrency": 4},
+        {"name": "warm", "kind": "warmup", "requests": 4, "type": "constant", "rate": 1000.0, "concurrency": 4},
+        {"name": "c4", "kind": "profiling", "requests": 2, "type": "constant", "rate": 1000.0, "concurrency": 4},
         {"name": "slow", "kind": "profiling", "requests": 1, "type": "poisson", "rate": 2.5},
     ]
     assert config["randomSeed"] == 3

@@ -118,8 +118,42 @@ def test_twice_the_text_is_searched_twice_as_much(name: str, monkeypatch: pytest
     assert sum(read) - first < MOST * first
 
 
+WHOLE = ("lower", "partition", "replace", "split", "splitlines", "upper")  # they go through all of their text
+
+
+def letters(work: Callable[[], object]) -> int:
+    """How much text the methods of texts go through: one call is one line of Python, and many steps of the machine."""
+    number = 0
+
+    def called(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal number
+        if event == "c_call" and getattr(argument, "__name__", "") in WHOLE:
+            owner = getattr(argument, "__self__", None)
+            number += len(owner) if isinstance(owner, str) else 0
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return number
+
+
+@each("name", TEXTS)
+def test_twice_the_text_is_cut_twice_as_much(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fixing, "MOST_CORRECTED", 2)
+    short, long = ("".join(TEXTS[name].format(number) for number in range(1, many + 1)) for many in (FEW, 2 * FEW))
+    check(short)
+    assert letters(lambda: check(long)) < MOST * letters(lambda: check(short))
+
+
 def test_work_that_grows_faster_is_seen() -> None:
     def pairs(many: int) -> None:
         assert not any([one == other for one in range(many)] == [] for other in range(many))
 
+    def cuts(many: int) -> None:
+        assert all(len(("a\n" * many).split("\n")) == many + 1 for _ in range(many))
+
     assert steps(lambda: pairs(2 * FEW)) > MOST * steps(lambda: pairs(FEW))
+    assert letters(lambda: cuts(2 * FEW)) > MOST * letters(lambda: cuts(FEW))

@@ -70,7 +70,7 @@ def test_text_of_python_that_starts_a_build_is_read() -> None:
 
 def test_a_script_of_a_common_name_may_be_anybodys() -> None:
     text = "python3 summarize.py --hf_model_location m --test_trt_llm\n"
-    assert severities(text, target(read_document(text)))["unknown-flag"] == "warning"
+    assert severities(text, target(read_document(text)))["unknown-flag"] == "info"
     assert severities(text, "0.12.0")["unknown-flag"] == "error"
 
 

@@ -6,6 +6,7 @@ import pytest
 from load_testing.results import StreamTimeline, timed_stream
 from model_server.protocol import StepRecord
 from playbook import plots
+from playbook.plots.charts import empty_figure, label_points
 from serving_planner.frontier import FrontierPoint
 from serving_planner.roofline import Roofline, StepPoint
 
@@ -41,6 +42,17 @@ def test_lines_show_every_series(shown: list[tuple[Any, str]]) -> None:
 def test_the_words_of_a_line_say_where_it_begins_and_ends(shown: list[tuple[Any, str]]) -> None:
     plots.lines({"a": ((1, 2, 64), (0.0312, 7, 1308.2))}, title="t", x="streams", y="ms", marks={"the knee": 8})
     assert shown[0][1] == "t: ms against streams: a from 0.0312 at 1 to 1,308 at 64; marked: the knee"
+
+
+def test_points_that_are_too_close_share_a_label() -> None:
+    _, (axis,) = empty_figure()
+    axis.set(xlim=(0, 100), ylim=(0, 100))
+    label_points(axis, (10, 50, 51, 90), (10, 50, 50, 90), (1, 32, 64, 128), shift=(5, 5))
+    assert [(label.get_text(), label.xy) for label in axis.texts] == [
+        ("1", (10, 10)),
+        ("32, 64", (51, 50)),
+        ("128", (90, 90)),
+    ]
 
 
 def test_rounding_shows_relative_errors(shown: list[tuple[Any, str]]) -> None:

@@ -62,15 +62,19 @@ def cells(table: Table) -> list[list[str]]:
 
 def test_the_tables_of_a_measurement() -> None:
     shared = {"text, streamed": [figures(80.0, (4.0, 24.0), 50, client=10.0, idle=0.1), figures(90.0, (4.0,), 50)]}
-    each = {"text, streamed": [figures(50.0, (1.0, 3.0), 100)]}
     shown = cells(shares([100.0, 100.0], shared, 16))
     assert shown == [["text, streamed", "85", "0.85", "0.80..0.90", "2.0", "5", "4", "24"]]
     spent = cells(breakdown([140.0], {"text, streamed": shared["text, streamed"][:1]}))
     assert spent == [["client", "10 / 20"], ["all", "10 / 20"]]
-    assert cells(compared({"text, streamed": shared["text, streamed"][:1]}, each, 16)) == [
-        ["text, streamed", "14", "22", "24", "24"],
+
+
+def test_how_late_tokens_came_is_compared_by_the_middle_of_the_rounds() -> None:
+    shared = [(4.0, 24.0), (2.0, 26.0), (3.0, 91.0)]  # 91 is of one round alone
+    each = {"text, streamed": [figures(50.0, (1.0, 3.0), 100)]}
+    assert cells(compared({"text, streamed": [figures(90.0, late, 50) for late in shared]}, each, 16)) == [
+        ["text, streamed", "14 (14..47)", "26 (24..90)", "26 (24..91)", "26 (24..91)"],
         ["  one response a token", "2", "3", "3", "3"],
-        ["  the difference", "+12", "+19", "+21", "+21"],
+        ["  the difference", "+12", "+23", "+23", "+23"],
     ]
 
 

@@ -42,6 +42,9 @@ FAMILIES = (
     "sagemaker_images",
     "sagemaker_versions",
     "aws_programs",
+    "aws_cli",
+    "hosted_runners",
+    "profilers",
     "aws_names",
     "cluster_tools",
     "ray_llm",
@@ -131,6 +134,9 @@ OF_ANY_RELEASE = frozenset(
             "open_ends",
             "yaml_arguments",
             "aws_programs",
+            "aws_cli",
+            "hosted_runners",
+            "profilers",
             "aws_names",
             "cluster_tools",
             "ray_llm",
@@ -203,10 +209,11 @@ def check_commands(
     """
     from trtllm_check.lint.document import read_document
     from trtllm_check.lint.fixing import findings
+    from trtllm_check.lint.guesses import without_guesses
 
     platform = platform_of(release if isinstance(release, ReleaseAsked) else ReleaseAsked(release), gpu, gpus)
     document = read_document(source) if isinstance(source, str | Path) else source
-    found = findings(document, platform, families(earlier=platform.earlier))
+    found = findings(document, platform, families(earlier=platform.earlier), without_guesses)
     return _softened(found) if isinstance(release, ReleaseAsked) and release.near else found
 
 

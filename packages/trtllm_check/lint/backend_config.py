@@ -19,6 +19,12 @@ from trtllm_check.releases.history import ranges
 from trtllm_check.releases.load import load_tool
 from trtllm_check.releases.templates import VARIABLE, release_templates, template_releases
 
+DATA_TYPES = frozenset(
+    {
+        *(f"TYPE_{kind}{bits}" for kind in ("INT", "UINT") for bits in (8, 16, 32, 64)),
+        *("TYPE_FP16", "TYPE_FP32", "TYPE_FP64", "TYPE_BF16", "TYPE_BOOL", "TYPE_STRING"),
+    }
+)
 ENGINE_BACKEND = "tensorrtllm"
 ENGINE_MODEL = "tensorrt_llm"
 MODE = "decoding_mode"
@@ -240,6 +246,18 @@ def _refused(name: str, value: str, parameter: BackendParameter, place: Scalar) 
     )
 
 
+@cache
+def _types() -> Mapping[str, frozenset[str]]:
+    """The types of the engine's inputs in the templates of all releases, but for those that are filled in."""
+    found: dict[str, set[str]] = {}
+    for release in template_releases():
+        for tensor in release_templates(release).models[ENGINE_MODEL].inputs:
+            found.setdefault(tensor.name, set()).add(tensor.data_type)
+    plain = {name: types for name, types in found.items() if not any("$" in one for one in types)}
+    before = {"TYPE_INT32": "TYPE_UINT32"}  # of the templates before 0.8, and taken alike
+    return {name: frozenset(types | {before.get(one, one) for one in types}) for name, types in plain.items()}
+
+
 def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str) -> Iterator[Problem]:
     """Inputs that the backend does not read, and those that it cannot do without."""
     if release not in template_releases() or not message.messages("input"):
@@ -253,6 +271,13 @@ def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str) 
         near = get_close_matches(name, [one for one in known if one not in names], 1, 0.7)
         instead = f"write {near[0]}" if near else f"leave the input {name} out"
         yield Problem("engine-inputs", "unknown", where, {"input": name, "instead": instead})
+    for one in message.messages("input"):
+        wanted, given = known.get(one.text("name")), one.scalar("data_type")
+        if wanted is None or given is None or wanted.name not in _types() or given.text not in DATA_TYPES:
+            continue
+        if given.text not in _types()[wanted.name]:
+            shown = {"input": wanted.name, "given": given.text, "instead": wanted.data_type}
+            yield Problem("engine-inputs", "type", given, shown)
     for name, tensor in known.items() if _is_whole(message) else ():
         if name not in names and not tensor.optional:
             text = f"add the input {name} ({tensor.data_type}, dims: {list(tensor.dims)})"

@@ -73,7 +73,8 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         named = any(OTHER_MODELS.search(text) for _, text in document.texts)
         return draft._replace(severity="info" if named and not _is_slip(draft, platform) else "warning")
     if draft.rule in ARGUMENTS and platform.guessed and draft.invocation and draft.invocation.tool.endswith(".py"):
-        return draft._replace(severity="warning")  # a script of that name, of nobody knows whom
+        is_own = draft.rule == "unknown-flag" and not _is_slip(draft, platform)  # an edition with flags of its own
+        return draft._replace(severity="info" if is_own else "warning")  # a script of that name, of nobody knows whom
     if draft.rule == "unfilled-variable" and _is_partial(draft, document):
         return draft._replace(severity="warning")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document):
@@ -157,7 +158,8 @@ def _is_anothers_script(draft: Draft, document: Document) -> bool:
         return True
     known = sum(bool(with_flag(one.tool, each.name)) for each in one.given)
     strange = sum(each.flag != "" and not any(with_flag(tool, each.name) for tool in OURS) for each in one.given)
-    return known == 0 or (draft.rule == "missing-flag" and known < FEW) or strange > known
+    is_missing = draft.rule == "missing-flag"  # what a script with options of its own wants is not known
+    return known == 0 or (is_missing and (known < FEW or strange > 0)) or strange > known
 
 
 def _runs_earlier_builder(words: Sequence[Word]) -> bool:

@@ -13,6 +13,7 @@ from serving_base.errors import UsageError
 from trtllm_check.lint.amounts import refuse_too_much
 from trtllm_check.lint.carriers import CARRIERS, carried
 from trtllm_check.lint.carriers.aws_calls import AwsCall
+from trtllm_check.lint.carriers.aws_cli import cli_call, names_a_machine
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
@@ -62,7 +63,8 @@ BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--
 # A chart that is installed, and arguments that somebody's own YAML or Ray Serve hands to an engine.
 DEPLOYMENT = re.compile(
     r"^[ \t]*(?:\$ )?(?:sudo )?helm (?:install|upgrade|template) |^kind: InferencePool"
-    r"|^[ \t-]*(?:engine_kwargs|extraArgs|backend_parameters)\b|\bengine_kwargs\s*=",
+    r"|^[ \t-]*(?:engine_kwargs|extraArgs|backend_parameters)\b|\bengine_kwargs\s*="
+    r"|/v2/models/[\w${}-]+/(?:versions/\w+/)?(?:infer|generate|generate_stream)\b",
     re.MULTILINE,
 )
 UNCERTAIN = ("Model", "deploy")  # of any SDK
@@ -195,6 +197,7 @@ class Document:
             self.names,
             [one for one in self.calls if one.api != "openai" or any("//" in word.text for _, word in one.values)],
             [one for one in self.aws_calls if one.name not in UNCERTAIN],
+            [one for one in self.commands if names_a_machine(one)],
             [one for one in self.workloads if MODEL_IMAGE.search(one.image)],
             [one for one in self.images if MODEL_IMAGE.search(one.text)],
         )
@@ -368,6 +371,8 @@ class _Builder:
         self.commands += commands
         for command in commands:
             self.add_written(command)
+            if call := cli_call(command):
+                self.aws_calls.append(call._replace(file=command.file))
             if command.words[:1] and command.words[0].text != "export":
                 continue
             for word in command.assignments or command.words[1:]:

@@ -9,7 +9,14 @@ from trtllm_check.lint.document import Document, WrittenRequest
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Release
-from trtllm_check.releases.templates import TensorSpec, llmapi_model, release_templates, template_releases
+from trtllm_check.releases.templates import (
+    OF_LLMAPI,
+    TensorSpec,
+    llmapi_model,
+    llmapi_releases,
+    release_templates,
+    template_releases,
+)
 
 TRITON_PORT = TRITON_PORTS[0]
 SERVERS = ("launch_triton_server.py", "tritonserver")
@@ -156,6 +163,9 @@ def inputs_of(model: str, document: Document, release: Release) -> tuple[TensorS
     for config in document.configs:
         if config.model == model:
             return _declared(config.text)
+    copied = any(OF_LLMAPI in text for _, text in document.texts) and release.name in llmapi_releases()
+    if copied and model == LLMAPI:
+        return llmapi_model(release.name).inputs
     if release.name in template_releases():
         models = release_templates(release.name).models
         return models[model].inputs if model in (ENSEMBLE, BLS) and model in models else ()

@@ -17,7 +17,7 @@ from trtllm_check.releases.backend import backend_reads
 from trtllm_check.releases.history import with_flag
 from trtllm_check.releases.lmi import lmi_images
 from trtllm_check.releases.load import container_release, release_name
-from trtllm_check.releases.templates import release_templates, template_releases
+from trtllm_check.releases.templates import OF_LLMAPI, llmapi_releases, release_templates, template_releases
 
 VERSION = r"v?(?P<version>\d+\.\d+(?:\.\d+)?(?:(?:\.post|\.dev|rc)\d+)?)"
 REPOSITORY = r"(?:NVIDIA/TensorRT-LLM|triton-inference-server/tensorrtllm_backend)"
@@ -196,8 +196,21 @@ def _strongest(found: Iterable[Evidence]) -> Evidence | None:
     return next(one for one in known if one.release == best)
 
 
+def fitting(document: Document) -> tuple[str, ...]:
+    """The releases that have what the text uses: its flags, template variables and parameters."""
+    return _narrowed(document)[0]
+
+
 def by_flags(document: Document) -> Evidence | None:
     """The newest release that has all flags of the text, where the newest of all lacks one."""
+    releases, decisive = _narrowed(document)
+    if decisive is None or releases[-1] == known_releases()[-1]:
+        return None
+    return Evidence(releases[-1], "flag", *decisive, 0)
+
+
+def _narrowed(document: Document) -> tuple[tuple[str, ...], tuple[str, int] | None]:
+    """The releases that have all flags of the text, and what it was that told the last of them."""
     releases = list(known_releases())
     decisive: tuple[str, int] | None = None
     for tool, flag, line in _flags(document):
@@ -207,10 +220,17 @@ def by_flags(document: Document) -> Evidence | None:
             if decisive is None or narrowed[-1] != releases[-1]:
                 decisive = (f"{flag} of {tool}", line)
             releases = narrowed
+    for invocation in document.invocations:
+        narrowed = [name for name in releases if invocation.tool in load_release(name).tools]
+        if narrowed and narrowed[-1] == releases[-1]:
+            releases = narrowed  # those with the tool: in the others nothing of it is right or wrong
     for invocation in document.of(*OF_THE_ENGINE_FLOW):
         narrowed = [name for name in releases if name in template_releases()]
         if narrowed and len(narrowed) < len(releases):
             decisive, releases = (invocation.tool, invocation.path.line), narrowed
+    if any(OF_LLMAPI in text for _, text in document.texts):
+        narrowed = [name for name in releases if name in llmapi_releases()]
+        releases = narrowed or releases
     for model, variable, line in _variables(document):
         narrowed = [name for name in releases if _has_variable(name, model, variable)]
         if narrowed and len(narrowed) < len(releases):
@@ -223,9 +243,7 @@ def by_flags(document: Document) -> Evidence | None:
         narrowed = [name for name in narrowed if _unread(name, given) == fewest]
         if narrowed and len(narrowed) < len(releases):
             decisive, releases = ("the C++ backend of Triton", line), narrowed
-    if decisive is None or releases[-1] == known_releases()[-1]:
-        return None
-    return Evidence(releases[-1], "flag", *decisive, 0)
+    return tuple(releases), decisive
 
 
 def _engine_models(document: Document) -> Iterator[tuple[int, frozenset[str]]]:

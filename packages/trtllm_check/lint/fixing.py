@@ -6,9 +6,10 @@ A corrected command is read and checked again, until the rules know nothing more
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from trtllm_check.lint.certainty import OF_ONE_RELEASE, weighed
 from trtllm_check.lint.document import Document, read_document
@@ -16,6 +17,7 @@ from trtllm_check.lint.finding import Draft, Drop, Edit, Finding, Fix, Insert, P
 from trtllm_check.lint.invocations import Invocation, regrouped
 from trtllm_check.lint.programs import FLAG, Given
 from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.lint.supposing import watched
 from trtllm_check.releases import Release
 
 LINE_WIDTH = 110
@@ -204,9 +206,23 @@ class _Changes:
         return changes
 
 
-def findings(document: Document, platform: Platform, families: Sequence[Family]) -> list[Finding]:
-    """What ``families`` find in ``document``, by file and place."""
-    drafts = drafts_of(document, platform, families)
+class Said(NamedTuple):
+    """A draft and the family that handed it in."""
+
+    draft: Draft
+    family: Family
+
+
+Doubt = Callable[[Sequence[Said], Mapping[str, Set[Family]], Document, Platform], list[Draft]]
+
+
+def findings(
+    document: Document, platform: Platform, families: Sequence[Family], doubt: Doubt | None = None
+) -> list[Finding]:
+    """What ``families`` find in ``document``, by file and place; ``doubt`` has the last word on how grave each is."""
+    askers: dict[str, set[Family]] = {}
+    said = _said(document, platform, families, askers)
+    drafts = [one.draft for one in said] if doubt is None else doubt(said, askers, document, platform)
     changes = _Changes.of(drafts)
     fixes: dict[int, str] = {}
     for outer, members in _groups(document, changes)[:MOST_CORRECTED]:
@@ -225,16 +241,27 @@ def _still_does_something(command: ShellCommand, text: str) -> bool:
 
 def drafts_of(document: Document, platform: Platform, families: Sequence[Family]) -> list[Draft]:
     """Without what two families say alike."""
-    drafts: dict[tuple[str, int, int, str], Draft] = {}
+    return [one.draft for one in _said(document, platform, families)]
+
+
+def _said(
+    document: Document, platform: Platform, families: Sequence[Family], askers: dict[str, set[Family]] | None = None
+) -> list[Said]:
+    """The drafts; into ``askers``, by package, the families that found its release nowhere."""
+    found: dict[tuple[str, int, int, str], Said] = {}
     for family in families:
-        for draft in family(document, platform):
+        with watched() as asked:
+            drafts = list(family(document, platform))
+        for package in asked:
+            if askers is not None:
+                askers.setdefault(package, set()).add(family)
+        for draft in drafts:
             if platform.earlier and draft.rule in OF_ONE_RELEASE:
                 continue
             draft = weighed(draft, document, platform)
-            drafts.setdefault(
-                (draft.rule, draft.place.line, draft.place.column, f"{draft.file}:{draft.message}"), draft
-            )
-    return list(drafts.values())
+            key = (draft.rule, draft.place.line, draft.place.column, f"{draft.file}:{draft.message}")
+            found.setdefault(key, Said(draft, family))
+    return list(found.values())
 
 
 def _finding(draft: Draft, fixes: dict[int, str]) -> Finding:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from trtllm_check.lint.document import Document
+from trtllm_check.lint.supposing import supposed
 from trtllm_check.releases.vllm import VllmRelease, vllm_facts
 
 VERSION = r"v?(?P<version>\d+\.\d+\.\d+(?:\.\d+)?(?:\.?(?:post|dev|rc)\d+)?)(?![\w.]*\d)(?!\.\*)"
@@ -48,6 +49,7 @@ OR_MORE = re.compile(  # and behind it
 )
 OF_A_MONTH = re.compile(r"nvcr\.io/nvidia/(?:tritonserver:\d\d\.\d\d-vllm|vllm:\d\d\.\d\d)")
 SAID = 3
+SUPPOSED = 5
 OTHERS = re.compile(r"trt-?llm|tensorrt[-_]llm|tritonserver|djl-inference", re.IGNORECASE)
 BEFORE = 40
 MOST = 100
@@ -77,7 +79,25 @@ class VllmTold(NamedTuple):
 
 def vllm_told(document: Document) -> VllmTold | None:
     """The evidence of the one release that counts; None where there is none, or more than one."""
-    return _told(document.texts)
+    found = _best(document.texts)
+    return found[0] if len(found) == 1 else supposed_release()
+
+
+def vllm_named(document: Document) -> tuple[str, ...]:
+    """The releases that the weightiest evidence names, the only one or several."""
+    return tuple(one.release.written for one in _best(document.texts))
+
+
+def is_named_by_images(document: Document) -> bool:
+    """True where only images name them: of what runs in none of these they say little."""
+    found = _best(document.texts)
+    return bool(found) and all(one.is_image for one in found)
+
+
+def supposed_release() -> VllmTold | None:
+    """What is supposed where the text tells nothing."""
+    release = vllm_facts().release(written) if (written := supposed("vllm")) else None
+    return VllmTold(release, written, 1, "", SUPPOSED) if release is not None else None
 
 
 def image_release(image: str) -> VllmRelease | None:
@@ -99,11 +119,15 @@ def vllm_alone(document: Document) -> str:
 
 
 @lru_cache(maxsize=8)
-def _told(texts: tuple[tuple[str, str], ...]) -> VllmTold | None:
+def _best(texts: tuple[tuple[str, str], ...]) -> tuple[VllmTold, ...]:
+    """The first of each release that the weightiest evidence names."""
     found = [one for file, text in texts if "llm" in text.lower() for one in _evidence(text, file)]
     heaviest = max((one.weight for one in found), default=0)
-    best = [one for one in found if one.weight == heaviest]
-    return best[0] if best and len({one.release.written for one in best}) == 1 else None
+    first: dict[str, VllmTold] = {}
+    for one in found:
+        if one.weight == heaviest:
+            first.setdefault(one.release.written, one)
+    return tuple(first.values())
 
 
 def _evidence(text: str, file: str) -> Iterator[VllmTold]:

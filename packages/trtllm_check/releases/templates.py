@@ -19,6 +19,7 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.releases.load import DATA_DIR, Raw, checked, known_releases, view
 
 VARIABLE = re.compile(r"\$\{(\w+)\}")
+OF_LLMAPI = "all_models/llmapi"  # the folder of the LLM-API model
 
 # What the typed fields of each kind of queue hold; triton_max_batch_size is in every model.
 QUEUES: dict[str, tuple[str, ...]] = {

@@ -43,7 +43,7 @@ class AwsCall(NamedTuple):
     name: str
     settings: Setting
     file: str = ""
-    maker: Literal["python", "template", "terraform"] = "python"
+    maker: Literal["python", "template", "terraform", "cli"] = "python"
 
 
 def aws_calls(tree: ast.Module, text: str, place: Callable[[ast.AST], tuple[int, int]]) -> Iterator[AwsCall]:

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.programs import VLLM_IMAGE
 from trtllm_check.lint.shell.words import Word
 
 FLAG_APART = re.compile(r"(?P<flag>--(?:from|chown|chmod|exclude))[ \t]+(?P<value>[^\s-]\S*)")
@@ -34,6 +35,12 @@ REQUIREMENT = re.compile(r"[\"']?[A-Za-z][\w.-]*(?:\[[\w,-]+\])?==\S")
 CUDA_IMAGE = re.compile(r"nvidia/cuda:(?P<version>\d+\.\d+)")
 CUDA_FOLDER = re.compile(r"/usr/local/cuda-(?P<version>\d+\.\d+)")
 BARE = re.compile(r"distroless/(?:static|base|cc)|^scratch$")
+FROM_STAGE = re.compile(r"(?:--\w+=\S+\s+)*--from=(?P<stage>[A-Za-z][\w-]*)(?=\s)")
+NEAR_STAGE = 0.6
+WHOLE_VARIABLE = re.compile(r"\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)")
+MAY_BE_A_SHELL = re.compile(
+    r"(?:ba|da|z|a)?sh|env|tini|dumb-init|s6-.*|su|gosu|eval|.*entry.*|.*start.*|.*run.*|.*\.(?:sh|py)"
+)
 NEAR = 0.4  # of names that begin alike
 
 
@@ -80,8 +87,9 @@ def faults(steps: Sequence[DockerStep], whole: str) -> Iterator[FormFault]:
             continue
         if step.name in ("COPY", "ADD"):
             yield from _copy(step)
+            yield from _from_a_stage(step, {*stages, alias})
         if step.name in ("CMD", "ENTRYPOINT"):
-            yield from _program(step, entry)
+            yield from _program(step, entry, image)
             entry = step if step.name == "ENTRYPOINT" else entry
         if step.name == "RUN" and step.form is None and "<<" not in step.argument.text:
             yield from _joined(step.argument)
@@ -145,7 +153,39 @@ def _copy(step: DockerStep) -> Iterator[FormFault]:
         yield FormFault("dockerfile-refused", place, "copy of an address", (("url", address["url"]),))
 
 
-def _program(step: DockerStep, entry: DockerStep | None) -> Iterator[FormFault]:
+def _kept_as_written(step: DockerStep, entry: DockerStep | None, image: str) -> Iterator[FormFault]:
+    """``CMD ["server", "--port", "$PORT"]``: no shell puts the variable in."""
+    words = step.form or ()
+    behind_entry = step.name == "CMD" and (entry is not None or VLLM_IMAGE.search(image) is not None)
+    start = entry.form if behind_entry and entry is not None else words
+    if not start or (not behind_entry and words[0].text.startswith("-")):
+        return  # behind an entry point that the image brings
+    names = [word.text.split(" ")[0].rsplit("/", 1)[-1] for word in start[:3]]
+    if any(MAY_BE_A_SHELL.fullmatch(name) for name in names):
+        return
+    for word in words:
+        if match := WHOLE_VARIABLE.fullmatch(word.text):
+            program = [one.text for one in start] if entry is not None else ["vllm", "serve"] if behind_entry else []
+            right = " ".join([*program, *(one.text for one in words)])
+            name = "ENTRYPOINT" if behind_entry else step.name
+            known = (("name", step.name), ("variable", match[0]), ("right", f'{name} ["sh", "-c", "exec {right}"]'))
+            yield FormFault("exec-form", word, "variable", known)
+            return
+
+
+def _from_a_stage(step: DockerStep, stages: set[str]) -> Iterator[FormFault]:
+    """``COPY --from=builder`` where no stage is called so: Docker looks for an image of the name."""
+    match = FROM_STAGE.match(step.argument.text)
+    named = {name for name in stages if name and not name.startswith("#")}
+    if match is None or not named or match["stage"].lower() in {name.lower() for name in named}:
+        return
+    close = get_close_matches(match["stage"], named, 1, NEAR_STAGE)
+    if close:
+        place = step.argument.part(match.start("stage"), match.end("stage"))
+        yield FormFault("dockerfile-refused", place, "no stage", (("stage", match["stage"]), ("near", close[0])))
+
+
+def _program(step: DockerStep, entry: DockerStep | None, image: str) -> Iterator[FormFault]:
     text = step.argument.text.strip()
     if step.form is None:
         if SINGLE_QUOTES.match(text):
@@ -153,6 +193,7 @@ def _program(step: DockerStep, entry: DockerStep | None) -> Iterator[FormFault]:
             yield FormFault("exec-form", step.argument, "single quotes", shown)
         return
     first = step.form[0] if step.form else None
+    yield from _kept_as_written(step, entry, image)
     if entry is not None and step.name == "CMD" and entry.form is None and step.form:
         yield FormFault("exec-form", step.argument, "ignored", (("entry", entry.argument.text.strip()[:60]),))
     if first is None or (step.name == "CMD" and entry is not None) or first.text.startswith("-"):

@@ -24,6 +24,18 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
         for table in _tables(top, part.split(".")):
             for _, value in table.items:
                 yield from _fault(value, part, known)
+    for model in _tables(top, [TOP, "modelSpec"]):
+        yield from _ranks(model)
+
+
+def _ranks(model: Setting) -> Iterator[FormFault]:
+    """More ranks than the pod asks GPUs for."""
+    ranks, gpus = model.at("vllmConfig", "tensorParallelSize"), model.at("requestGPU")
+    if ranks is None or gpus is None or model.at("raySpec") is not None:
+        return
+    if ranks.text.isdecimal() and gpus.text.isdecimal() and int(ranks.text) > int(gpus.text) > 0:
+        about = (("ranks", ranks.text), ("gpus", gpus.text))
+        yield FormFault("helm-value", ranks.place, "ranks", about, source=read_table(FILE)["source"])
 
 
 def _fault(value: Setting, part: str, known: frozenset[str]) -> Iterator[FormFault]:

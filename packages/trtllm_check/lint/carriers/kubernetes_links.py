@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from serving_base.facts.gpus import instances
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.settings import Setting
 
@@ -21,6 +22,12 @@ UNITS |= {f"{unit}i": 1024.0 ** (i + 1) for i, unit in enumerate("KMGTPE")}
 LEAST_MEMORY = 1024.0**2
 NODE_PORTS = range(30000, 32768)
 SHARED = "/dev/shm"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+REPLICAS = {
+    "HorizontalPodAutoscaler": ("minReplicas", "maxReplicas"),
+    "ScaledObject": ("minReplicaCount", "maxReplicaCount"),
+    "InferenceService": ("predictor", "minReplicas", "maxReplicas"),
+}
 PROBES = ("livenessProbe", "startupProbe", "readinessProbe")
 
 
@@ -32,8 +39,14 @@ def faults(top: Setting, kind: str) -> Iterator[FormFault]:
         yield from _service(spec)
     if kind == "Secret":
         yield from _secret(top)
+    if kind in REPLICAS and spec is not None:
+        *inside, least, most = REPLICAS[kind]
+        part = spec.at(*inside) if inside else spec
+        yield from _replicas(part, least, most) if part is not None else ()
     pod = spec if kind == "Pod" else spec.at("template", "spec") if spec is not None else None
     if pod is None or not _is_whole(pod):
+        for table in top.tables():
+            yield from _amounts(table)
         return
     if kind in LABELLED and spec is not None:
         yield from _selector(spec)
@@ -42,6 +55,7 @@ def faults(top: Setting, kind: str) -> Iterator[FormFault]:
         yield from _toleration(toleration)
     claims = {_text(one.at("metadata", "name")) for one in _list(spec, "volumeClaimTemplates")}
     volumes = {_text(one.at("name")): one for one in _list(pod, "volumes")}
+    yield from _machine(pod)
     for container in (*_list(pod, "containers"), *_list(pod, "initContainers")):
         yield from _volumes(container, volumes, claims)
         yield from _amounts(container)
@@ -116,6 +130,17 @@ def _volumes(container: Setting, volumes: dict[str, Setting], claims: set[str]) 
             yield _fault("disk", empty, rule="manifest-unlikely", name=name.text)
 
 
+def _machine(pod: Setting) -> Iterator[FormFault]:
+    """More GPUs than the machine has that the pod asks for by name."""
+    selector = pod.at("nodeSelector", INSTANCE_TYPE)
+    machine = instances().get(_text(selector))
+    for container in _list(pod, "containers") if machine is not None else ():
+        gpus = container.at("resources", "limits", GPUS[0])
+        asked = _number(_text(gpus))
+        if gpus is not None and machine is not None and asked is not None and asked > machine.gpus:
+            yield _fault("machine", gpus, asked=gpus.text, instance=_text(selector), gpus=machine.gpus)
+
+
 def _number(text: str) -> float | None:
     match = AMOUNT.fullmatch(text)
     return float(match["number"]) * UNITS[match["unit"] or ""] if match else None
@@ -126,6 +151,8 @@ def _amounts(container: Setting) -> Iterator[FormFault]:
     for part in (limits, requests):
         for _, value in part.items if part is not None else ():
             number = _number(_text(value))
+            if any(mark in _text(value) for mark in "${"):
+                continue
             if (
                 value.written in GPUS
                 and _text(value)
@@ -193,6 +220,14 @@ def _service(spec: Setting) -> Iterator[FormFault]:
             yield _fault("node port", node, port=number)
         elif node is not None and number and _text(spec.at("type")) in ("", "ClusterIP"):
             yield _fault("cluster ip", node, port=number)
+
+
+def _replicas(spec: Setting, least: str, most: str) -> Iterator[FormFault]:
+    """An autoscaler whose least number is above its most."""
+    low, high = (_number(_text(spec.at(name))) for name in (least, most))
+    at = spec.at(least)
+    if at is not None and low is not None and high is not None and low > high:
+        yield _fault("replicas", at, least=least, low=at.text, most=most, high=_text(spec.at(most)))
 
 
 def _secret(top: Setting) -> Iterator[FormFault]:

@@ -29,7 +29,7 @@ class Call(NamedTuple):
     """``name`` of ``api``, such as ``LLM.generate``, with the names of the arguments at their places.
 
     ``values``: name -> value, of those that stand in the code as a text, a number, True or False; an LLM's first
-    positional argument is its ``model``.
+    positional argument is its ``model``. ``tried``: the code catches what a wrong argument raises.
     """
 
     api: str
@@ -37,6 +37,7 @@ class Call(NamedTuple):
     arguments: tuple[Word, ...]
     file: str = ""
     values: tuple[tuple[str, Word], ...] = ()
+    tried: bool = False
 
 
 def calls(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
@@ -47,6 +48,7 @@ def calls(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
         return
     made = dict(_made(tree, imported))
     constants = _constants(tree)
+    tried = {id(node) for node in _tried(tree)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -58,7 +60,18 @@ def calls(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
             api, name = made.get(owner, ""), f"LLM.{node.func.attr}"
         if api:
             values = tuple(_values(node, constants, word, starts))
-            yield Call(api, name, tuple(_arguments(node, word, starts)), values=values)
+            given = tuple(_arguments(node, word, starts))
+            yield Call(api, name, given, values=values, tried=id(node) in tried)
+
+
+def _tried(tree: ast.Module) -> Iterator[ast.AST]:
+    """All nodes that stand below a ``try`` which catches a ``TypeError`` by name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and any(
+            one.type and "TypeError" in ast.unparse(one.type) for one in node.handlers
+        ):
+            for statement in node.body:
+                yield from ast.walk(statement)
 
 
 def _handed_on(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
@@ -82,16 +95,19 @@ def _handed_on(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call
 
 
 def _imported(tree: ast.Module) -> dict[str, tuple[str, str]]:
-    """Name in the code -> the API and the name there; none that the code defines itself."""
-    found = {}
+    """Name in the code -> the API and the name there; none that the code defines itself, or imports from two."""
+    found: dict[str, tuple[str, str]] = {}
+    twice: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in MODULES and node.level == 0:
             for one in node.names:
-                found[one.asname or one.name] = (MODULES[node.module], one.name)
+                meant = (MODULES[node.module], one.name)
+                if found.setdefault(one.asname or one.name, meant) != meant:
+                    twice.add(one.asname or one.name)
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             found.pop(node.name, None)
-    return found
+    return {name: meant for name, meant in found.items() if name not in twice}
 
 
 def _made(tree: ast.Module, imported: dict[str, tuple[str, str]]) -> Iterator[tuple[str, str]]:

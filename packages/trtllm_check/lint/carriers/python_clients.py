@@ -52,6 +52,7 @@ def _openai(text: PythonText) -> Iterator[FormFault]:
     """``create(top_k=20)``: an argument of vLLM's that OpenAI's client has not."""
     clients = text.made_by("openai.OpenAI", "openai.AsyncOpenAI")
     chats: set[str] = set()
+    streams: set[str] = set()
     for call in text.calls:
         path = ast.unparse(call.func)
         owner, _, method = path.partition(".")
@@ -59,6 +60,11 @@ def _openai(text: PythonText) -> Iterator[FormFault]:
             continue
         if method.startswith("chat"):
             chats |= text.targets_of(call)
+        if any(
+            one.arg == "stream" and isinstance(one.value, ast.Constant) and one.value.value is True
+            for one in call.keywords
+        ):
+            streams |= {name for name in text.targets_of(call) if len(text.values_of(name)) == 1}
         for one in call.keywords:
             name = one.arg or ""
             if name in _facts()["extra"].split():
@@ -66,6 +72,9 @@ def _openai(text: PythonText) -> Iterator[FormFault]:
             elif name in _facts()["foreign"]:
                 yield fault(text, one.value, "foreign argument", name=name, instead=_facts()["foreign"][name])
     for node in text.nodes:
+        of = node.value if isinstance(node, ast.Attribute) and node.attr == "choices" else None
+        if isinstance(node, ast.expr) and isinstance(of, ast.Name) and of.id in streams:
+            yield fault(text, node, "stream", name=of.id)
         if isinstance(node, ast.Attribute) and node.attr == "text" and _is_choice(node.value, chats):
             yield fault(text, node, "chat text", written=ast.unparse(node))
         elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):

@@ -23,11 +23,28 @@ def engine_faults(text: PythonText) -> Iterator[FormFault]:
             yield fault(text, node, "await generator", owner=owner)
         elif isinstance(node, ast.For) and (owner := _generates(node.iter, engines)):
             yield fault(text, node.iter, "plain loop", owner=owner)
+        elif isinstance(node, ast.Assign) and (owner := _generates(node.value, engines)):
+            yield from _kept(text, node, owner)
+
+
+def _kept(text: PythonText, node: ast.Assign, owner: str) -> Iterator[FormFault]:
+    """``answer = engine.generate(...)``, of which an entry's attributes are taken."""
+    names = {one.id for one in node.targets if isinstance(one, ast.Name) and len(text.values_of(one.id)) == 1}
+    for one in text.nodes:
+        held = one.value if isinstance(one, ast.Attribute) and one.attr in OF_AN_ENTRY else None
+        if isinstance(one, ast.Attribute) and isinstance(held, ast.Name) and held.id in names:
+            yield fault(text, one, "kept generator", owner=owner, attribute=one.attr)
+            return
 
 
 def _lists(text: PythonText) -> Iterator[FormFault]:
     """The answer of ``LLM(...)`` is a list, with one entry for each prompt, and has none of an entry's attributes."""
     engines = text.made_by(*LISTING)
+    for call in text.calls:
+        engine, _, method = ast.unparse(call.func).rpartition(".")
+        first = call.args[0] if call.args and engine in engines and method == "chat" else None
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            yield fault(text, first, "chat of a text", owner=engine)
     answers = {name for name in _names(text) if _is_answer(text, name, engines)} if engines else set()
     for node in text.nodes:
         if not isinstance(node, ast.Attribute) or node.attr not in OF_AN_ENTRY:

@@ -12,12 +12,16 @@ from typing import Any
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.carriers.boto_clients import boto_faults
 from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.python_arrays import array_faults
 from trtllm_check.lint.carriers.python_async import async_faults
 from trtllm_check.lint.carriers.python_clients import client_faults
 from trtllm_check.lint.carriers.python_engines import engine_faults
 from trtllm_check.lint.carriers.python_text import PythonText, fault
 
 ENGINE_CLASSES = ("LLM",)
+UTILS = "triton_python_backend_utils"
+RESPONSE = f"{UTILS}.InferenceResponse"
+CONFIG_READERS = tuple(f"{UTILS}.{name}" for name in ("get_input_config_by_name", "get_output_config_by_name"))
 
 
 @cache
@@ -36,6 +40,8 @@ def uses(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     yield from _tokens(text)
     yield from _triton(text)
     yield from _datatypes(text)
+    yield from _backend(text)
+    yield from array_faults(text, _facts()["tensors"])
     if is_script:
         yield from _main_guard(text)
 
@@ -118,6 +124,29 @@ def _datatypes(text: PythonText) -> Iterator[FormFault]:
             name = str(value.value) if isinstance(value, ast.Constant) else ""
             if name in facts["datatypes"]:
                 yield fault(text, value, "data type", name=name, instead=facts["datatypes"][name])
+
+
+def _backend(text: PythonText) -> Iterator[FormFault]:
+    """Triton's models in Python: a configuration that is a text, and an answer that is no list of answers."""
+    for call in text.calls:
+        name = text.dotted(call.func)
+        if name in CONFIG_READERS and call.args:
+            given = call.args[0]
+            values = text.values_of(ast.unparse(given)) if isinstance(given, ast.Name) else [given]
+            if values and all(_is_config_text(one) for one in values):
+                yield fault(text, given, "config text", name=name.rpartition(".")[2])
+    for node in text.nodes:
+        if isinstance(node, ast.FunctionDef) and node.name == "execute" and node.args.args[1:]:
+            for one in ast.walk(node):
+                value = one.value if isinstance(one, ast.Return) else None
+                if isinstance(value, ast.Call) and text.dotted(value.func) == RESPONSE:
+                    yield fault(text, value, "one answer")
+
+
+def _is_config_text(node: ast.expr) -> bool:
+    """True for ``args["model_config"]``, which is JSON."""
+    is_part = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+    return is_part and isinstance(node, ast.Subscript) and ast.unparse(node.slice) == "'model_config'"
 
 
 def _main_guard(text: PythonText) -> Iterator[FormFault]:

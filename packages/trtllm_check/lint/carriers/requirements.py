@@ -78,8 +78,31 @@ def carried(word: Word) -> Carried:
         main = [_without_blanks(word.part(start, end)) for start, end in spans]
         groups = list(_groups(word))
         return _installed([[*main, *_of_poetry(word)], *([*main, *group] for group in groups)])
-    lines = [one for one in LINE.finditer(text) if _applies(one["marker"])]
-    return _installed([[_without_blanks(word.part(*one.span("word"))) for one in lines]])
+    return _installed([[_without_blanks(word.part(*one.span("word"))) for one in lines] for lines in _lists(text)])
+
+
+def _lists(text: str) -> list[list[re.Match[str]]]:
+    """The requirements of a file; as several lists where blocks of it name the same packages again."""
+    lists: list[list[re.Match[str]]] = [[]]
+    names: set[str] = set()
+    for begin, end in _blocks(text):
+        lines = list(LINE.finditer(text, begin, end))
+        own = {re.split(r"[\s\[<>=~!]", one["word"].lower(), maxsplit=1)[0].replace("_", "-") for one in lines}
+        if len(own & names) >= ENOUGH:
+            lists.append([])
+            names = set()
+        names |= own
+        lists[-1] += [one for one in lines if _applies(one["marker"])]
+    return lists
+
+
+def _blocks(text: str) -> Iterator[tuple[int, int]]:
+    """Where the lines between blank ones begin and end."""
+    begin = 0
+    for match in re.finditer(r"\n[ \t]*\r?\n", text):
+        yield begin, match.start() + 1
+        begin = match.start() + 1
+    yield begin, len(text)
 
 
 def of_conda(word: Word) -> Carried:

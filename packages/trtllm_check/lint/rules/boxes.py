@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -11,6 +12,7 @@ from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.programs import DOCKER_VALUED, PYTHON, SHELLS
 from trtllm_check.lint.rules.box import FAMILY, Box, boxes
 from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.shell.words import lines_of
 
 HUB_NAME = re.compile(r"[A-Za-z][\w-]*/[\w.-]+")
 FOR_WEIGHTS = re.compile(r"model|cache|weight|hub|hugging", re.IGNORECASE)
@@ -91,7 +93,9 @@ def _cache(box: Box, release: str) -> Iterator[Draft]:
 def _ports(box: Box, release: str) -> Iterator[Draft]:
     """Published ports of engines whose commands are not read otherwise."""
     engine = box.serves
-    if engine is None or engine.name not in ("tgi", "sglang") or box.host_network:
+    if engine is None or engine.name not in ("tgi", "sglang", "triton") or box.host_network:
+        return
+    if engine.name == "triton" and ("grpc" in box.text or "sagemaker" in box.text or "vertex" in box.text):
         return
     listens = box.listens()
     inside = [port for _, port in box.ports]
@@ -116,14 +120,15 @@ def _probes(box: Box, release: str) -> Iterator[Draft]:
         if probe.scheme == "HTTPS" and "ssl" not in box.text.lower() and "tls" not in box.text.lower():
             yield from drafts(release, "probe-of-another-kind", probe.place, file=box.file, probe=probe.name)
         path = probe.path.partition("?")[0]
-        if engine.paths and path and path not in engine.paths and not is_open(path) and "root-path" not in box.text:
+        known_path = any(fnmatchcase(path, one) for one in engine.paths)
+        if engine.paths and path and not known_path and not is_open(path) and "root-path" not in box.text:
             known: dict[str, Any] = {"probe": probe.name, "path": path, "right": engine.paths[0]}
             yield from drafts(release, "probe-of-another-kind", probe.place, form="path", file=box.file, **known)
 
 
 def _tilde(document: Document, box: Box, release: str) -> Iterator[Draft]:
     """``-v "~/x:/y"``: the shell leaves a tilde in quotes alone, and docker takes it for a name."""
-    lines = dict(document.texts).get(box.file, "").split("\n")
+    lines = lines_of(dict(document.texts).get(box.file, ""))
     for word in box.docker.values("-v", "--volume") if box.docker else ():
         line = lines[word.line - 1] if 0 < word.line <= len(lines) else ""
         written = f"{word.text.partition(':')[0]}:"
@@ -159,6 +164,8 @@ def _service(service: ClusterService, found: list[Box], release: str) -> Iterato
         for box in found
         if box.workload is not None and box.file == service.file and selector and selector <= set(box.workload.labels)
     ]
+    if not behind:
+        yield from _no_pods(service, [box for box in found if box.file == service.file], release)
     if len(behind) != 1 or behind[0].workload is None or not behind[0].workload.alone:
         return
     workload = behind[0].workload
@@ -179,3 +186,17 @@ def _service(service: ClusterService, found: list[Box], release: str) -> Iterato
         elif text and not is_open(text) and not text.isupper() and text not in names and workload.named_ports:
             known = {"service": service.name, "target": text, "names": ", ".join(sorted(filter(None, names))) or "none"}
             yield from drafts(release, "service-of-another-port", target, form="name", file=service.file, **known)
+
+
+def _no_pods(service: ClusterService, found: list[Box], release: str) -> Iterator[Draft]:
+    """A service that looks for other labels than those of the only pods of the text."""
+    pods = [box.workload for box in found if box.workload is not None and box.workload.labels]
+    if len(pods) != 1 or len(pods) != len(found) or any(is_open(text) for pair in service.selector for text in pair):
+        return
+    labels = dict(pods[0].labels)
+    unlike = [name for name, value in service.selector if labels.get(name, value) != value]
+    if unlike and not any(map(is_open, labels.values())):
+        name = unlike[0]
+        known: dict[str, Any] = {"service": service.name, "wanted": f"{name}: {dict(service.selector)[name]}"}
+        known["has"] = f"{name}: {labels[name]}"
+        yield from drafts(release, "service-without-pods", service.place, file=service.file, **known)

@@ -29,6 +29,8 @@ NESTED = {"KvCacheConfig": "kv_cache_config", "CudaGraphConfig": "cuda_graph_con
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Every argument that is none."""
     for call in document.calls:
+        if call.tried:
+            continue
         api = rule_data(FAMILY).get(call.api, {"takes": ()})
         if call.name in NESTED and call.api == "tensorrt_llm":
             yield from _options(call, platform)

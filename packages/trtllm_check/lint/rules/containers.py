@@ -10,7 +10,7 @@ from trtllm_check.lint.filling import Filling, fillings
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import SHELLS, VLLM_IMAGE
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, lines_of
 
 FAMILY = "containers"
 PATH_VARIABLES = ("engine_dir", "tokenizer_dir")
@@ -96,8 +96,8 @@ def _is_shell(docker: Invocation) -> bool:
 def _is_for_a_cpu(document: Document, docker: Invocation) -> bool:
     """True where the lines above say that this one runs without a GPU."""
     text = dict(document.texts).get(docker.command.file, "")
-    lines = text.split("\n", docker.path.line)[: docker.path.line - 1]
-    return FOR_A_CPU.search("\n".join(lines[-ABOVE:])) is not None
+    end = docker.path.line - 1
+    return FOR_A_CPU.search("\n".join(lines_of(text)[max(end - ABOVE, 0) : end])) is not None
 
 
 def _gpus(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:

@@ -1,10 +1,11 @@
 """What an engine is built for against what it is asked for: lengths, beams, batches, packed input, types."""
 
 import posixpath
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trtllm_check.lint.document import Document
+from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.endpoints import ServerAddress
 from trtllm_check.lint.facts import OUTPUT, QUANTIZES
 from trtllm_check.lint.filling import TRUE, Filling, fillings
@@ -22,6 +23,7 @@ TYPED = ("--gpt_attention_plugin", "--gemm_plugin", "--bert_attention_plugin", "
 TYPES = ("float16", "bfloat16", "float32")
 SHARES = ("--kv_cache_free_gpu_memory_fraction", "--kv_cache_free_gpu_mem_fraction", "--free_gpu_memory_fraction")
 SHARE = "kv_cache_free_gpu_mem_fraction"
+SHARE_IN = re.compile(rf"key\s*:\s*\"{SHARE}\"\s*,?\s*value\s*:?\s*\{{\s*string_value\s*:\s*\"(?P<value>[^\"\n]+)\"")
 BY_DEFAULT = "1"  # beams of an engine where nothing is said
 INFLIGHT = "inflight_fused_batching"
 
@@ -45,8 +47,20 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if built is not None:
             yield from _filled(one, built, release)
         yield from _decoupled(document, one, release)
+    for config in document.configs:
+        yield from _share_in(config, release)
+    for call in document.calls:
+        for name, word in call.values:
+            if f"--{name}" in SHARES and _is_no_share(word.text):
+                known: dict[str, Any] = {"name": name, "value": word.text}
+                yield from drafts(release.name, RULE, word, form="share", file=call.file, **known)
     for invocation in document.invocations:
         yield from _share(invocation, release)
+    for run in document.of("run.py"):
+        folder = run.value("--engine_dir")
+        built = made.get(posixpath.normpath(folder)) if folder else None
+        if built is not None:
+            yield from _run(run, built, release)
 
 
 def _written_once(commands: Sequence[Invocation]) -> dict[str, Invocation]:
@@ -144,6 +158,25 @@ def _share_of(one: Filling, release: Release) -> Iterator[Draft]:
     value = one.values.get(SHARE, "")
     if _is_no_share(value):
         yield from _say("share", one.word, one.invocation, release, (), name=SHARE, value=value)
+
+
+def _share_in(config: ConfigFile, release: Release) -> Iterator[Draft]:
+    for match in SHARE_IN.finditer(config.text):
+        if _is_no_share(match["value"]) and "$" not in match["value"]:
+            start = match.start("value")
+            line = config.line + config.text.count("\n", 0, start)
+            place = Word(match["value"], line, start - config.text.rfind("\n", 0, start))
+            known: dict[str, Any] = {"name": SHARE, "value": match["value"]}
+            yield from drafts(release.name, RULE, place, form="share", file=config.path, **known)
+
+
+def _run(run: Invocation, build: Invocation, release: Release) -> Iterator[Draft]:
+    """Prompts that are cut at a length that the engine does not take."""
+    given = run.find("--max_input_length")
+    longest, takes = _number(run.value("--max_input_length")), _number(build.value("--max_input_len"))
+    if given and longest and takes and longest > takes:
+        edits = (Put("--max_input_length", str(takes)),)
+        yield from _say("prompt", given.word, run, release, edits, wanted=longest, most=takes)
 
 
 def _share(invocation: Invocation, release: Release) -> Iterator[Draft]:

@@ -1,5 +1,6 @@
 """Folders of TensorRT-LLM's examples: those that the release has elsewhere, and slips in their names."""
 
+import posixpath
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -22,6 +23,8 @@ OPTIMIZER = re.compile(r"(?P<before>(?:.*/)?(?:TensorRT-)?Model-Optimizer/)examp
 ITS_CLONE = re.compile(r"git clone (?!.*(?:-b|--branch)[ =]).*github\.com/NVIDIA/(?:TensorRT-)?Model-Optimizer")
 A_STATE = re.compile(r"git (?:-C \S+ )?(?:checkout|switch)|--branch|nvidia-modelopt\S*(?:==|<)")
 SCRIPTS = (".py", ".sh")
+BUILDER = re.compile(r"examples/llama/build\.py$")
+OF_THE_BUILDER = ("--model_dir", "--use_gpt_attention_plugin", "--use_gemm_plugin", "--output_dir", "--ft_model_dir")
 NEAR = 0.85
 
 
@@ -30,6 +33,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     own = {id(one.path) for one in document.of("convert_checkpoint.py", "run.py", "quantize.py", "summarize.py")}
     clones = any(CLONE.search(f"{word.text}/") for command in document.commands for word in command.words)
+    if not platform.guessed:
+        yield from _builder(document, release)
     newest = {file for file, text in document.texts if ITS_CLONE.search(text) and not A_STATE.search(text)}
     for command in document.commands:
         for word in _paths(command):
@@ -38,6 +43,21 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 yield from _optimizer(command, word, release)
             if not platform.guessed and id(word) not in own:
                 yield from _moved(command, word, clones, release)
+
+
+def _builder(document: Document, release: str) -> Iterator[Draft]:
+    """Llama's own build.py, which no release with facts has."""
+    folder, file = "", ""
+    for command in document.commands:
+        texts = [word.text for word in command.words]
+        if command.file != file:
+            folder, file = "", command.file
+        if len(texts) > 1 and texts[0] in ("cd", "pushd"):
+            folder = posixpath.normpath(posixpath.join(folder, texts[1]))
+        for word in command.words[1:3]:
+            path = posixpath.normpath(posixpath.join(folder, word.text))
+            if BUILDER.search(path) and any(text.startswith(OF_THE_BUILDER) for text in texts):
+                yield from drafts(release, RULE, word, form="builder", file=command.file, path=word.text)
 
 
 def _paths(command: ShellCommand) -> Iterator[Word]:

@@ -13,6 +13,7 @@ from trtllm_check.releases.clients import example_script
 from trtllm_check.releases.python_names import ANY
 
 RULE = "example-option"
+OF_LLAMA = "examples/llama/build.py"
 THERE = "."  # in the table: the script itself
 CLONE = re.compile(r"NVIDIA/TensorRT-LLM|(?:^|[\s/])TensorRT-LLM/(?:examples|benchmarks)|cd \S*TensorRT-LLM\b")
 Texts = tuple[tuple[str, str], ...]
@@ -63,6 +64,8 @@ def _options(script: str, command: ShellCommand, at: int, version: str, release:
         return
     known = table.calls[script]
     absent = table.judge_command(script, THERE, version) if version else None
+    if absent is not None and script == OF_LLAMA:
+        return  # the rule on folders speaks of it
     if absent is not None:
         place = command.words[at]
         is_ours = CLONE.search(" ".join(text for _, text in texts)) is not None

@@ -41,6 +41,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def _first(command: ShellCommand, release: str) -> Iterator[Draft]:
     words = command.words[1:] if command.words and command.words[0].text == "sudo" else command.words
+    if any(
+        (one.target.line, one.target.column) < (words[0].line, words[0].column) for one in command.redirects if words
+    ):
+        return  # ``> uv run ...``: the sign of somebody's prompt
     if not 1 < len(words) <= MOST_WORDS or any(PROSE.search(word.text) for word in words[1:]):
         return
     name = file_name(words[0].text)

@@ -21,6 +21,7 @@ NOT_LETTERS = re.compile(r"[\W_]+")
 DOTS = re.compile(r"^(?:\.{1,2}/)+")
 MOVES = ("cp", "hf", "huggingface-cli", "ln", "mv", "rsync", "aws", "gsutil", "tar")
 PARTS = ("encoder", "decoder", "vision", "llm")
+KIND = "folder-of-another-kind"
 SLIP = 0.9  # how alike two paths are that are one with a slip of the keyboard
 
 
@@ -39,6 +40,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     readings = list(_engines_read(document, release))
     folders = _output_folders(document)
     yield from _misspelt(readings, folders, release.name)
+    yield from _of_another_kind(document, release.name)
     builds = [one for one in document.of(BUILD) if one.has("--output_dir")]
     if not _moves(document):
         for one in _checkpoints_read(document):
@@ -67,6 +69,30 @@ def _checkpoints_read(document: Document) -> Iterator[FolderRead]:
     for one in document.of(BUILD):
         for word in one.values("--checkpoint_dir"):
             yield FolderRead(posixpath.normpath(word.text), word, one)
+
+
+def _of_another_kind(document: Document, release: str) -> Iterator[Draft]:
+    """An engine's folder where a checkpoint's or a tokenizer's is wanted."""
+    checkpoints = {_written(one) for one in document.of(*QUANTIZES)}
+    engines = {_written(one) for one in document.of(BUILD)} - checkpoints - {""}
+    if _moves(document):
+        return
+    for one in document.of(BUILD):
+        for word in one.values("--checkpoint_dir"):
+            path = posixpath.normpath(word.text)
+            if path in engines and path != _written(one) and not _is_open(path):
+                yield from drafts(release, KIND, word, invocation=one, path=word.text, tool=one.tool)
+    for one in document.of("run.py", "summarize.py"):
+        read = {posixpath.normpath(word.text) for word in one.values("--engine_dir")}
+        for word in one.values("--tokenizer_dir"):
+            path = posixpath.normpath(word.text)
+            if path in engines | read and not _is_open(path):
+                yield from drafts(release, KIND, word, form="tokenizer", invocation=one, path=word.text, tool=one.tool)
+
+
+def _written(one: Invocation) -> str:
+    path = one.value(OUTPUT[one.tool][0])
+    return posixpath.normpath(path) if path else ""
 
 
 def _misspelt(readings: Sequence[FolderRead], folders: set[str], release: str) -> Iterator[Draft]:

@@ -69,8 +69,10 @@ def _parsers(one: ServedModel, release: str) -> Iterator[Draft]:
 def _type(one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
     """bfloat16 on cards before Ampere."""
     word = one.options.get("dtype")
+    if word is None or word.text != "bfloat16":
+        return
     card = OLD_CARDS.search(whole)
-    if word is not None and word.text == "bfloat16" and card and not OTHER_CARDS.search(whole):
+    if card and not OTHER_CARDS.search(whole):
         yield from _say(one, "dtype", "type", release, edits=(Put(one.flag("dtype"), "half"),), card=card[0])
 
 

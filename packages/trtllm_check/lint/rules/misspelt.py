@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 from trtllm_check.lint.document import Document
@@ -143,10 +144,15 @@ def _program(document: Document, command: ShellCommand, release: str) -> Iterato
     name = word.text
     if "/" in name or name in KNOWN or is_open(name) or not re.fullmatch(r"[a-z][a-z_-]+[a-z]", name):
         return
-    close = get_close_matches(name, PROGRAMS, 1, NEAR_PROGRAM)
+    close = _nearest(name)
     instead = "huggingface-cli login, today hf auth login" if LOGIN.fullmatch(name) else close[0] if close else ""
     if instead and not (close and _is_another(name, close[0], dict(document.texts).get(file, ""))):
         yield from drafts(release, "no-such-command", word, form="misspelt", file=file, name=name, instead=instead)
+
+
+@lru_cache(maxsize=512)
+def _nearest(name: str) -> list[str]:
+    return get_close_matches(name, PROGRAMS, 1, NEAR_PROGRAM)
 
 
 def _is_another(name: str, right: str, text: str) -> bool:

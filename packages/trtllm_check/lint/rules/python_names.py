@@ -13,13 +13,15 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import requirements
 from trtllm_check.lint.rules.pins import sdk_major
+from trtllm_check.lint.supposing import supposed
 from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.releases.python_names import NameVerdict, PythonPackage, python_package
 
 FAMILY = "python_names"
 RULE = "python-name"
+OURS = "tensorrt_llm"
 MOST = 3
-SPECIFIER = r"(?:[<>=~!]=?=?\s*[\d.]+(?:(?:\.post|\.dev|rc)\d+)?)"
+SPECIFIER = r"(?:[<>=~!]=?=?\s*\d+(?:\.\d+)*(?:(?:\.post|\.dev|rc)\d+)?)"
 
 
 class Told(NamedTuple):
@@ -93,7 +95,7 @@ def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platfo
 
 def told_version(document: Document, name: str, package: PythonPackage, platform: Platform) -> Told:
     """What pins, requirements and images tell; of TensorRT-LLM what the checker is asked for, or the text tells."""
-    if name == "tensorrt_llm":
+    if name == OURS:
         if platform.earlier:
             return Told(platform.written, many=not platform.written)
         return Told("" if platform.guessed else platform.release.name)
@@ -111,7 +113,7 @@ def told_version(document: Document, name: str, package: PythonPackage, platform
         return implied
     if name == "vllm" and (told := vllm_told(document)):
         return Told(told.release.written)  # the weightiest of all that it tells, ``pip show`` and logs too
-    return Told(found.pop()) if len(found) == 1 else Told(many=len(found) > 1)
+    return Told(found.pop()) if len(found) == 1 else Told(supposed(name), many=len(found) > 1)
 
 
 def _is_pin(text: str, match: re.Match[str]) -> bool:
@@ -193,7 +195,7 @@ def _draft(
 
 def _weighed(draft: Draft, one: UsedName, document: Document) -> Draft:
     """A hint where nothing tells that today's release is meant: old code, which its own environment runs."""
-    if one.package not in rule_data(FAMILY)["hinted"] or draft.severity != "warning":
+    if one.package not in (*rule_data(FAMILY)["hinted"], OURS) or draft.severity != "warning":
         return draft
     return draft if is_upgraded(one.package, document) else draft._replace(severity="info")
 

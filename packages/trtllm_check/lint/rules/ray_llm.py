@@ -3,6 +3,8 @@
 import ast
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
@@ -14,6 +16,9 @@ from trtllm_check.releases.vllm import Changes, together, vllm_facts
 
 ABOUT = re.compile(r"ray\.(?:serve|data)\.llm|\bLLMConfig\b|llm_configs|build_openai_app|vLLMEngineProcessorConfig")
 BLOCK = re.compile(r"^(?P<indent>[ ]*)(?:-[ ]+)?engine_kwargs:[ ]*(?:#.*)?$", re.MULTILINE)
+INLINE = re.compile(r"engine_kwargs:[ ]*\{(?P<inside>[^{}\n]*)\}")
+PAIR = re.compile(r"[\"']?(?P<name>[A-Za-z_]\w*)[\"']?:[ ]*(?P<value>[^,]*)")
+NEAR = 0.8
 ENTRY = re.compile(r"(?P<indent>[ ]*)(?P<name>[A-Za-z_][\w-]*):[ ]*(?P<value>[^#\n]*)")
 EXECUTOR = "distributed_executor_backend"
 KEYWORD = "engine_kwargs"
@@ -33,7 +38,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for file, text in document.texts:
         if KEYWORD not in text or not ABOUT.search(text):
             continue
-        for one in (*_of_yaml(text), *_of_python(text)):
+        for one in (*_of_yaml(text), *_inline(text), *_of_python(text)):
             yield from _one(one, document, file, platform.release.name)
 
 
@@ -52,6 +57,15 @@ def _of_yaml(text: str) -> Iterator[EngineArgument]:
             if indent == inside:
                 place = Word(match["name"], at, indent + 1)
                 yield EngineArgument(match["name"], match["value"].strip().strip("\"'"), place)
+
+
+def _inline(text: str) -> Iterator[EngineArgument]:
+    """``engine_kwargs: {tensor_parallel_size: 2}``."""
+    for block in INLINE.finditer(text):
+        for pair in PAIR.finditer(text, block.start("inside"), block.end("inside")):
+            at = pair.start("name")
+            place = Word(pair["name"], text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+            yield EngineArgument(pair["name"], pair["value"].strip().strip("\"'"), place)
 
 
 def _of_python(text: str) -> Iterator[EngineArgument]:
@@ -77,6 +91,13 @@ def _text(node: ast.expr) -> str:
     return str(node.value) if isinstance(node, ast.Constant) else ""
 
 
+@cache
+def _fields() -> tuple[str, ...]:
+    """The engine's arguments of any release, as Python writes them."""
+    options = vllm_facts().table("options", "engine")
+    return tuple(sorted({name.lstrip("-").replace("-", "_") for name in options}))
+
+
 def _changes(name: str) -> Changes | None:
     facts = vllm_facts()
     dashed = name.replace("_", "-")
@@ -90,6 +111,10 @@ def _one(one: EngineArgument, document: Document, file: str, release: str) -> It
         return
     changes = _changes(one.name)
     if changes is None:
+        near = get_close_matches(one.name, _fields(), 1, NEAR)
+        if near:
+            slip: dict[str, Any] = {"name": one.name, "near": near[0]}
+            yield from drafts(release, RULE, one.place, form="slip", file=file, **slip)
         return
     told = vllm_told(document)
     found = told.release if told is not None else None

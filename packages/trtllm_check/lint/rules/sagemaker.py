@@ -19,6 +19,8 @@ TIMES = (
     *("containerstartuphealthchecktimeoutinseconds", "containerstartuphealthchecktimeout"),
     *("modeldatadownloadtimeoutinseconds", "modeldatadownloadtimeout"),
 )
+SERVERLESS_MB = range(1024, 6145, 1024)
+TRT_IMAGE = re.compile(r"djl-inference:[\w.-]*tensorrtllm")
 VOLUMES = ("volumesizeingb", "volumesize")
 DATA = ("modeldataurl", "modeldata")
 ENVIRONMENTS = ("environment", "env")
@@ -41,6 +43,7 @@ class GpuInstance(NamedTuple):
     gpus: int
     memory: int
     bfloat16: bool
+    fp8: bool
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -52,6 +55,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in served(document):
         if one.tool == LMI and instances:
             yield from _fits(one, instances, release)
+            if any(TRT_IMAGE.search(text) for _, text in document.texts):
+                yield from _no_fp8(one, instances, release)
 
 
 def _say(rule: str, form: str, setting: Setting, call: AwsCall, release: str, **known: Any) -> Iterator[Draft]:
@@ -80,6 +85,8 @@ def _refused(name: str, setting: Setting, kind: Setting | None, call: str) -> It
     if setting.kind == "number":
         if name in TIMES and not limits["least"] <= float(text) <= limits["most"]:
             yield "seconds", limits
+        if name == "memorysizeinmb" and float(text) not in SERVERLESS_MB:
+            yield "serverless", {"sizes": ", ".join(map(str, SERVERLESS_MB))}
         match = INSTANCE.fullmatch(kind.text) if name in VOLUMES and kind is not None else None
         if match and match["family"] in rule_data(FAMILY)["own_disks"]:
             yield "volume", {"instance": match[0]}
@@ -121,7 +128,8 @@ def _instances(document: Document) -> list[GpuInstance]:
             if family is None or match["size"] not in family["sizes"]:
                 return []
             sizes, memory = family["sizes"], family["memory"]
-            found.append(GpuInstance(match[0], sizes[match["size"]], memory, family.get("bfloat16", True)))
+            has = [family.get(kind, True) for kind in ("bfloat16", "fp8")]
+            found.append(GpuInstance(match[0], sizes[match["size"]], memory, *has))
     return found
 
 
@@ -144,6 +152,13 @@ def _fits(one: ServedModel, instances: list[GpuInstance], release: str) -> Itera
     if dtype is not None and dtype.text in ("bf16", "bfloat16") and not any(each.bfloat16 for each in instances):
         yield from drafts(release, "instance-without-bfloat16", dtype, file=one.file, instance=best.name)
     yield from _weights(one, instances, release)
+
+
+def _no_fp8(one: ServedModel, instances: list[GpuInstance], release: str) -> Iterator[Draft]:
+    """FP8 by TensorRT-LLM on GPUs that have none."""
+    asked = one.options.get("quantization")
+    if asked is not None and asked.text == "fp8" and not any(each.fp8 for each in instances):
+        yield from drafts(release, "instance-without-fp8", asked, file=one.file, instance=instances[0].name)
 
 
 def _weights(one: ServedModel, instances: list[GpuInstance], release: str) -> Iterator[Draft]:

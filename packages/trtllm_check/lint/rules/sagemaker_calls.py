@@ -6,6 +6,7 @@ from typing import Any
 
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.carriers.aws_calls import AwsCall
+from trtllm_check.lint.carriers.aws_cli import option_name
 from trtllm_check.lint.carriers.schema import HERE, Misfit, Schema, read_types
 from trtllm_check.lint.carriers.settings import Setting, key
 from trtllm_check.lint.document import Document
@@ -15,6 +16,8 @@ FILE = "sagemaker.yml"
 # What CloudFormation has and no call: docs.aws.amazon.com AWS::SageMaker::Endpoint.
 TEMPLATES_OWN = frozenset({"ExcludeRetainedVariantProperties", "RetainAllVariantProperties", "RetainDeploymentConfig"})
 TEMPLATES_FORMS = ("unknown", "near", "above", "below")
+OPTION = "option"
+UNKNOWN_OPTION = "option unknown"
 ENVIRONMENTS = ("environment", "env")
 VARIANTS = ("productionvariants", "shadowproductionvariants")
 
@@ -41,12 +44,27 @@ def _fields(call: AwsCall, release: str) -> Iterator[Draft]:
             known["call"] = call.name
             field = known.get("field", "")
             known["field"] = call.name if field == "it" else field
-            form = f"template {problem.form}" if call.maker == "template" else problem.form
+            form = _form(problem, call)
+            if form.startswith(OPTION):
+                known["option"] = option_name(known["name"]) if form != UNKNOWN_OPTION else known["name"]
+                known["command"] = call.name.replace("_", "-")
             yield from drafts(release, "sagemaker-call", problem.setting.place, form=form, file=call.file, **known)
+
+
+def _form(problem: Misfit, call: AwsCall) -> str:
+    """The CLI says in words of its own what is wrong with its options, and boto3's of what is in them."""
+    if call.maker == "template":
+        return f"template {problem.form}"
+    if call.maker == "cli" and problem.setting is call.settings:
+        return "option lacking"
+    is_option = any(problem.setting is value for _, value in call.settings.items)
+    return UNKNOWN_OPTION if call.maker == "cli" and is_option and problem.form in TEMPLATES_FORMS else problem.form
 
 
 def _is_left(problem: Misfit, call: AwsCall) -> bool:
     """What other rules say, and what a template may have."""
+    if call.maker == "cli" and problem.form == "kind" and problem.setting.kind == "number":
+        return True  # shorthand is made a text where the service wants one
     if call.maker == "template":
         return problem.form not in TEMPLATES_FORMS or problem.setting.written in TEMPLATES_OWN
     field = dict(problem.known).get("field", "")

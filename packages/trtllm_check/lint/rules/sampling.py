@@ -1,11 +1,14 @@
 """Sampling parameters that vLLM refuses, in Python and in the bodies of requests to its server."""
 
+import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trtllm_check.lint.document import Document, WrittenRequest
-from trtllm_check.lint.endpoints import ServerAddress
+from trtllm_check.lint.endpoints import ServerAddress, inputs_of
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import VLLM, served
 from trtllm_check.lint.shell.words import Word
 
@@ -14,6 +17,11 @@ RULE = "sampling-value"
 CHAT = "/v1/chat/completions"
 PATHS = ("/v1/completions", "/v1/chat/completions")
 HTTP = "the server"
+OF_ALL = ("temperature", "top_p", "max_tokens", "n")  # alike in every server with OpenAI's paths
+GENERATES = ("generate", "generate_stream")
+DEEPEST = 8
+ELEMENTS = {"INT": (int,), "UINT": (int,), "FP": (int, float), "BOOL": (bool,), "BYTES": (str,)}
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -26,9 +34,37 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for request in document.requests:
             if ServerAddress.of(request.url).path.rstrip("/") in PATHS:
                 yield from _judge(_body(request), HTTP, request.file, release)
+    else:
+        for request in document.requests:
+            fields = request.fields or {}
+            if "model" in fields and ("messages" in fields or "prompt" in fields):
+                body = {name: word for name, word in _body(request).items() if name in OF_ALL}
+                yield from _judge(body, HTTP, request.file, release)
     for request in document.requests:
         yield from _form(request, release)
         yield from _tensors(request, release)
+        yield from _fields(request, document, platform)
+
+
+def _fields(request: WrittenRequest, document: Document, platform: Platform) -> Iterator[Draft]:
+    """Texts in /generate for inputs that are numbers; and a method that it does not answer."""
+    target = ServerAddress.of(request.url)
+    if target.verb in (*GENERATES, "infer") and request.method == "GET" and request.fields:
+        place = request.address or request.place
+        yield from drafts(platform.release.name, "request-body", place, form="method", file=request.file)
+    if target.verb not in GENERATES or not request.fields:
+        return
+    for tensor in inputs_of(target.model, document, platform.release):
+        value = request.fields.get(tensor.name)
+        wanted = next((kinds for start, kinds in ELEMENTS.items() if tensor.type.startswith(start)), None)
+        if wanted is None or str in wanted or not isinstance(value, str) or is_open(value):
+            continue
+        known = {"name": tensor.name, "datatype": tensor.type, "value": json.dumps(value)}
+        known["wanted"] = " or ".join(WORDS[one] for one in wanted)
+        place = request.at(tensor.name)
+        shown: dict[str, Any] = dict(known)
+        yield from drafts(platform.release.name, "request-body", place, form="element", file=request.file, **shown)
+        return
 
 
 def _tensors(request: WrittenRequest, release: str) -> Iterator[Draft]:
@@ -44,6 +80,40 @@ def _tensors(request: WrittenRequest, release: str) -> Iterator[Draft]:
             known = {"name": name, "instead": meant}
             yield from drafts(release, "request-body", place, form="data type", file=request.file, **known)
             return
+        if isinstance(tensor, dict) and (found := _misfit(tensor)):
+            form, elements = found
+            yield from drafts(release, "request-body", request.at("data"), form=form, file=request.file, **elements)
+            return
+
+
+def _misfit(tensor: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """Elements of another type than the tensor's, or more or fewer than its shape has."""
+    shape, name = tensor.get("shape"), tensor.get("datatype")
+    elements = list(_flat(tensor.get("data"), DEEPEST))
+    if not isinstance(name, str) or not elements or any(isinstance(one, str) and is_open(one) for one in elements):
+        return None
+    wanted = next((kinds for start, kinds in ELEMENTS.items() if name.startswith(start)), None)
+    if wanted is not None and (other := next((one for one in elements if type(one) not in wanted), None)) is not None:
+        shown = {"datatype": name, "value": json.dumps(other), "wanted": " or ".join(WORDS[one] for one in wanted)}
+        return "element", {"name": tensor.get("name", "the tensor"), **shown}
+    if isinstance(shape, list) and shape and all(type(one) is int and one >= 0 for one in shape):
+        count = math.prod(shape)
+        if count != len(elements):
+            return "elements", {
+                "name": tensor.get("name", "the tensor"),
+                "shape": shape,
+                "wanted": count,
+                "count": len(elements),
+            }
+    return None
+
+
+def _flat(data: Any, deepest: int) -> Iterator[Any]:
+    if isinstance(data, list) and deepest:
+        for one in data:
+            yield from _flat(one, deepest - 1)
+    elif data is not None:
+        yield data
 
 
 def _form(request: WrittenRequest, release: str) -> Iterator[Draft]:

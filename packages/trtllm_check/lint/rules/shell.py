@@ -17,6 +17,7 @@ from trtllm_check.lint.shell.words import ShellCommand, Word
 RECURSIVE = re.compile(r"-[a-zA-Z]*[rRa][a-zA-Z]*|--recursive|--archive")
 GLUED_CD = re.compile(r"cd(?P<folder>\.\.[\w./-]*|/[\w./-]*)")
 NEAR = 0.8
+ARRAY = re.compile(r"(?<![\w$-])([A-Za-z_]\w*)\+?=\(")
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}?")
 BEFORE_IMAGE = (
     "--gpus",
@@ -137,6 +138,7 @@ def _two_names(document: Document, release: str) -> Iterator[Draft]:
         for word in (*command.assignments, *command.words[1:])
         if "=" in word.text
     }
+    set_ |= {name for _, text in document.texts for name in ARRAY.findall(text)}
     for place, file in _texts(document):
         for match in VARIABLE.finditer(place.text):
             if match["name"] in set_:

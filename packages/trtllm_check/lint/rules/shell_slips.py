@@ -9,7 +9,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.vllm import is_vllm_option
-from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.lint.shell.words import ShellCommand, Word, lines_of
 
 OF_PYTHON = re.compile(r"=\s*(?:[frb]\\?[\"']|[\w.]+\()")  # an f-string, a call
 UPPER = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -83,7 +83,7 @@ def _bracket(command: ShellCommand, release: str) -> Iterator[Draft]:
 def _is_used(command: ShellCommand, text: str) -> bool:
     """True for ``export NAME = value``, and for ``NAME = value`` where the text has ``$NAME``."""
     words = [word.text for word in command.words[:3]]
-    line = "".join(text.split("\n")[command.line - 1 : command.line])
+    line = "".join(lines_of(text)[command.line - 1 : command.line])
     if OF_PYTHON.search(line):
         return False
     if len(words) > 2 and words[0] == "export":
@@ -98,7 +98,7 @@ def _assignment(command: ShellCommand, text: str, release: str) -> Iterator[Draf
     at = 1 if words[:1] and words[0] in SETS else 0
     if len(words) < at + 3 or words[at + 1] != "=" or (not at and words[0] in TAKES_EQUALS):
         return
-    line = text.split("\n")[command.line - 1 : command.line]
+    line = lines_of(text)[command.line - 1 : command.line]
     if IDENTIFIER.fullmatch(words[at]) and line and not re.search(r"\(\(|\b(?:select|where|and|or)\b", line[0], re.I):
         known: dict[str, Any] = {"name": words[at], "value": words[at + 2]}
         form = "export" if at else "assignment"
@@ -110,7 +110,7 @@ def _dollar(text: str, word: Word, file: str, release: str) -> Iterator[Draft]:
     for match in BRACES.finditer(word.text):
         name = match["name"]
         at = word.part(match.start(), match.end()).line
-        line = text.split("\n")[at - 1 : at] if at > 0 else []
+        line = lines_of(text)[at - 1 : at] if at > 0 else ()
         if not line or not re.search(rf"(?<![$\\{{]){{{name}}}", line[0]) or "$${" in text:
             continue
         is_glued = text.startswith("#!") and match.start() > 0 and word.text[match.start() - 1].isalnum()

@@ -1,7 +1,7 @@
 """Slips of the keyboard: dashes of an option, two options in one word, a requirement that the shell redirects."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import PurePosixPath
 
@@ -11,7 +11,7 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.passages import is_strange
 from trtllm_check.lint.programs import TOOLS
 from trtllm_check.lint.rules.vllm import is_vllm_option
-from trtllm_check.lint.shell.words import Redirect, ShellCommand, Word
+from trtllm_check.lint.shell.words import Redirect, ShellCommand, Word, lines_of
 
 MANY_DASHES = re.compile(r"-{3,}(?P<name>[A-Za-z][\w-]*)[\w.-]*(?:=.*)?", re.DOTALL)
 ONE_DASH = re.compile(r"-(?P<name>[A-Za-z][\w-]{3,})[\w.-]*(?:=.*)?", re.DOTALL)
@@ -55,7 +55,7 @@ def _line_ends(document: Document, invocation: Invocation, ends: set[tuple[str, 
     text = next((text for name, text in document.texts if name == command.file), "")
     if invocation.tool not in TOOLS or not text:
         return
-    lines = text.replace("\r\n", "\n").split("\n")
+    lines = lines_of(text)
     for word, behind in pairwise(invocation.arguments):
         line = lines[word.line - 1] if word.line <= len(lines) else ""
         if behind.line == word.line + 1 and behind.column == 1 and line.endswith(f"{word.text}\\"):
@@ -72,7 +72,7 @@ def _line_ends(document: Document, invocation: Invocation, ends: set[tuple[str, 
 
 
 def _last_end(
-    command: ShellCommand, lines: list[str], ends: set[tuple[str, int]], tool: str, release: str
+    command: ShellCommand, lines: Sequence[str], ends: set[tuple[str, int]], tool: str, release: str
 ) -> Iterator[Draft]:
     """A backslash behind the last line of a command."""
     last = command.end_line
@@ -87,18 +87,14 @@ def _last_end(
             yield draft if after or _ends(lines, last) else draft._replace(severity="info")  # joined to nothing
 
 
-def _ends(lines: list[str], last: int) -> bool:
+def _ends(lines: Sequence[str], last: int) -> bool:
     """True where a block or the text ends behind the blank lines: what is pasted next is joined."""
     return next((line for line in lines[last:] if line.strip()), "```").lstrip().startswith(("```", "~~~"))
 
 
 def _strange_ends(document: Document, ends: set[tuple[str, int]], release: str) -> Iterator[Draft]:
     """The same behind a command of somebody's own that has options."""
-    texts = {
-        name: text.replace("\r\n", "\n").split("\n")
-        for name, text in document.texts
-        if name.endswith(PAGES) or not name
-    }
+    texts = {name: lines_of(text) for name, text in document.texts if name.endswith(PAGES) or not name}
     for command in document.commands:
         options = [word.text for word in command.words if OPTION.fullmatch(word.text)]
         if command.file in texts and len(options) >= ENOUGH:

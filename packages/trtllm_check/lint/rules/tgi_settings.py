@@ -18,7 +18,13 @@ MODELS = ("HuggingFaceModel", "Model", "create_model")
 TGI = re.compile(
     r"get_huggingface_llm_image_uri|tgi-inference:|text-generation-inference|huggingface-llm|SM_NUM_GPUS|HF_MODEL_QUANTIZE"
 )
-OTHERS = re.compile(r"djl-inference|djl-lmi|djl-tensorrtllm|vllm-openai|image_uris\.retrieve\(\s*framework=[\"']djl")
+EARLIER = re.compile(  # than the releases that were read: quantize was a switch
+    r"text-generation-inference:v?0\.[0-7](?!\d)|get_huggingface_llm_image_uri\([^()]*version\s*=\s*\W*0\.[0-7](?!\d)"
+)
+OTHERS = re.compile(
+    r"huggingface-pytorch-inference:|djl-inference|djl-lmi|djl-tensorrtllm|vllm-openai"
+    r"|image_uris\.retrieve\(\s*framework=[\"']djl"
+)
 PARAMETERS = re.compile(r"[\"']parameters[\"']\s*:|^\s*parameters\s*=", re.MULTILINE)
 
 
@@ -31,7 +37,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if call.name in MODELS and TGI.search(text) and not OTHERS.search(text):
             for name, table in call.settings.items:
                 if name in ENVIRONMENTS and table.kind == "table":
-                    yield from _variables(table, call, text, release)
+                    for draft in _variables(table, call, text, release):
+                        yield draft._replace(severity="info") if EARLIER.search(text) else draft
     for file, text in document.texts:
         if TGI.search(text) and not OTHERS.search(text) and "predict(" in text:
             yield from _parameters(text, file, release)

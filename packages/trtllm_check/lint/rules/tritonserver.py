@@ -1,7 +1,9 @@
 """tritonserver's own options, and its three ports."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
@@ -10,6 +12,8 @@ from trtllm_check.lint.rules.names import is_open
 
 FAMILY = "tritonserver"
 NEAR = 0.85
+NUMBERS = ("--log-verbose", "--http-port", "--grpc-port", "--metrics-port", "--http-thread-count")
+LOADS = re.compile(r"--load-model|repository/models/|load_model\(|[\"'{ ]load[\"' ]|perf_analyzer|unload")
 PORTS = {"--http-port": "8000", "--grpc-port": "8001", "--metrics-port": "8002"}
 
 
@@ -19,7 +23,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for server in document.of("tritonserver"):
         yield from _options(server, release)
         yield from _ports(server, release)
-        yield from _loads(server, release)
+        yield from _values(server, release)
+        yield from _loads(server, [text for _, text in document.texts], release)
     for build in document.of("trtllm-build"):
         yield from _nothing(build, release)
 
@@ -46,12 +51,24 @@ def _options(server: Invocation, release: str) -> Iterator[Draft]:
             )
 
 
-def _loads(server: Invocation, release: str) -> Iterator[Draft]:
-    """Models that are named and not asked for: the server loads all of them."""
+def _loads(server: Invocation, texts: Sequence[str], release: str) -> Iterator[Draft]:
+    """Models that are named and not asked for: the server loads all of them; or none that anything asks for."""
     given, mode = server.find("--load-model"), server.value("--model-control-mode")
     if given is not None and (mode is None or mode in ("none", "poll")):
         edits = (Put("--model-control-mode", "explicit"),)
         yield from drafts(release, "tritonserver-option", given.word, form="loads", edits=edits, invocation=server)
+    control = server.find("--model-control-mode")
+    if control is not None and mode == "explicit" and given is None and not any(map(LOADS.search, texts)):
+        yield from drafts(release, "tritonserver-option", control.word, form="empty", invocation=server)
+
+
+def _values(server: Invocation, release: str) -> Iterator[Draft]:
+    """A word where a number is wanted."""
+    for given in server.given:
+        for word in given.values[:1] if given.name in NUMBERS else ():
+            if not is_open(word.text) and not re.fullmatch(r"-?\d+", word.text):
+                known: dict[str, Any] = {"flag": given.name, "value": word.text}
+                yield from drafts(release, "tritonserver-option", word, form="number", invocation=server, **known)
 
 
 def _ports(server: Invocation, release: str) -> Iterator[Draft]:

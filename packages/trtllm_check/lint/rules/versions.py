@@ -8,7 +8,7 @@ from functools import partial
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.facts import model_name
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
-from trtllm_check.lint.installs import Clone, Requirement, clones, requirements
+from trtllm_check.lint.installs import Clone, Requirement, clones, is_typed, requirements
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Release, known_releases, load_release
@@ -40,8 +40,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for clone in clones(document):
         yield from _clone(clone, release, newest=newest)
     wanted = list(requirements(document))
+    listed = {one.exact for one in wanted if one.name == "tensorrt-llm" and one.exact and not is_typed(one.pip)}
     for requirement in wanted:
-        yield from _wheel(requirement, release, newest=newest)
+        is_alternative = len(listed) > 1 and not is_typed(requirement.pip)  # of several lists one is taken
+        if not is_alternative:
+            yield from _wheel(requirement, release, newest=newest)
         if not platform.guessed:  # the pin of a release that nobody named
             yield from _modelopt(requirement, release)
     yield from _overrun(document, wanted, release)

@@ -18,7 +18,7 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import DOCKER_VALUED, PYTHON, SHELLS, VLLM_IMAGE, Given
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.vllm_table import absence, command_of, instead_of, release_for
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, lines_of
 from trtllm_check.lint.vllm_release import image_release, is_of_a_month
 from trtllm_check.releases.vllm import Changes, VllmRelease, options_of, together, vllm_facts
 
@@ -239,7 +239,7 @@ def _not_expanded(document: Document, serve: Invocation, given: Given, release: 
 
 def _single_quoted(text: str, word: Word, flag: str) -> bool:
     """True where ``word`` begins with a single quote, behind its option or in a line that goes on."""
-    before, line = ["", *text.split("\n")][word.line - 1 : word.line + 1]
+    before, line = ["", *lines_of(text)][word.line - 1 : word.line + 1]
     goes_on = flag in line or before.endswith("\\")
     return goes_on and "'{" in line
 

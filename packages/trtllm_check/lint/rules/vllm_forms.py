@@ -15,7 +15,7 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import Given
 from trtllm_check.lint.rules.vllm import Release
 from trtllm_check.lint.rules.vllm_table import absence, command_of, in_words, kinds_of, release_for
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, lines_of
 from trtllm_check.releases.vllm import Changes, choices, options_of, vllm_facts
 
 FAMILY = "vllm_forms"
@@ -155,7 +155,7 @@ def _no_parser(serve: Invocation, given: Given, value: Word, known: list[str], r
 def _stands_bare(document: Document, serve: Invocation, given: Given) -> bool:
     """True where another option, or the end, stands behind the option in the text itself, and no empty variable."""
     text = next((text for name, text in document.texts if name == serve.command.file), "")
-    behind = "\n".join(text.split("\n")[given.word.line - 1 :])
+    behind = "\n".join(lines_of(text)[given.word.line - 1 :])
     return re.search(rf"{re.escape(given.flag)}[ \t]*(?:\\?\r?\n\s*)?(?:-{{1,2}}[A-Za-z]|\Z)", behind) is not None
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from trtllm_check.lint.carriers.yaml_arguments import LISTED
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.vllm_release import SAID, image_release, vllm_told
+from trtllm_check.lint.vllm_release import SAID, image_release, supposed_release, vllm_told
 from trtllm_check.releases.vllm import Changes, VllmRelease, options_of, vllm_facts
 
 COMMANDS = {"serve": "serve", "run-batch": "run-batch", "openai": "", "chat": "", "complete": ""}
@@ -24,10 +24,13 @@ class Absence(NamedTuple):
 
 
 def release_for(document: Document, one: Invocation | None) -> VllmRelease | None:
-    """The release of the image that a command runs in, or the one that the text tells.
+    """The release of the image that a command runs in, the one that the text tells, or the one that is supposed."""
+    found = _release_of(document, one)
+    return found if found is not None or (other := supposed_release()) is None else other.release
 
-    An image in which another command runs says nothing of one that runs in none.
-    """
+
+def _release_of(document: Document, one: Invocation | None) -> VllmRelease | None:
+    """An image in which another command runs says nothing of one that runs in none."""
     own = _image_of(one) if one is not None else None
     told = vllm_told(document) if own is None else None
     if told is None or (one is not None and told.is_image and any(map(_image_of, document.of("vllm")))):
@@ -43,10 +46,10 @@ def _is_of_later(document: Document, release: VllmRelease) -> bool:
     known = options_of("serve")
     options = [known[name] for name in document.lookups.vllm_options if name in known]
     later = [one for one in options if one.since > release.place]
-    return len(later) >= ENOUGH or any(release.place < one for one in _benches(document))
+    return len(later) >= ENOUGH or any(release.place < one for one in later_benches(document))
 
 
-def _benches(document: Document) -> Iterator[int]:
+def later_benches(document: Document) -> Iterator[int]:
     """Since when there are the commands of ``vllm bench`` that the text uses."""
     for one in document.of("vllm"):
         command = command_of(one)

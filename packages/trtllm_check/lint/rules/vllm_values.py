@@ -20,6 +20,8 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?%?|\.\d+%?")
 LIMITED = ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "hf-overrides", "hf_overrides", "rope-scaling", "rope_scaling", "yarn")
 CHUNKS_BY_DEFAULT = "0.8.0"  # from this version on prompts are cut into chunks where nothing is said
 NO_EQUALS = re.compile(r"[\w.-]+:[\w./~-]+")  # a name, and a path behind a colon
+FP4_MODEL = re.compile(r"fp4", re.IGNORECASE)
+OF_THE_CHECKPOINT = ("fp4", "nvfp4")  # ModelOptNvFp4Config.override_quantization_method
 FP8_MODEL = re.compile(r"[-_]fp8(?:[-_]|$)", re.IGNORECASE)
 
 
@@ -74,13 +76,19 @@ def _names(one: ServedModel, release: str) -> Iterator[Draft]:
     for option, wrong in rule_data(FAMILY)["wrong"].items():
         word = one.options.get(option)
         instead = {str(name): meant for name, meant in wrong.items()}.get(word.text.lower()) if word else None
-        if instead:
+        if instead and not (option == "quantization" and word is not None and _is_overruled(word.text, one.model)):
             edits: tuple[Edit, ...] = () if " " in instead else (Put(one.flag(option), instead),)
             yield from _say(one, option, "name", release, edits=edits, instead=instead)
     word = one.options.get("dtype")
     method = one.options["quantization"].text if "quantization" in one.options else ""
     if word is not None and word.text == "bfloat16" and method in rule_data(FAMILY)["half_only"]:
         yield from _say(one, "dtype", "half only", release, edits=(Put(one.flag("dtype"), "half"),), method=method)
+
+
+def _is_overruled(method: str, model: str) -> bool:
+    """True where the checkpoint may say the method: one in NVFP4 does, whatever the option says of FP4."""
+    is_published = model.count("/") == 1 and not model.startswith(("/", "."))
+    return method.lower() in OF_THE_CHECKPOINT and (not is_published or FP4_MODEL.search(model) is not None)
 
 
 def _share(one: ServedModel, release: str) -> Iterator[Draft]:

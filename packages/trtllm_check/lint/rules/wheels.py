@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
@@ -43,14 +43,25 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     wanted = [one for one in requirements(document) if one.name]
-    torch = _torch(wanted) or _of_an_index(document)
+    of_an_index = _of_an_index(document)
+
+    @cache
+    def torch_of(file: str) -> _Torch | None:
+        return _torch([one for one in wanted if _is_beside(one, file)]) or of_an_index
+
     for file, text in document.texts:
+        torch = torch_of(file)
         for match in WHEEL.finditer(text):
             if not _is_comment(text, match.start()):
                 yield from _wheel(document, match, file, text, torch, release)
     for pip in document.of("pip"):
-        yield from _index(pip, [one for one in wanted if one.pip is pip], torch, release)
+        yield from _index(pip, [one for one in wanted if one.pip is pip], torch_of(pip.command.file), release)
     yield from _local(document, wanted, release)
+
+
+def _is_beside(one: Requirement, file: str) -> bool:
+    """False for a list of requirements of another file, which is for another installation."""
+    return is_typed(one.pip) or (one.pip is not None and one.pip.command.file == file)
 
 
 def _torch(wanted: list[Requirement]) -> _Torch | None:

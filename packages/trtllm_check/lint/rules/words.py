@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
+from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
@@ -20,6 +21,8 @@ CHECKED = (
     "tritonserver",
     "convert_checkpoint.py",
 )
+YAML = re.compile(r"(?:[ \t]*(?:#[^\n]*|---)?[ \t]*\r?\n)*[A-Za-z][\w.-]*:(?:[ \t]|\r?\n|$)")
+READ_BY_A_PROGRAM = re.compile(r"^(?:- )?[ ]*(?:apiVersion|kind|services|spec|containers|jobs|steps)\s*:", re.MULTILINE)
 TAKES_WORDS = re.compile(r"arg|option|opt|extra|flag|prompt|text|template|command|cmd", re.IGNORECASE)
 
 
@@ -30,13 +33,19 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for word in _options(one):
             match = OPTION.fullmatch(word.text)
             if match:
-                flag, value = match["flag"], match["value"]
-                yield from drafts(
-                    release, "option-in-one-word", word, file=one.command.file, flag=flag, value=value, tool=one.tool
-                )
+                known: dict[str, Any] = {"flag": match["flag"], "value": match["value"], "tool": one.tool}
+                is_open = _is_for_a_template(document, one.command.file)
+                for draft in drafts(release, "option-in-one-word", word, file=one.command.file, **known):
+                    yield draft._replace(severity="info") if is_open else draft
     for command in document.commands:
         if command.words and (name := _program(command.words[0])):
             yield from drafts(release, "command-in-one-word", command.words[0], file=command.file, name=name)
+
+
+def _is_for_a_template(document: Document, file: str) -> bool:
+    """True for YAML that a template of the project reads, which may put its items into one line."""
+    text = dict(document.texts).get(file, "")
+    return YAML.match(text) is not None and READ_BY_A_PROGRAM.search(text) is None
 
 
 def _options(invocation: Invocation) -> Iterator[Word]:

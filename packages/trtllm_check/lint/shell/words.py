@@ -16,6 +16,12 @@ def file_name(path: str) -> str:
     return PurePosixPath(path).name
 
 
+@lru_cache(maxsize=16)
+def lines_of(text: str) -> tuple[str, ...]:
+    """The lines of a text, cut once and not again for each of its commands."""
+    return tuple(text.replace("\r\n", "\n").split("\n"))
+
+
 @dataclass(frozen=True)
 class Word:
     """One word after quotes and known variables are resolved; an unknown variable stays as ``${X}``.

@@ -1,0 +1,43 @@
+"""Jobs of GitHub's workflows that want a GPU on a machine of GitHub's own, which has none."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.shell.words import Word
+
+WORKFLOW = re.compile(r"^jobs:[ \t]*$", re.MULTILINE)
+JOB = re.compile(r"^(?P<indent>[ ]{2,8})[\w-]+:[ \t]*$", re.MULTILINE)
+# docs.github.com/actions/reference/runners/github-hosted-runners: standard ones; larger ones have names of their own.
+RUNNER = re.compile(
+    r"^[ ]+runs-on:[ \t]*[\"']?"
+    r"(?P<runner>(?:ubuntu|windows|macos)-(?:latest|\d[\d.]*|slim)(?:-arm|-intel)?)[\"']?[ \t]*$",
+    re.MULTILINE,
+)
+WANTS = re.compile(r"^[ ]+(?:-[ ]+)?(?:run:[ ]*)?(?P<what>nvidia-smi\b|docker run [^\n#]*--gpus\b)", re.MULTILINE)
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    for file, text in document.texts:
+        start = WORKFLOW.search(text)
+        if start is None:
+            continue
+        for first, last in _jobs(text, start.end()):
+            runner, wants = RUNNER.search(text, first, last), WANTS.search(text, first, last)
+            if runner is None or wants is None:
+                continue
+            at = wants.start("what")
+            line = text.count("\n", 0, at) + 1
+            place = Word(wants["what"], line, at - text.rfind("\n", 0, at))
+            known: dict[str, Any] = {"runner": runner["runner"], "what": wants["what"].split(" ")[0]}
+            yield from drafts(platform.release.name, "runner-without-gpu", place, file=file, **known)
+
+
+def _jobs(text: str, start: int) -> Iterator[tuple[int, int]]:
+    """Where each job begins and ends: keys as far in as the first one."""
+    found = list(JOB.finditer(text, start))
+    own = [match.start() for match in found if found and match["indent"] == found[0]["indent"]]
+    yield from zip(own, [*own[1:], len(text)], strict=False)

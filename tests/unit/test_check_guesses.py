@@ -1,0 +1,47 @@
+"""A finding that rests on a guessed release is a hint; what every release that fits the text refuses is none."""
+
+from each import each
+from trtllm_check.lint import check_commands, target
+from trtllm_check.lint.document import read_document
+from trtllm_check.lint.supposing import suppose, supposed, watched
+
+GONE = "vllm serve Qwen/Qwen3-8B --swap-space 4\n"
+MISSPELT = "vllm serve Qwen/Qwen3-8B --max-model-length 8192\n"
+
+
+def severities(text: str) -> dict[str, str]:
+    document = read_document(text)
+    return {one.rule: one.severity for one in check_commands(document, target(document))}
+
+
+@each(
+    ("before", "severity"),
+    [
+        ("", "info"),
+        ("pip install vllm\n", "warning"),
+        ("pip install 'vllm>=0.6'\n", "warning"),
+        ("pip install 'vllm<0.11'\n", "info"),
+        ("docker pull vllm/vllm-openai:latest\n", "warning"),
+        ("pip install vllm==0.6.3\npip install vllm==0.8.5\n", "info"),
+        ("pip install vllm==0.33.0\n", "error"),
+    ],
+)
+def test_what_only_some_releases_refuse_counts_where_the_text_tells_one(before: str, severity: str) -> None:
+    assert severities(before + GONE)["vllm-option-gone"] == severity
+
+
+def test_what_no_release_takes_is_no_guess() -> None:
+    assert severities(MISSPELT) == {"vllm-option": "error"}
+
+
+def test_flags_of_tensorrt_llm_leave_the_releases_open_that_have_them() -> None:
+    build = "trtllm-build --checkpoint_dir c --output_dir e --max_input_len 4 --max_seq_len 2\n"
+    assert "max-input-len-ignored" not in {rule for rule, one in severities(build).items() if one != "info"}
+    assert severities("trtllm-build --checkpoint_dir c --max_batch_sizes 4\n")["unknown-flag"] != "info"
+
+
+def test_what_is_supposed_holds_inside_and_is_watched() -> None:
+    with watched() as asked, suppose("vllm", "0.8.5"):
+        assert (supposed("vllm"), supposed("modelopt")) == ("0.8.5", "")
+    assert asked == {"vllm", "modelopt"}
+    assert supposed("vllm") == ""
