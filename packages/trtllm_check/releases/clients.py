@@ -9,6 +9,7 @@ from trtllm_check.releases.python_names import PythonPackage
 
 FILE = Path(__file__).parent / "data/clients.yml"
 HUB = Path(__file__).parent / "data/hub_commands.yml"
+EXAMPLES = Path(__file__).parent / "data/example_options.yml"
 
 
 @cache
@@ -23,10 +24,20 @@ def hub_tool(tool: str) -> PythonPackage | None:
     return _table(tool, HUB)
 
 
+@cache
+def example_script(path: str) -> PythonPackage | None:
+    """The same of the options of one of TensorRT-LLM's example scripts, by its path in the repository."""
+    content = read_yaml(EXAMPLES)
+    options = content["scripts"].get(path)
+    return _made(path, {**content, "options": options}) if options is not None else None
+
+
 def _table(tool: str, file: Path) -> PythonPackage | None:
     entry: dict[str, Any] | None = read_yaml(file).get(tool)
-    if entry is None:
-        return None
+    return _made(tool, entry) if entry is not None else None
+
+
+def _made(tool: str, entry: dict[str, Any]) -> PythonPackage:
     nothing: dict[str, Any] = {"modules": {}, "open": {}, "names": {}, "others": "", "moved": {}, "members": {}}
     return PythonPackage({**nothing, **entry, "calls": {tool: entry["options"]}})
 

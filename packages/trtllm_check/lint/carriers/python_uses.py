@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from serving_base.yaml_files import read_yaml
+from trtllm_check.lint.carriers.boto_clients import boto_faults
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_arrays import array_faults
 from trtllm_check.lint.carriers.python_async import async_faults
@@ -34,6 +35,7 @@ def uses(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     yield from client_faults(text, is_script=is_script)
     yield from engine_faults(text)
     yield from async_faults(text)
+    yield from boto_faults(text)
     yield from _modelopt(text)
     yield from _tokens(text)
     yield from _triton(text)

@@ -33,6 +33,9 @@ OF_THE_LIBRARY = re.compile(  # classes whose config.json vLLM reads by transfor
     r"|Granite\w*|Cohere2|Phi3|Starcoder2)For\w+"
 )
 OWN_CODE = re.compile(r"trust[_-]remote[_-]code(?!\s*=\s*False)")
+CONTAINER = re.compile(r"\btransformers_version\s*=\s*[\"'](\d+\.\d+(?:\.\d+)?)[\"']")
+MODEL_ID = re.compile(r"[\"']HF_MODEL_ID[\"']\s*:\s*[\"']([\w.-]+/[\w.-]+)[\"']")
+REGISTERED = re.compile(r"\bModelRegistry\b|\bregister_model\(")
 REPOSITORY = re.compile(r"[\"']([\w.-]+/[\w.-]+)[\"']")
 
 
@@ -40,6 +43,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family, one for each model."""
     said: set[str] = set()
     yield from _loaded(document, platform)
+    yield from _in_a_container(document, platform)
     for one in served(document):
         model = named_model(one.model) if one.model else None
         if model is None or one.model in said:
@@ -61,6 +65,8 @@ def _served(one: ServedModel, model: NamedModel, document: Document, platform: P
         lack = lacks_tensorrt_llm(model.architecture, release, engine=builds)
         yield from _draft(one, lack, f"TensorRT-LLM {release}", release, builds=builds)
     elif one.engine == VLLM and one.tool != LMI:
+        if any(REGISTERED.search(text) for _, text in document.texts):
+            return  # an implementation of the reader's own
         told = release_for(document, one.invocation)
         version = parts(told.written) if told else ()
         lack = lacks_vllm(model, version)
@@ -85,6 +91,26 @@ def _loaded(document: Document, platform: Platform) -> Iterator[Draft]:
                 line = text.count("\n", 0, match.start()) + 1
                 place = Word(match[1], line, match.start(1) - text.rfind("\n", 0, match.start(1)))
                 yield from _unknown_class(match[1], named_model(match[1]), place, file, document, platform)
+
+
+def _in_a_container(document: Document, platform: Platform) -> Iterator[Draft]:
+    """``HuggingFaceModel(transformers_version="4.37", env={"HF_MODEL_ID": ...})``: the container has that release."""
+    package = python_package(LIBRARY)
+    for file, text in document.texts if package is not None else ():
+        versions = set(CONTAINER.findall(text)) if "HuggingFaceModel(" in text else set()
+        if package is None or len(versions) != 1 or "image_uri" in text:
+            continue
+        version = versions.pop()
+        for match in MODEL_ID.finditer(text):
+            model = None if needs_own_code(match[1]) else named_model(match[1])
+            lack = package.judge(f"{LIBRARY}.{model.architecture}", version) if model is not None else None
+            if model is None or lack is None or lack.kind != "later":
+                continue
+            line = text.count("\n", 0, match.start()) + 1
+            place = Word(match[1], line, match.start(1) - text.rfind("\n", 0, match.start(1)))
+            known: dict[str, Any] = {"model": match[1], "architecture": model.architecture, "since": lack.since}
+            known |= {"lacks": f"{LIBRARY} {version}", "project": LIBRARY, "until": ""}
+            yield from drafts(platform.release.name, RULE, place, form="library", file=file, **known)
 
 
 def _unknown_class(

@@ -1,0 +1,102 @@
+"""TensorRT-LLM's example scripts without a table of their own: options that the release's script does not take."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.releases.clients import example_script
+from trtllm_check.releases.python_names import ANY
+
+RULE = "example-option"
+OF_LLAMA = "examples/llama/build.py"
+THERE = "."  # in the table: the script itself
+CLONE = re.compile(r"NVIDIA/TensorRT-LLM|(?:^|[\s/])TensorRT-LLM/(?:examples|benchmarks)|cd \S*TensorRT-LLM\b")
+Texts = tuple[tuple[str, str], ...]
+PLACE = re.compile(r"(?:^|/)((?:examples|benchmarks)/.*)")
+FIRST_WORDS = 12  # of a command, mpirun and its options included
+OF_TABLES = re.compile(
+    r"examples/(?:llama/(?:convert_checkpoint|summarize)|quantization/quantize|run|summarize|mmlu)\.py"
+)
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    version = platform.written if platform.earlier else "" if platform.guessed else platform.release.name
+    folders: dict[str, str] = {}
+    for command in document.commands:
+        if command.words[:1] and command.words[0].text in ("cd", "pushd"):
+            folders[command.file] = _moved(folders.get(command.file, ""), command)
+            continue
+        at = next((n for n, word in enumerate(command.words[:FIRST_WORDS]) if word.text.endswith(".py")), None)
+        script = _script(command.words[at], folders.get(command.file, "")) if at is not None else ""
+        if at is not None and script and (platform.earlier or not OF_TABLES.fullmatch(script)):
+            yield from _options(script, command, at, version, platform.release.name, document.texts)
+
+
+def _moved(folder: str, command: ShellCommand) -> str:
+    """The folder among the examples that a text is in after ``cd``, "" where that is not known."""
+    target = command.words[1].text.rstrip("/") if len(command.words) > 1 else ""
+    match = PLACE.search(f"{target}/")
+    if match:
+        return match[1].rstrip("/")
+    if folder and target and not target.startswith(("/", "~", "$")):
+        path = posixpath.normpath(posixpath.join(folder, target))
+        return path if PLACE.search(f"{path}/") else ""
+    return ""
+
+
+def _script(word: Word, folder: str) -> str:
+    match = PLACE.search(word.text)
+    if match:
+        return posixpath.normpath(match[1])
+    is_here = folder and not word.text.startswith(("/", "~", "$"))
+    return posixpath.normpath(posixpath.join(folder, word.text)) if is_here else ""
+
+
+def _options(script: str, command: ShellCommand, at: int, version: str, release: str, texts: Texts) -> Iterator[Draft]:
+    table = example_script(script)
+    if table is None or (version and not table.near_releases(version)):
+        return
+    known = table.calls[script]
+    absent = table.judge_command(script, THERE, version) if version else None
+    if absent is not None and script == OF_LLAMA:
+        return  # the rule on folders speaks of it
+    if absent is not None:
+        place = command.words[at]
+        is_ours = CLONE.search(" ".join(text for _, text in texts)) is not None
+        names: dict[str, Any] = {
+            "script": script,
+            "version": version,
+            "since": absent.since,
+            "last": absent.last,
+            "flag": "",
+            "near": "",
+        }
+        for draft in drafts(release, RULE, place, form=f"script {absent.kind}", file=command.file, **names):
+            yield draft._replace(source=table.source, severity="error" if is_ours else "warning")
+        return
+    if not version and ANY in known:
+        return
+    for word in command.words[at + 1 :]:
+        flag = word.text.partition("=")[0]
+        if word.text in ("|", "&&", ";", "&"):
+            break
+        if not re.fullmatch(r"--[A-Za-z][\w-]*", flag) or is_open(flag):
+            continue
+        if flag not in known and any(one.startswith(flag) for one in known):
+            continue  # argparse completes it
+        verdict = table.judge_keyword(script, flag, version)
+        if verdict is None or (not version and (flag in known or not verdict.near)):
+            continue  # where no release is told, only a slip of all of them counts
+        form = verdict.kind if verdict.kind != "never" else "never" if verdict.near else "never, perhaps"
+        meant = version or f"{table.releases[0]} to {table.releases[-1]}"
+        names = {"script": script, "flag": flag, "version": meant, "near": verdict.near}
+        names |= {"since": verdict.since, "last": verdict.last}
+        for draft in drafts(release, RULE, word, form=form, file=command.file, **names):
+            severity = draft.severity if version else "warning"
+            yield draft._replace(source=table.source, severity=severity)
