@@ -35,6 +35,7 @@ python3 tools/fill_template.py -i repo{0}/tensorrt_llm/config.pbtxt triton_max_b
 CUDA_VISIBLE_DEVICES=0 python3 scripts/launch_triton_server.py --world_size 1 --model_repo repo{0}
 trtllm-serve engine{0} --port {0}
 """,
+    "vllm": "vllm serve Qwen/Qwen2.5-7B-Instruct --tensor-parallel-size 3 --max-model-len 8192 --port {0}\n",
     "unknown flags": "trtllm-build --checkpoint_dir c{0} --output_dir e{0} --max_output_len {0} --no_such {0}\n",
 }
 

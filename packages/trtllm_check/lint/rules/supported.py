@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from trtllm_check.lint.document import Document
@@ -55,6 +56,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _configs(document, platform)
 
 
+@lru_cache(maxsize=8)
+def _registers(texts: tuple[tuple[str, str], ...]) -> bool:
+    """True where the text brings a model's code of its own to vLLM."""
+    return any(REGISTERED.search(text) for _, text in texts)
+
+
 def _served(one: ServedModel, model: NamedModel, document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     if one.engine == TENSORRT_LLM and one.tool != LMI:
@@ -65,7 +72,7 @@ def _served(one: ServedModel, model: NamedModel, document: Document, platform: P
         lack = lacks_tensorrt_llm(model.architecture, release, engine=builds)
         yield from _draft(one, lack, f"TensorRT-LLM {release}", release, builds=builds)
     elif one.engine == VLLM and one.tool != LMI:
-        if any(REGISTERED.search(text) for _, text in document.texts):
+        if _registers(document.texts):
             return  # an implementation of the reader's own
         told = release_for(document, one.invocation)
         version = parts(told.written) if told else ()
