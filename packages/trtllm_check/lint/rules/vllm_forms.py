@@ -44,6 +44,7 @@ VALUED = frozenset({"text", "whole", "amount", "decimal", "json", "choice", "lis
 SWITCHES = frozenset({"switch", "toggle"})
 PARSERS = {"tool_call_parser": "tool_parser_plugin", "reasoning_parser": "reasoning_parser_plugin"}
 MAY_BE_BARE = ("enable", "disable", "guided_decoding_disable", "optimization_level")
+BEHIND = 3  # lines, in which the next option stands
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -105,8 +106,9 @@ def _value(
     if kinds == {"decimal"}:
         yield from _decimal(serve, given, value, release)
     number = WHOLE if kinds == {"whole"} else LONG if kinds <= {"whole", "amount"} else None
-    if number is not None and _is_written(document, value):
-        yield from _number(serve, given, value, number, release)
+    if number is not None:
+        found = list(_number(serve, given, value, number, release))
+        yield from found if found and _is_written(document, value) else ()
     elif "json" in kinds or name in rule_data("vllm")["json"]:
         yield from _json(serve, given, name, told, release)
     elif name == "logits_processors":
@@ -155,7 +157,7 @@ def _no_parser(serve: Invocation, given: Given, value: Word, known: list[str], r
 def _stands_bare(document: Document, serve: Invocation, given: Given) -> bool:
     """True where another option, or the end, stands behind the option in the text itself, and no empty variable."""
     text = next((text for name, text in document.texts if name == serve.command.file), "")
-    behind = "\n".join(lines_of(text)[given.word.line - 1 :])
+    behind = "\n".join(lines_of(text)[given.word.line - 1 : given.word.line + BEHIND])
     return re.search(rf"{re.escape(given.flag)}[ \t]*(?:\\?\r?\n\s*)?(?:-{{1,2}}[A-Za-z]|\Z)", behind) is not None
 
 
