@@ -326,7 +326,7 @@ def test_eight_streams_at_once(cloud: LocalCloud) -> None:
         assert len(spans) == 8
         return most_at_once(spans)
 
-    assert any(overlapping() >= 3 for _ in range(5))
+    assert any(overlapping() >= 4 for _ in range(5))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 from trtllm_check.lint.carriers.aws_cli import MACHINES, CliWords, cli_words
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, word_at
 
 ANSWERS = ("invoke-endpoint",)  # it writes the answer into a file that is named last
 BODY, FORMAT = "--body", "--cli-binary-format"
@@ -38,8 +38,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         found_in = [*(NODES.finditer(text) if EKSCTL.search(text) else ()), *TERRAFORM.finditer(text)]
         for match in found_in:
             value = match["value"]
-            at = match.start("value")
-            place = Word(value, text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+            place = word_at(text, match.start("value"), value)
             about: dict[str, Any] = {"value": value, "right": value.removeprefix("ml.")}
             yield from drafts(platform.release.name, "aws-cli", place, form="instance", file=file, **about)
     for one in document.of("docker"):

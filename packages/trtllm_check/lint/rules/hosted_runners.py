@@ -6,7 +6,7 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import word_at
 
 WORKFLOW = re.compile(r"^jobs:[ \t]*$", re.MULTILINE)
 JOB = re.compile(r"^(?P<indent>[ ]{2,8})[\w-]+:[ \t]*$", re.MULTILINE)
@@ -29,9 +29,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             runner, wants = RUNNER.search(text, first, last), WANTS.search(text, first, last)
             if runner is None or wants is None:
                 continue
-            at = wants.start("what")
-            line = text.count("\n", 0, at) + 1
-            place = Word(wants["what"], line, at - text.rfind("\n", 0, at))
+            place = word_at(text, wants.start("what"), wants["what"])
             known: dict[str, Any] = {"runner": runner["runner"], "what": wants["what"].split(" ")[0]}
             yield from drafts(platform.release.name, "runner-without-gpu", place, file=file, **known)
 

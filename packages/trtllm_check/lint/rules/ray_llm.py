@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.vllm_table import absence, in_words, instead_of
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, word_at
 from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.releases.vllm import Changes, together, vllm_facts
 
@@ -63,8 +63,7 @@ def _inline(text: str) -> Iterator[EngineArgument]:
     """``engine_kwargs: {tensor_parallel_size: 2}``."""
     for block in INLINE.finditer(text):
         for pair in PAIR.finditer(text, block.start("inside"), block.end("inside")):
-            at = pair.start("name")
-            place = Word(pair["name"], text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+            place = word_at(text, pair.start("name"), pair["name"])
             yield EngineArgument(pair["name"], pair["value"].strip().strip("\"'"), place)
 
 

@@ -41,6 +41,11 @@ class Word:
         return Word(self.text[start:end], line, column, places)
 
 
+def word_at(text: str, start: int, word: str) -> Word:
+    """``word`` at its place in a whole text."""
+    return Word(word, text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
+
+
 class Redirect(NamedTuple):
     """``operator`` is one of > >> < << <<< &> and the like; of << and <<<, ``target`` is the text that goes in."""
 
