@@ -95,7 +95,9 @@ def server_processes(pid: int) -> list["psutil.Process"]:
     """The servers below ``pid``, one for each rank; :class:`ServerError` if there is none."""
     import psutil
 
-    found = [child for child in psutil.Process(pid).children(recursive=True) if child.name() == SERVER_PROCESS]
+    found: list[psutil.Process] = []
+    with suppress(psutil.NoSuchProcess):
+        found = [child for child in psutil.Process(pid).children(recursive=True) if child.name() == SERVER_PROCESS]
     if not found:
         raise ServerError("this server has no process on this machine", fix="start() it")
     return found

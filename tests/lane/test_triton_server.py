@@ -20,7 +20,7 @@ import pytest
 from benchmarks.churn.churn import churn_server
 from benchmarks.churn.servers import CHURN_OPTIONS, serve_triton
 from cpu_serving.build import build_engine
-from model_server.triton.server import TritonServer, find_installation, find_libpython
+from model_server.triton.server import TritonInstallation, TritonServer, find_installation, find_libpython
 from serving import (
     PROMPTS,
     build_tiny_engine,
@@ -182,6 +182,29 @@ def test_a_port_taken_at_the_last_moment_is_replaced(
     with TritonServer(write_tiny_repository(tmp_path / "repository", engine_folder)) as second:
         assert second.http_url != server.http_url
     assert len(looks) == 6
+
+
+@pytest.mark.parametrize("falls", [1, 3])
+def test_a_backend_that_falls_over_its_shared_memory_is_started_again(
+    falls: int, tmp_path: Path, engine_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As seen on a busy machine, and at triton-inference-server/server issue 8882; not for ever."""
+    fallen = ["sh", "-c", "echo \"what():  boost::interprocess::lock_exception\"; exit 134"]
+    real, starts = TritonServer.command, []
+
+    def command(self: TritonServer, installation: TritonInstallation) -> list[str]:
+        starts.append(self.ports)
+        return fallen if len(starts) <= falls else real(self, installation)
+
+    monkeypatch.setattr(TritonServer, "command", command)
+    server = TritonServer(write_tiny_repository(tmp_path / "repository", engine_folder))
+    if falls == 1:
+        with server:
+            assert server.stub_pids
+    else:
+        with pytest.raises(ServerError, match="exit status 134"):
+            server.start()
+    assert len(starts) == falls + (falls == 1)
 
 
 def test_a_stopped_server_may_be_stopped_again(tmp_path: Path, engine_folder: Path) -> None:

@@ -166,8 +166,11 @@ STUB_BYTES = 16 * 2**20
 """A stub's shared memory at its start; only what is used counts. From 1 MiB, the default, it grows under load, and a
 stub was seen to die of a write just behind its end.
 """
-PORT_ATTEMPTS = 3
-PORT_TAKEN = "already in use"
+START_ATTEMPTS = 3
+AGAIN = ("already in use", "boost::interprocess::lock_exception")
+"""In the log of a server that did not start, and may when it is tried again: somebody took the port between our look
+and Triton's, or the python backend fell over its own shared memory (triton-inference-server/server issue 8882).
+"""
 EXIT_TIMEOUT_S = 5
 """What Triton waits for requests in flight at its end; clients that left in mid-answer never let it get to zero."""
 LOG_NOISE = ("DCGM", "NVML", "CUDA", "Cuda", "pinned memory pool")
@@ -223,13 +226,12 @@ class TritonServer(LoopbackServer):
         installation = find_installation(self._environment)
         assemble_backends(self.backends, installation)
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        for attempt in range(1, PORT_ATTEMPTS + 1):
+        for attempt in range(1, START_ATTEMPTS + 1):
             try:
                 self._launch(installation)
                 return
             except ServerError:
-                # Somebody took the port between our look and Triton's.
-                if attempt == PORT_ATTEMPTS or PORT_TAKEN not in self.tail():
+                if attempt == START_ATTEMPTS or not any(reason in self._log() for reason in AGAIN):
                     raise
 
     def _launch(self, installation: TritonInstallation) -> None:
@@ -287,11 +289,12 @@ class TritonServer(LoopbackServer):
 
     def tail(self, lines: int = 12) -> str:
         """What the log says last: its errors if it has any, without those about GPUs that are not there."""
-        if not self.log_path.is_file():
-            return "(no log)"
-        written = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        written = self._log().splitlines() or ["(no log)"]
         told = [line for line in written if not any(noise in line for noise in LOG_NOISE)]
         return "\n".join(([line for line in told if ERROR_LINE.match(line)] or told)[-lines:])
+
+    def _log(self) -> str:
+        return self.log_path.read_text(encoding="utf-8", errors="replace") if self.log_path.is_file() else ""
 
     def _running(self) -> GuardedProcess:
         if self._process is None:
