@@ -51,11 +51,13 @@ def make_workload(
 ) -> list[WorkItem]:
     """One item per text (token ids), cut to a length drawn from ``isl``, its answer's length drawn from ``osl``.
 
-    Items are called ``name`` and their number; what one start of AIPerf sends needs a name of its own for each.
+    Items are called ``name`` and their number; what one start of AIPerf sends needs a name of its own for each. Lists
+    of two names have other lengths: two closed loops with the same answers' lengths march in step, and the one that
+    asks a moment later waits for the other's prefill each time.
     Both ranges are inclusive and uniform. Cutting and encoding again may move a token at the edge; the count is taken
     from the final text, without special tokens.
     """
-    draw = random.Random(seed)
+    draw = random.Random(f"{seed} {name}")
     items = []
     for number, ids in enumerate(texts):
         length = draw.randint(*isl)

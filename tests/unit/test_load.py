@@ -219,6 +219,8 @@ def test_a_workload_has_the_lengths_asked_for_and_is_the_same_each_time(tmp_path
     items = load.make_workload(Words(), texts, isl=(10, 20), osl=(3, 5), seed=1)
     assert items == load.make_workload(Words(), texts, isl=(10, 20), osl=(3, 5), seed=1)
     assert items != load.make_workload(Words(), texts, isl=(10, 20), osl=(3, 5), seed=2)
+    beside = load.make_workload(Words(), texts, isl=(10, 20), osl=(3, 5), seed=1, name="q")
+    assert [item.osl_tokens for item in beside] != [item.osl_tokens for item in items]  # they do not march in step
     assert {item.isl_tokens for item in items} == set(range(10, 21))
     assert {item.osl_tokens for item in items} == {3, 4, 5}
     load.write_dataset(items, tmp_path / "dataset.jsonl")
