@@ -1,4 +1,4 @@
-"""The checker's page: what it carries, run in node, says of every text of the corpus what the checker says here."""
+"""The checker's page: what it carries, run in node, says of the corpus what the checker says here."""
 
 import json
 import shutil
@@ -27,8 +27,17 @@ OPTIONS = "tensor_parallel_size: 8\nkv_cache_config: {free_gpu_memory_fraction: 
 
 
 def cases() -> Iterator[dict[str, Any]]:
-    """Every text of the corpus, half under their own conditions and half as pasted; every log; what people paste."""
+    """The corpus's texts, half under their own conditions and half as pasted; every log; what people paste.
+
+    The first text of each rule, and a quarter of the others: what may differ in a browser are the libraries below the
+    rules, and the same call of them stands in many texts.
+    """
+    seen: set[str] = set()
     for number, snippet in enumerate(snippets()):
+        rules = {finding["rule"] for finding in snippet.findings}
+        if rules <= seen and number % 8 > 1:
+            continue
+        seen |= rules
         told = {"release": snippet.release, "gpu": snippet.gpu, "number": snippet.gpus}
         for text in [text for _, text in snippet.files] or [snippet.text]:
             yield {"text": text} | (told if number % 2 else {})
@@ -58,10 +67,10 @@ def asked(page: BuiltPage, folder: Path, wanted: list[dict[str, Any]]) -> list[d
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_the_page_says_what_the_checker_says_of_every_text_of_the_corpus(built: BuiltPage, tmp_path: Path) -> None:
+def test_the_page_says_what_the_checker_says_of_a_text_for_each_rule(built: BuiltPage, tmp_path: Path) -> None:
     wanted = list(cases())
     answers = asked(built, tmp_path, wanted)
-    assert len(answers) == len(wanted) > 400
+    assert len(answers) == len(wanted) > 300
     different = [
         (options["text"][:200], got, here)
         for options, got in zip(wanted, answers, strict=True)

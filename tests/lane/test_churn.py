@@ -32,10 +32,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "options",
     [
-        ("--reuse", "--requests", "1200"),
-        ("--reuse", "--requests", "700", "--blocks", "24", "--live", "40", "--no-close"),
-        ("--no-reuse", "--requests", "500", "--close"),
-        ("--no-reuse", "--requests", "600", "--blocks", "24", "--live", "40", "--no-close"),
+        ("--reuse", "--requests", "500"),
+        ("--reuse", "--requests", "400", "--blocks", "24", "--live", "40", "--no-close"),
+        ("--no-reuse", "--requests", "300", "--close"),
+        ("--no-reuse", "--requests", "350", "--blocks", "24", "--live", "40", "--no-close"),
     ],
 )
 def test_churn_changes_no_answer_and_leaks_no_block(folder: Path, options: Sequence[str]) -> None:
@@ -45,7 +45,7 @@ def test_churn_changes_no_answer_and_leaks_no_block(folder: Path, options: Seque
     report = json.loads(ended.stdout.splitlines()[0])
     assert report["wrong"] == 0, report["examples"]
     assert sum(report["answered"].values()) + report["cancelled"] == int(options[2])
-    assert report["cancelled"] > 10 and min(report["answered"].values()) > 50
+    assert report["cancelled"] > 5 and min(report["answered"].values()) > 30
     assert "leaked" not in ended.stdout + ended.stderr
 
 
