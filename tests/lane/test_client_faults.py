@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from model_server.triton.server import TritonServer
+from serving import PROMPTS, build_tiny_engine, serving, write_tiny_repository
 from serving_base.errors import ServerError
 from serving_base.servers import server_processes
-from serving import PROMPTS, build_tiny_engine, serving, write_tiny_repository
 from serving_clients import (
     FAULTS,
     ONCE,

@@ -189,7 +189,7 @@ def test_a_backend_that_falls_over_its_shared_memory_is_started_again(
     falls: int, tmp_path: Path, engine_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As seen on a busy machine, and at triton-inference-server/server issue 8882; not for ever."""
-    fallen = ["sh", "-c", "echo \"what():  boost::interprocess::lock_exception\"; exit 134"]
+    fallen = ["sh", "-c", 'echo "what():  boost::interprocess::lock_exception"; exit 134']
     real, starts = TritonServer.command, []
 
     def command(self: TritonServer, installation: TritonInstallation) -> list[str]:

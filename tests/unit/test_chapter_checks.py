@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from chapter_cells import Case, checks_of, run_cell
+from each import each
 
 DATA = Path(__file__).parents[1] / "chapter_checks"
 CHAPTERS = sorted(path.stem.removeprefix("chapter_") for path in DATA.glob("chapter_*.py"))
@@ -25,7 +26,6 @@ def cases(number: str) -> list[Case]:
 
 
 ALL = [(number, case) for number in CHAPTERS for case in cases(number)]
-NAMES = [f"{case.cell}: {case.claim}" for _, case in ALL]
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def no_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPLBACKEND", "agg")
 
 
-@pytest.mark.parametrize(("number", "case"), ALL, ids=NAMES)
+@each(("number", "case"), ALL)
 def test_a_check_passes_on_good_values_and_fires_on_spoiled_ones(number: str, case: Case, tmp_path: Path) -> None:
     assert run_cell(number, case, case.given, tmp_path) is None
     fired = run_cell(number, case, {**case.given, **case.spoiled}, tmp_path)

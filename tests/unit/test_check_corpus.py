@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from each import each
 from trtllm_check.lint.finding import Finding
 from trtllm_check.lint.page import Snippet, page, rule_ids, snippets
@@ -33,7 +31,7 @@ def test_the_corpus_is_large_enough() -> None:
     assert len({one.name.partition("-")[0] for one in snippets()}) == len(snippets())
 
 
-@pytest.mark.parametrize("snippet", snippets(), ids=lambda snippet: snippet.name)
+@each_snippet
 def test_exactly_what_is_wrong_is_found(snippet: Snippet) -> None:
     found = found_in(snippet.name)
     assert where(found) == expected(snippet)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from each import each
 from gpu_serving.execute import diagnose
 from trtllm_check.lint.log_lines import is_log
 from trtllm_check.lint.logs import families, known, read_log, signs
@@ -22,7 +23,7 @@ def entry(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+@each("path", LOGS)
 def test_a_log_is_taken_for_what_it_is(path: Path) -> None:
     log, rule = entry(path)["log"], entry(path)["rule"]
     found = read_log(log, "build.log")
@@ -56,7 +57,7 @@ def test_what_the_corpus_has_no_log_of(line: str, rule: str) -> None:
     assert [one.rule for one in read_log(f"first\n{line}\n")] == [rule]
 
 
-@pytest.mark.parametrize(("rule", "line"), LINES.items(), ids=list(LINES))
+@each(("rule", "line"), LINES.items())
 def test_a_line_is_taken_for_what_it_is(rule: str, line: str) -> None:
     assert [one.rule for one in read_log(f"[TensorRT-LLM][INFO] Loaded engine size: 8 MiB\n{line}\n")] == [rule]
 
@@ -67,7 +68,7 @@ def test_every_sign_is_recognised_in_some_log() -> None:
     assert {sign.rule for sign in signs()} - seen == set()
 
 
-@pytest.mark.parametrize("sign", signs(), ids=lambda sign: sign.rule)
+@each("sign", signs())
 def test_no_sign_is_found_in_plain_progress(sign: Any) -> None:
     quiet = "Loading weights: 100%|####| 30/30\n[TRT-LLM] [I] Build phase peak memory: 1200.00 MB\nall went well\n"
     assert re.search(sign.pattern, quiet) is None
@@ -85,7 +86,7 @@ FAMILY_LINES: dict[str, str] = yaml.safe_load(
 )
 
 
-@pytest.mark.parametrize(("rule", "line"), FAMILY_LINES.items(), ids=list(FAMILY_LINES))
+@each(("rule", "line"), FAMILY_LINES.items())
 def test_a_line_tells_its_kind_of_failure(rule: str, line: str) -> None:
     found = read_log(f"[TensorRT-LLM][INFO] Loaded engine size: 8 MiB\n{line}\n")
     assert rule in [one.rule for one in found]

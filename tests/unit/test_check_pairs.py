@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from each import each
 from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Finding, Platform, gpu_of
 from trtllm_check.lint.fixing import findings
@@ -199,7 +200,7 @@ def check(case: Case, text: str = "") -> list[Finding]:
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule} {case.release} {case.severity or 'silent'}")
+@each("case", CASES)
 def test_case(case: Case) -> None:
     found = [finding for finding in check(case) if finding.rule == case.rule]
     assert [finding.severity for finding in found] == ([case.severity] if case.severity else [])

@@ -10,6 +10,7 @@ from checkout import ROOT
 from course_exercises.glossary import PAGE, Term, first_use, glossary_page, terms, undefined
 from course_exercises.glossary_links import link_chapter, linked, main
 from course_runs.edition import source_hash
+from each import each
 from playbook.course.notebooks import Chapter, chapters, read
 from playbook.course.translation import gaps, read_catalogue
 
@@ -26,12 +27,12 @@ def test_a_term_stands_once_and_its_chapter_exists() -> None:
     assert len({term.anchor for term in terms()}) == len(terms())
 
 
-@pytest.mark.parametrize("term", terms(), ids=lambda term: term.term)
+@each("term", terms())
 def test_a_term_is_said_in_one_line(term: Term) -> None:
     assert term.says.endswith(".") and len(term.says.split()) <= 25
 
 
-@pytest.mark.parametrize("term", terms(), ids=lambda term: term.term)
+@each("term", terms())
 def test_a_term_is_used_in_the_chapter_that_teaches_it(term: Term) -> None:
     cells = read(next(item for item in COURSE if item.number == term.chapter).path).cells
     text = "\n\n".join(cell["source"] for cell in cells)
