@@ -44,6 +44,11 @@ AIPERF_PROOF = (  # what the processes of a run import
 )
 
 
+COLLECT_SELDOM = "import gc; gc.set_threshold(50_000, 20, 100)\n"
+# Said at the start of every process: importing torch makes half a million objects, and to look through them for garbage
+# again and again takes a fifth of that time. Not where a GPU's memory may hang on what waits to be collected.
+
+
 class BootstrapError(Exception):
     """The machine lacks something: what happened, why, and what to do."""
 
@@ -331,6 +336,8 @@ def install(environment: Environment, yes: bool) -> None:
     others = [pin for pin in environment.pins if pin not in torch]
     failure = f"The packages of {environment.folder} could not be installed."
     pip_install(environment, ["--no-deps", *others], failure, count_to=len(others))
+    if not environment.cuda:
+        (environment.site / "collect_seldom.pth").write_text(COLLECT_SELDOM)
     if environment.name == "course":
         project = ["--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
         pip_install(environment, project, "The project could not be installed into its environment.")
