@@ -49,8 +49,6 @@ WHOLE = ("p5", "0.12.0")
 """Whose chapters all run; the other roads of the lane are walked without notebooks."""
 FAR_CORNER = ("p5-8b", "1.2.1")
 """Shares neither profile nor release with ``WHOLE``."""
-ROADS = (WHOLE, FAR_CORNER, ("p5-8b", "0.12.0"))
-"""tests/lane/test_gpu_lane.py walks that of p5 and 1.2.1, but for the server."""
 MODELS = ("llama-3-70b-instruct", "llama-3-8b-instruct")
 QUESTIONS = ["How do I count to nine in French?"] + [
     f"Count to {number} in {language}."

@@ -1,8 +1,8 @@
-"""The road of the GPU lane under other profiles and releases, with stand-ins for the machine's programs.
+"""The road of the GPU lane under another profile and release, with stand-ins for the machine's programs.
 
-Every stage of the lane runs, without notebooks: one process each. Then the chapters that the release changes most meet
-what those made, in the corner that shares neither profile nor release with the course of test_gpu_course.py; and some
-stages and chapters fail.
+Every stage of the lane runs, without notebooks, in the corner that shares neither profile nor release with the course
+of test_gpu_course.py. Then the chapters that the release changes most meet what it made; and some stages and chapters
+fail. tests/lane/test_gpu_lane.py walks the road of p5 and 1.2.1, but for the server.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_courses import FAR_CORNER, ROADS, WHOLE, Road, make_road, shared_by_all, walk_road
+from gpu_courses import FAR_CORNER, Road, make_road, shared_by_all, walk_road
 from playbook import stages
 from playbook.profile import load_profile
 from road_checks import RoadChecks, option
@@ -26,17 +26,10 @@ def far_corner(tmp_path_factory: pytest.TempPathFactory, network: None) -> Road:
     return walk_road(tmp_path_factory.mktemp("corner"), *FAR_CORNER, shared_by_all())
 
 
-@pytest.fixture(scope="module", params=[each for each in ROADS if each != WHOLE], ids="-".join)
-def road(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, network: None) -> Road:
-    if request.param == FAR_CORNER:
-        found: Road = request.getfixturevalue("far_corner")
-        return found
-    profile, release = request.param
-    return walk_road(tmp_path_factory.mktemp("road"), profile, release, shared_by_all())
-
-
 class TestRoad(RoadChecks):
-    """Of each of them."""
+    @pytest.fixture
+    def road(self, far_corner: Road) -> Road:
+        return far_corner
 
 
 def test_the_chapters_go_on_from_a_road_that_was_walked(far_corner: Road, tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_libpython_is_found_beside_its_interpreter_or_in_the_systems_folder(tmp_
     assert find_libpython(str(tmp_path), "libpython3.11.so.1.0", "3.11", shared=True) == tmp_path
 
 
-@pytest.mark.parametrize(("reuse", "requests"), [(True, 90), (False, 30)])
+@pytest.mark.parametrize(("reuse", "requests"), [(True, 60), (False, 20)])
 def test_churn_through_triton_changes_no_answer_and_leaks_no_block(tmp_path: Path, reuse: bool, requests: int) -> None:
     """Token ids and text, whole and streamed; the course's own engine loop with prompts computed in chunks."""
     build_engine(MODEL_DIR, tmp_path / "engine", replace(CHURN_OPTIONS, use_paged_context_fmha=reuse))
