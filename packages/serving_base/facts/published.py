@@ -1,7 +1,7 @@
 """Published models by the names that people write: heads, KV heads and the longest context."""
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ class PublishedModel(NamedTuple):
         return [number for number in range(1, 17) if self.divides(number)]
 
 
+@lru_cache(maxsize=1024)
 def published_model(name: str) -> PublishedModel | None:
     """The model of ``name``, a repository of Hugging Face or a folder called as one; None for one that is not known."""
     organization, _, last = name.strip().rstrip("/").lower().rpartition("/")

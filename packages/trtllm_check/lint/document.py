@@ -46,6 +46,7 @@ from trtllm_check.lint.plain import plain
 from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import fences, is_shell
+from trtllm_check.lint.shell.words import places_of
 from trtllm_check.lint.vllm_files import config_words, lone_config, named_configs, with_config
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
@@ -554,12 +555,7 @@ def _numbers(runs: Iterable[Lines]) -> set[int]:
 
 
 def _whole(text: str, first_line: int = 1) -> Word:
-    places = tuple(
-        (number, column)
-        for number, line in enumerate(text.split("\n"), first_line)
-        for column in range(1, len(line) + 2)
-    )
-    return Word(text, first_line, 1, places[: len(text)])
+    return Word(text, first_line, 1, tuple(places_of(text, first_line)[: len(text)]))
 
 
 def _start(word: Word) -> tuple[int, int]:

@@ -101,7 +101,7 @@ def _values(text: str, escapes: bool) -> tuple[dict[str, str], tuple[str, ...], 
 
 
 def _split(text: str, sign: str, escapes: bool) -> list[str]:
-    if not escapes:
+    if not escapes or "\\" not in text:
         return text.split(sign)
     parts = [""]
     for match in re.finditer(r"\\(.?)|(.)", text, re.DOTALL):

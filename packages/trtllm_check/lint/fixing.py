@@ -249,18 +249,19 @@ def _said(
 ) -> list[Said]:
     """The drafts; into ``askers``, by package, the families that found its release nowhere."""
     found: dict[tuple[str, int, int, str], Said] = {}
-    for family in families:
-        with watched() as asked:
+    with watched() as asked:
+        for family in families:
+            asked.clear()
             drafts = list(family(document, platform))
-        for package in asked:
-            if askers is not None:
-                askers.setdefault(package, set()).add(family)
-        for draft in drafts:
-            if platform.earlier and draft.rule in OF_ONE_RELEASE:
-                continue
-            draft = weighed(draft, document, platform)
-            key = (draft.rule, draft.place.line, draft.place.column, f"{draft.file}:{draft.message}")
-            found.setdefault(key, Said(draft, family))
+            for package in asked:
+                if askers is not None:
+                    askers.setdefault(package, set()).add(family)
+            for draft in drafts:
+                if platform.earlier and draft.rule in OF_ONE_RELEASE:
+                    continue
+                draft = weighed(draft, document, platform)
+                key = (draft.rule, draft.place.line, draft.place.column, f"{draft.file}:{draft.message}")
+                found.setdefault(key, Said(draft, family))
     return list(found.values())
 
 

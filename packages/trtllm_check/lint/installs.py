@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.lookups import once
 from trtllm_check.lint.shell.words import ShellCommand, Word
 
 ADDRESS = re.compile(r"github\.com[:/](?P<name>[\w.-]+/[\w.-]+?)(?:\.git)?/?$")
@@ -141,6 +142,7 @@ def is_typed(pip: Invocation | None) -> bool:
     return not any((word.line, word.column) == (first.line, first.column) for word in pip.command.words[2:])
 
 
+@once
 def requirements(document: Document) -> Iterator[Requirement]:
     """What every ``pip install`` of ``document`` names, in order; ``-r FILE`` has no name."""
     for pip in document.of("pip"):

@@ -5,13 +5,19 @@ A rule that walked over all commands for each of them would take a hundred times
 
 import posixpath
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trtllm_check.lint.facts import OUTPUT, output
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell import ShellCommand, Word
+
+if TYPE_CHECKING:
+    from trtllm_check.lint.document import Document
+
+One = TypeVar("One")
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,11 @@ class Lookups:
     def tool_starts(self) -> dict[int, Word]:
         """Identity of a command -> the word of its innermost tool."""
         return {id(one.command): one.path for one in self.invocations}
+
+    @cached_property
+    def answers(self) -> dict[object, Any]:
+        """What :func:`once` keeps: function -> its answer."""
+        return {}
 
     @cached_property
     def _of(self) -> dict[tuple[str, ...], tuple[Invocation, ...]]:
@@ -109,3 +120,17 @@ class Lookups:
         for one in self.of(tuple(OUTPUT)):
             found[one.tool, output(one)].append(one)
         return dict(found)
+
+
+def once(asked: "Callable[[Document], Iterable[One]]") -> "Callable[[Document], tuple[One, ...]]":
+    """All that ``asked`` yields, worked out once for a document and not once for each rule that wants it."""
+
+    @wraps(asked)
+    def answer(document: "Document") -> tuple[One, ...]:
+        answers = document.lookups.answers
+        if asked not in answers:
+            answers[asked] = tuple(asked(document))
+        found: tuple[One, ...] = answers[asked]
+        return found
+
+    return answer

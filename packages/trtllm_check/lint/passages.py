@@ -16,7 +16,7 @@ from trtllm_check.lint.carriers.windows import is_windows
 from trtllm_check.lint.carriers.yaml_files import is_yaml
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import MENTIONS, SHELLS, WRAPPERS
-from trtllm_check.lint.shell.pasted import COMMANDS, DOCKERFILE_LINE, FENCE
+from trtllm_check.lint.shell.pasted import COMMANDS, DOCKERFILE_LINE, FENCE, has_fence
 from trtllm_check.lint.shell.words import ShellCommand
 
 Kind = Literal[
@@ -167,8 +167,7 @@ def kind_of_text(text: str) -> Kind:
     if _is_options(text):
         return "yaml"
     if COMMAND.search(text) or WRITES.search(text):
-        is_page = any(FENCE.match(line) for line in lines)
-        return "windows" if is_windows(text) and not is_page else "shell"
+        return "windows" if is_windows(text) and not has_fence(text) else "shell"
     enough = len(CONFIG_FIELD.findall(text)) > (0 if STRING_PARAMETER.search(text) else 1)
     if enough and not YAML_BLOCK.search(text) and not any(FENCE.match(line) for line in lines[:1]):
         return "config.pbtxt"
@@ -182,7 +181,7 @@ def kind_of_text(text: str) -> Kind:
 
 def _program_text(text: str) -> Kind | None:
     """The kind of a whole file of another language that was pasted; None for a page, a script or a configuration."""
-    if any(FENCE.match(line) for line in text.split("\n")):
+    if has_fence(text):
         return None
     if DOCKERFILE.search(text) and len(DOCKERFILE_LINE.findall(text)) > 1 and re.search(r"^FROM\s", text, re.MULTILINE):
         return "dockerfile"
@@ -249,19 +248,21 @@ def is_properties(text: str) -> bool:
 
 def properties_blocks(text: str) -> list[Lines]:
     """Runs of ``key=value`` lines, comments among them, with two of LMI's keys or more."""
+    if len(LMI_SETTING.findall(text)) < 2:
+        return []
     return [run for run in _runs(text, _is_property) if _lmi_lines(run) > 1]
 
 
 def variable_lists(text: str) -> list[Lines]:
     """Runs of ``template_variable:value`` lines, as pages list what to fill in."""
-    return [run for run in _runs(text, lambda line: VARIABLE.fullmatch(line) is not None) if run.last > run.first]
+    return [run for run in _runs(text, lambda line: ":" in line and VARIABLE.fullmatch(line)) if run.last > run.first]
 
 
 def posts(text: str) -> Iterator[Post]:
     """The requests of Python code whose URL and body are literals, or names of literals."""
-    text = text.translate(BLANKS)
-    if not POST.search(text):
+    if ".post(" not in text:
         return
+    text = text.translate(BLANKS)
     values = {match["name"]: found for match in ASSIGNED.finditer(text) if (found := _literal(text, match.end()))}
     for match in POST.finditer(text):
         call = text[match.end() : _closing(text, match.end() - 1)]
@@ -344,9 +345,9 @@ def unread(
     for command in commands:
         if id(command) in known or is_harmless(command):
             covered |= set(range(command.line, command.end_line + 1)) | heredoc_lines([command])
-    lines = text.split("\n")
-    left = [n for n, line in enumerate(lines, 1) if n not in covered and _says_something(line)]
-    blank = {n for n, line in enumerate(lines, 1) if not _says_something(line)} - covered
+    says = [_says_something(line) for line in text.split("\n")]
+    left = [n for n, something in enumerate(says, 1) if n not in covered and something]
+    blank = {n for n, something in enumerate(says, 1) if not something} - covered
     return [Unread(first, last, file) for first, last in _ranges(left, blank)]
 
 

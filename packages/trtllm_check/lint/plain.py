@@ -33,12 +33,14 @@ def _blank(line: str, length: int) -> str:
 
 def _without_numbers(text: str) -> str:
     """Lines that count up by one, all of them."""
-    lines = [line for line in text.split("\n") if line.strip() and not FENCE.match(line)]
-    numbers = [match["number"] if (match := NUMBER.match(line)) else "" for line in lines]
-    if len(lines) < FEWEST or not all(numbers):
-        return text
-    counted = [int(one) for one in numbers]
-    if counted != list(range(counted[0], counted[0] + len(counted))):
+    counted: list[int] = []
+    for line in text.split("\n"):
+        if line.strip() and not FENCE.match(line):
+            number = NUMBER.match(line)
+            if number is None:
+                return text
+            counted.append(int(number["number"]))
+    if len(counted) < FEWEST or counted != list(range(counted[0], counted[0] + len(counted))):
         return text
     return _each(text, lambda line: _blank(line, match.end()) if (match := NUMBER.match(line)) else line)
 
@@ -46,7 +48,7 @@ def _without_numbers(text: str) -> str:
 def _without_quotes(text: str) -> str:
     """Two lines and more one after the other that begin with ``>``; one alone may be a redirection."""
     lines = text.split("\n")
-    marked = [QUOTE.match(line) is not None and not line.lstrip().startswith(">>") for line in lines]
+    marked = [">" in line and bool(QUOTE.match(line)) and not line.lstrip().startswith(">>") for line in lines]
     for number, line in enumerate(lines):
         beside = (number and marked[number - 1]) or (number + 1 < len(lines) and marked[number + 1])
         if marked[number] and beside and (match := QUOTE.match(line)):

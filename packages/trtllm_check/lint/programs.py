@@ -180,11 +180,11 @@ def arguments_of(tool: str, words: Sequence[Word]) -> tuple[Given, ...]:
 def group(words: Sequence[Word], takes: Takes) -> tuple[Given, ...]:
     """Flags with as many values as they take; other words are positional, each on its own."""
     found: list[Given] = []
+    flags = [FLAG.fullmatch(word.text) for word in words]
     position = 0
     while position < len(words):
-        word = words[position]
+        word, match = words[position], flags[position]
         position += 1
-        match = FLAG.fullmatch(word.text)
         if match is None:
             found.append(Given("", (word,), word))
             continue
@@ -194,7 +194,7 @@ def group(words: Sequence[Word], takes: Takes) -> tuple[Given, ...]:
             continue
         wanted = takes(Given(flag, (), word).name)
         end = position
-        while end < len(words) and (wanted is None or end - position < wanted) and not FLAG.fullmatch(words[end].text):
+        while end < len(words) and (wanted is None or end - position < wanted) and not flags[end]:
             end += 1
         found.append(Given(flag, tuple(words[position:end]), word))
         position = end

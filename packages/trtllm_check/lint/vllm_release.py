@@ -114,6 +114,7 @@ def supposed_release() -> VllmTold | None:
     return VllmTold(release, written, 1, "", SUPPOSED) if release is not None else None
 
 
+@lru_cache(maxsize=1024)
 def image_release(image: str) -> VllmRelease | None:
     """The release that an image's tag names."""
     match = IMAGE.search(image)
@@ -135,7 +136,7 @@ def vllm_alone(document: Document) -> str:
 @lru_cache(maxsize=8)
 def _best(texts: tuple[tuple[str, str], ...]) -> tuple[VllmTold, ...]:
     """The first of each release that the weightiest evidence names."""
-    found = [one for file, text in texts if "llm" in text.lower() for one in _evidence(text, file)]
+    found = [one for file, text in texts for one in _evidence(text, file)]
     if _is_from_source(texts):
         found = [one for one in found if not one.is_image]  # what the image brings is replaced
     heaviest = max((one.weight for one in found), default=0)
@@ -147,6 +148,8 @@ def _best(texts: tuple[tuple[str, str], ...]) -> tuple[VllmTold, ...]:
 
 
 def _evidence(text: str, file: str) -> Iterator[VllmTold]:
+    if "vllm" not in text.lower() and " LLM engine (" not in text:
+        return
     for weight, pattern in TEXTS:
         for number, match in enumerate(pattern.finditer(text)):
             if number > MOST:

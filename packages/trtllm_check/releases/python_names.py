@@ -4,14 +4,14 @@ The tables in ``data/python`` are made from the packages' sources (``benchmarks/
 *spans*, such as ``0.6.4..0.10.2``: the first and the last release that have it; an open end is the newest read.
 """
 
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from serving_base.yaml_files import read_yaml
+from trtllm_check.releases.nearest import nearest
 
 FOLDER = Path(__file__).parent / "data/python"
 NEAR = 0.8
@@ -46,6 +46,7 @@ class PythonPackage:
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self._near: dict[str, tuple[str, ...]] = {}
+        self._read: dict[str, tuple[tuple[int, int], ...]] = {}  # spans -> first and last place of each
         self.source: str = content["source"]
         self.releases: tuple[str, ...] = tuple(content["releases"].split())
         self.modules = _flat(content["modules"])
@@ -147,8 +148,8 @@ class PythonPackage:
         if self._holds(known.get(OTHERS, ""), version):
             return None
         here = [one for one, spans in known.items() if self._holds(spans, version)]
-        close = get_close_matches(name, here, 1, NEAR)
-        return NameVerdict("absent" if OTHERS in known else "never", owner, name, near=close[0] if close else "")
+        near = nearest(name, frozenset(here), NEAR)
+        return NameVerdict("absent" if OTHERS in known else "never", owner, name, near=near)
 
     def _module(self, dotted: str) -> str:
         """The longest beginning of ``dotted`` that is or was a module."""
@@ -161,19 +162,25 @@ class PythonPackage:
 
     def _holds(self, spans: str, version: str) -> bool:
         """True where one of the releases that tell of ``version`` lies in the spans."""
-        asked = [self.positions[one] for one in self._asked(version) or self.releases[-1:]]
+        asked = self._places(version)
         return any(first <= one <= last for first, last in self._ranges(spans) for one in asked)
 
-    def _ranges(self, spans: str) -> Iterator[tuple[int, int]]:
-        for span in spans.split(",") if spans else ():
-            first, _, last = span.partition("..")
-            yield self.positions[first], self.positions[last] if last else len(self.releases) - 1
+    def _places(self, version: str) -> list[int]:
+        return [self.positions[one] for one in self._asked(version) or self.releases[-1:]]
+
+    def _ranges(self, spans: str) -> tuple[tuple[int, int], ...]:
+        found = self._read.get(spans)
+        if found is None:
+            parts = [span.partition("..") for span in spans.split(",") if span]
+            last = self.releases[-1]
+            found = tuple((self.positions[begin], self.positions[end or last]) for begin, _, end in parts)
+            self._read[spans] = found
+        return found
 
     def _placed(self, spans: str, version: str, owner: str, name: str) -> NameVerdict | None:
         if self._holds(spans, version):
             return None
-        asked = [self.positions[one] for one in self._asked(version) or self.releases[-1:]]
-        ranges = list(self._ranges(spans))
+        asked, ranges = self._places(version), self._ranges(spans)
         dotted = f"{owner}.{name}" if owner else name
         before = [last for _, last in ranges if last < min(asked)]
         if before:

@@ -128,6 +128,7 @@ def topic(name: str) -> tuple[Rule, ...]:
     return tuple(_rule(id_, name, **content) for id_, content in _content(name).items())
 
 
+@cache
 def all_rules() -> tuple[Rule, ...]:
     """All rules, topic by topic."""
     return tuple(rule for name in TOPICS for rule in topic(name))

@@ -59,9 +59,14 @@ LINUX = {
 
 def is_requirements(text: str) -> bool:
     """True where each line is a requirement, an option of pip or a comment, and several say a version."""
-    lines = [line for line in text.split("\n") if not OPTION.match(line)]
-    pinned = [line for line in lines if PINNED.search(line)]
-    return len(pinned) >= ENOUGH and all(LINE.fullmatch(line) or LOOSE.fullmatch(line) for line in lines)
+    pinned = 0
+    for line in text.split("\n"):
+        if OPTION.match(line):
+            continue
+        if not LINE.fullmatch(line) and not LOOSE.fullmatch(line):
+            return False
+        pinned += PINNED.search(line) is not None
+    return pinned >= ENOUGH
 
 
 def is_conda(text: str) -> bool:

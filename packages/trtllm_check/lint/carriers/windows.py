@@ -53,9 +53,8 @@ def is_windows(text: str) -> bool:
     return bool(
         PROMPT.match(text)
         or ECHO_OFF.match(text)
-        or CONTINUED.search(text)
-        or PATH.search(text)
-        or re.search(r"^PS [A-Z]:\\", text, re.M)
+        or (("^" in text or "`" in text) and CONTINUED.search(text))
+        or (":\\" in text and (PATH.search(text) or re.search(r"^PS [A-Z]:\\", text, re.M)))
     )
 
 

@@ -19,9 +19,14 @@ MODEL_SETTINGS = ("HF_MODEL_ID", "MODEL_ID", "MODEL", "VLLM_MODEL")
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
+    found = list(_without_token(document, platform))
     tokens = re.compile(rule_data(FAMILY)["tokens"])
-    if any(tokens.search(text) for _, text in document.texts):
-        return
+    if found and not any(tokens.search(text) for _, text in document.texts):
+        yield from found
+
+
+def _without_token(document: Document, platform: Platform) -> Iterator[Draft]:
+    """Gated models in what is given no token, if the text has none."""
     release = platform.release.name
     done: set[str] = set()
     for box in boxes(document):

@@ -87,11 +87,12 @@ def _scripts(document: Document, release: str) -> Iterator[Draft]:
 
     Where the text tells a release, ``script-moved`` speaks of it.
     """
-    if release_for(document, None) is not None:
-        return
-    clones = any(CLONE.search(word.text) for command in document.commands for word in command.words)
+    words = (word.text for command in document.commands for word in command.words if "vllm" in word.text)
+    clones = any(map(CLONE.search, words))
     for command in document.commands:
         for word, kind in _paths(command, clones):
+            if release_for(document, None) is not None:
+                return
             known: dict[str, Any] = {"path": word.text, "kind": COMMANDS[kind], "since": MOVED_SINCE}
             yield from drafts(release, SCRIPT, word, file=command.file, **known)
 

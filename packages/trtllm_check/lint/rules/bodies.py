@@ -22,6 +22,7 @@ APOSTROPHE = re.compile(
     r"(?:-d|--data(?:-raw|-binary)?)[ =]+'"
     r"(?P<body>\{[^'`$]{0,1500}[a-z]'(?:s|t|re|m|ll|d|ve) [^'`$]{0,1500}\}\s*)'(?=\s|$)"
 )
+OPENS_BODY = (" '{", "='{")
 CREATE = re.compile(r"(?P<chat>\.chat)?\.completions\.create\(")
 POST = re.compile(r"\brequests\.post\(")
 ARGUMENT = r"(?:^|[(,\s]){name}\s*="
@@ -109,9 +110,9 @@ def _spreads(curl: Invocation) -> bool:
 
 def _apostrophes(source: _Source, file: str, release: str) -> Iterator[Draft]:
     """``'{"content": "What's new"}'``: the shell ends the quotes at the apostrophe."""
+    if file.endswith((".py", ".ipynb", ".json")) or not any(quote in source.text for quote in OPENS_BODY):
+        return
     for match in APOSTROPHE.finditer(source.text):
-        if file.endswith((".py", ".ipynb", ".json")):
-            continue
         try:
             json.loads(match["body"])
         except (ValueError, RecursionError):
@@ -122,7 +123,7 @@ def _apostrophes(source: _Source, file: str, release: str) -> Iterator[Draft]:
 
 def _clients(source: _Source, file: str, release: str) -> Iterator[Draft]:
     """The arguments of a client of OpenAI's, and requests that sends a dictionary as a form."""
-    for match in CREATE.finditer(source.text):
+    for match in CREATE.finditer(source.text) if ".completions.create(" in source.text else ():
         call = source.call(match.end())
         wanted, given = ("messages", "prompt") if match["chat"] else ("prompt", "messages")
         if call and not _has(call, wanted) and _has(call, given) and "**" not in call:
@@ -131,7 +132,7 @@ def _clients(source: _Source, file: str, release: str) -> Iterator[Draft]:
             yield from drafts(
                 release, "request-body", place, form="client", file=file, wanted=wanted, given=given, instead=right
             )
-    for match in POST.finditer(source.text):
+    for match in POST.finditer(source.text) if "requests.post(" in source.text else ():
         call = source.call(match.end())
         found = re.search(r"(?:^|[(,\s])data\s*=\s*(?P<value>\{|[A-Za-z_]\w*\s*(?:,|$))", call)
         if not found or _has(call, "json") or not SERVED.search(call):

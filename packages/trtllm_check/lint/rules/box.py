@@ -10,6 +10,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import published_ports
 from trtllm_check.lint.finding import rule_data
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.lookups import once
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
 
@@ -102,6 +103,7 @@ def engines() -> tuple[EngineOfImage, ...]:
     )
 
 
+@once
 def boxes(document: Document) -> Iterator[Box]:
     """All containers of a text."""
     for docker in document.of("docker"):

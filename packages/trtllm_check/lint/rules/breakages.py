@@ -22,7 +22,7 @@ LOG = re.compile(r"Successfully installed|Collecting |Requirement already satisf
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     wanted = [one for one in requirements(document) if one.name]
-    if any(LOG.search(text) for _, text in document.texts):
+    if not wanted or any(LOG.search(text) for _, text in document.texts):
         return
     release = platform.release.name
     absent: dict[str, list[dict[str, Any]]] = {}
@@ -95,8 +95,10 @@ def _paired(wanted: list[Requirement], release: str) -> Iterator[Draft]:
         others = [one for one in wanted if one.name == entry["other"] and one.exact]
         at = as_version(of[0].exact) if len({one.exact for one in of}) == 1 else None
         version = as_version(others[-1].exact.partition("+")[0]) if others else None
+        if at is None or version is None:
+            continue
         steps = [(Version(step), Version(made)) for step, made in entry["steps"].items()]
-        if at is None or version is None or not steps[0][0] <= at < Version(entry["until"]):
+        if not steps[0][0] <= at < Version(entry["until"]):
             continue
         place = max(number for number, (step, _) in enumerate(steps) if step <= at)
         is_early = place > 0 and version <= steps[place - 1][1] and version < steps[place][1]

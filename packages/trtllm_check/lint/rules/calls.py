@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Any
 
 from trtllm_check.flows.options import check_options, option_releases
@@ -16,6 +15,7 @@ from trtllm_check.lint.rules.vllm import argument_changes, engine_arguments
 from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.vllm_release import is_of_a_month
+from trtllm_check.releases.nearest import nearest
 from trtllm_check.releases.python_names import NameVerdict, PythonPackage, python_package
 from trtllm_check.releases.vllm import vllm_facts
 
@@ -100,8 +100,8 @@ def _takes(api: dict[str, Any], call: Call) -> set[str]:
 
 def _unknown(call: Call, word: Word, api: dict[str, Any], known: set[str], platform: Platform) -> Iterator[Draft]:
     meant = api["means"].get(call.name, {}).get(word.text, "")
-    close = get_close_matches(word.text, known, 1, NEAR)
-    instead = f"write {meant or close[0]}" if meant or close else f"leave {word.text} out"
+    close = nearest(word.text, frozenset(known), NEAR)
+    instead = f"write {meant or close}" if meant or close else f"leave {word.text} out"
     for draft in drafts(
         platform.release.name,
         "python-argument",

@@ -32,7 +32,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     own = {id(one.path) for one in document.of("convert_checkpoint.py", "run.py", "quantize.py", "summarize.py")}
-    clones = any(CLONE.search(f"{word.text}/") for command in document.commands for word in command.words)
+    words = (word.text for command in document.commands for word in command.words)
+    clones = any(text[-3:].lower() == "llm" and CLONE.search(f"{text}/") for text in words)
     if not platform.guessed:
         yield from _builder(document, release)
     newest = {file for file, text in document.texts if ITS_CLONE.search(text) and not A_STATE.search(text)}
@@ -55,6 +56,8 @@ def _builder(document: Document, release: str) -> Iterator[Draft]:
         if len(texts) > 1 and texts[0] in ("cd", "pushd"):
             folder = posixpath.normpath(posixpath.join(folder, texts[1]))
         for word in command.words[1:3]:
+            if "build.py" not in word.text:
+                continue
             path = posixpath.normpath(posixpath.join(folder, word.text))
             if BUILDER.search(path) and any(text.startswith(OF_THE_BUILDER) for text in texts):
                 yield from drafts(release, RULE, word, form="builder", file=command.file, path=word.text)

@@ -74,7 +74,6 @@ def _elsewhere(document: Document, fills: tuple[Invocation, ...], release: str) 
     }
     if len(filled) != 1 or not (folder := filled.pop()) or is_open(folder):
         return
-    made = " ".join(match[0] for _, text in document.texts for match in MADE.finditer(text))
     for server in document.of(*SERVERS):
         given = server.find(*READ)
         read = posixpath.normpath(given.values[0].text) if given and given.values else ""
@@ -83,5 +82,11 @@ def _elsewhere(document: Document, fills: tuple[Invocation, ...], release: str) 
         name = posixpath.basename(read)
         if not _names(read, document).isdisjoint(_names(folder, document)):
             continue  # one folder of the host, mounted in two containers
-        if name != posixpath.basename(folder) and not re.search(rf"\b{re.escape(name)}\b", made):
+        if name != posixpath.basename(folder) and not _is_made(document, name):
             yield from drafts(release, "fill-elsewhere", given.values[0], invocation=server, read=read, folder=folder)
+
+
+def _is_made(document: Document, name: str) -> bool:
+    """True where a command that makes or moves folders names this one."""
+    made = " ".join(match[0] for _, text in document.texts for match in MADE.finditer(text))
+    return re.search(rf"\b{re.escape(name)}\b", made) is not None

@@ -45,12 +45,14 @@ def _first(command: ShellCommand, release: str) -> Iterator[Draft]:
         (one.target.line, one.target.column) < (words[0].line, words[0].column) for one in command.redirects if words
     ):
         return  # ``> uv run ...``: the sign of somebody's prompt
-    if not 1 < len(words) <= MOST_WORDS or any(PROSE.search(word.text) for word in words[1:]):
+    if not 1 < len(words) <= MOST_WORDS:
         return
     name = file_name(words[0].text)
     name = ALIASES.get(name, name)
     for one in mistaken():
         if one.program == name and one.then.fullmatch(words[1].text):
+            if any(PROSE.search(word.text) for word in words[1:]):
+                return
             rest = " ".join(word.text for word in words[1:])
             known: dict[str, Any] = {"written": f"{words[0].text} {words[1].text}", "why": one.why}
             known["instead"] = one.instead.replace("{rest}", rest if len(rest) < 80 else f"{rest[:76]} ...")

@@ -21,7 +21,6 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """heads-not-divided, of the model that a command names and of the one that its checkpoint is known to be."""
     release = platform.release.name
     done = set()
-    pads = any(NEURON.search(text) for _, text in document.texts)
     for one in served(document):
         model = published_model(one.model) if one.model else None
         ranks = one.number(OPTION)
@@ -29,7 +28,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         if one.engine == TENSORRT_LLM and model.heads % ranks == 0:
             continue  # its converters copy or refuse KV heads by model and release
-        if pads and one.tool == LMI:
+        if one.tool == LMI and any(NEURON.search(text) for _, text in document.texts):
             continue
         done.add(id(one.invocation))
         yield from _not_divided(one, model, ranks, release)

@@ -156,7 +156,7 @@ def _transfer(document: Document, release: str) -> Iterator[Draft]:
 def _entry(document: Document, release: str) -> Iterator[Draft]:
     """CMD with a program on a base whose entry point is a server."""
     for file, text in document.texts:
-        stages = list(FROM.finditer(text))
+        stages = list(FROM.finditer(text)) if "CMD" in text else []
         if not stages or "```" in text:
             continue
         last = text[stages[-1].start() :]
@@ -175,9 +175,9 @@ def _entry(document: Document, release: str) -> Iterator[Draft]:
 
 def _moved(document: Document, release: str) -> Iterator[Draft]:
     """vLLM's scripts for measuring, where its release is told."""
-    told = vllm_told(document)
     for file, text in document.texts:
-        for match in BENCHMARK.finditer(text):
+        for match in BENCHMARK.finditer(text) if "benchmarks/benchmark_" in text else ():
+            told = vllm_told(document)
             if told is None or told.release.place < vllm_facts().releases.index(MOVED_SINCE):
                 return
             start = match.start("script")

@@ -93,6 +93,8 @@ def _fixed_ranks(document: Document, release: Release, invocation: Invocation) -
     """ranks-fixed-by-checkpoint: of the releases whose trtllm-build takes the ranks too."""
     if invocation.tool != BUILD:
         return
+    if not invocation.has("--tp_size", "--pp_size"):
+        return
     others = tuple(given for given in invocation.given if given.name not in ("--tp_size", "--pp_size"))
     facts = document.facts_of(invocation._replace(given=others))
     for flag, known in (("--tp_size", facts.tp), ("--pp_size", facts.pp)):

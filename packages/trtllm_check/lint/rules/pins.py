@@ -32,7 +32,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     groups: dict[int, list[Requirement]] = {}
     for one in wanted:
         groups.setdefault(id(one.pip), []).append(one)
-    if not any(OVERRIDES.search(text) for _, text in document.texts):
+    if wanted and not any(OVERRIDES.search(text) for _, text in document.texts):
         for group in groups.values():
             yield from _together(group, release)
         yield from _apart([one for one in wanted if is_typed(one.pip)], release)

@@ -134,7 +134,7 @@ def _implied(name: str, document: Document, platform: Platform) -> Told | None:
     pin = "" if platform.guessed else platform.release.pins.get(name, "")
     if re.fullmatch(r"[\d.]+", pin):
         return Told(pin)
-    return Told(many=True) if pinned or vllm_told(document) or not platform.guessed else None
+    return Told(many=True) if pinned or not platform.guessed or vllm_told(document) else None
 
 
 def _patterns(name: str) -> Iterator[tuple[re.Pattern[str], bool]]:

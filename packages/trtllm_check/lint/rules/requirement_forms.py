@@ -80,7 +80,7 @@ def _bounds(one: Requirement, release: str) -> Iterator[Draft]:
 
 
 def _lines(file: str, text: str, release: str) -> Iterator[Draft]:
-    for match in ADDRESS.finditer(text):
+    for match in ADDRESS.finditer(text) if "=git+" in text else ():
         known: dict[str, Any] = {"word": match["word"], "right": f"{match['name']} @ {match['address']}"}
         yield from drafts(
             release, "requirement-invalid", _place(text, match, "word"), form="address", file=file, **known
@@ -95,10 +95,10 @@ def _lines(file: str, text: str, release: str) -> Iterator[Draft]:
 
 
 def _isolated(document: Document, wanted: list[Requirement], release: str) -> Iterator[Draft]:
-    if any(NOT_ISOLATED.search(text) for _, text in document.texts):
-        return
     for one in wanted:
         if one.name in IMPORTS_TORCH and one.pip is not None and not one.pip.has("--no-build-isolation", "--no-deps"):
+            if any(NOT_ISOLATED.search(text) for _, text in document.texts):
+                return
             known: dict[str, Any] = {"name": one.word.text}
             yield from drafts(release, "requirement-invalid", one.word, form="isolation", invocation=one.pip, **known)
             return

@@ -51,9 +51,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     for call in document.aws_calls:
         yield from _call(call, release)
-    instances = _instances(document)
-    for one in served(document):
-        if one.tool == LMI and instances:
+    containers = [one for one in served(document) if one.tool == LMI]
+    instances = _instances(document) if containers else []
+    for one in containers:
+        if instances:
             yield from _fits(one, instances, release)
             if any(TRT_IMAGE.search(text) for _, text in document.texts):
                 yield from _no_fp8(one, instances, release)

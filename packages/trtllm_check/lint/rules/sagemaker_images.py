@@ -32,9 +32,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     for file, text in document.texts:
+        addresses = list(ADDRESS.finditer(text)) if ".dkr.ecr" in text else []
+        if not addresses:
+            continue
         regions = {match["region"] for match in OWN_REGION.finditer(text)}
         about = ABOUT.search(text) is not None
-        for match in ADDRESS.finditer(text):
+        for match in addresses:
             place = _place(text, match)
             for form, known in _of_address(match):
                 yield from drafts(release, "sagemaker-image", place, form=form, file=file, **known)

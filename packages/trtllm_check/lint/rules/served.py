@@ -11,6 +11,7 @@ from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.lookups import once
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.serving_properties import environment_settings
@@ -116,6 +117,7 @@ class ServedModel(NamedTuple):
         return (self.number("tensor_parallel_size") or 1) * (self.number("pipeline_parallel_size") or 1)
 
 
+@once
 def served(document: Document) -> Iterator[ServedModel]:
     """Every start of vLLM, trtllm-serve, ``LLM(...)``, of an LMI container, and every conversion to ranks."""
     for one in document.invocations:

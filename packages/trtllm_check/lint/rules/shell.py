@@ -69,8 +69,10 @@ def _one_word(command: ShellCommand, release: str) -> Iterator[Draft]:
     if command.words and command.words[0].text.isdecimal():
         return  # a list of processes, where no quotes are shown
     for shell, flag, first, *rest in zip(*(command.words[start:] for start in range(4)), strict=False):
+        if not flag.text.endswith("c") or not re.fullmatch(r"-\w*c", flag.text):
+            continue
         name = posixpath.basename(shell.text)
-        if name not in SHELLS or not re.fullmatch(r"-\w*c", flag.text) or is_open(first.text) or not rest:
+        if name not in SHELLS or is_open(first.text) or not rest:
             continue
         if " " in first.text.strip() or first.text.startswith("-") or not re.fullmatch(r"[\w./-]+", first.text):
             continue
@@ -139,12 +141,13 @@ def _two_names(document: Document, release: str) -> Iterator[Draft]:
         for word in (*command.assignments, *command.words[1:])
         if "=" in word.text
     }
-    set_ |= {name for _, text in document.texts for name in ARRAY.findall(text)}
     for place, file in _texts(document):
         for match in VARIABLE.finditer(place.text):
             if match["name"] in set_ or OF_A_TEMPLATE.match(match["name"]):
                 continue
             uses.setdefault(match["name"], []).append((place.part(match.start(), match.end()), file))
+    arrays = {name for _, text in document.texts for name in ARRAY.findall(text)} if len(uses) > 1 else set()
+    uses = {name: places for name, places in uses.items() if name not in arrays}
     for name, places in uses.items():
         others = [other for other in uses if other != name and _is_like(name, other) and len(uses[other]) == 1]
         earlier = [other for other in others if _place(uses[other]) < _place(places)]

@@ -9,13 +9,14 @@ from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.shell.words import ShellCommand, Word
 
 BEGINS_WITH_DIGIT = re.compile(r"(?P<name>\d+[A-Za-z_]\w*)=.*", re.DOTALL)
-USED = re.compile(r"(?<![\\$])\$(?:\{(?P<braced>[A-Z][A-Z0-9_]*)\}|(?P<plain>[A-Z][A-Z0-9_]*))")
+USED = re.compile(r"\$(?<![\\$]\$)(?:\{(?P<braced>[A-Z][A-Z0-9_]*)\}|(?P<plain>[A-Z][A-Z0-9_]*))")
 SET = re.compile(
     r"(?<![\w$-])(?P<name>[A-Z][A-Z0-9_]*)(?:\[[^\]\n]*\])?\+?=(?!=)|\bfor\s+(?P<loop>\w+)\s+in\b|\bread\s+(?P<read>[^\n;|&<]+)"
     r"|\$\{(?P<default>\w+)(?::?[=?+-])|\b(?:mapfile|readarray)\s+(?:-\w+\s+)*(?P<lines>\w+)|-v\s+(?P<asked>\w+)"
     r"|\b(?:ARG|ENV)\s+(?P<built>\w+)|\b(?P<key>[A-Z][A-Z0-9_]{2,})\s*:|\bunset\s+(?P<unset>\w+)"
 )
 ASSIGNED = re.compile(r"(?<![\w$-])([A-Z][A-Z0-9_]*)\+?=(?!=)")
+DEFAULTED = re.compile(r"\$\{([A-Z][A-Z0-9_]*):?[=?+-]")
 OF_THE_SYSTEM = re.compile(
     r"(?:SLURM|OMPI|PMI|PMIX|CUDA|NCCL|HF|HUGGING|AWS|GITHUB|CI|RUNPOD|KUBE|POD|NODE|LD|PYTHON|XDG|SSH|LC|BASH)_?\w*"
     r"|PATH|HOME|USER|PWD|OLDPWD|SHELL|HOSTNAME|HOST|LANG|TERM|EDITOR|RANDOM|SECONDS|LINENO|IFS|UID|EUID|PPID|OPTARG"
@@ -54,14 +55,15 @@ def _digits(command: ShellCommand, release: str) -> Iterator[Draft]:
 def _slips(document: Document, file: str, text: str, release: str) -> Iterator[Draft]:
     """``$MODEL_PTAH`` in a text that sets MODEL_PATH."""
     used = {match["braced"] or match["plain"] for match in USED.finditer(text)}
-    if {name for name in used if len(name) >= SHORTEST} <= {*ASSIGNED.findall(text)}:
+    used = {name for name in used if len(name) >= SHORTEST and not OF_THE_SYSTEM.fullmatch(name)}
+    if used <= {*ASSIGNED.findall(text), *DEFAULTED.findall(text)}:
         return  # which is quicker to see than all that sets a name
     known = _set(text)
     places = {word.line for command in document.commands for word in command.words if command.file == file}
     said: set[str] = set()
     for match in USED.finditer(text):
         name = match["braced"] or match["plain"]
-        if name in known or name in said or len(name) < SHORTEST or OF_THE_SYSTEM.fullmatch(name):
+        if name not in used or name in known or name in said:
             continue
         line = text.count("\n", 0, match.start()) + 1
         near = [one for one in sorted(known) if _is_slip(name, one)]

@@ -50,7 +50,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _assignment(command, text, release)
         if not pythonic(text):
             for word in (*command.words, *command.assignments):
-                yield from _dollar(text, word, command.file, release)
+                if "{" in word.text:
+                    yield from _dollar(text, word, command.file, release)
     for image in document.images:
         text = next((text for _, text in document.texts if image.text in text), "")
         if not pythonic(text):
@@ -84,6 +85,8 @@ def _bracket(command: ShellCommand, release: str) -> Iterator[Draft]:
 def _is_used(command: ShellCommand, text: str) -> bool:
     """True for ``export NAME = value``, and for ``NAME = value`` where the text has ``$NAME``."""
     words = [word.text for word in command.words[:3]]
+    if "=" not in words[1:]:
+        return False
     line = "".join(lines_of(text)[command.line - 1 : command.line])
     if OF_PYTHON.search(line):
         return False
@@ -95,7 +98,7 @@ def _is_used(command: ShellCommand, text: str) -> bool:
 
 def _assignment(command: ShellCommand, text: str, release: str) -> Iterator[Draft]:
     """``name = value``."""
-    words = [word.text for word in command.words]
+    words = [word.text for word in command.words[:4]]
     at = 1 if words[:1] and words[0] in SETS else 0
     if len(words) < at + 3 or words[at + 1] != "=" or (not at and words[0] in TAKES_EQUALS):
         return

@@ -96,6 +96,8 @@ def _strange_ends(document: Document, ends: set[tuple[str, int]], release: str) 
     """The same behind a command of somebody's own that has options."""
     texts = {name: lines_of(text) for name, text in document.texts if name.endswith(PAGES) or not name}
     for command in document.commands:
+        if command.end_line == command.line:
+            continue
         options = [word.text for word in command.words if OPTION.fullmatch(word.text)]
         if command.file in texts and len(options) >= ENOUGH:
             tool = command.words[0].text

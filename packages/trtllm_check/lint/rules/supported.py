@@ -87,7 +87,7 @@ def _served(one: ServedModel, model: NamedModel, document: Document, platform: P
 
 def _loaded(document: Document, platform: Platform) -> Iterator[Draft]:
     """Models that code loads with a release of transformers that does not know their class yet."""
-    texts = [(file, text) for file, text in document.texts if LOADS.search(text)]
+    texts = [(file, text) for file, text in document.texts if "transformers" in text and LOADS.search(text)]
     if not texts or any(OWN_CODE.search(text) for _, text in document.texts):
         return
     said: set[str] = set()

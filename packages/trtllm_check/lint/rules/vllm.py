@@ -6,7 +6,6 @@ What each release has is ``releases/data/vllm``; vllm.yml holds what other progr
 import json
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -20,6 +19,7 @@ from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.vllm_table import absence, command_of, instead_of, release_for
 from trtllm_check.lint.shell.words import Word, lines_of
 from trtllm_check.lint.vllm_release import image_release, is_of_a_month
+from trtllm_check.releases.nearest import nearest
 from trtllm_check.releases.vllm import Changes, VllmRelease, options_of, together, vllm_facts
 
 FAMILY = "vllm"
@@ -60,15 +60,17 @@ def _own() -> frozenset[str]:
     return frozenset((*data["parser"].split(), *data["plugins"].split()))
 
 
+@cache
 def _known(command: str = "serve") -> dict[str, Changes]:
     return {**dict.fromkeys(_own(), Changes(())), **options_of(command)}
 
 
-def engine_arguments() -> set[str]:
+@cache
+def engine_arguments() -> frozenset[str]:
     """The engine's arguments as Python writes them, of every release."""
     facts = vllm_facts()
     names = {*facts.table("options", "engine"), *facts.table("options", "async"), *facts.table("options", "fields")}
-    return {name.replace("-", "_") for name in names}
+    return frozenset(name.replace("-", "_") for name in names)
 
 
 def argument_changes(name: str) -> Changes | None:
@@ -119,7 +121,7 @@ def _is_a_build_of_its_own(serve: Invocation, command: str) -> bool:
     return (
         len(strange) >= OF_ITS_OWN
         and not _is_official(serve)
-        and not any(get_close_matches(one, known, 1, NEAR) or _of_another_command(one, command) for one in strange)
+        and not any(nearest(one, frozenset(known), NEAR) or _of_another_command(one, command) for one in strange)
     )
 
 
@@ -157,10 +159,10 @@ def _option(
 
 def _unknown(serve: Invocation, given: Given, name: str, command: str, release: str) -> Iterator[Draft]:
     """An option that no release has: misspelt, of docker, of another command or of another program."""
-    close = get_close_matches(name, _known(command), 1, NEAR)
+    close = nearest(name, frozenset(_known(command)), NEAR)
     other = _of_another_command(name, command)
     meant = rule_data(FAMILY)["elsewhere"].get(name, "")
-    instead = f"write --{close[0]}" if close else "leave it out, or take the version that has it"
+    instead = f"write --{close}" if close else "leave it out, or take the version that has it"
     certain = bool(close or other or meant) or _is_official(serve)
     if meant:
         instead = f"write --{meant}"

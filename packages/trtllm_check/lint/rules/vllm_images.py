@@ -21,10 +21,9 @@ TOOL = "vllm serve"
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Each variable once a file that names no option of the release, or of any."""
-    told = release_for(document, None)
     for file, text in document.texts:
         seen: set[str] = set()
-        for match in VARIABLE.finditer(text):
+        for match in VARIABLE.finditer(text) if "SM_VLLM_" in text else ():
             begin = text.rfind("\n", 0, match.start()) + 1
             name = match["name"].lower().replace("_", "-")
             if name in seen or COMMENT.match(text[begin : match.start()]):
@@ -32,7 +31,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             seen.add(name)
             place = Word(match[0], text.count("\n", 0, begin) + 1, match.start() - begin + 1)
             known: dict[str, Any] = {"flag": f"--{name} (of {match[0]})", "tool": TOOL}
-            changes = options_of("serve").get(name)
+            changes, told = options_of("serve").get(name), release_for(document, None)
             if changes is None:
                 yield from _unknown(name, place, file, known, platform.release.name)
                 continue

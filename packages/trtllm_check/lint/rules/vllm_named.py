@@ -24,8 +24,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     for one in served(document):
+        if one.engine != VLLM or one.tool == LMI:
+            continue
         told = release_for(document, one.invocation)
-        for option in OPTIONS if one.engine == VLLM and one.tool != LMI else ():
+        for option in OPTIONS:
             word = one.options.get(option)
             if word is None or _is_said_elsewhere(option, word.text, told, is_command=one.invocation is not None):
                 continue
@@ -39,7 +41,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                     release, RULE, word, form=form, edits=edits, invocation=one.invocation, file=one.file, **about
                 )
     for setting in settings(document):
-        yield from _variable(setting, release_for(document, None), release)
+        yield from _variable(setting, document, release)
 
 
 def _is_said_elsewhere(option: str, value: str, told: VllmRelease | None, *, is_command: bool) -> bool:
@@ -83,7 +85,7 @@ def _plain(name: str) -> str:
     return name.replace("-", "").replace("_", "").lower()
 
 
-def _variable(setting: NamedValue, told: VllmRelease | None, release: str) -> Iterator[Draft]:
+def _variable(setting: NamedValue, document: Document, release: str) -> Iterator[Draft]:
     """``VLLM_ATTENTION_BACKEND=FLASHINFR``, ``NCCL_DEBUG=INFOO``."""
     name, value = setting.name, setting.value.strip("\"'")
     others = rule_data(FAMILY)["variables"]
@@ -93,8 +95,10 @@ def _variable(setting: NamedValue, told: VllmRelease | None, release: str) -> It
         words = others[name].split()
         close = [] if value.upper() in words else get_close_matches(value.upper(), words, 1, NEAR)
         found = [("variable", {"instead": close[0], "listed": ", ".join(words)})] if close else []
+    elif name.startswith("VLLM_"):
+        found = list(_wrong(VARIABLES.get(name, name), value, release_for(document, None)))
     else:
-        found = list(_wrong(VARIABLES.get(name, name), value, told)) if name.startswith("VLLM_") else []
+        return
     for form, known in found:
         about = {"tool": "the program", "name": name, "value": value, **known}
         about["instead"] = known["instead"] or "one of them"

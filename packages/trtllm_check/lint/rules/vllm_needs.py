@@ -34,7 +34,6 @@ STARTED = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_ba
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
-    local = any(LOCAL.search(text) for _, text in document.texts)
     seen: set[str] = set()
     for one in served(document):
         if one.engine != VLLM or one.tool == LMI or not one.model or one.model in seen:
@@ -42,7 +41,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         seen.add(one.model)
         yield from _remote_code(one, release)
         yield from _half(one, release_for(document, one.invocation), release)
-        if not local:
+        if not any(LOCAL.search(text) for _, text in document.texts):
             yield from _owner(one, release)
     yield from _modules(document, release)
 

@@ -52,7 +52,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
     for file, text in document.texts:
         torch = torch_of(file)
-        for match in WHEEL.finditer(text):
+        for match in WHEEL.finditer(text) if ".whl" in text else ():
             if not _is_comment(text, match.start()) and not _is_printed(text, match.start()):
                 yield from _wheel(document, match, file, text, torch, release)
     for pip in document.of("pip"):
@@ -78,7 +78,8 @@ def _torch(wanted: list[Requirement]) -> _Torch | None:
 
 def _of_an_index(document: Document) -> _Torch | None:
     """The torch of the one index of wheels that are compiled for one."""
-    found = {match["torch"]: match[0] for _, text in document.texts for match in BUILT_INDEX.finditer(text)}
+    texts = [text for _, text in document.texts if "/torch" in text]
+    found = {match["torch"]: match[0] for text in texts for match in BUILT_INDEX.finditer(text)}
     return _Torch(*next(iter(found.items()))) if len(found) == 1 else None
 
 
@@ -160,11 +161,11 @@ def _cuda(pip: Invocation, wanted: list[Requirement], kind: str, release: str) -
 
 def _local(document: Document, wanted: list[Requirement], release: str) -> Iterator[Draft]:
     """``torch==2.1.2+cu118`` where no index but PyPI is asked."""
-    if any(SEARCHED.search(text) for _, text in document.texts):
-        return
     for one in wanted:
         local = one.exact.partition("+")[2]
         if one.name in OF_TORCH and LOCAL_CUDA.fullmatch(local) and is_typed(one.pip):
+            if any(SEARCHED.search(text) for _, text in document.texts):
+                return
             right = f"https://download.pytorch.org/whl/{local}"
             known: dict[str, Any] = {"name": one.word.text, "local": local, "right": right}
             yield from drafts(release, "index-without", one.word, form="local", invocation=one.pip, **known)

@@ -40,7 +40,7 @@ def _cut(text: str, file: str, release: str) -> Iterator[Draft]:
     """Lines of options with a backslash at their end, but for one between them."""
     lines = text.split("\n")
     for number, line in enumerate(lines[1:-1], 1):
-        if not OPTION.match(line) or line.rstrip().endswith("\\") or not lines[number - 1].rstrip().endswith("\\"):
+        if not lines[number - 1].rstrip().endswith("\\") or line.rstrip().endswith("\\") or not OPTION.match(line):
             continue
         after = lines[number + 1]
         is_alike = OPTION.match(lines[number - 1]) and OPTION.match(after)

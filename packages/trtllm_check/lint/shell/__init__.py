@@ -1,7 +1,7 @@
 """Shell text, as people paste it, to commands whose words know where they stand."""
 
 from trtllm_check.lint.shell.pasted import prepare
-from trtllm_check.lint.shell.words import Place, Redirect, ShellCommand, Word
+from trtllm_check.lint.shell.words import Place, Redirect, ShellCommand, Word, places_of
 
 __all__ = ["Place", "Redirect", "ShellCommand", "Word", "read_commands", "read_inside"]
 
@@ -10,8 +10,7 @@ def read_commands(text: str, file: str = "") -> list[ShellCommand]:
     """The commands of a script, a pasted block, a terminal session or a Markdown page. Takes any text."""
     from trtllm_check.lint.shell.reader import Reader
 
-    places = [(number, column) for number, line in enumerate(text.split("\n"), 1) for column in range(1, len(line) + 2)]
-    return Reader(text, prepare(text), places, file).read()
+    return Reader(text, prepare(text), places_of(text), file).read()
 
 
 def read_inside(word: Word, file: str = "", *, is_built: bool = False) -> list[ShellCommand]:

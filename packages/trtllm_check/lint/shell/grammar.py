@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser, QueryCursor
 
 STRANGE = re.compile(r"[^\n\t -~]")
-HEREDOC = re.compile(r"(?<![<(])<<(-?)(?![<=])[ \t]*(\\?[\w.-]+|'[^'\n]+'|\"[^\"\n]+\")")
+HEREDOC = re.compile(r"<<(?<![<(]<<)(-?)(?![<=])[ \t]*(\\?[\w.-]+|'[^'\n]+'|\"[^\"\n]+\")")
 COMMAND_LINE = re.compile(rf"\n(?:{COMMANDS}|cat |echo |ls |wget |aws )")
 SCRIPT_FOLLOWS = re.compile(r"-\w*c['\"]?\s+\$?$|'\\'$")  # or goes on behind a quote of its own
-LINE_END = re.compile(r"(?<!\\)\n")
+LINE_END = re.compile(r"\n(?<!\\\n)")
 QUOTE = re.compile(r"['\"]")
 COMMENT = re.compile(r"[ \t]*#")
-APOSTROPHE = re.compile(r"(?<=[A-Za-z])'(?=[A-Za-z])")
+APOSTROPHE = re.compile(r"'(?<=[A-Za-z]')(?=[A-Za-z])")
 OPENS = re.compile(
     r"\s*(?:(?:if|for|while|until|case|select|function)\b|[\w-]+\s*\(\)|[{(]|\[\[)|=\(|(?:&&|\|\|?|\b(?:then|do|else))\s*$"
 )

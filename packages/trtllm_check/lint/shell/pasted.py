@@ -48,7 +48,7 @@ ELISION = re.compile(r"(?<=\s)(?:\.{3}|…)(?=\s|$)")
 TEMPLATE = re.compile(r"\$?\{\{.{0,2000}?\}\}")
 LINK = re.compile(r"!?\[[^\]\n]{1,200}\]\([^()\s]{1,400}\)")  # of Markdown
 OBJECT_BY_DEFAULT = re.compile(r"(\$\{\w+:?[-=+])\{")  # ${LIMITS:-{\"image\":0}}: the grammar takes no bracket there
-PLACEHOLDER = re.compile(r"(?<![<\w])<(?=[^\W\d]|/)[^<>\n|;&\"'`$]{0,80}(?<![ \t])>")
+PLACEHOLDER = re.compile(r"<(?<![<\w]<)(?=[^\W\d]|/)[^<>\n|;&\"'`$]{0,80}(?<![ \t])>")
 DOUBLE_QUOTES = re.compile(r"[“”„][^“”„]{0,2000}[“”]")
 SINGLE_QUOTES = re.compile(r"(?<!\w)[‘’‚][^‘’‚]{0,4000}[‘’](?!\w)")
 BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\r": " ", "\v": " ", "\f": " ", "\ufeff": " ", "\u200b": " "})
@@ -72,13 +72,13 @@ class Pasted(NamedTuple):
 def prepare(text: str, *, is_built: bool = False) -> Pasted:
     """The mask of ``text``: what it means as shell input; ``is_built``: a doubled backslash is meant."""
     mask = _typographic(text.replace("\\\r\n", " \\\n").translate(BLANKS))
-    mask = INLINE_LINE.sub(_unmarked, mask)
-    mask = LINK.sub(lambda match: "x" * len(match[0]), mask)
-    mask = TEMPLATE.sub(lambda match: "x" * len(match[0]), mask)
+    mask = INLINE_LINE.sub(_unmarked, mask) if "`" in mask else mask
+    mask = LINK.sub(lambda match: "x" * len(match[0]), mask) if "](" in mask else mask
+    mask = TEMPLATE.sub(lambda match: "x" * len(match[0]), mask) if "{{" in mask else mask
     mask = OBJECT_BY_DEFAULT.sub(lambda match: f"{match[1]}x", mask)
     mask = PLACEHOLDER.sub(lambda match: "x" * len(match[0]), mask)
     mask = _without_tables(mask, text)
-    mask = SECRET.sub(lambda match: match[0].replace("*", "x"), mask)
+    mask = SECRET.sub(lambda match: match[0].replace("*", "x"), mask) if "**" in mask else mask
     mask = _only_shell(mask, fences(text))
     if not BARE_COMMAND.search(mask):
         mask = ROOT_PROMPT.sub(_blank, mask)
@@ -86,9 +86,16 @@ def prepare(text: str, *, is_built: bool = False) -> Pasted:
     return _join(lines, is_built)
 
 
+def has_fence(text: str) -> bool:
+    """True for a page with a fence in it."""
+    return ("```" in text or "~~~" in text) and any(map(FENCE.match, text.split("\n")))
+
+
 def fences(text: str) -> list[Block]:
     """The fenced blocks of ``text``, the last one perhaps without its end."""
     blocks: list[Block] = []
+    if not has_fence(text):
+        return blocks
     opened = ""
     language, start, position = "", 0, 0
     for line in text.split("\n"):
@@ -111,13 +118,15 @@ def is_shell(language: str, inside: str) -> bool:
 
 def _typographic(text: str) -> str:
     """Typographic quotes that come in pairs do what plain ones would."""
+    if text.isascii():
+        return text
     text = SINGLE_QUOTES.sub(lambda match: f"'{match[0][1:-1]}'", text)
     return DOUBLE_QUOTES.sub(lambda match: f'"{match[0][1:-1]}"', text)
 
 
 def _only_shell(mask: str, blocks: list[Block]) -> str:
     if not blocks:
-        return BOLD_LINE.sub(_blank, mask)
+        return BOLD_LINE.sub(_blank, mask) if "**" in mask else mask
     parts: list[str] = []
     end = 0
     for block in blocks:
@@ -165,15 +174,16 @@ def _without_prompts(lines: list[str]) -> list[str]:
     continued = prompted = False
     for line in lines:
         prompted = prompted and continued
-        if NOTEBOOK_MAGIC.match(line) or PYTHON_PROMPT.match(line) or line.strip() == "...":
+        first = line.lstrip()[:1]
+        if first in "%>." and (NOTEBOOK_MAGIC.match(line) or PYTHON_PROMPT.match(line) or line.strip() == "..."):
             line = " " * len(line)
-        line = NOTEBOOK_MARK.sub(_blank, line, count=1) if NOTEBOOK_MARK.match(line) else line
-        if match := PROMPT.match(line):
+        line = NOTEBOOK_MARK.sub(_blank, line, count=1) if first in "!%" and NOTEBOOK_MARK.match(line) else line
+        if (first in "($❯➜λ" or "@" in line or "sh-" in line) and (match := PROMPT.match(line)):
             prompted = True
             line = " " * match.end() + line[match.end() :]
         elif continued and line.lstrip().startswith("> ") and (prompted or not REDIRECTION.match(line)):
             line = line.replace(">", " ", 1)
-        cleaned.append(ELISION.sub(_blank, line))
+        cleaned.append(ELISION.sub(_blank, line) if "..." in line or "…" in line else line)
         continued = line.rstrip().endswith("\\")
     return cleaned
 
@@ -200,7 +210,7 @@ def _join(lines: list[str], is_built: bool) -> Pasted:
             line, end = line[: match.start()] + " " * (len(line) - match.start()), " " if end else ""
             stripped = "\\"
         else:
-            if match := LONE_FOOTNOTE.search(line):
+            if ("*" in line or not line.isascii()) and (match := LONE_FOOTNOTE.search(line)):
                 index = match.lastindex or 1
                 cuts[position + match.start(index)] = position + match.end(index)
                 line = line[: match.start(index)] + " " * (len(line) - match.start(index))

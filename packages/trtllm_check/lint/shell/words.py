@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import repeat
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -20,6 +21,14 @@ def file_name(path: str) -> str:
 def lines_of(text: str) -> tuple[str, ...]:
     """The lines of a text, cut once and not again for each of its commands."""
     return tuple(text.replace("\r\n", "\n").split("\n"))
+
+
+def places_of(text: str, first_line: int = 1) -> list[Place]:
+    """The place of each character of a text, and of its end."""
+    places: list[Place] = []
+    for number, line in enumerate(text.split("\n"), first_line):
+        places += zip(repeat(number), range(1, len(line) + 2), strict=False)
+    return places
 
 
 @dataclass(frozen=True)
