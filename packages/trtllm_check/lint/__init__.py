@@ -22,6 +22,7 @@ FAMILIES = (
     "widths",
     "defaults",
     "memory",
+    "room",
     "engine_limits",
     "templates",
     "requests",
@@ -209,9 +210,9 @@ def check_commands(
     and the rules that need it are silent.
     """
     from trtllm_check.lint.document import read_document
-    from trtllm_check.lint.evidence import machine_told
     from trtllm_check.lint.fixing import findings
     from trtllm_check.lint.guesses import without_guesses
+    from trtllm_check.lint.machines import machine_told
 
     platform = platform_of(release if isinstance(release, ReleaseAsked) else ReleaseAsked(release), gpu, gpus)
     document = read_document(source) if isinstance(source, str | Path) else source
