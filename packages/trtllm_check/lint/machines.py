@@ -19,8 +19,9 @@ INSTANCE = re.compile(
 # Every kind of GPU and of other accelerators that a text may name beside the one that it is for.
 KIND = re.compile(
     r"(?<![\w-])(?P<kind>[AH]100|H200|H20|H800|A800|L40S|L40|L20|L4|T4|V100|P100|A10G|A10|A16|A30|A40|A2"
-    r"|[AB]?6000(?! ada)|G?B[123]00|GH200|GB10|(?:RTX|GTX|TITAN|Quadro)[- ]?\w*(?: ?(?:ADA|Ti|PRO))?(?: \d{4})?|[3-5]090"
-    r"|MI\d{2,3}\w*|Gaudi ?\d?|TPU|Trainium\d?|Inferentia\d?|Jetson|Orin|Thor|DGX Spark|Hopper|Ampere|Ada|Blackwell)"
+    r"|[AB]?6000(?! ada)|G?B[123]00|GH200|GB10|(?:RTX|GTX|TITAN|Quadro)[- ]?\w*(?: ?(?:ADA|Ti|PRO))?(?: \d{4})?"
+    r"|[3-5]090|MI\d{2,3}\w*|Gaudi ?\d?|TPU|Trainium\d?|Inferentia\d?|Jetson|Orin|Thor|DGX Spark|Hopper|Ampere"
+    r"|Ada|Blackwell)"
     r"(?P<form>[- ](?:SXM\d?|PCIe|NVL|HBM\d\w?))?(?:[- ,]{0,2}\(?(?P<memory>\d+) ?Gi?B\b\)?)?(?![\w])",
     re.IGNORECASE,
 )
@@ -85,5 +86,5 @@ def _in_words(document: Document) -> MachineTold | None:
         return None
     kind = kinds.pop()
     name = f"{kind}-{memories.pop()}gb" if memories else kind
-    count, line = counts.popitem()
-    return MachineTold("", name, count, line) if name in gpu_names() else None
+    count, told_on = counts.popitem()
+    return MachineTold("", name, count, told_on) if name in gpu_names() else None
