@@ -24,6 +24,7 @@ FAMILIES = (
     "memory",
     "room",
     "engine_limits",
+    "contexts",
     "templates",
     "requests",
     "openai_clients",
@@ -110,7 +111,18 @@ FAMILIES = (
 
 BOUND_TO_THE_RELEASE = frozenset(
     {
-        *("arguments", "pairs", "defaults", "engine_limits", "templates", "requests", "versions", "lmi", "lmi_pairs"),
+        *(
+            "arguments",
+            "pairs",
+            "defaults",
+            "engine_limits",
+            "contexts",
+            "templates",
+            "requests",
+            "versions",
+            "lmi",
+            "lmi_pairs",
+        ),
         *("llm_options", "fill_pairs", "misspelt", "folders", "example_folders"),
     }
 )
