@@ -17,6 +17,7 @@ from trtllm_check.lint.carriers.aws_cli import cli_call, names_a_machine
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
+from trtllm_check.lint.carriers.systemd import is_unit
 from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.windows import shell_name
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
@@ -391,6 +392,7 @@ class _Builder:
             if is_shell(block.language, inside) and block.language not in ("", "text"):
                 continue
             kind = FENCES.get(block.language) or (kind_of_text(inside) if block.language in ("", "text") else "shell")
+            kind = "systemd" if is_unit(inside) else kind
             if kind != "shell":
                 line = text.count("\n", 0, block.start) + 1
                 read |= set(range(line, line + inside.count("\n") + 1))

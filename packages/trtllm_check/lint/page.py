@@ -33,6 +33,7 @@ NAMES: dict[Kind, str] = {
     "python": "serve.py",
     "windows": "commands.ps1",
     "terraform": "main.tf",
+    "systemd": "unit.service",
     "requirements": "requirements.txt",
 }
 MOST_LINES = 16

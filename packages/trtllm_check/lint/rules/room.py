@@ -90,7 +90,8 @@ def _is_told_elsewhere(one: ServedModel) -> bool:
     if one.tool == LMI and one.number(TP) is None:
         return True  # all GPUs of the machine
     unread = any(name in one.options and one.number(name) is None for name in (TP, PP))
-    return one.is_open or unread or not OTHERWISE.isdisjoint(one.options)
+    in_one_word = any(" " in name for name in one.options)  # --tensor-parallel-size 2 as one item of a list
+    return one.is_open or unread or in_one_word or not OTHERWISE.isdisjoint(one.options)
 
 
 def _shared(model: PublishedModel) -> tuple[int, ...]:
