@@ -243,7 +243,7 @@ def read_document(source: str | Path, kind: Kind | None = None) -> Document:
             builder.add_file(path, name)
     else:
         text = plain(source.read_text(encoding="utf-8", errors="replace"))
-        builder.add(text, kind or kind_of_name(source.name) or kind_of_text(text))
+        builder.add(text, kind or kind_of_name("/".join(source.parts[-2:])) or kind_of_text(text))
     return builder.document()
 
 

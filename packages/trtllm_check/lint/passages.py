@@ -131,7 +131,10 @@ VARIABLE = re.compile(
     r"[ \t]*(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)+):(?P<value>[^\s:/][^\s]*(?:[ \t]+\*+)?|/\S*)[ \t]*", re.ASCII
 )
 MANIFEST = re.compile(r'"(?:apiVersion|AWSTemplateFormatVersion|Resources|ProductionVariants|PrimaryContainer)"\s*:')
-REQUIREMENTS = re.compile(r"requirements|constraints", re.IGNORECASE)
+REQUIREMENTS = re.compile(
+    r"requirements|constraints|(?:^|[/_.-])(?:reqs?|deps|dependencies)(?:$|[/_.-])", re.IGNORECASE
+)
+PROJECT = re.compile(r"^pyproject[_.-]|[_.-]pyproject\.toml$", re.IGNORECASE)
 POST = re.compile(r"\b(?:requests|httpx|session|client)\.post\(")
 ASSIGNED = re.compile(r"^[ \t]*(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?=[\"'{])", re.MULTILINE)
 BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " "})
@@ -155,7 +158,9 @@ def kind_of_name(name: str) -> Kind | None:
     stem = path.name.partition(".")[0]
     if path.name in NAMES or stem in ("Dockerfile", "Containerfile"):
         return NAMES.get(path.name, "dockerfile")
-    if path.suffix == ".txt" and REQUIREMENTS.search(stem):
+    if path.suffix in (".txt", ".in") and REQUIREMENTS.search(f"{path.parent.name}/{stem}"):
+        return "requirements"
+    if path.suffix == ".toml" and PROJECT.search(path.name):
         return "requirements"
     return SUFFIXES.get(path.suffix.lower())
 
