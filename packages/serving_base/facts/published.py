@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from serving_base.yaml_files import read_yaml
 
 END = r"(?:[-_.](?!.*\d+b\b).*)?"  # what may follow a name: no second size, as in a merge of two models
+SIZE = re.compile(r"(?<![\dx.])(\d+(?:\.\d+)?)b(?![a-z\d])")  # no 8x7b, whose experts share some layers
 
 NOWHERE = "nowhere"  # a context that no source confirms
 
@@ -15,7 +16,8 @@ NOWHERE = "nowhere"  # a context that no source confirms
 class PublishedModel(NamedTuple):
     """One model. ``context``: tokens of its longest sequence, 0 where it is not known; ``official``: its own name.
 
-    ``heads_read`` and ``context_read`` are True for what was read somewhere, not only remembered.
+    ``heads_read`` and ``context_read`` are True for what was read somewhere, not only remembered. ``billions``: of
+    parameters, as the name says, 0 where it does not or where the weights are published in fewer than 16 bits.
     """
 
     heads: int
@@ -25,6 +27,7 @@ class PublishedModel(NamedTuple):
     official: bool
     heads_read: bool
     context_read: bool
+    billions: float = 0.0
 
     def divides(self, ranks: int) -> bool:
         """True if ``ranks`` ranks can share the attention heads and the KV heads, which are copied where too few."""
@@ -50,10 +53,17 @@ def published_model(name: str) -> PublishedModel | None:
         official = organization == str(one["organization"]).lower()
         heads_read = "read" in one
         context_read = one.get("context_read", one.get("read", NOWHERE)) != NOWHERE
+        billions = _billions(last, one)
         return PublishedModel(
-            int(one["heads"]), int(one["kv_heads"]), known, source, official, heads_read, context_read
+            int(one["heads"]), int(one["kv_heads"]), known, source, official, heads_read, context_read, billions
         )
     return None
+
+
+def _billions(name: str, one: dict[str, Any]) -> float:
+    """Of parameters; of several experts only where the file knows the sum."""
+    told = SIZE.search(name)
+    return 0.0 if one.get("bits") else float(one.get("billions") or (told[1] if told else 0))
 
 
 @cache

@@ -22,7 +22,9 @@ FAMILIES = (
     "widths",
     "defaults",
     "memory",
+    "room",
     "engine_limits",
+    "contexts",
     "templates",
     "requests",
     "openai_clients",
@@ -50,6 +52,8 @@ FAMILIES = (
     "ray_llm",
     "llm_options",
     "containers",
+    "same_place",
+    "routers",
     "faults",
     "boxes",
     "box_names",
@@ -99,6 +103,7 @@ FAMILIES = (
     "hub_cli",
     "mappings",
     "checkpoints",
+    "unified",
     "supported",
     "windows",
     "first_words",
@@ -109,7 +114,18 @@ FAMILIES = (
 
 BOUND_TO_THE_RELEASE = frozenset(
     {
-        *("arguments", "pairs", "defaults", "engine_limits", "templates", "requests", "versions", "lmi", "lmi_pairs"),
+        *(
+            "arguments",
+            "pairs",
+            "defaults",
+            "engine_limits",
+            "contexts",
+            "templates",
+            "requests",
+            "versions",
+            "lmi",
+            "lmi_pairs",
+        ),
         *("llm_options", "fill_pairs", "misspelt", "folders", "example_folders"),
     }
 )
@@ -142,6 +158,8 @@ OF_ANY_RELEASE = frozenset(
             "ray_llm",
             "sagemaker_versions",
             "containers",
+            "same_place",
+            "routers",
             "faults",
             "boxes",
         ),
@@ -209,9 +227,9 @@ def check_commands(
     and the rules that need it are silent.
     """
     from trtllm_check.lint.document import read_document
-    from trtllm_check.lint.evidence import machine_told
     from trtllm_check.lint.fixing import findings
     from trtllm_check.lint.guesses import without_guesses
+    from trtllm_check.lint.machines import machine_told
 
     platform = platform_of(release if isinstance(release, ReleaseAsked) else ReleaseAsked(release), gpu, gpus)
     document = read_document(source) if isinstance(source, str | Path) else source

@@ -17,6 +17,7 @@ from trtllm_check.lint.carriers.aws_cli import cli_call, names_a_machine
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
+from trtllm_check.lint.carriers.systemd import is_unit
 from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.windows import shell_name
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
@@ -243,7 +244,7 @@ def read_document(source: str | Path, kind: Kind | None = None) -> Document:
             builder.add_file(path, name)
     else:
         text = plain(source.read_text(encoding="utf-8", errors="replace"))
-        builder.add(text, kind or kind_of_name(source.name) or kind_of_text(text))
+        builder.add(text, kind or kind_of_name("/".join(source.parts[-2:])) or kind_of_text(text))
     return builder.document()
 
 
@@ -392,6 +393,7 @@ class _Builder:
             if is_shell(block.language, inside) and block.language not in ("", "text"):
                 continue
             kind = FENCES.get(block.language) or (kind_of_text(inside) if block.language in ("", "text") else "shell")
+            kind = "systemd" if is_unit(inside) else kind
             if kind != "shell":
                 line = text.count("\n", 0, block.start) + 1
                 read |= set(range(line, line + inside.count("\n") + 1))

@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from serving_base.facts.gpus import instances
 from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import regrouped
@@ -54,9 +53,6 @@ OF_ENGINES = re.compile(r"\"(?:gpt_model_type|gpt_model_path|batch_scheduler_pol
 PARAMETER_KEY = re.compile(r"\bkey\s*:\s*\"(\w+)\"")
 MONTH = re.compile(r"\d\d\.\d\d")
 FIRST_MONTH = "24.02"  # of Triton's container with the first release
-INSTANCE = re.compile(
-    r"(?<![\w.-])(?:ml\.)?(?P<name>(?:p[2-6]\w*|g[3-7]\w*|gr6|inf\d|trn\d\w*)\.(?:\d*xlarge|metal))(?![\w-])"
-)
 NUMBERS = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
 
 
@@ -73,23 +69,6 @@ class Evidence(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.text} ({f'{self.file}, ' if self.file else ''}line {self.line})"
-
-
-class MachineTold(NamedTuple):
-    """The GPUs of the one instance of AWS that a text names."""
-
-    instance: str
-    gpu: str
-    gpus: int
-
-
-def machine_told(document: Document) -> MachineTold | None:
-    """None for a text that names no instance with GPUs, or several."""
-    named = {match["name"] for _, text in document.texts for match in islice(INSTANCE.finditer(text), MOST_MATCHES)}
-    known = instances()
-    if len(named) != 1 or (name := named.pop()) not in known:
-        return None
-    return MachineTold(name, known[name].gpu, known[name].gpus)
 
 
 def facts_release(version: str) -> str:

@@ -33,6 +33,7 @@ NAMES: dict[Kind, str] = {
     "python": "serve.py",
     "windows": "commands.ps1",
     "terraform": "main.tf",
+    "systemd": "unit.service",
     "requirements": "requirements.txt",
 }
 MOST_LINES = 16
@@ -41,17 +42,17 @@ PAIN = re.compile(r" \(pains? [\d, and]+\)")  # a row of the list that the corpu
 HEAD = """# What the checker finds
 
 `playbook check [--release R] [--gpu h100] [--gpus 8] FILE|DIR|- ...` reads a script or anything pasted, a
-Dockerfile, compose, Kubernetes, Helm or CI file, a Makefile, Python, a notebook, a config.pbtxt, serving.properties,
-LMI's variables, a request or a folder, and says what TensorRT-LLM R would do with it. It runs nothing. Without
-`--release` the release is the one that the text tells by a container, an image, a wheel, a clone, a log or its flags,
-and the report says by which; if it tells none, the newest.
+Dockerfile, compose, Kubernetes, Helm or CI file, a unit of systemd, a Makefile, Python, a notebook, a config.pbtxt,
+serving.properties, LMI's variables, a request or a folder, and says what TensorRT-LLM R would do with it. It runs
+nothing. Without `--release` the release is the one that the text tells by a container, an image, a wheel, a clone, a
+log or its flags, and the report says by which; if it tells none, the newest.
 `playbook check --log FILE` reads the output of a tool that failed. Exit status: 1 for an error, 0 without one, 2 for
 input that cannot be used, 3 for a text that was not understood.
 
 **error**: the tool refuses, or its result is wrong. **warning**: silently not what was meant, or not certain.
 **info**: good to know, shown with `--hints`. What the text does not tell is unknown, and a rule that needs it is
-silent: without `--gpu` and `--gpus` there is no word on memory or hardware. *Words in italics* stand for what the text
-holds.
+silent: without `--gpu` and `--gpus`, or a text that tells them, there is little on memory or hardware. *Words in
+italics* stand for what the text holds.
 
 This page is made from the rules and from `packages/trtllm_check/lint/corpus` by `make docs`; a test keeps them equal.
 """

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.carriers.python_code import parsed
 from trtllm_check.lint.carriers.requirements import is_conda, is_requirements
+from trtllm_check.lint.carriers.systemd import is_unit
 from trtllm_check.lint.carriers.terraform import is_terraform
 from trtllm_check.lint.carriers.windows import is_windows
 from trtllm_check.lint.carriers.yaml_files import is_yaml
@@ -34,6 +35,7 @@ Kind = Literal[
     "windows",
     "terraform",
     "requirements",
+    "systemd",
 ]
 SUFFIXES: dict[str, Kind] = {
     ".pbtxt": "config.pbtxt",
@@ -54,6 +56,7 @@ SUFFIXES: dict[str, Kind] = {
     ".ps1": "windows",
     ".tf": "terraform",
     ".hcl": "terraform",
+    ".service": "systemd",
 }
 NAMES: dict[str, Kind] = {
     "config.json": "config.json",
@@ -93,6 +96,8 @@ FENCES: dict[str, Kind] = {
     "hcl": "terraform",
     "terraform": "terraform",
     "tf": "terraform",
+    "systemd": "systemd",
+    "service": "systemd",
 }
 CONFIG_FIELD = re.compile(
     r"^\s*(?:(?:name|platform|backend|max_batch_size)\s*:"
@@ -126,7 +131,10 @@ VARIABLE = re.compile(
     r"[ \t]*(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)+):(?P<value>[^\s:/][^\s]*(?:[ \t]+\*+)?|/\S*)[ \t]*", re.ASCII
 )
 MANIFEST = re.compile(r'"(?:apiVersion|AWSTemplateFormatVersion|Resources|ProductionVariants|PrimaryContainer)"\s*:')
-REQUIREMENTS = re.compile(r"requirements|constraints", re.IGNORECASE)
+REQUIREMENTS = re.compile(
+    r"requirements|constraints|(?:^|[/_.-])(?:reqs?|deps|dependencies)(?:$|[/_.-])", re.IGNORECASE
+)
+PROJECT = re.compile(r"^pyproject[_.-]|[_.-]pyproject\.toml$", re.IGNORECASE)
 POST = re.compile(r"\b(?:requests|httpx|session|client)\.post\(")
 ASSIGNED = re.compile(r"^[ \t]*(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?=[\"'{])", re.MULTILINE)
 BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " "})
@@ -150,7 +158,9 @@ def kind_of_name(name: str) -> Kind | None:
     stem = path.name.partition(".")[0]
     if path.name in NAMES or stem in ("Dockerfile", "Containerfile"):
         return NAMES.get(path.name, "dockerfile")
-    if path.suffix == ".txt" and REQUIREMENTS.search(stem):
+    if path.suffix in (".txt", ".in") and REQUIREMENTS.search(f"{path.parent.name}/{stem}"):
+        return "requirements"
+    if path.suffix == ".toml" and PROJECT.search(path.name):
         return "requirements"
     return SUFFIXES.get(path.suffix.lower())
 
@@ -191,6 +201,8 @@ def _program_text(text: str) -> Kind | None:
         return "yaml"
     if is_terraform(text):
         return "terraform"
+    if is_unit(text):
+        return "systemd"
     if is_requirements(text):
         return "requirements"
     if MAKEFILE_RULE.search(text) and MAKEFILE_HEAD.search(text):

@@ -16,6 +16,7 @@ CARRIERS = {
     "windows": "windows",
     "terraform": "terraform",
     "requirements": "requirements",
+    "systemd": "systemd",
 }
 """Kind of text -> module that reads it."""
 

@@ -29,7 +29,8 @@ class Call(NamedTuple):
     """``name`` of ``api``, such as ``LLM.generate``, with the names of the arguments at their places.
 
     ``values``: name -> value, of those that stand in the code as a text, a number, True or False; an LLM's first
-    positional argument is its ``model``. ``tried``: the code catches what a wrong argument raises.
+    positional argument is its ``model``. ``tried``: the code catches what a wrong argument raises; ``is_open``: more
+    arguments come from elsewhere.
     """
 
     api: str
@@ -38,6 +39,7 @@ class Call(NamedTuple):
     file: str = ""
     values: tuple[tuple[str, Word], ...] = ()
     tried: bool = False
+    is_open: bool = False
 
 
 def calls(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
@@ -64,7 +66,8 @@ def calls(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call]:
             for place, value in later.get(node, ()):
                 values += ((place.attr, Word(str(value.value), *_place(place, word, starts))),)
             given = tuple(_arguments(node, word, starts))
-            yield Call(api, name, given, values=values, tried=id(node) in tried)
+            more = any(one.arg is None for one in node.keywords)
+            yield Call(api, name, given, values=values, tried=id(node) in tried, is_open=more)
 
 
 def _set_later(tree: ast.Module) -> Iterator[tuple[ast.expr, list[tuple[ast.Attribute, ast.Constant]]]]:

@@ -25,6 +25,7 @@ SHARES = ("--kv_cache_free_gpu_memory_fraction", "--kv_cache_free_gpu_mem_fracti
 SHARE = "kv_cache_free_gpu_mem_fraction"
 SHARE_IN = re.compile(rf"key\s*:\s*\"{SHARE}\"\s*,?\s*value\s*:?\s*\{{\s*string_value\s*:\s*\"(?P<value>[^\"\n]+)\"")
 BY_DEFAULT = "1"  # beams of an engine where nothing is said
+RUNS = ("run.py", "summarize.py")
 INFLIGHT = "inflight_fused_batching"
 
 
@@ -32,9 +33,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release
     builds = [one for one in document.of(BUILD) if is_checked(one, release)]
-    made = _written_once(builds)
+    made = written_once(builds)
     filled = fillings(document, release) if document.of("fill_template.py") else []
-    makers = _written_once(document.of(*QUANTIZES))
+    makers = written_once(document.of(*QUANTIZES))
     for build in builds:
         yield from _lengths(build, release)
         maker = makers.get(posixpath.normpath(build.value("--checkpoint_dir") or ""))
@@ -56,14 +57,14 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 yield from drafts(release.name, RULE, word, form="share", file=call.file, **known)
     for invocation in document.invocations:
         yield from _share(invocation, release)
-    for run in document.of("run.py"):
+    for run in document.of(*RUNS):
         folder = run.value("--engine_dir")
         built = made.get(posixpath.normpath(folder)) if folder else None
         if built is not None:
             yield from _run(run, built, release)
 
 
-def _written_once(commands: Sequence[Invocation]) -> dict[str, Invocation]:
+def written_once(commands: Sequence[Invocation]) -> dict[str, Invocation]:
     """Folder -> the command that writes it; none that several write, which are alternatives of one page."""
     writers: dict[str, list[Invocation]] = {}
     for one in commands:
@@ -78,19 +79,19 @@ def _say(
     yield from drafts(release.name, RULE, place, form=form, edits=edits, invocation=invocation, **known)
 
 
-def _number(text: str | None) -> int | None:
+def number_of(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 9 else None
 
 
 def _lengths(build: Invocation, release: Release) -> Iterator[Draft]:
     """A prompt that is longer than the whole sequence, or than a step takes."""
-    prompt, whole = (_number(build.value(flag)) for flag in ("--max_input_len", "--max_seq_len"))
+    prompt, whole = (number_of(build.value(flag)) for flag in ("--max_input_len", "--max_seq_len"))
     given = build.find("--max_input_len")
     if given and prompt and whole and prompt > whole and release.tools[BUILD].has("--max_seq_len"):
         edits = (Put("--max_seq_len", str(prompt + 1024)),)
         yield from _say("sequence", given.word, build, release, edits, input=prompt, longest=whole)
 
-    step, chunks = _number(build.value("--max_num_tokens")), build.value("--use_paged_context_fmha")
+    step, chunks = number_of(build.value("--max_num_tokens")), build.value("--use_paged_context_fmha")
     tokens = build.find("--max_num_tokens")
     if tokens and step and prompt and prompt > step and chunks in ("disable", None) and not _is_paged(release):
         yield from _say("step", tokens.word, build, release, (), step=step, input=prompt)
@@ -117,15 +118,15 @@ def _filled(one: Filling, build: Invocation, release: Release) -> Iterator[Draft
     """Triton's configuration against the engine that it loads."""
     if "$" in one.word.text and not one.known:
         return
-    beams, most = _number(one.values.get("max_beam_width")), _number(build.value("--max_beam_width") or BY_DEFAULT)
+    beams, most = number_of(one.values.get("max_beam_width")), number_of(build.value("--max_beam_width") or BY_DEFAULT)
     if beams and most and beams > most:
         edits: tuple[Edit, ...] = (one.with_values({"max_beam_width": str(most)}),)
         yield from _say("beams", one.word, one.invocation, release, edits, wanted=beams, most=most)
-    batch, largest = _number(one.values.get("triton_max_batch_size")), _number(build.value("--max_batch_size"))
+    batch, largest = number_of(one.values.get("triton_max_batch_size")), number_of(build.value("--max_batch_size"))
     if batch and largest and batch > largest:
         edits = (one.with_values({"triton_max_batch_size": str(largest)}),)
         yield from _say("batch", one.word, one.invocation, release, edits, wanted=batch, most=largest)
-    cache, longest = _number(one.values.get("max_tokens_in_paged_kv_cache")), _longest(build)
+    cache, longest = number_of(one.values.get("max_tokens_in_paged_kv_cache")), _longest(build)
     if cache and longest and cache < longest:
         yield from _say("cache", one.word, one.invocation, release, (), wanted=cache, most=longest)
     kind = one.values.get("batching_strategy") or one.values.get("batching_type") or ""
@@ -137,8 +138,8 @@ def _filled(one: Filling, build: Invocation, release: Release) -> Iterator[Draft
 
 def _longest(build: Invocation) -> int | None:
     """Tokens of the engine's longest sequence, as far as the command says it."""
-    prompt, answer = (_number(build.value(flag)) for flag in ("--max_input_len", "--max_output_len"))
-    return _number(build.value("--max_seq_len")) or (prompt + answer if prompt and answer else None)
+    prompt, answer = (number_of(build.value(flag)) for flag in ("--max_input_len", "--max_output_len"))
+    return number_of(build.value("--max_seq_len")) or (prompt + answer if prompt and answer else None)
 
 
 def _decoupled(document: Document, one: Filling, release: Release) -> Iterator[Draft]:
@@ -171,9 +172,14 @@ def _share_in(config: ConfigFile, release: Release) -> Iterator[Draft]:
 
 
 def _run(run: Invocation, build: Invocation, release: Release) -> Iterator[Draft]:
-    """Prompts that are cut at a length that the engine does not take."""
+    """Prompts that are cut at a length that the engine does not take, and more beams than it has."""
+    beams, widest = number_of(run.value("--num_beams")), number_of(build.value("--max_beam_width") or BY_DEFAULT)
+    wide = run.find("--num_beams")
+    if wide and beams and widest and beams > widest:
+        more = (Put("--num_beams", str(widest)),)
+        yield from _say("beams of a run", wide.word, run, release, more, tool=run.tool, wanted=beams, most=widest)
     given = run.find("--max_input_length")
-    longest, takes = _number(run.value("--max_input_length")), _number(build.value("--max_input_len"))
+    longest, takes = number_of(run.value("--max_input_length")), number_of(build.value("--max_input_len"))
     if given and longest and takes and longest > takes:
         edits = (Put("--max_input_length", str(takes)),)
         yield from _say("prompt", given.word, run, release, edits, wanted=longest, most=takes)

@@ -7,6 +7,7 @@ from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.machines import machine_told
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.rules.served import MAKERS, Around, ServedModel, served
 from trtllm_check.lint.shell.words import Word
@@ -108,6 +109,9 @@ def _seen(document: Document, around: Around, one: ServedModel) -> Iterator[tupl
     workload = around.workload(one)
     if workload is not None and workload.gpus:
         yield workload.gpus, workload.gpus_place, "the container gets"
+    machine = machine_told(document)
+    if machine is not None and machine.line:
+        yield machine.gpus, Word("", machine.line, 1), "the text tells of"
 
 
 def _docker_memory(around: Around, one: ServedModel, release: str) -> Iterator[Draft]:

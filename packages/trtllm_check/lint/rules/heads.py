@@ -1,4 +1,4 @@
-"""A number of ranks that does not divide the heads of the model, of every tool that splits one."""
+"""A number of ranks that does not divide the heads of the model, of every tool that splits one; and its layers."""
 
 import re
 from collections.abc import Iterator
@@ -9,9 +9,10 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.arguments import is_checked, missing
-from trtllm_check.lint.rules.served import LMI, TENSORRT_LLM, ServedModel, served
+from trtllm_check.lint.rules.served import LMI, MAKERS, TENSORRT_LLM, ServedModel, served
 
 FLAGS = ("--tp_size", "--inference_tensor_parallel", "--tensor_parallel_size")
+STAGES = ("--pp_size", "--inference_pipeline_parallel")
 OPTION = "tensor_parallel_size"
 MOST = 64
 NEURON = re.compile(r"neuron|inf2|trn[12]", re.IGNORECASE)  # its compiler fills heads up
@@ -32,6 +33,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         done.add(id(one.invocation))
         yield from _not_divided(one, model, ranks, release)
+    for invocation in document.of(*MAKERS, "trtllm-build"):
+        if is_checked(invocation, platform.release):
+            yield from _layers(release, invocation, document.facts_of(invocation).model)
     for invocation in document.invocations:
         if id(invocation) in done or not invocation.has(*FLAGS):
             continue
@@ -84,5 +88,30 @@ def _of_checkpoint(release: str, invocation: Invocation, model: str) -> Iterator
         heads=heads,
         model=model,
         divisors=", ".join(str(number) for number in (1, 2, 4, 8)),
+        where=shape.source,
+    )
+
+
+def _layers(release: str, invocation: Invocation, model: str) -> Iterator[Draft]:
+    """layers-not-divided, of a Llama-3."""
+    given = invocation.find(*STAGES)
+    shape = shape_of_size(model) if model.startswith("llama-3") else None
+    text = given.values[0].text if given and given.values else ""
+    stages = int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else 0
+    if given is None or shape is None or not 1 < stages <= MOST or shape.num_hidden_layers % stages == 0:
+        return
+    layers = shape.num_hidden_layers
+    divisors = [number for number in range(1, 17) if layers % number == 0]
+    yield from drafts(
+        release,
+        "layers-not-divided",
+        given.word,
+        invocation=invocation,
+        flag=given.name,
+        pp=stages,
+        layers=layers,
+        left=layers % stages,
+        model=model,
+        divisors=", ".join(map(str, divisors)),
         where=shape.source,
     )

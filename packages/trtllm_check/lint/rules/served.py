@@ -77,7 +77,8 @@ class ServedModel(NamedTuple):
     """One start. ``options``: snake-case name -> value ("True" for a switch), at its place; ``flags``: as written.
 
     ``tool``: as people call it; ``engine``: whose options these are, "" for LMI's, whose engine is not told;
-    ``invocation``: its command, if it is one; ``at``: where the start itself stands.
+    ``invocation``: its command, if it is one; ``at``: where the start itself stands; ``is_open``: options come from
+    elsewhere, or have values that the text does not tell.
     """
 
     engine: str
@@ -88,6 +89,7 @@ class ServedModel(NamedTuple):
     at: Word
     file: str = ""
     invocation: Invocation | None = None
+    is_open: bool = False
 
     def number(self, name: str) -> int | None:
         """The whole number that the option is, None where it is left out or the reader fills it in."""
@@ -144,7 +146,8 @@ def _command(one: Invocation, engine: str, tool: str) -> ServedModel:
     operands = [word.text for word in one.positional if word.text not in ("serve", "throughput", "latency", "build")]
     named = [word.text for word in one.values(*SOURCES)]
     model = "" if any(map(is_open, [*named, *operands[:1]])) else (named or operands or [""])[0]
-    return ServedModel(engine, tool, model, options, flags, one.path, one.command.file, one)
+    more = any(is_open(word.text) for word in one.arguments)
+    return ServedModel(engine, tool, model, options, flags, one.path, one.command.file, one, more)
 
 
 def _call(call: Call) -> ServedModel:
@@ -152,7 +155,8 @@ def _call(call: Call) -> ServedModel:
     model = options["model"].text if "model" in options else ""
     flags = {name: name for name in options}
     at = call.arguments[0] if call.arguments else Word(call.name, 1, 1)
-    return ServedModel(call.api, call.name, model, options, flags, at, call.file)
+    more = call.is_open or any(SAME.get(word.text, word.text) not in options for word in call.arguments)
+    return ServedModel(call.api, call.name, model, options, flags, at, call.file, is_open=more)
 
 
 def _lmi(document: Document) -> Iterator[ServedModel]:

@@ -60,6 +60,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if one.tool == "vllm":
             yield from _apart(one, release)
         yield from _unanswered(one, release)
+        yield from _archive(one, release)
         if one.tool == "git":
             for word in one.positional:
                 if word.text.startswith("git://github.com/"):
@@ -132,6 +133,16 @@ def _apart(invocation: Invocation, release: str) -> Iterator[Draft]:
         if word.text == "--" and is_vllm_option(following.text):
             known: dict[str, Any] = {"name": following.text, "tool": invocation.tool}
             yield from drafts(release, "blank-missing", word, form="dashes", file=invocation.command.file, **known)
+
+
+def _archive(invocation: Invocation, release: str) -> Iterator[Draft]:
+    """``apt install some.deb``: a name of a package, not the file of this folder."""
+    words = invocation.positional
+    if invocation.tool != "apt-get" or not words or words[0].text != "install":
+        return
+    for word in words[1:]:
+        if word.text.endswith(".deb") and "/" not in word.text and "$" not in word.text:
+            yield from drafts(release, "package-file", word, file=invocation.command.file, name=word.text)
 
 
 def _unanswered(invocation: Invocation, release: str) -> Iterator[Draft]:

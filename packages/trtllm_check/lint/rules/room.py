@@ -1,0 +1,157 @@
+"""Weights in 16 bits that no GPU holds, or few, where the text tells the model and its ranks, and perhaps no GPU."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from serving_base.facts.fit import weights_per_gpu
+from serving_base.facts.models import shape_of_size
+from serving_base.facts.published import PublishedModel, published_model
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, gpu_of
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.arguments import is_checked
+from trtllm_check.lint.rules.pairs import engine_world
+from trtllm_check.lint.rules.served import LMI, OURS, TENSORRT_LLM, VLLM, ServedModel, served
+from trtllm_check.lint.shell.words import Word
+
+RULE = "weights-do-not-fit"
+TP, PP = "tensor_parallel_size", "pipeline_parallel_size"
+SIXTEEN_BITS = ("full_prec", "bf16", "bfloat16", "float16")
+BYTES = 2
+# Bytes that GPUs have: the largest of all (GB300), what an H200 gives vLLM (0.9 of what is visible), and 80 GB.
+LARGEST, H200, LARGE = 298e9, 0.9 * 150.1e9, 84.9e9
+ROOMY = 65e9  # weights on a GPU of 80 GB that leave a cache
+SHARE = 0.8  # of a known GPU, for the same
+# Names and folders of weights in fewer bits, of adapters, and of what a tool has made of the weights.
+OTHER_WEIGHTS = re.compile(
+    r"awq|gptq|fp[48]|int[48]|w\d+a\d+|\d-?bits?|bnb|gguf|exl\d|quant|marlin|eetq|hqq|aqlm|mlx|nf4|lora|adapter|draft"
+    r"|eagle|medusa|pruned|sparse|engine|ckpt|checkpoint|tiny|dummy|mini",
+    re.IGNORECASE,
+)
+# Options that load something else, or less of it onto the GPU; and those that a file gives.
+OTHERWISE = frozenset(
+    {
+        *("quantization", "load_format", "cpu_offload_gb", "hf_overrides", "device", "data_parallel_size", "config"),
+        *("extra_llm_api_options", "quant_config", "nnodes", "headless", "node_rank", "num_hidden_layers"),
+        *("enable_layerwise_offload", "model_loader_extra_config", "kv_connector", "model_kwargs_extra"),
+    }
+)
+# Hardware with more memory, or with none of its own.
+OTHER_HARDWARE = re.compile(
+    r"\b(?:G?B[23]00|GH200|MI\d{3}\w*|Gaudi\d?|HPU|TPU|v\d[ep]-\d+|neuron\w*|inf2|trn\d|ascend|NPU|ROCm|XPU|Xeon"
+    r"|CPU[- ]only|on (?:a )?CPU|Blackwell|MIG)\b|vllm[-/]cpu|TARGET_DEVICE|\b(?:1[4-9]\d|2\d\d) ?GB\b",
+    re.IGNORECASE,
+)
+
+
+class _Start(NamedTuple):
+    """Weights of one start. ``need``: bytes on the fullest GPU; ``sure``: the model is the published one itself."""
+
+    tool: str
+    model: str
+    total: float
+    ranks: int
+    need: float
+    ranks_of: tuple[int, ...]  # that share the heads
+    flag: str
+    sure: bool
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    starts = [*_servers(document), *(() if platform.gpu else _builds(document, platform))]
+    if not starts or any(OTHER_HARDWARE.search(text) for _, text in document.texts):
+        return
+    for start, place, invocation, file in starts:
+        yield from _said(start, place, invocation, file, platform)
+
+
+_Found = tuple[_Start, Word, Invocation | None, str]
+
+
+def _servers(document: Document) -> Iterator[_Found]:
+    """What vLLM, trtllm-serve, ``LLM(...)`` and LMI load, of the hub or a folder called as a model of it."""
+    for one in served(document):
+        model = published_model(one.model) if one.model else None
+        if model is None or not model.billions or OTHER_WEIGHTS.search(one.model) or _is_told_elsewhere(one):
+            continue
+        total = model.billions * 1e9 * BYTES
+        flag = one.flags.get(TP) or ("--tp_size" if one.tool in OURS else "--tensor-parallel-size")
+        flag = flag if one.invocation or TP in one.flags else TP
+        known = _Start(one.tool, one.model, total, one.ranks, total / one.ranks, _shared(model), flag, model.official)
+        yield known, one.place(TP), one.invocation, one.file
+
+
+def _is_told_elsewhere(one: ServedModel) -> bool:
+    """True where the text does not tell the ranks or the format, or this start loads nothing."""
+    if one.engine not in (VLLM, TENSORRT_LLM) or one.tool not in ("vllm serve", "trtllm-serve", "LLM", LMI):
+        return True
+    if one.tool == LMI and one.number(TP) is None:
+        return True  # all GPUs of the machine
+    unread = any(name in one.options and one.number(name) is None for name in (TP, PP))
+    in_one_word = any(" " in name for name in one.options)  # --tensor-parallel-size 2 as one item of a list
+    return one.is_open or unread or in_one_word or not OTHERWISE.isdisjoint(one.options)
+
+
+def _shared(model: PublishedModel) -> tuple[int, ...]:
+    """The powers of two among the numbers of ranks that share the heads."""
+    return tuple(ranks for ranks in model.ranks if ranks & (ranks - 1) == 0)
+
+
+def _builds(document: Document, platform: Platform) -> Iterator[_Found]:
+    """Engines of a Llama-3 that convert_checkpoint.py leaves in 16 bits."""
+    for build in document.of("trtllm-build"):
+        facts = document.facts_of(build)
+        shape, world = shape_of_size(facts.model), engine_world(facts, platform.release)
+        if shape is None or facts.weights not in SIXTEEN_BITS or not world or build.has("--weight_streaming"):
+            continue
+        if is_checked(build, platform.release):
+            need = weights_per_gpu(shape, facts.weights, facts.tp or 1, facts.pp or 1)
+            total = shape.weight_bytes(facts.weights)
+            known = _Start(build.tool, facts.model, total, world, need, (2, 4, 8, 16), "--tp_size", True)
+            yield known, build.path, build, ""
+
+
+def _said(start: _Start, place: Word, invocation: Invocation | None, file: str, platform: Platform) -> Iterator[Draft]:
+    gpu = gpu_of(platform)
+    if gpu is not None:
+        form = "served" if start.need > gpu.visible_bytes else ""
+    else:
+        form = (
+            "no GPU"
+            if start.need > LARGEST
+            else "few GPUs"
+            if start.need > H200
+            else "large GPU"
+            if start.need > LARGE
+            else ""
+        )
+    if not form:
+        return
+    roomy = SHARE * gpu.visible_bytes if gpu is not None else ROOMY
+    least = next((ranks for ranks in start.ranks_of if start.total / ranks <= roomy and ranks > start.ranks), 16)
+    edits: tuple[Edit, ...] = ()
+    if (
+        invocation is not None
+        and invocation.tool != "trtllm-build"
+        and start.flag.startswith("-")
+        and least <= (platform.gpus or least)
+    ):
+        edits = (Put(start.flag, str(least)),)
+    known = {
+        "tool": start.tool,
+        "model": start.model,
+        "total": start.total / 1e9,
+        "need": start.need / 1e9,
+        "have": gpu.visible_bytes / 1e9 if gpu else 0,
+        "gpu": platform.gpu,
+        "ranks": start.ranks,
+        "flag": start.flag,
+        "least": least,
+    }
+    for draft in drafts(
+        platform.release.name, RULE, place, form=form, edits=edits, invocation=invocation, file=file, **known
+    ):
+        certain = start.sure or draft.severity != "error"
+        yield draft if certain else draft._replace(severity="warning")

@@ -1,0 +1,83 @@
+"""A Hugging Face checkpoint handed to trtllm-build: of the hub, downloaded, or exported by ModelOpt."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from serving_base.facts.published import published_model
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.facts import OUTPUT, QUANTIZES
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.arguments import is_checked
+from trtllm_check.lint.rules.names import is_open
+
+RULE = "checkpoint-of-hugging-face"
+BUILD = "trtllm-build"
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+UNIFIED = re.compile(r"nvidia/[\w.-]+-(?:FP8|FP4|NVFP4)(?:-[\w.-]+)?", re.IGNORECASE)
+ENGINES = re.compile(r"trt|tensorrt|engine|ckpt|checkpoint", re.IGNORECASE)  # repositories of TensorRT-LLM's own files
+OWN_FILE = "hf_quant_config.json"
+EXPORTED = re.compile(
+    r"export_hf_checkpoint\(\s*[^()]*?(?:export_dir\s*=\s*|,\s*)(?P<quote>[\"'])(?P<folder>[^\"'{}$]+)(?P=quote)"
+)
+CLONE = re.compile(r"(?:https://)?(?:www\.)?huggingface\.co/(?P<name>[\w.-]+/[\w.-]+?)(?:\.git)?/?$")
+
+
+CLONE_WORDS = 2  # clone and the address
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    builds = [one for one in document.of(BUILD) if is_checked(one, platform.release)]
+    if not builds or not platform.release.builds_engines:
+        return
+    folders = dict(_folders(document))
+    written = {posixpath.normpath(one.value(OUTPUT[one.tool][0]) or "") for one in document.of(*QUANTIZES)} - {"."}
+    for build in builds:
+        for word in build.values("--checkpoint_dir")[:1]:
+            folder = posixpath.normpath(word.text)
+            how = folders.get(folder, "")
+            if not how and folder not in written and _is_of_the_hub(word.text):
+                how = f"{word.text} is a repository of the hub"
+            if how and not is_open(word.text):
+                yield from drafts(platform.release.name, RULE, word, invocation=build, how=how)
+
+
+def _is_of_the_hub(name: str) -> bool:
+    """True for the name of a repository that holds a model of Hugging Face."""
+    if not HUB_NAME.fullmatch(name) or ENGINES.search(name):
+        return False
+    model = published_model(name)
+    return UNIFIED.fullmatch(name) is not None or (model is not None and model.official)
+
+
+def _folders(document: Document) -> Iterator[tuple[str, str]]:
+    """Folders that hold a checkpoint of Hugging Face, and how the text tells that."""
+    for one in document.of("hf", "huggingface-cli"):
+        names = [word.text for word in one.positional if HUB_NAME.fullmatch(word.text)]
+        folder = one.value("--local-dir")
+        if folder and names and _is_of_the_hub(names[0]):
+            yield posixpath.normpath(folder), f"line {one.path.line} downloads {names[0]} into it"
+    for one in document.of("git"):
+        yield from _cloned(one)
+    for one in document.of("hf_ptq.py"):
+        folder = one.value("--export_path")
+        if folder and one.value("--export_fmt") == "hf":
+            yield posixpath.normpath(folder), f"line {one.path.line} exports it with --export_fmt hf"
+    for _, text in document.texts:
+        for match in EXPORTED.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            yield posixpath.normpath(match["folder"]), f"line {line} exports it with export_hf_checkpoint"
+    for config in document.json_configs:
+        if posixpath.basename(config.path) == OWN_FILE and posixpath.dirname(config.path):
+            yield posixpath.dirname(posixpath.normpath(config.path)), f"it holds {OWN_FILE}"
+
+
+def _cloned(one: Invocation) -> Iterator[tuple[str, str]]:
+    """``git clone https://huggingface.co/ORGANIZATION/MODEL [FOLDER]``."""
+    words = [word.text for word in one.positional]
+    match = CLONE.match(words[1]) if len(words) > 1 and words[0] == "clone" else None
+    if match is not None and _is_of_the_hub(match["name"]):
+        folder = words[2] if len(words) > CLONE_WORDS else match["name"].rpartition("/")[2]
+        yield posixpath.normpath(folder), f"line {one.path.line} clones {match['name']} into it"
