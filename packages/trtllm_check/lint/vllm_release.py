@@ -51,8 +51,13 @@ OR_MORE = re.compile(  # and behind it
     r"|through|to\s+v?\d|-+>|→|[-–]\s*v?\d+\.)",
     re.IGNORECASE,
 )
+NEWEST = re.compile(  # installed over whatever was there
+    r"\bpip3? install\b(?=[^\n]*[ ](?:-\w*U\w*|--upgrade|--pre)[ ])"
+    r"[^\n]*?[ ][\"']?vllm(?:\[[\w, -]*\])?[\"']?(?=[ \t]|$)",
+    re.MULTILINE,
+)
 OF_A_MONTH = re.compile(r"nvcr\.io/nvidia/(?:tritonserver:\d\d\.\d\d-vllm|vllm:\d\d\.\d\d)")
-SAID = 3
+SAID, INSTALLED = 3, 5
 SUPPOSED = 5
 OTHERS = re.compile(r"trt-?llm|tensorrt[-_]llm|tritonserver|djl-inference", re.IGNORECASE)
 BEFORE = 40
@@ -147,6 +152,8 @@ def _best(texts: tuple[tuple[str, str], ...]) -> tuple[VllmTold, ...]:
 
 
 def _evidence(text: str, file: str) -> Iterator[VllmTold]:
+    if (match := NEWEST.search(text)) is not None:
+        yield VllmTold(vllm_facts().newest, match[0], text.count("\n", 0, match.start()) + 1, file, INSTALLED)
     for weight, pattern in TEXTS:
         for number, match in enumerate(pattern.finditer(text)):
             if number > MOST:

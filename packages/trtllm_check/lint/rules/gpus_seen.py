@@ -9,7 +9,8 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.rules.served import MAKERS, Around, ServedModel, served
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.pasted import is_of_another_section
+from trtllm_check.lint.shell.words import Word, word_at
 
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
 QUOTED = re.compile(r"[\"']")
@@ -92,7 +93,12 @@ def _seen(document: Document, around: Around, one: ServedModel) -> Iterator[tupl
         for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
             ids = [part for part in one.invocation.env.get(name, "").split(",") if part.strip()]
             if ids and all(part.strip().isdecimal() for part in ids):
-                yield len(ids), one.at, f"{name} names"
+                text, place = dict(document.texts).get(one.file, ""), one.at
+                for export in re.finditer(rf"^[ \t]*(?:export|ENV)[ \t]+{name}=", text, re.MULTILINE):
+                    exported = word_at(text, export.start(), export[0].strip())
+                    place = exported if exported.line <= one.at.line else place
+                if not is_of_another_section(text, place.line, one.at.line):
+                    yield len(ids), place, f"{name} names"
         docker = around.docker(one)
         for word in docker.values("--gpus") if docker else ():
             match = DEVICES.fullmatch(word.text)

@@ -82,7 +82,7 @@ def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platfo
         one.place,
         form=form if is_known or verdict.kind == "never" else "gone today",
         file=one.file,
-        call=one.dotted.removeprefix(f"{one.package}."),
+        call=_shown(one),
         name=one.keyword,
         version=told.version,
         since=verdict.since,
@@ -91,6 +91,12 @@ def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platfo
         do=meant.get(one.keyword) or f"leave {one.keyword} out",
     ):
         yield draft._replace(source=package.source)
+
+
+def _shown(one: UsedName) -> str:
+    """The call without its package; ``modelopt.torch.quantization.quantize`` whole, for PyTorch has names like it."""
+    short = one.dotted.removeprefix(f"{one.package}.")
+    return one.dotted if short.startswith("torch.") else short
 
 
 def told_version(document: Document, name: str, package: PythonPackage, platform: Platform) -> Told:

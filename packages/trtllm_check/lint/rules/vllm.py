@@ -30,6 +30,9 @@ QUOTES_LOST = re.compile(r"\{\s*[\w-]+\s*:(?![^{}]*\.\.\.)[^\"'$<`]*\}")
 VARIABLE = re.compile(r":\s*\"(?P<name>\$[A-Z_]\w*)\"")
 MODULE_UNTIL = Version("0.11.0")  # the image's entry point is the module up to here: vllm@d00d6529, vllm#27389
 OTHER_COMMANDS = ("bench serve", "bench throughput", "run-batch")
+PLACEHOLDER = re.compile(
+    r"--(?:your|my|some|any|more|other|additional|extra|custom)-(?:[\w-]*-)?(?:args?|arguments?|options?|flags?|params?)"
+)
 Release = VllmRelease | None
 
 
@@ -157,6 +160,8 @@ def _option(
 
 def _unknown(serve: Invocation, given: Given, name: str, command: str, release: str) -> Iterator[Draft]:
     """An option that no release has: misspelt, of docker, of another command or of another program."""
+    if PLACEHOLDER.fullmatch(given.name):
+        return  # of a template: --your-custom-args
     close = get_close_matches(name, _known(command), 1, NEAR)
     other = _of_another_command(name, command)
     meant = rule_data(FAMILY)["elsewhere"].get(name, "")

@@ -6,6 +6,8 @@ marks, typographic quotes, ``<placeholders>``. The mask has them replaced by cha
 
 import ast
 import re
+from bisect import bisect_right
+from functools import lru_cache
 from typing import NamedTuple
 
 SHELLS = frozenset({"", "bash", "sh", "shell", "zsh", "console", "terminal", "shell-session", "shellsession", "text"})
@@ -28,6 +30,7 @@ LONE_FOOTNOTE = re.compile(r"(?<=\s)(\\?(?:\*{2,}|[†‡¹²³]+))[ \t]*$|^\s*-
 SECRET = re.compile(r"(?:token|password|secret|key)(?:[ \t]+|=)\*{2,}", re.IGNORECASE)
 FLAG_LINE = re.compile(r"\s*[-–—−]{1,2}[A-Za-z]")
 GOES_ON = re.compile(r"(?:\\|[|&;(]|&&)\s*$")
+HEADING = re.compile(r"^#{1,6}[ \t]+\S", re.MULTILINE)
 PROMPT = re.compile(
     r"\s*(?:\([\w.-]+\)[ \t]*)?(?:[\w.-]+@[\w.-]+(?:[: ][^\s$#]*)?|\[[^\]\n@]{1,80}@[^\]\n]{1,200}\]|(?:ba)?sh-[\d.]+)"
     r"[ \t]?[$#][ \t]+|\s*(?:[\w.-]+@[\w.-]+[ ]\S+[ ]%|[❯➜λ](?:[ ]+(?:~|/)\S*)?)[ ]+|\s*(?:\([\w.-]+\)[ \t]*)?\$[ \t]+"
@@ -102,6 +105,21 @@ def fences(text: str) -> list[Block]:
     if opened and start <= len(text):
         blocks.append(Block(language, start, len(text)))
     return blocks
+
+
+@lru_cache(maxsize=8)
+def _headings(text: str) -> tuple[int, ...]:
+    """The lines of a page of Markdown that begin a section."""
+    blocks = fences(text)
+    inside = [(text.count("\n", 0, one.start), text.count("\n", 0, one.end)) for one in blocks]
+    found = [text.count("\n", 0, match.start()) for match in HEADING.finditer(text)] if blocks else []
+    return tuple(line + 1 for line in found if not any(start <= line <= end for start, end in inside))
+
+
+def is_of_another_section(text: str, first: int, last: int) -> bool:
+    """True where a heading of Markdown stands between two lines: what one section sets, another need not have."""
+    headings = _headings(text)
+    return bisect_right(headings, first) < bisect_right(headings, last)
 
 
 def is_shell(language: str, inside: str) -> bool:
