@@ -57,7 +57,7 @@ NEWEST = re.compile(  # installed over whatever was there
     re.MULTILINE,
 )
 OF_A_MONTH = re.compile(r"nvcr\.io/nvidia/(?:tritonserver:\d\d\.\d\d-vllm|vllm:\d\d\.\d\d)")
-SAID, INSTALLED = 3, 5
+SAID = 3
 SUPPOSED = 5
 OTHERS = re.compile(r"trt-?llm|tensorrt[-_]llm|tritonserver|djl-inference", re.IGNORECASE)
 BEFORE = 40
@@ -148,12 +148,15 @@ def _best(texts: tuple[tuple[str, str], ...]) -> tuple[VllmTold, ...]:
     for one in found:
         if one.weight == heaviest:
             first.setdefault(one.release.written, one)
+    newest = vllm_facts().newest
+    for file, text in texts if first else ():
+        if (match := NEWEST.search(text)) is not None:
+            line = text.count("\n", 0, match.start()) + 1
+            first.setdefault(newest.written, VllmTold(newest, match[0], line, file, heaviest))
     return tuple(first.values())
 
 
 def _evidence(text: str, file: str) -> Iterator[VllmTold]:
-    if (match := NEWEST.search(text)) is not None:
-        yield VllmTold(vllm_facts().newest, match[0], text.count("\n", 0, match.start()) + 1, file, INSTALLED)
     for weight, pattern in TEXTS:
         for number, match in enumerate(pattern.finditer(text)):
             if number > MOST:

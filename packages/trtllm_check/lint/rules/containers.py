@@ -3,6 +3,7 @@
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.endpoints import SERVERS, ServerAddress, http_port, published_ports
@@ -26,6 +27,7 @@ CLIENTS = re.compile(r"nvidia/tritonserver:\S*-sdk$")  # Triton's clients: no se
 
 # What tells of a program and starts no model.
 ONLY_ASKS = re.compile(r"--help\b|--version\b|__version__|\bpip3? (?:list|show|freeze)\b|^(?:ls|cat|env|find|which)\b")
+CLIENT_OF = re.compile(r"bench_serving|benchmark_serving|^bench serve\b|evalscope|lm_eval")  # they ask a server
 ABOVE = 8  # lines
 PLAIN_TRITON = re.compile(
     r"tritonserver:\d\d\.\d\d(?:-pyt?-python)?-(?:py3|min|py3-min)$"
@@ -105,17 +107,29 @@ def _is_for_a_cpu(document: Document, docker: Invocation) -> bool:
     return FOR_A_CPU.search("\n".join(lines_of(text)[max(end - ABOVE, 0) : end])) is not None
 
 
+@lru_cache(maxsize=8)
+def _is_hosted(text: str) -> bool:
+    """True for a job on a machine of GitHub's own, which has no GPU to give."""
+    return RUNNER.search(text) is not None
+
+
+@lru_cache(maxsize=8)
+def _needs_gpu(text: str) -> bool:
+    return NEEDS_GPU.search(text) is not None
+
+
 def _gpus(document: Document, release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
     image = _image(docker)
     if CLIENTS.search(image) or not any(part in image for part in rule_data(FAMILY)["gpu_images"]):
         return
     given = docker.has("--gpus", "--device") or docker.value("--runtime") == "nvidia" or "nvidia" in docker.path.text
     text = dict(document.texts).get(docker.command.file, "")
-    if RUNNER.search(text) or (PLAIN_TRITON.search(image) and not NEEDS_GPU.search(text.replace(image, ""))):
+    if _is_hosted(text) or (PLAIN_TRITON.search(image) and not _needs_gpu(text)):
         return
     if docker.has("--entrypoint") and ONLY_ASKS.search(" ".join(word.text for word in docker.positional[2:])):
         return
     without = rule_data(FAMILY)["without_gpu"]
+    inner = [one for one in inner if not CLIENT_OF.search(" ".join(word.text for word in one.arguments[:3]))]
     works = [one for one in inner if one.tool not in without and posixpath.basename(_script(one)) not in without]
     if not given and (works or _is_shell(docker)):
         yield from drafts(release, "no-gpus", docker.path, edits=(Put("--gpus", "all"),), invocation=docker)

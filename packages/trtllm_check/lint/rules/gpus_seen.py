@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
@@ -93,10 +94,9 @@ def _seen(document: Document, around: Around, one: ServedModel) -> Iterator[tupl
         for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
             ids = [part for part in one.invocation.env.get(name, "").split(",") if part.strip()]
             if ids and all(part.strip().isdecimal() for part in ids):
-                text, place = dict(document.texts).get(one.file, ""), one.at
-                for export in re.finditer(rf"^[ \t]*(?:export|ENV)[ \t]+{name}=", text, re.MULTILINE):
-                    exported = word_at(text, export.start(), export[0].strip())
-                    place = exported if exported.line <= one.at.line else place
+                text = dict(document.texts).get(one.file, "")
+                above = [place for place in _exports(text, name) if place.line <= one.at.line]
+                place = above[-1] if above else one.at
                 if not is_of_another_section(text, place.line, one.at.line):
                     yield len(ids), place, f"{name} names"
         docker = around.docker(one)
@@ -114,6 +114,13 @@ def _seen(document: Document, around: Around, one: ServedModel) -> Iterator[tupl
     workload = around.workload(one)
     if workload is not None and workload.gpus:
         yield workload.gpus, workload.gpus_place, "the container gets"
+
+
+@lru_cache(maxsize=8)
+def _exports(text: str, name: str) -> tuple[Word, ...]:
+    """Where a text sets a variable for what comes behind."""
+    found = re.finditer(rf"^[ \t]*(?:export|ENV)[ \t]+{name}=", text, re.MULTILINE)
+    return tuple(word_at(text, match.start(), match[0].strip()) for match in found)
 
 
 def _docker_memory(around: Around, one: ServedModel, release: str) -> Iterator[Draft]:

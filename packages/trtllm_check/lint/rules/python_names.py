@@ -13,6 +13,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import requirements
 from trtllm_check.lint.rules.pins import sdk_major
+from trtllm_check.lint.shell.pasted import is_shown_as_old
 from trtllm_check.lint.supposing import supposed
 from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.releases.python_names import NameVerdict, PythonPackage, python_package
@@ -50,6 +51,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         verdict = _verdict(package, one, version.version)
         if verdict is None or (one.file, verdict.dotted) in seen or _said_elsewhere(document, one):
+            continue
+        if verdict.kind == "gone" and is_shown_as_old(dict(document.texts).get(one.file, ""), one.place.line):
             continue
         seen.add((one.file, verdict.dotted))
         is_known = bool(package.near_releases(version.version))

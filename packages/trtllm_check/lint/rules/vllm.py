@@ -33,6 +33,7 @@ OTHER_COMMANDS = ("bench serve", "bench throughput", "run-batch")
 PLACEHOLDER = re.compile(
     r"--(?:your|my|some|any|more|other|additional|extra|custom)-(?:[\w-]*-)?(?:args?|arguments?|options?|flags?|params?)"
 )
+DEVICE = re.compile(r"auto|cuda|neuron|cpu|openvino|tpu|xpu|hpu|\W.*")
 Release = VllmRelease | None
 
 
@@ -135,6 +136,8 @@ def _option(
     if serve.has("--omni") or "vllm-omni" in serve.image:
         return  # vllm-omni has options of its own
     name, known = _named(given, command), _known(command)
+    if name == "device" and given.values and not DEVICE.fullmatch(given.values[0].text):
+        return  # of an edition for other hardware: --device gcu
     tool = f"vllm {command}"
     if name in _own():
         return
