@@ -168,6 +168,7 @@ def test_an_error_in_the_prose_of_a_report_is_read() -> None:
         REPORT.replace("### Describe the bug", "# Troubleshooting").replace("I run it so:", "").replace("and get", ""),
         REPORT + "\nYou may see this error where the release is older.\n",
         REPORT.replace("```text", "```python"),
+        "- [Installation](#installation)\n\n```bash\n$ pizza --sauce\nerror: unknown option '--sauce'\n```\n",
         "### Describe the bug\n\nIt is slow.\n\n```text\nINFO 01-01 00:00:00 [a.py:1] fine\n```\n",
     ],
 )

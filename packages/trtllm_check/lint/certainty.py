@@ -39,6 +39,7 @@ ARGUMENTS = frozenset({"unknown-flag", "missing-flag", "bad-value", "stray-word"
 OF_SCRIPTS = ARGUMENTS | {"ranks-not-tp-pp", "engine-flow-removed"}
 OURS = ("convert_checkpoint.py", "trtllm-build", "quantize.py", "run.py", "summarize.py")
 COMMON_NAMES = ("run.py", "summarize.py", "quantize.py")
+OF_EXAMPLES = re.compile(r"examples?/|tensorrt[-_]?llm|\$", re.IGNORECASE)
 FEW = 2
 EARLIER_BUILDER = "build.py"  # of each model's folder, before 0.8, of which there are no facts
 OTHER_MODELS = re.compile(
@@ -70,7 +71,7 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if platform.guessed and draft.rule in OF_ONE_RELEASE:  # nobody says that it is for the newest release
         return draft._replace(severity="info" if draft.rule == "moved-script" else "warning")
     if draft.rule in ARGUMENTS and _may_be_another_converter(draft, document):
-        named = any(OTHER_MODELS.search(text) for _, text in document.texts)
+        named = _is_of_its_own(draft) or any(OTHER_MODELS.search(text) for _, text in document.texts)
         return draft._replace(severity="info" if named and not _is_slip(draft, platform) else "warning")
     if draft.rule in ARGUMENTS and platform.guessed and draft.invocation and draft.invocation.tool.endswith(".py"):
         is_own = draft.rule == "unknown-flag" and not _is_slip(draft, platform)  # an edition with flags of its own
@@ -152,14 +153,25 @@ def _is_anothers_script(draft: Draft, document: Document) -> bool:
     is_earlier = any(_runs_earlier_builder(command.words) for command in document.commands)
     if draft.rule == "ranks-not-tp-pp":  # stands at the launcher
         return is_earlier
-    if one is None or one.tool not in COMMON_NAMES or posixpath.dirname(one.path.text) not in ("", "."):
+    if one is None or one.tool not in COMMON_NAMES:
         return False
+    if posixpath.dirname(one.path.text) not in ("", "."):
+        return not OF_EXAMPLES.search(one.path.text) and not any(with_flag(one.tool, each.name) for each in one.given)
     if is_earlier:
         return True
     known = sum(bool(with_flag(one.tool, each.name)) for each in one.given)
     strange = sum(each.flag != "" and not any(with_flag(tool, each.name) for tool in OURS) for each in one.given)
     is_missing = draft.rule == "missing-flag"  # what a script with options of its own wants is not known
     return known == 0 or (is_missing and (known < FEW or strange > 0)) or strange > known
+
+
+def _is_of_its_own(draft: Draft) -> bool:
+    """True for a script in a folder of its own with more options that no release has than others."""
+    one = draft.invocation
+    if one is None or not posixpath.dirname(one.path.text).strip("./") or OF_EXAMPLES.search(one.path.text):
+        return False
+    known = sum(bool(with_flag(one.tool, each.name)) for each in one.given)
+    return sum(each.flag != "" for each in one.given) - known > known
 
 
 def _runs_earlier_builder(words: Sequence[Word]) -> bool:

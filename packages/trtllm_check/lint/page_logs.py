@@ -10,7 +10,7 @@ from trtllm_check.lint.shell.pasted import FENCE
 REPORT = re.compile(
     r"describe the (?:bug|issue)|^#+ *(?:actual|current|expected) behaviou?r|^#+ *system info|your current environment"
     r"|steps to reproduce|^#+ *reproduc(?:tion|e)\b|^\*\*(?:to reproduce|triton information|description)\*\*"
-    r"|\[(?:bug|usage|installation|performance|doc)\]"
+    r"|\[(?:bug|usage|installation|performance|doc)\](?!\()"
     r"|\b(?:I|we)(?:'m| am| are|'ve| have)? (?:get|got|hit|tried|try|face|facing|encounter|ran into|run into|having)"
     r"|\bgetting (?:the |this |an |below |following )*error|\bit(?:'s| is) (?:show|giv|fail)ing"
     r"|\bfail(?:s|ed)?\b[^\n]{0,120}\bwith (?:the|this) (?:following )?error",

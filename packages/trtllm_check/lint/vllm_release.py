@@ -51,6 +51,11 @@ OR_MORE = re.compile(  # and behind it
     r"|through|to\s+v?\d|-+>|→|[-–]\s*v?\d+\.)",
     re.IGNORECASE,
 )
+NEWEST = re.compile(  # installed over whatever was there
+    r"\bpip3? install\b(?=[^\n]*[ ](?:-\w*U\w*|--upgrade|--pre)[ ])"
+    r"[^\n]*?[ ][\"']?vllm(?:\[[\w, -]*\])?[\"']?(?=[ \t]|$)",
+    re.MULTILINE,
+)
 OF_A_MONTH = re.compile(r"nvcr\.io/nvidia/(?:tritonserver:\d\d\.\d\d-vllm|vllm:\d\d\.\d\d)")
 SAID = 3
 SUPPOSED = 5
@@ -144,6 +149,11 @@ def _best(texts: tuple[tuple[str, str], ...]) -> tuple[VllmTold, ...]:
     for one in found:
         if one.weight == heaviest:
             first.setdefault(one.release.written, one)
+    newest = vllm_facts().newest
+    for file, text in texts if first else ():
+        if (match := NEWEST.search(text)) is not None:
+            line = text.count("\n", 0, match.start()) + 1
+            first.setdefault(newest.written, VllmTold(newest, match[0], line, file, heaviest))
     return tuple(first.values())
 
 

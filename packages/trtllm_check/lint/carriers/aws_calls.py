@@ -32,7 +32,7 @@ RESOURCES = {
 }
 # Fields by which the body of a call is told that stands in a file of its own.
 BODIES = {"ProductionVariants": "create_endpoint_config", "PrimaryContainer": "create_model"}
-ABOUT = ("sagemaker", "boto3", "djl-inference")
+ABOUT = ("sagemaker", "boto3", "djl-inference", "image_uris.")
 DEEPEST = 8
 CHANGERS = ("update", "setdefault", "append", "extend", "insert", "pop")
 

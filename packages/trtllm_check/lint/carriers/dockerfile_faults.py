@@ -29,7 +29,8 @@ STARTS = re.compile(
     r"|curl[ ]-|wget[ ](?:-|http)|python3?[ ]-m[ ]|export[ ]\w+=|ln[ ]-s|cp[ ]-|chmod[ ][+\d]|tar[ ]-)"
 )
 CARRIES = re.compile(
-    r"^(?:sudo|env|xargs|bash|sh|time|nohup|eval|echo|printf|exec|test|if|while|for|case|find|\w+=\S*|--\S+|RUN|-\S+|\[)\b"
+    r"^(?:(?:\S*/)?(?:conda|mamba|micromamba|uv|poetry|pipenv|pixi)[ ](?:\S+[ ])*?run|gosu|chroot|unshare|ssh|retry"
+    r"|\S*timeout|sudo|env|xargs|bash|sh|time|nohup|eval|echo|printf|exec|test|if|while|for|case|find|\w+=\S*|--\S+|RUN|-\S+|\[)\b"
 )
 REQUIREMENT = re.compile(r"[\"']?[A-Za-z][\w.-]*(?:\[[\w,-]+\])?==\S")
 CUDA_IMAGE = re.compile(r"nvidia/cuda:(?P<version>\d+\.\d+)")

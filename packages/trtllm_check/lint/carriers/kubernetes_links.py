@@ -202,7 +202,7 @@ def _names(top: Setting, kind: str) -> Iterator[FormFault]:
     name = top.at("metadata", "name")
     if name is None or name.kind != "text" or not name.text.isascii() or PLACEHOLDER.search(name.text):
         return
-    if name.text and not NAME.fullmatch(name.text):
+    if name.text and "*" not in name.text and not NAME.fullmatch(name.text):  # "*": kustomize's, for any
         right = re.sub(r"[^a-z0-9.]+", "-", name.text.lower()).strip("-.")
         yield _fault("name", name, kind=kind, name=name.text, right=right)
 

@@ -21,6 +21,7 @@ NO_COLON = re.compile(r"^[ ]*(?:- )?[A-Za-z_][\w.-]*[ ]*$")
 PLACEHOLDER = re.compile(r":[ ]+[{<\[][\w -]+[}>\]]|^\s*<[^>]+>\s*$|@\w+@")  # what the reader fills in
 WHOLE = re.compile(r"^(?:apiVersion|services|kind|version|image|servingEngineSpec)\s*:", re.MULTILINE)
 FIRST_LINE = re.compile(r"\n*([ ]+)\S")
+REFUSING = re.compile(r"^(?:apiVersion|services):", re.MULTILINE)  # kubectl and docker compose, whatever the values
 MERGE = "<<"
 # What has to stand in a text, and not only in a comment, before a key that stands twice is our business.
 SERVES = re.compile(
@@ -138,10 +139,13 @@ def _twice(word: Word, node: Any, read: set[int], depth: int = 0) -> Iterator[Fo
             yield from _twice(word, one, read, depth + 1)
         return
     seen: dict[str, int] = {}
+    values: dict[str, Any] = {}
     for key, value in node.value:
         if key.id == "scalar" and key.value != MERGE:
             name, line = str(key.value), int(key.start_mark.line)
-            if name in seen:
+            same = value.id == "scalar" and name in values and values[name].value == value.value
+            values.setdefault(name, value)
+            if name in seen and not (same and not REFUSING.search(word.text)):
                 known = (("key", name), ("line", str(line + 1)), ("first", str(seen[name] + 1)))
                 yield FormFault("yaml-key-twice", _line(word, line), "", known)
             seen.setdefault(name, line)

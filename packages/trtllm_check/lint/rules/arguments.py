@@ -289,7 +289,7 @@ class _Arguments:
     def doubt(self, place: Word, message: str, argument: Argument) -> Draft:
         return Draft(
             "unsure-flag",
-            "warning",
+            "info",
             place,
             f"{message}: its files were not read, only those of other releases.",
             argument.note,

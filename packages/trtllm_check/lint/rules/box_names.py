@@ -100,7 +100,7 @@ def _sagemaker(document: Document, file: str, release: str) -> Iterator[Draft]:
     """The variables of a model that TGI or LMI serves."""
     text = dict(document.texts).get(file, "")
     tokens = rule_data(FAMILY)["tokens"]
-    if not HUB_CALLS.search(text) or any(re.search(rf"[\"']{name}[\"']", text) for name in tokens):
+    if not HUB_CALLS.search(text) or any(re.search(rf"[\"']{name}\\?[\"']", text) for name in tokens):
         return
     for match in re.finditer(rf"[\"'](?P<name>{TOKEN.pattern})\\?[\"']\s*:", text):
         line = text.count("\n", 0, match.start()) + 1

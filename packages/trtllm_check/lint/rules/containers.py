@@ -3,6 +3,7 @@
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.endpoints import SERVERS, ServerAddress, http_port, published_ports
@@ -10,6 +11,7 @@ from trtllm_check.lint.filling import Filling, fillings
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import SHELLS, VLLM_IMAGE
+from trtllm_check.lint.rules.hosted_runners import RUNNER
 from trtllm_check.lint.shell.words import Word, lines_of
 
 FAMILY = "containers"
@@ -25,7 +27,12 @@ CLIENTS = re.compile(r"nvidia/tritonserver:\S*-sdk$")  # Triton's clients: no se
 
 # What tells of a program and starts no model.
 ONLY_ASKS = re.compile(r"--help\b|--version\b|__version__|\bpip3? (?:list|show|freeze)\b|^(?:ls|cat|env|find|which)\b")
+CLIENT_OF = re.compile(r"bench_serving|benchmark_serving|^bench serve\b|evalscope|lm_eval")  # they ask a server
 ABOVE = 8  # lines
+PLAIN_TRITON = re.compile(
+    r"tritonserver:\d\d\.\d\d(?:-pyt?-python)?-(?:py3|min|py3-min)$"
+)  # whose backends run on a CPU too
+NEEDS_GPU = re.compile(r"KIND_GPU|tensorrt|\bvllm\b|\.plan\b|trtexec|cuda|nvidia-smi", re.IGNORECASE)
 FOR_A_CPU = re.compile(r"\bCPU[- ]only\b|\bon (?:a )?CPU\b|\bwithout (?:a |any )?GPUs?\b|\bno GPUs?\b", re.IGNORECASE)
 DEVICES = re.compile(r"[\"']?\"?device=(\d+(?:,\d+)*)\"?[\"']?")
 NUMBERS = re.compile(r"\d+(?:,\d+)*")
@@ -39,7 +46,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         inner = document.lookups.started_by(docker.path)
         if not _is_for_a_cpu(document, docker):
-            yield from _gpus(release, docker, inner)
+            yield from _gpus(document, release, docker, inner)
         yield from _shared_memory(document, release, docker, inner)
         yield from _renumbered(release, docker)
         yield from _at_random(document, release, docker)
@@ -100,14 +107,29 @@ def _is_for_a_cpu(document: Document, docker: Invocation) -> bool:
     return FOR_A_CPU.search("\n".join(lines_of(text)[max(end - ABOVE, 0) : end])) is not None
 
 
-def _gpus(release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
+@lru_cache(maxsize=8)
+def _is_hosted(text: str) -> bool:
+    """True for a job on a machine of GitHub's own, which has no GPU to give."""
+    return RUNNER.search(text) is not None
+
+
+@lru_cache(maxsize=8)
+def _needs_gpu(text: str) -> bool:
+    return NEEDS_GPU.search(text) is not None
+
+
+def _gpus(document: Document, release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
     image = _image(docker)
     if CLIENTS.search(image) or not any(part in image for part in rule_data(FAMILY)["gpu_images"]):
         return
     given = docker.has("--gpus", "--device") or docker.value("--runtime") == "nvidia" or "nvidia" in docker.path.text
+    text = dict(document.texts).get(docker.command.file, "")
+    if _is_hosted(text) or (PLAIN_TRITON.search(image) and not _needs_gpu(text)):
+        return
     if docker.has("--entrypoint") and ONLY_ASKS.search(" ".join(word.text for word in docker.positional[2:])):
         return
     without = rule_data(FAMILY)["without_gpu"]
+    inner = [one for one in inner if not CLIENT_OF.search(" ".join(word.text for word in one.arguments[:3]))]
     works = [one for one in inner if one.tool not in without and posixpath.basename(_script(one)) not in without]
     if not given and (works or _is_shell(docker)):
         yield from drafts(release, "no-gpus", docker.path, edits=(Put("--gpus", "all"),), invocation=docker)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
@@ -10,7 +11,8 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.machines import machine_told
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.rules.served import MAKERS, Around, ServedModel, served
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.pasted import is_of_another_section
+from trtllm_check.lint.shell.words import Word, word_at
 
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
 QUOTED = re.compile(r"[\"']")
@@ -93,7 +95,11 @@ def _seen(document: Document, around: Around, one: ServedModel) -> Iterator[tupl
         for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
             ids = [part for part in one.invocation.env.get(name, "").split(",") if part.strip()]
             if ids and all(part.strip().isdecimal() for part in ids):
-                yield len(ids), one.at, f"{name} names"
+                text = dict(document.texts).get(one.file, "")
+                above = [place for place in _exports(text, name) if place.line <= one.at.line]
+                place = above[-1] if above else one.at
+                if not is_of_another_section(text, place.line, one.at.line):
+                    yield len(ids), place, f"{name} names"
         docker = around.docker(one)
         for word in docker.values("--gpus") if docker else ():
             match = DEVICES.fullmatch(word.text)
@@ -112,6 +118,13 @@ def _seen(document: Document, around: Around, one: ServedModel) -> Iterator[tupl
     machine = machine_told(document)
     if machine is not None and machine.line:
         yield machine.gpus, Word("", machine.line, 1), "the text tells of"
+
+
+@lru_cache(maxsize=8)
+def _exports(text: str, name: str) -> tuple[Word, ...]:
+    """Where a text sets a variable for what comes behind."""
+    found = re.finditer(rf"^[ \t]*(?:export|ENV)[ \t]+{name}=", text, re.MULTILINE)
+    return tuple(word_at(text, match.start(), match[0].strip()) for match in found)
 
 
 def _docker_memory(around: Around, one: ServedModel, release: str) -> Iterator[Draft]:

@@ -5,6 +5,7 @@ The options of the images are data of the releases: :mod:`trtllm_check.recipes.p
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 from serving_base.errors import UsageError
@@ -160,6 +161,9 @@ def image_of(document: Document, platform: Platform) -> tuple[str, Word | None]:
     named = [word for word in document.images if REPOSITORY in word.text]
     if not named and (tags := {match[0] for _, text in document.texts for match in COMMENTED.finditer(text)}):
         return _known_tag(tags), None
+    retrieved = _retrieved(document) if not named else set()
+    if retrieved:
+        return _known_tag(retrieved), None
     if not named:
         wanted = _wanted_engine(document) if platform.guessed else ""
         return wanted or recommended_image(platform.release.name).tag, None
@@ -168,6 +172,27 @@ def image_of(document: Document, platform: Platform) -> tuple[str, Word | None]:
         return lmi_image(named[0].text).tag, None
     except UsageError:
         return "", None if UNKNOWN in tag else named[0]
+
+
+def _retrieved(document: Document) -> set[str]:
+    """The images of ``image_uris.retrieve(framework="djl-deepspeed", version="0.24.0")``, as tags."""
+    found = set()
+    for call in document.aws_calls:
+        framework, version = call.settings.get("framework"), call.settings.get("version")
+        if framework is None or version is None or framework.kind != "text" or version.kind != "text":
+            continue
+        kind = framework.text.partition("djl-")[2]
+        if kind:
+            found |= set(_tags(kind, version.text)) or {f"{version.text}-{kind}"}
+    return found
+
+
+@cache
+def _tags(kind: str, version: str) -> tuple[str, ...]:
+    from trtllm_check.releases.lmi import lmi_facts
+
+    tags = [one.tag for one in lmi_facts().images]
+    return tuple(tag for tag in tags if tag.startswith(f"{version}-") and kind in tag)
 
 
 def _known_tag(tags: set[str]) -> str:

@@ -21,6 +21,10 @@ COMMAND = re.compile(
 MERGE = re.compile(r"^<<<<<<< \S+$(?=(?:.*\n)*?={7}\n(?:.*\n)*?>>>>>>> \S)", re.MULTILINE)
 CALLED = re.compile(r"(?<!\\)\$\((?P<name>[A-Z][A-Z0-9_]{2,})\)")
 ESCAPED = re.compile(r"\\.")
+ELIDED = re.compile(  # "# ... (truncated)" on the last line of a block
+    r"^[ \t]*(?:#|//)?[ \t]*(?:\.{3}|…|[\[(<]?(?:truncated|omitted|snipped|cut|rest of)\b)[^\n]*\s*\Z",
+    re.MULTILINE | re.IGNORECASE,
+)
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -41,7 +45,9 @@ def _heredocs(text: str, start: int, end: int, file: str, release: str) -> Itera
         name = match["name"]
         if not match[1]:
             yield from _commands(text, start + match.end(), end, name, file, release)
-        if not re.search(rf"^[ \t]*{name}\b", inside[match.end() :], re.MULTILINE) and inside[match.end() :].strip():
+        behind = inside[match.end() :]
+        is_open = not re.search(rf"^[ \t]*{name}\b", behind, re.MULTILINE)
+        if is_open and behind.strip() and not ELIDED.search(behind):
             place = _place(text, start + match.start("name"), name)
             yield from drafts(release, "shell-left-open", place, file=file, name=name)
 

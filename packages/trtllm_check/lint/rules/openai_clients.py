@@ -29,6 +29,7 @@ CLIENTS = ("OpenAI", "AsyncOpenAI", "ChatOpenAI")
 OTHER_SERVERS = re.compile(
     r"\b(?:transformers serve|ollama (?:serve|run)|llama-server)\b"
 )  # they take names of their own
+PROXIES = re.compile(r"\bpython3?[ ](?:-m[ ])?\S*(?:proxy|router|gateway|balanc)\w*(?:\.py)?(?=\s)", re.IGNORECASE)
 BASES = ("base_url", "openai_api_base", "api_base")
 
 
@@ -79,6 +80,7 @@ class _Page:
         self.senders = {id(word): one for one in document.of("curl") for word in one.arguments}
         self.texts = document.texts
         self.has_plain_server = any(one.path.text == PLAIN_SERVER for one in document.of("vllm"))
+        self.has_proxy = any(PROXIES.search(text) for _, text in document.texts)
         self.mentions: dict[int, bool] = {}
 
     def is_inside(self, request: WrittenRequest) -> bool:
@@ -237,6 +239,8 @@ def _port(page: _Page, request: WrittenRequest, target: ServerAddress, release: 
     """A port that no server of the page listens on, and that stands nowhere else on it."""
     if not target.path.startswith("/v1") or target.port is None or target.port in page.ports or not target.is_local:
         return
+    if page.has_proxy:
+        return  # a program of the page's own, on a port that it brings
     if any(not one.ports for one in page.servers) or page.is_inside(request) or page.mentions_port(target.port):
         return
     known: dict[str, Any] = {"port": target.port, "right": ", ".join(map(str, sorted(page.ports)))}

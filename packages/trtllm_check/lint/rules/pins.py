@@ -9,6 +9,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import Requirement, is_typed, requirements
 from trtllm_check.lint.pythons import python_of
+from trtllm_check.lint.shell.pasted import is_shown_as_old
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.solving import Conflict, conflicts
 from trtllm_check.releases.packages import known_packages, needs_of, takes
@@ -123,7 +124,8 @@ def _sdk(document: Document, wanted: list[Requirement], release: str) -> Iterato
     names = frozenset(rule_data(FAMILY)[SDK][kind].split())
     for file, text in document.texts:
         for name, place in _imports(text):
-            if any(name == one or name.startswith(f"{one}.") for one in names):
+            is_meant = any(name == one or name.startswith(f"{one}.") for one in names)
+            if is_meant and not is_shown_as_old(text, place.line):
                 known: dict[str, Any] = {"name": name, "asked": asked[0].word.text}
                 form = {"3": "third", "newest": "newest", "2": "second"}[major]
                 yield from drafts(release, "sagemaker-sdk", place, form=form, file=file, **known)

@@ -13,6 +13,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import requirements
 from trtllm_check.lint.rules.pins import sdk_major
+from trtllm_check.lint.shell.pasted import is_shown_as_old
 from trtllm_check.lint.supposing import supposed
 from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.releases.python_names import NameVerdict, PythonPackage, python_package
@@ -51,6 +52,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         verdict = _verdict(package, one, version.version)
         if verdict is None or (one.file, verdict.dotted) in seen or _said_elsewhere(document, one):
             continue
+        if verdict.kind == "gone" and is_shown_as_old(dict(document.texts).get(one.file, ""), one.place.line):
+            continue
         seen.add((one.file, verdict.dotted))
         is_known = bool(package.near_releases(version.version))
         if verdict.kind == "never" and one.package in rule_data(FAMILY)["hinted"] and not verdict.near:
@@ -82,7 +85,7 @@ def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platfo
         one.place,
         form=form if is_known or verdict.kind == "never" else "gone today",
         file=one.file,
-        call=one.dotted.removeprefix(f"{one.package}."),
+        call=_shown(one),
         name=one.keyword,
         version=told.version,
         since=verdict.since,
@@ -91,6 +94,12 @@ def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platfo
         do=meant.get(one.keyword) or f"leave {one.keyword} out",
     ):
         yield draft._replace(source=package.source)
+
+
+def _shown(one: UsedName) -> str:
+    """The call without its package; ``modelopt.torch.quantization.quantize`` whole, for PyTorch has names like it."""
+    short = one.dotted.removeprefix(f"{one.package}.")
+    return one.dotted if short.startswith("torch.") else short
 
 
 def told_version(document: Document, name: str, package: PythonPackage, platform: Platform) -> Told:

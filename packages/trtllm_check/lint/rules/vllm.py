@@ -30,6 +30,10 @@ QUOTES_LOST = re.compile(r"\{\s*[\w-]+\s*:(?![^{}]*\.\.\.)[^\"'$<`]*\}")
 VARIABLE = re.compile(r":\s*\"(?P<name>\$[A-Z_]\w*)\"")
 MODULE_UNTIL = Version("0.11.0")  # the image's entry point is the module up to here: vllm@d00d6529, vllm#27389
 OTHER_COMMANDS = ("bench serve", "bench throughput", "run-batch")
+PLACEHOLDER = re.compile(
+    r"--(?:your|my|some|any|more|other|additional|extra|custom)-(?:[\w-]*-)?(?:args?|arguments?|options?|flags?|params?)"
+)
+DEVICE = re.compile(r"auto|cuda|neuron|cpu|openvino|tpu|xpu|hpu|\W.*")
 Release = VllmRelease | None
 
 
@@ -134,6 +138,8 @@ def _option(
     if serve.has("--omni") or "vllm-omni" in serve.image:
         return  # vllm-omni has options of its own
     name, known = _named(given, command), _known(command)
+    if name == "device" and given.values and not DEVICE.fullmatch(given.values[0].text):
+        return  # of an edition for other hardware: --device gcu
     tool = f"vllm {command}"
     if name in _own():
         return
@@ -159,6 +165,8 @@ def _option(
 
 def _unknown(serve: Invocation, given: Given, name: str, command: str, release: str) -> Iterator[Draft]:
     """An option that no release has: misspelt, of docker, of another command or of another program."""
+    if PLACEHOLDER.fullmatch(given.name):
+        return  # of a template: --your-custom-args
     close = nearest(name, frozenset(_known(command)), NEAR)
     other = _of_another_command(name, command)
     meant = rule_data(FAMILY)["elsewhere"].get(name, "")

@@ -6,7 +6,15 @@ from typing import NamedTuple
 from trtllm_check.lint.carriers.yaml_arguments import LISTED
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.vllm_release import SAID, image_release, is_from_source, supposed_release, vllm_told
+from trtllm_check.lint.shell.pasted import is_of_another_section
+from trtllm_check.lint.vllm_release import (
+    SAID,
+    VllmTold,
+    image_release,
+    is_from_source,
+    supposed_release,
+    vllm_told,
+)
 from trtllm_check.releases.vllm import Changes, VllmRelease, options_of, vllm_facts
 
 COMMANDS = {"serve": "serve", "run-batch": "run-batch", "openai": "", "chat": "", "complete": ""}
@@ -33,12 +41,20 @@ def _release_of(document: Document, one: Invocation | None) -> VllmRelease | Non
     """An image in which another command runs says nothing of one that runs in none."""
     own = _image_of(one) if one is not None and not is_from_source(document) else None
     told = vllm_told(document) if own is None else None
+    if told is not None and told.is_image and one is not None and _is_elsewhere(document, told, one):
+        return own
     if told is None or (one is not None and told.is_image and any(map(_image_of, document.of("vllm")))):
         return own
     if one is not None and told.is_image and any(word.text == LISTED for word in one.arguments):
         return own
     is_weak = told.weight <= SAID or (told.is_image and own is None)  # words, or an image that something else runs in
     return own if is_weak and _is_of_later(document, told.release) else told.release
+
+
+def _is_elsewhere(document: Document, told: VllmTold, one: Invocation) -> bool:
+    """True where the image stands in another section of a page than a command that runs in none."""
+    same_file = told.file == one.command.file
+    return same_file and is_of_another_section(dict(document.texts).get(told.file, ""), told.line, one.path.line)
 
 
 def _is_of_later(document: Document, release: VllmRelease) -> bool:

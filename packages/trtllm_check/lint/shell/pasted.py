@@ -6,6 +6,8 @@ marks, typographic quotes, ``<placeholders>``. The mask has them replaced by cha
 
 import ast
 import re
+from bisect import bisect_right
+from functools import lru_cache
 from typing import NamedTuple
 
 SHELLS = frozenset({"", "bash", "sh", "shell", "zsh", "console", "terminal", "shell-session", "shellsession", "text"})
@@ -28,6 +30,12 @@ LONE_FOOTNOTE = re.compile(r"(?<=\s)(\\?(?:\*{2,}|[†‡¹²³]+))[ \t]*$|^\s*-
 SECRET = re.compile(r"(?:token|password|secret|key)(?:[ \t]+|=)\*{2,}", re.IGNORECASE)
 FLAG_LINE = re.compile(r"\s*[-–—−]{1,2}[A-Za-z]")
 GOES_ON = re.compile(r"(?:\\|[|&;(]|&&)\s*$")
+OLD = re.compile(
+    r"^[#*_\s>-]*(?:(?:the )?(?:old|before|legacy|deprecated|previous(?:ly)?|outdated)\b"
+    r"|\w+[ ]?(?:v|version )?[012](?:\.x)?[ ](?:code|way|style)\b|v[012](?:\.x)?\b)[^.\n]{0,60}$",
+    re.IGNORECASE,
+)
+HEADING = re.compile(r"^#{1,6}[ \t]+\S", re.MULTILINE)
 PROMPT = re.compile(
     r"\s*(?:\([\w.-]+\)[ \t]*)?(?:[\w.-]+@[\w.-]+(?:[: ][^\s$#]*)?|\[[^\]\n@]{1,80}@[^\]\n]{1,200}\]|(?:ba)?sh-[\d.]+)"
     r"[ \t]?[$#][ \t]+|\s*(?:[\w.-]+@[\w.-]+[ ]\S+[ ]%|[❯➜λ](?:[ ]+(?:~|/)\S*)?)[ ]+|\s*(?:\([\w.-]+\)[ \t]*)?\$[ \t]+"
@@ -109,6 +117,43 @@ def fences(text: str) -> list[Block]:
     if opened and start <= len(text):
         blocks.append(Block(language, start, len(text)))
     return blocks
+
+
+@lru_cache(maxsize=8)
+def _headings(text: str) -> tuple[int, ...]:
+    """The lines of a page of Markdown that begin a section."""
+    blocks = fences(text)
+    starts = [one.start for one in blocks]
+    found: list[int] = []
+    line, position = 1, 0
+    for match in HEADING.finditer(text) if blocks else ():
+        line += text.count("\n", position, match.start())
+        position = match.start()
+        before = bisect_right(starts, position) - 1
+        if before < 0 or position >= blocks[before].end:
+            found.append(line)
+    return tuple(found)
+
+
+def is_of_another_section(text: str, first: int, last: int) -> bool:
+    """True where a heading of Markdown stands between two lines: what one section sets, another need not have."""
+    headings = _headings(text)
+    return bisect_right(headings, first) < bisect_right(headings, last)
+
+
+def is_shown_as_old(text: str, number: int) -> bool:
+    """True for a line of a block that its caption calls the old code: ``**V2 code:**``, ``### Before``."""
+    start = next((one.start for one in fences(text) if one.start <= _offset(text, number) < one.end), None)
+    above = text[:start].rstrip("\n").rpartition("\n")[0].rstrip() if start else ""
+    return OLD.search(above.rpartition("\n")[2]) is not None
+
+
+def _offset(text: str, number: int) -> int:
+    """Where line ``number``, from 1, begins."""
+    at = 0
+    for _ in range(number - 1):
+        at = text.find("\n", at) + 1
+    return at
 
 
 def is_shell(language: str, inside: str) -> bool:
