@@ -69,6 +69,7 @@ def main() -> None:
     clone = parser.parse_args().clone
     known = releases(clone)
     read = {"hf_ptq.py": ("hf_ptq.py", of_python), "huggingface_example.sh": ("scripts/parser.sh", of_shell)}
+    read["multinode_ptq.py"] = ("multinode_ptq.py", of_python)
     lines = [f"releases: [{', '.join(known)}]", "scripts:"]
     for script, (path, options) in read.items():
         seen: dict[str, list[str]] = {}

@@ -32,6 +32,22 @@ def test_what_only_some_releases_refuse_counts_where_the_text_tells_one(before: 
     assert severities(before + GONE)["vllm-option-gone"] == severity
 
 
+@each(
+    ("text", "severity"),
+    [
+        ("vllm serve Qwen/Qwen3.5-35B-A3B --disable-log-requests\n", "warning"),  # a model of later releases only
+        ("vllm serve Qwen/Qwen3-8B --disable-log-requests\n", "info"),
+        (
+            "export VLLM_BUILD_URL=x VLLM_BUILD_COMMIT=y\nvllm serve Qwen/Qwen3-8B --disable-log-requests\n",
+            "warning",
+        ),  # variables
+        ("export VLLM_USE_V1=1\nvllm serve Qwen/Qwen3-8B --disable-log-requests\n", "info"),
+    ],
+)
+def test_models_and_variables_tell_which_releases_fit(text: str, severity: str) -> None:
+    assert severities(text)["vllm-option-gone"] == severity
+
+
 def test_what_no_release_takes_is_no_guess() -> None:
     assert severities(MISSPELT) == {"vllm-option": "error"}
 

@@ -62,6 +62,18 @@ def test_a_line_is_taken_for_what_it_is(rule: str, line: str) -> None:
     assert [one.rule for one in read_log(f"[TensorRT-LLM][INFO] Loaded engine size: 8 MiB\n{line}\n")] == [rule]
 
 
+def test_a_command_beside_its_output_that_a_line_cuts_is_named_too() -> None:
+    begin = "vllm serve Qwen/Qwen2.5-7B-Instruct \\\n  --port 8000 \\\n"
+    output = "vllm: error: unrecognized arguments: --max-logprob 5\n"
+    whole = f"{begin}  --max-logprob 5 \\\n  --dtype auto \\\n  --seed 1\n\n{output}"
+    cut = f"{begin}  --max-logprob 5\n  --dtype auto \\\n  --seed 1\n\n{output}"
+    assert [one.rule for one in read_log(whole)] == ["flag-of-another-release"]
+    assert [(one.rule, one.line) for one in read_log(cut)] == [
+        ("flag-of-another-release", 7),
+        ("broken-command-line", 3),
+    ]
+
+
 def test_every_sign_is_recognised_in_some_log() -> None:
     """A sign that an earlier one always hides would never be named."""
     seen = {entry(path)["rule"] for path in LOGS} | {"disk-full", "docker", "image", "killed", *LINES}

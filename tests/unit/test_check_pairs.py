@@ -119,6 +119,8 @@ CASES = [
     Case("ranks-fixed-by-checkpoint", "", "0.11.0", BUILD + " --tp_size 4"),
     Case("heads-not-divided", "error", "0.12.0", FP8_KV.replace("--o", "--tp_size 3 --o")),
     Case("heads-not-divided", "", "0.12.0", FP8_KV.replace("--o", "--tp_size 4 --o")),
+    Case("layers-not-divided", "error", "0.12.0", FP8_KV.replace("--o", "--pp_size 3 --o")),
+    Case("layers-not-divided", "", "0.12.0", FP8_KV.replace("--o", "--pp_size 4 --o")),
     Case("ranks-not-tp-pp", "error", "0.12.0", FP8_KV + BUILD + "\nmpirun -n 2 " + RUN),
     Case("ranks-not-tp-pp", "error", "0.12.0", FP8_KV + BUILD + "\ndocker run --gpus all i mpirun --np=2 " + RUN),
     Case("ranks-not-tp-pp", "", "0.12.0", FP8_KV + BUILD + "\nmpirun -n 1 " + RUN),

@@ -65,6 +65,8 @@ BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--
 # A chart that is installed, and arguments that somebody's own YAML or Ray Serve hands to an engine.
 DEPLOYMENT = re.compile(
     r"^[ \t]*(?:\$ )?(?:sudo )?helm (?:install|upgrade|template) |^kind: InferencePool"
+    r"|^[ \t]*(?:\$ )?kubectl [^\n]*(?:vllm|trtllm|triton)|^[^\n#]*\bmultinode_ptq\.py[ \t]"
+    r"|[ \t]--use_(?:gpt_attention|gemm|rmsnorm|smooth_quant)\w*plugin\b"
     r"|^[ \t-]*(?:engine_kwargs|extraArgs|backend_parameters)\b|\bengine_kwargs\s*="
     r"|/v2/models/[\w${}-]+/(?:versions/\w+/)?(?:infer|generate|generate_stream)\b",
     re.MULTILINE,

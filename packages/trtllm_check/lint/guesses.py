@@ -7,18 +7,21 @@ that fits the text: what does not stand in all of them is a hint. A text that as
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.evidence import fitting, told
 from trtllm_check.lint.finding import Draft, Platform
 from trtllm_check.lint.fixing import Family, Said
 from trtllm_check.lint.installs import requirements
+from trtllm_check.lint.rules.served import served
+from trtllm_check.lint.rules.settings import settings
 from trtllm_check.lint.rules.vllm import argument_changes
 from trtllm_check.lint.rules.vllm_table import REMEMBERED, later_benches
 from trtllm_check.lint.supposing import suppose
 from trtllm_check.lint.vllm_release import is_named_by_images, vllm_named
 from trtllm_check.releases import load_release
+from trtllm_check.releases.models import named_model, vllm_since
 from trtllm_check.releases.python_names import python_package
 from trtllm_check.releases.vllm import Changes, options_of, vllm_facts
 
@@ -144,17 +147,31 @@ def _asks_for_the_newest(document: Document, package: str) -> bool:
 
 
 def _fitting_vllm(document: Document) -> list[str]:
-    """The releases of vLLM that lack the fewest of the options, keywords and commands of the text."""
+    """The releases of vLLM that lack the fewest of the options, keywords, variables and commands of the text.
+
+    None before the first that has the models which it serves.
+    """
     facts = vllm_facts()
     known = options_of("serve")
     used: list[Changes] = [known[name] for name in sorted(document.lookups.vllm_options) if name in known]
     for call in document.calls:
         if call.api == VLLM:
             used += [changes for word in call.arguments if (changes := argument_changes(word.text)) is not None]
-    first = max([facts.releases.index(REMEMBERED), *later_benches(document)])
+    variables = facts.table("names", "variables")
+    used += [variables[name] for name in sorted({one.name for one in settings(document)}) if name in variables]
+    first = max([facts.releases.index(REMEMBERED), *later_benches(document), *_of_models(document)])
     lacking = {place: sum(not one.at(place) for one in used) for place in range(first, len(facts.releases))}
     fewest = min(lacking.values())
     return [facts.name(place) for place, number in lacking.items() if number == fewest]
+
+
+def _of_models(document: Document) -> Iterator[int]:
+    """Since when vLLM has each model that the text serves with it."""
+    for start in served(document):
+        model = named_model(start.model) if start.engine == VLLM and start.model else None
+        since = vllm_facts().release(vllm_since(model)) if model is not None else None
+        if since is not None:
+            yield since.place
 
 
 def _spread(releases: Sequence[str]) -> tuple[str, ...]:

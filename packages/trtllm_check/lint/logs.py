@@ -13,7 +13,7 @@ from pathlib import Path
 
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.finding import Finding, Fix
-from trtllm_check.lint.log_lines import LogLine, said_aloud, trouble, without_colours
+from trtllm_check.lint.log_lines import FOLLOWING, LogLine, said_aloud, trouble, without_colours
 from trtllm_check.lint.log_models import heads_told
 from trtllm_check.lint.log_options import instead_of
 from trtllm_check.lint.log_places import place_of
@@ -24,6 +24,12 @@ FAMILIES = Path(__file__).with_name("log_families.yml")
 SHOWN_CHARACTERS = 300
 NAME = re.compile(r"\{(\w+)\}")
 UNEXPLAINED = "unexplained-error"
+BROKEN_COMMAND = "broken-command-line"
+CUT = re.compile(  # a command beside its output: a line without a backslash, and options on the next one
+    r"^[ \t$#>]*(?:sudo )?(?:docker run|vllm serve|trtllm-\w+|mpirun|python3? )[^\n]*\\\n(?:[^\n]*\\\n)*"
+    r"(?P<line>[ \t]+--?[A-Za-z][^\n]*[^\\\s])[ \t]*\n(?=[ \t]+--[a-z][^\n]*\\\n)",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,10 @@ def read_log(output: str, file: str = "") -> list[Finding]:
         error = _first_error(lines)
         if error is not None and (seen is None or output.find("\n", error.start) < seen.start):
             found.insert(0, Seen(NOT_EXPLAINED, error.start))
+    cut = CUT.search(output)
+    if found and cut is not None and not any(one.sign.rule == BROKEN_COMMAND for one in found):
+        (sign,) = (one for one in signs() if one.rule == BROKEN_COMMAND)
+        found.append(Seen(sign, cut.start("line")))
     return [_finding(one, output, file) for one in found]
 
 
@@ -114,7 +124,7 @@ def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
         for family in families():
             if family.follows == follows and not family.root:
                 found += _of_family(family, [line for line in lines if family.quiet or not line.is_quiet])
-        yield from _root_first(found, error)
+        yield from _root_first(found, error, lines)
         if error is not None and not follows and not _is_consequence(error):
             yield from _of_the_first(error)
 
@@ -162,11 +172,12 @@ def _earliest_first(found: list[Seen], lines: list[LogLine]) -> list[Seen]:
     return said + [one for one in found if one not in said]
 
 
-def _root_first(found: list[Seen], error: LogLine | None) -> list[Seen]:
+def _root_first(found: list[Seen], error: LogLine | None, lines: list[LogLine]) -> list[Seen]:
     """What the first error says before what follows from it; else as they stand: single failures before kinds."""
     if error is None or not error.is_exception:
         return found
-    end = error.start + len(error.text)
+    near = [line for line in lines if error.number <= line.number <= error.number + FOLLOWING]
+    end = near[-1].start + len(near[-1].text)  # a compiler's reason stands on the lines behind it
     said = [one for one in found if error.start <= one.start < end]
     earlier = any(one.start < error.start for one in found)
     return said + [one for one in found if one not in said] if said and not earlier else found

@@ -6,12 +6,14 @@ text's GPUs are unknown then.
 """
 
 import re
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
 from serving_base.facts.gpus import gpu_names, instances
 from trtllm_check.lint.document import Document
 
+Texts = tuple[tuple[str, str], ...]
 MOST_MATCHES = 200
 INSTANCE = re.compile(
     r"(?<![\w.-])(?:ml\.)?(?P<name>(?:p[2-6]\w*|g[3-7]\w*|gr6|inf\d|trn\d\w*)\.(?:\d*xlarge|metal))(?![\w-])"
@@ -52,21 +54,26 @@ class MachineTold(NamedTuple):
 
 def machine_told(document: Document) -> MachineTold | None:
     """None for a text that tells no machine with GPUs, or several."""
-    named = {match["name"] for _, text in document.texts for match in islice(INSTANCE.finditer(text), MOST_MATCHES)}
+    return _told(document.texts)
+
+
+@lru_cache(maxsize=8)
+def _told(texts: Texts) -> MachineTold | None:
+    named = {match["name"] for _, text in texts for match in islice(INSTANCE.finditer(text), MOST_MATCHES)}
     known = instances()
     if not named:
-        return _in_words(document)
+        return _in_words(texts)
     if len(named) != 1 or (name := named.pop()) not in known:
         return None
     return MachineTold(name, known[name].gpu, known[name].gpus)
 
 
-def _in_words(document: Document) -> MachineTold | None:
+def _in_words(texts: Texts) -> MachineTold | None:
     """``# on 4x A100 40GB``."""
     kinds: set[str] = set()
     memories: set[str] = set()
     counts: dict[int, int] = {}  # how many -> the line
-    for _, text in document.texts:
+    for _, text in texts:
         for match in islice(KIND.finditer(text), MOST_MATCHES):
             start = text.rfind("\n", 0, match.start()) + 1
             end = text.find("\n", match.end())

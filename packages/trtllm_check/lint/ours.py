@@ -9,7 +9,7 @@ from trtllm_check.lint.carriers.yaml_files import is_yaml
 
 IMPORTS = re.compile(
     r"^[ \t]*(?:import|from)[ \t]+(?:tensorrt_llm|vllm|sagemaker|djl_python|tritonclient|triton_python_backend_utils"
-    r"|modelopt|transformers|llmcompressor|sglang)\b",
+    r"|modelopt|transformers|llmcompressor|sglang)\b|[\"']SM_VLLM_[A-Z_]+[\"']\s*[:,\]]",
     re.MULTILINE,
 )
 INSTALLS = re.compile(r"\bpip3?\b.{0,40}\binstall\b.{0,200}(?:tensorrt|vllm|sagemaker|sglang|modelopt)", re.DOTALL)
@@ -31,7 +31,7 @@ def is_ours(text: str, kind: str) -> bool:
         return _is_of_a_model(text)
     if kind == "python":
         return (IMPORTS.search(text) or INSTALLS.search(text)) is not None and parsed(text) is not None
-    return kind == "requirements" and OURS.search(text) is not None
+    return kind in ("requirements", "dockerfile") and OURS.search(text) is not None
 
 
 def _is_of_a_model(text: str) -> bool:

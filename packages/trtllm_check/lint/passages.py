@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
@@ -165,6 +166,7 @@ def kind_of_name(name: str) -> Kind | None:
     return SUFFIXES.get(path.suffix.lower())
 
 
+@lru_cache(maxsize=64)
 def kind_of_text(text: str) -> Kind:
     """The kind that a text looks like; shell if nothing else."""
     lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith(("#", "!"))]

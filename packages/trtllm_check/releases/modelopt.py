@@ -42,14 +42,16 @@ def modelopt_facts() -> ModeloptFacts:
 
 
 def absent(script: str, option: str, version: str) -> Missing | None:
-    """Why the release ``version``, the newest where it is "", lacks an option that some release has."""
+    """Why the release ``version``, the newest with the script where it is "", lacks an option that some release has."""
     facts = modelopt_facts()
     span = facts.scripts[script].get(option)
     if span is None:
         return None
     since, until = span
-    newest = facts.releases[-1]
+    newest = max((last for _, last in facts.scripts[script].values()), key=Version)
     asked = Version(version or newest)
+    if asked > Version(newest) and newest != facts.releases[-1]:
+        return None  # the script itself is gone
     if Version(since) > asked:
         return Missing(gone=False, since=since, until=until) if since != facts.releases[0] else None
     if Version(until) < asked and until != newest:

@@ -93,6 +93,12 @@ def lacks_vllm(model: NamedModel, version: tuple[int, ...]) -> Lack | None:
     return None
 
 
+def vllm_since(model: NamedModel) -> str:
+    """The first release of vLLM that has the model; "" where the first that was read has it, or nobody knows."""
+    span = _file("vllm").architectures.get(model.architecture)
+    return model.since.get("vllm") or (span.since if span is not None else "")
+
+
 def vllm_of_lmi(tag: str) -> str:
     """The vLLM in an LMI container of vLLM; "" for one with another engine, and for one that is not known."""
     from trtllm_check.releases.lmi import lmi_facts

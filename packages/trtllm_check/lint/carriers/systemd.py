@@ -11,6 +11,7 @@ from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
 
+HEAD = re.compile(r"\A(?:[ \t]*(?:[#;][^\n]*)?\n)*\[\w+\][ \t]*$", re.MULTILINE)  # no shell that writes one
 SERVICE = re.compile(r"^\[Service\][ \t]*$", re.MULTILINE)
 COMMAND = re.compile(r"^Exec(?:Start|StartPre|StartPost|Condition)[ \t]*=", re.MULTILINE)
 OURS = re.compile(r"vllm|trt-?llm|triton|sglang|docker|podman|text-generation|llama|python", re.IGNORECASE)
@@ -27,7 +28,7 @@ STARTED = ("vllm", "trtllm-serve", "tritonserver", "python", "python3")
 RULE = "systemd-unit"
 
 
-class Entry(NamedTuple):
+class UnitEntry(NamedTuple):
     """One ``Key=value``, its continued lines joined; ``value`` at its place."""
 
     section: str
@@ -37,7 +38,7 @@ class Entry(NamedTuple):
 
 def is_unit(text: str) -> bool:
     """True for the unit of a service."""
-    return SERVICE.search(text) is not None and COMMAND.search(text) is not None
+    return all(pattern.search(text) for pattern in (HEAD, SERVICE, COMMAND))
 
 
 def carried(word: Word) -> Carried:
@@ -64,7 +65,7 @@ def carried(word: Word) -> Carried:
     return Carried(scripts=((found, ""),), faults=tuple(faults)) if found.text else Carried()
 
 
-def _entries(word: Word) -> Iterator[Entry]:
+def _entries(word: Word) -> Iterator[UnitEntry]:
     """The entries of a unit, without comments; a backslash at a line's end joins the next."""
     section, position = "", 0
     begun: list[Word] = []
@@ -85,7 +86,7 @@ def _entries(word: Word) -> Iterator[Entry]:
         whole = _whole([*begun, piece])
         begun = []
         if match := ENTRY.fullmatch(whole.text):
-            yield Entry(section, match["key"], whole.part(match.start("value")))
+            yield UnitEntry(section, match["key"], whole.part(match.start("value")))
 
 
 def _whole(pieces: list[Word]) -> Word:

@@ -15,7 +15,7 @@ OURS = re.compile(
     r"|^apiVersion: *(?:apps\.nvidia\.com|kubeai\.org|kaito\.sh)\b",
     re.IGNORECASE | re.MULTILINE,
 )
-TEMPLATED = re.compile(r"\{\{|\{%|<%|^\s*(?:\.\.\.|…)\s*$|^\s*\$\{?\w+\}?\s*$|^[<>=|]{7}", re.MULTILINE)
+TEMPLATED = re.compile(r"(?<!\$)\{\{|\{%|<%|^\s*(?:\.\.\.|…)\s*$|^\s*\$\{?\w+\}?\s*$|^[<>=|]{7}", re.MULTILINE)
 TAB = re.compile(r"^[ ]*\t[ \t]*(?=[^\s#])", re.MULTILINE)
 NO_COLON = re.compile(r"^[ ]*(?:- )?[A-Za-z_][\w.-]*[ ]*$")
 PLACEHOLDER = re.compile(r":[ ]+[{<\[][\w -]+[}>\]]|^\s*<[^>]+>\s*$|@\w+@")  # what the reader fills in

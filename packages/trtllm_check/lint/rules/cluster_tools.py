@@ -26,6 +26,8 @@ VALUED = (
     "--timeout",
 )
 BEFORE = ("sudo",)
+ONE_WORD = re.compile(r"(?P<verb>[a-z]+)/(?P<rest>[a-z][\w.-]*)")
+OF_RELEASES = ("uninstall", "delete", "status", "rollback", "history", "test")  # helm's commands with no chart
 NEAR = 0.85  # of seven letters one too few or too many, or two that changed places
 LIKE = 0.7
 TOOLS = ("kubectl", "helm", "oc", "gcloud", "aws", "eksctl")
@@ -44,10 +46,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _misspelt(words, command.file, platform.release.name)
         if words[0].text == "kubectl":
             yield from _kubectl(words, command.file, platform.release.name)
+            yield from _one_word(words, command.file, platform.release.name)
         elif words[0].text == "helm":
             texts = [word.text for word in words]
             if texts[1:3] == ["repo", "add"] and len(texts) > 4 and (match := ADDRESS.fullmatch(texts[4])):
                 added[texts[3]] = match["host"].rstrip("/")
+            yield from _glued(words, command.file, platform.release.name)
             yield from _helm(words, added, command.file, platform.release.name)
 
 
@@ -78,6 +82,29 @@ def _misspelt(words: list[Word], file: str, release: str) -> Iterator[Draft]:
         if close:
             known = {"verb": verb, "right": f"kubectl {close[0]}"}
             yield from drafts(release, "cluster-tool", words[1], form="verb", file=file, **known)
+
+
+def _one_word(words: list[Word], file: str, release: str) -> Iterator[Draft]:
+    """``kubectl -n serving get/hpa server``: the verb and the kind in one word."""
+    verbs = rule_data(FAMILY)["verbs"].split()
+    for word in words[1:]:
+        match = ONE_WORD.fullmatch(word.text)
+        if word.text in verbs or word.text in rule_data(FAMILY)["plugins"]:
+            return
+        if match is not None and match["verb"] in verbs:
+            known: dict[str, Any] = {"verb": word.text, "right": f"kubectl {match['verb']} {match['rest']}"}
+            yield from drafts(release, "cluster-tool", word, form="one word", file=file, **known)
+            return
+
+
+def _glued(words: list[Word], file: str, release: str) -> Iterator[Draft]:
+    """``helm uninstall server-n serving``."""
+    plain = [word for word in words[2:] if not word.text.startswith("-")]
+    has_space = any(word.text.partition("=")[0] in ("-n", "--namespace") for word in words)
+    if words[1].text in OF_RELEASES and len(plain) == 2 and not has_space and plain[0].text.endswith("-n"):
+        name = plain[0].text.removesuffix("-n")
+        known: dict[str, Any] = {"name": plain[0].text, "right": f"{name} -n {plain[1].text}"}
+        yield from drafts(release, "cluster-tool", plain[0], form="glued", file=file, **known)
 
 
 def _kubectl(words: list[Word], file: str, release: str) -> Iterator[Draft]:

@@ -9,7 +9,7 @@ from packaging.version import Version
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.box import boxes
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, word_at
 from trtllm_check.releases.images import TagFault, tag_fault
 from trtllm_check.releases.vllm import vllm_facts
 
@@ -21,6 +21,12 @@ BLANK = re.compile(
     r"^[ \t]*(?:- )?image:[ \t]*[\"']?(?P<image>[a-z][\w.-]*[ ]+[\w.-]+/[\w./-]+:[\w.-]+)[\"']?[ \t]*$",
     re.MULTILINE,
 )
+COLONS = re.compile(
+    r"^[ \t]*(?:FROM[ \t]+(?:--platform=\S+[ \t]+)?|(?:- )?image:[ \t]*[\"']?)"
+    r"(?P<image>[a-z0-9][\w.-]*(?:/[\w.-]+)*::(?P<tag>[\w.-]+))",
+    re.MULTILINE,
+)
+NUMBER = re.compile(r"\bVLLM_(?:REF|TAG|VERSION|BRANCH)=[\"']?v?(?P<version>\d+\.\d+\.\d+)(?![\w.])")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -46,6 +52,23 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             line = text.count("\n", 0, match.start("image")) + 1
             place = Word(match["image"], line, match.start("image") - text.rfind("\n", 0, match.start("image")))
             yield from drafts(release, "image-tag-unknown", place, form="blank", file=file, image=match["image"])
+        for match in COLONS.finditer(text):
+            place = word_at(text, match.start("image"), match["image"])
+            right = match["image"].replace("::", ":")
+            yield from drafts(
+                release, "image-tag-unknown", place, form="colons", file=file, image=match["image"], instead=right
+            )
+        yield from _numbers(text, file, release)
+
+
+def _numbers(text: str, file: str, release: str) -> Iterator[Draft]:
+    """``VLLM_REF=v1.10.0``: a version far behind the newest."""
+    newest = vllm_facts().releases[-1]
+    for match in NUMBER.finditer(text):
+        if Version(match["version"]).major > Version(newest).major:
+            place = word_at(text, match.start("version"), match["version"])
+            about: dict[str, Any] = {"version": match["version"], "newest": newest}
+            yield from drafts(release, "image-tag-unknown", place, form="number", file=file, **about)
 
 
 def _images(document: Document) -> Iterator[tuple[str, Word, str]]:

@@ -1,4 +1,4 @@
-"""Model Optimizer's own scripts: options of hf_ptq.py and huggingface_example.sh by release of nvidia-modelopt."""
+"""Model Optimizer's own scripts: options of those in Python and of the one of the shell, by release."""
 
 import re
 from collections.abc import Iterator
@@ -15,6 +15,8 @@ FAMILY = "modelopt_scripts"
 RULE = "modelopt-option"
 EXAMPLE = "huggingface_example.sh"
 PTQ = "hf_ptq.py"
+MULTINODE = "multinode_ptq.py"
+MOST_BEFORE = 24  # words of accelerate launch in front of the script
 PIN = re.compile(r"nvidia[-_]modelopt(?:\[[\w,\s-]*\])?\s*={2,3}\s*(?P<version>\d+\.\d+\.\d+)", re.IGNORECASE)
 OPTION = re.compile(r"(?P<flag>--[A-Za-z][\w-]*)(?:=.*)?", re.DOTALL)
 NEAR = 0.8
@@ -28,6 +30,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue  # the release's own table speaks of it
         yield from _options(PTQ, one.arguments, one.command.file, version, platform.release.name)
     for command in document.commands:
+        names = [file_name(word.text) for word in command.words[:MOST_BEFORE]]
+        if MULTINODE in names:
+            behind = command.words[names.index(MULTINODE) + 1 :]
+            yield from _options(MULTINODE, behind, command.file, version, platform.release.name)
         at = next((n for n, word in enumerate(command.words[:3]) if file_name(word.text) == EXAMPLE), None)
         if at is not None:
             yield from _options(EXAMPLE, command.words[at + 1 :], command.file, version, platform.release.name)

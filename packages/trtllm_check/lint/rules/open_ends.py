@@ -20,6 +20,8 @@ COMMAND = re.compile(
 )
 MERGE = re.compile(r"^<<<<<<< \S+$(?=(?:.*\n)*?={7}\n(?:.*\n)*?>>>>>>> \S)", re.MULTILINE)
 CALLED = re.compile(r"(?<!\\)\$\((?P<name>[A-Z][A-Z0-9_]{2,})\)")
+COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
+OPEN_VALUE = re.compile(r"--[a-z][\w-]*[= ][\w./:-]+(?P<quote>['\"])[ \t]*\\?[ \t]*$", re.MULTILINE)
 ESCAPED = re.compile(r"\\.")
 ELIDED = re.compile(  # "# ... (truncated)" on the last line of a block
     r"^[ \t]*(?:#|//)?[ \t]*(?:\.{3}|…|[\[(<]?(?:truncated|omitted|snipped|cut|rest of)\b)[^\n]*\s*\Z",
@@ -35,6 +37,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for block in fences(text):
             if block.language in SHELLS or not block.language:
                 yield from _heredocs(text, block.start, block.end, file, platform.release.name)
+                yield from _behind_a_value(text, block.start, block.end, file, platform.release.name)
             if block.language in SHELLS:
                 yield from _quotes(text, block.start, block.end, file, platform.release.name)
 
@@ -66,6 +69,15 @@ def _quotes(text: str, start: int, end: int, file: str, release: str) -> Iterato
             yield from drafts(
                 release, "shell-left-open", _place(text, start + at, quote), form="quote", file=file, quote=quote
             )
+
+
+def _behind_a_value(text: str, start: int, end: int, file: str, release: str) -> Iterator[Draft]:
+    """``--max-model-len 8192'`` at the end of a line, with the only quote of its kind in the block."""
+    inside = COMMENT.sub(lambda match: " " * len(match[0]), text[start:end])
+    found = [match for match in OPEN_VALUE.finditer(inside) if inside.count(match["quote"]) == 1]
+    for match in found:
+        place = _place(text, start + match.start("quote"), match["quote"])
+        yield from drafts(release, "shell-left-open", place, form="quote", file=file, quote=match["quote"])
 
 
 def _commands(text: str, start: int, end: int, name: str, file: str, release: str) -> Iterator[Draft]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document, WrittenRequest
@@ -10,7 +11,7 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.programs import PLAIN_SERVER, SERVER_IMAGE
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import VLLM, Around, ServedModel, served
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import ShellCommand, Word
 
 PORT = 8000  # of vllm serve and of trtllm-serve where nothing is said
 SERVERS = ("vllm serve", "trtllm-serve")
@@ -30,6 +31,9 @@ OTHER_SERVERS = re.compile(
     r"\b(?:transformers serve|ollama (?:serve|run)|llama-server)\b"
 )  # they take names of their own
 PROXIES = re.compile(r"\bpython3?[ ](?:-m[ ])?\S*(?:proxy|router|gateway|balanc)\w*(?:\.py)?(?=\s)", re.IGNORECASE)
+ADDRESS_OPTIONS = re.compile(  # of programs that ask a server: evalscope, guidellm, aiperf, lm_eval, bench serve ...
+    r"--(?:api-url|api-base|base-url|base_url|openai-api-base|openai-base-url|server-url|target|url)(?:=(?P<value>.*))?"
+)
 BASES = ("base_url", "openai_api_base", "api_base")
 
 
@@ -63,6 +67,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     page = _Page(document, servers)
     for request in document.requests:
         yield from _request(page, request, release)
+    for command in document.commands:
+        yield from _asked(page, command, release)
     for call in document.calls:
         if call.name in CLIENTS:
             for name, word in call.values:
@@ -246,6 +252,23 @@ def _port(page: _Page, request: WrittenRequest, target: ServerAddress, release: 
     known: dict[str, Any] = {"port": target.port, "right": ", ".join(map(str, sorted(page.ports)))}
     place = request.address or request.place
     yield from drafts(release, "wrong-port", place, form="OpenAI", file=request.file, **known)
+
+
+def _asked(page: _Page, command: ShellCommand, release: str) -> Iterator[Draft]:
+    """``evalscope eval --api-url http://localhost:8001/v1`` beside a server that listens on another port."""
+    if not page.servers or any(not one.ports for one in page.servers):
+        return
+    for option, value in pairwise((*command.words, Word("", 0, 0))):
+        match = ADDRESS_OPTIONS.fullmatch(option.text)
+        if match is None:
+            continue
+        inside = match["value"] is not None
+        target = ServerAddress.of(match["value"] if inside else value.text)
+        is_known = target.is_local and target.port is not None and target.port not in page.ports
+        if is_known and target.port is not None and not page.mentions_port(target.port):
+            known: dict[str, Any] = {"port": target.port, "right": ", ".join(map(str, sorted(page.ports)))}
+            place = option if inside else value
+            yield from drafts(release, "wrong-port", place, form="OpenAI", file=command.file, **known)
 
 
 def _base(word: Word, file: str, release: str) -> Iterator[Draft]:

@@ -37,6 +37,7 @@ USE = re.compile(
 ELSEWHERE = ("ssh", "srun", "pdsh", "kubectl", "mpirun", "ansible", "gcloud", "wsl", "timeout")
 RUN_WORDS, ADDRESS_PARTS = 2, 3  # run and an image; address, port and port inside
 CONNECTED = re.compile(r"\|\||&&")
+MOST_BEFORE = 4  # of the same name or port, that a start is compared with
 
 
 class _Start(NamedTuple):
@@ -54,12 +55,19 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     for file, text in document.texts:
-        starts = [one for one in _starts(document, text) if one.one.command.file == file]
-        for number, later in enumerate(starts):
-            for earlier in starts[:number]:
+        before: dict[str | int, list[_Start]] = {}  # by the name and the ports that it has
+        for later in _starts(document, text):
+            if later.one.command.file != file:
+                continue
+            keys: set[str | int] = {port for _, port in later.ports}
+            keys |= {later.name} if later.name else set()
+            earlier_ones = [one for key in keys for one in before.get(key, [])[-MOST_BEFORE:]]
+            for earlier in sorted(earlier_ones, key=lambda one: one.place.line):
                 if later.one.command is not earlier.one.command and _are_together(text, file, earlier, later):
                     yield from _said(earlier, later, release)
                     break
+            for key in keys:
+                before.setdefault(key, []).append(later)
 
 
 def _said(earlier: _Start, later: _Start, release: str) -> Iterator[Draft]:

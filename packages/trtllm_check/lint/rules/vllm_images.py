@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
 
+from packaging.version import Version
+
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
@@ -15,6 +17,8 @@ VARIABLE = re.compile(
     r"(?<![\w$])SM_VLLM_(?P<name>[A-Z][A-Z0-9_]*[A-Z0-9])(?=[\"']?\s*[=:,]|[\"']?\]?\s*$)", re.MULTILINE
 )
 COMMENT = re.compile(r"^\s*(?:#|//)")
+SAID = re.compile(r"[\"']?\s*[=:,]\s*[\"']?(?P<value>true|false)\b[\"']?", re.IGNORECASE)
+SWITCHES_SINCE = "0.17.1"  # aws/deep-learning-containers@1c1aacc0: before it the entry point hands true on as a word
 NEAR = 0.85
 TOOL = "vllm serve"
 
@@ -32,6 +36,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             place = Word(match[0], text.count("\n", 0, begin) + 1, match.start() - begin + 1)
             known: dict[str, Any] = {"flag": f"--{name} (of {match[0]})", "tool": TOOL}
             changes, told = options_of("serve").get(name), release_for(document, None)
+            value = SAID.match(text, match.end())
+            if changes is not None and value is not None and "switch" in changes.kinds:
+                yield from _switch(match[0], value["value"], place, file, document, platform.release.name)
             if changes is None:
                 yield from _unknown(name, place, file, known, platform.release.name)
                 continue
@@ -43,6 +50,16 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             rule = "vllm-option-gone" if lacking.gone else "vllm-option-of-another-version"
             form = "" if told else "not certain"
             yield from drafts(platform.release.name, rule, place, form=form, file=file, **known)
+
+
+def _switch(variable: str, value: str, place: Word, file: str, document: Document, release: str) -> Iterator[Draft]:
+    """``SM_VLLM_ENFORCE_EAGER=true``: a word behind an option that takes none, in images before the repair."""
+    told = release_for(document, None)
+    if told is not None and Version(told.written) >= Version(SWITCHES_SINCE):
+        return
+    known: dict[str, Any] = {"variable": variable, "value": value, "since": SWITCHES_SINCE}
+    for draft in drafts(release, "vllm-image-switch", place, file=file, **known):
+        yield draft if told is not None else draft._replace(severity="info")
 
 
 def _unknown(name: str, place: Word, file: str, known: dict[str, Any], release: str) -> Iterator[Draft]:

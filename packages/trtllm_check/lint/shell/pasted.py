@@ -21,11 +21,15 @@ INLINE_LINE = re.compile(
     re.MULTILINE,
 )
 FENCE = re.compile(r"[ \t>]*(`{3,}(?![^\n]*`)|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
+ANY_FENCE = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})", re.MULTILINE)
+BEGINS_A_BLOCK = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})[ \t]*\{?[ \t]*[A-Za-z][\w+-]*[ \t]*$", re.MULTILINE)
 DOCKERS = ("docker", "dockerfile")
 DOCKERFILE_LINE = re.compile(r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL)[ \t]+\S", re.MULTILINE)
 FOOTNOTE = re.compile(r"\\((?:[ \t]*\\?[*†‡¹²³]+)+[ \t]*|[ \t]+(?:#.*)?)$")
 DOUBLED = re.compile(r"(\\\\)[ \t]*$")  # of a page that escapes its backslashes
 COMMENT = re.compile(r"(?<=\s)#[^'\"]*$")
+SWALLOWED = re.compile(r"(?<=\s)#[ \t]?[^'\"]*\\[ \t]*$")  # a comment behind words, with the line's backslash in it
+ONLY_A_BACKSLASH = re.compile(r"[ \t]*\\[ \t]*")
 LONE_FOOTNOTE = re.compile(r"(?<=\s)(\\?(?:\*{2,}|[†‡¹²³]+))[ \t]*$|^\s*--\S.*\s(\*)[ \t]*$")
 SECRET = re.compile(r"(?:token|password|secret|key)(?:[ \t]+|=)\*{2,}", re.IGNORECASE)
 FLAG_LINE = re.compile(r"\s*[-–—−]{1,2}[A-Za-z]")
@@ -100,13 +104,27 @@ def has_fence(text: str) -> bool:
 
 
 def fences(text: str) -> list[Block]:
-    """The fenced blocks of ``text``, the last one perhaps without its end."""
+    """The fenced blocks of ``text``, the last one perhaps without its end, the first one without its begin."""
+    blocks, whole = _blocks(text, 0)
+    first = blocks[0] if blocks and not blocks[0].language else None
+    if first is None or (whole and not BEGINS_A_BLOCK.search(text, first.start, first.end)):
+        return blocks
+    before = text[: text.rfind("\n", 0, first.start - 1) + 1]
+    following = ANY_FENCE.search(text, first.start)
+    others, paired = _blocks(text, first.start)
+    prose = text[first.start : following.start() if following else len(text)]
+    begins_inside = paired and BARE_COMMAND.search(before) and not BARE_COMMAND.search(prose)
+    return [Block("", 0, len(before)), *others] if begins_inside else blocks
+
+
+def _blocks(text: str, position: int) -> tuple[list[Block], bool]:
+    """The blocks behind ``position``, and whether all of them end."""
     blocks: list[Block] = []
     if not has_fence(text):
-        return blocks
+        return blocks, True
     opened = ""
-    language, start, position = "", 0, 0
-    for line in text.split("\n"):
+    language, start = "", 0
+    for line in text[position:].split("\n"):
         match = FENCE.match(line)
         if match and not opened:
             opened, language, start = match[1], match[2].lower(), position + len(line) + 1
@@ -116,7 +134,7 @@ def fences(text: str) -> list[Block]:
         position += len(line) + 1
     if opened and start <= len(text):
         blocks.append(Block(language, start, len(text)))
-    return blocks
+    return blocks, not opened
 
 
 @lru_cache(maxsize=8)
@@ -241,6 +259,8 @@ def _join(lines: list[str], is_built: bool) -> Pasted:
     previous = ""
     for number, line in enumerate(lines):
         following = lines[number + 1] if number + 1 < len(lines) else ""
+        if ONLY_A_BACKSLASH.fullmatch(following) and number + 2 < len(lines):
+            following = lines[number + 2]
         end = "\n" if number + 1 < len(lines) else ""
         flags_follow = FLAG_LINE.match(following) is not None
         comment = line.lstrip().startswith("#")
@@ -260,7 +280,11 @@ def _join(lines: list[str], is_built: bool) -> Pasted:
                 cuts[position + match.start(index)] = position + match.end(index)
                 line = line[: match.start(index)] + " " * (len(line) - match.start(index))
             goes_on = flags_follow or _is_alike(lines, number)
-            if goes_on and stripped and not comment and not GOES_ON.search(line):
+            if flags_follow and not comment and (match := SWALLOWED.search(line)):
+                cuts[position + match.start()] = position + len(stripped)
+                line, end = line[: match.start()] + " " * (len(line) - match.start()), " "
+                stripped = "\\"
+            elif goes_on and stripped and not comment and not GOES_ON.search(line):
                 match = COMMENT.search(line)
                 start = match.start() if match else len(line)
                 cuts[position + start] = position + len(line)

@@ -1,0 +1,83 @@
+"""Commands of TensorRT-LLM's example scripts that hold in every release: words of types, files, folders by ranks."""
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.pairs import engine_world
+from trtllm_check.lint.shell.words import ShellCommand, Word, file_name
+
+RULE = "example-word"
+BUILDER = "build.py"  # of each model's folder, before trtllm-build
+MOST_BEFORE = 8  # words in front of the script: mpirun, python, a profiler
+PLUGIN = re.compile(
+    r"(?P<option>--use_(?:gpt_attention|gemm|layernorm|rmsnorm|lookup|smooth_quant)\w*plugin)(?:=(?P<value>.+))?"
+)
+TYPES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
+SCALES = "--quantized_fp8_model_path"
+RUNNERS = ("run.py", "summarize.py", "mmlu.py")
+FOLDER = re.compile(r"(?:^|/)(?P<ranks>[1-9]\d?)-gpu/?$")
+REPOSITORY = re.compile(r"(?:^|/)all_models/(?P<name>inflight_batcher_llm|gpt)/?$")
+RECURSIVE = re.compile(r"-\w*[rRa]\w*|--recursive")
+MODELS = r"(?:tensorrt_llm(?:_bls)?|preprocessing|postprocessing|ensemble)"
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    made: set[str] = set()
+    for command in document.commands:
+        names = [file_name(word.text) for word in command.words[:MOST_BEFORE]]
+        if BUILDER in names:
+            yield from _builder(command, release)
+        if names[:1] == ["mkdir"]:
+            made |= {word.text.rstrip("/") for word in command.words[1:]}
+        if names[:1] == ["cp"]:
+            yield from _models(document, command, made, release)
+    for one in document.of(*RUNNERS):
+        if engine_world(document.facts_of(one), platform.release) is None:  # else ranks-not-tp-pp knows
+            yield from _ranks(one, release)
+
+
+def _builder(command: ShellCommand, release: str) -> Iterator[Draft]:
+    """``--use_gemm_plugin fp16``, and an engine in the place of the scales of FP8."""
+    for word, behind in pairwise((*command.words, Word("", 0, 0))):
+        match = PLUGIN.fullmatch(word.text)
+        if match is not None:
+            value = match["value"] or behind.text
+            if value in TYPES:
+                known: dict[str, Any] = {"option": match["option"], "value": value, "right": TYPES[value]}
+                yield from drafts(release, RULE, word, form="type", file=command.file, **known)
+        if word.text == SCALES and behind.text.endswith(".engine"):
+            known = {"option": SCALES, "value": behind.text}
+            yield from drafts(release, RULE, behind, form="scales", file=command.file, **known)
+
+
+def _ranks(one: Invocation, release: str) -> Iterator[Draft]:
+    """``mpirun -n 2 python run.py --engine_dir engines/4-gpu``."""
+    given = one.find("--engine_dir")
+    match = FOLDER.search(given.values[0].text) if given is not None and given.values else None
+    ranks = one.ranks or 1
+    if given is None or match is None or int(match["ranks"]) == ranks or "mpi" in one.path.text:
+        return
+    known: dict[str, Any] = {"folder": given.values[0].text, "ranks": ranks, "wanted": match["ranks"]}
+    yield from drafts(release, RULE, given.values[0], form="ranks", file=one.command.file, tool=one.tool, **known)
+
+
+def _models(document: Document, command: ShellCommand, made: set[str], release: str) -> Iterator[Draft]:
+    """``mkdir repo; cp -r all_models/inflight_batcher_llm repo``, and then ``repo/tensorrt_llm/1``."""
+    plain = [word for word in command.words[1:] if not word.text.startswith("-")]
+    if len(plain) != 2 or not any(RECURSIVE.fullmatch(word.text) for word in command.words[1:]):
+        return
+    match, target = REPOSITORY.search(plain[0].text), plain[1].text.rstrip("/")
+    text = dict(document.texts).get(command.file, "")
+    used = re.search(rf"(?<![\w-]){re.escape(target)}/{MODELS}\b", text)
+    if match is None or target not in made or not used or f"{target}/{match['name']}" in text:
+        return
+    known: dict[str, Any] = {"target": f"{target}/{match['name']}", "used": used[0]}
+    known["right"] = f"{plain[0].text.rstrip('/')}/."
+    yield from drafts(release, RULE, plain[0], form="models", file=command.file, **known)
