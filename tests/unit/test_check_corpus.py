@@ -1,21 +1,14 @@
 """Real commands, configurations and requests: exactly what is wrong with each is found, with a fix that passes."""
 
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 
 from each import each
 from trtllm_check.lint.finding import Finding
-from trtllm_check.lint.page import Snippet, page, rule_ids, snippets
+from trtllm_check.lint.page import Snippet, found_in, page, rule_ids, snippets
 
 Where = tuple[str, int, str, str]
 each_snippet = each("snippet", snippets())
-
-
-@cache
-def found_in(snippet_name: str) -> tuple[Finding, ...]:
-    (snippet,) = [one for one in snippets() if one.name == snippet_name]
-    return tuple(snippet.check())
 
 
 def where(findings: Iterable[Finding]) -> list[Where]:

@@ -1,24 +1,20 @@
 """A fix is the whole command, mended: it passes the checker, and mending it again changes nothing."""
 
 from functools import cache
-from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import trtllm_check.lint
 from each import each
 from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Drop, Edit, Finding, Insert, Platform, Put, Swap
 from trtllm_check.lint.fixing import findings, quoted, rewritten
-from trtllm_check.lint.page import CORPUS as CORPUS_FOLDER
+from trtllm_check.lint.page import Snippet, snippets
 from trtllm_check.lint.rules import arguments, defaults, memory, pairs
 from trtllm_check.lint.shell import read_commands
 from trtllm_check.releases import Argument, known_releases, load_release
 
-CORPUS = sorted(CORPUS_FOLDER.glob("*.yml"))
 FAMILIES = (arguments.check, pairs.check, defaults.check, memory.check)
 TOOLS = (
     *("quantize.py", "convert_checkpoint.py", "trtllm-build", "run.py", "summarize.py", "launch_triton_server.py"),
@@ -179,16 +175,12 @@ def test_any_flags_and_values(line: tuple[str, str], gpu: str) -> None:
         assert not again, (fix, again[0])
 
 
-@each("path", CORPUS)
-def test_every_fix_of_the_corpus_passes_the_checker(path: Path) -> None:
+@each("snippet", [one for one in snippets() if one.kind == "shell"])
+def test_every_fix_of_the_corpus_passes_the_checker(snippet: Snippet) -> None:
     """With all families; what is left needs another command, and was said before."""
-    snippet = yaml.safe_load(path.read_text(encoding="utf-8"))
-    machine = {"gpu": snippet.get("gpu") or "", "gpus": snippet.get("gpus")}
-    if snippet["kind"] != "shell":
-        return
-    found = trtllm_check.lint.check_commands(snippet["text"], snippet["release"], **machine)
+    found = snippet.check(snippet.text)
     for fix in {finding.fix.text for finding in found if finding.fix.kind == "command"}:
-        again = trtllm_check.lint.check_commands(fix, snippet["release"], **machine)
+        again = snippet.check(fix)
         assert not [finding for finding in again if finding.fix.kind == "command"]
         errors = {finding.rule for finding in again if finding.severity == "error"}
         assert errors <= {finding.rule for finding in found if finding.fix.kind == "action"}

@@ -201,8 +201,9 @@ def test_the_page_carries_the_checker_and_no_file_that_is_compiled_or_of_the_cor
     }
     assert wanted - files.keys() == set()
     assert [name for name in files if name.endswith((".so", ".pyc")) or "/corpus/" in name] == []
-    assert python_zip() == python_zip()
-    assert set(zipfile.ZipFile(io.BytesIO(python_zip())).namelist()) == files.keys()
+    packed = python_zip()
+    assert packed == python_zip()
+    assert set(zipfile.ZipFile(io.BytesIO(packed)).namelist()) == files.keys()
 
 
 def test_the_page_may_run_its_own_script_and_reach_no_network() -> None:

@@ -150,6 +150,7 @@ class Document:
     """``facts`` holds for the whole input, :meth:`facts_of` for one invocation and what it reads.
 
     ``lmi_environment``: settings of an LMI container among environment variables: name -> value, at its place.
+    ``said``: what each invocation says by itself of a model.
     ``unread``: lines that say nothing to the checker; ``unreadable``: files that the system does not open.
     ``texts``: file ("" for a single text) and what was read; ``windows``: its shell, where it is one of Windows.
     ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from; ``calls``: of Python APIs.
@@ -168,7 +169,7 @@ class Document:
     mounts: tuple[Mount, ...] = ()
     json_configs: tuple[ConfigFile, ...] = ()
     file_facts: tuple[DocumentFacts, ...] = ()
-    facts: DocumentFacts = NOTHING_KNOWN
+    said: tuple[DocumentFacts, ...] = ()
     variable_lists: tuple[VariableList, ...] = ()
     unread: tuple[Unread, ...] = ()
     unreadable: tuple[str, ...] = ()
@@ -225,13 +226,18 @@ class Document:
         return self._origins.facts_of(invocation)
 
     @cached_property
+    def facts(self) -> DocumentFacts:
+        """What all commands and files agree on."""
+        return agreed([*self.said, *self.file_facts])
+
+    @cached_property
     def lookups(self) -> Lookups:
         """Who is where in the text."""
         return Lookups(self.commands, self.invocations)
 
     @cached_property
     def _origins(self) -> Origins:
-        return Origins(self.invocations, [stated(one) for one in self.invocations], self.file_facts)
+        return Origins(self.invocations, self.said, self.file_facts)
 
 
 def read_document(source: str | Path, kind: Kind | None = None) -> Document:
@@ -539,7 +545,7 @@ class _Builder:
             mounts=tuple(mounts),
             json_configs=tuple(self.json_configs),
             file_facts=tuple(self.file_facts),
-            facts=agreed([*map(stated, found), *self.file_facts]),
+            said=tuple(map(stated, found)),
             variable_lists=tuple(self.variable_lists),
             unread=tuple(
                 lines

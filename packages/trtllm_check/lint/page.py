@@ -184,6 +184,12 @@ def snippets() -> tuple[Snippet, ...]:
     return tuple(map(_snippet, paths))
 
 
+@cache
+def found_in(name: str) -> tuple[Finding, ...]:
+    """The findings in the snippet of this name, as its user would have them."""
+    return tuple(next(one for one in snippets() if one.name == name).check())
+
+
 def _snippet(path: Path) -> Snippet:
     entry = read_yaml(path)
     return Snippet(
@@ -252,7 +258,7 @@ def _examples(rule: Rule) -> list[tuple[Snippet, Finding]]:
     fitting = [one for one in snippets() if any(expected["rule"] == rule.id for expected in one.findings)]
     found: dict[str, tuple[Snippet, Finding]] = {}
     for snippet in sorted(fitting, key=lambda one: len(one.text) or sum(len(text) for _, text in one.files)):
-        for finding in snippet.check():
+        for finding in found_in(snippet.name):
             if finding.rule == rule.id:
                 found.setdefault(_form(rule, finding), (snippet, finding))
     forms = dict.fromkeys(entry.form for entry in rule.says)

@@ -140,6 +140,7 @@ POST = re.compile(r"\b(?:requests|httpx|session|client)\.post\(")
 ASSIGNED = re.compile(r"^[ \t]*(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?=[\"'{])", re.MULTILINE)
 BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " "})
 LONGEST = 20_000
+FEWEST_KEYS = 2  # of LMI's in a block
 Found = tuple[Any, tuple[int, int]]
 """A value, and the start and end of its literal."""
 # What shells do themselves, and programs that say nothing of a model.
@@ -262,9 +263,9 @@ def is_properties(text: str) -> bool:
 
 def properties_blocks(text: str) -> list[Lines]:
     """Runs of ``key=value`` lines, comments among them, with two of LMI's keys or more."""
-    if len(LMI_SETTING.findall(text)) < 2:
+    if _lmi_lines(text) < FEWEST_KEYS:
         return []
-    return [run for run in _runs(text, _is_property) if _lmi_lines(run) > 1]
+    return [run for run in _runs(text, _is_property) if _lmi_lines(run.text) >= FEWEST_KEYS]
 
 
 def variable_lists(text: str) -> list[Lines]:
@@ -323,8 +324,8 @@ def _is_property(line: str) -> bool:
     return (PROPERTY.fullmatch(line) is not None and not line.rstrip().endswith("\\")) or line.lstrip().startswith("#")
 
 
-def _lmi_lines(run: Lines) -> int:
-    return sum(LMI_LINE.match(line) is not None for line in run.text.split("\n"))
+def _lmi_lines(text: str) -> int:
+    return sum(LMI_LINE.match(line) is not None for line in text.split("\n"))
 
 
 def _runs(text: str, belongs: Any) -> Iterator[Lines]:

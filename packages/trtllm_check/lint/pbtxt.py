@@ -127,12 +127,12 @@ def _tokens(text: str) -> list[_Token]:
     tokens = []
     line, line_start = 1, 0
     for match in TOKEN.finditer(text):
-        kind = match.lastgroup or ""
+        kind, found = match.lastgroup or "", match[0]
         if kind != "blank":
-            tokens.append(_Token(kind, match[0], line, match.start() - line_start + 1))
-        if "\n" in match[0]:
-            line += match[0].count("\n")
-            line_start = match.start() + match[0].rindex("\n") + 1
+            tokens.append(_Token(kind, found, line, match.start() - line_start + 1))
+        if "\n" in found:
+            line += found.count("\n")
+            line_start = match.start() + found.rindex("\n") + 1
     return [*tokens, _Token("end", "", line, max(len(text) - line_start, 0) + 1)]
 
 

@@ -95,7 +95,7 @@ def _second_program(one: Invocation, release: str) -> Iterator[Draft]:
 
 def _inside_the_clone(text: str, file: str, release: str) -> Iterator[Draft]:
     """``git clone .../project && cd src/tools``: the folder is one of the clone's."""
-    for match in CLONE.finditer(text):
+    for match in CLONE.finditer(text) if "git clone " in text else ():
         name = posixpath.basename(match["address"])
         folder = match["folder"].removeprefix("./")
         first, _, rest = folder.partition("/")

@@ -27,8 +27,13 @@ ENGINE_BACKENDS = ("tensorrt", "trt")
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    if any(LONGER.search(text) for _, text in document.texts):
-        return
+    found = list(_exceeded(document, platform))
+    if found and not any(LONGER.search(text) for _, text in document.texts):
+        yield from found
+
+
+def _exceeded(document: Document, platform: Platform) -> Iterator[Draft]:
+    """Lengths beyond the model's own."""
     yield from _builds(document, platform)
     for one in served(document):
         model = _known(one.model)

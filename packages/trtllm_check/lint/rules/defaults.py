@@ -15,7 +15,7 @@ from trtllm_check.lint.programs import PYTHON
 from trtllm_check.lint.rules.arguments import is_checked, missing
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.pairs import LAUNCHERS, engine_world, orchestrated
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, file_name
 from trtllm_check.releases import Release, Tool
 
 CALIBRATION_TEXTS = 512
@@ -181,7 +181,7 @@ def _world(case: _Case) -> Iterator[Draft]:
     """ranks-not-tp-pp: the number of ranks is left out."""
     invocation, facts = case.invocation, case.facts
     world = engine_world(facts, case.release)
-    names = [PurePosixPath(word.text).name for word in invocation.launcher]
+    names = [file_name(word.text) for word in invocation.launcher]
     if world is None or world < 2 or invocation.ranks is not None or set(names) & {*LAUNCHERS, "torchrun"}:
         return
     edits: tuple[Edit, ...]

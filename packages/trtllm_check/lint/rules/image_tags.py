@@ -48,11 +48,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             form = "" if fault.sure else "not certain"
             yield from drafts(release, "image-tag-unknown", place, form=form, file=file, **known)
     for file, text in document.texts:
-        for match in BLANK.finditer(text):
+        for match in BLANK.finditer(text) if "image:" in text else ():
             line = text.count("\n", 0, match.start("image")) + 1
             place = Word(match["image"], line, match.start("image") - text.rfind("\n", 0, match.start("image")))
             yield from drafts(release, "image-tag-unknown", place, form="blank", file=file, image=match["image"])
-        for match in COLONS.finditer(text):
+        for match in COLONS.finditer(text) if "::" in text else ():
             place = word_at(text, match.start("image"), match["image"])
             right = match["image"].replace("::", ":")
             yield from drafts(
@@ -64,7 +64,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 def _numbers(text: str, file: str, release: str) -> Iterator[Draft]:
     """``VLLM_REF=v1.10.0``: a version far behind the newest."""
     newest = vllm_facts().releases[-1]
-    for match in NUMBER.finditer(text):
+    for match in NUMBER.finditer(text) if "VLLM_" in text else ():
         if Version(match["version"]).major > Version(newest).major:
             place = word_at(text, match.start("version"), match["version"])
             about: dict[str, Any] = {"version": match["version"], "newest": newest}

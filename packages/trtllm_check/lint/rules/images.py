@@ -28,8 +28,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     fill = release.tools.get("fill_template.py")
     is_told = not platform.guessed and any("tritonserver" in word.text for word in document.images)
     is_without = fill is not None and not fill.container_path and is_told
-    if is_without and not any(MADE.search(text) for _, text in document.texts):
-        yield from _folders(document, release.name)
+    found = list(_folders(document, release.name)) if is_without else []
+    if found and not any(MADE.search(text) for _, text in document.texts):
+        yield from found
     for one in document.of("launch_triton_server.py"):
         yield from _backend(one, release.name)
     brings = any(WHEEL.match(word.text) for pip in document.of("pip") for word in pip.positional)

@@ -34,10 +34,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     yield from _settings(document, release)
     for file, text in document.texts:
         yield from _folders(text, file, release)
-        for match in CHART_KEY.finditer(text):
+        for match in CHART_KEY.finditer(text) if "--set" in text else ():
             names = rule_data(FAMILY)["chart"].get(match["parent"], "").split()
             yield from _near(text, file, match, names, release)
-        for match in [*WHEEL.finditer(text)][:1]:
+        for match in [*WHEEL.finditer(text)][:1] if ".whl" in text else ():
             place = word_at(text, match.start(), match[0])
             yield from drafts(release, RULE, place, form="wheel", file=file, name=match[0])
         if SCRIPT.match(text):
@@ -48,14 +48,14 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def is_slip(name: str, right: str) -> bool:
     """True where one letter in front of the last is missing, too many, or changed places with the next."""
+    if abs(len(name) - len(right)) > 1:
+        return False
     if len(name) == len(right):
         places = range(len(name) - 1)
         return name != right and any(
             name[:at] + name[at + 1] + name[at] + name[at + 2 :] == right for at in places if name[at].isalpha()
         )
     longer, shorter = sorted((name, right), key=len, reverse=True)
-    if len(longer) != len(shorter) + 1:
-        return False
     return any(longer[:at] + longer[at + 1 :] == shorter for at in range(len(longer) - 1))
 
 
@@ -113,17 +113,16 @@ def _is_near(name: str, right: str) -> bool:
 
 def _variables(text: str, file: str, release: str) -> Iterator[Draft]:
     """``IPNUT=file.txt`` that nothing uses, and ``$INPUT`` that nothing sets."""
-    if OTHERWISE.search(text):
-        return
     set_ = {match["name"]: match for match in SETS.finditer(text)}
     used = {match["name"] for match in USES.finditer(text)}
     assigned = set(re.findall(r"\b([A-Z][A-Z0-9_]*)\+?=|\bfor[ \t]+([A-Z]\w*)\b", text))
     names = {name for pair in assigned for name in pair}
+    missing = sorted(one for one in used - names if len(one) >= SHORTEST)
+    if not missing or OTHERWISE.search(text):
+        return
     for name, match in set_.items():
-        if len(name) < SHORTEST or len(re.findall(rf"\b{name}\b", text)) > 1:
-            continue
-        right = next((one for one in sorted(used - names) if len(one) >= SHORTEST and is_slip(name, one)), "")
-        if right:
+        right = next((one for one in missing if is_slip(name, one)), "") if len(name) >= SHORTEST else ""
+        if right and len(re.findall(rf"\b{name}\b", text)) == 1:
             about: dict[str, Any] = {"name": name, "right": right}
             yield from drafts(
                 release, RULE, word_at(text, match.start("name"), name), form="variable", file=file, **about

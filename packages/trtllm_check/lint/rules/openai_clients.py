@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -86,8 +87,11 @@ class _Page:
         self.senders = {id(word): one for one in document.of("curl") for word in one.arguments}
         self.texts = document.texts
         self.has_plain_server = any(one.path.text == PLAIN_SERVER for one in document.of("vllm"))
-        self.has_proxy = any(PROXIES.search(text) for _, text in document.texts)
         self.mentions: dict[int, bool] = {}
+
+    @cached_property
+    def has_proxy(self) -> bool:
+        return any(PROXIES.search(text) for _, text in self.texts)
 
     def is_inside(self, request: WrittenRequest) -> bool:
         """True for a curl that runs in a container."""

@@ -17,7 +17,7 @@ IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 SHELLISH = re.compile(r"\A(?:[^\n]*\n)?#!.*sh\b")
 PYTHONIC = re.compile(r"\bf[\"']|\.format\(|^import |^from \w+ import ", re.MULTILINE)
 OF_A_NOTEBOOK = re.compile(r"[ \t]*\"?[ \t]*[!%]")
-BRACES = re.compile(r"(?<![$\\{%#@])(?<!%q)\{(?P<name>[A-Z][A-Z0-9_]{3,})\}")  # %q{NAME} is what nsys reads
+BRACES = re.compile(r"\{(?<![$\\{%#@]\{)(?<!%q\{)(?P<name>[A-Z][A-Z0-9_]{3,})\}")  # %q{NAME} is what nsys reads
 COMMIT = re.compile(r"[0-9a-f]{7,40}|.*\$\{?\w*(?:SHA|COMMIT|HASH)\w*\}?", re.IGNORECASE)
 TAKES_EQUALS = frozenset(
     {"test", "[", "[[", "expr", "let", "local", "export", "declare", "readonly", "typeset", "set", "echo"}
@@ -48,13 +48,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         text = texts.get(command.file, "")
         if SHELLISH.match(text) or _is_used(command, text):
             yield from _assignment(command, text, release)
-        if not pythonic(text):
-            for word in (*command.words, *command.assignments):
-                if "{" in word.text:
-                    yield from _dollar(text, word, command.file, release)
+        for word in (*command.words, *command.assignments):
+            if BRACES.search(word.text) and not pythonic(text):
+                yield from _dollar(text, word, command.file, release)
     for image in document.images:
         text = next((text for _, text in document.texts if image.text in text), "")
-        if not pythonic(text):
+        if BRACES.search(image.text) and not pythonic(text):
             yield from _dollar(text, image, "", release)
     for one in document.invocations:
         if one.tool == "vllm":
