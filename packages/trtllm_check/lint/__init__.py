@@ -231,7 +231,7 @@ def check_commands(
     """The findings in a text, a file or a folder, by file and place.
 
     ``release``: TensorRT-LLM's; the containers follow from it. ``gpu``: h100, h200, l4, l40s, a100 or another name
-    of facts/gpus.yml; where none is given, those of the one instance that the text names. What nobody tells is unknown,
+    of facts/gpus.yml; where none is given, those of the one machine that the text tells. What nobody tells is unknown,
     and the rules that need it are silent.
     """
     from trtllm_check.lint.document import read_document

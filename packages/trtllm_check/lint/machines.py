@@ -15,6 +15,7 @@ from trtllm_check.lint.document import Document
 
 Texts = tuple[tuple[str, str], ...]
 MOST_MATCHES = 200
+SHORT = 12  # letters behind a name that may tell how many
 INSTANCE = re.compile(
     r"(?<![\w.-])(?:ml\.)?(?P<name>(?:p[2-6]\w*|g[3-7]\w*|gr6|inf\d|trn\d\w*)\.(?:\d*xlarge|metal))(?![\w-])"
 )
@@ -24,32 +25,58 @@ KIND = re.compile(
     r"|[AB]?6000(?! ada)|G?B[123]00|GH200|GB10|(?:RTX|GTX|TITAN|Quadro)[- ]?\w*(?: ?(?:ADA|Ti|PRO))?(?: \d{4})?"
     r"|[3-5]090|MI\d{2,3}\w*|Gaudi ?\d?|TPU|Trainium\d?|Inferentia\d?|Jetson|Orin|Thor|DGX Spark|Hopper|Ampere"
     r"|Ada|Blackwell)"
-    r"(?P<form>[- ](?:SXM\d?|PCIe|NVL|HBM\d\w?))?(?:[- ,]{0,2}\(?(?P<memory>\d+) ?Gi?B\b\)?)?(?![\w])",
+    r"(?P<form>[- ](?:SXM\d?|PCIe|NVL|HBM\d\w?))?(?:[- ,]{0,2}\(?(?P<memory>\d+) ?Gi?B\b\)?)?s?(?![A-Za-z0-9_])",
     re.IGNORECASE,
 )
 NUMBER_WORDS = {"a": 1, "an": 1, "one": 1, "single": 1, "two": 2, "four": 4, "eight": 8}
 COUNT_BEFORE = re.compile(
-    r"(?<![\w.-])(?P<count>\d{1,2}|a single|an?|one|single|two|four|eight)(?:[- ]?[x×*])?"
+    r"(?<![\w.-])(?P<count>\d{1,2}|a single|an?|one|single|two|four|eight)(?:[- ]?[x×*]| ?[张块卡])?"
     r" ?(?:NVIDIA )?(?:Tesla )?$",
     re.IGNORECASE,
 )
 COUNT_BEHIND = re.compile(r"^s? ?[x×*] ?(?P<count>\d{1,2})(?![\w.])", re.IGNORECASE)
 NOT_PLAIN = re.compile(
-    r"\b(?:not|no|never|unless|if|when|than|or|vs|versus|compared?|requires?|need(?:s|ed)?|least|minimum|recommend\w*"
-    r"|instead|like|such as|e\.g|etc|supports?|supported|for example|without|only|up to|per|nodes?|example"
+    r"\b(?:not|no|never|unless|if|when|than|or|vs|versus|compared?|requires?|requirements?|prerequisites?|optional\w*"
+    r"|need(?:s|ed)?|least|minimum|recommend\w*"
+    r"|instead|like|such as|e\.g|etc|supports?|supported|for example|without|only|up to|per|nodes|\d[- ]node|example"
     r"|any|between|most|typical\w*|price|cost\w*|\$|hour|buy|rent|benchmark\w*|results?|achiev\w*|throughput|tokens?"
-    r"|faster|slower|optimi[sz]ed)\b|n't\b|[<>≥≤~?/|]",
+    r"|faster|slower|optimi[sz]ed)\b|n't\b|需要|至少|不|建议|推荐|如果|或|比|[<>≥≤~?/|]",
     re.IGNORECASE,
 )
 
 
+# GPUs without an entry in facts/gpus.yml -> GiB of memory, the larger where there are two (NVIDIA's data sheets).
+MEMORIES = {
+    **dict.fromkeys(("t4", "a16", "a2", "p100"), 16),
+    **dict.fromkeys(("a10", "a10g", "a30", "rtx 3090", "rtx 4090", "3090", "4090"), 24),
+    **dict.fromkeys(("v100", "rtx 5090", "5090"), 32),
+    **dict.fromkeys(("a40", "l40", "l20", "a6000", "rtx a6000", "rtx 6000 ada"), 48),
+    **dict.fromkeys(("a800", "h800"), 80),
+}
+
+
+# Several machines, whose GPUs no one line tells.
+CLUSTER = re.compile(
+    r"\bray start\b|\bRAY_|multi-?node|\bnodes\b|--nnodes|\bcluster\b|hostfile|LeaderWorkerSet", re.IGNORECASE
+)
+ITS_KIND = re.compile(
+    r"\b(?:gpus?|hardware|machine|server|card|box)[ \t]*[:=][ \t]*(?:an? )?(?:NVIDIA )?(?:Tesla )?$", re.IGNORECASE
+)
+
+
 class MachineTold(NamedTuple):
-    """The GPUs of one machine. ``instance``: of AWS, "" where the text tells its GPUs alone, on ``line``."""
+    """The GPUs of one machine. ``instance``: of AWS, "" where the text tells its GPUs alone, on ``line``.
+
+    ``gpu`` is "" for one without facts, of which nothing is known but its ``name`` and its memory; ``gpus`` is None
+    where only their kind is told ("# GPU: L4").
+    """
 
     instance: str
     gpu: str
-    gpus: int
+    gpus: int | None
     line: int = 0
+    name: str = ""
+    memory_gib: int = 0
 
 
 def machine_told(document: Document) -> MachineTold | None:
@@ -73,25 +100,33 @@ def _in_words(texts: Texts) -> MachineTold | None:
     kinds: set[str] = set()
     memories: set[str] = set()
     counts: dict[int, int] = {}  # how many -> the line
+    is_told = False
     for _, text in texts:
         for match in islice(KIND.finditer(text), MOST_MATCHES):
             start = text.rfind("\n", 0, match.start()) + 1
             end = text.find("\n", match.end())
-            line = text[start : end if end >= 0 else len(text)]
+            line, ahead = text[start : end if end >= 0 else len(text)], text[start : match.start()]
             kinds.add(match["kind"].lower())
-            if match["form"] and match["form"][1:].lower() in ("nvl", "pcie"):
-                return None  # of other memory or another link than those with facts
-            if len(kinds) > 1 or NOT_PLAIN.search(line):
+            of_another_kind = match["form"] and match["form"][1:].lower() in ("nvl", "pcie")
+            if of_another_kind or len(kinds) > 1 or NOT_PLAIN.search(line):
                 return None
-            if match["memory"]:
-                memories.add(match["memory"])
-            before, behind = COUNT_BEFORE.search(text[start : match.start()]), COUNT_BEHIND.match(text[match.end() :])
-            if found := before or behind:
+            memories |= {match["memory"]} if match["memory"] else set()
+            found = COUNT_BEFORE.search(ahead) or COUNT_BEHIND.match(text[match.end() : match.end() + SHORT])
+            is_told = is_told or found is not None or ITS_KIND.search(ahead) is not None
+            if found:
                 word = found["count"].lower().removeprefix("a ")
                 counts.setdefault(NUMBER_WORDS.get(word) or int(word), text.count("\n", 0, start) + 1)
-    if len(kinds) != 1 or len(memories) > 1 or len(counts) != 1 or 0 in counts:
+    if not is_told or len(kinds) != 1 or len(memories) > 1 or len(counts) > 1 or 0 in counts:
         return None
-    kind = kinds.pop()
-    name = f"{kind}-{memories.pop()}gb" if memories else kind
-    count, told_on = counts.popitem()
-    return MachineTold("", name, count, told_on) if name in gpu_names() else None
+    if any(CLUSTER.search(text) for _, text in texts):
+        return None
+    return _machine(kinds.pop(), memories.pop() if memories else "", *(counts.popitem() if counts else (None, 0)))
+
+
+def _machine(kind: str, memory: str, count: int | None, line: int) -> MachineTold | None:
+    """By facts/gpus.yml, or by the memory alone."""
+    name = f"{kind}-{memory}gb" if memory else kind
+    if name in gpu_names():
+        return MachineTold("", name, count, line)
+    known = MEMORIES.get(kind, 0)
+    return MachineTold("", "", count, line, kind.upper(), known) if known and int(memory or 0) <= known else None

@@ -4,22 +4,23 @@ Source: systemd.service(5), COMMAND LINES; systemd.exec(5), Environment= and Wor
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
 
-HEAD = re.compile(r"\A(?:[ \t]*(?:[#;][^\n]*)?\n)*\[\w+\][ \t]*$", re.MULTILINE)  # no shell that writes one
 SERVICE = re.compile(r"^\[Service\][ \t]*$", re.MULTILINE)
 COMMAND = re.compile(r"^Exec(?:Start|StartPre|StartPost|Condition)[ \t]*=", re.MULTILINE)
+HEAD = re.compile(r"(?:[^\S\n]*(?:[#;][^\n]*)?\n)*[ \t]*\[\w+\][ \t]*\r?\n")
 OURS = re.compile(r"vllm|trt-?llm|triton|sglang|docker|podman|text-generation|llama|python", re.IGNORECASE)
 ENTRY = re.compile(r"(?P<key>[A-Za-z][A-Za-z0-9-]*)[ \t]*=[ \t]*(?P<value>.*)", re.DOTALL)
 PREFIX = re.compile(r"[@:+!|-]*")
 TOKEN = re.compile(r"(?:[^\s\"']+|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*')+", re.DOTALL)
 SPECIFIER = re.compile(r"%(?P<letter>[%A-Za-z])")
 REPLACED = re.compile(r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`")
+DOLLAR = re.compile(r"\$\{?[A-Z_][A-Z0-9_]*\}?")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 OPERATOR = re.compile(r"&&|\|\|?|&|\d?>>?(?:&\d|\S+)?|<")
 BUILTINS = ("source", ".", "cd", "export", "set", "if", "exec", "ulimit", "eval")
@@ -37,8 +38,8 @@ class UnitEntry(NamedTuple):
 
 
 def is_unit(text: str) -> bool:
-    """True for the unit of a service."""
-    return all(pattern.search(text) for pattern in (HEAD, SERVICE, COMMAND))
+    """True for the unit of a service, and for nothing else that holds one."""
+    return HEAD.match(text) is not None and SERVICE.search(text) is not None and COMMAND.search(text) is not None
 
 
 def carried(word: Word) -> Carried:
@@ -50,7 +51,7 @@ def carried(word: Word) -> Carried:
         if one.key == "Environment":
             for token in TOKEN.finditer(one.value.text):
                 _variable(script, one.value.part(token.start(), token.end()))
-    faults: list[FormFault] = []
+    faults = [] if is_part or not OURS.search(word.text) else list(_unexpanded(entries))
     for one in entries:
         if one.key.startswith("Exec") and one.value.text:
             value = one.value.part(PREFIX.match(one.value.text).end())  # type: ignore[union-attr]
@@ -148,6 +149,15 @@ def _faults(value: Word, *, is_part: bool) -> Iterator[FormFault]:
             return
 
 
+def _unexpanded(entries: Sequence[UnitEntry]) -> Iterator[FormFault]:
+    """``Environment=PATH=/opt/bin:$PATH``."""
+    for one in entries:
+        match = DOLLAR.search(one.value.text) if one.key == "Environment" else None
+        if match is not None:
+            place = one.value.part(match.start(), match.end())
+            yield FormFault(RULE, place, "variable", (("word", match[0]),))
+
+
 def _first(text: str) -> str:
     """The form of the fault of the program's own word, "" for none."""
     if text in BUILTINS:
@@ -172,7 +182,8 @@ def _kept(value: Word, keys: dict[str, str]) -> Iterator[FormFault]:
         again = keys.get("Restart", "no") not in ("no", "on-failure", "on-abnormal", "on-abort")
         if detached and kind in ("simple", "exec") and again and keys.get("RemainAfterExit", "no") == "no":
             yield FormFault(RULE, value, "detached", (("restart", keys["Restart"]),))
-        if "--tty" in options or (any("t" in one and "d" not in one for one in flags) and not detached):
+        asks = ("--interactive" in options or any("i" in one for one in flags)) and not detached
+        if asks and ("--tty" in options or any("t" in one for one in flags)):
             yield FormFault(RULE, value, "terminal")
     elif name in STARTED and kind == "forking" and "&" not in value.text:
         yield FormFault(RULE, value, "forking", (("word", name),))

@@ -12,10 +12,11 @@ from trtllm_check.lint.filling import TRUE, Filling, fillings
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.arguments import is_checked
+from trtllm_check.lint.rules.serving import served_model
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Release
 
-BUILD = "trtllm-build"
+BUILD, SERVE = "trtllm-build", "trtllm-serve"
 RULE = "engine-limit"
 OFF = ("disable", "False", "false", "0")
 PACKED = {"--remove_input_padding": OFF, "--paged_kv_cache": OFF, "--kv_cache_type": ("disabled", "continuous")}
@@ -62,6 +63,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         built = made.get(posixpath.normpath(folder)) if folder else None
         if built is not None:
             yield from _run(run, built, release)
+    for serve in document.of(SERVE):
+        engine_word = served_model(serve)
+        built = made.get(posixpath.normpath(engine_word.text)) if engine_word is not None else None
+        if built is not None:
+            yield from _more_beams(serve, "--max_beam_width", built, release)
+    if len(builds) == 1 and not filled:
+        yield from _asked(document, builds[0], release)
 
 
 def written_once(commands: Sequence[Invocation]) -> dict[str, Invocation]:
@@ -173,16 +181,34 @@ def _share_in(config: ConfigFile, release: Release) -> Iterator[Draft]:
 
 def _run(run: Invocation, build: Invocation, release: Release) -> Iterator[Draft]:
     """Prompts that are cut at a length that the engine does not take, and more beams than it has."""
-    beams, widest = number_of(run.value("--num_beams")), number_of(build.value("--max_beam_width") or BY_DEFAULT)
-    wide = run.find("--num_beams")
-    if wide and beams and widest and beams > widest:
-        more = (Put("--num_beams", str(widest)),)
-        yield from _say("beams of a run", wide.word, run, release, more, tool=run.tool, wanted=beams, most=widest)
+    yield from _more_beams(run, "--num_beams", build, release)
     given = run.find("--max_input_length")
     longest, takes = number_of(run.value("--max_input_length")), number_of(build.value("--max_input_len"))
     if given and longest and takes and longest > takes:
         edits = (Put("--max_input_length", str(takes)),)
         yield from _say("prompt", given.word, run, release, edits, wanted=longest, most=takes)
+
+
+def _more_beams(one: Invocation, flag: str, build: Invocation, release: Release) -> Iterator[Draft]:
+    given, beams = one.find(flag), number_of(one.value(flag))
+    most = number_of(build.value("--max_beam_width") or BY_DEFAULT)
+    if given and beams and most and beams > most:
+        edits = (Put(flag, str(most)),)
+        known: dict[str, Any] = {"tool": one.tool, "flag": flag, "wanted": beams, "most": most}
+        yield from _say("beams of a run", given.word, one, release, edits, **known)
+
+
+def _asked(document: Document, build: Invocation, release: Release) -> Iterator[Draft]:
+    """Requests with more beams than the one engine of the text."""
+    most = number_of(build.value("--max_beam_width") or BY_DEFAULT)
+    for request in document.requests:
+        beams = (request.fields or {}).get("beam_width")
+        target = ServerAddress.of(request.url)
+        if most and isinstance(beams, int) and beams > most and target.is_triton:
+            known: dict[str, Any] = {"wanted": beams, "most": most, "line": build.path.line}
+            yield from drafts(
+                release.name, RULE, request.at("beam_width"), form="beams of a request", file=request.file, **known
+            )
 
 
 def _share(invocation: Invocation, release: Release) -> Iterator[Draft]:

@@ -8,10 +8,10 @@ from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.machines import machine_told
+from trtllm_check.lint.machines import MachineTold, machine_told
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.rules.served import MAKERS, Around, ServedModel, served
-from trtllm_check.lint.shell.pasted import is_of_another_section
+from trtllm_check.lint.shell.pasted import fences, is_of_another_section
 from trtllm_check.lint.shell.words import Word, word_at
 
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
@@ -29,11 +29,14 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     around = Around.of(document)
     starts = [one for one in served(document) if one.tool not in MAKERS]
+    machine = machine_told(document) if starts else None
+    if len({one.gpus for one in starts}) > 1 and any(fences(text) for _, text in document.texts):
+        machine = None  # a page may go on to larger machines
     for docker in document.of("docker"):
         yield from _quotes(docker, release)
         yield from _few_bytes(docker, release)
     for one in starts:
-        yield from _ranks(document, around, one, release)
+        yield from _ranks(document, around, one, machine, release)
         yield from _docker_memory(around, one, release)
     for workload in document.workloads:
         if SERVER_IMAGE.search(workload.image):
@@ -63,7 +66,9 @@ def _few_bytes(docker: Invocation, release: str) -> Iterator[Draft]:
             )
 
 
-def _ranks(document: Document, around: Around, one: ServedModel, release: str) -> Iterator[Draft]:
+def _ranks(
+    document: Document, around: Around, one: ServedModel, machine: MachineTold | None, release: str
+) -> Iterator[Draft]:
     """More ranks than GPUs."""
     spread = one.options.get("distributed_executor_backend")
     if (
@@ -72,7 +77,7 @@ def _ranks(document: Document, around: Around, one: ServedModel, release: str) -
         or {"nnodes", "node_rank", "data_parallel_address", "headless"} & set(one.options)
     ):
         return
-    for number, place, how in _seen(document, around, one):
+    for number, place, how in _seen(document, around, one, machine):
         if 0 < number < one.gpus:
             yield from drafts(
                 release,
@@ -89,7 +94,9 @@ def _ranks(document: Document, around: Around, one: ServedModel, release: str) -
             return
 
 
-def _seen(document: Document, around: Around, one: ServedModel) -> Iterator[tuple[int, Word, str]]:
+def _seen(
+    document: Document, around: Around, one: ServedModel, machine: MachineTold | None
+) -> Iterator[tuple[int, Word, str]]:
     """How many GPUs a start sees, by what the text says around it."""
     if one.invocation is not None:
         for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
@@ -115,8 +122,7 @@ def _seen(document: Document, around: Around, one: ServedModel) -> Iterator[tupl
     workload = around.workload(one)
     if workload is not None and workload.gpus:
         yield workload.gpus, workload.gpus_place, "the container gets"
-    machine = machine_told(document)
-    if machine is not None and machine.line:
+    if machine is not None and machine.line and machine.gpus:
         yield machine.gpus, Word("", machine.line, 1), "the text tells of"
 
 

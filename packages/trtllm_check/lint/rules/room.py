@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from serving_base.facts.fit import weights_per_gpu
+from serving_base.facts.gpus import GIB
 from serving_base.facts.models import shape_of_size
 from serving_base.facts.published import PublishedModel, published_model
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, gpu_of
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.machines import machine_told
 from trtllm_check.lint.rules.arguments import is_checked
 from trtllm_check.lint.rules.pairs import engine_world
 from trtllm_check.lint.rules.served import LMI, OURS, TENSORRT_LLM, VLLM, ServedModel, served
@@ -19,6 +21,8 @@ RULE = "weights-do-not-fit"
 TP, PP = "tensor_parallel_size", "pipeline_parallel_size"
 SIXTEEN_BITS = ("full_prec", "bf16", "bfloat16", "float16")
 BYTES = 2
+STARTS = ("vllm serve", *OURS, "LLM", "EngineArgs", "AsyncEngineArgs", LMI)
+BENCH, RUNS = "trtllm-bench", ("throughput", "latency", "build")
 # Bytes that GPUs have: the largest of all (GB300), what an H200 gives vLLM (0.9 of what is visible), and 80 GB.
 LARGEST, H200, LARGE = 298e9, 0.9 * 150.1e9, 84.9e9
 ROOMY = 65e9  # weights on a GPU of 80 GB that leave a cache
@@ -33,14 +37,17 @@ OTHER_WEIGHTS = re.compile(
 OTHERWISE = frozenset(
     {
         *("quantization", "load_format", "cpu_offload_gb", "hf_overrides", "device", "data_parallel_size", "config"),
-        *("extra_llm_api_options", "quant_config", "nnodes", "headless", "node_rank", "num_hidden_layers"),
-        *("enable_layerwise_offload", "model_loader_extra_config", "kv_connector", "model_kwargs_extra"),
+        *("extra_llm_api_options", "quant_config", "engine_dir", "nnodes", "headless", "node_rank"),
     }
+)
+# The same, set on an object of Python later, to what the text does not tell.
+SET_LATER = re.compile(
+    r"\.(?:tensor_parallel_size|pipeline_parallel_size|quantization|load_format|cpu_offload_gb)\s*=|\bsetattr\("
 )
 # Hardware with more memory, or with none of its own.
 OTHER_HARDWARE = re.compile(
     r"\b(?:G?B[23]00|GH200|MI\d{3}\w*|Gaudi\d?|HPU|TPU|v\d[ep]-\d+|neuron\w*|inf2|trn\d|ascend|NPU|ROCm|XPU|Xeon"
-    r"|CPU[- ]only|on (?:a )?CPU|Blackwell|MIG)\b|vllm[-/]cpu|TARGET_DEVICE|\b(?:1[4-9]\d|2\d\d) ?GB\b",
+    r"|CPU[- ]only|on (?:a )?CPU|Blackwell|MIG)\b|vllm[-/]cpu|TARGET_DEVICE|\b(?:1[89]\d|2\d\d) ?GB\b",
     re.IGNORECASE,
 )
 
@@ -63,8 +70,18 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     starts = [*_servers(document), *(() if platform.gpu else _builds(document, platform))]
     if not starts or any(OTHER_HARDWARE.search(text) for _, text in document.texts):
         return
+    have = _memory(document, platform)
     for start, place, invocation, file in starts:
-        yield from _said(start, place, invocation, file, platform)
+        yield from _said(start, place, invocation, file, platform, have)
+
+
+def _memory(document: Document, platform: Platform) -> tuple[str, float]:
+    """Name and bytes of the GPU that is asked for or told; "" and 0 for none."""
+    gpu = gpu_of(platform)
+    if gpu is not None:
+        return platform.gpu, gpu.visible_bytes
+    machine = machine_told(document)
+    return (machine.name, machine.memory_gib * GIB) if machine is not None else ("", 0)
 
 
 _Found = tuple[_Start, Word, Invocation | None, str]
@@ -72,20 +89,26 @@ _Found = tuple[_Start, Word, Invocation | None, str]
 
 def _servers(document: Document) -> Iterator[_Found]:
     """What vLLM, trtllm-serve, ``LLM(...)`` and LMI load, of the hub or a folder called as a model of it."""
+    later = {file for file, text in document.texts if SET_LATER.search(text)}
     for one in served(document):
+        if one.invocation is None and one.file in later:
+            continue
         model = published_model(one.model) if one.model else None
         if model is None or not model.billions or OTHER_WEIGHTS.search(one.model) or _is_told_elsewhere(one):
             continue
         total = model.billions * 1e9 * BYTES
         flag = one.flags.get(TP) or ("--tp_size" if one.tool in OURS else "--tensor-parallel-size")
         flag = flag if one.invocation or TP in one.flags else TP
-        known = _Start(one.tool, one.model, total, one.ranks, total / one.ranks, _shared(model), flag, model.official)
+        tool = "vLLM" if one.engine == VLLM and one.tool.endswith("EngineArgs") else one.tool
+        known = _Start(tool, one.model, total, one.ranks, total / one.ranks, _shared(model), flag, model.official)
         yield known, one.place(TP), one.invocation, one.file
 
 
 def _is_told_elsewhere(one: ServedModel) -> bool:
     """True where the text does not tell the ranks or the format, or this start loads nothing."""
-    if one.engine not in (VLLM, TENSORRT_LLM) or one.tool not in ("vllm serve", "trtllm-serve", "LLM", LMI):
+    if one.engine not in (VLLM, TENSORRT_LLM) or one.tool not in STARTS:
+        return True
+    if one.tool == BENCH and not (one.invocation and any(word.text in RUNS for word in one.invocation.arguments)):
         return True
     if one.tool == LMI and one.number(TP) is None:
         return True  # all GPUs of the machine
@@ -113,23 +136,23 @@ def _builds(document: Document, platform: Platform) -> Iterator[_Found]:
             yield known, build.path, build, ""
 
 
-def _said(start: _Start, place: Word, invocation: Invocation | None, file: str, platform: Platform) -> Iterator[Draft]:
-    gpu = gpu_of(platform)
-    if gpu is not None:
-        form = "served" if start.need > gpu.visible_bytes else ""
-    else:
-        form = (
-            "no GPU"
-            if start.need > LARGEST
-            else "few GPUs"
-            if start.need > H200
-            else "large GPU"
-            if start.need > LARGE
-            else ""
-        )
+def _form(need: float, have: float) -> str:
+    """The form of the rule for weights on a GPU that has ``have`` bytes, 0 for one that nobody tells; "" for none."""
+    if have:
+        return "served" if need > have else ""
+    return next(
+        (form for form, least in (("no GPU", LARGEST), ("few GPUs", H200), ("large GPU", LARGE)) if need > least), ""
+    )
+
+
+def _said(
+    start: _Start, place: Word, invocation: Invocation | None, file: str, platform: Platform, gpu: tuple[str, float]
+) -> Iterator[Draft]:
+    name, have = gpu
+    form = _form(start.need, have)
     if not form:
         return
-    roomy = SHARE * gpu.visible_bytes if gpu is not None else ROOMY
+    roomy = SHARE * have if name else ROOMY
     least = next((ranks for ranks in start.ranks_of if start.total / ranks <= roomy and ranks > start.ranks), 16)
     edits: tuple[Edit, ...] = ()
     if (
@@ -144,8 +167,8 @@ def _said(start: _Start, place: Word, invocation: Invocation | None, file: str, 
         "model": start.model,
         "total": start.total / 1e9,
         "need": start.need / 1e9,
-        "have": gpu.visible_bytes / 1e9 if gpu else 0,
-        "gpu": platform.gpu,
+        "have": have / 1e9,
+        "gpu": name,
         "ranks": start.ranks,
         "flag": start.flag,
         "least": least,

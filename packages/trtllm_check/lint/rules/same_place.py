@@ -5,7 +5,7 @@ no remark that the second is another way. A server in a shell's foreground ends 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from trtllm_check.lint.document import Document
@@ -37,7 +37,6 @@ USE = re.compile(
 ELSEWHERE = ("ssh", "srun", "pdsh", "kubectl", "mpirun", "ansible", "gcloud", "wsl", "timeout")
 RUN_WORDS, ADDRESS_PARTS = 2, 3  # run and an image; address, port and port inside
 CONNECTED = re.compile(r"\|\||&&")
-MOST_BEFORE = 4  # of the same name or port, that a start is compared with
 
 
 class _Start(NamedTuple):
@@ -52,22 +51,20 @@ class _Start(NamedTuple):
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
-    """All drafts of the family."""
-    release = platform.release.name
-    for file, text in document.texts:
-        before: dict[str | int, list[_Start]] = {}  # by the name and the ports that it has
-        for later in _starts(document, text):
-            if later.one.command.file != file:
-                continue
-            keys: set[str | int] = {port for _, port in later.ports}
-            keys |= {later.name} if later.name else set()
-            earlier_ones = [one for key in keys for one in before.get(key, [])[-MOST_BEFORE:]]
-            for earlier in sorted(earlier_ones, key=lambda one: one.place.line):
-                if later.one.command is not earlier.one.command and _are_together(text, file, earlier, later):
-                    yield from _said(earlier, later, release)
-                    break
-            for key in keys:
-                before.setdefault(key, []).append(later)
+    """All drafts of the family: each start against the one before it that has the same name or port."""
+    texts = dict(document.texts)
+    before: dict[tuple[str, str, int], _Start] = {}
+    pages: dict[str, _Page] = {}
+    for one in _starts(document, texts):
+        file = one.one.command.file
+        keys = [(file, "", port) for _, port in one.ports] + ([(file, one.name, 0)] if one.name else [])
+        found = {id(before[key]): before[key] for key in keys if key in before}
+        for earlier in found.values():
+            said = list(_said(earlier, one, platform.release.name))
+            if said:
+                page = pages.setdefault(file, _Page.of(texts.get(file, ""), file))
+                yield from said if page.together(earlier, one) else ()
+        before |= dict.fromkeys(keys, one)
 
 
 def _said(earlier: _Start, later: _Start, release: str) -> Iterator[Draft]:
@@ -96,13 +93,15 @@ def _said(earlier: _Start, later: _Start, release: str) -> Iterator[Draft]:
         )
 
 
-def _starts(document: Document, text: str) -> Iterator[_Start]:
+def _starts(document: Document, texts: Mapping[str, str]) -> Iterator[_Start]:
     """Containers and servers of the host, in order."""
-    lines = lines_of(text)
     for one in document.of("docker", *DEFAULT_PORTS):
         if any(word.text.rpartition("/")[2] in ELSEWHERE for word in one.launcher) or one.image or one.command.image:
             continue
+        lines = lines_of(texts.get(one.command.file, ""))
         end = one.command.end_line
+        if 0 < end <= len(lines) and lines[one.command.line - 1].lstrip().startswith("Exec"):
+            continue  # of a unit, which something else starts
         lasts = 0 < end <= len(lines) and BEHIND.search(lines[end - 1]) is not None
         if one.tool == "docker":
             operands = [word.text for word in one.positional]
@@ -149,26 +148,38 @@ def _bound(docker: Invocation) -> Iterator[tuple[str, int]]:
         yield addresses.get(str(host), ""), host
 
 
-def _are_together(text: str, file: str, earlier: _Start, later: _Start) -> bool:
-    """True where both run, one after the other, on one machine."""
-    first, last = earlier.one.command, later.one.command
-    if first.end_line >= last.line:
-        return False
-    lines = lines_of(text)
-    between = "\n".join(lines[first.end_line : last.line - 1])
-    joined = "\n".join([*lines[first.line - 1 : first.end_line], *lines[last.line - 1 : last.end_line]])
-    if APART.search(between) or REMARK.search(between) or CONNECTED.search(joined):
-        return False
-    indents = {_indent(lines[command.line - 1]) for command in (first, last)}
-    if len(indents) > 1:
-        return False
-    blocks = fences(text)
-    if not blocks:
-        return kind_of_name(file) in (None, "shell") and kind_of_text(text) == "shell"
-    return not USE.search(between) and any(
-        text.count("\n", 0, block.start) < first.line <= last.end_line <= text.count("\n", 0, block.end) + 1
-        for block in blocks
-    )
+class _Page(NamedTuple):
+    """A text whose commands may run one after the other: its lines, and the blocks of a page as lines.
+
+    ``is_script``: it is no page; ``is_run``: its first line says what runs it.
+    """
+
+    lines: tuple[str, ...]
+    blocks: tuple[tuple[int, int], ...]
+    is_script: bool
+    is_run: bool
+
+    @classmethod
+    def of(cls, text: str, file: str) -> "_Page":
+        blocks = tuple((text.count("\n", 0, block.start), text.count("\n", 0, block.end) + 1) for block in fences(text))
+        is_script = not blocks and kind_of_name(file) in (None, "shell") and kind_of_text(text) == "shell"
+        return cls(lines_of(text), blocks, is_script, text.startswith("#!"))
+
+    def together(self, earlier: _Start, later: _Start) -> bool:
+        """True where both run, one after the other, on one machine."""
+        first, last = earlier.one.command, later.one.command
+        if first.end_line >= last.line:
+            return False
+        lines = self.lines[first.end_line : last.line - 1]
+        between = "\n".join(lines)
+        joined = "\n".join([*self.lines[first.line - 1 : first.end_line], *self.lines[last.line - 1 : last.end_line]])
+        indents = {_indent(self.lines[command.line - 1]) for command in (first, last)}
+        if len(indents) > 1 or APART.search(between) or REMARK.search(between) or CONNECTED.search(joined):
+            return False
+        if not self.is_run and "#" not in between and not all(map(str.strip, lines)):
+            return False  # blank lines alone part the ways of somebody's notes
+        in_a_block = any(start < first.line <= last.end_line <= end for start, end in self.blocks)
+        return self.is_script or (in_a_block and not USE.search(between))
 
 
 def _indent(line: str) -> int:
