@@ -13,6 +13,7 @@ from functools import lru_cache
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.evidence import facts_release
 from trtllm_check.lint.finding import Draft, Platform
+from trtllm_check.lint.shell.pasted import is_of_another_section
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases.history import with_flag
 
@@ -40,6 +41,17 @@ OF_SCRIPTS = ARGUMENTS | {"ranks-not-tp-pp", "engine-flow-removed"}
 OURS = ("convert_checkpoint.py", "trtllm-build", "quantize.py", "run.py", "summarize.py")
 COMMON_NAMES = ("run.py", "summarize.py", "quantize.py")
 OF_EXAMPLES = re.compile(r"examples?/|tensorrt[-_]?llm|\$", re.IGNORECASE)
+OF_WHOLE_COMMANDS = frozenset({"build-of-nothing", "missing-flag"})
+CONTRAST = re.compile(
+    r"❌\s*(?:wrong|bad|incorrect|don['’]?t|avoid|never|before)\b", re.IGNORECASE
+)  # examples, cut short
+OF_OLD_OPENAI, OLD_OPENAI = "openai 1.0", re.compile(r"(?<![\w-])openai\s*(?:[=~]=\s*0|<=?\s*[01]\b)")
+CONTAINER = re.compile(r"tritonserver:\d\d\.\d\d-trtllm|tensorrt-llm/(?:release|devel):")
+OTHER_WORD = re.compile(r"tensorrt[-_]llm\s*==|(?:--branch|-b|checkout)[ =]v?\d|TensorRT-LLM v?\d+\.\d", re.IGNORECASE)
+OF_RESOURCES = frozenset({"manifest-field", "manifest-value"})
+PROPOSAL = re.compile(
+    r"^#{1,3} .*\b(?:[Pp]roposal|RFC|KEP)\b|^[Tt]his (?:proposal|RFC)\b|\b[Tt]his proposal\b", re.MULTILINE
+)
 FEW = 2
 EARLIER_BUILDER = "build.py"  # of each model's folder, before 0.8, of which there are no facts
 OTHER_MODELS = re.compile(
@@ -66,8 +78,18 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document) and _is_of_pieces(document):
         return draft._replace(severity="info")
+    if draft.rule == "wheel-of-another-release" and platform.guessed:
+        return draft._replace(severity="info")  # which release it is for is read off a few options
+    if draft.rule == "python-use" and OF_OLD_OPENAI in draft.message and _keeps_old_openai(document.texts):
+        return draft._replace(severity="info")
     if draft.severity != "error":
         return draft
+    if draft.rule in OF_WHOLE_COMMANDS and _shows_wrong_and_right(document.texts):
+        return draft._replace(severity="info")
+    if draft.rule == "tool-not-in-release" and _is_told_further_down(draft, document):
+        return draft._replace(severity="info")
+    if draft.rule in OF_RESOURCES and _is_proposed(document.texts):
+        return draft._replace(severity="info")
     if platform.guessed and draft.rule in OF_ONE_RELEASE:  # nobody says that it is for the newest release
         return draft._replace(severity="info" if draft.rule == "moved-script" else "warning")
     if draft.rule in ARGUMENTS and _may_be_another_converter(draft, document):
@@ -91,6 +113,22 @@ def _is_the_one_told(draft: Draft, platform: Platform) -> bool:
     """True for a container of a build that the facts of the release were taken for."""
     match = HOLDS.search(draft.message)
     return match is not None and facts_release(match[1]) == platform.release.name
+
+
+@lru_cache(maxsize=8)
+def _shows_wrong_and_right(texts: tuple[tuple[str, str], ...]) -> bool:
+    return any(CONTRAST.search(text) for _, text in texts)
+
+
+@lru_cache(maxsize=8)
+def _keeps_old_openai(texts: tuple[tuple[str, str], ...]) -> bool:
+    return any(OLD_OPENAI.search(text) for _, text in texts)
+
+
+@lru_cache(maxsize=8)
+def _is_proposed(texts: tuple[tuple[str, str], ...]) -> bool:
+    """True for a proposal of what a project's resources are to be."""
+    return any(PROPOSAL.search(text) for _, text in texts)
 
 
 @lru_cache(maxsize=8)
@@ -163,6 +201,21 @@ def _is_anothers_script(draft: Draft, document: Document) -> bool:
     strange = sum(each.flag != "" and not any(with_flag(tool, each.name) for tool in OURS) for each in one.given)
     is_missing = draft.rule == "missing-flag"  # what a script with options of its own wants is not known
     return known == 0 or (is_missing and (known < FEW or strange > 0)) or strange > known
+
+
+def _is_told_further_down(draft: Draft, document: Document) -> bool:
+    """True where a later section's container tells the release: what stands above it need not run there."""
+    file = draft.invocation.command.file if draft.invocation is not None else draft.file
+    text = dict(document.texts).get(file, "")
+    first = _first_container(text)
+    return 0 < draft.place.line < first and is_of_another_section(text, draft.place.line, first)
+
+
+@lru_cache(maxsize=8)
+def _first_container(text: str) -> int:
+    """The line of the first container that tells the release; 0 where something else may."""
+    match = CONTAINER.search(text) if OTHER_WORD.search(text) is None else None
+    return text.count("\n", 0, match.start()) + 1 if match else 0
 
 
 def _is_of_its_own(draft: Draft) -> bool:

@@ -28,6 +28,15 @@ LISTED = "${model_of_a_list}"  # stands for the model of such a list
 Argument = Callable[[Any], Word]
 
 
+OF_THE_SERVER = (
+    "host",
+    "port",
+    "api_key",
+    "served_model_name",
+    "uvicorn_log_level",
+)  # where a command takes all of them
+
+
 def scripts(node: Any, argument: Argument) -> Iterator[Word]:
     """``vllm serve ... OPTIONS ...`` of each list; ``argument`` makes the word of one of its entries."""
     for name, value, beside in _entries(node, 0):
@@ -54,7 +63,7 @@ def calls(node: Any, argument: Argument) -> Iterator[Call]:
         known = [one for one in names if one in _arguments()]
         if len(known) < FEWEST or len(names) - len(known) > len(names) // FOREIGN:
             continue
-        given = tuple(argument(key) for key, _ in pairs)
+        given = tuple(argument(key) for key, _ in pairs if str(key.value) not in OF_THE_SERVER)
         values = tuple((str(key.value), argument(one)) for key, one in pairs if one.id == "scalar")
         yield Call("vllm", "EngineArgs", given, values=values)
 

@@ -131,6 +131,8 @@ def _gpus(document: Document, release: str, docker: Invocation, inner: list[Invo
     without = rule_data(FAMILY)["without_gpu"]
     inner = [one for one in inner if not CLIENT_OF.search(" ".join(word.text for word in one.arguments[:3]))]
     works = [one for one in inner if one.tool not in without and posixpath.basename(_script(one)) not in without]
+    if docker.has("--entrypoint") and works and all(one.tool == "python" for one in works):
+        return  # a script of the reader's own, in place of the image's server
     if not given and (works or _is_shell(docker)):
         yield from drafts(release, "no-gpus", docker.path, edits=(Put("--gpus", "all"),), invocation=docker)
 

@@ -66,6 +66,8 @@ def _internal(document: Document, release: str) -> Iterator[Draft]:
         for match in INTERNAL.finditer(text):
             if re.search(rf"^[ \t]*(?:local[ \t]+)?{match['name']}=", text, re.MULTILINE):
                 continue  # the script's own: it does not reach the server
+            if text[text.rfind("\n", 0, match.start()) + 1 : match.start()].count("`") % 2:
+                continue  # words of code in a sentence
             if SOURCED.search(text) or _is_filled_by_compose(text, match["name"]):
                 continue
             start = match.start("name")

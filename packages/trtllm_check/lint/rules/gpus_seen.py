@@ -12,7 +12,7 @@ from trtllm_check.lint.machines import MachineTold, machine_told
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.rules.served import MAKERS, Around, ServedModel, served
 from trtllm_check.lint.shell.pasted import fences, is_of_another_section
-from trtllm_check.lint.shell.words import Word, word_at
+from trtllm_check.lint.shell.words import Word, lines_of
 
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
 QUOTED = re.compile(r"[\"']")
@@ -129,8 +129,8 @@ def _seen(
 @lru_cache(maxsize=8)
 def _exports(text: str, name: str) -> tuple[Word, ...]:
     """Where a text sets a variable for what comes behind."""
-    found = re.finditer(rf"^[ \t]*(?:export|ENV)[ \t]+{name}=", text, re.MULTILINE)
-    return tuple(word_at(text, match.start(), match[0].strip()) for match in found)
+    start = re.compile(rf"[ \t]*(?:export|ENV)[ \t]+{name}=")
+    return tuple(Word(name, number, 1) for number, line in enumerate(lines_of(text), 1) if start.match(line))
 
 
 def _docker_memory(around: Around, one: ServedModel, release: str) -> Iterator[Draft]:

@@ -6,6 +6,7 @@ warning. What no release ever had is an error only where another name is almost 
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.carriers.used_names import UsedName
@@ -22,6 +23,9 @@ FAMILY = "python_names"
 RULE = "python-name"
 OURS = "tensorrt_llm"
 MOST = 3
+SDK, THIRD = "sagemaker", re.compile(r"(?i:sdk) [vV]?3\b|sagemaker\s*[=>]=\s*3\b")
+PATCHED, PATCHES = "trl", re.compile(r"\b(?:from|import) unsloth\b")
+RELATIVE = re.compile(r"^from \.+\w* import ", re.MULTILINE)  # a module of a package, which has pins of its own
 SPECIFIER = r"(?:[<>=~!]=?=?\s*\d+(?:\.\d+)*(?:(?:\.post|\.dev|rc)\d+)?)"
 
 
@@ -36,6 +40,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     told: dict[str, Told] = {}
     seen: set[tuple[str, str]] = set()
+    strange: set[str] = set()
     old: dict[tuple[str, str], list[tuple[UsedName, NameVerdict]]] = {}
     files = [file for file, _ in document.texts]
     for one in document.names:
@@ -44,6 +49,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         if one.package not in told:
             told[one.package] = told_version(document, one.package, package, platform)
+            if is_from_git(document, one.package):
+                strange.add(one.package)
+        if one.package in strange or (one.package == PATCHED and one.keyword and _is_patched(document.texts)):
+            continue
         version = told[one.package]
         if one.keyword:
             for draft in _keyword(one, package, version, platform):
@@ -67,8 +76,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         elif verdict.kind == "gone":
             old.setdefault((one.file, one.package), []).append((one, verdict))
     for found in old.values():
+        is_part = RELATIVE.search(dict(document.texts).get(found[0][0].file, "")) is not None
         for draft in _today(found, platform):
-            yield _weighed(draft, found[0][0], document)
+            weighed = _weighed(draft, found[0][0], document)
+            yield weighed._replace(severity="info") if is_part else weighed
 
 
 def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platform) -> Iterator[Draft]:
@@ -96,10 +107,22 @@ def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platfo
         yield draft._replace(source=package.source)
 
 
+@lru_cache(maxsize=8)
+def _is_patched(texts: tuple[tuple[str, str], ...]) -> bool:
+    """True with unsloth, which gives trl's trainers the keywords of earlier releases."""
+    return any(PATCHES.search(text) for _, text in texts)
+
+
 def _shown(one: UsedName) -> str:
     """The call without its package; ``modelopt.torch.quantization.quantize`` whole, for PyTorch has names like it."""
     short = one.dotted.removeprefix(f"{one.package}.")
     return one.dotted if short.startswith("torch.") else short
+
+
+def is_from_git(document: Document, name: str) -> bool:
+    """True where pip takes a package from a commit, which may have what no release has."""
+    distribution = rule_data(FAMILY)["packages"][name]["distribution"]
+    return any(re.search(rf"git\+\S*/{distribution}(?:\.git)?(?=[@\s#\"'`]|$)", text) for _, text in document.texts)
 
 
 def told_version(document: Document, name: str, package: PythonPackage, platform: Platform) -> Told:
@@ -122,6 +145,8 @@ def told_version(document: Document, name: str, package: PythonPackage, platform
         return implied
     if name == "vllm" and (told := vllm_told(document)):
         return Told(told.release.written)  # the weightiest of all that it tells, ``pip show`` and logs too
+    if name == SDK and found and any(THIRD.search(text) for _, text in document.texts):
+        return Told(many=True)  # of the change from one major version to the next
     if any(".dev" in version for version in found):
         return Told(many=True)  # a state between two releases, or of somebody's own
     return Told(found.pop()) if len(found) == 1 else Told(supposed(name), many=len(found) > 1)

@@ -8,7 +8,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.installs import Requirement, requirements
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, lines_of
 
 GLUED = re.compile(r"(?P<one>(?:>=|<=|~=|!=|==|<|>)\s*\d[\w.*]*)\s*(?P<two>(?:>=|<=|~=|!=|==|<|>)\s*\d)")
 LOCAL = re.compile(r"(?P<operator>>=|<=|~=|<|>)\s*\d[\w.]*\+(?P<local>[\w.]+)")
@@ -94,8 +94,17 @@ def _lines(file: str, text: str, release: str) -> Iterator[Draft]:
         return
 
 
+def _is_of_a_file(pip: Invocation, document: Document) -> bool:
+    """True for a file of requirements, which is read as what pip installs."""
+    lines = lines_of(dict(document.texts).get(pip.command.file, ""))
+    return "pip" not in "".join(lines[pip.command.line - 1 : pip.command.line])
+
+
 def _isolated(document: Document, wanted: list[Requirement], release: str) -> Iterator[Draft]:
+    at_sagemaker = any("sagemaker" in text for _, text in document.texts)
     for one in wanted:
+        if at_sagemaker and one.pip is not None and _is_of_a_file(one.pip, document):
+            continue  # for a training container, which has torch and flash-attn
         if one.name in IMPORTS_TORCH and one.pip is not None and not one.pip.has("--no-build-isolation", "--no-deps"):
             if any(NOT_ISOLATED.search(text) for _, text in document.texts):
                 return

@@ -35,6 +35,7 @@ SHORT = {
     "-asc": "api_server_count",
     "-ac": "attention_config",
 }
+TRUST = "trust_remote_code"
 SAME = {
     "tensor_parallel_degree": "tensor_parallel_size",
     "pipeline_parallel_degree": "pipeline_parallel_size",
@@ -152,6 +153,9 @@ def _command(one: Invocation, engine: str, tool: str) -> ServedModel:
 
 def _call(call: Call) -> ServedModel:
     options = {SAME.get(name, name): word for name, word in call.values}
+    for word in call.arguments:
+        if word.text == TRUST:  # a variable may say so
+            options.setdefault(TRUST, Word("True", word.line, word.column))
     model = options["model"].text if "model" in options else ""
     flags = {name: name for name in options}
     at = call.arguments[0] if call.arguments else Word(call.name, 1, 1)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
@@ -110,7 +111,9 @@ def _assignment(command: ShellCommand, text: str, release: str) -> Iterator[Draf
 
 
 def _dollar(text: str, word: Word, file: str, release: str) -> Iterator[Draft]:
-    """``r{VERSION}`` where VERSION is a variable of the text."""
+    """``r{VERSION}`` where VERSION is a variable of the text; in a notebook Python fills it in."""
+    if is_notebook(text):
+        return
     for match in BRACES.finditer(word.text):
         name = match["name"]
         at = word.part(match.start(), match.end()).line

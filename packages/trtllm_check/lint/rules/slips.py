@@ -99,7 +99,8 @@ def _strange_ends(document: Document, ends: set[tuple[str, int]], release: str) 
         if command.end_line == command.line:
             continue
         options = [word.text for word in command.words if OPTION.fullmatch(word.text)]
-        if command.file in texts and len(options) >= ENOUGH:
+        is_part = command.words[:1] and command.words[0].text.startswith("-")  # options for a command elsewhere
+        if command.file in texts and len(options) >= ENOUGH and not is_part:
             tool = command.words[0].text
             yield from _last_end(command, texts[command.file], ends, tool, release)
 

@@ -6,7 +6,7 @@ What each release has is ``releases/data/vllm``; vllm.yml holds what other progr
 import json
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from packaging.version import Version
@@ -33,6 +33,7 @@ OTHER_COMMANDS = ("bench serve", "bench throughput", "run-batch")
 PLACEHOLDER = re.compile(
     r"--(?:your|my|some|any|more|other|additional|extra|custom)-(?:[\w-]*-)?(?:args?|arguments?|options?|flags?|params?)"
 )
+EDITION = re.compile(r"\bvllm[-_](?:rbln|gaudi|ascend|neuron|spyre|gcu|mindspore|qaic|kunlun|fl|metal|musa|maca)\b")
 DEVICE = re.compile(r"auto|cuda|neuron|cpu|openvino|tpu|xpu|hpu|\W.*")
 Release = VllmRelease | None
 
@@ -48,7 +49,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _entry(one, release)
         if command in ("", "bench serve"):
             continue  # the tool that loads a server is load_tools'
-        is_own = _is_a_build_of_its_own(one, command)
+        is_own = _is_a_build_of_its_own(one, command) or _is_an_edition(document.texts)
+        is_own = is_own or any(_is_described(document.texts, flag) for flag in _strange(one, command))
         for given in one.given:
             if given.flag.startswith("-"):
                 for draft in _option(document, one, given, command, told, release):
@@ -117,11 +119,30 @@ def _named(given: Given, command: str = "serve") -> str:
     return name.removeprefix("no-") if name not in _known(command) else name
 
 
+def _strange(serve: Invocation, command: str) -> list[str]:
+    """The options that no release has."""
+    known = _known(command)
+    names = {_named(given, command) for given in serve.given if given.name.startswith("--")}
+    return sorted(one for one in names if one not in known and one not in _own() and not is_open(one))
+
+
+@lru_cache(maxsize=8)
+def _is_an_edition(texts: tuple[tuple[str, str], ...]) -> bool:
+    """True for vLLM with a plugin for other hardware, which goes with a release of its own."""
+    return any(EDITION.search(text) for _, text in texts)
+
+
+@lru_cache(maxsize=64)
+def _is_described(texts: tuple[tuple[str, str], ...], name: str) -> bool:
+    """True for an option that the page itself explains: ``the `--gateway` flag starts ...``."""
+    words = re.compile(rf"`--{re.escape(name)}`\s+(?:flag|option|switch|argument)\b")
+    return any(words.search(text) for _, text in texts)
+
+
 def _is_a_build_of_its_own(serve: Invocation, command: str) -> bool:
     """True for several options that no release has and that look like none of theirs: of somebody's own vLLM."""
     known = _known(command)
-    names = {_named(given, command) for given in serve.given if given.name.startswith("--")}
-    strange = [one for one in names if one not in known and one not in _own() and not is_open(one)]
+    strange = _strange(serve, command)
     return (
         len(strange) >= OF_ITS_OWN
         and not _is_official(serve)

@@ -10,6 +10,7 @@ from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import LMI, VLLM, served
 from trtllm_check.lint.rules.settings import NamedValue, settings
 from trtllm_check.lint.rules.vllm_table import absence, in_words, release_for
+from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases.vllm import Changes, VllmRelease, choices, options_of, vllm_facts
 
 FAMILY = "vllm_named"
@@ -40,8 +41,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 yield from drafts(
                     release, RULE, word, form=form, edits=edits, invocation=one.invocation, file=one.file, **about
                 )
+    said: set[tuple[str, Word]] = set()
     for setting in settings(document):
-        yield from _variable(setting, document, release)
+        if (setting.file, setting.place) not in said:
+            said.add((setting.file, setting.place))
+            yield from _variable(setting, document, release)
 
 
 def _is_said_elsewhere(option: str, value: str, told: VllmRelease | None, *, is_command: bool) -> bool:
@@ -96,7 +100,9 @@ def _variable(setting: NamedValue, document: Document, release: str) -> Iterator
         close = [] if value.upper() in words else get_close_matches(value.upper(), words, 1, NEAR)
         found = [("variable", {"instead": close[0], "listed": ", ".join(words)})] if close else []
     elif name.startswith("VLLM_"):
-        found = list(_wrong(VARIABLES.get(name, name), value, release_for(document, None)))
+        told, option = release_for(document, None), VARIABLES.get(name, name)
+        is_read = option != name or bool(_known(vllm_facts().table("values", name), told))
+        found = list(_wrong(option, value, told)) if is_read else []
     else:
         return
     for form, known in found:

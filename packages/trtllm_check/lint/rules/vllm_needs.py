@@ -10,13 +10,12 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
 from trtllm_check.lint.programs import MODULES
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.served import LMI, VLLM, ServedModel, served
+from trtllm_check.lint.rules.served import LMI, TRUST, VLLM, ServedModel, served
 from trtllm_check.lint.rules.vllm_table import release_for
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases.vllm import VllmRelease, vllm_facts
 
 FAMILY = "vllm_needs"
-TRUST = "trust_remote_code"
 # A folder of that name may lie there: what brings one, and what goes into one.
 LOCAL = re.compile(
     r"--local-dir|\bgit (?:lfs )?clone\b|snapshot_download|hf download|huggingface-cli download|modelscope"

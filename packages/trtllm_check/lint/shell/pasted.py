@@ -49,6 +49,7 @@ ROOT_PROMPT = re.compile(rf"^[ \t]*#[ \t]+(?={COMMANDS})", re.MULTILINE)
 OUTSIDE_COMMAND = re.compile(rf"^[ \t]*(?:[A-Z_]+=\S+ )*{COMMANDS}.*(?:\s-|/|\\[ \t*]*$|==)", re.MULTILINE)
 MARKED = re.compile(r"\*\*\S|`[^`]+`[^\n]*`")  # words of Markdown: a sentence that begins with a command's name
 BOLD_LINE = re.compile(r"^[^\n]*\*\*(?:`|[A-Za-z][^*\n]*\*\*)[^\n]*$", re.MULTILINE)
+LIST_ITEM = re.compile(r"^[ \t]*[-*+][ ]+[^\s`-][^`\n]*`[^`\n]+`[^\n]*$", re.MULTILINE)  # a sentence with words of code
 OUTSIDE_SETTING = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=\S+[ \t]*")
 TABLE_ROW = re.compile(r"^[ \t]*\|(?![|&]).*\|[ \t]*$", re.MULTILINE)  # of Markdown
 PARAGRAPH = re.compile(r"(?:.*\S.*(?:\n|$))+")
@@ -156,7 +157,7 @@ def _headings(text: str) -> tuple[int, ...]:
 def is_of_another_section(text: str, first: int, last: int) -> bool:
     """True where a heading of Markdown stands between two lines: what one section sets, another need not have."""
     headings = _headings(text)
-    return bisect_right(headings, first) < bisect_right(headings, last)
+    return bisect_right(headings, first) != bisect_right(headings, last)
 
 
 def is_shown_as_old(text: str, number: int) -> bool:
@@ -189,7 +190,8 @@ def _typographic(text: str) -> str:
 
 def _only_shell(mask: str, blocks: list[Block]) -> str:
     if not blocks:
-        return BOLD_LINE.sub(_blank, mask) if "**" in mask else mask
+        mask = BOLD_LINE.sub(_blank, mask) if "**" in mask else mask
+        return LIST_ITEM.sub(_blank, mask)
     parts: list[str] = []
     end = 0
     for block in blocks:
