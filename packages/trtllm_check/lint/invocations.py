@@ -1,7 +1,7 @@
 """Which of the commands start a tool that we know, in which container, on how many ranks."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from trtllm_check.lint.programs import (
@@ -31,6 +31,7 @@ ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=")
 SEPARATOR = re.compile(r"[/\\]")  # of paths on Windows too
 A_PROGRAM = re.compile(r"[\w./~$@{}+-]+")
 MOST_BEFORE = 24  # words of an unknown program's own in front of the tool that it starts
+OWN_VLLM = re.compile(r"(?:^|/)[\w.-]*vllm[\w.-]*(?::[\w.-]+)?$")
 PROFILERS = frozenset({"nsys", "ncu", "nvprof", "strace", "perf", "accelerate", "torchrun"})
 
 
@@ -264,7 +265,7 @@ class _Reader:
         entrypoint = invocation.values("--entrypoint")
         launcher = words[: len(words) - len(command)]
         inner = _behind(around, launcher, env=env)._replace(image=image)
-        if VLLM_IMAGE.search(target) and operands[0].text == "run" and not entrypoint and command:
+        if _starts_vllm(target, command) and operands[0].text == "run" and not entrypoint and command:
             self.add("vllm", operands[1], (Word("serve", operands[1].line, operands[1].column), *command), inner)
         self.unwrap((*entrypoint[-1:], *command), inner)
 
@@ -284,6 +285,13 @@ class _Reader:
                 break
         start = next((i for i, word in enumerate(words) if command and word is command[0]), len(words))
         self.unwrap(command, _behind(around, words[:start], env=env, ranks=ranks))
+
+
+def _starts_vllm(image: str, command: Sequence[Word]) -> bool:
+    """True for vLLM's image, and for one of somebody's own of its name that is given a model as an option first."""
+    return VLLM_IMAGE.search(image) is not None or (
+        OWN_VLLM.search(image) is not None and bool(command) and command[0].text.startswith("--model")
+    )
 
 
 def invocations(commands: Iterable[ShellCommand]) -> list[Invocation]:

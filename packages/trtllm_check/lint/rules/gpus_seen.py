@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 
 from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
@@ -10,13 +11,15 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.machines import MachineTold, machine_told
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
-from trtllm_check.lint.rules.served import MAKERS, Around, ServedModel, served
+from trtllm_check.lint.rules.served import MAKERS, VLLM, Around, ServedModel, served
 from trtllm_check.lint.shell.pasted import fences, is_of_another_section
 from trtllm_check.lint.shell.words import Word, lines_of
 
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
 QUOTED = re.compile(r"[\"']")
 SET_IN_PYTHON = re.compile(r"CUDA_VISIBLE_DEVICES[\"']\s*\]?\s*[=,]\s*[\"']([\d, ]+)[\"']")
+SPREAD = re.compile(r"^[\"']?(?:\$\{?[\w@*]+(?:\[@\])?\}?|\$\(.*\)|\{\{.*\}\})[\"']?$")
+LISTS = re.compile(r"ARG|OPT|EXTRA|FLAG|@|\*", re.IGNORECASE)
 MEBIBYTE = 2**20
 MOST_GIGABYTES = 256  # a larger number means megabytes
 SHORT, LARGE = 80, 240  # seconds; vllm docs deployment/k8s.md has 60 + 2 x 10
@@ -37,6 +40,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _few_bytes(docker, release)
     for one in starts:
         yield from _ranks(document, around, one, machine, release)
+        yield from _ray_for_one(one, release)
         yield from _docker_memory(around, one, release)
     for workload in document.workloads:
         if SERVER_IMAGE.search(workload.image):
@@ -92,6 +96,19 @@ def _ranks(
                 line=place.line,
             )
             return
+
+
+def _ray_for_one(one: ServedModel, release: str) -> Iterator[Draft]:
+    """``--distributed-executor-backend ray`` and no size: the server takes one GPU of the cluster."""
+    spread = one.options.get("distributed_executor_backend")
+    sized = any(name.endswith("parallel_size") or name in ("config", "nnodes") for name in one.options)
+    if one.engine != VLLM or spread is None or spread.text != "ray" or sized or one.invocation is None:
+        return
+    for before, word in pairwise(one.invocation.arguments):
+        is_value = before.text == "serve" or (before.text.startswith("-") and "=" not in before.text)
+        if SPREAD.search(word.text) and (not is_value or LISTS.search(word.text)):
+            return  # further options may come from what nobody knows
+    yield from drafts(release, "gpus-fewer-than-ranks", spread, form="ray", file=one.file, tool=one.tool)
 
 
 def _seen(

@@ -12,6 +12,7 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.programs import PLAIN_SERVER, SERVER_IMAGE
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import VLLM, Around, ServedModel, served
+from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.lint.shell.words import ShellCommand, Word
 
 PORT = 8000  # of vllm serve and of trtllm-serve where nothing is said
@@ -97,6 +98,15 @@ class _Page:
         """True for a curl that runs in a container."""
         curl = self.senders.get(id(request.place))
         return curl is not None and bool(curl.image)
+
+    def is_beside(self, command: ShellCommand) -> bool:
+        """True for a command in the same block of a page, or the same script, as a server."""
+        text = dict(self.texts).get(command.file, "")
+        spans = [(text.count("\n", 0, one.start) + 1, text.count("\n", 0, one.end) + 1) for one in fences(text)]
+        span = next((one for one in spans if one[0] <= command.line <= one[1]), None)
+        if span is None:
+            return not spans
+        return any(span[0] <= one.start.at.line <= span[1] for one in self.servers if one.start.file == command.file)
 
     def mentions_port(self, port: int) -> bool:
         """True if the port stands on the page outside of addresses: a proxy's, a tunnel's, another server's."""
@@ -268,9 +278,11 @@ def _asked(page: _Page, command: ShellCommand, release: str) -> Iterator[Draft]:
             continue
         inside = match["value"] is not None
         target = ServerAddress.of(match["value"] if inside else value.text)
-        is_known = target.is_local and target.port is not None and target.port not in page.ports
-        if is_known and target.port is not None and not page.mentions_port(target.port):
-            known: dict[str, Any] = {"port": target.port, "right": ", ".join(map(str, sorted(page.ports)))}
+        port = target.port
+        if port is None or port in page.ports or not target.is_local or page.mentions_port(port):
+            continue
+        if page.is_beside(command):
+            known: dict[str, Any] = {"port": port, "right": ", ".join(map(str, sorted(page.ports)))}
             place = option if inside else value
             yield from drafts(release, "wrong-port", place, form="OpenAI", file=command.file, **known)
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,7 @@ ADDRESS = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z]{2}(?:-[a-z]+)+-\d)\.(?P<domain>amazonaws\.com(?:\.cn)?)"
     r"/(?P<repository>[\w./-]+)(?P<tag>:[\w.-]+)?"
 )
+OTHER_LENGTH = re.compile(r"(?<![\w.-])(?P<account>\d{9,11}|\d{13,14})\.dkr\.ecr(?=[.-])")
 REGION = r"(?P<region>[a-z]{2}(?:-gov|-iso[a-z]?)?-[a-z]+-\d)"
 OWN_REGION = re.compile(
     r"(?:region_name\s*=\s*|\bregion\s*=\s*|\bREGION\s*=\s*"
@@ -21,6 +23,7 @@ OWN_REGION = re.compile(
 )
 ABOUT = re.compile(r"sagemaker", re.IGNORECASE)
 CHINA = "cn-"
+NEAR = 0.9
 ELSEWHERE = re.compile(
     r"^(?:docker\.io/|nvcr\.io/|ghcr\.io/|public\.ecr\.aws/|quay\.io/|vllm/|lmsysorg/|deepjavalibrary/|huggingface/)"
 )
@@ -32,6 +35,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     for file, text in document.texts:
+        if ".dkr.ecr" in text:
+            yield from _other_length(text, file, release)
         addresses = list(ADDRESS.finditer(text)) if ".dkr.ecr" in text else []
         if not addresses:
             continue
@@ -53,6 +58,16 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                     if form:
                         known = {"image": value.text}
                         yield from drafts(release, "sagemaker-image", value.place, form=form, file=call.file, **known)
+
+
+def _other_length(text: str, file: str, release: str) -> Iterator[Draft]:
+    """``63104351884.dkr.ecr...``: a digit of the account is missing or too many."""
+    for match in OTHER_LENGTH.finditer(text):
+        account = match["account"]
+        close = get_close_matches(account, [str(one) for one in rule_data(FAMILY)["accounts"]], 1, NEAR)
+        right = f"write {close[0]}" if close else "look the account up: it has 12 digits"
+        known: dict[str, Any] = {"account": account, "number": len(account), "right": right}
+        yield from drafts(release, "sagemaker-image", _place(text, match), form="digits", file=file, **known)
 
 
 def _place(text: str, match: re.Match[str]) -> Word:

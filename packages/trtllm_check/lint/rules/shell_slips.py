@@ -35,6 +35,12 @@ HAS_NVCC = re.compile(r"nvcc|cuda-toolkit|nvidia-cuda-toolkit|cuda-compiler|VLLM
 # Images that lack programs which scripts take for granted, and how each gets there.
 BARE = re.compile(r"^(?:python:\S*slim\S*|ubuntu(?::\S+)?|debian(?::\S+)?|nvidia/cuda:\S+)$")
 OTHERWISE = re.compile(r"COPY --from|\.sh\b|ansible|conda|ONBUILD")  # other ways for a program into an image
+# Images that come with no environment of Python, and what makes one, or says that there is to be none.
+PLAIN_PYTHON = re.compile(r"^(?:docker\.io/)?(?:python:|ubuntu(?::|$)|debian(?::|$)|nvidia/cuda:)")
+ENVIRONMENT_OF_UV = re.compile(
+    r"UV_SYSTEM_PYTHON|UV_PROJECT|UV_PYTHON|\buv venv\b|VIRTUAL_ENV|-m venv|virtualenv|conda|\.venv|/venv|ONBUILD"
+)
+ELSEWHERE = ("--system", "--python", "-p", "--target", "-t", "--prefix", "--help")
 OF_APT = {"git": "git", "curl": "curl", "wget": "wget"}
 MPI = re.compile(r"^(?:tensorrt[-_]llm|mpi4py)(?:$|[=<>~!\[])")
 
@@ -66,6 +72,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 if word.text.startswith("git://github.com/"):
                     known: dict[str, Any] = {"address": word.text, "right": f"https{word.text.removeprefix('git')}"}
                     yield from drafts(release, "git-protocol", word, invocation=one, **known)
+        if one.tool == "pip":
+            yield from _no_environment(document, one, release)
     yield from _shallow(document, release)
     yield from _lacking(document, release)
 
@@ -156,6 +164,18 @@ def _unanswered(invocation: Invocation, release: str) -> Iterator[Draft]:
         re.fullmatch(r"-\w*y\w*|--yes|--assume-yes|-qq|-\w*s\w*", one.flag) for one in invocation.given if one.flag
     ):
         yield from drafts(release, "nobody-answers", words[0], file=invocation.command.file)
+
+
+def _no_environment(document: Document, pip: Invocation, release: str) -> Iterator[Draft]:
+    """``RUN uv pip install`` in an image without a virtual environment."""
+    launcher = [word.text.rpartition("/")[2] for word in pip.launcher]
+    verb = pip.positional[0].text if pip.positional else ""
+    if launcher[-1:] != ["uv"] or verb not in ("install", "sync") or pip.has(*ELSEWHERE):
+        return
+    text = dict(document.texts).get(pip.command.file, "")
+    if PLAIN_PYTHON.search(pip.command.image) and not ENVIRONMENT_OF_UV.search(text):
+        known: dict[str, Any] = {"image": pip.command.image, "verb": verb}
+        yield from drafts(release, "uv-without-environment", pip.path, file=pip.command.file, **known)
 
 
 def _shallow(document: Document, release: str) -> Iterator[Draft]:

@@ -26,6 +26,8 @@ REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(?:\[[\w,-]+\])?")
 VERSION = re.compile(r"=?\d[\w.*]*(?:,.*)?")
 OPTION = re.compile(r"--?[A-Za-z][\w.-]*(?:=.*)?|[a-z][\w.]+=.+", re.DOTALL)
 PAGES = (".md", ".sh", ".rst", ".mdx", ".bash")
+NO_BLANK = re.compile(r"(?<=[^\s])[ \t]*(?P<mark>[\u00a0\u202f\u2007\u3000\u200b])[ \t]*(?=[^\s#])")
+COMMENTED = re.compile(r"(?:^|\s)#")
 ENOUGH = 2  # options with two dashes beside the one with one
 
 
@@ -33,6 +35,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All slips."""
     release = platform.release.name
     ends: set[tuple[str, int]] = set()
+    blanks: set[tuple[str, int]] = set()
     for one in document.invocations:
         yield from _line_ends(document, one, ends, release)
         for word, options in _options(one):
@@ -46,6 +49,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 yield from _one_dash(one, word, match["name"], options, release)
         if one.tool == "pip":
             yield from _redirected(one, release)
+        yield from _no_blank(document, one, blanks, release)
     yield from _strange_ends(document, ends, release)
 
 
@@ -103,6 +107,23 @@ def _strange_ends(document: Document, ends: set[tuple[str, int]], release: str) 
         if command.file in texts and len(options) >= ENOUGH and not is_part:
             tool = command.words[0].text
             yield from _last_end(command, texts[command.file], ends, tool, release)
+
+
+def _no_blank(document: Document, invocation: Invocation, seen: set[tuple[str, int]], release: str) -> Iterator[Draft]:
+    """A blank between two words that is none to a shell: of a web page, of no width, of full width."""
+    command = invocation.command
+    text = next((text for name, text in document.texts if name == command.file), "")
+    if invocation.tool not in TOOLS and invocation.tool not in ("docker", "pip"):
+        return
+    for number, line in enumerate(lines_of(text)[command.line - 1 : command.end_line], command.line):
+        match = NO_BLANK.search(line)
+        if match is None or (command.file, number) in seen or COMMENTED.search(line[: match.start()]):
+            continue
+        seen.add((command.file, number))
+        place = Word(match["mark"], number, match.start("mark") + 1)
+        name = f"U+{ord(match['mark']):04X}"
+        behind = line[match.end() :].split()[0][:40]
+        yield from drafts(release, "no-blank", place, file=command.file, name=name, word=behind, tool=invocation.tool)
 
 
 def _options(invocation: Invocation) -> Iterator[tuple[Word, list[str]]]:

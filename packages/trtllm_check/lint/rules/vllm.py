@@ -6,6 +6,7 @@ What each release has is ``releases/data/vllm``; vllm.yml holds what other progr
 import json
 import re
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from typing import Any
 
@@ -24,6 +25,7 @@ from trtllm_check.releases.vllm import Changes, VllmRelease, options_of, togethe
 
 FAMILY = "vllm"
 NEAR = 0.8
+ALMOST = 0.85
 OF_ITS_OWN = 3  # options
 LONG = 60
 QUOTES_LOST = re.compile(r"\{\s*[\w-]+\s*:(?![^{}]*\.\.\.)[^\"'$<`]*\}")
@@ -193,6 +195,12 @@ def _unknown(serve: Invocation, given: Given, name: str, command: str, release: 
     meant = rule_data(FAMILY)["elsewhere"].get(name, "")
     instead = f"write --{close}" if close else "leave it out, or take the version that has it"
     certain = bool(close or other or meant) or _is_official(serve)
+    if (
+        serve.path.text == serve.image
+        and not _is_official(serve)
+        and SequenceMatcher(None, name, close).ratio() < ALMOST
+    ):
+        return  # an image of somebody's own may have a plugin's options
     if meant:
         instead = f"write --{meant}"
     elif other:

@@ -304,6 +304,8 @@ def _is_alike(lines: list[str], number: int) -> bool:
         start -= 1
     if start == number or number + 1 >= len(lines) or lines[number + 1].lstrip().startswith("#"):
         return False
+    if any(lines[number].count(quote) % 2 for quote in "'\""):
+        return False  # a quote goes on over the line's end
     first, here, following = (_indent(lines[at]) for at in (start, number, number + 1))
     return first < here == following and lines[number + 1].rstrip().endswith("\\")
 
