@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from playbook.course.runner import ChapterResult
 
 CACHES = (".pytest_cache", ".mypy_cache", ".ruff_cache", ".import_linter_cache", "build")
-SIDE_BY_SIDE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
-"""Three workers on two cores: two leave a fifth of them idle while they wait for servers, kernels and other children.
-A later ``-n 0`` takes it back.
+SIDE_BY_SIDE = ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Four workers on two cores: two leave a fifth of them idle while they wait for servers, kernels and other children,
+three a fifteenth. A later ``-n 0`` takes it back.
 """
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
