@@ -330,7 +330,10 @@ def throughput_latency(summaries: Sequence["Summary"], *, title: str) -> None:
         percentiles = [getattr(summary, name) for summary in summaries]
         axis.plot(tokens_per_s, [each.p50 for each in percentiles], color=BLUE, marker="o", label="p50")
         axis.plot(tokens_per_s, [each.p90 for each in percentiles], "--", color=ORANGE, marker="s", label="p90")
-        axis.set(xlabel="output tokens/s", ylabel=f"{name.removesuffix('_ms').upper()}, ms", ylim=(0, None))
+        highest = max(each.p90 for each in percentiles)
+        axis.set(xlabel="output tokens/s", ylabel=f"{name.removesuffix('_ms').upper()}, ms")
+        axis.set_ylim(-0.1 * highest, 1.05 * highest)  # the lowest labels stand below their points, on no axis
+        axis.axhline(0, color=GREY, linewidth=0.8)
         label_points(axis, tokens_per_s, [each.p50 for each in percentiles], streams, shift=(5, -11))
         axis.grid(alpha=0.2)
     axes[0].legend(frameon=False, fontsize=8)

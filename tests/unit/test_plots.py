@@ -1,3 +1,4 @@
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,24 @@ def test_points_that_are_too_close_share_a_label() -> None:
         ("32, 64", (51, 50)),
         ("128", (90, 90)),
     ]
+
+
+def test_no_label_of_a_load_stands_on_the_axis(shown: list[tuple[Any, str]]) -> None:
+    """The first loads of a sweep answer in a hundredth of what the last one takes."""
+    loads: list[Any] = [
+        SimpleNamespace(
+            output_tokens_per_s=rate,
+            load=SimpleNamespace(concurrency=streams),
+            ttft_ms=SimpleNamespace(p50=ttft_ms, p90=1.1 * ttft_ms),
+            tpot_ms=SimpleNamespace(p50=2.0 * streams, p90=3.0 * streams),
+        )
+        for rate, streams, ttft_ms in ((300, 1, 12), (600, 4, 30), (700, 64, 1400))
+    ]
+    plots.throughput_latency(loads, title="A knee")
+    figure = shown[0][0]
+    for axis in figure.axes:
+        assert [label.get_text() for label in axis.texts] == ["1", "4", "64"]
+        assert all(label.get_window_extent().y0 > axis.bbox.y0 for label in axis.texts)
 
 
 def test_rounding_shows_relative_errors(shown: list[tuple[Any, str]]) -> None:
