@@ -3,8 +3,10 @@
 import io
 import json
 import tarfile
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,19 @@ def stream(cloud: LocalCloud, endpoint: str, body: Any, **arguments: Any) -> Any
     return client(cloud, "sagemaker-runtime").invoke_endpoint_with_response_stream(
         EndpointName=endpoint, ContentType="application/json", Body=written, **arguments
     )
+
+
+def streams_at_once(read: Callable[[], Sequence[float]], number: int) -> int:
+    """The most of ``number`` readers, begun together, that read at a time; ``read``: when each piece of one came."""
+    together = threading.Barrier(number)
+
+    def span(_: int) -> tuple[float, float]:
+        together.wait()
+        times = read()
+        return times[0], times[-1]
+
+    with ThreadPoolExecutor(number) as pool:
+        return most_at_once(pool.map(span, range(number)))
 
 
 def most_at_once(spans: Iterable[tuple[float, float]]) -> int:

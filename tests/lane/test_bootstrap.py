@@ -397,6 +397,20 @@ def test_the_load_generators_environment_is_its_packages_and_a_proof(
     assert [path.name for path in aiperf.site.glob("*.pth")] == ["collect_seldom.pth"]  # not the project
 
 
+@pytest.mark.parametrize("cuda", [False, True])
+def test_garbage_is_looked_for_seldom_but_not_where_cuda_is(
+    cuda: bool, clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Environment("aiperf", clone / ".envs" / "aiperf", "import aiperf", ("aiperf==0.13.0",), 1, 1, "abc", cuda)
+    pip_recorder(monkeypatch, lambda _: True)
+    bootstrap.install(made, yes=True)
+    said = [path.read_text() for path in made.site.glob("*.pth")]
+    assert said == ([] if cuda else [bootstrap.COLLECT_SELDOM])
+    program = [sys.executable, "-I", "-c", "".join([*said, "import gc; print(gc.get_threshold()[0])"])]
+    shown = int(subprocess.run(program, capture_output=True, text=True, check=True).stdout)
+    assert cuda or shown == 50_000
+
+
 def test_an_interrupted_run_leaves_no_stamp_and_the_next_one_goes_on(
     clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

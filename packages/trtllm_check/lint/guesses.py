@@ -28,7 +28,6 @@ from trtllm_check.releases.vllm import Changes, options_of, vllm_facts
 OURS, VLLM = "tensorrt_llm", "vllm"
 OF_OURS = re.compile(r"trt-?llm|tensorrt[-_ ]?llm|convert_checkpoint|fill_template|config\.pbtxt", re.IGNORECASE)
 NEWEST_VLLM = re.compile(r"vllm/vllm-openai(?::latest|:nightly)?(?=[\s\"'`,})\]]|$)", re.MULTILINE)
-VARIABLE = re.compile(r"\bVLLM_[A-Z0-9_]+\b")
 BOUND = re.compile(r"==|<|~=")
 OF_PYTHON = ("python-name", "python-keyword", "python-argument")
 MOST = 7  # releases that are asked, first and last among them

@@ -13,7 +13,6 @@ from trtllm_check.lint.shell.words import ShellCommand, Word
 ADDRESS = re.compile(r"github\.com[:/](?P<name>[\w.-]+/[\w.-]+?)(?:\.git)?/?$")
 BRANCH = ("-b", "--branch")
 REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(?P<extras>\[[^\]]*\])?\s*(?P<specifier>(?:[<>=~!].*)?)$")
-NEWEST = "9999"
 
 
 class Clone(NamedTuple):

@@ -13,7 +13,6 @@ from trtllm_check.lint.programs import VLLM_IMAGE
 from trtllm_check.lint.shell.words import Word
 
 FLAG_APART = re.compile(r"(?P<flag>--(?:from|chown|chmod|exclude))[ \t]+(?P<value>[^\s-]\S*)")
-OPTIONS = re.compile(r"(?:--\w+(?:=\S+)?[ \t\\\n]+)*")
 ADDRESS = re.compile(r"(?<![\w=])[\"']?(?P<url>https?://[^\s\"',\]]+)")
 SINGLE_QUOTES = re.compile(r"\[\s*'")
 USE = re.compile(r"(?<!\\)\$(?:\{(?P<braced>[A-Za-z_]\w*)\}|(?P<plain>[A-Za-z_]\w*))")

@@ -19,7 +19,6 @@ AMOUNT = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[KMGTPE]i|[mkMGTPEnu]|[eE][
 MASKED = re.compile(r"x{5,}")
 TEMPLATE = re.compile(r"\{\{|\$[{(]|^\$[A-Z][A-Z0-9_]*$|^[<(].*[>)]$|^\.\.\.$|^[A-Z]+(?:_[A-Z]+)+$")
 NEAR = 0.8
-ENOUGH = 3  # ancestors and children that are looked through for where a field belongs
 WORDS = {"table": "a mapping", "list": "a list", "text": "a text", "number": "a number", "switch": "true or false"}
 Form = Literal["unknown", "above", "below", "near", "kind", "list", "choice", "lacking", "amount"]
 

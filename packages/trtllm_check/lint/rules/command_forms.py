@@ -63,7 +63,7 @@ def _branch(git: Invocation, release: str) -> Iterator[Draft]:
 
 
 def _no_dash(docker: Invocation, release: str) -> Iterator[Draft]:
-    """``docker run --rm v "$PWD":/work image``."""
+    """``docker run --rm v "$PWD":/srv image``."""
     words = docker.positional
     if len(words) > 2 and words[0].text in ("run", "create") and words[1].text in DASHLESS:
         option = words[1].text

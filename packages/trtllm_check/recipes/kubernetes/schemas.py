@@ -17,7 +17,6 @@ from typing import Any
 HERE = Path(__file__).parent / "schemas"
 GROUP_KIND = "LeaderWorkerSet"
 GPU = "nvidia.com/gpu"
-RANK_FLAGS = {"tp": ("--tensor-parallel-size", "--tp"), "pp": ("--pipeline-parallel-size", "--pp")}
 
 
 def manifest_problems(manifests: Iterable[Mapping[str, Any]]) -> list[str]:
