@@ -114,8 +114,9 @@ def burst(answered: int) -> dict[str, Any]:
     }
 
 
-def crowd(rejected: int) -> dict[str, Any]:
-    outcomes = [failed(real.Overloaded)] * rejected + [GOOD] * (100 - rejected)
+def crowd(*rejected: int) -> dict[str, Any]:
+    """Crowds of a hundred, one after the other, of which so many are refused."""
+    outcomes = [each for n in rejected for each in [failed(real.Overloaded)] * n + [GOOD] * (100 - n)]
     sampling = Thing(sampling=real.SamplingOptions())
     given = {"herd_size": 100, "max_queue_size": 1, "long": sampling}
     return {**COMMON, **SEEN, **given, "connect": Fresh(lambda: connecting(*outcomes))}
@@ -179,6 +180,7 @@ CASES = [
     Case("06-25", "it was sent once", refused(1), refused(2)),
     Case("06-27", "at least 6 are answered", burst(6), burst(2)),
     Case("06-30", "the full queue refuses some", crowd(30), crowd(100)),
+    Case("06-30", "the full queue refuses some", crowd(0, 0, 30), crowd(0, 0, 0)),
     Case("06-32", "every client is answered in the end", herds(), herds(lost=1)),
     Case("06-47", "the server left nothing behind", ended(), ended(regions=("triton_python_backend_shm_region_1",))),
     Case("06-async-c", "no thread was added", async_crowd("un", "un"), async_crowd("un", threads=2)),
