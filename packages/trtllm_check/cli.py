@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 LOG_SUFFIXES = (".log", ".out", ".err")
+LONGEST_TERMINAL = 20_000  # bytes of a log whose commands are read, too
 LARGEST_TEXT = 1_000_000  # bytes of a script; of a larger log the begin and the end are read
 PIPE_SECONDS = 2
 
@@ -115,12 +116,18 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
     from trtllm_check.lint.document import read_document
     from trtllm_check.lint.ignoring import read_texts, without_ignored
     from trtllm_check.lint.log_lines import is_log
-    from trtllm_check.lint.page_logs import read_page
+    from trtllm_check.lint.page_logs import has_typed_commands, read_page
     from trtllm_check.lint.passages import kind_of_name, kind_of_text
 
     folder = source != STANDARD_INPUT and Path(source).is_dir()
     if not folder and source.endswith(LOG_SUFFIXES):
-        return _read_log(source), ReleaseAsked(release)
+        shown, typed = _read_log(source), _terminal(Path(source))
+        document = read_document(typed, "shell") if has_typed_commands(typed) else None
+        if document is None or not document.is_understood:
+            return shown, ReleaseAsked(release)
+        asked = target(document, release)
+        found = check_commands(document, asked, gpu, gpus)
+        return [*(one._replace(file=_name(source)) for one in found), *shown], asked
     text = "" if folder else _text(source, LARGEST_TEXT)
     if not folder:
         refuse_too_much(text, source, kind_of_name(source) or kind_of_text(text))
@@ -135,6 +142,13 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
     found = [*check_commands(document, asked, gpu, gpus), *told]
     found = without_ignored(found, read_texts(Path(source), found) if folder else {"": text})
     return (found if folder else [finding._replace(file=_name(source)) for finding in found]), asked
+
+
+def _terminal(path: Path) -> str:
+    """A log that may have been copied from a terminal: as long as one is; else nothing."""
+    if not path.is_file() or path.stat().st_size > LONGEST_TERMINAL:
+        return ""
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _mend(source: str, release: str, gpu: str, gpus: int | None, *, write: bool) -> None:

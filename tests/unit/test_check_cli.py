@@ -151,6 +151,17 @@ def test_a_log_is_seen_without_being_called_one(tmp_path: Path) -> None:
     assert code == 1 and "gpu-memory" in out
 
 
+@pytest.mark.parametrize(("prompt", "known"), [("$ ", True), ("(base) me@box:~/code$ ", True), ("+ ", False)])
+def test_the_commands_of_a_terminal_are_read_with_what_they_print(tmp_path: Path, prompt: str, known: bool) -> None:
+    path = tmp_path / "terminal.log"
+    typed = f"[TRT-LLM] [I] ready\n{prompt}trtllm-build --checkpoint_dir c --enable_fp8 x\n[TRT-LLM] version: 0.12.0\n"
+    path.write_text(typed, encoding="utf-8")
+    code, out, _ = invoke(str(path), "--release", "0.12.0")
+    assert (code == 1, "--enable_fp8" in out) == (known, known)
+    path.write_text(typed + "#" * 20_000, encoding="utf-8")  # longer than what somebody copies
+    assert "--enable_fp8" not in invoke(str(path), "--release", "0.12.0")[1]
+
+
 def test_an_error_without_an_explanation_is_shown() -> None:
     text = "[TRT-LLM] [I] loading\n[TRT-LLM] [E] the flux capacitor is empty\n"
     code, out, _ = invoke("--log", "-", text=text)

@@ -48,6 +48,21 @@ def test_models_and_variables_tell_which_releases_fit(text: str, severity: str) 
     assert severities(text)["vllm-option-gone"] == severity
 
 
+@each(
+    ("more", "known"),
+    [
+        ("", {"clone-of-another-release": "warning"}),
+        ("--pre ", {}),  # of the branch
+        ("tensorrt_llm==1.0.0 ", {"clone-of-another-release": "warning"}),  # the clone's own finding
+    ],
+)
+def test_the_newest_wheel_and_the_newest_sources_are_two_releases(more: str, known: dict[str, str]) -> None:
+    wheel = "pip install tensorrt_llm -U" if "==" not in more else "pip install"
+    text = f"{wheel} {more}--extra-index-url https://pypi.nvidia.com\ngit clone -b main https://github.com/NVIDIA/TensorRT-LLM\n"
+    found = {rule: one for rule, one in severities(text).items() if one != "info"}
+    assert found == known
+
+
 def test_what_no_release_takes_is_no_guess() -> None:
     assert severities(MISSPELT) == {"vllm-option": "error"}
 

@@ -163,6 +163,28 @@ def test_an_error_in_the_prose_of_a_report_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("page", "rule", "line"),
+    [
+        ("I try it, and get:\n\nbash: --max_len: command not found\n", "broken-command-line", 3),
+        (
+            'Hi all, I get from the server:\n\n"Prompt length (5056) exceeds maximum sequence length (2048)"\n',
+            "prompt-too-long",
+            3,
+        ),
+        (
+            "one\nlog says: RuntimeError: Unsupported SM version for FP8 block scaling GEMM\n",
+            "fp8-blocks-on-another-gpu",
+            2,
+        ),
+    ],
+)
+def test_a_failure_that_a_report_quotes_is_read(page: str, rule: str, line: int) -> None:
+    (found,) = read_page(page)
+    assert (found.rule, found.line) == (rule, line)
+    assert read_page(page.replace("I ", "They ").replace("log says", "log")) == []
+
+
+@pytest.mark.parametrize(
     "page",
     [
         REPORT.replace("### Describe the bug", "# Troubleshooting").replace("I run it so:", "").replace("and get", ""),

@@ -27,7 +27,7 @@ DATA_TYPES = frozenset(
 )
 ENGINE_BACKEND = "tensorrtllm"
 ENGINE_MODEL = "tensorrt_llm"
-MODE = "decoding_mode"
+MODE, BATCHING = "decoding_mode", "gpt_model_type"
 OF_AN_ENGINE = re.compile(
     r"max_\w+|\w+_plugin|[tp]p_size|remove_input_padding|\w+_context_fmha|opt_num_tokens|paged_state"
 )
@@ -62,7 +62,8 @@ def config_problems(message: Message, release: str) -> Iterator[Problem]:
     backend, reads = message.scalar("backend"), backend_reads(release)
     yield from _of_the_build(message)
     yield from _of_python(message, release)
-    if backend is None and reads is not None and all(name == "parameters" for name, _ in message.fields):
+    alone = all(name == "parameters" for name, _ in message.fields)
+    if backend is None and reads is not None and (alone or BATCHING in _given(message)):
         yield from _words(_given(message), reads)
     if backend is None or backend.text != ENGINE_BACKEND or reads is None:
         return
@@ -85,7 +86,7 @@ def config_problems(message: Message, release: str) -> Iterator[Problem]:
 
 
 def _words(given: Mapping[str, SetParameter], reads: BackendReads) -> Iterator[Problem]:
-    """Words among parameters that a page shows alone: those of no other model have such names."""
+    """Words among parameters that a page shows alone, or of a file without a backend: no other model has such names."""
     for name, one in given.items():
         parameter = reads.parameters.get(name)
         if parameter and parameter.values and one.text and one.value is not None and not parameter.takes(one.text):

@@ -29,6 +29,7 @@ TEXT_MODEL = "postprocessing"
 ELISION = re.compile(r"\.\.\.|…|<[A-Za-z][\w -]*>")
 MOST_LEFT = {"tensorrt_llm": 10, "preprocessing": 4, "postprocessing": 4, "tensorrt_llm_bls": 4, "ensemble": 1}
 ENGINE_BACKEND = "tensorrtllm"
+NO_FORM = 'ModelParameter" has no field'
 STRING_VALUE = re.compile(r"\bstring_value\s*:\s*\"([^\"\n]*)\"")
 
 
@@ -40,7 +41,7 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
             message = read_config(config.text)
         except ConfigError as error:
             if not ELISION.search(config.text):
-                yield from _broken(config, platform, error)
+                yield from _broken(config, platform, _first_of(config.text, error))
             continue
         configs.append((config, message))
         alone = len(document.configs) == 1 and _is_template(config)
@@ -91,11 +92,19 @@ def _is_template(config: ConfigFile) -> bool:
     return len(left) >= MOST_LEFT.get(config.model, 1) or (len(values) > 1 and all(map(PLACEHOLDER.search, values)))
 
 
+def _first_of(text: str, error: ConfigError) -> ConfigError:
+    """``error``, or what protobuf stops at before it: an unknown field is wrong for it, and still text for us."""
+    against = None if PLACEHOLDER.search(text) else refusal(text)
+    return min((one for one in (against, error) if one is not None), key=lambda one: (one.line, one.column))
+
+
 def _broken(config: ConfigFile, platform: Platform, error: ConfigError) -> Iterator[Draft]:
     lines = config.text.split("\n")
     line = lines[error.line - 1].strip() if error.line <= len(lines) else "the end of the file"
     place = Scalar("", error.line, error.column)
     instead = f"correct line {config.line + error.line - 1}: {line}"
+    if NO_FORM in error.message:
+        instead += '; the value of a parameter has one form, string_value: "..."'
     yield from _draft(
         "config-syntax", config, platform, place, problem=error.message, model=config.model, instead=instead
     )

@@ -88,6 +88,11 @@ def known(output: str) -> Sign | None:
     return seen.sign if seen else None
 
 
+def tells_a_failure(line: str) -> bool:
+    """True for a line with the words of a single failure that we know, which is no mere consequence."""
+    return any(not sign.follows and not sign.quiet and re.search(sign.pattern, line) for sign in signs())
+
+
 def read_log(output: str, file: str = "") -> list[Finding]:
     """The failure that a log shows, at its place; behind a mere consequence also the first error that is not explained.
 

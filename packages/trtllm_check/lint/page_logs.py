@@ -3,16 +3,20 @@
 import re
 
 from trtllm_check.lint.finding import Finding
-from trtllm_check.lint.log_lines import EXCEPTION, PLAIN_ERROR, is_log
-from trtllm_check.lint.logs import read_log
+from trtllm_check.lint.log_lines import EXCEPTION, LONGEST_LINE, PLAIN_ERROR, TROUBLE, is_log
+from trtllm_check.lint.logs import read_log, tells_a_failure
+from trtllm_check.lint.programs import TOOL_NAMES
 from trtllm_check.lint.shell.pasted import FENCE
 
+STARTED = rf"(?:\S+=\S+ )*(?:{TOOL_NAMES}|docker run|mpirun|python3? (?:-m |\S+\.py\b))"
 REPORT = re.compile(
     r"describe the (?:bug|issue)|^#+ *(?:actual|current|expected) behaviou?r|^#+ *system info|your current environment"
     r"|steps to reproduce|^#+ *reproduc(?:tion|e)\b|^\*\*(?:to reproduce|triton information|description)\*\*"
     r"|\[(?:bug|usage|installation|performance|doc)\](?!\()"
     r"|\b(?:I|we)(?:'m| am| are|'ve| have)? (?:get|got|hit|tried|try|face|facing|encounter|ran into|run into|having)"
     r"|\bgetting (?:the |this |an |below |following )*error|\bit(?:'s| is) (?:show|giv|fail)ing"
+    r"|\b(?:given|shows?|throws?|gives?(?: me| us)?) (?:the|this|an) (?:following |below )?error"
+    r"|^(?:the )?(?:(?:logs?|errors?)(?: log| message)?:$|(?:log|error)s?(?: message)? (?:says?|reads?|is)\b)"
     r"|\bfail(?:s|ed)?\b[^\n]{0,120}\bwith (?:the|this) (?:following )?error",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -20,6 +24,12 @@ REPORT = re.compile(
 MANUAL = re.compile(
     r"\byou(?:'ll| may| might| could| can| will| should)? (?:see|get|encounter|run into|hit)\b", re.IGNORECASE
 )
+TYPED = re.compile(
+    rf"\A\s*(?:[^\n]{{0,80}}[$#] )?(?:{STARTED})"
+    rf"|^(?:\([\w.-]+\) )?(?:[\w.-]+@[\w.-]+:?[^$#\n]{{0,80}})?[$#] (?:{STARTED})",
+    re.MULTILINE,
+)
+"""A command that stands before its output: after a prompt, or as the first line."""
 CODE_LANGUAGES = frozenset(
     {"python", "py", "yaml", "yml", "json", "dockerfile", "cpp", "c", "c++", "diff", "go", "rust"}
 )
@@ -30,6 +40,11 @@ def read_page(text: str) -> list[Finding]:
     if REPORT.search(text) is None or MANUAL.search(text):
         return []
     return read_log(_only_logs(text))
+
+
+def has_typed_commands(text: str) -> bool:
+    """True for what somebody copied from a terminal: commands, and what they printed."""
+    return TYPED.search(text) is not None
 
 
 def _only_logs(text: str) -> str:
@@ -50,8 +65,15 @@ def _only_logs(text: str) -> str:
             block.append(line)
         else:
             said = line.replace("`", " ").lstrip("> ")
-            kept.append(said if EXCEPTION.match(said) or PLAIN_ERROR.search(said) else "")
+            kept.append(said if _is_output(said) else "")
     return "\n".join([*kept, *_if_log(block, code)])
+
+
+def _is_output(line: str) -> bool:
+    """True for a line between the prose that a program wrote, or that quotes a failure that we know."""
+    if EXCEPTION.match(line) or PLAIN_ERROR.search(line):
+        return True
+    return len(line) <= LONGEST_LINE and TROUBLE.search(line) is not None and tells_a_failure(line)
 
 
 def _if_log(block: list[str], code: bool) -> list[str]:

@@ -117,7 +117,7 @@ OPTION_LINE = re.compile(r"^[a-z]+(?:_[a-z0-9]+)+:(?:[ \t\r]|$)", re.MULTILINE)
 YAML_BLOCK = re.compile(r"^[ ]*(?:- )?[\w.-]+:[ ]*\r?\n[ ]+(?:- )?[\w.-]+:|^---$", re.MULTILINE)
 MAKEFILE_RULE = re.compile(r"^[\w./-]+:(?:[ \t]+[\w./-]+)*[ \t]*\n\t\S", re.MULTILINE)
 MAKEFILE_HEAD = re.compile(r"^\.PHONY:|^[A-Z_]+ *[:?]= ", re.MULTILINE)
-PYTHON_HEAD = re.compile(r"^(?:import [\w.]+|from [\w.]+ import |def \w+\(|class \w+)", re.MULTILINE)
+PYTHON_HEAD = re.compile(r"^(?:import [\w.]+|from [\w.]+ import |def \w+\(|class \w+|[ \t]*\w+ = \[)", re.MULTILINE)
 LMI_KEY = re.compile(
     r"^\s*(?:options?[._]\w|engine\s*[=:]|\w*rolling_batch|tensor_parallel_degree)", re.MULTILINE | re.IGNORECASE
 )

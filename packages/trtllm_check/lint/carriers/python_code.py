@@ -39,6 +39,7 @@ LLM_API = ("tensorrt_llm", "tensorrt_llm.llmapi")  # tensorrt_llm._tensorrt_engi
 LLM_OPTIONS = "llm_options.yml"
 NOT_OPTIONS = ("backend",)  # the pages of the releases leave it out
 LONGEST_TREE = 200_000
+MARGIN = re.compile(r"\s*^[ \t]+[^\s#]", re.MULTILINE)
 STARTERS = frozenset({"docker", "mpirun", "tritonserver", "bash", "sh", "git", "pip", "curl"})
 
 
@@ -53,16 +54,23 @@ def carried(word: Word) -> Carried:
 
 
 def parsed(text: str) -> ast.Module | None:
+    """The tree of a text, or of one that was cut out of a function with its margin; None for what is no Python."""
     import warnings
 
     if len(text) > LONGEST_TREE:
         return None
+    cut_out = MARGIN.match(text) is not None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(text)
+            tree = ast.parse(f"if 1:\n{text}" if cut_out else text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+    if cut_out:
+        (block,) = (one for one in tree.body[:1] if isinstance(one, ast.If))
+        tree.body = [*block.body, *tree.body[1:]]
+        ast.increment_lineno(tree, -1)
+    return tree
 
 
 class _Reader:

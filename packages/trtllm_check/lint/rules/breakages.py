@@ -102,7 +102,8 @@ def _paired(wanted: list[Requirement], release: str) -> Iterator[Draft]:
             continue
         place = max(number for number, (step, _) in enumerate(steps) if step <= at)
         is_early = place > 0 and version <= steps[place - 1][1] and version < steps[place][1]
-        if version >= steps[place + 1][1] or is_early:
+        fits = entry["fits"].get(str(steps[place][0])) == str(version)
+        if (version >= steps[place + 1][1] and not fits) or is_early:
             known = _known(of[0], {**entry, "works": f"=={steps[place][1]}", "error": ""})
             other = others[-1]
             known["other"] = other.word.text

@@ -26,6 +26,8 @@ SCRIPTS = (".py", ".sh")
 BUILDER = re.compile(r"examples/llama/build\.py$")
 OF_THE_BUILDER = ("--model_dir", "--use_gpt_attention_plugin", "--use_gemm_plugin", "--output_dir", "--ft_model_dir")
 NEAR = 0.85
+OF_A_CLONE = re.compile(r"github\.com/NVIDIA/TensorRT-LLM(?:\.git)?/?$", re.IGNORECASE)
+LEADS_OUT = re.compile(r"\.\./(?P<rest>(?:quantization/quantize|run|summarize|mmlu)\.py)")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -36,6 +38,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     clones = any(text[-3:].lower() == "llm" and CLONE.search(f"{text}/") for text in words)
     if not platform.guessed:
         yield from _builder(document, release)
+    yield from _outside(document, release)
     newest = {file for file, text in document.texts if ITS_CLONE.search(text) and not A_STATE.search(text)}
     for command in document.commands:
         for word in _paths(command):
@@ -61,6 +64,26 @@ def _builder(document: Document, release: str) -> Iterator[Draft]:
             path = posixpath.normpath(posixpath.join(folder, word.text))
             if BUILDER.search(path) and any(text.startswith(OF_THE_BUILDER) for text in texts):
                 yield from drafts(release, RULE, word, form="builder", file=command.file, path=word.text)
+
+
+def _outside(document: Document, release: str) -> Iterator[Draft]:
+    """``../quantization/quantize.py`` at the top of a clone that the text has made and gone into."""
+    folder, file, cloned = "", "", False
+    for command in document.commands:
+        texts = [word.text for word in command.words]
+        if command.file != file:
+            folder, file, cloned = "", command.file, False
+        cloned = cloned or (texts[:2] == ["git", "clone"] and any(OF_A_CLONE.search(text) for text in texts[2:]))
+        if texts[:1] in (["cd"], ["pushd"]):
+            folder = texts[1] if cloned and len(texts) == 2 and CLONE.search(f"{texts[1]}/") else ""
+        elif texts[:1] in (["docker"], ["podman"]):
+            there = [texts[at + 1] for at, text in enumerate(texts[:-1]) if text in ("-w", "--workdir")]
+            folder = folder if folder and there and CLONE.search(f"{there[-1]}/") else ""
+        for word in _paths(command) if folder else ():
+            match = LEADS_OUT.fullmatch(word.text)
+            if match:
+                known = {"path": word.text, "folder": folder, "rest": match["rest"]}
+                yield from drafts(release, RULE, word, form="outside", file=command.file, **known)
 
 
 def _paths(command: ShellCommand) -> Iterator[Word]:

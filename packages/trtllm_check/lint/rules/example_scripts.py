@@ -3,6 +3,7 @@
 import posixpath
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from trtllm_check.lint.document import Document
@@ -18,6 +19,7 @@ THERE = "."  # in the table: the script itself
 CLONE = re.compile(r"NVIDIA/TensorRT-LLM|(?:^|[\s/])TensorRT-LLM/(?:examples|benchmarks)|cd \S*TensorRT-LLM\b")
 Texts = tuple[tuple[str, str], ...]
 PLACE = re.compile(r"(?:^|/)((?:examples|benchmarks)/.*)")
+PRECISION, CALIBRATED = "--weight_only_precision", ("int4_awq", "awq", "w4a8_awq", "fp8", "int8_sq")
 FIRST_WORDS = 12  # of a command, mpirun and its options included
 OF_TABLES = re.compile(
     r"examples/(?:llama/(?:convert_checkpoint|summarize)|quantization/quantize|run|summarize|mmlu)\.py"
@@ -58,7 +60,19 @@ def _script(word: Word, folder: str) -> str:
     return posixpath.normpath(posixpath.join(folder, word.text)) if is_here else ""
 
 
+def _precision(script: str, command: ShellCommand, at: int, release: str) -> Iterator[Draft]:
+    """Formats that want a calibration, asked of a script that only rounds weights."""
+    if not script.endswith("/convert_checkpoint.py"):
+        return
+    words = command.words[at + 1 :]
+    for flag, value in pairwise(words):
+        if flag.text == PRECISION and value.text in CALIBRATED:
+            known = {"script": script, "value": value.text}
+            yield from drafts(release, RULE, value, form="calibrated", file=command.file, **known)
+
+
 def _options(script: str, command: ShellCommand, at: int, version: str, release: str, texts: Texts) -> Iterator[Draft]:
+    yield from _precision(script, command, at, release)
     table = example_script(script)
     if table is None or (version and not table.near_releases(version)):
         return

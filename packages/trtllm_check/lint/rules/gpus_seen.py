@@ -15,6 +15,8 @@ from trtllm_check.lint.rules.served import MAKERS, VLLM, Around, ServedModel, se
 from trtllm_check.lint.shell.pasted import fences, is_of_another_section
 from trtllm_check.lint.shell.words import Word, lines_of
 
+WITHOUT_GPU = re.compile(r"(?<![a-z0-9])(?:cpu|arm64|aarch64|graviton|neuron|tpu|xpu|hpu|gaudi)(?![a-z0-9])")
+"""In the name of an image: one for other processors."""
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
 QUOTED = re.compile(r"[\"']")
 SET_IN_PYTHON = re.compile(r"CUDA_VISIBLE_DEVICES[\"']\s*\]?\s*[=,]\s*[\"']([\d, ]+)[\"']")
@@ -171,7 +173,7 @@ def _workload(
             yield from drafts(release, "compose-devices", device.place, form="capabilities", file=file)
         if {"count", "device_ids"} <= set(device.keys):
             yield from drafts(release, "compose-devices", device.place, form="both", file=file)
-    if workload.gpus == 0:
+    if workload.gpus == 0 and not WITHOUT_GPU.search(workload.image.rpartition("/")[2]):
         yield from drafts(release, "no-gpus", workload.gpus_place, form=workload.kind, file=file, image=workload.image)
     if workload.requests_only:
         yield from drafts(release, "no-gpus", workload.gpus_place, form="requests only", file=file)

@@ -47,8 +47,25 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _wheel(requirement, release, newest=newest)
         if not platform.guessed:  # the pin of a release that nobody named
             yield from _modelopt(requirement, release)
+    if newest:
+        yield from _two_newest(document, wanted, release)
     yield from _overrun(document, wanted, release)
     yield from _model(document, wanted, release)
+
+
+def _two_newest(document: Document, wanted: list[Requirement], release: Release) -> Iterator[Draft]:
+    """A wheel and the sources with its scripts, each in its newest state: the branch is ahead of the last wheel."""
+    branches = rule_data(FAMILY)["default_branches"]
+    clone = next((one for one in clones(document) if one.name.lower() == "nvidia/tensorrt-llm"), None)
+    if clone is None or clone.reference not in branches:
+        return
+    for one in wanted:
+        if one.name == "tensorrt-llm" and not one.specifier and one.pip is not None and not one.pip.has("--pre"):
+            known = {"name": clone.name, "branch": clone.reference or "main"}
+            yield from drafts(
+                release.name, "clone-of-another-release", one.word, form="two newest", invocation=one.pip, **known
+            )
+            return
 
 
 def _overrun(document: Document, wanted: list[Requirement], release: Release) -> Iterator[Draft]:
