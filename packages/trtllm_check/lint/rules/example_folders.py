@@ -82,7 +82,7 @@ def _outside(document: Document, release: str) -> Iterator[Draft]:
         for word in _paths(command) if folder else ():
             match = LEADS_OUT.fullmatch(word.text)
             if match:
-                known = {"path": word.text, "folder": folder, "rest": match["rest"]}
+                known: dict[str, Any] = {"path": word.text, "folder": folder, "rest": match["rest"]}
                 yield from drafts(release, RULE, word, form="outside", file=command.file, **known)
 
 

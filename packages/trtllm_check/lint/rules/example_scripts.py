@@ -67,7 +67,7 @@ def _precision(script: str, command: ShellCommand, at: int, release: str) -> Ite
     words = command.words[at + 1 :]
     for flag, value in pairwise(words):
         if flag.text == PRECISION and value.text in CALIBRATED:
-            known = {"script": script, "value": value.text}
+            known: dict[str, Any] = {"script": script, "value": value.text}
             yield from drafts(release, RULE, value, form="calibrated", file=command.file, **known)
 
 

@@ -61,9 +61,14 @@ def _two_newest(document: Document, wanted: list[Requirement], release: Release)
         return
     for one in wanted:
         if one.name == "tensorrt-llm" and not one.specifier and one.pip is not None and not one.pip.has("--pre"):
-            known = {"name": clone.name, "branch": clone.reference or "main"}
             yield from drafts(
-                release.name, "clone-of-another-release", one.word, form="two newest", invocation=one.pip, **known
+                release.name,
+                "clone-of-another-release",
+                one.word,
+                form="two newest",
+                invocation=one.pip,
+                name=clone.name,
+                branch=clone.reference or "main",
             )
             return
 
