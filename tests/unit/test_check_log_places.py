@@ -198,6 +198,21 @@ def test_a_manual_code_and_a_good_log_are_no_failure(page: str) -> None:
     assert read_page(page) == []
 
 
+@pytest.mark.parametrize(
+    ("question", "known"),
+    [
+        ("I use Qwen2.5-7B-Instruct and have set tensor_parallel_size to 8. It does not start.", True),
+        ("Does Qwen/Qwen2.5-7B-Instruct run with `tensor parallel size` 4?", False),
+        ("Does Bricks-7B run with tensor parallelism of 8?", False),  # whose heads nobody knows
+        ("Is it Qwen2.5-7B-Instruct or Qwen2.5-14B-Instruct with TP 8?", False),
+        ("Qwen2.5-7B-Instruct, TP 8.\n\n```bash\nnvidia-smi\n```\n", False),  # whose commands tell more
+    ],
+)
+def test_a_question_in_words_is_answered_where_it_names_one_model_and_its_ranks(question: str, known: bool) -> None:
+    found = read_page(question)
+    assert [(one.rule, one.severity) for one in found] == ([("heads-not-divided", "warning")] if known else [])
+
+
 def test_the_trouble_of_a_long_log_is_bounded() -> None:
     log = "".join(SILENT.replace("lora/models", f"lora/models{chr(97 + number % 26)}") for number in range(2_000))
     assert is_log(log)

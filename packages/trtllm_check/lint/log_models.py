@@ -1,6 +1,7 @@
 """Ranks that do not share the heads of a published model, where a log names both the model and the ranks."""
 
 import re
+from collections.abc import Sequence
 
 from serving_base.facts.published import published_model
 
@@ -12,6 +13,18 @@ RANKS = re.compile(
     r"(?:\btensor_parallel_size=|--tensor[-_]parallel[-_]size[ =]|--tp_size[ =]|--tp[ =]|\btp_size:? +|"
     r"tensor_parallel_degree=)(?P<ranks>\d{1,3})\b"
 )
+SAID_MODEL = re.compile(
+    r"(?<![\w.-])(?:[\w.-]+/)?(?P<model>[A-Z][A-Za-z]*[\w.]*-[\w.-]*\d+(?:\.\d+)?[bB](?:-[\w.-]*\w)?)(?![\w-])"
+)
+SAID_RANKS = re.compile(
+    r"\b(?:tensor[ _-]parallel(?:ism)?(?:[ _-]size)?|tp[ _]size|TP)`?"
+    r"(?: is| was)?(?: set)?(?: to| of|:| =|=)?[ `\"]{1,2}(?P<ranks>\d{1,3})\b"
+)
+
+
+def heads_said(prose: str) -> tuple[int, dict[str, str]] | None:
+    """The same of a few sentences that name one model and one number of ranks, such as a question has them."""
+    return _not_shared([*SAID_MODEL.finditer(prose)], [*SAID_RANKS.finditer(prose)])
 
 
 def heads_told(output: str) -> tuple[int, dict[str, str]] | None:
@@ -19,8 +32,12 @@ def heads_told(output: str) -> tuple[int, dict[str, str]] | None:
 
     Of several models or numbers of ranks nothing is said: which belongs to which is not known.
     """
-    models = {match["model"].rpartition("/")[2] for match in MODEL.finditer(output)}
-    ranks = {match["ranks"]: match.start() for match in reversed([*RANKS.finditer(output)])}
+    return _not_shared([*MODEL.finditer(output)], [*RANKS.finditer(output)])
+
+
+def _not_shared(named: Sequence[re.Match[str]], numbers: Sequence[re.Match[str]]) -> tuple[int, dict[str, str]] | None:
+    models = {match["model"].rpartition("/")[2] for match in named}
+    ranks = {match["ranks"]: match.start() for match in reversed(numbers)}
     if len(models) != 1 or len(ranks) != 1:
         return None
     name, (number, start) = models.pop(), next(iter(ranks.items()))

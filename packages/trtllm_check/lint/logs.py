@@ -14,7 +14,7 @@ from pathlib import Path
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.finding import Finding, Fix
 from trtllm_check.lint.log_lines import FOLLOWING, LogLine, said_aloud, trouble, without_colours
-from trtllm_check.lint.log_models import heads_told
+from trtllm_check.lint.log_models import heads_said, heads_told
 from trtllm_check.lint.log_options import instead_of
 from trtllm_check.lint.log_places import place_of
 
@@ -113,6 +113,12 @@ def read_log(output: str, file: str = "") -> list[Finding]:
     return [_finding(one, output, file) for one in found]
 
 
+def read_question(text: str) -> list[Finding]:
+    """What a few sentences tell that name a model and the number of its ranks."""
+    found = [_finding(one, text, "") for one in _not_shared(heads_said(text))]
+    return [one._replace(severity="warning", why=one.why.replace("the log says", "the text says")) for one in found]
+
+
 def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
     """What is recognised: reasons before consequences, single failures before kinds, and last what is spoken of."""
     error = _first_error(lines)
@@ -136,7 +142,10 @@ def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
 
 def _heads(output: str) -> Iterator[Seen]:
     """Ranks that do not share the heads of the model, which a log with an error names."""
-    told = heads_told(output)
+    yield from _not_shared(heads_told(output))
+
+
+def _not_shared(told: tuple[int, dict[str, str]] | None) -> Iterator[Seen]:
     if told is not None:
         start, known = told
         cause = "{ranks} ranks do not divide the {heads} attention heads of {model} ({kv_heads} KV heads)".format(

@@ -4,7 +4,7 @@ import re
 
 from trtllm_check.lint.finding import Finding
 from trtllm_check.lint.log_lines import EXCEPTION, LONGEST_LINE, PLAIN_ERROR, TROUBLE, is_log
-from trtllm_check.lint.logs import read_log, tells_a_failure
+from trtllm_check.lint.logs import read_log, read_question, tells_a_failure
 from trtllm_check.lint.programs import TOOL_NAMES
 from trtllm_check.lint.shell.pasted import FENCE
 
@@ -30,16 +30,22 @@ TYPED = re.compile(
     re.MULTILINE,
 )
 """A command that stands before its output: after a prompt, or as the first line."""
+LONGEST_QUESTION = 1_000
 CODE_LANGUAGES = frozenset(
     {"python", "py", "yaml", "yml", "json", "dockerfile", "cpp", "c", "c++", "diff", "go", "rust"}
 )
 
 
 def read_page(text: str) -> list[Finding]:
-    """What the logs of a report show, at their places on the page; nothing for a page that is no report."""
-    if REPORT.search(text) is None or MANUAL.search(text):
+    """What the logs of a report show, at their places on the page, and what a short question in words tells.
+
+    Nothing for a page that is no report.
+    """
+    if MANUAL.search(text):
         return []
-    return read_log(_only_logs(text))
+    found = read_log(_only_logs(text)) if REPORT.search(text) else []
+    is_question = len(text) <= LONGEST_QUESTION and not re.search(r"^\s*(?:```|~~~)", text, re.MULTILINE)
+    return found or (read_question(text) if is_question else [])
 
 
 def has_typed_commands(text: str) -> bool:
