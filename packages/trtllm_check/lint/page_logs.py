@@ -30,6 +30,7 @@ TYPED = re.compile(
     re.MULTILINE,
 )
 """A command that stands before its output: after a prompt, or as the first line."""
+NOTED = re.compile(r"\s*(?:[-*+]|\d+\.)\s")
 LONGEST_QUESTION = 1_000
 CODE_LANGUAGES = frozenset(
     {"python", "py", "yaml", "yml", "json", "dockerfile", "cpp", "c", "c++", "diff", "go", "rust"}
@@ -41,8 +42,8 @@ def read_page(text: str) -> list[Finding]:
 
     Nothing for a page that is no report.
     """
-    if MANUAL.search(text):
-        return []
+    if text.startswith("#!") or MANUAL.search(text):
+        return []  # what a script says in its comments did not happen
     found = read_log(_only_logs(text)) if REPORT.search(text) else []
     is_question = len(text) <= LONGEST_QUESTION and not re.search(r"^\s*(?:```|~~~)", text, re.MULTILINE)
     return found or (read_question(text) if is_question else [])
@@ -79,6 +80,8 @@ def _is_output(line: str) -> bool:
     """True for a line between the prose that a program wrote, or that quotes a failure that we know."""
     if EXCEPTION.match(line) or PLAIN_ERROR.search(line):
         return True
+    if NOTED.match(line):
+        return False  # of a list of changes or of things to do
     return len(line) <= LONGEST_LINE and TROUBLE.search(line) is not None and tells_a_failure(line)
 
 

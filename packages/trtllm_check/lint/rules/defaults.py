@@ -1,5 +1,6 @@
 """Defaults that bite: what a command does not say, and does not mean."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -20,6 +21,7 @@ from trtllm_check.releases import Release, Tool
 
 CALIBRATION_TEXTS = 512
 AWQ_TEXTS = 32
+OF_GPT = re.compile(r"(?:^|[/_-])gpt(?:2|3)?(?:[/_-]|$)", re.IGNORECASE)
 CUT = 923
 MOST_TOKENS = 16384
 LLAMA_3_LENGTH = 8192
@@ -150,7 +152,8 @@ def _run(case: _Case) -> Iterator[Draft]:
     yield from _world(case)
     tokenizer = case.tool.argument("--tokenizer_dir")
     names = ("--tokenizer_dir", "--vocab_file", "--model_dir")
-    if tokenizer is not None and tokenizer.default == "gpt2" and case.leaves_out(*names):
+    of_gpt = OF_GPT.search(case.invocation.value("--engine_dir") or "") is not None  # whose tokenizer that is
+    if tokenizer is not None and tokenizer.default == "gpt2" and not of_gpt and case.leaves_out(*names):
         folders = (folder for one in reversed(case.document.of(*QUANTIZES)) if (folder := one.value("--model_dir")))
         edits = tuple(Put("--tokenizer_dir", folder) for folder in islice(folders, 1))
         yield from case.drafts("gpt2-tokenizer", edits=edits)

@@ -17,6 +17,9 @@ from trtllm_check.lint.shell.words import Word, lines_of
 
 WITHOUT_GPU = re.compile(r"(?<![a-z0-9])(?:cpu|arm64|aarch64|graviton|neuron|tpu|xpu|hpu|gaudi)(?![a-z0-9])")
 """In the name of an image: one for other processors."""
+OF_A_CPU = ("opea/vllm:latest", "${REGISTRY:-opea}/vllm:${TAG:-latest}")
+CLIENT = re.compile(r"\b(?:genai-perf|aiperf|perf_analyzer|guidellm|locust|curl|vllm bench serve|benchmark_serving)\b")
+STARTS_A_SERVER = re.compile(r"\bvllm serve\b|api_server|tritonserver\b|trtllm-serve\b|launch_triton_server")
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
 QUOTED = re.compile(r"[\"']")
 SET_IN_PYTHON = re.compile(r"CUDA_VISIBLE_DEVICES[\"']\s*\]?\s*[=,]\s*[\"']([\d, ]+)[\"']")
@@ -164,6 +167,13 @@ def _docker_memory(around: Around, one: ServedModel, release: str) -> Iterator[D
         yield from drafts(release, "small-shared-memory", docker.path, edits=edits, invocation=docker)
 
 
+def _needs_none(workload: ServedContainer) -> bool:
+    """True for an image for other processors, and for a container that asks a server elsewhere."""
+    words = " ".join(word.text for word in workload.words)
+    asks = CLIENT.search(words) is not None and STARTS_A_SERVER.search(words) is None
+    return asks or WITHOUT_GPU.search(workload.image.rpartition("/")[2]) is not None or workload.image in OF_A_CPU
+
+
 def _workload(
     document: Document, workload: ServedContainer, inside: list[ServedModel], release: str
 ) -> Iterator[Draft]:
@@ -173,7 +183,7 @@ def _workload(
             yield from drafts(release, "compose-devices", device.place, form="capabilities", file=file)
         if {"count", "device_ids"} <= set(device.keys):
             yield from drafts(release, "compose-devices", device.place, form="both", file=file)
-    if workload.gpus == 0 and not WITHOUT_GPU.search(workload.image.rpartition("/")[2]):
+    if workload.gpus == 0 and not _needs_none(workload):
         yield from drafts(release, "no-gpus", workload.gpus_place, form=workload.kind, file=file, image=workload.image)
     if workload.requests_only:
         yield from drafts(release, "no-gpus", workload.gpus_place, form="requests only", file=file)

@@ -45,6 +45,8 @@ def _say(
 
 def _apart(one: Invocation, values: tuple[Word, ...], release: str) -> Iterator[Draft]:
     """A blank behind a comma."""
+    if any(word.column == 1 for word in values[1:]):
+        return  # the shell joins what begins a line to what ends in a backslash
     if len(values) > 1 and values[0].text.endswith(",") and not any(is_open(word.text) for word in values):
         whole = "".join(word.text for word in values)
         edits = (Put("--model_args", whole),)

@@ -21,6 +21,7 @@ from trtllm_check.releases.python_names import NameVerdict, PythonPackage, pytho
 
 FAMILY = "python_names"
 RULE = "python-name"
+OTHER_BUILD = re.compile(r"neuron|gaudi|habana|hpu|ascend|openvino", re.IGNORECASE)
 OURS = "tensorrt_llm"
 MOST = 3
 SDK, THIRD = "sagemaker", re.compile(r"(?i:sdk) [vV]?3\b|sagemaker\s*[=>]=\s*3\b")
@@ -67,6 +68,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         is_known = bool(package.near_releases(version.version))
         if verdict.kind == "never" and one.package in rule_data(FAMILY)["hinted"] and not verdict.near:
             continue  # a module of that name, of nobody knows whom
+        if verdict.kind == "never" and OTHER_BUILD.search(verdict.dotted):
+            continue  # of a vendor's build for processors of its own
         if verdict.kind == "never":
             yield from _draft(one, verdict, package, "never" if verdict.near else "never, perhaps", platform)
         elif version.many:

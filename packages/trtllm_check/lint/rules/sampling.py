@@ -2,11 +2,12 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trtllm_check.lint.document import Document, WrittenRequest
-from trtllm_check.lint.endpoints import ServerAddress, inputs_of
+from trtllm_check.lint.endpoints import ServerAddress, inputs_of, serves
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import VLLM, served
@@ -19,6 +20,7 @@ PATHS = ("/v1/completions", "/v1/chat/completions")
 HTTP = "the server"
 OF_ALL = ("temperature", "top_p", "max_tokens", "n")  # alike in every server with OpenAI's paths
 GENERATES = ("generate", "generate_stream")
+OTHER_SERVER = re.compile(r"\bopea/|\bOPEA\b|GenAIComps")  # whose services take messages as one text
 DEEPEST = 8
 ELEMENTS = {"INT": (int,), "UINT": (int,), "FP": (int, float), "BOOL": (bool,), "BYTES": (str,)}
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
@@ -40,8 +42,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             if "model" in fields and ("messages" in fields or "prompt" in fields):
                 body = {name: word for name, word in _body(request).items() if name in OF_ALL}
                 yield from _judge(body, HTTP, request.file, release)
+    others = any(OTHER_SERVER.search(text) for _, text in document.texts)
+    known = serves(document) or bool(served(document))
     for request in document.requests:
-        yield from _form(request, release)
+        for draft in () if others else _form(request, release):
+            yield draft if known else draft._replace(severity="warning")
         yield from _tensors(request, release)
         yield from _fields(request, document, platform)
 

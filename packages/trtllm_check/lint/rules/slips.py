@@ -30,6 +30,9 @@ NO_BLANK = re.compile(r"(?<=[^\s])[ \t]*(?P<mark>[\u00a0\u202f\u2007\u3000\u200b
 COMMENTED = re.compile(r"(?:^|\s)#")
 ENOUGH = 2  # options with two dashes beside the one with one
 
+GOES_ON = (",", "=", ":", "/", ";", "|", "&", "+")
+"""Ends of a word that is meant to be joined to what the next line begins with."""
+
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All slips."""
@@ -62,7 +65,8 @@ def _line_ends(document: Document, invocation: Invocation, ends: set[tuple[str, 
     lines = lines_of(text)
     for word, behind in pairwise(invocation.arguments):
         line = lines[word.line - 1] if word.line <= len(lines) else ""
-        if behind.line == word.line + 1 and behind.column == 1 and line.endswith(f"{word.text}\\"):
+        joined = behind.line == word.line + 1 and behind.column == 1 and line.endswith(f"{word.text}\\")
+        if joined and not word.text.endswith(GOES_ON):
             yield from drafts(
                 release,
                 "line-end",

@@ -13,6 +13,7 @@ from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import LMI, TRUST, VLLM, ServedModel, served
 from trtllm_check.lint.rules.vllm_table import release_for
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases.python_names import python_package
 from trtllm_check.releases.vllm import VllmRelease, vllm_facts
 
 FAMILY = "vllm_needs"
@@ -104,6 +105,12 @@ def _model_place(one: ServedModel) -> Word:
     return next((word for word in words if word.text == one.model), one.at)
 
 
+def _starts(module: str) -> bool:
+    """True for a module that some release of vLLM has."""
+    names = python_package("vllm")
+    return module in MODULES or module in STARTED or (names is not None and module in names.modules)
+
+
 def _modules(document: Document, release: str) -> Iterator[Draft]:
     """``python -m tensorrt_llm.commands.convert_checkpoint``, ``python -m vllm.entrypoints.openai_api_server``."""
     for one in document.of("python"):
@@ -116,7 +123,7 @@ def _modules(document: Document, release: str) -> Iterator[Draft]:
         if word.text.startswith(MODULE) and name not in COMMANDS and "." not in name:
             about: dict[str, Any] = {"module": word.text, "known": ", ".join(COMMANDS)}
             yield from drafts(release, "module-starts-nothing", word, invocation=one, **about)
-        elif word.text.startswith("vllm.entrypoints") and word.text not in MODULES and word.text not in STARTED:
+        elif word.text.startswith("vllm.entrypoints") and not _starts(word.text):
             close = get_close_matches(word.text, STARTED, 1, NEAR)
             for meant in close:
                 edits = (Swap(word, meant),)

@@ -30,8 +30,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     whole = "\n".join(text for _, text in document.texts)
     for one in served(document):
-        if one.engine != VLLM:
-            continue
+        if one.engine != VLLM or (one.invocation is not None and one.invocation.has("--omni")):
+            continue  # vllm-omni has options and values of its own
         yield from _names(one, release)
         yield from _share(one, release)
         yield from _context(one, whole, release)
