@@ -18,7 +18,7 @@ CUDA = re.compile(r"(?:^|/)nvidia/cuda:(?P<version>\d+\.\d+)(?:\.\d+)?\S*?-ubunt
 UBUNTU = re.compile(r"(?:^|/)ubuntu:(?P<system>\d\d\.\d\d)$")
 PYTORCH = re.compile(r"(?:^|/)pytorch/pytorch:(?P<torch>\d+\.\d+)\.\d+-cuda(?P<cuda>\d+\.\d+)-cudnn\d")
 NVIDIA_CUDA = re.compile(r"(?:docker\.io/|nvcr\.io/)?nvidia/cuda(?::(?P<tag>\S*))?")
-OPEN = re.compile(r"[${<@%*]|\.\.\.|:(?:[xyX]{1,2}\.|.*(?i:version|tag\b|your|x\.y))")
+OPEN = re.compile(r"[${<@%*]|\.\.\.|:(?:[xyXY]{1,2}\.|.*(?i:version|tag\b|your|x\.y))")
 PARTS = re.compile(r"(?P<version>\d+(?:\.\d+)*)(?P<rest>(?:-[a-z0-9.]+)*)")
 
 

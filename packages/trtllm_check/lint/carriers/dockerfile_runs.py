@@ -17,7 +17,7 @@ STEP = re.compile(
     r"|(?P<unknown>\.sh\b|add-apt-repository|\|\s*(?:sudo\s+)?(?:ba)?sh\b|dpkg -i|cuda-keyring|aptitude|install_)"
 )
 BASE = re.compile(r"^(?:\S*/)?(?:ubuntu|debian|python|nvidia/cuda)(?::\S*)?$|^\$")
-LOCAL = re.compile(r"\s(?:\./|/)\S+\.deb")
+LOCAL = re.compile(r"\s(?:\./|/)\S*(?:\.deb|\$)")
 TEST = re.compile(r"(?:^|[\s;&|])(?P<test>\[[ ](?:[^\]\n\[])*?[ ]==[ ][^\]\n]*?[ ]\])(?=[\s;]|$)")
 SH = re.compile(r"^(?:\S*/)?(?:ubuntu|debian|python|nvidia/cuda|rocm/\S+|nvcr\.io/\S+)(?::\S*)?$|^\$")
 PARENT = re.compile(r"(?:^|\s|\")\.\./")

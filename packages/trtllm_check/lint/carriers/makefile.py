@@ -7,6 +7,7 @@ from trtllm_check.lint.shell import Word
 
 ASSIGNMENT = re.compile(r"[ ]*(?:export[ ]+)?(?P<name>[A-Za-z_]\w*)[ \t]*(?P<sign>[:?+]?:?=)[ \t]*(?P<value>.*)")
 REFERENCE = re.compile(r"\$\$|\$\((?P<round>[^()\n]*(?:\([^()\n]*\)[^()\n]*)*)\)|\$\{(?P<curly>[A-Za-z_]\w*)\}")
+MARGIN = re.compile(r"\t")
 PREFIX = re.compile(r"\t[@+-]*[ \t]*")
 INLINE = re.compile(r"[\w.-]+:[^=;]*;(?P<recipe>.*)")
 NAME = re.compile(r"[A-Za-z_]\w*")
@@ -20,10 +21,11 @@ def carried(word: Word) -> Carried:
     for line in word.text.split("\n"):
         piece = word.part(position, position + len(line))
         position += len(line) + 1
+        goes_on = continued == "recipe"  # where a dash is an option's, and no sign for make
         kind = continued or _kind(line)
         continued = kind if line.rstrip().endswith("\\") else ""
         if kind == "recipe":
-            begin = PREFIX.match(line)
+            begin = MARGIN.match(line) if goes_on else PREFIX.match(line)
             inline = INLINE.match(line)
             start = begin.end() if begin else inline.start("recipe") if inline else 0
             _take(script, piece.part(start))

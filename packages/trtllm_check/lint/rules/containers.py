@@ -23,14 +23,14 @@ OF_RANKS = (
 )
 UNKNOWN_IMAGE = re.compile(r"nvcr\.io/nvidia/(?:trt-?llm|tensorrt_llm|tensorrt-?llm(?=:))[\w-]*(?::|$)")
 PLAIN_SERVER = re.compile(r":\d\d\.\d\d-(?!trtllm)|-sdk$")  # Triton without TensorRT-LLM
-CLIENTS = re.compile(r"nvidia/tritonserver:\S*-sdk$")  # Triton's clients: no server in it
+CLIENTS = re.compile(r"nvidia/tritonserver:.*-sdk$")  # Triton's clients: no server in it
 
 # What tells of a program and starts no model.
 ONLY_ASKS = re.compile(r"--help\b|--version\b|__version__|\bpip3? (?:list|show|freeze)\b|^(?:ls|cat|env|find|which)\b")
 CLIENT_OF = re.compile(r"bench_serving|benchmark_serving|^bench serve\b|evalscope|lm_eval")  # they ask a server
 ABOVE = 8  # lines
 PLAIN_TRITON = re.compile(
-    r"tritonserver:\d\d\.\d\d(?:-pyt?-python)?-(?:py3|min|py3-min)$"
+    r"tritonserver:(?:\d\d\.\d\d|[xyXY]{2}\.[xymXYM]{2})(?:-pyt?-python)?-(?:py3|min|py3-min)$"
 )  # whose backends run on a CPU too
 NEEDS_GPU = re.compile(r"KIND_GPU|tensorrt|\bvllm\b|\.plan\b|trtexec|cuda|nvidia-smi", re.IGNORECASE)
 FOR_A_CPU = re.compile(r"\bCPU[- ]only\b|\bon (?:a )?CPU\b|\bwithout (?:a |any )?GPUs?\b|\bno GPUs?\b", re.IGNORECASE)

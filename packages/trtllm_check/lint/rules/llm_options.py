@@ -13,6 +13,7 @@ from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.serving import ENGINE_BACKENDS
 from trtllm_check.lint.shell.words import Word
 
+OF_TRITON = "triton_config"  # of model.yaml, which the server's own model reads before the LLM API does
 READERS = ("trtllm-serve", "trtllm-bench", "trtllm-eval")
 VALUE = "takes one of"
 RULE = "llm-option-refused"
@@ -32,6 +33,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         except NotYaml:
             continue
         for problem in problems:
+            if problem.option == OF_TRITON:
+                continue
             certain = not file.places  # LLM(...) may take more
             open_ = platform.guessed and VALUE in problem.message and _is_taken_elsewhere(problem, file.text)
             place = option_place(file, problem.option)

@@ -13,7 +13,7 @@ USED = re.compile(r"\$(?<![\\$]\$)(?:\{(?P<braced>[A-Z][A-Z0-9_]*)\}|(?P<plain>[
 SET = re.compile(
     r"(?<![\w$-])(?P<name>[A-Z][A-Z0-9_]*)(?:\[[^\]\n]*\])?\+?=(?!=)|\bfor\s+(?P<loop>\w+)\s+in\b|\bread\s+(?P<read>[^\n;|&<]+)"
     r"|\$\{(?P<default>\w+)(?::?[=?+-])|\b(?:mapfile|readarray)\s+(?:-\w+\s+)*(?P<lines>\w+)|-v\s+(?P<asked>\w+)"
-    r"|\b(?:ARG|ENV)\s+(?P<built>\w+)|\b(?P<key>[A-Z][A-Z0-9_]{2,})\s*:|\bunset\s+(?P<unset>\w+)"
+    r"|\b(?:ARG|ENV)\s+(?P<built>\w+)|(?<![\w$-])(?P<key>[A-Z][A-Z0-9_]{2,})\s*:|\bunset\s+(?P<unset>\w+)"
 )
 ASSIGNED = re.compile(r"(?<![\w$-])([A-Z][A-Z0-9_]*)\+?=(?!=)")
 DEFAULTED = re.compile(r"\$\{([A-Z][A-Z0-9_]*):?[=?+-]")
