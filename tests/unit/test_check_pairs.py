@@ -25,6 +25,8 @@ FP8_OFF = " --use_paged_context_fmha enable --use_fp8_context_fmha disable"
 LAUNCH = "python3 scripts/launch_triton_server.py --model_repo r"
 FILL = "python3 tools/fill_template.py -i {}/tensorrt_llm/config.pbtxt engine_dir:e{}\n"
 SERVE = "python3 scripts/launch_triton_server.py --world_size 1 --model_repo {}"
+DRAFTS, EAGLE = (f" --speculative_decoding_mode {mode}" for mode in ("draft_tokens_external", "eagle"))
+SPLIT = "python3 convert_checkpoint.py --model_dir m --dtype bfloat16 --tp_size 2 --output_dir c\n"
 TWO = SERVE.format("a") + "\n" + SERVE.format("b --force")
 
 
@@ -41,6 +43,21 @@ class Case:
 
 
 CASES = [
+    Case("draft-length-left-out", "error", "0.12.0", BUILD + DRAFTS),
+    Case("draft-length-left-out", "", "0.12.0", BUILD + DRAFTS + " --max_draft_len 4"),
+    Case("draft-length-left-out", "warning", "0.10.0", BUILD + " --max_draft_len 4"),
+    Case("draft-length-left-out", "", "0.9.0", BUILD + " --max_draft_len 4"),
+    Case("plugins-of-two-types", "warning", "0.12.0", BUILD + " --gemm_plugin bfloat16 --gpt_attention_plugin float16"),
+    Case("plugins-of-two-types", "", "0.12.0", BUILD + " --gemm_plugin auto --gpt_attention_plugin float16"),
+    Case(
+        "context-logits-with-drafts", "warning", "0.19.0", BUILD + DRAFTS + " --max_draft_len 4 --gather_context_logits"
+    ),
+    Case("context-logits-with-drafts", "", "0.19.0", BUILD + " --gather_context_logits"),
+    Case("auto-parallel-over-ranks", "error", "0.12.0", SPLIT + BUILD + " --auto_parallel 2"),
+    Case("auto-parallel-over-ranks", "", "0.12.0", BF16 + BUILD + " --auto_parallel 2"),
+    Case("eagle-batch", "warning", "0.19.0", BUILD.replace("batch_size 4", "batch_size 1024") + EAGLE),
+    Case("eagle-batch", "warning", "0.19.0", BUILD.removesuffix(" --max_batch_size 4") + EAGLE),
+    Case("eagle-batch", "", "0.19.0", BUILD + EAGLE),
     Case("fp8-fmha-wrong-answers", "error", "0.9.0", FP8_KV + BUILD + " --use_fp8_context_fmha enable"),
     Case("fp8-fmha-wrong-answers", "error", "0.10.0", FP8_KV + BUILD + BOTH_ON),
     Case("fp8-fmha-wrong-answers", "", "0.11.0", FP8_KV + BUILD + BOTH_ON),

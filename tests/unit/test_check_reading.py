@@ -430,3 +430,9 @@ def test_hostile_texts_take_no_time() -> None:
     ):
         read_document(text)
     assert time.process_time() - start < 5
+
+
+def test_a_last_block_ends_with_its_fence_also_without_a_new_line() -> None:
+    page = "```bash\nvllm serve Qwen/Qwen3-8B \\\n  --tool-call-parser hermes \\\n```"
+    (command,) = read_document(page).commands
+    assert (command.line, command.end_line) == (2, 3)

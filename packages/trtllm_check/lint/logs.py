@@ -1,7 +1,8 @@
 """What the output of a failed tool means, and what to do.
 
-The signs of logs.yml and log_surroundings.yml are single failures, those of log_families.yml say of any wording what
-kind of failure it is. An error that neither explains is named as such: a log with an error never counts as one without.
+The signs of logs.yml, log_checks.yml and log_surroundings.yml are single failures, those of log_families.yml say of any
+wording what kind of failure it is. An error that neither explains is named as such: a log with an error never counts
+as one without.
 """
 
 import re
@@ -20,6 +21,7 @@ from trtllm_check.lint.log_places import place_of
 
 SIGNS = Path(__file__).with_name("logs.yml")
 SURROUNDINGS = Path(__file__).with_name("log_surroundings.yml")
+CHECKS = Path(__file__).with_name("log_checks.yml")
 FAMILIES = Path(__file__).with_name("log_families.yml")
 SHOWN_CHARACTERS = 300
 NAME = re.compile(r"\{(\w+)\}")
@@ -72,7 +74,7 @@ NOT_EXPLAINED = Sign(
 @cache
 def signs() -> tuple[Sign, ...]:
     """The signs of single failures, the more specific ones first."""
-    return tuple(Sign(**entry) for file in (SURROUNDINGS, SIGNS) for entry in read_yaml(file))
+    return tuple(Sign(**entry) for file in (SURROUNDINGS, CHECKS, SIGNS) for entry in read_yaml(file))
 
 
 @cache

@@ -60,8 +60,11 @@ CLUSTER = re.compile(
     r"\bray start\b|\bRAY_|multi-?node|\bnodes\b|--nnodes|\bcluster\b|hostfile|LeaderWorkerSet", re.IGNORECASE
 )
 ITS_KIND = re.compile(
-    r"\b(?:gpus?|hardware|machine|server|card|box)[ \t]*[:=][ \t]*(?:an? )?(?:NVIDIA )?(?:Tesla )?$", re.IGNORECASE
+    r"\b(?:gpus?|hardware|machine|server|card|box)(?:[ _]?(?:name|type|model))?[ \t]*[:=][ \t]*(?:an? )?(?:NVIDIA )?"
+    r"(?:Tesla )?$",
+    re.IGNORECASE,
 )
+AS_NVIDIA_SMI = re.compile(r"(?:^|[\s#|:*-])NVIDIA $")  # before a name with its form, as the driver prints it
 
 
 class MachineTold(NamedTuple):
@@ -112,7 +115,8 @@ def _in_words(texts: Texts) -> MachineTold | None:
                 return None
             memories |= {match["memory"]} if match["memory"] else set()
             found = COUNT_BEFORE.search(ahead) or COUNT_BEHIND.match(text[match.end() : match.end() + SHORT])
-            is_told = is_told or found is not None or ITS_KIND.search(ahead) is not None
+            is_printed = bool(match["form"] and match["memory"]) and AS_NVIDIA_SMI.search(ahead) is not None
+            is_told = is_told or found is not None or is_printed or ITS_KIND.search(ahead) is not None
             if found:
                 word = found["count"].lower().removeprefix("a ")
                 counts.setdefault(NUMBER_WORDS.get(word) or int(word), text.count("\n", 0, start) + 1)

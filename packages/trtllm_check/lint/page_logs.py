@@ -17,7 +17,11 @@ REPORT = re.compile(
     r"|\bgetting (?:the |this |an |below |following )*error|\bit(?:'s| is) (?:show|giv|fail)ing"
     r"|\b(?:given|shows?|throws?|gives?(?: me| us)?) (?:the|this|an) (?:following |below )?error"
     r"|^(?:the )?(?:(?:logs?|errors?)(?: log| message)?:$|(?:log|error)s?(?: message)? (?:says?|reads?|is)\b)"
-    r"|\bfail(?:s|ed)?\b[^\n]{0,120}\bwith (?:the|this) (?:following )?error",
+    r"|\bfail(?:s|ed)?\b[^\n]{0,120}\bwith (?:the|this) (?:following )?error"
+    r"|\bmy [\w -]{1,40} (?:fails?|failed|crash(?:es|ed)|hangs?|stops?)\b|\bwho can help\b"
+    r"|\b(?:please|pls|plz) help\b|\bhelp (?:me|needed|wanted)\b"
+    r"|\b(?:any|some)(?:one|body)? (?:ideas?|clues?|hints?|help|suggestions?|knows?)\b"
+    r"|\bthe error (?:is|was) (?:below|as follows|the following)\b",
     re.IGNORECASE | re.MULTILINE,
 )
 """What people write who report a failure, and manuals do not."""

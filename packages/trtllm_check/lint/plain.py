@@ -20,7 +20,7 @@ def plain(text: str) -> str:
     """``text`` without the numbers of its lines, the marks of quotes and of a diff; what a diff takes away is blank."""
     for changed in (_without_numbers, _without_quotes, _after_diff):
         text = changed(text)
-    return text
+    return f"{text}\n" if text.endswith(("```", "~~~")) else text  # where a page was copied
 
 
 def _each(text: str, change: Callable[[str], str]) -> str:
