@@ -29,6 +29,7 @@ CLIENTS = re.compile(r"nvidia/tritonserver:.*-sdk$")  # Triton's clients: no ser
 ONLY_ASKS = re.compile(r"--help\b|--version\b|__version__|\bpip3? (?:list|show|freeze)\b|^(?:ls|cat|env|find|which)\b")
 CLIENT_OF = re.compile(r"bench_serving|benchmark_serving|^bench serve\b|evalscope|lm_eval")  # they ask a server
 ABOVE = 8  # lines
+HOSTS = ("-H", "-host", "--host", "-hostfile", "--hostfile", "-machinefile", "--machinefile")
 PLAIN_TRITON = re.compile(
     r"tritonserver:(?:\d\d\.\d\d|[xyXY]{2}\.[xymXYM]{2})(?:-pyt?-python)?-(?:py3|min|py3-min)$"
 )  # whose backends run on a CPU too
@@ -344,6 +345,8 @@ def _visible(document: Document, release: str) -> Iterator[Draft]:
         ranks = one.ranks or _world(one)
         if not devices or "$" in devices or ranks is None:
             continue
+        if any(word.text in HOSTS for word in one.launcher):
+            continue  # each machine has so many of its own
         visible = len([device for device in devices.split(",") if device.strip()])
         if visible < ranks:
             word = one.launcher[0] if one.launcher else one.path

@@ -83,7 +83,7 @@ def _ranks(
     if (
         one.gpus < 2
         or (spread is not None and spread.text == "ray")
-        or {"nnodes", "node_rank", "data_parallel_address", "headless"} & set(one.options)
+        or {"nnodes", "node_rank", "data_parallel_address", "headless", "gpus_per_node"} & set(one.options)
     ):
         return
     for number, place, how in _seen(document, around, one, machine):

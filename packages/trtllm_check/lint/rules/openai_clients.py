@@ -33,6 +33,7 @@ OTHER_SERVERS = re.compile(
     r"\b(?:transformers serve|ollama (?:serve|run)|llama-server)\b"
 )  # they take names of their own
 PROXIES = re.compile(r"\bpython3?[ ](?:-m[ ])?\S*(?:proxy|router|gateway|balanc)\w*(?:\.py)?(?=\s)", re.IGNORECASE)
+LITELLM = re.compile(r"\blitellm\b", re.IGNORECASE)
 ADDRESS_OPTIONS = re.compile(  # of programs that ask a server: evalscope, guidellm, aiperf, lm_eval, bench serve ...
     r"--(?:api-url|api-base|base-url|base_url|openai-api-base|openai-base-url|server-url|target|url)(?:=(?P<value>.*))?"
 )
@@ -67,12 +68,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in servers:
         yield from _container(around, one, release)
     page = _Page(document, servers)
-    for request in document.requests:
+    for request in () if page.is_of_another else document.requests:
         yield from _request(page, request, release)
     for command in document.commands:
         yield from _asked(page, command, release)
     for call in document.calls:
-        if call.name in CLIENTS:
+        if call.name in CLIENTS and not page.is_of_another:
             for name, word in call.values:
                 if name in BASES:
                     yield from _base(word, call.file, release)
@@ -93,6 +94,11 @@ class _Page:
     @cached_property
     def has_proxy(self) -> bool:
         return any(PROXIES.search(text) for _, text in self.texts)
+
+    @cached_property
+    def is_of_another(self) -> bool:
+        """True for a page on LiteLLM's proxy, which has each path with and without /v1, and on no server."""
+        return not self.servers and any(len(LITELLM.findall(text)) > 1 for _, text in self.texts)
 
     def is_inside(self, request: WrittenRequest) -> bool:
         """True for a curl that runs in a container."""

@@ -95,6 +95,8 @@ def is_vllm_option(name: str) -> bool:
 
 def _model_place(serve: Invocation, release: str) -> Iterator[Draft]:
     """``vllm serve --model X``, and ``python3 -m vllm.entrypoints.openai.api_server X``."""
+    if serve.has("--omni"):
+        return
     words = serve.arguments
     given = serve.find("--model")
     image = image_release(serve.path.text)

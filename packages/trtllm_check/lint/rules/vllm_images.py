@@ -27,7 +27,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Each variable once a file that names no option of the release, or of any."""
     for file, text in document.texts:
         seen: set[str] = set()
-        for match in VARIABLE.finditer(text) if "SM_VLLM_" in text else ():
+        for match in VARIABLE.finditer(text) if "SM_VLLM_" in text and "vllm-omni" not in text else ():
             begin = text.rfind("\n", 0, match.start()) + 1
             name = match["name"].lower().replace("_", "-")
             if name in seen or COMMENT.match(text[begin : match.start()]):
