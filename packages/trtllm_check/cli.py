@@ -115,16 +115,16 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
     from trtllm_check.lint.amounts import refuse_too_much
     from trtllm_check.lint.document import read_document
     from trtllm_check.lint.ignoring import read_texts, without_ignored
-    from trtllm_check.lint.log_lines import is_log
-    from trtllm_check.lint.page_logs import has_typed_commands, read_page
+    from trtllm_check.lint.page_logs import has_typed_commands, is_output, read_page
     from trtllm_check.lint.passages import kind_of_name, kind_of_text
 
     folder = source != STANDARD_INPUT and Path(source).is_dir()
     if not folder and source.endswith(LOG_SUFFIXES):
-        shown, typed = _read_log(source), _terminal(Path(source))
+        typed = _terminal(Path(source))
         document = read_document(typed, "shell") if has_typed_commands(typed) else None
         if document is None or not document.is_understood:
-            return shown, ReleaseAsked(release)
+            return _read_log(source), ReleaseAsked(release)
+        shown = _read_log(source) if is_output(typed, is_understood=False) else []
         asked = target(document, release)
         found = check_commands(document, asked, gpu, gpus)
         return [*(one._replace(file=_name(source)) for one in found), *shown], asked
@@ -132,7 +132,7 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
     if not folder:
         refuse_too_much(text, source, kind_of_name(source) or kind_of_text(text))
     document = read_document(Path(source)) if folder else read_document(text, kind_of_name(source))
-    if not folder and not document.is_understood and is_log(text):
+    if not folder and is_output(text, is_understood=document.is_understood):
         typer.echo(f"{source}: read as a log", err=True)
         return _log_findings(text, source), ReleaseAsked(release)
     told = [] if folder or kind_of_name(source) not in (None, "shell") else read_page(text)

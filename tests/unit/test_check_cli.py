@@ -158,6 +158,8 @@ def test_the_commands_of_a_terminal_are_read_with_what_they_print(tmp_path: Path
     path.write_text(typed, encoding="utf-8")
     code, out, _ = invoke(str(path), "--release", "0.12.0")
     assert (code == 1, "--enable_fp8" in out) == (known, known)
+    path.write_text(typed.replace("[TRT-LLM] [I] ready", "hello"), encoding="utf-8")  # nothing that makes it a log
+    assert ("--enable_fp8" in invoke(str(path), "--release", "0.12.0")[1]) == known
     path.write_text(typed + "#" * 20_000, encoding="utf-8")  # longer than what somebody copies
     assert "--enable_fp8" not in invoke(str(path), "--release", "0.12.0")[1]
 

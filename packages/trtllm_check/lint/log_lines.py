@@ -24,6 +24,7 @@ PREFIXES = re.compile(
     r"|\d{13},\"?"  # CloudWatch's table
     r"|#\d{1,3} \d+\.\d+ |(?:stdout|stderr) F |\[pod/[\w./-]+\] |(?:> ?)+"  # buildkit, containerd, kubectl, quotes
     r"|\d{1,4}: "  # srun
+    r"|\u2502 (?=Error: |Warning: )"  # Terraform
     r"|\[?rank\d+\]?:[ ]|\[\d+,\d+\]<std(?:err|out)>:"
     r"|[\w.-]+:\d+:\d+ \[\d+\][ ](?=NCCL)"
     r"|(?P<own>\[?(?:INFO|WARN|ERROR|DEBUG)\s*\]?[ ]+PyProcess(?: -)? ?W-\d+-\S+-std(?:err|out):[ ])"
@@ -42,7 +43,8 @@ SOFTENED = re.compile(  # what Python warns of, and what the program goes on aft
 )
 TRACE = re.compile(r"Traceback \(most recent call last\)|^\s*File \".+\", line \d+")
 EXCEPTION = re.compile(
-    r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Fault|Exit|Timeout|Died|NotFound)(?:_\w+)?\b"
+    r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Fault|Exit|Timeout|Died|NotFound|LimitExceeded)"
+    r"(?:_\w+)?\b|(?:[a-z_]\w*\.)+(?:errors|exceptions)\.[A-Z]\w+(?=: )"
 )
 CODE = re.compile(r"^\s*(?:raise|return|assert|await|if|for|with|def|except|try|import|from) ")
 TROUBLE = re.compile(
@@ -58,7 +60,7 @@ PLAIN_ERROR = re.compile(
     r"|: fatal error:|: error:"
     r"|^fatal:|^\S*Killed\s*$|core dumped|terminate called|^CMake Error|^make(?:\[\d+\])?: \*\*\*|^Caused by:|^panic:|"
     r"\bUNAVAILABLE\b|^E: |^Exception\b|uncaught exception|NCCL WARN|ERR!|^Error response from|^docker: "
-    r"|^Usage: .*\n.*\n+Error"
+    r"|^Usage: .*\n.*\n+Error|\b(?:CREATE|UPDATE|DELETE)_FAILED\b|, version solving failed|^\s*\"FailureReason\": \""
 )
 COUNTED = re.compile(r"\b0 (?:errors?|failures?|failed)\b|\bno errors?\b|errors?[=: ]+0\b|error[ _]rate", re.IGNORECASE)
 LOG_LINE = re.compile(

@@ -1,8 +1,7 @@
 """What the output of a failed tool means, and what to do.
 
-The signs of logs.yml, log_checks.yml and log_surroundings.yml are single failures, those of log_families.yml say of any
-wording what kind of failure it is. An error that neither explains is named as such: a log with an error never counts
-as one without.
+The signs of logs.yml and of the files before it are single failures, those of log_families.yml say of any wording what
+kind of failure it is. An error that neither explains is named as such: a log with an error never counts as one without.
 """
 
 import re
@@ -20,8 +19,7 @@ from trtllm_check.lint.log_options import instead_of
 from trtllm_check.lint.log_places import place_of
 
 SIGNS = Path(__file__).with_name("logs.yml")
-SURROUNDINGS = Path(__file__).with_name("log_surroundings.yml")
-CHECKS = Path(__file__).with_name("log_checks.yml")
+BEFORE = tuple(Path(__file__).with_name(f"log_{name}.yml") for name in ("clouds", "tools", "surroundings", "checks"))
 FAMILIES = Path(__file__).with_name("log_families.yml")
 SHOWN_CHARACTERS = 300
 NAME = re.compile(r"\{(\w+)\}")
@@ -72,9 +70,15 @@ NOT_EXPLAINED = Sign(
 
 
 @cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """There are more patterns than the cache of :mod:`re` keeps."""
+    return re.compile(pattern)
+
+
+@cache
 def signs() -> tuple[Sign, ...]:
     """The signs of single failures, the more specific ones first."""
-    return tuple(Sign(**entry) for file in (SURROUNDINGS, CHECKS, SIGNS) for entry in read_yaml(file))
+    return tuple(Sign(**entry) for file in (*BEFORE, SIGNS) for entry in read_yaml(file))
 
 
 @cache
@@ -92,7 +96,12 @@ def known(output: str) -> Sign | None:
 
 def tells_a_failure(line: str) -> bool:
     """True for a line with the words of a single failure that we know, which is no mere consequence."""
-    return any(not sign.follows and not sign.quiet and re.search(sign.pattern, line) for sign in signs())
+    return any(not one.follows and not one.quiet and _compiled(one.pattern).search(line) for one in signs())
+
+
+def known_line(line: LogLine) -> bool:
+    """True for a line, with what follows it, that shows a failure that we know."""
+    return any(_compiled(sign.pattern).search(line.block) for sign in (*signs(), *families()) if not sign.root)
 
 
 def read_log(output: str, file: str = "") -> list[Finding]:
@@ -129,7 +138,7 @@ def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
         found = [
             Seen(_filled(sign, match), match.start())
             for sign in signs()
-            if sign.follows == follows and (match := re.search(sign.pattern, output if sign.quiet else aloud))
+            if sign.follows == follows and (match := _compiled(sign.pattern).search(output if sign.quiet else aloud))
         ]
         found = _earliest_first(found, lines)
         if not follows and error is not None:
@@ -160,9 +169,9 @@ def _not_shared(told: tuple[int, dict[str, str]] | None) -> Iterator[Seen]:
 def _of_family(family: Sign, lines: list[LogLine]) -> Iterator[Seen]:
     """The first line of ``lines`` that the family knows."""
     for line in lines:
-        if family.where and not any(re.search(family.where, frame) for frame in line.frames):
+        if family.where and not any(_compiled(family.where).search(frame) for frame in line.frames):
             continue
-        match = re.search(family.pattern, line.block)
+        match = _compiled(family.pattern).search(line.block)
         if match and match.start() < max(len(line.text), 1):
             yield Seen(_filled(family, match), line.start + match.start())
             return
@@ -217,7 +226,7 @@ def _of_the_first(error: LogLine) -> Iterator[Seen]:
 
 def _is_consequence(line: LogLine) -> bool:
     """True for a line that only says that something else failed."""
-    return any(sign.follows and re.search(sign.pattern, line.text) for sign in (*signs(), *families()))
+    return any(sign.follows and _compiled(sign.pattern).search(line.text) for sign in (*signs(), *families()))
 
 
 def _filled(sign: Sign, match: re.Match[str]) -> Sign:

@@ -3,8 +3,8 @@
 import re
 
 from trtllm_check.lint.finding import Finding
-from trtllm_check.lint.log_lines import EXCEPTION, LONGEST_LINE, PLAIN_ERROR, TROUBLE, is_log
-from trtllm_check.lint.logs import read_log, read_question, tells_a_failure
+from trtllm_check.lint.log_lines import EXCEPTION, LONGEST_LINE, PLAIN_ERROR, TROUBLE, is_log, trouble
+from trtllm_check.lint.logs import known_line, read_log, read_question, tells_a_failure
 from trtllm_check.lint.programs import TOOL_NAMES
 from trtllm_check.lint.shell.pasted import FENCE
 
@@ -36,6 +36,8 @@ TYPED = re.compile(
 """A command that stands before its output: after a prompt, or as the first line."""
 NOTED = re.compile(r"\s*(?:[-*+]|\d+\.)\s")
 LONGEST_QUESTION = 1_000
+DESCRIBED = re.compile(r"^\s*\"FailureReason\": \"(?!\")", re.MULTILINE)
+"""What ``aws sagemaker describe-endpoint`` prints of one that failed."""
 CODE_LANGUAGES = frozenset(
     {"python", "py", "yaml", "yml", "json", "dockerfile", "cpp", "c", "c++", "diff", "go", "rust"}
 )
@@ -56,6 +58,18 @@ def read_page(text: str) -> list[Finding]:
 def has_typed_commands(text: str) -> bool:
     """True for what somebody copied from a terminal: commands, and what they printed."""
     return TYPED.search(text) is not None
+
+
+def is_output(text: str, *, is_understood: bool) -> bool:
+    """True for what a program printed: a log, or a known failure in a line of error without a time or a level.
+
+    ``is_understood``: the text is also something that the checker reads, which goes first.
+    """
+    if is_understood:
+        return DESCRIBED.search(text) is not None
+    if is_log(text):
+        return True
+    return MANUAL.search(text) is None and any(line.is_error and known_line(line) for line in trouble(text))
 
 
 def _only_logs(text: str) -> str:

@@ -15,7 +15,7 @@ TOOLS = frozenset(
         *("run.py", "summarize.py", "fill_template.py", "launch_triton_server.py", "tritonserver"),
         *("trtllm-serve", "trtllm-bench", "trtllm-eval", "hf", "huggingface-cli", "vllm"),
         *("genai-perf", "aiperf", "perf_analyzer", "benchmark_serving.py", "lm_eval", "lm-eval"),
-        *("guidellm", "vllm_router.app"),
+        *("guidellm", "vllm_router.app", "locust"),
     }
 )
 EXISTING = frozenset(  # commands that TensorRT-LLM installs: setup.py, console_scripts and scripts

@@ -29,7 +29,7 @@ WITHOUT = frozenset(
     }
 )
 ELSEWHERE = ("--cli-input-json", "--cli-input-yaml")
-MACHINES = ("--instance-type", "--instance-types")
+MACHINES, SCALED = ("--instance-type", "--instance-types"), "--scalable-dimension"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 PART = re.compile(r"(?:\A|,)(?P<name>\w+)=")
 VARIABLE = re.compile(r"\$\{|\$\(|^\$|^(?:file|fileb|https?)://")
@@ -69,9 +69,9 @@ def cli_words(command: ShellCommand) -> CliWords | None:
 
 
 def names_a_machine(command: ShellCommand) -> bool:
-    """True for a command of the AWS CLI that asks for machines of a kind."""
+    """True for a command of the AWS CLI that asks for machines of a kind, or scales them."""
     found = cli_words(command)
-    return found is not None and any(option.text in MACHINES for option, _ in found.options)
+    return found is not None and any(option.text in (*MACHINES, SCALED) for option, _ in found.options)
 
 
 def option_name(field: str) -> str:

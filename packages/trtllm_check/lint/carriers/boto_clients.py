@@ -13,6 +13,7 @@ from typing import Any
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_text import PythonText
+from trtllm_check.lint.carriers.scaling import resource_wanted
 
 RULE = "boto3-client"
 NEAR = 0.75
@@ -110,10 +111,22 @@ def _parameters(text: PythonText, call: ast.Call, method: str, service: str) -> 
                 close = get_close_matches(one.value.value, values, 1, 0.0)
                 names = {"service": service, "method": method, "name": one.arg, "value": one.value.value}
                 yield _fault(text, one.value, "value", **names, instead=close[0] if close else values[0])
+    yield from _scaled(text, call, method, service)
     if len(given) == len(call.keywords) and not call.args:
         missing = [one for one, required in known.items() if required and one not in given]
         if missing:
             yield _fault(text, call.func, "missing", service=service, method=method, name=", ".join(missing))
+
+
+def _scaled(text: PythonText, call: ast.Call, method: str, service: str) -> Iterator[FormFault]:
+    """A resource of another form than what is scaled."""
+    given = {one.arg: one.value for one in call.keywords}
+    dimension, resource = given.get("ScalableDimension"), given.get("ResourceId")
+    if isinstance(dimension, ast.Constant) and isinstance(resource, ast.Constant):
+        right = resource_wanted(str(dimension.value), str(resource.value))
+        if right:
+            known = {"method": method, "value": str(resource.value), "dimension": str(dimension.value)}
+            yield _fault(text, resource, "resource", service=service, **known, instead=right)
 
 
 def _waiter(text: PythonText, call: ast.Call, service: str) -> Iterator[FormFault]:

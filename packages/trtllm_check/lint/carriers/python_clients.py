@@ -36,6 +36,21 @@ def _removed(text: PythonText) -> Iterator[FormFault]:
             yield fault(text, call.func, "openai 0", name=text.dotted(call.func))
 
 
+def _gone(text: PythonText) -> Iterator[FormFault]:
+    """``from locust import HttpLocust``: names that a library took away long ago."""
+    for node in text.nodes:
+        if isinstance(node, ast.ImportFrom) and node.level == 0:
+            for one in node.names:
+                entry = _facts()["gone"].get(f"{node.module}.{one.name}")
+                if entry is not None:
+                    yield fault(text, node, "gone", name=f"{node.module}.{one.name}", **entry)
+        elif isinstance(node, ast.Import):
+            for one in node.names:
+                entry = _facts()["gone"].get(one.name)
+                if entry is not None:
+                    yield fault(text, node, "gone", name=one.name, **entry)
+
+
 def client_faults(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     """All faults. ``is_script``: a program of its own, and no cell of a notebook."""
     yield from _openai(text)
@@ -44,6 +59,7 @@ def client_faults(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     yield from _imports(text)
     yield from _sampling(text)
     yield from _removed(text)
+    yield from _gone(text)
     if is_script:
         yield from _forked(text)
 

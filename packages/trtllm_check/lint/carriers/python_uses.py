@@ -4,6 +4,7 @@ Each is a slip that stops the program, or makes it do something else, whatever t
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,13 +13,18 @@ from typing import Any
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.carriers.boto_clients import boto_faults
 from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.python_answers import answer_faults
 from trtllm_check.lint.carriers.python_arrays import array_faults
 from trtllm_check.lint.carriers.python_async import async_faults
 from trtllm_check.lint.carriers.python_clients import client_faults
 from trtllm_check.lint.carriers.python_engines import engine_faults
+from trtllm_check.lint.carriers.python_sagemaker import sagemaker_faults
 from trtllm_check.lint.carriers.python_text import PythonText, fault
 
 ENGINE_CLASSES = ("LLM",)
+PAGE = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/(?P<name>[\w.-]+/[\w.-]+)(?:/tree/main)?/?")
+DOWNLOADS = ("huggingface_hub.snapshot_download", "huggingface_hub.hf_hub_download")
+NAMES_OF_MODELS = ("repo_id", "pretrained_model_name_or_path")
 UTILS = "triton_python_backend_utils"
 RESPONSE = f"{UTILS}.InferenceResponse"
 CONFIG_READERS = tuple(f"{UTILS}.{name}" for name in ("get_input_config_by_name", "get_output_config_by_name"))
@@ -35,7 +41,10 @@ def uses(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     yield from client_faults(text, is_script=is_script)
     yield from engine_faults(text)
     yield from async_faults(text)
+    yield from answer_faults(text)
     yield from boto_faults(text)
+    yield from sagemaker_faults(text)
+    yield from _addresses(text)
     yield from _modelopt(text)
     yield from _tokens(text)
     yield from _triton(text)
@@ -44,6 +53,19 @@ def uses(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     yield from array_faults(text, _facts()["tensors"])
     if is_script:
         yield from _main_guard(text)
+
+
+def _addresses(text: PythonText) -> Iterator[FormFault]:
+    """``from_pretrained("https://huggingface.co/...")``: a page in place of a name."""
+    for call in text.calls:
+        name = text.dotted(call.func)
+        is_ours = name in DOWNLOADS or (name.startswith("transformers.") and name.endswith(".from_pretrained"))
+        given = [*call.args[:1], *(one.value for one in call.keywords if one.arg in NAMES_OF_MODELS)]
+        for value in given[:1] if is_ours else ():
+            match = PAGE.fullmatch(str(value.value)) if isinstance(value, ast.Constant) else None
+            if match is not None:
+                known = {"value": match[0], "tool": name.rpartition(".")[2], "right": match["name"]}
+                yield FormFault("model-address", text.at(value), "", tuple(known.items()))
 
 
 def _modelopt(text: PythonText) -> Iterator[FormFault]:

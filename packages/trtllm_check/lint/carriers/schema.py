@@ -19,6 +19,7 @@ AMOUNT = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[KMGTPE]i|[mkMGTPEnu]|[eE][
 MASKED = re.compile(r"x{5,}")
 TEMPLATE = re.compile(r"\{\{|\$[{(]|^\$[A-Z][A-Z0-9_]*$|^[<(].*[>)]$|^\.\.\.$|^[A-Z]+(?:_[A-Z]+)+$")
 NEAR = 0.8
+NEARLY = 0.7
 WORDS = {"table": "a mapping", "list": "a list", "text": "a text", "number": "a number", "switch": "true or false"}
 Form = Literal["unknown", "above", "below", "near", "kind", "list", "choice", "lacking", "amount"]
 
@@ -107,7 +108,8 @@ class Schema(NamedTuple):
                 continue
             choices = type_.choices.get(value.written, ())
             here = (*path, (value.written, name))
-            if choices and value.kind == "text" and value.text not in choices and not TEMPLATE.search(value.text):
+            is_other = bool(choices) and value.kind == "text" and value.text not in choices
+            if is_other and not _is_filled_in(value.text, choices):
                 close = get_close_matches(value.text, choices, 1, 0.5)
                 known = (("field", _path(here)), ("value", value.text), ("choices", ", ".join(choices)))
                 yield Misfit("choice", value, (*known, ("right", close[0] if close else f"one of {choices}")))
@@ -136,6 +138,12 @@ class Schema(NamedTuple):
             yield Misfit("below", value, (*known, ("below", below[0])))
         else:
             yield Misfit("unknown", value, (*known, ("names", ", ".join(sorted(self.types[name].fields)))))
+
+
+def _is_filled_in(text: str, choices: tuple[str, ...]) -> bool:
+    """True for a placeholder; NEARLY_A_CHOICE among choices in capitals is none."""
+    capitals = [one for one in choices if TEMPLATE.search(one)]
+    return TEMPLATE.search(text) is not None and not get_close_matches(text, capitals, 1, NEARLY)
 
 
 def _path(path: tuple[tuple[str, str], ...]) -> str:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from trtllm_check.lint.carriers.aws_cli import MACHINES, CliWords, cli_words
+from trtllm_check.lint.carriers.aws_cli import MACHINES, SCALED, CliWords, cli_words
+from trtllm_check.lint.carriers.scaling import resource_wanted
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.shell.words import Word, word_at
@@ -60,6 +61,12 @@ def _problems(found: CliWords) -> Iterator[tuple[str, Word, dict[str, Any]]]:
         body = options.get(BODY, ())
         if body and PLAIN.match(body[0].text) and RAW not in found.general.get(FORMAT, ""):
             yield "body", body[0], {}
+    resource = options.get("--resource-id", ())
+    if service == "application-autoscaling" and resource and "$" not in resource[0].text:
+        dimension = next((word.text for word in options.get(SCALED, ())), "")
+        right = resource_wanted(dimension, resource[0].text)
+        if right:
+            yield "resource", resource[0], {"value": resource[0].text, "dimension": dimension, "instead": right}
     if service == "ecr" and call == LOGIN:
         yield "login", found.names[1], {}
     if service == "ec2":

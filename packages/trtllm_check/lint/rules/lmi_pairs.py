@@ -2,16 +2,27 @@
 
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
 
 from trtllm_check.lint.document import Document, PropertiesFile
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases.vllm import choices, options_of, vllm_facts
 
 SETTING = re.compile(r"^[ \t]*(?P<key>[\w.]+)[ \t]*[=:][ \t]*(?P<value>[^\n]*?)[ \t\r]*$", re.MULTILINE)
 PAIRS = re.compile(r"\w+=\d+(?:,\w+=\d+)*")
 OLD = re.compile(r"djl-inference:0\.(?:2\d|3[0-3])\.|djl-serving:0\.(?:2\d|3[0-3])\.")
 LIMIT = "limit_mm_per_prompt"
+# djl-serving@d21927c4 engines/python/setup/djl_python/lmi_vllm/vllm_async_service.py and lmi_trtllm:
+# handle is a coroutine.
+ASYNC_HANDLER = re.compile(r"djl_python\.lmi_(?:vllm\.vllm|trtllm\.trtllm)_async_service")
+BATCHES = ("vllm", "trtllm", "lmi-dist", "scheduler")
+PARSERS = ("tool_call_parser", "reasoning_parser")
+# Options of vLLM that LMI hands on as they are: lmi/user_guides/vllm_user_guide.md, Pass Through.
+PASSED_ON = (*PARSERS, "max_lora_rank", "lora_dtype", "tokenizer_mode")
+NEAR = 0.7
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -23,8 +34,15 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         engine, batch = found.get("engine"), found.get("option.rolling_batch")
         if engine and batch and engine.text == "MPI" and batch.text == "vllm":
             yield from drafts(release, "lmi-engine-of-batch", engine, file=file.path)
+        yield from _handler(found, file.path, release)
+        for name in PASSED_ON:
+            if (value := found.get(f"option.{name}")) is not None:
+                yield from _passed_on(name, value, file.path, release)
         if not is_old and (limit := found.get(f"option.{LIMIT}")):
             yield from _limit(limit, file.path, release)
+    for name in PASSED_ON:
+        if (value := document.lmi_environment.get(f"OPTION_{name.upper()}")) is not None:
+            yield from _passed_on(name, value, "", release)
     if not is_old and (value := document.lmi_environment.get(f"OPTION_{LIMIT.upper()}")):
         yield from _limit(value, "", release)
 
@@ -42,3 +60,34 @@ def _limit(value: Word, file: str, release: str) -> Iterator[Draft]:
         pairs = (part.partition("=") for part in value.text.split(","))
         right = "{" + ", ".join(f'"{name}": {number}' for name, _, number in pairs) + "}"
         yield from drafts(release, "lmi-value-of-earlier-vllm", value, file=file, value=value.text, right=right)
+
+
+def _handler(found: dict[str, Word], file: str, release: str) -> Iterator[Draft]:
+    """An asynchronous handler that the front end calls as a synchronous one."""
+    handler, mode, batch = (found.get(f"option.{name}") for name in ("entryPoint", "async_mode", "rolling_batch"))
+    if handler is None or not ASYNC_HANDLER.fullmatch(handler.text):
+        return
+    if batch is not None and batch.text in BATCHES:
+        known: dict[str, Any] = {"handler": handler.text, "batch": batch.text}
+        yield from drafts(release, "lmi-async-handler", batch, form="batch", file=file, **known)
+    elif (mode is None and batch is not None and batch.text == "disable") or (mode and mode.text.lower() == "false"):
+        yield from drafts(release, "lmi-async-handler", handler, file=file, handler=handler.text)
+
+
+def _passed_on(name: str, value: Word, file: str, release: str) -> Iterator[Draft]:
+    """A value of an option that the image hands on to vLLM, and that no release of vLLM takes."""
+    table = vllm_facts().table("names", name) if name in PARSERS else {}
+    changes = options_of("serve").get(name.replace("_", "-"))
+    steps = changes.steps if changes is not None else ()
+    listed = [*table] or [one for _, kind in steps for one in choices(kind)]
+    if not listed or not value.text or value.text in listed or is_open(value.text):
+        return
+    close = get_close_matches(value.text, listed, 1, NEAR)
+    if name in PARSERS and not close:
+        return  # a plugin may bring it
+    right = close[0] if close else f"one of {', '.join(sorted(set(listed)))}"
+    known: dict[str, Any] = {"name": name, "value": value.text, "right": right}
+    if name == "max_lora_rank" and value.text.isdecimal():
+        ranks = sorted({int(one) for one in listed})
+        known["right"] = next((str(one) for one in ranks if one >= int(value.text)), str(ranks[-1]))
+    yield from drafts(release, "lmi-vllm-value", value, file=file, **known)

@@ -24,11 +24,13 @@ PINS = {  # how a text tells the release of a tool
     "vllm_router.app": r"vllm-stack[^\n]*--version[ =]v?(?P<version>\d+\.\d+\.\d+)|vllm-stack-(?P<tag>\d+\.\d+\.\d+)",
 }
 BENCHES = ("genai-perf", "aiperf")
+LOCUST, EARLY_LOCUST = "locust", re.compile(r"\blocustio\b|\blocust==0\.")
 SERVICE_KIND = "--service-kind"
 BENCH = "bench serve"
 SCRIPT = "benchmark_serving.py"
 NEAR = 0.8
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+ENSEMBLE = "/v2/models/ensemble/generate_stream"
 COMPLETING = ("vllm", "openai")  # backends that send a prompt, not messages
 GENAI = re.compile(r"\bgenai-perf={2,3}(\d+)\.(\d+)\.(\d+)|tritonserver:(\d\d)\.(\d\d)-[\w-]*sdk")
 WITHOUT_KIND = ((0, 0, 13), (25, 4))  # versions and months
@@ -57,6 +59,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for tool in PINS:
         for one in document.of(tool):
             yield from _by_release(one, tool, whole, release)
+    for one in document.of(LOCUST):
+        yield from _renamed(one, whole, release)
     for one in document.of("perf_analyzer"):
         yield from _protocol(one, one.value("-i") or "http", release)
 
@@ -92,6 +96,15 @@ def _bench(one: Invocation, tool: str, versions: set[tuple[int, ...]], release: 
         typed is None or one.value("--endpoint-type") == "kserve"
     ):
         yield from _protocol(one, "grpc", release)
+
+
+def _renamed(one: Invocation, whole: str, release: str) -> Iterator[Draft]:
+    """Options that locust 1.0 gave other names."""
+    names = rule_data(FAMILY)[LOCUST]["renamed"]
+    for given in one.given if EARLY_LOCUST.search(whole) is None else ():
+        if given.name in names:
+            known = {"tool": LOCUST, "flag": given.name, "instead": names[given.name]}
+            yield from _say(one, given.word, "renamed", release, **known)
 
 
 def _by_release(one: Invocation, tool: str, whole: str, release: str) -> Iterator[Draft]:
@@ -229,7 +242,10 @@ def _endpoint(one: Invocation, release: str) -> Iterator[Draft]:
     path = one.value("--endpoint") or COMPLETIONS
     if is_open(kind) or is_open(path):
         return
-    if kind == "openai-chat" and not path.rstrip("/").endswith("chat/completions"):
+    if kind == "tensorrt-llm" and not path.rstrip("/").endswith("generate_stream"):
+        place = endpoint.values[0] if endpoint and endpoint.values else (backend.word if backend else one.path)
+        yield from _say(one, place, "triton endpoint", release, edits=(Put("--endpoint", ENSEMBLE),), path=path)
+    elif kind == "openai-chat" and not path.rstrip("/").endswith("chat/completions"):
         place = endpoint.values[0] if endpoint and endpoint.values else (backend.word if backend else one.path)
         yield from _say(one, place, "chat backend", release, edits=(Put("--endpoint", CHAT),), path=path)
     elif kind in COMPLETING and path.rstrip("/").endswith("chat/completions") and endpoint:

@@ -23,6 +23,8 @@ SERVERLESS_MB = range(1024, 6145, 1024)
 TRT_IMAGE = re.compile(r"djl-inference:[\w.-]*tensorrtllm")
 VOLUMES = ("volumesizeingb", "volumesize")
 DATA = ("modeldataurl", "modeldata")
+ROLES = ("executionrolearn", "rolearn", "role")
+NO_ROLE = re.compile(r"arn:aws[\w-]*:iam::\d{12}:(?:user|group|policy|instance-profile)/\S+|arn:aws[\w-]*:sts::\S+")
 ENVIRONMENTS = ("environment", "env")
 INSTANCE = re.compile(r"\bml\.(?P<family>[a-z]+\d\w*)\.(?P<size>\d*xlarge)\b")
 TYPED = re.compile(r"ml\.(?P<family>[a-z0-9]+(?:-[a-z0-9]+)?)\.(?P<size>[a-z0-9]+)")
@@ -94,6 +96,8 @@ def _refused(name: str, setting: Setting, kind: Setting | None, call: str) -> It
     if setting.kind == "text":
         if name in NAMES and call in NAMED and not NAME.fullmatch(text):
             yield "name", {"right": fitting_name(text)}
+        if name in ROLES and NO_ROLE.fullmatch(text):
+            yield "role", {}
         if name == "instancetype" and BARE.fullmatch(text):
             yield "instance", {}
         if name == "instancetype" and (known := _unknown_instance(text)):

@@ -16,6 +16,7 @@ FILE = "sagemaker.yml"
 # What CloudFormation has and no call: docs.aws.amazon.com AWS::SageMaker::Endpoint.
 TEMPLATES_OWN = frozenset({"ExcludeRetainedVariantProperties", "RetainAllVariantProperties", "RetainDeploymentConfig"})
 TEMPLATES_FORMS = ("unknown", "near", "above", "below")
+TEMPLATES_SAID = (*TEMPLATES_FORMS, "choice")
 OPTION = "option"
 UNKNOWN_OPTION = "option unknown"
 ENVIRONMENTS = ("environment", "env")
@@ -66,7 +67,7 @@ def _is_left(problem: Misfit, call: AwsCall) -> bool:
     if call.maker == "cli" and problem.form == "kind" and problem.setting.kind == "number":
         return True  # shorthand is made a text where the service wants one
     if call.maker == "template":
-        return problem.form not in TEMPLATES_FORMS or problem.setting.written in TEMPLATES_OWN
+        return problem.form not in TEMPLATES_SAID or problem.setting.written in TEMPLATES_OWN
     field = dict(problem.known).get("field", "")
     return problem.form == "kind" and (field.startswith("Environment") or ".Environment." in field)
 
@@ -82,6 +83,22 @@ def _variants(call: AwsCall, release: str) -> Iterator[Draft]:
                 yield from drafts(release, "sagemaker-call", machine.place, form="both", file=call.file)
             elif serverless is None and machine is None and _is_told(one):
                 yield from drafts(release, "sagemaker-call", one.place, form="no machine", file=call.file)
+            yield from _together(call, setting, one, release)
+
+
+def _together(call: AwsCall, variants: Setting, one: Setting, release: str) -> Iterator[Draft]:
+    """What a variant, or a configuration, may not have beside the one that it has."""
+    scaling, serverless = one.get("managedinstancescaling"), one.get("serverlessconfig")
+    if scaling is not None and scaling.kind == "table" and one.get("modelname") is not None:
+        yield from drafts(release, "sagemaker-call", scaling.place, form="managed scaling", file=call.file)
+    if serverless is None or serverless.kind != "table":
+        return
+    capture = call.settings.get("datacaptureconfig")
+    if capture is not None and capture.kind == "table":
+        yield from drafts(release, "sagemaker-call", capture.place, form="serverless capture", file=call.file)
+    if len(variants.parts) > 1:
+        known: dict[str, Any] = {"count": len(variants.parts)}
+        yield from drafts(release, "sagemaker-call", one.place, form="serverless variants", file=call.file, **known)
 
 
 def _is_told(variant: Setting) -> bool:

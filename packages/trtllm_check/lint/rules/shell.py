@@ -20,8 +20,6 @@ NEAR = 0.8
 OF_A_TEMPLATE = re.compile(  # as the reader writes {{ .Values.name }} and {{ if .Values.name }}
     r"(?:\w+_)?(?:Values|Release|Chart|GlobalConfig|Spec)_|(?:if|with|range|include)_"
 )
-    r"(?:\w+_)?(?:Values|Release|Chart|GlobalConfig|Spec)_|(?:if|with|range|include)_"
-)  # as the reader writes {{ .Values.name }}
 ARRAY = re.compile(r"(?<![\w$-])([A-Za-z_]\w*)\+?=\(")
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}?")
 BEFORE_IMAGE = (
