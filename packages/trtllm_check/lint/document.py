@@ -67,6 +67,7 @@ DEPLOYMENT = re.compile(
     r"^[ \t]*(?:\$ )?(?:sudo )?helm (?:install|upgrade|template) |^kind: InferencePool"
     r"|^[ \t]*(?:\$ )?kubectl [^\n]*(?:vllm|trtllm|triton)|^[^\n#]*\bmultinode_ptq\.py[ \t]"
     r"|[ \t]--use_(?:gpt_attention|gemm|rmsnorm|smooth_quant)\w*plugin\b"
+    r"|^[^\n#]*\b(?:ray start[ ]+--|(?:apptainer|singularity) (?:run|exec) )"
     r"|^[ \t-]*(?:engine_kwargs|extraArgs|backend_parameters)\b|\bengine_kwargs\s*="
     r"|/v2/models/[\w${}-]+/(?:versions/\w+/)?(?:infer|generate|generate_stream)\b",
     re.MULTILINE,

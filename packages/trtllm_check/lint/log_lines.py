@@ -28,7 +28,7 @@ PREFIXES = re.compile(
     r"|\[?rank\d+\]?:[ ]|\[\d+,\d+\]<std(?:err|out)>:"
     r"|[\w.-]+:\d+:\d+ \[\d+\][ ](?=NCCL)"
     r"|(?P<own>\[?(?:INFO|WARN|ERROR|DEBUG)\s*\]?[ ]+PyProcess(?: -)? ?W-\d+-\S+-std(?:err|out):[ ])"
-    r"|(?P<glog>[IWEF])\d{4}[ ][\d:.]+[ ]+\d+[ ][\w.]+:\d+\][ ]?\"?"
+    r"|(?P<glog>[IWEF])(?:\d{4}[ ][\d:.]+[ ]+\d+[ ][\w.]+:\d+\]|[ ]\d+[ ]\d+\])[ ]?\"?"
     r"|\[?(?:executor|serve|runtime|RANK \d+)[ ]*\][ ]|Failed to initialize executor on rank \d+:[ ]"
     r"|(?P<level>\[?(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL|CRITICAL|TRACE)\s*\]?)(?=[ :|])[ :|-]*"
     r"(?:\d\d-\d\d \d\d:\d\d:\d\d )?(?:\[?[\w./-]+:\d+\][ ]?)?)"
@@ -49,7 +49,7 @@ EXCEPTION = re.compile(
 CODE = re.compile(r"^\s*(?:raise|return|assert|await|if|for|with|def|except|try|import|from) ")
 TROUBLE = re.compile(
     r"error|exception|fatal|critical|fail|abort|unable|cannot|can't|could ?n[o']t|not|no |denied|refused|reset|"
-    r"unrecogni|unknown|invalid|unsupported|missing|kill|segmentation|core dumped|signal|oom|memory|panic|"
+    r"unrecogni|unknown|bigger|invalid|unsupported|missing|kill|segmentation|core dumped|signal|oom|memory|panic|"
     r"terminate|assert|mismatch|incompatible|differ|unavailable|nccl warn|caused by|exit|crash|backoff|insufficient|"
     r"unauthorized|forbidden|timed? ?out|expected|exceed|larger|longer|greater|must|require|too |xid|illegal|corrupt|"
     r"truncated|conflict|undefined|untagged|already|full|busy|dead|died|poll|magic|divisible|multiple",
@@ -66,7 +66,7 @@ COUNTED = re.compile(r"\b0 (?:errors?|failures?|failed)\b|\bno errors?\b|errors?
 LOG_LINE = re.compile(
     r"\[(?:TRT-LLM|TensorRT-LLM|TRT)\]|^[IWEF]\d{4} [\d:.]+|"
     r"(?:^|[\s\[(|])(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL)(?=[\s:\])|])|^\+[-+]+\+$|"
-    r"Traceback \(most recent|^\s*File \".+\", line \d+|^\d{4}-\d\d-\d\d[T ]\d\d:\d\d|NCCL INFO|\d+%\||"
+    r"Traceback \(most recent|^\s*File \".+\", line \d+|^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|NCCL INFO|\d+%\||"
     r"^\s+at [\w.$]+\(|\[1,\d+\]<std|pid=\d+\)",
     re.MULTILINE,
 )

@@ -19,7 +19,9 @@ from trtllm_check.lint.log_options import instead_of
 from trtllm_check.lint.log_places import place_of
 
 SIGNS = Path(__file__).with_name("logs.yml")
-BEFORE = tuple(Path(__file__).with_name(f"log_{name}.yml") for name in ("clouds", "tools", "surroundings", "checks"))
+BEFORE = tuple(
+    Path(__file__).with_name(f"log_{name}.yml") for name in ("clouds", "tools", "serving", "surroundings", "checks")
+)
 FAMILIES = Path(__file__).with_name("log_families.yml")
 SHOWN_CHARACTERS = 300
 NAME = re.compile(r"\{(\w+)\}")
@@ -38,7 +40,7 @@ class Sign:
 
     ``follows``: it tells that something failed whose reason stands elsewhere; ``quiet``: also a line that calls itself
     information may tell it; ``root``: only the first error of a log is asked, when nothing else is known of it;
-    ``where``: only in a traceback with such a frame.
+    ``where``: only in a traceback with such a frame; ``alone``: only in a log without an error.
     """
 
     rule: str
@@ -50,6 +52,7 @@ class Sign:
     quiet: bool = False
     root: bool = False
     where: str = ""
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
         if not follows and error is not None:
             found += _heads(output)
         for family in families():
-            if family.follows == follows and not family.root:
+            if family.follows == follows and not family.root and (error is None or not family.alone):
                 found += _of_family(family, [line for line in lines if family.quiet or not line.is_quiet])
         yield from _root_first(found, error, lines)
         if error is not None and not follows and not _is_consequence(error):

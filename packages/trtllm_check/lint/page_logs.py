@@ -15,6 +15,7 @@ REPORT = re.compile(
     r"|\[(?:bug|usage|installation|performance|doc)\](?!\()"
     r"|\b(?:I|we)(?:'m| am| are|'ve| have)? (?:get|got|hit|tried|try|face|facing|encounter|ran into|run into|having)"
     r"|\bgetting (?:the |this |an |below |following )*error|\bit(?:'s| is) (?:show|giv|fail)ing"
+    r"|\bresult(?:s|ed|ing)? in (?:the|this|an) (?:following )?error"
     r"|\b(?:given|shows?|throws?|gives?(?: me| us)?) (?:the|this|an) (?:following |below )?error"
     r"|^(?:the )?(?:(?:logs?|errors?)(?: log| message)?:$|(?:log|error)s?(?: message)? (?:says?|reads?|is)\b)"
     r"|\bfail(?:s|ed)?\b[^\n]{0,120}\bwith (?:the|this) (?:following )?error"

@@ -8,6 +8,7 @@ from typing import Any
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.schema import Schema, read_types
 from trtllm_check.lint.carriers.settings import Place, Setting, from_yaml
+from trtllm_check.lint.programs import VLLM_IMAGE
 
 FILE = "compose.yml"
 DEEPEST = 16
@@ -18,6 +19,13 @@ NAMED = re.compile(r"[A-Za-z0-9][\w.-]+")
 TESTS = ("CMD", "CMD-SHELL", "NONE")
 LOCAL = re.compile(r"https?://(?:localhost|127\.0\.0\.1):(?P<port>\d{2,5})(?=[/\s\"']|$)")
 OF_SERVICE = re.compile(r"https?://(?P<host>[A-Za-z][\w.-]*):(?P<port>\d{2,5})(?=[/\s\"']|$)")
+OWN_PORT = re.compile(r"--port[= ]+(?P<port>\d+)")
+IN_A_SHELL = re.compile(r"(?:^|\s)-\w*c\s|\$\(|<<|&&|\bsh\b")
+LINE_END = re.compile(r"\\\s+-")
+COMMENT = re.compile(r"(?:^|\s)#\s?--?[a-z]\S*")
+RESTART = re.compile(r"no|always|unless-stopped|on-failure(?::\d+)?|.*[${].*")
+OPENAI_BASE = re.compile(r"(?:OPENAI|LLM|VLLM)_(?:API_)?BASE(?:_URLS?)?")
+BARE_ADDRESS = re.compile(r"https?://(?P<host>[A-Za-z][\w.-]*)(?::\d{2,5})?/?")
 DEFAULT_NETWORK = "default"
 # Variables with addresses for a browser, which is on the host.
 FOR_BROWSERS = re.compile(
@@ -40,6 +48,10 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
     is_whole = top.at("include") is None and not any(one.at("extends") is not None for one in named.values())
     for name, service in named.items():
         yield from _health(service)
+        yield from _health_port(service)
+        yield from _command(service)
+        yield from _restart(service)
+        yield from _without_v1(service, named)
         if is_whole:
             yield from _depends(service, name, named)
             yield from _volumes(service, top.at("volumes"))
@@ -78,6 +90,52 @@ def _health(service: Setting) -> Iterator[FormFault]:
             yield _fault("test", test, first=first)
         elif first == "CMD" and len(test.parts) == 2 and re.fullmatch(r"\S+ +\S.*", test.parts[1].text):
             yield _fault("test in one", test.parts[1], first=test.parts[1].text)
+
+
+def _health_port(service: Setting) -> Iterator[FormFault]:
+    """A test that asks its own container at a port where vLLM does not listen."""
+    test, command = service.at("healthcheck", "test"), service.at("command")
+    if test is None or command is None or not VLLM_IMAGE.search(_text(service.at("image"))) or _is_open(service):
+        return
+    words = " ".join(one.text for one in (command.parts or (command,)))
+    given = OWN_PORT.search(words)
+    port = given["port"] if given else "8000"
+    asked = LOCAL.search(" ".join(one.text for one in (test.parts or (test,))))
+    is_told = service.at("entrypoint") is None and "--config" not in words and "$" not in words
+    if is_told and asked is not None and asked["port"] != port:
+        yield _fault("health port", test, asked=asked["port"], port=port)
+
+
+def _command(service: Setting) -> Iterator[FormFault]:
+    """Signs of a shell in a command that no shell reads: a backslash at a line's end, a comment."""
+    command = service.at("command")
+    entry = service.at("entrypoint")
+    started = [one.text for one in (entry.parts or (entry,))] if entry is not None else []
+    if command is None or command.kind != "text" or IN_A_SHELL.search(" ".join([*started, command.text, ""])):
+        return
+    if LINE_END.search(command.text):
+        yield _fault("backslash", command)
+    elif (comment := COMMENT.search(command.text)) is not None:
+        yield _fault("comment", command, comment=comment[0].strip())
+
+
+def _restart(service: Setting) -> Iterator[FormFault]:
+    value = service.at("restart")
+    if value is not None and value.kind == "text" and not RESTART.fullmatch(value.text):
+        yield _fault("restart", value, value=value.text)
+
+
+def _without_v1(service: Setting, named: dict[str, Setting]) -> Iterator[FormFault]:
+    """``OPENAI_API_BASE_URL=http://server:8000`` for a server whose paths begin with /v1."""
+    environment = service.at("environment")
+    if environment is None:
+        return
+    for value in environment.parts or tuple(one for _, one in environment.items):
+        name, _, text = value.text.partition("=") if environment.kind == "list" else (value.written, "", value.text)
+        match = BARE_ADDRESS.fullmatch(text.strip("\"'"))
+        target = named.get(match["host"]) if match is not None and OPENAI_BASE.fullmatch(name) else None
+        if match is not None and target is not None and VLLM_IMAGE.search(_text(target.at("image"))):
+            yield _fault("no v1", value, name=name, right=f"{match[0].rstrip('/')}/v1")
 
 
 def _depends(service: Setting, name: str, named: dict[str, Setting]) -> Iterator[FormFault]:

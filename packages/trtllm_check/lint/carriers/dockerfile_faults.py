@@ -41,6 +41,9 @@ WHOLE_VARIABLE = re.compile(r"\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)")
 MAY_BE_A_SHELL = re.compile(
     r"(?:ba|da|z|a)?sh|env|tini|dumb-init|s6-.*|su|gosu|eval|.*entry.*|.*start.*|.*run.*|.*\.(?:sh|py)"
 )
+BLANKS = re.compile(
+    r"\s*(?P<name>[A-Za-z_]\w*)[ \t]+=[ \t]*(?P<value>[^\s]*)"
+)  # the form NAME VALUE, whose value begins with =
 NEAR = 0.4  # of names that begin alike
 
 
@@ -93,6 +96,9 @@ def faults(steps: Sequence[DockerStep], whole: str) -> Iterator[FormFault]:
             entry = step if step.name == "ENTRYPOINT" else entry
         if step.name == "RUN" and step.form is None and "<<" not in step.argument.text:
             yield from _joined(step.argument)
+        if step.name == "ENV" and (match := BLANKS.match(step.argument.text)) is not None:
+            known = (("name", match["name"]), ("value", match["value"]))
+            yield FormFault("dockerfile-variable", step.argument, "blanks", known)
         if step.name in ("RUN", "COPY", "ADD", "WORKDIR", "ENV"):
             yield from _unset(step, names, outside, everything)
         yield from _cuda(step, image, whole)

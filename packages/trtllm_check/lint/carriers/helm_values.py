@@ -9,7 +9,7 @@ from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.schema import TEMPLATE, read_table
 from trtllm_check.lint.carriers.settings import Place, Setting, from_yaml
 
-FILE = "helm_values.yml"
+FILE, CHOICES = "helm_values.yml", "helm_choices.yml"
 TOP = "servingEngineSpec"
 DEEPEST = 12
 NEAR = 0.8
@@ -26,6 +26,47 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
                 yield from _fault(value, part, known)
     for model in _tables(top, [TOP, "modelSpec"]):
         yield from _ranks(model)
+        yield from _secret(model)
+        arguments = model.at("vllmConfig", "extraArgs")
+        if arguments is not None and arguments.kind == "text" and arguments.text:
+            yield FormFault("helm-value", arguments.place, "list", (("value", arguments.text),), source=_source())
+    for part, fields in read_table(CHOICES)["choices"].items():
+        for table in _tables(top, part.split(".")):
+            yield from _choices(table, part, fields)
+    yield from _session(top.at("routerSpec"))
+
+
+def _choices(table: Setting, part: str, fields: Mapping[str, str]) -> Iterator[FormFault]:
+    """A value that the chart's schema or the router's argparse refuses."""
+    for name, listed in fields.items():
+        value, names = table.at(name), listed.split()
+        if value is None or value.kind != "text" or value.text in ("", *names) or TEMPLATE.search(value.text):
+            continue
+        close = get_close_matches(value.text, names, 1, NEAR)
+        about = (("part", part), ("name", name), ("value", value.text), ("listed", ", ".join(names)))
+        right = (("right", close[0] if close else "one of them"),)
+        yield FormFault("helm-value", value.place, "choice", (*about, *right), source=_source())
+
+
+def _secret(model: Setting) -> Iterator[FormFault]:
+    """``imagePullSecret: IfNotPresent``."""
+    value = model.at("imagePullSecret")
+    if value is not None and value.text in read_table(CHOICES)["policies"].split():
+        yield FormFault("helm-value", value.place, "secret", (("value", value.text),), source=_source())
+
+
+def _session(router: Setting | None) -> Iterator[FormFault]:
+    """Routing by session without the name of the header that tells it."""
+    logic = router.at("routingLogic") if router is not None else None
+    if router is None or logic is None or logic.text != "session" or router.at("sessionKey") is not None:
+        return
+    arguments = router.at("extraArgs")
+    if arguments is None or not any("session-key" in one.text for one in arguments.parts):
+        yield FormFault("helm-value", logic.place, "session", (), source=_source())
+
+
+def _source() -> str:
+    return str(read_table(CHOICES)["source"])
 
 
 def _ranks(model: Setting) -> Iterator[FormFault]:

@@ -4,6 +4,7 @@ Source: kubernetes/api core/v1 EnvVar, EnvVarSource and SecretKeySelector; the c
 """
 
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from typing import Any
 
 from trtllm_check.lint.carriers.faults import FormFault
@@ -16,6 +17,9 @@ KEYED = ("secretKeyRef", "configMapKeyRef")
 KNOWN = ("name", "value", "valueFrom")
 PLAIN = ("int", "float", "bool", "null")
 DEEPEST = 40
+REQUIRED = ("apiVersion", "kind", "metadata")
+NEAR = 0.85
+METRICS_PORT = "prometheus.io/port"
 AMOUNTS = ("requests", "limits")
 AMOUNT_NAMES = frozenset({"cpu", "memory", "nvidia.com/gpu", "ephemeral-storage"})
 CONTAINERS = ("containers", "initContainers")
@@ -33,6 +37,7 @@ def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[FormFault]
     top = fields_of(node)
     if not is_template:
         yield from _beside_resources(node, place, 0)
+        yield from _misspelt_top(node, place)
     if "apiVersion" in top and "kind" in top:
         if "spec" in (inside := fields_of(top.get("metadata"))):
             yield FormFault("manifest-refused", place(inside["spec"]), "spec", (("kind", str(top["kind"].value)),))
@@ -41,6 +46,44 @@ def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[FormFault]
     for service in fields_of(top.get("services")).values():
         for one in items_of(fields_of(service).get("environment")):
             yield from _quoted(one, place)
+
+
+def _misspelt_top(node: Any, place: Place) -> Iterator[FormFault]:
+    """``piVersion: apps/v1`` beside kind and metadata."""
+    if node is None or node.id != "mapping":
+        return
+    names = [str(key.value) for key, _ in node.value if key.id == "scalar"]
+    missing = [one for one in REQUIRED if one not in names]
+    if len(missing) != 1 or not {"spec", "data", "stringData"} & set(names):
+        return
+    for key, value in node.value:
+        name = str(key.value)
+        is_text = value.id == "scalar" or missing[0] == "metadata"
+        if name not in REQUIRED and is_text and get_close_matches(name.lower(), [missing[0].lower()], 1, NEAR):
+            yield FormFault("manifest-refused", place(key), "top", (("name", name), ("lacks", missing[0])))
+
+
+def _metrics(entries: dict[str, Any], place: Place) -> Iterator[FormFault]:
+    """The port of Prometheus' annotation that no container of the pod has."""
+    above = fields_of(entries.get("metadata")) or entries
+    annotation = fields_of(above.get("annotations")).get(METRICS_PORT)
+    inside = entries if "containers" in entries else fields_of(entries.get("spec"))
+    containers = [fields_of(one) for one in items_of(inside.get("containers"))]
+    declared = [fields_of(port).get("containerPort") for one in containers for port in items_of(one.get("ports"))]
+    ports = [str(one.value) for one in declared if one is not None]
+    served = any("vllm" in str(getattr(one.get("image"), "value", "")) for one in containers)
+    if annotation is None or annotation.id != "scalar" or not ports or not served:
+        return
+    port = str(annotation.value)
+    is_open = not port.isdecimal() or not all(one.isdecimal() for one in ports)
+    if not is_open and port not in ports and not any(port in _words_of(one) for one in containers):
+        known = (("port", port), ("ports", ", ".join(ports)), ("right", ports[0]))
+        yield FormFault("metrics-of-another-port", place(annotation), "", known)
+
+
+def _words_of(container: dict[str, Any]) -> str:
+    words = (one for part in ("command", "args") for one in items_of(container.get(part)))
+    return " ".join(str(one.value) for one in words if one.id == "scalar")
 
 
 def _beside_resources(node: Any, place: Place, depth: int) -> Iterator[FormFault]:
@@ -65,6 +108,7 @@ def _below(node: Any, place: Place, depth: int) -> Iterator[FormFault]:
         for one in node.value:
             yield from _below(one, place, depth + 1)
         return
+    yield from _metrics(fields_of(node), place)
     for name, value in fields_of(node).items():
         if name in NUMBERS and value.id == "scalar" and value.style in QUOTED and str(value.value).isdecimal():
             yield FormFault("manifest-refused", place(value), "number", (("field", name), ("value", str(value.value))))

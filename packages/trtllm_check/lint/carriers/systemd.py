@@ -26,6 +26,7 @@ OPERATOR = re.compile(r"&&|\|\|?|&|\d?>>?(?:&\d|\S+)?|<")
 BUILTINS = ("source", ".", "cd", "export", "set", "if", "exec", "ulimit", "eval")
 FLAG_VALUE = re.compile(r"(?:--?[\w-]+=)?~(?:/|$)")
 STARTED = ("vllm", "trtllm-serve", "tritonserver", "python", "python3")
+SILENT = ("vllm", "trtllm-serve", "tritonserver", "sglang")  # none of them calls sd_notify
 RULE = "systemd-unit"
 
 
@@ -62,8 +63,17 @@ def carried(word: Word) -> Carried:
                     faults += _kept(value, {each.key: each.value.text.strip() for each in entries})
         elif one.key == "WorkingDirectory" and re.match(r"-?(?:\.|~.|\w)", one.value.text):
             faults.append(FormFault(RULE, one.value, "folder", (("value", one.value.text),)))
+    faults += _notify(entries)
     found = script.word()
     return Carried(scripts=((found, ""),), faults=tuple(faults)) if found.text else Carried()
+
+
+def _notify(entries: Sequence[UnitEntry]) -> Iterator[FormFault]:
+    """``Type=notify`` of a server that never says that it is ready."""
+    kind = next((one for one in entries if one.key == "Type" and one.value.text.strip().startswith("notify")), None)
+    starts = [one.value.text.split() for one in entries if one.key == "ExecStart"]
+    if kind is not None and any(words and words[0].rpartition("/")[2] in SILENT for words in starts):
+        yield FormFault(RULE, kind.value, "notify", (("program", starts[0][0].rpartition("/")[2]),))
 
 
 def _entries(word: Word) -> Iterator[UnitEntry]:

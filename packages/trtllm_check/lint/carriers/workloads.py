@@ -129,7 +129,8 @@ def _compose(service: Any, place: Place) -> ServedContainer:
         keys = fields_of(one)
         where = keys.get("count") or keys.get("device_ids") or one
         ids = keys.get("device_ids")
-        gpus = len(items_of(ids)) if ids is not None else _number(keys.get("count"))
+        named = [_text(item) for item in items_of(ids)]
+        gpus = (None if "all" in named else len(named)) if ids is not None else _number(keys.get("count"))
     others = ("gpus", "runtime", "devices", "device_requests", "privileged", "cdi")
     variables = _names(entries.get("environment"))
     told_elsewhere = any(name in entries for name in others) or "NVIDIA_VISIBLE_DEVICES" in variables

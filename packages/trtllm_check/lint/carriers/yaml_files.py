@@ -16,6 +16,7 @@ from trtllm_check.lint.carriers import (
     kubernetes,
     kubernetes_values,
     manifests,
+    model_ranks,
     yaml_arguments,
     yaml_faults,
 )
@@ -76,6 +77,7 @@ def carried(word: Word) -> Carried:
                 *kubernetes.faults(node, reader.at, is_template="{{" in word.text),
                 *kubernetes_values.faults(node, reader.at),
                 *helm_values.faults(node, reader.at),
+                *model_ranks.faults(node, reader.at),
                 *compose.faults(node, reader.at),
             ),
         )

@@ -27,6 +27,7 @@ from trtllm_check.releases.history import takes, with_flag
 HELP = ("-h", "--help", "--version")
 FOR_THE_READER = re.compile(r"your|YOUR")  # your model here
 PLACEHOLDER = re.compile(r"[A-Z]{1,2}|[A-Z][A-Z_]+|[xX]+|\?+")  # N, XX, MAX_TOKENS
+SWALLOWED = re.compile(r"\n\s*--?[A-Za-z][\w-]*")
 CLICK = ("trtllm-serve",)  # no abbreviations; its sub-command `serve` is what runs without one
 SCRIPTS_OF_MODELS = ("convert_checkpoint.py", "run.py", "summarize.py")
 FIRST_SERVE = "serve"
@@ -71,6 +72,7 @@ def _cuts(document: Document) -> Iterator[Draft]:
         if id(command) in seen:
             continue
         seen.add(id(command))
+        swallowed = any(SWALLOWED.search(word.text) for word in command.words)  # by a quote that nothing closes
         ends = [cut for cut in command.cuts if not cut.text.strip()]
         marks = [[cut] for cut in command.cuts if cut.text.strip()]
         for cuts in sorted([*marks, *([ends] if ends else [])], key=lambda group: group[0].line):
@@ -81,8 +83,10 @@ def _cuts(document: Document) -> Iterator[Draft]:
                 _broken(command, cuts[0], more=len(cuts) - 1),
                 _why_broken(command, cuts[0]),
                 "POSIX.1-2017, Shell Command Language, 2.2.1",
-                edits=tuple(Swap(cut, "") for cut in cuts),
-                invocation=invocation,
+                edits=() if swallowed else tuple(Swap(cut, "") for cut in cuts),
+                action="close the quote, and end each line but the last with a backslash" if swallowed else "",
+                invocation=None if swallowed else invocation,
+                file=command.file if swallowed else "",
             )
 
 

@@ -120,6 +120,10 @@ def _probes(box: Box, release: str) -> Iterator[Draft]:
         if probe.scheme == "HTTPS" and "ssl" not in box.text.lower() and "tls" not in box.text.lower():
             yield from drafts(release, "probe-of-another-kind", probe.place, file=box.file, probe=probe.name)
         path = probe.path.partition("?")[0]
+        has_key = "--api-key" in box.text or "VLLM_API_KEY" in box.settings
+        if engine.name == "vllm" and path.startswith("/v1/") and has_key:
+            about: dict[str, Any] = {"probe": probe.name, "path": path}
+            yield from drafts(release, "probe-of-another-kind", probe.place, form="key", file=box.file, **about)
         known_path = any(fnmatchcase(path, one) for one in engine.paths)
         if engine.paths and path and not known_path and not is_open(path) and "root-path" not in box.text:
             known: dict[str, Any] = {"probe": probe.name, "path": path, "right": engine.paths[0]}

@@ -8,6 +8,7 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.shell import ShellCommand, Word
+from trtllm_check.lint.shell.words import word_at
 
 FAMILY = "cluster_tools"
 CHART = re.compile(r"(?P<repository>[a-z][\w.-]*)/(?P<chart>[a-z][\w.-]*)")
@@ -26,6 +27,8 @@ VALUED = (
     "--timeout",
 )
 BEFORE = ("sudo",)
+FORWARD = re.compile(r"port-forward\b[^\n]*?[ \t](?P<here>\d{2,5}):(?P<there>\d{2,5})(?=\s|$)")
+ASKED = re.compile(r"(?:localhost|127\.0\.0\.1):(?P<port>\d{2,5})(?!\d)")
 ONE_WORD = re.compile(r"(?P<verb>[a-z]+)/(?P<rest>[a-z][\w.-]*)")
 OF_RELEASES = ("uninstall", "delete", "status", "rollback", "history", "test")  # helm's commands with no chart
 NEAR = 0.85  # of seven letters one too few or too many, or two that changed places
@@ -36,6 +39,8 @@ TOOLS = ("kubectl", "helm", "oc", "gcloud", "aws", "eksctl")
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     added: dict[str, str] = {}
+    for file, text in document.texts:
+        yield from _forwarded(text, file, platform.release.name)
     read = {id(one.command) for one in document.invocations}
     for command in document.commands:
         words = _words(command)
@@ -53,6 +58,18 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 added[texts[3]] = match["host"].rstrip("/")
             yield from _glued(words, command.file, platform.release.name)
             yield from _helm(words, added, command.file, platform.release.name)
+
+
+def _forwarded(text: str, file: str, release: str) -> Iterator[Draft]:
+    """``kubectl port-forward svc/x 80:30080`` beside requests to localhost:30080."""
+    found = [*FORWARD.finditer(text)] if "port-forward" in text else []
+    here = {match["here"] for match in found}
+    asked = {match["port"] for match in ASKED.finditer(text)} if found else set()
+    for match in found:
+        if match["there"] in asked and match["there"] not in here and not asked & here:
+            place = word_at(text, match.start("here"), f"{match['here']}:{match['there']}")
+            known: dict[str, Any] = {"here": match["here"], "there": match["there"]}
+            yield from drafts(release, "cluster-tool", place, form="forward", file=file, **known)
 
 
 def _cut(command: ShellCommand, tool: str, read: set[int], release: str) -> Iterator[Draft]:

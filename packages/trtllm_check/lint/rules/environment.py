@@ -171,7 +171,7 @@ def _not_exported(document: Document, release: str) -> Iterator[Draft]:
 
 
 def _follows(command: ShellCommand, file: str, starts: set[tuple[str, int]]) -> bool:
-    return any(where == file and line > command.end_line for where, line in starts)
+    return any(where == file and line >= command.end_line for where, line in starts)
 
 
 def _is_read(name: str) -> bool:

@@ -11,7 +11,7 @@ from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.installs import requirements
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.box import engines
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, word_at
 from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.releases.images import image_facts
 from trtllm_check.releases.vllm import vllm_facts
@@ -37,6 +37,7 @@ TRANSFER = re.compile(r"(?P<name>HF_HUB_ENABLE_HF_TRANSFER)[\"']?\s*[=: ]\s*[\"'
 USES_HUB = ("huggingface-hub", "transformers", "vllm", "sentence-transformers", "diffusers")
 FROM = re.compile(r"^[ \t]*FROM[ \t]+(?:--\S+[ \t]+)?(?P<image>\S+)", re.MULTILINE | re.IGNORECASE)
 CMD = re.compile(r"^[ \t]*CMD[ \t]+(?:\[[ \t]*\")?(?P<first>[^\s\",\]]+)[^\n]*", re.MULTILINE)
+ONE_ITEM = re.compile(r"\"(?P<flag>--[a-z][a-z-]+)[ ]+(?P<value>[^\"{}\[]+)\"")
 STARTERS = frozenset({"python", "python3", "bash", "sh", "vllm", "uvicorn", "gunicorn", "ray", "sleep", "env", "conda"})
 BENCHMARK = re.compile(r"python3?[ ]+(?P<script>\S*benchmarks/benchmark_(?P<kind>serving|latency|throughput)\.py)")
 MOVED_SINCE = "0.10.2"
@@ -153,6 +154,15 @@ def _transfer(document: Document, release: str) -> Iterator[Draft]:
             yield from drafts(release, "image-base", place, form="transfer", file=file)
 
 
+def _two_in_one(text: str, start: int, file: str, release: str) -> Iterator[Draft]:
+    """``CMD ["--port 8080"]`` on the image of a server."""
+    end = text.find("]", start)
+    for match in ONE_ITEM.finditer(text, start, end if end > 0 else len(text)):
+        place = word_at(text, match.start(), match[0])
+        known: dict[str, Any] = {"flag": match["flag"], "value": match["value"], "tool": "vllm"}
+        yield from drafts(release, "option-in-one-word", place, file=file, **known)
+
+
 def _entry(document: Document, release: str) -> Iterator[Draft]:
     """CMD with a program on a base whose entry point is a server."""
     for file, text in document.texts:
@@ -165,6 +175,8 @@ def _entry(document: Document, release: str) -> Iterator[Draft]:
         if engine is None or command is None or re.search(r"^[ \t]*ENTRYPOINT\b", last, re.MULTILINE | re.IGNORECASE):
             continue
         first = command["first"]
+        if first.startswith("-") and engine.name == "vllm":
+            yield from _two_in_one(text, stages[-1].start() + command.start(), file, release)
         if first.startswith("-") or (PurePosixPath(first).name not in STARTERS and not first.endswith((".sh", ".py"))):
             continue
         start = stages[-1].start() + command.start()

@@ -22,6 +22,12 @@ NEAR = 0.8
 ENTRY = re.compile(r"(?P<indent>[ ]*)(?P<name>[A-Za-z_][\w-]*):[ ]*(?P<value>[^#\n]*)")
 EXECUTOR = "distributed_executor_backend"
 KEYWORD = "engine_kwargs"
+ACCELERATOR = re.compile(r"\baccelerator_type[\"']?[ ]*[:=][ ]*[\"']?(?P<name>[A-Za-z][\w-]+)(?=[\"',\s}#)])")
+# NVIDIA's of ray python/ray/util/accelerators/accelerators.py and the LLM module's GPUType.
+ACCELERATORS = (
+    *("V100", "P100", "T4", "P4", "K80", "A10G", "L4", "L40S", "A100", "A100-40G", "A100-80G"),
+    *("H100", "H200", "H20", "B200", "B300", "GB200", "GH200", "RTX-PRO-6000", "RTX-PRO-4500"),
+)
 RULE = "ray-engine"
 
 
@@ -36,10 +42,24 @@ class EngineArgument(NamedTuple):
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     for file, text in document.texts:
-        if KEYWORD not in text or not ABOUT.search(text):
+        if not ("accelerator_type" in text or KEYWORD in text) or not ABOUT.search(text):
             continue
+        yield from _accelerators(text, file, platform.release.name)
         for one in (*_of_yaml(text), *_inline(text), *_of_python(text)):
             yield from _one(one, document, file, platform.release.name)
+
+
+def _accelerators(text: str, file: str, release: str) -> Iterator[Draft]:
+    """``accelerator_type: A100-80GB``, which is nearly one of Ray's names."""
+    for match in ACCELERATOR.finditer(text):
+        name = match["name"]
+        close = [one for one in ACCELERATORS if one.lower() == name.lower()] or get_close_matches(
+            name.upper().removeprefix("NVIDIA-").removeprefix("TESLA-"), ACCELERATORS, 1, NEAR
+        )
+        if name not in ACCELERATORS and close:
+            known: dict[str, Any] = {"name": name, "near": close[0]}
+            place = word_at(text, match.start("name"), name)
+            yield from drafts(release, RULE, place, form="accelerator", file=file, **known)
 
 
 def _of_yaml(text: str) -> Iterator[EngineArgument]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import PurePosixPath
+from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
@@ -22,6 +23,8 @@ COMMANDS = r"serve|bench|throughput|latency|build|profile|analyze|download"
 TOGETHER = re.compile(
     rf"(?P<first>{COMMANDS}|--[a-z][a-z0-9]*(?:[-_.][a-z0-9]+)*)(?P<second>--[a-z][\w.-]*)(?:=.*)?", re.DOTALL
 )
+VALUE_AND_OPTION = re.compile(r"(?:--[a-z][\w.-]*=)?(?P<first>[^\s={}'\"-][^\s={}'\"]*?)(?P<second>--[a-z][a-z0-9_-]+)")
+A_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(?:\[[\w,-]+\])?")
 VERSION = re.compile(r"=?\d[\w.*]*(?:,.*)?")
 OPTION = re.compile(r"--?[A-Za-z][\w.-]*(?:=.*)?|[a-z][\w.]+=.+", re.DOTALL)
@@ -169,6 +172,11 @@ def _together(invocation: Invocation, word: Word, release: str) -> Iterator[Draf
         yield from drafts(
             release, "options-run-together", word, invocation=invocation, tool=tool, first=first, second=second
         )
+    elif invocation.tool == "vllm" and (match := VALUE_AND_OPTION.fullmatch(word.text)) is not None:
+        first, second = match["first"], match["second"]
+        if is_vllm_option(second.removeprefix("--")) and not A_NUMBER.fullmatch(first):  # vllm-form speaks of numbers
+            known: dict[str, Any] = {"tool": "vllm", "first": first, "second": second}
+            yield from drafts(release, "options-run-together", word, form="value", invocation=invocation, **known)
 
 
 def _redirected(pip: Invocation, release: str) -> Iterator[Draft]:

@@ -8,7 +8,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.served import ServedModel, served
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, lines_of
 
 LAUNCH = "trtllm-llmapi-launch"
 DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(?P<option>--?[A-Za-z][\w-]*)(?:[=\s][ \t]*(?P<value>[^\s#]+))?", re.MULTILINE)
@@ -17,6 +17,11 @@ NAMES |= {"--ntasks-per-node": "per_node", "--tasks-per-node": "per_node", "--gp
 NAMES |= {"--gres": "gres"}
 GRES = re.compile(r"gpu(?::[A-Za-z][\w.-]*)?:(?P<count>\d+)")
 COUNT = re.compile(r"(?:[A-Za-z][\w.-]*:)?(?P<count>\d+)")
+BY_TASK = re.compile(r"SLURM_(?:PROCID|LOCALID|NODEID)|--node-rank|--nnodes|--multi-prog")
+SCRIPT = re.compile(r"\A#!.*sh\b")
+MEMORY = re.compile(
+    r"^#SBATCH[ \t]+(?P<option>--mem(?:-per-(?:gpu|cpu))?)[= \t][ \t]*(?P<value>[1-9]\d{0,2})(?=\s|$)", re.MULTILINE
+)
 OF_RANKS = ("trtllm-serve", "trtllm-bench")
 MOST = 10_000
 
@@ -52,15 +57,40 @@ class SlurmJob(NamedTuple):
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    release = platform.release.name
+    release, texts = platform.release.name, dict(document.texts)
     jobs = {file: _job(text) for file, text in document.texts if "#SBATCH" in text}
     starts = [one for one in served(document) if one.invocation is not None]
     for one in starts:
         yield from _tasks(one, jobs, release)
+        yield from _copies(one, jobs, texts.get(one.file, ""), release)
     for file, job in jobs.items():
         here = [one for one in starts if one.file == file]
         if len(here) == 1:
             yield from _gpus(here[0], job, release)
+    for file, text in document.texts:
+        if SCRIPT.match(text) and "#SBATCH" in text:
+            yield from _late(text, file, release)
+            yield from _memory(text, file, release)
+
+
+def _late(text: str, file: str, release: str) -> Iterator[Draft]:
+    """A line of #SBATCH behind the first command."""
+    begun = ""
+    for number, line in enumerate(lines_of(text), 1):
+        if begun and DIRECTIVE.match(line):
+            known: dict[str, Any] = {"directive": line.strip(), "command": begun}
+            yield from drafts(release, "sbatch-line", Word(line.strip(), number, 1), file=file, **known)
+            return
+        if line.strip() and not line.lstrip().startswith("#"):
+            begun = begun or line.strip()[:60]
+
+
+def _memory(text: str, file: str, release: str) -> Iterator[Draft]:
+    """``--mem=64``: megabytes."""
+    for match in MEMORY.finditer(text):
+        place = Word(match["value"], text.count("\n", 0, match.start()) + 1, match.start("value") - match.start() + 1)
+        known: dict[str, Any] = {"option": match["option"], "value": match["value"]}
+        yield from drafts(release, "sbatch-line", place, form="memory", file=file, **known)
 
 
 def _number(text: str, pattern: re.Pattern[str] = COUNT) -> int | None:
@@ -114,6 +144,19 @@ def _tasks(one: ServedModel, jobs: Mapping[str, SlurmJob], release: str) -> Iter
     known: dict[str, Any] = {"tool": one.tool, "starter": starter, "tasks": tasks, "needed": needed}
     form = "" if tasks < needed else "more"
     yield from drafts(release, "tasks-and-ranks", place, form=form, file=one.file, **known)
+
+
+def _copies(one: ServedModel, jobs: Mapping[str, SlurmJob], text: str, release: str) -> Iterator[Draft]:
+    """``srun vllm serve`` of several tasks on a node: as many servers, all on one port."""
+    invocation = one.invocation
+    step = _step(invocation.launcher) if invocation is not None and one.tool == "vllm serve" else None
+    if invocation is None or step is None:
+        return
+    job = step.beside(jobs.get(one.file, SlurmJob()))
+    if job.tasks is not None and job.tasks > (job.nodes or 1) and not BY_TASK.search(text):
+        place = next(word for word in invocation.launcher if word.text == "srun")
+        known: dict[str, Any] = {"tool": one.tool, "tasks": job.tasks}
+        yield from drafts(release, "tasks-and-ranks", place, form="copies", file=one.file, **known)
 
 
 def _needed(invocation: Invocation, one: ServedModel) -> int | None:

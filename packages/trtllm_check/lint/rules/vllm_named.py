@@ -7,6 +7,7 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, rule_data
 from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.rules.near_names import is_slip
 from trtllm_check.lint.rules.served import LMI, VLLM, served
 from trtllm_check.lint.rules.settings import NamedValue, settings
 from trtllm_check.lint.rules.vllm_table import absence, in_words, release_for
@@ -66,11 +67,12 @@ def _wrong(option: str, value: str, told: VllmRelease | None) -> Iterator[tuple[
     if not here:  # before the first release whose values were read
         here, told = list(table), None
     same = {_plain(name): name for name in table}
-    changes = table.get(value) or table.get(same.get(value.lower(), ""))
+    changes = table.get(value) or table.get({name.lower(): name for name in table}.get(value.lower(), ""))
     listed = ", ".join(sorted(here)[:MOST]) + (" ..." if len(here) > MOST else "")
     if changes is None:
         meant = same.get(_plain(value), "")
         close = [meant] if meant and meant.lower() != value.lower() else get_close_matches(value, here, 1, NEAR)
+        close = close or [name for name in here if is_slip(value, name)][:1]
         if close and close[0].lower() != value.lower():
             yield "", {"instead": close[0], "listed": listed}
         return

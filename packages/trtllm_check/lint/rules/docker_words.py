@@ -1,0 +1,127 @@
+"""docker run: options that it does not have, and a shell as the entry point that gets a program for its script."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from trtllm_check.lint.carriers.workloads import ServedContainer
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import DOCKER_VALUED, SHELLS
+from trtllm_check.lint.rules.vllm import is_vllm_option
+from trtllm_check.lint.shell.words import Word, lines_of
+
+FAMILY = "docker_words"
+LONG = re.compile(r"--[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+RUNS = ("run", "create")
+NEAR = 0.8
+NO_IMAGE = re.compile(r"=|(?:/|\./|~/|\$HOME/|\$\{HOME\}/|\$PWD/)")
+ALONE = re.compile(r"(?:^|\s)\"?\$(?:\{[^}\n]*\}|\w+)[\w.:-]*\"?(?=\s|$)")
+COLON = re.compile(r"(?P<name>[A-Z][A-Z0-9_]{2,}):[ ]*(?P<value>[^\s=]*)")
+LOOPBACK = re.compile(r"(?P<address>(?:https?|socks5h?)://(?:localhost|127\.0\.0\.1):\d{2,5})/?[\"']?$")
+# Variables that programs of the container itself send requests to.
+FETCHED = re.compile(r"HF_ENDPOINT|HF_MIRROR|(?:https?|all)_proxy", re.IGNORECASE)
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release, texts = platform.release.name, dict(document.texts)
+    for docker in document.of("docker"):
+        words = docker.positional
+        if not words or words[0].text not in RUNS or posixpath.basename(docker.path.text) == "podman":
+            continue
+        yield from _options(docker, release)
+        yield from _no_image(docker, texts.get(docker.command.file, ""), release)
+        yield from _no_value(docker, release)
+        yield from _script(docker, release)
+        if docker.value("--network", "--net") is None:
+            for word in docker.values("-e", "--env"):
+                name, _, value = word.text.partition("=")
+                yield from _own_loopback(name, value, word, docker.command.file, release)
+    for one in document.workloads:
+        yield from _workload(one, release)
+
+
+@cache
+def _known() -> frozenset[str]:
+    return frozenset(name for name in DOCKER_VALUED if name.startswith("--")) | {*rule_data(FAMILY)["others"].split()}
+
+
+def _options(docker: Invocation, release: str) -> Iterator[Draft]:
+    """The first option that docker run refuses."""
+    for given in docker.given:
+        name = given.flag
+        if not LONG.fullmatch(name) or name in _known():
+            continue
+        dashes = name.replace("_", "-")
+        close = get_close_matches(dashes, sorted(_known()), 1, NEAR)
+        meant = rule_data(FAMILY)["meant"].get(name) or (dashes if dashes in _known() else close[0] if close else "")
+        is_of_vllm = is_vllm_option(name.removeprefix("--")) and name not in rule_data(FAMILY)["meant"]
+        form = "of vLLM" if is_of_vllm and dashes not in _known() else "" if meant else "unknown"
+        known: dict[str, Any] = {"flag": name, "meant": meant}
+        yield from drafts(release, "docker-option", given.word, form=form, file=docker.command.file, **known)
+        return
+
+
+def _no_image(docker: Invocation, text: str, release: str) -> Iterator[Draft]:
+    """``-e NAME = value``, ``-v /host /inside``: what docker takes for the image is none."""
+    words = docker.positional
+    if len(words) > 2 and NO_IMAGE.match(words[1].text) and not _has_variable(docker, words[1], text):
+        form = "equals" if words[1].text.startswith("=") else "path"
+        known: dict[str, Any] = {"word": words[1].text}
+        yield from drafts(release, "docker-image-word", words[1], form=form, file=docker.command.file, **known)
+
+
+def _has_variable(docker: Invocation, image: Word, text: str) -> bool:
+    """True where a word of its own in front of the image is a variable, which may well be the image."""
+    lines = lines_of(text)[docker.path.line - 1 : image.line]
+    return not lines or ALONE.search("\n".join([*lines[:-1], lines[-1][: image.column - 1]])) is not None
+
+
+def _no_value(docker: Invocation, release: str) -> Iterator[Draft]:
+    """``-e NAME:value``: a variable of that whole name, which the host does not have."""
+    for word in docker.values("-e", "--env"):
+        match = COLON.fullmatch(word.text)
+        if match is not None:
+            known: dict[str, Any] = {"name": match["name"], "right": f"{match['name']}={match['value']}"}
+            yield from drafts(release, "docker-image-word", word, form="colon", file=docker.command.file, **known)
+
+
+def _script(docker: Invocation, release: str) -> Iterator[Draft]:
+    """``--entrypoint bash IMAGE vllm serve``."""
+    shell = posixpath.basename(docker.value("--entrypoint") or "")
+    words = docker.positional[2:]
+    if shell in SHELLS and words:
+        yield from _taken(shell, words, docker.command.file, release)
+
+
+def _workload(one: ServedContainer, release: str) -> Iterator[Draft]:
+    if one.kind == "kubernetes" and one.replaced and len(one.words) > 1:
+        shell = posixpath.basename(one.words[0].text)
+        if shell in SHELLS:
+            yield from _taken(shell, one.words[1:], one.file, release)
+    if not one.host_network and one.kind == "compose":
+        for name, word in one.settings:
+            yield from _own_loopback(name, word.text, word, one.file, release)
+
+
+def _taken(shell: str, words: tuple[Word, ...], file: str, release: str) -> Iterator[Draft]:
+    first = words[0].text
+    name = posixpath.basename(first)
+    if name in rule_data(FAMILY)["programs"].split() and (name == first or first.startswith(("/usr/", "/bin/"))):
+        whole = " ".join(word.text for word in words)
+        known: dict[str, Any] = {"shell": shell, "first": first, "whole": whole if len(whole) < 80 else f"{first} ..."}
+        yield from drafts(release, "program-as-script", words[0], file=file, **known)
+
+
+def _own_loopback(name: str, value: str, place: Word, file: str, release: str) -> Iterator[Draft]:
+    """``HF_ENDPOINT=http://localhost:8090`` in a container with a network of its own."""
+    match = LOOPBACK.match(value.strip("\"'"))
+    if match is not None and FETCHED.fullmatch(name):
+        known: dict[str, Any] = {"name": name, "address": match["address"]}
+        known["right"] = re.sub(r"localhost|127\.0\.0\.1", "host.docker.internal", match["address"])
+        yield from drafts(release, "address-of-the-container-itself", place, file=file, **known)

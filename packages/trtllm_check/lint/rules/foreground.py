@@ -1,0 +1,75 @@
+"""Commands behind a server in the foreground, which never run, and variables of the host that no container sees."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import VLLM_IMAGE
+from trtllm_check.lint.shell.words import ShellCommand, lines_of
+
+SERVERS = ("vllm", "trtllm-serve", "tritonserver")
+CLIENTS = ("curl", "python", "python3", "guidellm", "lm_eval", "genai-perf", "aiperf", "until", "while", "pytest")
+BACKGROUND = re.compile(r"(?<![&>])&(?![&>])")
+BRANCH = re.compile(r"^\s*(?:else|elif|fi|done|esac|;;|\}|EOF|trap)\b|^\s*(?:;;|\}|\)|\{)|\bexit\b", re.MULTILINE)
+READ_INSIDE = re.compile(r"(?:VLLM|NCCL)_[A-Z0-9_]+|HF_TOKEN|HUGGING_FACE_HUB_TOKEN|HF_ENDPOINT")
+OTHER_USE = re.compile(r"--env-file|\benvsubst\b|docker[ -]compose|\bsudo -E\b|--env-host")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release, texts = platform.release.name, dict(document.texts)
+    servers = {id(one.command): one for one in document.of(*SERVERS) if _serves(one)}
+    for command, behind in zip_longest(document.commands, document.commands[1:]):
+        server = servers.get(id(command))
+        if server is not None and behind is not None and behind.file == command.file:
+            yield from _behind(server, behind, texts.get(command.file, ""), release)
+    yield from _of_the_host(document, texts, release)
+
+
+def _serves(one: Invocation) -> bool:
+    is_first = bool(one.command.words) and one.command.words[0] is (one.launcher[0] if one.launcher else one.path)
+    words = [word.text for word in one.positional[:1]]
+    is_server = one.tool != "vllm" or words == ["serve"] or one.path.text.startswith("vllm.entrypoints")
+    return is_first and is_server and not one.has("--help", "-h")
+
+
+def _behind(server: Invocation, behind: ShellCommand, text: str, release: str) -> Iterator[Draft]:
+    """``vllm serve model`` in a script, and on its next line what asks it."""
+    first = server.command.words[0]
+    if not text.startswith("#!") or not behind.words:
+        return
+    place = behind.words[0]
+    name = posixpath.basename(place.text)
+    between = "\n".join(lines_of(text)[first.line - 1 : place.line - 1])
+    is_next = place.line > first.line and place.column == first.column == 1
+    if name in CLIENTS and is_next and not BACKGROUND.search(between) and not BRANCH.search(between):
+        known: dict[str, Any] = {"then": " ".join(word.text for word in behind.words[:2]), "tool": server.tool}
+        yield from drafts(release, "behind-a-server", place, file=server.command.file, **known)
+
+
+def _of_the_host(document: Document, texts: dict[str, str], release: str) -> Iterator[Draft]:
+    """``export VLLM_USE_V1=0`` and a docker run that does not hand it in."""
+    inside = [one for one in document.of("docker") if _is_server(one)]
+    if not inside or any(not one.image for one in document.of("vllm", "python", "hf", "huggingface-cli")):
+        return
+    for command in document.commands:
+        if not command.words or command.words[0].text != "export" or command.image:
+            continue
+        text = texts.get(command.file, "")
+        for word in command.words[1:]:
+            name, sign, _ = word.text.partition("=")
+            used = len(re.findall(rf"\b{name}\b", text)) if READ_INSIDE.fullmatch(name) and sign else 2
+            here = [one for one in inside if one.command.file == command.file and one.command.line > command.line]
+            if used == 1 and here and not OTHER_USE.search(text):
+                known: dict[str, Any] = {"name": name}
+                yield from drafts(release, "not-handed-in", word, file=command.file, **known)
+
+
+def _is_server(docker: Invocation) -> bool:
+    words = docker.positional
+    return len(words) > 1 and words[0].text == "run" and VLLM_IMAGE.search(words[1].text) is not None

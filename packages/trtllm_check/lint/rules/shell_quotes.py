@@ -1,0 +1,70 @@
+"""Quotes that a shell does not take as they are meant: a word processor's, single ones around a variable."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import PYTHON
+from trtllm_check.lint.shell.words import Word, lines_of
+
+RULE = "shell-quotes"
+CURLED = re.compile(r"(?:--?[A-Za-z][\w-]*=|[A-Za-z_]\w*=)?[“”‘’„]")
+VARIABLE = re.compile(r"\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)")
+# Texts whose reader replaces variables before any shell does, or hands them to another shell.
+REPLACED = re.compile(
+    r"<<|\benvsubst\b|^(?:services|apiVersion|jobs|on|stages|image|version|name|steps)\s*:|^\S[^\n]*:[^\n]*\n\t|\{%|\{\{|\bssh\b",
+    re.MULTILINE,
+)
+QUOTED_PROGRAMS = ("vllm", "docker", "trtllm-serve", "trtllm-build", "curl", "tritonserver")
+IN_FRONT = ("nohup", "exec", "time", "setsid")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    release = platform.release.name
+    texts = dict(document.texts)
+    is_replaced = cache(lambda file: REPLACED.search(texts.get(file, "")) is not None)
+    for one in document.invocations:
+        yield from _curled(one, release)
+        text = texts.get(one.command.file, "")
+        if one.tool == "vllm" and not one.command.image and "'$" in text and not is_replaced(one.command.file):
+            yield from _single(one, text, release)
+    for command in document.commands:
+        if len(command.words) > 1 and command.words[0].text in IN_FRONT:
+            yield from _whole(command.words[1], command.file, release)
+
+
+def _curled(one: Invocation, release: str) -> Iterator[Draft]:
+    """``--hf-overrides ‘{...}’``."""
+    if one.tool not in QUOTED_PROGRAMS:
+        return
+    word = next((word for word in one.arguments if CURLED.match(word.text)), None)
+    if word is not None:
+        known: dict[str, Any] = {"word": word.text if len(word.text) < 40 else f"{word.text[:36]} ..."}
+        yield from drafts(release, RULE, word, file=one.command.file, **known)
+
+
+def _single(one: Invocation, text: str, release: str) -> Iterator[Draft]:
+    """``vllm serve '$MODEL'``."""
+    lines = lines_of(text)
+    for word in one.arguments:
+        if not VARIABLE.fullmatch(word.text) or word.line > len(lines):
+            continue
+        line = lines[word.line - 1]
+        at = line.find(f"'{word.text}'")
+        if at >= 0 and line[:at].count('"') % 2 == 0 and line[:at].count("'") % 2 == 0:
+            known: dict[str, Any] = {"name": word.text}
+            yield from drafts(release, RULE, word, form="single", file=one.command.file, **known)
+
+
+def _whole(word: Word, file: str, release: str) -> Iterator[Draft]:
+    """``nohup "vllm serve model"``: one word, which is the name of no program."""
+    parts = word.text.split()
+    name = posixpath.basename(parts[0]) if parts else ""
+    if len(parts) > 1 and (name in QUOTED_PROGRAMS or PYTHON.fullmatch(name)):
+        yield from drafts(release, "command-in-one-word", word, file=file, name=parts[0])
