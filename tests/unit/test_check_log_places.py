@@ -192,6 +192,7 @@ def test_a_failure_that_a_report_quotes_is_read(page: str, rule: str, line: int)
         REPORT.replace("```text", "```python"),
         "- [Installation](#installation)\n\n```bash\n$ pizza --sauce\nerror: unknown option '--sauce'\n```\n",
         "#!/bin/bash\n# We hit this once.\n# 1. GROW THE DISK (CRITICAL): no GPU fits\necho\n",
+        "Please help me.\n\n- `log_error`: whether the server logs ERROR level messages\n",
         "# Changes\n\n- [Bug] fixed std::bad_alloc, error #66, which we hit\n",
         "### Describe the bug\n\nIt is slow.\n\n```text\nINFO 01-01 00:00:00 [a.py:1] fine\n```\n",
     ],

@@ -97,10 +97,12 @@ def _only_logs(text: str) -> str:
 
 def _is_output(line: str) -> bool:
     """True for a line between the prose that a program wrote, or that quotes a failure that we know."""
-    if EXCEPTION.match(line) or PLAIN_ERROR.search(line):
+    if EXCEPTION.match(line):
         return True
     if NOTED.match(line):
-        return False  # of a list of changes or of things to do
+        return False  # of a list of changes, of things to do or of parameters
+    if PLAIN_ERROR.search(line):
+        return True
     return len(line) <= LONGEST_LINE and TROUBLE.search(line) is not None and tells_a_failure(line)
 
 
