@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from trtllm_check.deployment import Deployment
 from trtllm_check.recipes.command import Command, FlagValue, Paths, optional, place, required, switch, tool_path
 from trtllm_check.releases import Release, Tool
-from trtllm_check.rules import topic
 from trtllm_check.rules.table import CommandFacts, objections
 
 BUILD = "trtllm-build"
@@ -58,7 +57,7 @@ def attention(profile: Deployment, release: Release) -> Attention:
     reasons: list[str] = []
     for fp8 in (True, False) if wants_fp8 else (False,):
         flags = {PAGED: "enable", FP8: "enable" if fp8 else "disable"}
-        against = objections(topic("attention"), _command(profile, release, flags), release.name)
+        against = objections("attention", _command(profile, release, flags), release.name)
         if not against:
             return Attention(paged=True, fp8=fp8)
         reasons += against
@@ -72,7 +71,7 @@ def attention(profile: Deployment, release: Release) -> Attention:
 
 def _is_advised(profile: Deployment, release: Release, flag: str, value: str) -> bool:
     """True if the rulebook has nothing to say of ``flag`` for this GPU, these formats and so many ranks."""
-    return not objections(topic("gemm"), _command(profile, release, {flag: value}), release.name, advice=True)
+    return not objections("gemm", _command(profile, release, {flag: value}), release.name, advice=True)
 
 
 def _command(profile: Deployment, release: Release, flags: Mapping[str, str]) -> CommandFacts:

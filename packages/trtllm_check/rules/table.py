@@ -177,12 +177,9 @@ class CommandFacts(NamedTuple):
     value: Callable[[str], str | None]
     facts: Mapping[str, str | int | None]
 
-    def meets(self, condition: Condition, release: str) -> bool:
-        return (
-            condition.tool == self.tool_name
-            and in_range(release, condition.since, condition.until)
-            and all(self.holds(key, wanted) for key, wanted in condition.when.items())
-        )
+    def meets(self, condition: Condition) -> bool:
+        """True where all holds that a condition on this tool asks for."""
+        return all(self.holds(key, wanted) for key, wanted in condition.when.items())
 
     def known(self, condition: Condition) -> dict[str, Any]:
         """What the texts of the condition's rule may name."""
@@ -219,18 +216,35 @@ class CommandFacts(NamedTuple):
         return "" if argument is None else str(argument.default) if value is None else value
 
 
-def met(rules: Iterable[Rule], case: CommandFacts, release: str) -> Iterator[tuple[Rule, Condition]]:
-    """The rules that speak of ``case`` in ``release``, each with the condition that it meets."""
-    for rule in rules:
-        for condition in rule.conditions:
-            if case.meets(condition, release) and rule.entry(release, condition.form):
-                yield rule, condition
+def met(topics: Iterable[str], case: CommandFacts, release: str) -> Iterator[tuple[Rule, Condition]]:
+    """The rules of ``topics`` that speak of ``case`` in ``release``, each with the condition that it meets."""
+    for rule, condition in _speaking(tuple(topics), case.tool_name, release):
+        if case.meets(condition):
+            yield rule, condition
 
 
-def objections(rules: Iterable[Rule], case: CommandFacts, release: str, *, advice: bool = False) -> list[str]:
-    """Why ``case`` should not be written: what the rules say of it, with their sources; mere ``advice`` if wanted."""
+@cache
+def _speaking(topics: tuple[str, ...], tool: str, release: str) -> tuple[tuple[Rule, Condition], ...]:
+    """The rules of ``topics`` that may speak of a command of ``tool``, with their conditions on it."""
+    return tuple(
+        (rule, condition)
+        for name in topics
+        for rule in topic(name)
+        for condition in rule.conditions
+        if condition.tool == tool
+        and in_range(release, condition.since, condition.until)
+        and rule.entry(release, condition.form)
+    )
+
+
+def objections(subject: str, case: CommandFacts, release: str, *, advice: bool = False) -> list[str]:
+    """Why ``case`` should not be written: what the rules of a topic say of it, with their sources.
+
+    ``advice``: also what is only good to know.
+    """
     found = (
-        (rule.entry(release, condition.form), case.known(condition)) for rule, condition in met(rules, case, release)
+        (rule.entry(release, condition.form), case.known(condition))
+        for rule, condition in met((subject,), case, release)
     )
     texts = (
         f"{entry.message}: {entry.why} ({entry.source})".format(**known)

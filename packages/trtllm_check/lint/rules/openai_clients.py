@@ -96,6 +96,11 @@ class _Page:
         return any(PROXIES.search(text) for _, text in self.texts)
 
     @cached_property
+    def has_open_port(self) -> bool:
+        """True where a server listens nobody knows on which port."""
+        return any(not one.ports for one in self.servers)
+
+    @cached_property
     def is_of_another(self) -> bool:
         """True for a page on LiteLLM's proxy, which has each path with and without /v1, and on no server."""
         return not self.servers and any(len(LITELLM.findall(text)) > 1 for _, text in self.texts)
@@ -267,7 +272,7 @@ def _port(page: _Page, request: WrittenRequest, target: ServerAddress, release: 
         return
     if page.has_proxy:
         return  # a program of the page's own, on a port that it brings
-    if any(not one.ports for one in page.servers) or page.is_inside(request) or page.mentions_port(target.port):
+    if page.has_open_port or page.is_inside(request) or page.mentions_port(target.port):
         return
     known: dict[str, Any] = {"port": target.port, "right": ", ".join(map(str, sorted(page.ports)))}
     place = request.address or request.place
@@ -276,7 +281,7 @@ def _port(page: _Page, request: WrittenRequest, target: ServerAddress, release: 
 
 def _asked(page: _Page, command: ShellCommand, release: str) -> Iterator[Draft]:
     """``evalscope eval --api-url http://localhost:8001/v1`` beside a server that listens on another port."""
-    if not page.servers or any(not one.ports for one in page.servers):
+    if not page.servers or page.has_open_port:
         return
     for option, value in pairwise((*command.words, Word("", 0, 0))):
         match = ADDRESS_OPTIONS.fullmatch(option.text)

@@ -11,8 +11,8 @@ from trtllm_check.lint.programs import RANKS, Given
 from trtllm_check.lint.rules.arguments import is_checked, missing
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Release, Tool
-from trtllm_check.rules import Condition, all_rules
-from trtllm_check.rules.table import CommandFacts, met
+from trtllm_check.rules import Condition
+from trtllm_check.rules.table import TOPICS, CommandFacts, met
 
 FAMILY = "pairs"
 BUILD = "trtllm-build"
@@ -37,7 +37,7 @@ def _table(
     found: set[tuple[str, str, Word]] = set()
     release = platform.release.name
     case = command_facts(platform, invocation, facts, arch)
-    for rule, condition in met(all_rules(), case, release):
+    for rule, condition in met(TOPICS, case, release):
         given = invocation.find(condition.at)
         place = given.word if given else invocation.path
         if (rule.id, condition.form, place) in found:
@@ -68,7 +68,12 @@ def command_facts(platform: Platform, invocation: Invocation, facts: DocumentFac
         "gpu": platform.gpu,
         "max_batch_size": _number(invocation.value("--max_batch_size")),
     }
-    return CommandFacts(invocation.tool, platform.release.tools[invocation.tool], invocation.value, known)
+    last = {given.name: given for given in invocation.given}  # asked for once for each condition
+
+    def value(flag: str) -> str | None:
+        return "".join(word.text for word in last[flag].values[:1]) if flag in last else None
+
+    return CommandFacts(invocation.tool, platform.release.tools[invocation.tool], value, known)
 
 
 def checkpoint_maker(document: Document, build: Invocation) -> Invocation | None:

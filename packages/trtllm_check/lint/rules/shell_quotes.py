@@ -28,11 +28,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     texts = dict(document.texts)
-    is_replaced = cache(lambda file: REPLACED.search(texts.get(file, "")) is not None)
+    is_asked = cache(lambda text: "'$" in text and REPLACED.search(text) is None)  # of a whole text, once
     for one in document.invocations:
         yield from _curled(one, release)
         text = texts.get(one.command.file, "")
-        if one.tool == "vllm" and not one.command.image and "'$" in text and not is_replaced(one.command.file):
+        if one.tool == "vllm" and not one.command.image and is_asked(text):
             yield from _single(one, text, release)
     for command in document.commands:
         if len(command.words) > 1 and command.words[0].text in IN_FRONT:

@@ -16,7 +16,7 @@ from trtllm_check.lint.rules.fill_pairs import with_comma
 from trtllm_check.lint.rules.pairs import command_facts
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases.templates import ModelSpec, release_templates, template_releases
-from trtllm_check.rules import rule, topic
+from trtllm_check.rules import rule
 from trtllm_check.rules.table import met
 
 FAMILY = "templates"
@@ -267,7 +267,7 @@ def _needs_paged(document: Document, platform: Platform, correction: _Correction
     if build is None or _is_paged(build, platform):
         return
     enabled = command_facts(platform, build, facts, "")._replace(value={PAGED: "enable"}.get)
-    can = not any(met(topic("attention"), enabled, platform.release.name))
+    can = not any(met(("attention",), enabled, platform.release.name))
     id_ = "needs-paged-context-fmha"
     for variable, form in {"enable_kv_cache_reuse": "", "enable_chunked_context": "chunked context"}.items():
         if filling.values.get(variable) not in TRUE or correction.changes.get(variable):
