@@ -71,7 +71,8 @@ def image_facts(image: str) -> ImageFacts:
 def cuda_of_torch(version: str) -> tuple[str, ...]:
     """The CUDA versions that wheels of this torch are made for; none where it is not known."""
     minor = ".".join(version.split(".")[:2])
-    return tuple(_data()["torch"].get(minor, {}).get("cuda", ()))
+    row = _data()["torch"].get(minor, {})
+    return (*row.get("cuda", ()), *row.get("wheels", ()))
 
 
 @cache
