@@ -168,6 +168,11 @@ def test_the_ensembles_wiring(tmp_path: Path, model: str, old: str, new: str, me
     assert {(draft.rule, draft.file) for draft in drafts} == {("ensemble-wiring", "ensemble/config.pbtxt")}
 
 
+def test_a_parameter_with_a_number_is_told_its_one_form() -> None:
+    (finding,) = fixed(check, SMALL.replace('string_value: "/engine"', "int_value: 4"), "0.12.0")
+    assert "string_value" in finding.fix.text
+
+
 def test_a_repository_without_a_model_and_one_of_another_name(tmp_path: Path) -> None:
     configs = fill_templates("0.12.0", ServingOptions(Path("/srv/engine"), Path("/srv/tokenizer")).values())
     configs["post"] = configs.pop("postprocessing")

@@ -18,7 +18,7 @@ RECURSIVE = re.compile(r"-[a-zA-Z]*[rRa][a-zA-Z]*|--recursive|--archive")
 GLUED_CD = re.compile(r"cd(?P<folder>\.\.[\w./-]*|/[\w./-]*)")
 NEAR = 0.8
 OF_A_TEMPLATE = re.compile(  # as the reader writes {{ .Values.name }} and {{ if .Values.name }}
-    r"(?:\w+_)?(?:Values|Release|Chart|GlobalConfig|Spec)_|(?:if|with|range|include|secrets|vars|inputs|matrix|steps)_"
+    r"(?:\w+_)?(?:Values|Release|Chart)_|(?:if|with|range|include|secrets|vars|inputs|matrix|steps)_"
 )
 ARRAY = re.compile(r"(?<![\w$-])([A-Za-z_]\w*)\+?=\(")
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}?")
