@@ -98,6 +98,7 @@ FAMILIES = (
     "slips",
     "shell_slips",
     "shell_streams",
+    "heredocs",
     "shell_quotes",
     "foreground",
     "makefiles",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from serving_base.facts.published import published_model
 
 MODEL = re.compile(
-    r"(?:\bmodel(?:_tag|_id|_dir)?=|--(?:hf_)?model(?:[-_](?:dir|path|id))?[ =]|\bvllm serve |option\.model_id=)[\"']?"
+    r"(?:\bmodel(?:_tag|_id|_dir)?=|--(?:hf_)?model(?:[-_](?:dir|path|id))?[ =]|\bserve |option\.model_id=)[\"']?"
     r"(?P<model>[\w./-]*[A-Za-z][\w.-]*)"
 )
 RANKS = re.compile(

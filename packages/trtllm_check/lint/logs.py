@@ -93,7 +93,7 @@ def families() -> tuple[Sign, ...]:
 def known(output: str) -> Sign | None:
     """The failure that this output shows, or None where it shows none that we know."""
     output = without_colours(output)
-    seen = next(_seen(output, trouble(output)), None)
+    seen = next(_seen(output, trouble(output)), None) or next(_heads(output), None)
     return seen.sign if seen else None
 
 
@@ -120,6 +120,7 @@ def read_log(output: str, file: str = "") -> list[Finding]:
         error = _first_error(lines)
         if error is not None and (seen is None or output.find("\n", error.start) < seen.start):
             found.insert(0, Seen(NOT_EXPLAINED, error.start))
+    found = found or [*_heads(output)]
     cut = CUT.search(output)
     if found and cut is not None and not any(one.sign.rule == BROKEN_COMMAND for one in found):
         (sign,) = (one for one in signs() if one.rule == BROKEN_COMMAND)
@@ -131,6 +132,13 @@ def read_question(text: str) -> list[Finding]:
     """What a few sentences tell that name a model and the number of its ranks."""
     found = [_finding(one, text, "") for one in _not_shared(heads_said(text))]
     return [one._replace(severity="warning", why=one.why.replace("the log says", "the text says")) for one in found]
+
+
+def read_sign(rule: str, text: str, pattern: re.Pattern[str]) -> list[Finding]:
+    """The sign of this name at the first place of ``pattern``, which is sought in any text and not in a log alone."""
+    match = pattern.search(text)
+    (sign,) = (one for one in signs() if one.rule == rule)
+    return [_finding(Seen(_filled(sign, match), match.start()), text, "")] if match else []
 
 
 def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:

@@ -4,7 +4,7 @@ import re
 
 from trtllm_check.lint.finding import Finding
 from trtllm_check.lint.log_lines import EXCEPTION, LONGEST_LINE, PLAIN_ERROR, TROUBLE, is_log, trouble
-from trtllm_check.lint.logs import known_line, read_log, read_question, tells_a_failure
+from trtllm_check.lint.logs import known_line, read_log, read_question, read_sign, tells_a_failure
 from trtllm_check.lint.programs import TOOL_NAMES
 from trtllm_check.lint.shell.pasted import FENCE
 
@@ -39,6 +39,11 @@ NOTED = re.compile(r"\s*(?:[-*+]|\d+\.)\s")
 LONGEST_QUESTION = 1_000
 DESCRIBED = re.compile(r"^\s*\"FailureReason\": \"(?!\")", re.MULTILINE)
 """What ``aws sagemaker describe-endpoint`` prints of one that failed."""
+POINTER = re.compile(
+    r"^[ \t]*-[rwxsStT-]{9}[.+@]?[ ]+\d+[ ]+\S+[ ]+\S+[ ]+1[234]\d[ ]+\S[^\n]*?(?P<file>\S+\.(?:safetensors|bin|pth|pt|gguf))[ \t\r]*$",
+    re.MULTILINE,
+)
+"""What ``ls -l`` prints of weights that are a pointer of git-lfs: 127 to 136 bytes."""
 CODE_LANGUAGES = frozenset(
     {"python", "py", "yaml", "yml", "json", "dockerfile", "cpp", "c", "c++", "diff", "go", "rust"}
 )
@@ -52,6 +57,7 @@ def read_page(text: str) -> list[Finding]:
     if text.startswith("#!") or MANUAL.search(text):
         return []  # what a script says in its comments did not happen
     found = read_log(_only_logs(text)) if REPORT.search(text) else []
+    found += read_sign("lfs-pointer-text", text, POINTER) if " 1" in text and "-r" in text else []
     is_question = len(text) <= LONGEST_QUESTION and not re.search(r"^\s*(?:```|~~~)", text, re.MULTILINE)
     return found or (read_question(text) if is_question else [])
 

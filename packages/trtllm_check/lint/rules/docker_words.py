@@ -12,6 +12,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import DOCKER_VALUED, SHELLS
+from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.vllm import is_vllm_option
 from trtllm_check.lint.shell.words import Word, lines_of
 
@@ -22,6 +23,23 @@ NEAR = 0.8
 NO_IMAGE = re.compile(r"=|(?:/|\./|~/|\$HOME/|\$\{HOME\}/|\$PWD/)")
 ALONE = re.compile(r"(?:^|\s)\"?\$(?:\{[^}\n]*\}|\w+)[\w.:-]*\"?(?=\s|$)")
 COLON = re.compile(r"(?P<name>[A-Z][A-Z0-9_]{2,}):[ ]*(?P<value>[^\s=]*)")
+AN_OPTION = re.compile(r"-[A-Za-z]{1,3}|--[a-z][a-z-]+(?:=.*)?")
+NAMED_BY_ONE_WORD = (
+    "-e",
+    "--env",
+    "-v",
+    "--volume",
+    "-p",
+    "--publish",
+    "--name",
+    "--gpus",
+    "-w",
+    "--workdir",
+    "--shm-size",
+)
+MODE = re.compile(r"(?:ro|rw|z|Z|cached|delegated|consistent|nocopy|[rs]?(?:shared|slave|private))(?:,|$)")
+VARIABLE = re.compile(r"\$\{[^{}\n]*\}")
+WINDOWS_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 LOOPBACK = re.compile(r"(?P<address>(?:https?|socks5h?)://(?:localhost|127\.0\.0\.1):\d{2,5})/?[\"']?$")
 # Variables that programs of the container itself send requests to.
 FETCHED = re.compile(r"HF_ENDPOINT|HF_MIRROR|(?:https?|all)_proxy", re.IGNORECASE)
@@ -37,6 +55,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _options(docker, release)
         yield from _no_image(docker, texts.get(docker.command.file, ""), release)
         yield from _no_value(docker, release)
+        yield from _swallowed(docker, release)
+        yield from _no_absolute_path(docker, release)
         yield from _script(docker, release)
         if docker.value("--network", "--net") is None:
             for word in docker.values("-e", "--env"):
@@ -89,6 +109,35 @@ def _no_value(docker: Invocation, release: str) -> Iterator[Draft]:
         if match is not None:
             known: dict[str, Any] = {"name": match["name"], "right": f"{match['name']}={match['value']}"}
             yield from drafts(release, "docker-image-word", word, form="colon", file=docker.command.file, **known)
+
+
+def _swallowed(docker: Invocation, release: str) -> Iterator[Draft]:
+    """``-e -v /data:/data``: an option that needs a value takes the next one for it."""
+    for given in docker.given:
+        value = given.values[0] if given.flag in NAMED_BY_ONE_WORD and given.values else None
+        if value is not None and AN_OPTION.fullmatch(value.text):
+            known: dict[str, Any] = {"flag": given.flag, "value": value.text}
+            yield from drafts(
+                release, "docker-image-word", given.word, form="swallowed", file=docker.command.file, **known
+            )
+
+
+def _no_absolute_path(docker: Invocation, release: str) -> Iterator[Draft]:
+    """``-v ~/cache:~/cache``: no shell fills in the tilde behind the colon."""
+    for word in docker.values("-v", "--volume"):
+        if WINDOWS_DRIVE.match(word.text):
+            continue
+        host, _, rest = VARIABLE.sub(_closed, word.text).partition(":")
+        inside = rest.partition(":")[0]
+        if host and inside and not inside.startswith("/") and not is_open(inside) and not MODE.match(inside):
+            right = inside.replace("~", "/root", 1) if inside.startswith("~") else f"/{inside.removeprefix('./')}"
+            known: dict[str, Any] = {"inside": inside, "right": f"{host}:{right}"}
+            yield from drafts(release, "docker-image-word", word, form="inside", file=docker.command.file, **known)
+
+
+def _closed(match: re.Match[str]) -> str:
+    """``${X:-y}`` without the colon in it."""
+    return match[0].replace(":", "")
 
 
 def _script(docker: Invocation, release: str) -> Iterator[Draft]:

@@ -12,6 +12,11 @@ MAKEFILE = re.compile(r"^[A-Za-z_.][\w.%/ -]*:(?![=:])[^\n]*\n(?:\t|[ \t]*#[^\n]
 OTHER = re.compile(r"\A#!|^```|^~~~|\.ONESHELL", re.MULTILINE)
 OURS = re.compile(r"vllm|trt-?llm|triton|docker|nvidia|huggingface|\bhf\b", re.IGNORECASE)
 SINGLE = re.compile(r"(?<!\$)\$(?P<name>[A-Za-z_][A-Za-z0-9_]+)")
+# Commands of a shell between round brackets, which make takes for the name of a variable.
+CALLED = re.compile(
+    r"(?<!\$)\$\((?P<name>pwd|whoami|hostname|nproc|date|(?:cat|ls|grep|git|docker|curl|id|realpath|dirname|basename"
+    r"|find|awk|sed|uname|python3?|date|nvidia-smi|which|seq|echo|jq|aws)[ ][^()\n]*)\)"
+)
 ALONE = re.compile(r"\t[@-]?[ ]*(?P<what>export|cd|source|conda activate)[ ]+(?P<rest>[^&;|\n\\]+)$")
 ASSIGNED = re.compile(r"(?P<name>[A-Za-z_]\w*)=")
 
@@ -27,6 +32,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 def _recipes(text: str, file: str, release: str) -> Iterator[Draft]:
     lines = lines_of(text)
     for number, line in enumerate(lines, 1):
+        called = CALLED.search(line) if "$(" in line and not line.lstrip().startswith("#") else None
+        if called is not None and not re.search(
+            rf"^\s*(?:export\s+)?{re.escape(called['name'])}\s*[:?+]?=", text, re.MULTILINE
+        ):
+            about: dict[str, Any] = {"name": called["name"]}
+            place = Word(called[0], number, called.start() + 1)
+            yield from drafts(release, "recipe-of-make", place, form="called", file=file, **about)
         if not line.startswith("\t") or line.lstrip().startswith("#"):
             continue
         match = SINGLE.search(line)

@@ -7,11 +7,20 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, rule_data
 from trtllm_check.lint.rules.served import LMI, VLLM, ServedModel, served
+from trtllm_check.lint.vllm_release import vllm_told
+from trtllm_check.releases.vllm import vllm_facts
 
 FAMILY = "matching"
 OLD_CARDS = re.compile(
     r"\b(?:tesla[- ]?)?(?:T4|V100)\b|\bg4dn\.|\bp3(?:dn)?\.\d*x?large|nvidia-tesla-t4|nvidia-tesla-v100"
 )
+# Checkpoints in bfloat16, by their names; quantized copies of them may be in float16.
+OF_BFLOAT16 = re.compile(
+    r"^(?!.*(?:awq|gptq|int4|int8|gguf|bnb|fp16|half))(?:meta-llama/(?:meta-)?llama-3|mistralai/mi[sx]tral-|qwen/qwen(?:2|3)"
+    r"|google/gemma-|microsoft/phi-[34])",
+    re.IGNORECASE,
+)
+FALLS_BACK = "0.8.0"  # 0.9 takes float16 by itself where a card lacks bfloat16; of 0.8 it was not read
 OTHER_CARDS = re.compile(
     r"\b(?:A100|A10G?|L4|L40S?|H100|H200|H20|B200|RTX|A6000|MI\d{3}\w?|Gaudi)\b|\b(?:g5|g6e?|p4de?|p5e?n?)\.",
     re.IGNORECASE,
@@ -27,7 +36,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         yield from _quantization(one, release)
         yield from _parsers(one, release)
-        yield from _type(one, whole, release)
+        yield from _type(document, one, whole, release)
 
 
 def _quantization(one: ServedModel, release: str) -> Iterator[Draft]:
@@ -66,14 +75,19 @@ def _parsers(one: ServedModel, release: str) -> Iterator[Draft]:
             yield from _say(one, option, "parser", release, edits=edits, parser=word.text, instead=first)
 
 
-def _type(one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
-    """bfloat16 on cards before Ampere."""
+def _type(document: Document, one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
+    """bfloat16 on cards before Ampere, asked for, or the checkpoint's own."""
     word = one.options.get("dtype")
-    if word is None or word.text != "bfloat16":
-        return
-    card = OLD_CARDS.search(whole)
+    if (word is None or word.text == "auto") and "quantization" not in one.options and OF_BFLOAT16.search(one.model):
+        told = vllm_told(document)
+        first = vllm_facts().release(FALLS_BACK)
+        form = "own type" if told and first and told.release.place < first.place else ""
+    else:
+        form = "type" if word is not None and word.text == "bfloat16" else ""
+    card = OLD_CARDS.search(whole) if form else None
     if card and not OTHER_CARDS.search(whole):
-        yield from _say(one, "dtype", "type", release, edits=(Put(one.flag("dtype"), "half"),), card=card[0])
+        edits = (Put(one.flag("dtype") if word else "--dtype", "half"),)
+        yield from _say(one, "dtype", form, release, edits=edits, card=card[0])
 
 
 def _say(

@@ -74,9 +74,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _late(text: str, file: str, release: str) -> Iterator[Draft]:
-    """A line of #SBATCH behind the first command."""
+    """A line of #SBATCH behind the first command; one in a here-document begins a script of its own."""
     begun = ""
     for number, line in enumerate(lines_of(text), 1):
+        if "<<" in line:
+            return
         if begun and DIRECTIVE.match(line):
             known: dict[str, Any] = {"directive": line.strip(), "command": begun}
             yield from drafts(release, "sbatch-line", Word(line.strip(), number, 1), file=file, **known)

@@ -20,6 +20,12 @@ INLINE_LINE = re.compile(
     rf"^[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(?P<mark>`{{1,3}})(?={COMMANDS})(?P<command>[^`\n]+)(?P=mark)[ \t]*$",
     re.MULTILINE,
 )
+LABELLED = re.compile(
+    rf"^[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(?:[\w()-]+[ ]){{0,4}}(?:commands?|cmd|usage|script|reproduc\w+|run|used?)"
+    rf"(?:[ ][\w()-]+){{0,3}}[ ]?:[ \t]+(?=(?:[A-Z_]+=\S+ )*{COMMANDS})|^[ \t]*\d+[.)][ \t]+(?={COMMANDS}[^\n]*[ ]-)",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""What stands in front of a command that a page tells in a line: ``1. Docker command: docker run ...``."""
 FENCE = re.compile(r"[ \t>]*(`{3,}(?![^\n]*`)|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
 ANY_FENCE = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})", re.MULTILINE)
 BEGINS_A_BLOCK = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})[ \t]*\{?[ \t]*[A-Za-z][\w+-]*[ \t]*$", re.MULTILINE)
@@ -86,6 +92,7 @@ def prepare(text: str, *, is_built: bool = False) -> Pasted:
     """The mask of ``text``: what it means as shell input; ``is_built``: a doubled backslash is meant."""
     mask = _typographic(text.replace("\\\r\n", " \\\n").translate(BLANKS))
     mask = INLINE_LINE.sub(_unmarked, mask) if "`" in mask else mask
+    mask = LABELLED.sub(_blank, mask)
     mask = LINK.sub(lambda match: "x" * len(match[0]), mask) if "](" in mask else mask
     mask = TEMPLATE.sub(lambda match: "x" * len(match[0]), mask) if "{{" in mask else mask
     mask = OBJECT_BY_DEFAULT.sub(lambda match: f"{match[1]}x", mask)
