@@ -40,7 +40,8 @@ LONGEST_QUESTION = 1_000
 DESCRIBED = re.compile(r"^\s*\"FailureReason\": \"(?!\")", re.MULTILINE)
 """What ``aws sagemaker describe-endpoint`` prints of one that failed."""
 POINTER = re.compile(
-    r"^[ \t]*-[rwxsStT-]{9}[.+@]?[ ]+\d+[ ]+\S+[ ]+\S+[ ]+1[234]\d[ ]+\S[^\n]*?(?P<file>\S+\.(?:safetensors|bin|pth|pt|gguf))[ \t\r]*$",
+    r"^[ \t]*-[rwxsStT-]{9}[.+@]?[ ]+\d+[ ]+\S+[ ]+\S+[ ]+1[234]\d[ ]+"
+    r"\S[^\n]*?\S+\.(?:safetensors|bin|pth|pt|gguf)[ \t\r]*$",
     re.MULTILINE,
 )
 """What ``ls -l`` prints of weights that are a pointer of git-lfs: 127 to 136 bytes."""
