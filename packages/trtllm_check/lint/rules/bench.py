@@ -32,6 +32,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from drafts(platform.release.name, "bench-without-command", bench.path, invocation=bench)
         yield from _options(bench, known, platform.release.name)
         yield from _before(bench, commands, known, platform.release.name)
+        yield from _behind(bench, commands, platform.release.name)
         if not platform.guessed:
             yield from _too_new(bench, data["since"], platform.release.name)
 
@@ -59,6 +60,18 @@ def _before(bench: Invocation, commands: list[str], known: set[str], release: st
         if name in known and name not in own:
             yield from drafts(
                 release, "bench-option", word, form="before", invocation=bench, flag=name, command=commands[0]
+            )
+
+
+def _behind(bench: Invocation, commands: list[str], release: str) -> Iterator[Draft]:
+    """``throughput --model NAME``: an option of the group, which no sub-command has."""
+    words = [word.text for word in bench.arguments]
+    of_the_group = rule_data(FAMILY)["group_alone"]
+    for word in bench.arguments[words.index(commands[0]) :] if commands else ():
+        name = word.text.partition("=")[0]
+        if name in of_the_group:
+            yield from drafts(
+                release, "bench-option", word, form="behind", invocation=bench, flag=name, command=commands[0]
             )
 
 

@@ -34,6 +34,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         api = rule_data(FAMILY).get(call.api, {"takes": ()})
         if call.name in NESTED and call.api == "tensorrt_llm":
             yield from _options(call, platform)
+        if call.name == "LLM" and call.api == "tensorrt_llm":
+            yield from _of_another_engine(call, platform)
         known = _takes(api, call) if call.name in api["takes"] else None
         for word in call.arguments:
             if known is not None and word.text not in known:
@@ -53,6 +55,24 @@ def _options(call: Call, platform: Platform) -> Iterator[Draft]:
             for problem in check_options(f"{NESTED[call.name]}:\n  {word.text}: null\n", release):
                 if problem.option.endswith(f".{word.text}"):
                     yield from draft_options(problem, release, word, call.file, certain=False)
+
+
+def _of_another_engine(call: Call, platform: Platform) -> Iterator[Draft]:
+    """``LLM(tp_size=4, gpu_memory_utilization=0.9)``: keywords of vLLM or of a command, which no release takes here."""
+    meant = rule_data(FAMILY)["tensorrt_llm"]["means"]["LLM"]
+    is_known = platform.release.name in option_releases() and not platform.guessed  # llm_options.py says it then
+    for word in () if is_known else call.arguments:
+        if word.text in meant:
+            for draft in drafts(
+                platform.release.name,
+                "python-argument",
+                word,
+                file=call.file,
+                call=call.name,
+                name=word.text,
+                instead=f"write {meant[word.text]}",
+            ):
+                yield draft._replace(source=rule_data(FAMILY)["tensorrt_llm"]["source"])
 
 
 def _by_release(call: Call, word: Word, document: Document, platform: Platform) -> Iterator[Draft]:

@@ -14,6 +14,8 @@ from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import VLLM, Around, ServedModel, served
 from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.lint.vllm_release import vllm_told
+from trtllm_check.releases.vllm import vllm_facts
 
 PORT = 8000  # of vllm serve and of trtllm-serve where nothing is said
 SERVERS = ("vllm serve", "trtllm-serve")
@@ -26,6 +28,13 @@ NEAR_PATHS = {
     **dict.fromkeys(("/v1/embedding", "/embeddings"), "/v1/embeddings"),
 }
 ALWAYS_WRONG = re.compile(r"/v1/(?:chat/completion|chat_completions|completion|embedding)$")
+NO_DEFAULT_TEMPLATE = "0.5.5"  # requires transformers 4.44
+# Models that only continue a text: their tokenizer_config.json has no chat_template.
+BASE_MODEL = re.compile(
+    r"meta-llama/(?:Llama-2-\d+b(?:-hf)?|(?:Meta-)?Llama-3(?:\.[12])?-\d+B)|mistralai/(?:Mistral|Mixtral)-\d[\dx]*B-v0\.[13]"
+    r"|facebook/opt-[\w.]+|(?:openai-community/)?gpt2(?:-\w+)?|EleutherAI/[\w.-]+|bigscience/bloom[\w-]*|tiiuae/falcon-\d+b",
+    re.IGNORECASE,
+)
 OF_OPENAI = re.compile(r"(?:completions?|embeddings?|chat_completions)$")
 SPEAKS_OPENAI = re.compile(r"\bvllm\b|trtllm-serve", re.IGNORECASE)
 CLIENTS = ("OpenAI", "AsyncOpenAI", "ChatOpenAI")
@@ -84,12 +93,19 @@ class _Page:
 
     def __init__(self, document: Document, servers: list[Server]) -> None:
         self.servers = servers
+        self.document = document
         self.names = [one.names for one in servers if one.start.engine == VLLM]
         self.ports = {port for one in servers for port in one.ports}
         self.senders = {id(word): one for one in document.of("curl") for word in one.arguments}
         self.texts = document.texts
         self.has_plain_server = any(one.path.text == PLAIN_SERVER for one in document.of("vllm"))
         self.mentions: dict[int, bool] = {}
+
+    @cached_property
+    def has_default_template(self) -> bool:
+        """True for a vLLM of the time when transformers had a template for every tokenizer."""
+        told, first = vllm_told(self.document), vllm_facts().release(NO_DEFAULT_TEMPLATE)
+        return told is not None and first is not None and told.release.place < first.place
 
     @cached_property
     def has_proxy(self) -> bool:
@@ -204,6 +220,7 @@ def _request(page: _Page, request: WrittenRequest, release: str) -> Iterator[Dra
     ports = page.ports or {one.port for one in page.servers}
     if target.port is None or target.port in ports:  # else a router's, with names of its own
         yield from _model(page, request, path, release)
+        yield from _no_template(page, request, path, release)
     yield from _port(page, request, target, release)
 
 
@@ -264,6 +281,17 @@ def _model(page: _Page, request: WrittenRequest, path: str, release: str) -> Ite
     if asked not in names:
         known: dict[str, Any] = {"asked": asked, "names": ", ".join(dict.fromkeys(names))}
         yield from drafts(release, "openai-model", request.at("model"), file=request.file, **known)
+
+
+def _no_template(page: _Page, request: WrittenRequest, path: str, release: str) -> Iterator[Draft]:
+    """A chat with a model whose tokenizer has no template for one."""
+    start = page.servers[0].start
+    if path != CHAT or len(page.servers) > 1 or not BASE_MODEL.fullmatch(start.model):
+        return
+    given = start.is_open or "chat_template" in start.options or page.has_default_template
+    if start.engine == VLLM and not given:
+        place = request.address or request.place
+        yield from drafts(release, "chat-without-template", place, file=request.file, model=start.model)
 
 
 def _port(page: _Page, request: WrittenRequest, target: ServerAddress, release: str) -> Iterator[Draft]:

@@ -24,10 +24,11 @@ from trtllm_check.lint.endpoints import (
 )
 from trtllm_check.lint.finding import Draft, Platform, Swap, drafts, rule_data
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.supposing import supposed
 from trtllm_check.releases import Release, load_release
 from trtllm_check.releases.templates import TensorSpec, release_templates, template_releases
 
-FAMILY = "requests"
+FAMILY, OURS = "requests", "tensorrt_llm"
 _, GRPC_PORT, METRICS_PORT = TRITON_PORTS
 OTHER_PORTS = {
     GRPC_PORT: f"{GRPC_PORT} is Triton's gRPC port",
@@ -168,10 +169,10 @@ def _is_anothers(one: TritonRequest, around: _Around) -> bool:
 def _release_of(model: str, request: TritonRequest, platform: Platform) -> Release:
     """The release whose templates hold: the last one with an ensemble, where nobody says one and the body is of it."""
     last = template_releases()[-1]
-    plainly = model in (ENSEMBLE, BLS) and OF_TEMPLATES & request.values.keys()
-    return (
-        load_release(last) if platform.guessed and plainly and not platform.release.builds_engines else platform.release
-    )
+    named = {*OF_TEMPLATES, "text_input"} if request.target.model else OF_TEMPLATES
+    plainly = model in (ENSEMBLE, BLS) and named & request.values.keys()
+    is_guess = platform.guessed or supposed(OURS)
+    return load_release(last) if is_guess and plainly and not platform.release.builds_engines else platform.release
 
 
 def _is_of_another_model(request: TritonRequest, inputs: tuple[TensorSpec, ...]) -> bool:

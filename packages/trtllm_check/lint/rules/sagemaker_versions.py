@@ -17,6 +17,15 @@ RETRIEVE, LLM_URI, MODEL = "retrieve", "get_huggingface_llm_image_uri", "Hugging
 LLM = "huggingface-llm"
 MODULE = "image_uris"
 TAGGED = re.compile(rf"(?<![\w.-])(?P<repository>{'|'.join(REPOSITORIES)}):(?P<tag>[A-Za-z0-9][\w.-]*)")
+# What people call the images, and what image_uris.retrieve calls them: sagemaker image_uri_config/*.json.
+MEANT = {
+    **dict.fromkeys(("lmi", "djl", "djl-vllm", "djl-inference", "djl-serving", "vllm", "lmi-dist"), "djl-lmi"),
+    **dict.fromkeys(
+        ("tensorrt-llm", "tensorrtllm", "trtllm", "trt-llm", "djl-tensorrt-llm", "djl-trtllm"), "djl-tensorrtllm"
+    ),
+    **dict.fromkeys(("tgi", "huggingface-tgi", "text-generation-inference"), "huggingface-llm"),
+    **dict.fromkeys(("deepspeed", "lmi-deepspeed"), "djl-deepspeed"),
+}
 MOST = 6
 NEAR = 0.75
 OTHER_LLMS = re.compile(r"huggingface-(?:tei|neuronx|llm-neuronx|vllm)")
@@ -63,7 +72,10 @@ def _retrieved(call: AwsCall, release: str) -> Iterator[Draft]:
         if version is not None and version.kind == "text":
             yield from _version(call, framework.text, version, release)
     elif framework.text not in facts.frameworks.split():
-        near = get_close_matches(framework.text, [*facts.tags, *facts.frameworks.split()], 1, NEAR)
+        meant = MEANT.get(framework.text.lower())
+        near = (
+            [meant] if meant else get_close_matches(framework.text, [*facts.tags, *facts.frameworks.split()], 1, NEAR)
+        )
         if near:
             known: dict[str, Any] = {"framework": framework.text, "right": near[0]}
             yield from drafts(release, RULE, framework.place, form="framework", file=call.file, **known)
