@@ -99,6 +99,7 @@ FAMILIES = (
     "shell_slips",
     "shell_streams",
     "heredocs",
+    "source_builds",
     "grpc_clients",
     "shell_quotes",
     "foreground",

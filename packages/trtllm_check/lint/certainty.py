@@ -24,8 +24,8 @@ TAKEN_OUT = re.compile(r"\b(?:remove|delete|comment out)\b[^\n]{0,40}\bdynamic[ 
 READ_ELSEWHERE = re.compile(r"; [\w.,+ ]+ read it$")
 HOLDS = re.compile(r"it holds TensorRT-LLM (\S+)$")
 OF_BATCHING = "max_queue_delay_microseconds"
-UNKNOWN = re.compile(r"unrecognized arguments: (--\w+)")
-NEAR_FLAG = 0.85
+UNKNOWN = re.compile(r"unrecognized arguments: (--[\w-]+)")
+NEAR_FLAG, SHORT_FLAG = 0.85, 8
 NEAR = 0.7
 SMALL = ("ensemble",)  # has hardly more than one variable
 OF_DEFAULTS = frozenset({"paged-fmha-with-quantized-kv"})  # what another release would not turn on by itself
@@ -182,7 +182,11 @@ def _is_slip(draft: Draft, platform: Platform) -> bool:
     """True for an argument that looks like one of the script's, whichever model's it is."""
     match = UNKNOWN.search(draft.message)
     tool = platform.release.tools.get(draft.invocation.tool) if draft.invocation and match else None
-    return bool(tool and match and get_close_matches(match[1], tool.arguments, 1, NEAR_FLAG))
+    if not tool or not match:
+        return False
+    written = f"--{match[1][2:].replace('-', '_')}"
+    is_longer = any(written.startswith(name) for name in tool.arguments if len(name) > SHORT_FLAG)
+    return is_longer or bool(get_close_matches(written, tool.arguments, 1, NEAR_FLAG))
 
 
 def _is_anothers_script(draft: Draft, document: Document) -> bool:

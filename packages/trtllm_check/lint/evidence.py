@@ -42,6 +42,7 @@ TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, h
 )
 SAID = re.compile(
     r"\b(?:TensorRT[-_ ]LLM(?:[,:]? |(?: version| release)?: ?)|TRT[-_ ]?LLM[,:]? "
+    r"|tensorrtllm[_-]backend(?:\.git)?`?,? (?:# ?)?"
     rf"|trtllm(?:-(?:serve|build|bench))?[,:]? (?=v?\d+\.\d+\.\d))\(?(?:version |release |branch )?{VERSION}\b",
     re.I,
 )
@@ -232,6 +233,10 @@ def _narrowed(document: Document) -> tuple[tuple[str, ...], tuple[str, int] | No
         narrowed = [name for name in releases if name in template_releases()]
         if narrowed and len(narrowed) < len(releases):
             decisive, releases = (invocation.tool, invocation.path.line), narrowed
+    for model, variable, line in _variables(document):
+        narrowed = [name for name in releases if _fills(name, model)]
+        if narrowed and len(narrowed) < len(releases):
+            decisive, releases = (f"{variable} of {model}", line), narrowed
     if any(OF_LLMAPI in text for _, text in document.texts):
         narrowed = [name for name in releases if name in llmapi_releases()]
         releases = narrowed or releases
@@ -282,6 +287,12 @@ def _variables(document: Document) -> Iterator[tuple[str, str, int]]:
             for pair in word.text.split(","):
                 if ":" in pair and "$" not in pair.partition(":")[0]:
                     yield model, pair.partition(":")[0], word.line
+
+
+def _fills(release: str, model: str) -> bool:
+    """True where the release's templates hold the model, and for one that none of them holds."""
+    holding = [name for name in template_releases() if model in release_templates(name).models]
+    return not holding or release in holding
 
 
 def _has_variable(release: str, model: str, variable: str) -> bool:

@@ -41,6 +41,7 @@ NO_BACKENDS = {
     "Python": "python",
     "ensemble": "",
 }
+WITHOUT_A_FILE = ("python", "tensorrtllm")  # backends that read no model's own description of its tensors
 LAYOUTS = ("FORMAT_NCHW", "FORMAT_NHWC")
 WITHOUT_GPUS = ("KIND_CPU", "KIND_MODEL")
 
@@ -59,9 +60,10 @@ def refused(config: Message) -> Iterator[Objection]:
     yield from _backend(config)
     yield from _groups(config)
     yield from _maps(config)
+    is_told = config.text("backend") in WITHOUT_A_FILE or config.text("platform") == "ensemble"
     for name in ("input", "output"):
         for tensor in config.messages(name):
-            yield from _dims(tensor)
+            yield from _dims(tensor, is_input=name == "input", is_told=is_told)
     yield from _batches(config)
     yield from _scalars(config)
 
@@ -142,9 +144,14 @@ def _maps(config: Message) -> Iterator[Objection]:
                         )
 
 
-def _dims(tensor: Message) -> Iterator[Objection]:
+def _dims(tensor: Message, *, is_input: bool, is_told: bool) -> Iterator[Objection]:
+    """``is_told``: no file of weights tells the server what the configuration leaves out."""
     dims = tensor.scalars("dims")
     sizes = _numbers(dims)
+    named = tensor.scalar("name")
+    if not dims and named is not None and is_told:
+        kind = "input" if is_input else "output"
+        yield Objection(named, f"model {kind} must specify 'dims' ({named.text})", "write dims: [ -1 ] for any length")
     if sizes is None or not dims:
         return
     layout = tensor.scalar("format")

@@ -21,6 +21,7 @@ from trtllm_check.releases import Release, Tool
 
 CALIBRATION_TEXTS = 512
 AWQ_TEXTS = 32
+LLAMA_3 = re.compile(r"llama-?_?3", re.IGNORECASE)
 OF_GPT = re.compile(r"(?:^|[/_-])gpt(?:2|3)?(?:[/_-]|$)", re.IGNORECASE)
 CUT = 923
 MOST_TOKENS = 16384
@@ -153,7 +154,9 @@ def _run(case: _Case) -> Iterator[Draft]:
     tokenizer = case.tool.argument("--tokenizer_dir")
     names = ("--tokenizer_dir", "--vocab_file", "--model_dir")
     of_gpt = OF_GPT.search(case.invocation.value("--engine_dir") or "") is not None  # whose tokenizer that is
-    if tokenizer is not None and tokenizer.default == "gpt2" and not of_gpt and case.leaves_out(*names):
+    of_llama3 = any(LLAMA_3.search(text) for _, text in case.document.texts)
+    is_wrong = tokenizer is not None and (tokenizer.default == "gpt2" or (tokenizer.default is None and of_llama3))
+    if is_wrong and not of_gpt and case.invocation.has("--engine_dir") and case.leaves_out(*names):
         folders = (folder for one in reversed(case.document.of(*QUANTIZES)) if (folder := one.value("--model_dir")))
         edits = tuple(Put("--tokenizer_dir", folder) for folder in islice(folders, 1))
         yield from case.drafts("gpt2-tokenizer", edits=edits)

@@ -38,6 +38,8 @@ NAMED_BY_ONE_WORD = (
     "--shm-size",
 )
 MODE = re.compile(r"(?:ro|rw|z|Z|cached|delegated|consistent|nocopy|[rs]?(?:shared|slave|private))(?:,|$)")
+C_OPTION = re.compile(r"-[a-z]*c")
+OF_A_SCRIPT = re.compile(r"\$(?:[@*0-9]|\{[@*0-9])")  # what a script takes from behind it
 VARIABLE = re.compile(r"\$\{[^{}\n]*\}")
 WINDOWS_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 LOOPBACK = re.compile(r"(?P<address>(?:https?|socks5h?)://(?:localhost|127\.0\.0\.1):\d{2,5})/?[\"']?$")
@@ -149,6 +151,15 @@ def _script(docker: Invocation, release: str) -> Iterator[Draft]:
 
 
 def _workload(one: ServedContainer, release: str) -> Iterator[Draft]:
+    if one.replaced and len(one.words) > 3 and posixpath.basename(one.words[0].text) in SHELLS:
+        script, behind = one.words[2], one.words[3]
+        if (
+            C_OPTION.fullmatch(one.words[1].text)
+            and behind.text.startswith("--")
+            and not OF_A_SCRIPT.search(script.text)
+        ):
+            known: dict[str, Any] = {"word": behind.text, "shell": posixpath.basename(one.words[0].text)}
+            yield from drafts(release, "program-as-script", behind, form="behind", file=one.file, **known)
     if one.kind == "kubernetes" and one.replaced and len(one.words) > 1:
         shell = posixpath.basename(one.words[0].text)
         if shell in SHELLS:

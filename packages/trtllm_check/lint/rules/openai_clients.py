@@ -6,6 +6,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.document import Document, WrittenRequest
 from trtllm_check.lint.endpoints import ServerAddress, published_ports
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
@@ -46,6 +47,7 @@ LITELLM = re.compile(r"\blitellm\b", re.IGNORECASE)
 ADDRESS_OPTIONS = re.compile(  # of programs that ask a server: evalscope, guidellm, aiperf, lm_eval, bench serve ...
     r"--(?:api-url|api-base|base-url|base_url|openai-api-base|openai-base-url|server-url|target|url)(?:=(?P<value>.*))?"
 )
+KEY_ELSEWHERE = re.compile(r"OPENAI_API_KEY|load_dotenv|\*\*|environ")
 BASES = ("base_url", "openai_api_base", "api_base")
 
 
@@ -82,6 +84,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for command in document.commands:
         yield from _asked(page, command, release)
     for call in document.calls:
+        if call.name in CLIENTS[:2] and not page.is_of_another:
+            yield from _client_without_key(call, dict(document.texts).get(call.file, ""), release)
         if call.name in CLIENTS and not page.is_of_another:
             for name, word in call.values:
                 if name in BASES:
@@ -324,6 +328,15 @@ def _asked(page: _Page, command: ShellCommand, release: str) -> Iterator[Draft]:
             known: dict[str, Any] = {"port": port, "right": ", ".join(map(str, sorted(page.ports)))}
             place = option if inside else value
             yield from drafts(release, "wrong-port", place, form="OpenAI", file=command.file, **known)
+
+
+def _client_without_key(call: Call, text: str, release: str) -> Iterator[Draft]:
+    """``OpenAI(base_url="http://localhost:8000/v1")``."""
+    given = dict(call.values)
+    base = given.get("base_url")
+    has_key = call.is_open or "api_key" in {word.text for word in call.arguments} or KEY_ELSEWHERE.search(text)
+    if base is not None and ServerAddress.of(base.text).is_local and not has_key:
+        yield from drafts(release, "request-body", base, form="client without key", file=call.file, name=call.name)
 
 
 def _base(word: Word, file: str, release: str) -> Iterator[Draft]:

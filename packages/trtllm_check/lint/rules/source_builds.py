@@ -1,0 +1,31 @@
+"""TensorRT-LLM and its backend built from a clone that lacks a part: the submodules, the files of git-lfs."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+
+REPOSITORY = re.compile(
+    r"(?:NVIDIA/TensorRT-LLM|triton-inference-server/tensorrtllm_backend)(?:\.git)?/?$", re.IGNORECASE
+)
+BUILDS = re.compile(r"build_wheel\.py|make -C docker\b|Dockerfile\.trt_llm_backend|Dockerfile\.multi\b")
+SUBMODULES = re.compile(r"submodule|--recurs")
+FILES = re.compile(r"\blfs\b|GIT_LFS", re.IGNORECASE)
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """The first clone of a text that builds from it."""
+    for one in document.of("git"):
+        words = one.positional
+        text = dict(document.texts).get(one.command.file, "")
+        if not (
+            len(words) > 1 and words[0].text == "clone" and REPOSITORY.search(words[1].text) and BUILDS.search(text)
+        ):
+            continue
+        missing = [name for name, there in (("submodules", SUBMODULES), ("git-lfs", FILES)) if not there.search(text)]
+        if missing and not one.has("--recursive", "--recurse-submodules"):
+            known: dict[str, Any] = {"missing": " and ".join(missing)}
+            yield from drafts(platform.release.name, "source-build-incomplete", words[1], invocation=one, **known)
+            return
