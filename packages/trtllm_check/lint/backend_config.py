@@ -33,6 +33,7 @@ OF_AN_ENGINE = re.compile(
 )
 """Options of a build whose names no model of another kind would have for something else."""
 MANY = 4  # names of another release that are no slip any more
+ENGINE_PATH = "gpt_model_path"
 NOWHERE = Scalar("", 1, 1)
 
 
@@ -176,7 +177,9 @@ def filled_problems(values: Mapping[str, str], release: str) -> Iterator[Problem
 
 def _is_whole(message: Message) -> bool:
     """True for a file that a server may have; a part of one, as pages show it, lacks what it does not show."""
-    return len(message.messages("input")) > 1 and bool(message.messages("output"))
+    given = _given(message)
+    many = len(message.messages("input")) > 1 or (ENGINE_PATH in given and len(given) > 1)
+    return many and bool(message.messages("input")) and bool(message.messages("output"))
 
 
 def _given(message: Message) -> dict[str, SetParameter]:
@@ -259,6 +262,15 @@ def _types() -> Mapping[str, frozenset[str]]:
     return {name: frozenset(types | {before.get(one, one) for one in types}) for name, types in plain.items()}
 
 
+def _outputs(message: Message, known: Mapping[str, int]) -> Iterator[Problem]:
+    """Outputs with fewer or more dimensions than in the release's template: an ensemble of its models stops."""
+    for one in message.messages("output"):
+        dims, name = one.scalars("dims"), one.scalar("name")
+        if dims and name is not None and name.text in known and len(dims) != known[name.text]:
+            shown = {"input": name.text, "given": len(dims), "instead": ", ".join(["-1"] * known[name.text])}
+            yield Problem("engine-inputs", "dims", dims[0], shown)
+
+
 def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str) -> Iterator[Problem]:
     """Inputs that the backend does not read, and those that it cannot do without."""
     if release not in template_releases() or not message.messages("input"):
@@ -269,7 +281,8 @@ def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str) 
     for name, where in names.items():
         if name in known or name in reads.inputs_beside or where is None or PLACEHOLDER.search(name):
             continue
-        near = get_close_matches(name, [one for one in known if one not in names], 1, 0.7)
+        left = [one for one in known if one not in names]
+        near = [f"runtime_{name}"] if f"runtime_{name}" in left else get_close_matches(name, left, 1, 0.7)
         instead = f"write {near[0]}" if near else f"leave the input {name} out"
         yield Problem("engine-inputs", "unknown", where, {"input": name, "instead": instead})
     for one in message.messages("input"):
@@ -279,6 +292,7 @@ def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str) 
         if given.text not in _types()[wanted.name]:
             shown = {"input": wanted.name, "given": given.text, "instead": wanted.data_type}
             yield Problem("engine-inputs", "type", given, shown)
+    yield from _outputs(message, {tensor.name: len(tensor.dims) for tensor in model.outputs})
     for name, tensor in known.items() if _is_whole(message) else ():
         if name not in names and not tensor.optional:
             text = f"add the input {name} ({tensor.data_type}, dims: {list(tensor.dims)})"

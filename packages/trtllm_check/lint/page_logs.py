@@ -22,7 +22,9 @@ REPORT = re.compile(
     r"|\bmy [\w -]{1,40} (?:fails?|failed|crash(?:es|ed)|hangs?|stops?)\b|\bwho can help\b"
     r"|\b(?:please|pls|plz) help\b|\bhelp (?:me|needed|wanted)\b"
     r"|\b(?:any|some)(?:one|body)? (?:ideas?|clues?|hints?|help|suggestions?|knows?)\b"
-    r"|\bthe error (?:is|was) (?:below|as follows|the following)\b",
+    r"|\bthe error (?:is|was) (?:below|as follows|the following)\b"
+    r"|\ban error (?:appears|occurs|occurred|comes up|is (?:raised|thrown|shown))\b"
+    r"|^\S+: error: (?:unrecognized arguments|argument |the following arguments|invalid choice)",
     re.IGNORECASE | re.MULTILINE,
 )
 """What people write who report a failure, and manuals do not."""

@@ -11,6 +11,11 @@ from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_text import PythonText, fault
 
 FACTS = "python_clients.yml"
+ANSWERS = (
+    ("answer text", ("vllm.LLM",)),
+    ("answer text of ours", ("tensorrt_llm.LLM", "tensorrt_llm.llmapi.LLM")),
+)
+"""The form of the rule, and the classes whose ``generate`` gives such answers."""
 
 
 @cache
@@ -109,8 +114,13 @@ def _is_choice(node: ast.expr, chats: set[str]) -> bool:
 
 
 def _answers(text: PythonText) -> Iterator[FormFault]:
-    """``outputs[0].text`` of what vLLM's ``LLM.generate`` returns."""
-    engines = text.made_by("vllm.LLM")
+    """``outputs[0].text`` of what ``LLM.generate`` returns."""
+    for form, classes in ANSWERS:
+        engines = text.made_by(*classes) | text.attributes_made_by(*classes)
+        yield from _texts(text, engines, form) if engines else ()
+
+
+def _texts(text: PythonText, engines: set[str], form: str) -> Iterator[FormFault]:
     answers: set[str] = set()
     for call in text.calls:
         is_ours = isinstance(call.func, ast.Attribute) and call.func.attr in ("generate", "chat")
@@ -128,7 +138,7 @@ def _answers(text: PythonText) -> Iterator[FormFault]:
         owner = node.value
         of_list = isinstance(owner, ast.Subscript) and ast.unparse(owner.value) in answers
         if of_list or (isinstance(owner, ast.Name) and owner.id in singles):
-            yield fault(text, node, "answer text", written=ast.unparse(node), owner=ast.unparse(owner))
+            yield fault(text, node, form, written=ast.unparse(node), owner=ast.unparse(owner))
 
 
 def _adapters(text: PythonText) -> Iterator[FormFault]:

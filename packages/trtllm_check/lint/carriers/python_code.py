@@ -32,6 +32,9 @@ TOOL_LINE = re.compile(
     r"|(?:\bpip3? install|\bgit clone)\s[^\n]*tensorrt[-_]?llm",
     re.MULTILINE | re.IGNORECASE,
 )
+CONFIG = re.compile(
+    r"^[ \t]*(?:backend|platform)[ \t]*:[ \t]*\"\w+\"[ \t]*$(?=[\s\S]*(?:\{|max_batch_size))", re.MULTILINE
+)
 VARIABLE = re.compile(r"[A-Za-z_]\w*")
 FIELD = re.compile(r"\{[^{}]*\}|%\(?\w*\)?[sdif]")
 MARKS = re.compile(r"[rbfuRBFU]*(\"\"\"|'''|\"|')")
@@ -243,6 +246,8 @@ class _Reader:
             self.found = self.found.with_(Carried(images=(text,)))
         elif text.text.count("option.") > 1 and "\n" in text.text.strip():
             self.found = self.found.with_(Carried(texts=(("serving.properties", text),)))
+        elif CONFIG.search(text.text) and "\n" in text.text.strip():
+            self.found = self.found.with_(Carried(texts=(("config.pbtxt", text),)))
         elif ("\n" in text.text.strip() or " --" in text.text) and TOOL_LINE.search(text.text):
             self.found = self.found.with_(Carried(scripts=((text, ""),)))
 

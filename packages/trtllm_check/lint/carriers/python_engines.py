@@ -1,6 +1,7 @@
 """How Python uses vLLM's engines: what ``generate`` gives, an asynchronous generator or a list."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trtllm_check.lint.carriers.faults import FormFault
@@ -8,6 +9,8 @@ from trtllm_check.lint.carriers.python_text import PythonText, fault
 
 ENGINES = ("AsyncLLMEngine", "AsyncLLM")
 LISTING = ("vllm.LLM", "vllm.entrypoints.llm.LLM")
+OURS = "tensorrt_llm.LLM"
+BUILT = re.compile(r"(?<![a-z])(?:trt_?|trtllm_?|built_)?engines?(?:_?(?:dir|path))?(?![a-z])", re.IGNORECASE)
 OF_AN_ENTRY = ("outputs", "text", "token_ids", "prompt_token_ids")
 MAKERS = ("from_engine_args", "from_vllm_config")
 
@@ -15,6 +18,7 @@ MAKERS = ("from_engine_args", "from_vllm_config")
 def engine_faults(text: PythonText) -> Iterator[FormFault]:
     """``await engine.generate(...)``, and a plain loop over it; ``LLM(...).generate(...).outputs``."""
     yield from _lists(text)
+    yield from _built(text)
     engines = set(_engines(text))
     if not engines:
         return
@@ -35,6 +39,20 @@ def _kept(text: PythonText, node: ast.Assign, owner: str) -> Iterator[FormFault]
         if isinstance(one, ast.Attribute) and isinstance(held, ast.Name) and held.id in names:
             yield fault(text, one, "kept generator", owner=owner, attribute=one.attr)
             return
+
+
+def _built(text: PythonText) -> Iterator[FormFault]:
+    """``LLM(model="./engine")`` of TensorRT-LLM, which loads a checkpoint with PyTorch from 1.0 on."""
+    for call in text.calls:
+        if text.dotted(call.func) != OURS or any(one.arg in ("backend", None) for one in call.keywords):
+            continue
+        given = [*call.args[:1], *(one.value for one in call.keywords if one.arg == "model")]
+        written = [ast.unparse(one) for one in given]
+        written += [
+            ast.unparse(value) for one in given if isinstance(one, ast.Name) for value in text.values_of(one.id)
+        ]
+        if any(BUILT.search(one) for one in written):
+            yield fault(text, given[0], "engine folder", written=written[0])
 
 
 def _lists(text: PythonText) -> Iterator[FormFault]:

@@ -56,6 +56,17 @@ class PythonText:
                 found |= {one.id for one in node.targets if isinstance(one, ast.Name)}
         return {name for name in found if len(self.values_of(name)) == 1}
 
+    def attributes_made_by(self, *dotted: str) -> set[str]:
+        """The attributes (``self.llm``) that are set once in the text, to a call of one of ``dotted``."""
+        made: dict[str, list[bool]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Assign):
+                is_one = isinstance(node.value, ast.Call) and self.dotted(node.value.func) in dotted
+                for one in node.targets:
+                    if isinstance(one, ast.Attribute):
+                        made.setdefault(ast.unparse(one), []).append(is_one)
+        return {name for name, found in made.items() if found == [True]}
+
     def targets_of(self, call: ast.Call) -> set[str]:
         """The names that ``call`` is assigned to, with or without ``await``."""
         found = set()

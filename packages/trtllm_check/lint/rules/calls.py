@@ -22,6 +22,7 @@ from trtllm_check.releases.vllm import vllm_facts
 FAMILY = "calls"
 OPTION = re.compile(r"--(?P<name>[\w.-]+)")
 NEAR = 0.8
+QUANTIZED_TYPES = {"fp8": "FP8", "float8": "FP8", "int8": "W8A16", "int4": "W4A16", "nvfp4": "NVFP4", "fp4": "NVFP4"}
 PASSED_ON = {"LLM": "EngineArgs"}  # who gets the keywords that a call does not take
 NESTED = {"KvCacheConfig": "kv_cache_config", "CudaGraphConfig": "cuda_graph_config", "MoeConfig": "moe_config"}
 
@@ -36,6 +37,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _options(call, platform)
         if call.name == "LLM" and call.api == "tensorrt_llm":
             yield from _of_another_engine(call, platform)
+            yield from _quantized_type(call, platform.release.name)
         known = _takes(api, call) if call.name in api["takes"] else None
         for word in call.arguments:
             if known is not None and word.text not in known:
@@ -73,6 +75,14 @@ def _of_another_engine(call: Call, platform: Platform) -> Iterator[Draft]:
                 instead=f"write {meant[word.text]}",
             ):
                 yield draft._replace(source=rule_data(FAMILY)["tensorrt_llm"]["source"])
+
+
+def _quantized_type(call: Call, release: str) -> Iterator[Draft]:
+    """``LLM(dtype="fp8")``: the type of the activations, which no quantization is."""
+    word = dict(call.values).get("dtype")
+    if word is not None and word.text.lower() in QUANTIZED_TYPES:
+        known: dict[str, Any] = {"value": word.text, "algorithm": QUANTIZED_TYPES[word.text.lower()]}
+        yield from drafts(release, "python-argument", word, form="quantized type", file=call.file, **known)
 
 
 def _by_release(call: Call, word: Word, document: Document, platform: Platform) -> Iterator[Draft]:

@@ -43,6 +43,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for docker in document.of("docker"):
         yield from _quotes(docker, release)
         yield from _few_bytes(docker, release)
+        yield from _none(docker, release)
     for one in starts:
         yield from _ranks(document, around, one, machine, release)
         yield from _ray_for_one(one, release)
@@ -61,6 +62,15 @@ def _quotes(docker: Invocation, release: str) -> Iterator[Draft]:
             edits: tuple[Edit, ...] = ()
             known = {"value": word.text, "instead": f"--gpus '\"{word.text}\"'"}
             yield from drafts(release, "gpu-list-unquoted", word, edits=edits, invocation=docker, **known)
+
+
+def _none(docker: Invocation, release: str) -> Iterator[Draft]:
+    """``--gpus 0``: a number of GPUs, and none of them."""
+    for word in docker.values("--gpus"):
+        if word.text == "0":
+            edits: tuple[Edit, ...] = (Put("--gpus", "device=0"),)
+            known = {"value": word.text, "instead": "--gpus device=0"}
+            yield from drafts(release, "gpu-list-unquoted", word, form="none", edits=edits, invocation=docker, **known)
 
 
 def _few_bytes(docker: Invocation, release: str) -> Iterator[Draft]:

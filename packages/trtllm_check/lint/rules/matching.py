@@ -20,7 +20,20 @@ OF_BFLOAT16 = re.compile(
     r"|google/gemma-|microsoft/phi-[34])",
     re.IGNORECASE,
 )
+# Methods that want a checkpoint that was quantized so, and checkpoints of the makers that were not quantized.
+OF_CHECKPOINTS = frozenset({"awq", "awq_marlin", "gptq", "gptq_marlin", "marlin", "squeezellm", "aqlm", "gptq_bitblas"})
+PLAIN = re.compile(
+    r"(?:meta-llama/(?:Meta-)?(?:Llama-[23]|CodeLlama)[\w.-]*|mistralai/[\w.-]+|google/gemma-[\w.-]+|microsoft/phi-[\w.-]+"
+    r"|Qwen/Qwen(?!.*(?:awq|gptq|int4|int8|fp8))[\w.-]+|deepseek-ai/DeepSeek-(?:R1-Distill-|LLM-)[\w.-]+|tiiuae/falcon-[\w.-]+"
+    r"|HuggingFaceH4/zephyr-[\w.-]+|lmsys/vicuna-[\w.-]+)",
+    re.IGNORECASE,
+)
 FALLS_BACK = "0.8.0"  # 0.9 takes float16 by itself where a card lacks bfloat16; of 0.8 it was not read
+BLACKWELL = re.compile(
+    r"\b(?:RTX[ -]?50[6789]0|50[89]0(?= Ti| GPU|\b(?=[^\n]*\bGPU))|B[23]00|GB[23]00|RTX PRO 6000)\b", re.IGNORECASE
+)
+OLDER = re.compile(r"\b(?:A100|A10G?|L4|L40S?|H100|H200|H20|RTX[ -]?[34]0[6789]0)\b", re.IGNORECASE)
+FIRST_OF_BLACKWELL = "0.9.0"  # the first image with CUDA 12.8 and PyTorch 2.7
 OTHER_CARDS = re.compile(
     r"\b(?:A100|A10G?|L4|L40S?|H100|H200|H20|B200|RTX|A6000|MI\d{3}\w?|Gaudi)\b|\b(?:g5|g6e?|p4de?|p5e?n?)\.",
     re.IGNORECASE,
@@ -37,6 +50,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _quantization(one, release)
         yield from _parsers(one, release)
         yield from _type(document, one, whole, release)
+        yield from _kernels(document, one, whole, release)
 
 
 def _quantization(one: ServedModel, release: str) -> Iterator[Draft]:
@@ -49,10 +63,12 @@ def _quantization(one: ServedModel, release: str) -> Iterator[Draft]:
         for mark, entry in rule_data(FAMILY)["checkpoints"].items()
         if re.search(entry["name"], one.model, re.IGNORECASE)
     }
+    method = word.text.lower()
+    if not said and method in OF_CHECKPOINTS and PLAIN.fullmatch(one.model):
+        yield from _say(one, "quantization", "no checkpoint", release, method=method)
     if len(said) != 1:
         return
     mark, takes = said.popitem()
-    method = word.text.lower()
     known = {each for entry in rule_data(FAMILY)["checkpoints"].values() for each in entry["takes"].split()}
     if method in known and method not in takes:
         yield from _say(one, "quantization", "quantization", release, name=mark, method=method)
@@ -88,6 +104,15 @@ def _type(document: Document, one: ServedModel, whole: str, release: str) -> Ite
     if card and not OTHER_CARDS.search(whole):
         edits = (Put(one.flag("dtype") if word else "--dtype", "half"),)
         yield from _say(one, "dtype", form, release, edits=edits, card=card[0])
+
+
+def _kernels(document: Document, one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
+    """Cards of Blackwell's, and an image of vLLM from before PyTorch had kernels for them."""
+    card = BLACKWELL.search(whole)
+    told, first = vllm_told(document), vllm_facts().release(FIRST_OF_BLACKWELL)
+    if card and told and first and told.is_image and told.release.place < first.place and not OLDER.search(whole):
+        version = told.release.written
+        yield from _say(one, "model", "kernels", release, card=card[0], version=version, first=FIRST_OF_BLACKWELL)
 
 
 def _say(

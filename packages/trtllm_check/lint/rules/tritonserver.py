@@ -27,6 +27,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _loads(server, [text for _, text in document.texts], release)
     for build in document.of("trtllm-build"):
         yield from _nothing(build, release)
+        config = build.find("--model_config")
+        if config is not None and not build.has("--checkpoint_dir", "--build_config", "--model_cls_file"):
+            yield from drafts(release, "build-of-nothing", config.word, form="config alone", invocation=build)
 
 
 def _options(server: Invocation, release: str) -> Iterator[Draft]:

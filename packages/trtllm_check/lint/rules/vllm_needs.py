@@ -25,6 +25,15 @@ LOCAL = re.compile(
 )
 HALF = ("half", "float16")
 COMMANDS = ["bench", "build", "eval", "prune", "refit", "serve"]  # tensorrt_llm/commands
+# Packages of TensorRT-LLM without a __main__, and the program that does what their name says: setup.py, entry points.
+PACKAGES = {
+    **dict.fromkeys(("tensorrt_llm.serve", "tensorrt_llm.server", "tensorrt_llm.serving"), "trtllm-serve"),
+    "tensorrt_llm.bench": "trtllm-bench",
+    **dict.fromkeys(("tensorrt_llm.build", "tensorrt_llm.builder"), "trtllm-build"),
+    **dict.fromkeys(("tensorrt_llm", "tensorrt_llm.llmapi"), "trtllm-serve or trtllm-build"),
+    "tensorrt_llm.entrypoints.openai.api_server": "trtllm-serve",
+    "tensorrt_llm.convert_checkpoint": "convert_checkpoint.py of the model's example",
+}
 MODULE = "tensorrt_llm.commands."
 SLIP = 0.7
 NEAR = 0.7
@@ -123,6 +132,9 @@ def _modules(document: Document, release: str) -> Iterator[Draft]:
         if word.text.startswith(MODULE) and name not in COMMANDS and "." not in name:
             about: dict[str, Any] = {"module": word.text, "known": ", ".join(COMMANDS)}
             yield from drafts(release, "module-starts-nothing", word, invocation=one, **about)
+        elif word.text in PACKAGES:
+            known: dict[str, Any] = {"module": word.text, "known": PACKAGES[word.text]}
+            yield from drafts(release, "module-starts-nothing", word, form="package", invocation=one, **known)
         elif word.text.startswith("vllm.entrypoints") and not _starts(word.text):
             close = get_close_matches(word.text, STARTED, 1, NEAR)
             for meant in close:

@@ -114,6 +114,8 @@ def has_fence(text: str) -> bool:
 def fences(text: str) -> list[Block]:
     """The fenced blocks of ``text``, the last one perhaps without its end, the first one without its begin."""
     blocks, whole = _blocks(text, 0)
+    if (other := _shifted(text, blocks)) is not None:
+        return other
     first = blocks[0] if blocks and not blocks[0].language else None
     if first is None or (whole and not BEGINS_A_BLOCK.search(text, first.start, first.end)):
         return blocks
@@ -123,6 +125,17 @@ def fences(text: str) -> list[Block]:
     prose = text[first.start : following.start() if following else len(text)]
     begins_inside = paired and BARE_COMMAND.search(before) and not BARE_COMMAND.search(prose)
     return [Block("", 0, len(before)), *others] if begins_inside else blocks
+
+
+def _shifted(text: str, blocks: list[Block]) -> list[Block] | None:
+    """The blocks of a page that was cut out of the middle of one: then what begins a block stands inside another."""
+    plain = [one for one in blocks if not one.language]
+    if not any(BEGINS_A_BLOCK.search(text, one.start, one.end) for one in plain) or blocks[0].language:
+        return None
+    first = text.rfind("\n", 0, blocks[0].start - 1) + 1
+    others, whole = _blocks(text, blocks[0].start)
+    nested = any(BEGINS_A_BLOCK.search(text, one.start, one.end) for one in others if not one.language)
+    return [Block("", 0, first), *others] if whole and not nested else None
 
 
 def _blocks(text: str, position: int) -> tuple[list[Block], bool]:

@@ -1,0 +1,46 @@
+"""Options that later releases took away, in a text that does not tell its release: today's tool stops at them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.rules.arguments import is_checked
+from trtllm_check.lint.supposing import supposed
+from trtllm_check.releases import load_release
+from trtllm_check.releases.guide import counterparts
+from trtllm_check.releases.history import tool_history, with_flag
+
+OURS = "tensorrt_llm"
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """One draft for each tool, at the first of its options that are gone."""
+    if not (platform.guessed or supposed(OURS)) or platform.earlier:
+        return
+    seen: set[str] = set()
+    for one in document.invocations:
+        holding = [name for name, tool in tool_history(one.tool) if tool]
+        gone = {given.name: given for given in one.given if holding and _is_gone(one.tool, given.name, holding[-1])}
+        if not gone or one.tool in seen:
+            continue
+        lasts = {name: with_flag(one.tool, name)[-1] for name in gone}
+        last = min(lasts.values(), key=holding.index)
+        if is_checked(one, load_release(last)):
+            seen.add(one.tool)
+            known: dict[str, Any] = {"tool": one.tool, "flags": " ".join(gone), "last": last}
+            known["instead"] = "; ".join(_instead(one.tool, name, holding[-1]) for name in gone)
+            place = next(iter(gone.values())).word
+            yield from drafts(
+                platform.release.name, "flag-removed", place, form="in later releases", invocation=one, **known
+            )
+
+
+def _is_gone(tool: str, flag: str, newest: str) -> bool:
+    having = with_flag(tool, flag) if flag.startswith("--") else ()
+    return bool(having) and having[-1] != newest
+
+
+def _instead(tool: str, flag: str, newest: str) -> str:
+    now = next((name for name in counterparts(tool, flag) if newest in with_flag(tool, name)), "")
+    return f"write {now} for {flag}" if now else f"leave {flag} out"
