@@ -124,7 +124,7 @@ def test_a_flag_that_is_gone_names_what_to_write() -> None:
     assert "in 0.12.0  trtllm-build refuses it. Instead: --max_seq_len" in text
     assert "from 0.12.0: gone" in text
     assert "--max_output_len of run.py" in text  # which still has it
-    assert "prompt-cut-at-923" not in text and "gpt2-tokenizer" not in text
+    assert "prompt-cut-at-923" not in text and "tokenizer of gpt2" not in text
 
 
 def test_a_flag_that_is_not_there_yet_names_what_came_before() -> None:

@@ -282,7 +282,7 @@ def posts(text: str) -> Iterator[Post]:
     for match in POST.finditer(text):
         call = text[match.end() : _closing(text, match.end() - 1)]
         url = _argument(re.match(r"\s*(?:url\s*=\s*)?", call), call, match.end(), text, values)
-        body = _argument(re.search(r"\bjson\s*=\s*", call), call, match.end(), text, values)
+        body = _argument(re.search(r"\b(?:json|data)\s*=\s*", call), call, match.end(), text, values)
         if url and body and isinstance(url[0], str) and isinstance(body[0], dict):
             yield Post(url[0], url[1], body[0], body[1])
 

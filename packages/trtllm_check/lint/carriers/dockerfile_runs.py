@@ -31,6 +31,11 @@ PYTHON = re.compile(r"(?:^|[\s;&|])python (?:-\w|\S+\.py)")
 BRINGS_PYTHON = re.compile(
     r"python-is-python3|/python\b|update-alternatives|conda|mamba|\buv\b|pyenv|venv|\.sh\b|--from=|alias python|poetry"
 )
+ON_A_GPU = re.compile(
+    r"(?:^|&&|;|\|\|)[\s\\]*(?:CUDA_VISIBLE_DEVICES=\S+ )?"
+    r"(?P<program>trtllm-build|trtllm-bench|vllm serve|nvidia-smi)\b"
+    r"(?![^&;|\n]*--help)(?![^&;\n]*\|\|)"
+)
 UNINSTALL = re.compile(r"(?<!uv )\bpip3? uninstall (?![^&;|\n]*(?<!\S)-(?:y|-yes)\b)[^&;|\n]*")
 SIGNS = ("&&", "||", "|", ";", "\\")
 WORD = re.compile(r"[A-Za-z][\w.+-]*")
@@ -88,6 +93,9 @@ def program_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
         elif step.name == "RUN" and "<<" not in text and (match := UNINSTALL.search(text)) and "yes |" not in text:
             place = step.argument.part(match.start(), match.start() + len("pip uninstall"))
             yield FormFault("image-base", place, "uninstall", (("command", match[0].strip()),))
+        if step.name == "RUN" and "<<" not in text and (match := ON_A_GPU.search(text)):
+            place = step.argument.part(*match.span("program"))
+            yield FormFault("image-base", place, "gpu", (("program", match["program"]),))
         if not BARE.match(image) or has_stages or step.name not in ("RUN", "CMD", "ENTRYPOINT"):
             continue
         words = text if step.form is None else " ".join(word.text for word in step.form)

@@ -67,6 +67,10 @@ def _problems(found: CliWords) -> Iterator[tuple[str, Word, dict[str, Any]]]:
         right = resource_wanted(dimension, resource[0].text)
         if right:
             yield "resource", resource[0], {"value": resource[0].text, "dimension": dimension, "instead": right}
+    if service == "s3" and call == "cp" and not {"--recursive", "--include"} & options.keys():
+        for word in found.names[2:3]:
+            if word.text.endswith("/") and "$" not in word.text:
+                yield "folder", word, {"folder": word.text}
     if service == "ecr" and call == LOGIN:
         yield "login", found.names[1], {}
     if service == "ec2":

@@ -19,6 +19,7 @@ FOR_WEIGHTS = re.compile(r"model|cache|weight|hub|hugging", re.IGNORECASE)
 OWN_FOLDER = ("/root/.cache", "/root/.cache/huggingface", "/root/.cache/huggingface/hub", "/root", "/data")
 TILDE = re.compile(r"~/")
 ONE_WORD = re.compile(r"(?P<flag>--[a-z][\w-]*)[ ]+(?P<value>[^\s-]\S*)")
+OWN_ADDRESS = re.compile(r"(?:https?://)?(?:localhost|127\.0\.0\.1):(?P<port>\d{2,5})(?!\d)")
 QUOTES = "\"'"
 
 
@@ -35,6 +36,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _tilde(document, box, release)
         yield from _discarded(box, release)
         yield from _one_word(box, release)
+        yield from _neighbour(box, found, release)
     for service in document.services:
         yield from _service(service, found, release)
 
@@ -158,6 +160,22 @@ def _one_word(box: Box, release: str) -> Iterator[Draft]:
         if match := ONE_WORD.fullmatch(word.text):
             known: dict[str, Any] = {"flag": match["flag"], "value": match["value"], "tool": engine.program}
             yield from drafts(release, "option-in-one-word", word, file=box.file, **known)
+
+
+def _neighbour(box: Box, found: list[Box], release: str) -> Iterator[Draft]:
+    """``http://localhost:8000`` in one service of compose, where another one listens."""
+    if box.workload is None or box.workload.kind != "compose" or box.host_network:
+        return
+    others = [one for one in found if one is not box and one.file == box.file and not one.host_network]
+    for name, word in box.settings.items():
+        match = OWN_ADDRESS.match(word.text.strip(QUOTES))
+        port = int(match["port"]) if match else 0
+        inside = {each for _, each in box.ports} | set(box.listens())
+        if match and port not in inside and any(port in one.listens() for one in others):
+            known: dict[str, Any] = {"name": name, "address": match[0], "port": port}
+            yield from drafts(
+                release, "address-of-the-container-itself", word, form="neighbour", file=box.file, **known
+            )
 
 
 def _service(service: ClusterService, found: list[Box], release: str) -> Iterator[Draft]:

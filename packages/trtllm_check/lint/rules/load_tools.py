@@ -37,7 +37,7 @@ WITHOUT_KIND = ((0, 0, 13), (25, 4))  # versions and months
 BEFORE_COMMANDS = ((0, 0, 6), (24, 8))
 MONTH = re.compile(r":(\d\d)\.(\d\d)-")
 PORT = re.compile(r"(?:^|//|@)[^/:]*:(?P<port>\d+)")
-HTTP_PORT = "8000"
+HTTP_PORT, GRPC_PORT = "8000", "8001"
 GOAL = re.compile(r"(?P<name>[A-Za-z_][\w]*):\d")
 
 
@@ -273,3 +273,5 @@ def _protocol(one: Invocation, protocol: str, release: str) -> Iterator[Draft]:
     match = PORT.search(given.values[0].text) if given and given.values else None
     if match and given and protocol.lower() == "grpc" and match["port"] == HTTP_PORT:
         yield from _say(one, given.values[0], "port", release, tool=one.tool)
+    elif match and given and protocol.lower() == "http" and match["port"] == GRPC_PORT:
+        yield from _say(one, given.values[0], "grpc port", release, tool=one.tool)

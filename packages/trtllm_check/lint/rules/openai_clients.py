@@ -47,6 +47,11 @@ LITELLM = re.compile(r"\blitellm\b", re.IGNORECASE)
 ADDRESS_OPTIONS = re.compile(  # of programs that ask a server: evalscope, guidellm, aiperf, lm_eval, bench serve ...
     r"--(?:api-url|api-base|base-url|base_url|openai-api-base|openai-base-url|server-url|target|url)(?:=(?P<value>.*))?"
 )
+FRONTENDS = re.compile(
+    r"openai[_-]frontend|openai_trtllm|openai_triton|trtllm-serve|vllm serve|api_server|litellm|proxy|router|genai-perf"
+    r"|nim\b|ollama|sglang",
+    re.IGNORECASE,
+)
 KEY_ELSEWHERE = re.compile(r"OPENAI_API_KEY|load_dotenv|\*\*|environ")
 BASES = ("base_url", "openai_api_base", "api_base")
 
@@ -83,6 +88,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _request(page, request, release)
     for command in document.commands:
         yield from _asked(page, command, release)
+    is_triton_alone = not servers and _is_triton_alone(document)
     for call in document.calls:
         if call.name in CLIENTS[:2] and not page.is_of_another:
             yield from _client_without_key(call, dict(document.texts).get(call.file, ""), release)
@@ -90,6 +96,14 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             for name, word in call.values:
                 if name in BASES:
                     yield from _base(word, call.file, release)
+                    if is_triton_alone and ServerAddress.of(word.text).port == PORT:
+                        yield from drafts(release, "openai-path", word, form="Triton", file=call.file)
+
+
+def _is_triton_alone(document: Document) -> bool:
+    """True for a page that starts Triton and names nothing that speaks OpenAI's protocol in front of it."""
+    starts = document.of("tritonserver", "launch_triton_server.py")
+    return bool(starts) and not any(FRONTENDS.search(text) for _, text in document.texts)
 
 
 class _Page:

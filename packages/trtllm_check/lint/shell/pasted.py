@@ -60,6 +60,11 @@ OUTSIDE_SETTING = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=\S+[ \t]*")
 TABLE_ROW = re.compile(r"^[ \t]*\|(?![|&]).*\|[ \t]*$", re.MULTILINE)  # of Markdown
 PARAGRAPH = re.compile(r"(?:.*\S.*(?:\n|$))+")
 BARE_COMMAND = re.compile(rf"^[ \t]*(?:[A-Z_]+=\S+ )*{COMMANDS}", re.MULTILINE)
+COMMENTED = re.compile(
+    r"^[ \t]*#[ \t]+(?=(?:trtllm-\w+|tritonserver|vllm serve|docker run|mpirun|python3? \S+\.py) [^\n]*(?:--\w|\\$))",
+    re.MULTILINE,
+)
+GOES_ON_COMMENTED = re.compile(r"[ \t]*#[ \t]+(?=--?\w)")
 NOTEBOOK_MAGIC = re.compile(r"\s*%%(?:bash|sh|script)\b.*")
 NOTEBOOK_MARK = re.compile(r"\s*[!%](?=[a-z./])")
 PYTHON_PROMPT = re.compile(r"\s*(?:>>>|\.\.\.)(?:\s|$)(?!.*\\(?:[ \t]+#.*)?$).*")
@@ -219,12 +224,24 @@ def _only_shell(mask: str, blocks: list[Block]) -> str:
         if block.language in ("python", "py", "ipython") and not (
             BARE_COMMAND.search(inside) and not _is_python(inside)
         ):
-            inside = "\n".join(line if NOTEBOOK_MARK.match(line) else " " * len(line) for line in inside.split("\n"))
+            marked = "\n".join(line if NOTEBOOK_MARK.match(line) else " " * len(line) for line in inside.split("\n"))
+            inside = _commented_out(inside) if not marked.strip() and COMMENTED.search(inside) else marked
         elif not is_shell(block.language, inside) and block.language not in ("python", "py", "ipython"):
             inside = _blanked(inside)
         parts += [_commands_only(mask[end : block.start]), inside]
         end = block.end
     return "".join(parts) + _commands_only(mask[end:])
+
+
+def _commented_out(text: str) -> str:
+    """Commands that a block of Python shows in its comments, with the lines that go on with them."""
+    kept: list[str] = []
+    goes_on = False
+    for line in text.split("\n"):
+        match = COMMENTED.match(line) if not goes_on else GOES_ON_COMMENTED.match(line)
+        goes_on = match is not None and line.rstrip().endswith("\\")
+        kept.append(" " * match.end() + line[match.end() :] if match else " " * len(line))
+    return "\n".join(kept)
 
 
 def _without_tables(mask: str, text: str) -> str:
