@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import PurePosixPath
 
@@ -149,14 +150,19 @@ def _build(case: _Case) -> Iterator[Draft]:
         yield from case.drafts("max-num-tokens-large", case.place("--max_num_tokens"), edits, value=tokens)
 
 
+@lru_cache(maxsize=8)
+def _names_llama3(texts: tuple[tuple[str, str], ...]) -> bool:
+    return any(LLAMA_3.search(text) for _, text in texts)
+
+
 def _run(case: _Case) -> Iterator[Draft]:
     yield from _world(case)
     tokenizer = case.tool.argument("--tokenizer_dir")
     names = ("--tokenizer_dir", "--vocab_file", "--model_dir")
     of_gpt = OF_GPT.search(case.invocation.value("--engine_dir") or "") is not None  # whose tokenizer that is
-    of_llama3 = any(LLAMA_3.search(text) for _, text in case.document.texts)
+    of_llama3 = _names_llama3(case.document.texts)
     is_wrong = tokenizer is not None and (tokenizer.default == "gpt2" or (tokenizer.default is None and of_llama3))
-    if is_wrong and not of_gpt and case.invocation.has("--engine_dir") and case.leaves_out(*names):
+    if is_wrong and not of_gpt and case.leaves_out(*names):
         folders = (folder for one in reversed(case.document.of(*QUANTIZES)) if (folder := one.value("--model_dir")))
         edits = tuple(Put("--tokenizer_dir", folder) for folder in islice(folders, 1))
         yield from case.drafts("gpt2-tokenizer", edits=edits)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 from trtllm_check.lint.document import Document
@@ -43,14 +44,14 @@ OTHER_CARDS = re.compile(
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
-    whole = "\n".join(text for _, text in document.texts)
+    cards = _Cards("\n".join(text for _, text in document.texts))
     for one in served(document):
         if one.engine != VLLM or one.tool == LMI:
             continue
         yield from _quantization(one, release)
         yield from _parsers(one, release)
-        yield from _type(document, one, whole, release)
-        yield from _kernels(document, one, whole, release)
+        yield from _type(document, one, cards, release)
+        yield from _kernels(document, one, cards, release)
 
 
 def _quantization(one: ServedModel, release: str) -> Iterator[Draft]:
@@ -91,28 +92,50 @@ def _parsers(one: ServedModel, release: str) -> Iterator[Draft]:
             yield from _say(one, option, "parser", release, edits=edits, parser=word.text, instead=first)
 
 
-def _type(document: Document, one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
+class _Cards:
+    """The cards that a text names, each kind looked for once."""
+
+    def __init__(self, whole: str) -> None:
+        self.whole = whole
+
+    @cached_property
+    def before_ampere(self) -> str:
+        card = OLD_CARDS.search(self.whole)
+        return card[0] if card and not OTHER_CARDS.search(self.whole) else ""
+
+    @cached_property
+    def of_blackwell(self) -> str:
+        card = BLACKWELL.search(self.whole)
+        return card[0] if card and not OLDER.search(self.whole) else ""
+
+
+def _type(document: Document, one: ServedModel, cards: _Cards, release: str) -> Iterator[Draft]:
     """bfloat16 on cards before Ampere, asked for, or the checkpoint's own."""
     word = one.options.get("dtype")
+    form = "type" if word is not None and word.text == "bfloat16" else ""
     if (word is None or word.text == "auto") and "quantization" not in one.options and OF_BFLOAT16.search(one.model):
-        told = vllm_told(document)
-        first = vllm_facts().release(FALLS_BACK)
-        form = "own type" if told and first and told.release.place < first.place else ""
-    else:
-        form = "type" if word is not None and word.text == "bfloat16" else ""
-    card = OLD_CARDS.search(whole) if form else None
-    if card and not OTHER_CARDS.search(whole):
+        form = "own type" if _is_before(document, FALLS_BACK) else ""
+    if form and cards.before_ampere:
         edits = (Put(one.flag("dtype") if word else "--dtype", "half"),)
-        yield from _say(one, "dtype", form, release, edits=edits, card=card[0])
+        yield from _say(one, "dtype", form, release, edits=edits, card=cards.before_ampere)
 
 
-def _kernels(document: Document, one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
+def _kernels(document: Document, one: ServedModel, cards: _Cards, release: str) -> Iterator[Draft]:
     """Cards of Blackwell's, and an image of vLLM from before PyTorch had kernels for them."""
-    card = BLACKWELL.search(whole)
-    told, first = vllm_told(document), vllm_facts().release(FIRST_OF_BLACKWELL)
-    if card and told and first and told.is_image and told.release.place < first.place and not OLDER.search(whole):
-        version = told.release.written
-        yield from _say(one, "model", "kernels", release, card=card[0], version=version, first=FIRST_OF_BLACKWELL)
+    told = vllm_told(document) if cards.of_blackwell else None
+    if told and told.is_image and _is_before(document, FIRST_OF_BLACKWELL):
+        known: dict[str, Any] = {
+            "card": cards.of_blackwell,
+            "version": told.release.written,
+            "first": FIRST_OF_BLACKWELL,
+        }
+        yield from _say(one, "model", "kernels", release, **known)
+
+
+def _is_before(document: Document, version: str) -> bool:
+    """True where the text tells a release of vLLM before ``version``."""
+    told, first = vllm_told(document), vllm_facts().release(version)
+    return told is not None and first is not None and told.release.place < first.place
 
 
 def _say(

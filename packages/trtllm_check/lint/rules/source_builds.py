@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from trtllm_check.lint.document import Document
@@ -17,15 +18,20 @@ FILES = re.compile(r"\blfs\b|GIT_LFS", re.IGNORECASE)
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """The first clone of a text that builds from it."""
+    texts = dict(document.texts)
     for one in document.of("git"):
         words = one.positional
-        text = dict(document.texts).get(one.command.file, "")
-        if not (
-            len(words) > 1 and words[0].text == "clone" and REPOSITORY.search(words[1].text) and BUILDS.search(text)
-        ):
+        if len(words) < 2 or words[0].text != "clone" or not REPOSITORY.search(words[1].text):
             continue
-        missing = [name for name, there in (("submodules", SUBMODULES), ("git-lfs", FILES)) if not there.search(text)]
+        missing = _missing(texts.get(one.command.file, ""))
         if missing and not one.has("--recursive", "--recurse-submodules"):
             known: dict[str, Any] = {"missing": " and ".join(missing)}
             yield from drafts(platform.release.name, "source-build-incomplete", words[1], invocation=one, **known)
             return
+
+
+@lru_cache(maxsize=8)
+def _missing(text: str) -> tuple[str, ...]:
+    """The parts that a text which builds does not fetch."""
+    parts = (("submodules", SUBMODULES), ("git-lfs", FILES)) if BUILDS.search(text) else ()
+    return tuple(name for name, there in parts if not there.search(text))
