@@ -15,6 +15,8 @@ S3_COMMANDS = {  # file commands, which are no operations of the API
     "rm": {"recursive"},
 }
 
+OF_THE_CLI = {("ecr", "get-login-password")}  # of awscli/customizations, not of the service's model
+
 
 def problems(argv: Sequence[str]) -> Iterator[str]:
     """What botocore's models find wrong with a command of the aws command line."""
@@ -23,6 +25,8 @@ def problems(argv: Sequence[str]) -> Iterator[str]:
     if service == "s3":
         yield from [] if command in S3_COMMANDS else [f"s3 has no {command}"]
         yield from (f"s3 {command} has no --{flag}" for flag in set(flags) - S3_COMMANDS.get(command, set()))
+        return
+    if (service, command) in OF_THE_CLI:
         return
     model = Session().get_service_model(service)
     by_command = {xform_name(name, "-"): name for name in model.operation_names}

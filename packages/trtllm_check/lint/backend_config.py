@@ -58,18 +58,25 @@ class SetParameter(NamedTuple):
         return "" if self.value is None or PLACEHOLDER.search(self.value.text) else self.value.text
 
 
-def config_problems(message: Message, release: str) -> Iterator[Problem]:
-    """What the backend of ``release`` does not take of the engine's model; nothing for any other model."""
+def config_problems(message: Message, release: str, model: str = "", *, is_file: bool = False) -> Iterator[Problem]:
+    """What the backend of ``release`` does not take of the engine's model; nothing for any other model.
+
+    ``model``: what a page calls it that shows only a piece; ``is_file``: no piece, but all that the server will have.
+    """
     backend, reads = message.scalar("backend"), backend_reads(release)
     yield from _of_the_build(message)
     yield from _of_python(message, release)
     alone = all(name == "parameters" for name, _ in message.fields)
-    if backend is None and reads is not None and (alone or BATCHING in _given(message)):
-        yield from _words(_given(message), reads)
+    given = _given(message)
+    is_whole = backend is not None and _is_whole(message, is_file=is_file)
+    is_told = backend is None and model == ENGINE_MODEL and bool(given)
+    if backend is None and reads is not None and not is_told and (alone or BATCHING in given):
+        yield from _words(given, reads)
+    if is_told:
+        backend = Scalar(ENGINE_BACKEND, *_start(given))
     if backend is None or backend.text != ENGINE_BACKEND or reads is None:
         return
-    given = _given(message)
-    if _is_whole(message):
+    if is_whole:
         yield from _missing(given, reads, backend)
     strangers: list[Problem] = []
     for name, one in given.items():
@@ -78,12 +85,17 @@ def config_problems(message: Message, release: str) -> Iterator[Problem]:
             strangers += _unknown(name, one, given, reads, release)
         elif one.text and one.value is not None and not parameter.takes(one.text):
             yield _refused(name, one.text, parameter, one.value)
-    for problem in _inputs(message, backend, reads, release):
+    for problem in _inputs(message, backend, reads, release, is_whole=is_whole):
         if problem.form == "unknown":
             strangers.append(problem)
         else:
             yield problem
     yield from _of_another_release(strangers, backend)
+
+
+def _start(given: Mapping[str, SetParameter]) -> tuple[int, int]:
+    first = next(iter(given.values())).key
+    return first.line, first.column
 
 
 def _words(given: Mapping[str, SetParameter], reads: BackendReads) -> Iterator[Problem]:
@@ -162,6 +174,13 @@ def _read_by(release: str) -> frozenset[str]:
     )
 
 
+@cache
+def always_required(parameter: str) -> bool:
+    """True for one that the backend of every release wants."""
+    reads = [found for name in known_releases() if (found := backend_reads(name))]
+    return all((one := each.parameters.get(parameter)) is not None and bool(one.required) for each in reads)
+
+
 def filled_problems(values: Mapping[str, str], release: str) -> Iterator[Problem]:
     """The same, without places, for the values that fill_template.py puts into the engine's template."""
     reads = backend_reads(release)
@@ -175,11 +194,11 @@ def filled_problems(values: Mapping[str, str], release: str) -> Iterator[Problem
             yield _refused(variable, value, parameter, NOWHERE)
 
 
-def _is_whole(message: Message) -> bool:
+def _is_whole(message: Message, *, is_file: bool) -> bool:
     """True for a file that a server may have; a part of one, as pages show it, lacks what it does not show."""
     given = _given(message)
-    many = len(message.messages("input")) > 1 or (ENGINE_PATH in given and len(given) > 1)
-    return many and bool(message.messages("input")) and bool(message.messages("output"))
+    few = len(message.messages("input")) == 1 and not is_file and not (ENGINE_PATH in given and len(given) > 1)
+    return bool(message.messages("input")) and not few and bool(message.messages("output"))
 
 
 def _given(message: Message) -> dict[str, SetParameter]:
@@ -271,7 +290,7 @@ def _outputs(message: Message, known: Mapping[str, int]) -> Iterator[Problem]:
             yield Problem("engine-inputs", "dims", dims[0], shown)
 
 
-def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str) -> Iterator[Problem]:
+def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str, *, is_whole: bool) -> Iterator[Problem]:
     """Inputs that the backend does not read, and those that it cannot do without."""
     if release not in template_releases() or not message.messages("input"):
         return
@@ -293,7 +312,14 @@ def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str) 
             shown = {"input": wanted.name, "given": given.text, "instead": wanted.data_type}
             yield Problem("engine-inputs", "type", given, shown)
     yield from _outputs(message, {tensor.name: len(tensor.dims) for tensor in model.outputs})
-    for name, tensor in known.items() if _is_whole(message) else ():
+    outputs = {tensor.name: tensor.data_type for tensor in model.outputs if not tensor.name.endswith("_logits")}
+    for one in message.messages("output"):
+        given = one.scalar("data_type")
+        wanted_type = outputs.get(one.text("name"), "")
+        if given is not None and wanted_type in DATA_TYPES and given.text in DATA_TYPES and given.text != wanted_type:
+            shown = {"input": one.text("name"), "given": given.text, "instead": wanted_type}
+            yield Problem("engine-inputs", "output type", given, shown)
+    for name, tensor in known.items() if is_whole else ():
         if name not in names and not tensor.optional:
             text = f"add the input {name} ({tensor.data_type}, dims: {list(tensor.dims)})"
             yield Problem("engine-inputs", "missing", place, {"input": name, "instead": text})

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trtllm_check.lint.backend_config import config_problems
+from trtllm_check.lint.backend_config import always_required, config_problems
 from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.filling import needed_strings
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
@@ -20,6 +20,8 @@ from trtllm_check.lint.pbtxt import (
     read_config,
     refusal,
 )
+from trtllm_check.lint.pbtxt_mending import mended_config, open_brackets
+from trtllm_check.lint.pbtxt_schema import misfits
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.triton_configs import refused
 
@@ -27,8 +29,12 @@ FAMILY = "templates"
 ENGINE_MODEL = "tensorrt_llm"
 TEXT_MODEL = "postprocessing"
 ELISION = re.compile(r"\.\.\.|…|<[A-Za-z][\w -]*>")
+FILLS = "fill_template"
+CLOSE = "close the bracket before line {}"
+LEFT_OUT = re.compile(r"^[^\"#\n]*(?:\.\.\.|…)", re.MULTILINE)
 MOST_LEFT = {"tensorrt_llm": 10, "preprocessing": 4, "postprocessing": 4, "tensorrt_llm_bls": 4, "ensemble": 1}
 ENGINE_BACKEND = "tensorrtllm"
+LACKING = ("missing-parameter", "engine-inputs")
 NO_FORM = 'ModelParameter" has no field'
 STRING_VALUE = re.compile(r"\bstring_value\s*:\s*\"([^\"\n]*)\"")
 
@@ -36,30 +42,30 @@ STRING_VALUE = re.compile(r"\bstring_value\s*:\s*\"([^\"\n]*)\"")
 def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
     """The drafts of all config.pbtxt of ``document``."""
     configs: list[tuple[ConfigFile, Message]] = []
+    is_complete = not _parameters_elsewhere(document)
     for config in document.configs:
+        config = config._replace(is_file=config.is_file or is_complete)
         try:
             message = read_config(config.text)
         except ConfigError as error:
-            if not ELISION.search(config.text):
-                yield from _broken(config, platform, _first_of(config.text, error))
+            yield from _mended(config, platform, None if ELISION.search(config.text) else error)
             continue
         configs.append((config, message))
         alone = len(document.configs) == 1 and _is_template(config)
-        left = _left(config, message, platform)
-        yield from (draft._replace(severity="info") for draft in left) if alone else left
-        if not any(VARIABLE.search(value.text) for _, value in message.all_scalars() if not value.quoted):
+        yield from _left(config, message, platform, is_shown=alone)
+        against = None
+        is_left_out = LEFT_OUT.search(config.text) is not None
+        if not is_left_out and not any(
+            VARIABLE.search(value.text) for _, value in message.all_scalars() if not value.quoted
+        ):
             against = refusal(config.text) or _other_name(config, message)
             if against is not None:
                 yield from _broken(config, platform, against)
-        for one in refused(message):
-            known = {"problem": one.problem, "model": config.model, "instead": one.instead}
-            yield from _draft("config-refused", config, platform, one.place, **known)
-        yield from _on_gpus(config, message, platform)
-        for problem in config_problems(message, platform.release.name):
-            yield from _draft(problem.rule, config, platform, problem.place, form=problem.form, **problem.known)
+        yield from () if is_left_out else _misfits(config, message, platform, against)
+        yield from _judged(config, message, platform)
     for config, message in configs:
         yield from _order(config, message, configs, platform)
-        if message.messages("ensemble_scheduling"):
+        if message.messages("ensemble_scheduling") and (config.path or message.messages("input")):
             models = {
                 other.model: found for other, found in configs if other is not config and _siblings(other, config)
             }
@@ -71,12 +77,57 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
                     yield draft._replace(severity="info") if is_a_piece else draft
 
 
+def _parameters_elsewhere(document: Document) -> bool:
+    """True where parameters of models stand anywhere in the text, so that a piece without them may have them, too."""
+    return any(FILLS in text or "parameters" in text for _, text in document.texts)
+
+
+def _judged(config: ConfigFile, message: Message, platform: Platform) -> Iterator[Draft]:
+    """What the server and the backend say of fields that are read."""
+    for one in refused(message):
+        known = {"problem": one.problem, "model": config.model, "instead": one.instead}
+        yield from _draft("config-refused", config, platform, one.place, **known)
+    yield from _on_gpus(config, message, platform)
+    for problem in config_problems(message, platform.release.name, config.model, is_file=config.is_file):
+        is_lacking = problem.rule in LACKING and problem.form in ("", "missing")
+        if is_lacking and ELISION.search(config.text):
+            continue
+        name = str(problem.known.get("parameter", ""))
+        if is_lacking and name and platform.guessed and not always_required(name):
+            continue  # of some releases only, and which one is meant is not told
+        yield from _draft(problem.rule, config, platform, problem.place, form=problem.form, **problem.known)
+
+
+def _mended(config: ConfigFile, platform: Platform, error: ConfigError | None) -> Iterator[Draft]:
+    """A file that does not end its reading: its first fault, none where a page leaves lines out, and all behind it."""
+    message = mended_config(config.text)
+    if error is not None:
+        error = _first_of(config.text, error)
+        yield from _broken(config, platform, error)
+        yield from _misfits(config, message, platform, error)
+        for one in open_brackets(config.text):
+            if one.line > error.line:
+                known = {"problem": one.message, "model": config.model, "instead": CLOSE.format(_line(config, one))}
+                yield from _draft("config-syntax", config, platform, Scalar("", one.line, one.column), **known)
+    yield from _left(config, message, platform, is_shown=error is None)
+    for draft in _judged(config, message, platform):
+        if draft.rule not in LACKING or not any(f'"{one}"' in config.text for one in draft.message.split()):
+            yield draft
+
+
+def _misfits(config: ConfigFile, message: Message, platform: Platform, said: ConfigError | None) -> Iterator[Draft]:
+    """Fields that protobuf refuses behind the one that it stops at."""
+    for one in misfits(message):
+        if said is not None and one.line == said.line:
+            continue
+        place = Scalar("", one.line, one.column)
+        known = {"problem": one.problem, "model": config.model, "instead": one.instead}
+        yield from _draft("config-syntax", config, platform, place, **known)
+
+
 def paths_in(config: ConfigFile) -> Iterator[Word]:
     """The folders of the engine and the tokenizer that ``config`` names."""
-    try:
-        message = read_config(config.text)
-    except ConfigError:
-        return
+    message = mended_config(config.text)
     parameters = {entry["parameter"]: entry for entry in rule_data(FAMILY)["needed"] if "dir" in entry["variable"]}
     for value, _ in _needed_values(message, parameters):
         if value.text.startswith("/") and "$" not in value.text:
@@ -102,7 +153,8 @@ def _broken(config: ConfigFile, platform: Platform, error: ConfigError) -> Itera
     lines = config.text.split("\n")
     line = lines[error.line - 1].strip() if error.line <= len(lines) else "the end of the file"
     place = Scalar("", error.line, error.column)
-    instead = f"correct line {config.line + error.line - 1}: {line}"
+    near = next((one.instead for one in misfits(mended_config(config.text)) if one.line == error.line), "")
+    instead = f"correct line {_line(config, error)}: {line}" + (f" ({near})" if near else "")
     if NO_FORM in error.message:
         instead += '; the value of a parameter has one form, string_value: "..."'
     yield from _draft(
@@ -110,7 +162,18 @@ def _broken(config: ConfigFile, platform: Platform, error: ConfigError) -> Itera
     )
 
 
-def _left(config: ConfigFile, message: Message, platform: Platform) -> Iterator[Draft]:
+def _line(config: ConfigFile, error: ConfigError) -> int:
+    """The line of the text that ``config`` is in."""
+    return config.line + error.line - 1
+
+
+def _left(config: ConfigFile, message: Message, platform: Platform, *, is_shown: bool) -> Iterator[Draft]:
+    """What is still to be filled in; ``is_shown``: of a template that somebody only shows."""
+    for draft in _unfilled_of(config, message, platform):
+        yield draft._replace(severity="info") if is_shown else draft
+
+
+def _unfilled_of(config: ConfigFile, message: Message, platform: Platform) -> Iterator[Draft]:
     needed = {entry.get("parameter", "backend"): entry for entry in needed_strings(config.model, platform.release.name)}
     for value, entry in _needed_values(message, needed):
         if PLACEHOLDER.search(value.text) or not value.text:

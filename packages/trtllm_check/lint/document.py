@@ -43,6 +43,8 @@ from trtllm_check.lint.passages import (
     unread,
     variable_lists,
 )
+from trtllm_check.lint.pbtxt_mending import mended_config
+from trtllm_check.lint.pbtxt_pages import config_runs, knows_a_field, model_told
 from trtllm_check.lint.plain import plain
 from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
@@ -69,18 +71,35 @@ DEPLOYMENT = re.compile(
     r"|[ \t]--use_(?:gpt_attention|gemm|rmsnorm|smooth_quant)\w*plugin\b"
     r"|^[^\n#]*\b(?:ray start[ ]+--|(?:apptainer|singularity) (?:run|exec) )"
     r"|^[ \t-]*(?:engine_kwargs|extraArgs|backend_parameters)\b|\bengine_kwargs\s*="
-    r"|/v2/models/[\w${}-]+/(?:versions/\w+/)?(?:infer|generate|generate_stream)\b",
+    r"|/v2/models/[\w${}-]+/(?:versions/\w+/)?(?:infer|generate|generate_stream)\b"
+    r"|\b\d{9,14}\.dkr\.ecr\.[a-z\d-]+\.amazonaws\.com[\w.]*/[\w/-]+|\b(?:djl-inference|huggingface-\w+-tgi-inference):\d",
     re.MULTILINE,
 )
 UNCERTAIN = ("Model", "deploy")  # of any SDK
 OPTION_FLAGS = ("--extra_llm_api_options", "--config")
-MODEL_NAME = re.compile(r"^\s*name\s*:\s*\"([^\"]+)\"", re.MULTILINE)
+CONFIG: Kind = "config.pbtxt"
+MISNAMED = (
+    "json",
+    "yaml",
+    "yml",
+    "js",
+    "javascript",
+    "c",
+    "cpp",
+    "go",
+    "ini",
+    "toml",
+    "conf",
+    "config",
+    "python",
+    "txt",
+)
 
 
 class ConfigFile(NamedTuple):
     """One config.pbtxt or config.json; ``line``: where ``text`` begins in ``path``, else in the pasted text.
 
-    ``places``: of each character, where ``text`` was put together from another.
+    ``places``: of each character, where ``text`` was put together from another; ``is_file``: no piece of a page.
     """
 
     path: str
@@ -88,6 +107,7 @@ class ConfigFile(NamedTuple):
     model: str
     line: int = 1
     places: tuple[Place, ...] = ()
+    is_file: bool = False
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -322,8 +342,12 @@ class _Builder:
             self.ours = self.ours or is_ours(text, kind)
         if kind == "config.pbtxt" and MESSAGE.search(text):
             pass  # messages are defined or printed here, and no configuration is written
+        elif kind == "config.pbtxt" and word is not None and not knows_a_field(text):
+            pass  # another message of protobuf's text format
         elif kind == "config.pbtxt":
-            self.configs.append(ConfigFile(file, text, _model_of(file or name, text), line))
+            path = name if word else file or name
+            is_file = PurePosixPath(path).name == CONFIG
+            self.configs.append(ConfigFile(file, text, _model_of(path, text), line, is_file=is_file))
         elif kind == "serving.properties":
             if is_properties(text) or PurePosixPath(name or file).name == SERVING_PROPERTIES:
                 self.properties.append(PropertiesFile(file, text, line))
@@ -402,11 +426,14 @@ class _Builder:
             if is_shell(block.language, inside) and block.language not in ("", "text"):
                 continue
             kind = FENCES.get(block.language) or (kind_of_text(inside) if block.language in ("", "text") else "shell")
+            if block.language in MISNAMED and kind_of_text(inside) == CONFIG:
+                kind = CONFIG
             kind = "systemd" if is_unit(inside) else kind
             if kind != "shell":
                 line = text.count("\n", 0, block.start) + 1
                 read |= set(range(line, line + inside.count("\n") + 1))
-                self.add(inside, kind, file=file, word=_whole(inside, line))
+                name = _piece_name(text, inside, block.start) if kind == "config.pbtxt" else ""
+                self.add(inside, kind, file=file, word=_whole(inside, line), name=name)
 
     def add_embedded(self, text: str, commands: Sequence[ShellCommand], file: str) -> set[int]:
         """What is no command and in no fence; the lines of it."""
@@ -420,7 +447,11 @@ class _Builder:
         self.properties += [PropertiesFile(file, lines.text, lines.first) for lines in free]
         named = [lines for lines in variable_lists(text) if lines.first not in taken]
         self.variable_lists += [VariableList(tuple(one.text.split("\n")), one.first, file) for one in named]
-        return self.add_posts(text, file) | _numbers([*free, *named])
+        pieces = list(config_runs(text, taken))
+        for lines in pieces:
+            name = _piece_name(text, lines.text, text.find(lines.text))
+            self.add(lines.text, "config.pbtxt", file=file, word=_whole(lines.text, lines.first), name=name)
+        return self.add_posts(text, file) | _numbers([*free, *named, *pieces])
 
     def add_posts(self, text: str, file: str) -> set[int]:
         """Requests of Python code; the lines of them."""
@@ -576,8 +607,13 @@ def _start(word: Word) -> tuple[int, int]:
 def _model_of(path: str, text: str) -> str:
     """A model is called as its folder; a pasted one as it calls itself."""
     parent = Path(path).parent.name
-    named = MODEL_NAME.search(text)
-    return parent or (named[1] if named else "")
+    return parent or mended_config(text).text("name") if text else parent
+
+
+def _piece_name(page: str, piece: str, start: int) -> str:
+    """The file that a page shows a piece of; empty where it calls itself, or nothing tells."""
+    model = "" if _model_of("", piece) else model_told(page, start)
+    return model and f"{model}/piece"
 
 
 def _json_object(text: str) -> dict[str, Any] | None:

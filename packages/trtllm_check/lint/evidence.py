@@ -55,6 +55,8 @@ OF_THE_ENGINE_FLOW = ("trtllm-build", "convert_checkpoint.py")
 MOST_MATCHES = 200
 ENGINE_MODEL = re.compile(r"^\s*backend\s*:\s*\"tensorrtllm\"", re.MULTILINE)
 OF_ENGINES = re.compile(r"\"(?:gpt_model_type|gpt_model_path|batch_scheduler_policy|decoding_mode)\"")
+OF_THE_BACKEND = "tensorrt_llm"
+OTHER_BACKEND = re.compile(r"^\s*(?:backend|platform)\s*:", re.MULTILINE)
 PARAMETER_KEY = re.compile(r"\bkey\s*:\s*\"(\w+)\"")
 MONTH = re.compile(r"\d\d\.\d\d")
 FIRST_MONTH = "24.02"  # of Triton's container with the first release
@@ -261,6 +263,8 @@ def _engine_models(document: Document) -> Iterator[tuple[int, frozenset[str]]]:
         given = frozenset(PARAMETER_KEY.findall(config.text))
         if match := ENGINE_MODEL.search(config.text) or OF_ENGINES.search(config.text):
             yield config.line + config.text.count("\n", 0, match.start()), given
+        elif config.model == OF_THE_BACKEND and not OTHER_BACKEND.search(config.text):
+            yield config.line, given
 
 
 def _lacks(release: str, given: frozenset[str]) -> bool | None:

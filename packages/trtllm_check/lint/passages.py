@@ -106,10 +106,12 @@ CONFIG_FIELD = re.compile(
     re.MULTILINE,
 )
 STRING_PARAMETER = re.compile(r"\bkey\s*:\s*\"\w+\"[\s,]*value\s*:?\s*\{\s*string_value\s*:")
+CONFIG_LINE = re.compile(r"\s*(?:[\w.]+\s*(?::|[\[{<])|[\[\]{}<>\"'$.-]|\d+,?\s*(?:#|$)|#)")
+SHOWS = re.compile(r"[^\n{\"]{0,80}\b(?:cat|less|more|vim?|nano|head)[ ]+[\w./-]+\s*$")
 SETTING = re.compile(r"^\s*[\w.-]+\s*(?:=|:(?!\s)).*$", re.ASCII)  # `key: value` is YAML
 DOCKERFILE = re.compile(r"\A(?:[^\S\n]*+(?:#.*+)?\n)*+\s*+(?:ARG|FROM)[ \t]+\S")
 YAML_HEAD = re.compile(
-    r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers|servingEngineSpec|routerSpec|kv_cache_config|cuda_graph_config):(?:\s|$)",
+    r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers|servingEngineSpec|routerSpec|trt_llm|kv_cache_config|cuda_graph_config):(?:\s|$)",
     re.MULTILINE,
 )
 YAML_LINE = re.compile(r"\s*(?:- )*(?:[\w./\"'-]+:(?:\s|$)|- )|---$|\s*- ?\S+$")
@@ -181,8 +183,9 @@ def kind_of_text(text: str) -> Kind:
         return "yaml"
     if COMMAND.search(text) or WRITES.search(text):
         return "windows" if is_windows(text) and not has_fence(text) else "shell"
-    enough = len(CONFIG_FIELD.findall(text)) > (0 if STRING_PARAMETER.search(text) else 1)
-    if enough and not YAML_BLOCK.search(text) and not any(FENCE.match(line) for line in lines[:1]):
+    fields = len(CONFIG_FIELD.findall(text))
+    enough = fields > (0 if STRING_PARAMETER.search(text) else 1) or (fields == 1 and _is_piece(text))
+    if enough and not YAML_BLOCK.search(text) and not has_fence(text) and _is_mostly_fields(lines):
         return "config.pbtxt"
     settings = sum(SETTING.match(line) is not None for line in lines)
     if LMI_SETTING.search(text) and 2 * settings > len(lines) and all(line.isascii() for line in lines):
@@ -190,6 +193,18 @@ def kind_of_text(text: str) -> Kind:
     if lines and all(ENVIRONMENT_LINE.match(line) for line in lines):
         return "environment"
     return "shell"
+
+
+def _is_mostly_fields(lines: Sequence[str]) -> bool:
+    """True for a configuration by itself, not for a page with one."""
+    return not SHOWS.match(lines[0]) and sum(CONFIG_LINE.match(line) is not None for line in lines) > 0.75 * len(lines)
+
+
+def _is_piece(text: str) -> bool:
+    """True for one field of a configuration, as a page shows it."""
+    from trtllm_check.lint.pbtxt_schema import is_piece  # protobuf, which few texts need
+
+    return is_piece(text)
 
 
 def _program_text(text: str) -> Kind | None:

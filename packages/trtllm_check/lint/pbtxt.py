@@ -47,14 +47,15 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Message:
-    """Fields of a message in their order; a list is as many fields of one name."""
+    """Fields of a message in their order; a list is as many fields of one name. ``places``: of their names."""
 
     fields: tuple[tuple[str, "Scalar | Message"], ...]
     line: int
     column: int
+    places: tuple[tuple[int, int], ...] = ()
 
-    def messages(self, name: str) -> list["Message"]:
-        return [value for key, value in self.fields if key == name and isinstance(value, Message)]
+    def messages(self, *names: str) -> list["Message"]:
+        return [value for key, value in self.fields if key in names and isinstance(value, Message)]
 
     def scalars(self, name: str) -> list[Scalar]:
         return [value for key, value in self.fields if key == name and isinstance(value, Scalar)]
@@ -77,7 +78,9 @@ class Message:
                 yield name, value
 
 
-class _Token(NamedTuple):
+class ConfigToken(NamedTuple):
+    """A word, a string, a sign or the end, and where it stands."""
+
     kind: str
     text: str
     line: int
@@ -90,7 +93,7 @@ TEXTS_KEPT = 64  # of a repository each file is read by several rules
 @lru_cache(maxsize=TEXTS_KEPT)
 def read_config(text: str) -> Message:
     """The whole text; :class:`ConfigError` where it is none."""
-    return _Reader(_tokens(text)).message("", 0)
+    return ConfigReader(tokens_of(text)).message("", 0)
 
 
 @lru_cache(maxsize=TEXTS_KEPT)
@@ -99,7 +102,7 @@ def refusal(text: str) -> ConfigError | None:
     from google.protobuf import text_format
 
     try:
-        text_format.Parse(text, _model_config()())
+        text_format.Parse(text, model_config()())
     except text_format.ParseError as error:
         message = str(error)
         position = POSITION.match(message)
@@ -109,7 +112,7 @@ def refusal(text: str) -> ConfigError | None:
 
 
 @cache
-def _model_config() -> Any:
+def model_config() -> Any:
     """Triton's ModelConfig, without the rest of ``tritonclient.grpc``, which takes ten times as long to import."""
     package = importlib.util.find_spec("tritonclient")
     if package is None or not package.submodule_search_locations:
@@ -123,29 +126,31 @@ def _model_config() -> Any:
     return module.ModelConfig
 
 
-def _tokens(text: str) -> list[_Token]:
+def tokens_of(text: str) -> list[ConfigToken]:
     tokens = []
     line, line_start = 1, 0
     for match in TOKEN.finditer(text):
         kind, found = match.lastgroup or "", match[0]
         if kind != "blank":
-            tokens.append(_Token(kind, found, line, match.start() - line_start + 1))
+            tokens.append(ConfigToken(kind, found, line, match.start() - line_start + 1))
         if "\n" in found:
             line += found.count("\n")
             line_start = match.start() + found.rindex("\n") + 1
-    return [*tokens, _Token("end", "", line, max(len(text) - line_start, 0) + 1)]
+    return [*tokens, ConfigToken("end", "", line, max(len(text) - line_start, 0) + 1)]
 
 
-class _Reader:
-    def __init__(self, tokens: list[_Token]) -> None:
+class ConfigReader:
+    """Of tokens; :class:`ConfigError` at the first that does not belong there."""
+
+    def __init__(self, tokens: list[ConfigToken]) -> None:
         self.tokens = tokens
         self.position = 0
 
     @property
-    def next(self) -> _Token:
+    def next(self) -> ConfigToken:
         return self.tokens[self.position]
 
-    def take(self, *signs: str) -> _Token | None:
+    def take(self, *signs: str) -> ConfigToken | None:
         token = self.next
         if token.text not in signs or token.kind not in ("sign", "end"):
             return None
@@ -162,16 +167,19 @@ class _Reader:
         if depth > DEEPEST:
             raise self.fail("fewer levels")
         fields: list[tuple[str, Scalar | Message]] = []
+        places: list[tuple[int, int]] = []
         while not (self.next.kind == "end" if not closing else self.next.text == closing):
             if self.next.kind != "word":
                 raise self.fail(f"a field's name or `{closing}`" if closing else "a field's name")
-            name = self.next.text
+            name, place = self.next.text, (self.next.line, self.next.column)
             self.position += 1
             colon = self.take(":") is not None
-            fields += [(name, value) for value in self.values(colon, depth)]
+            found = [(name, value) for value in self.values(colon, depth)]
+            fields += found
+            places += [place] * len(found)
             self.take(",", ";")
         self.position += bool(closing)
-        return Message(tuple(fields), start.line, start.column)
+        return Message(tuple(fields), start.line, start.column, tuple(places))
 
     def values(self, colon: bool, depth: int) -> Iterator[Scalar | Message]:
         if not self.take("["):

@@ -68,6 +68,11 @@ def check_properties(text: str, image: str) -> list[PropertyProblem]:
     return findings
 
 
+def check_syntax(text: str) -> list[PropertyProblem]:
+    """What is wrong with the file for every image: how ``java.util.Properties`` reads it."""
+    return list(_syntax(text))
+
+
 def fates(text: str, image: str) -> list[Fate]:
     """What becomes of each line of ``text`` in ``image``, in the file's order."""
     found = {finding.key: finding for finding in check_properties(text, image)}

@@ -26,6 +26,9 @@ FRAMEWORK = {
     "fastertransformer": "djl-fastertransformer",
     "tgi": "huggingface-llm",
 }
+DJL_KINDS = ("djl-lmi", "djl-deepspeed", "djl-tensorrtllm", "djl-neuronx")
+NO_KINDS = ("vllm", "trtllm", "tensorrt", "cu", "tgi", "sglang")  # words in tags that no container of DJL has
+WITHOUT_FORM = re.compile(r"(?P<version>\d+\.\d+(?:\.\d+)?)(?:-|$)")
 PATCHED = ("neuronx-sdk",)  # images of one version came out with several of Neuron's
 Version = tuple[int, ...]
 
@@ -75,7 +78,7 @@ def unknown_tag(repository: str, tag: str) -> UnknownTag | None:
         return None
     right = facts.tags[framework].get(match["version"])
     if right is None:
-        right = _of_another_kind(match["version"]) if repository == DJL else ""
+        right = _of_another_kind(match) if repository == DJL else ""
         return UnknownTag(right, framework) if right or repository == TGI else None
     if repository == TGI:
         return None if tag.startswith(right) else UnknownTag(right, framework)
@@ -86,7 +89,29 @@ def unknown_tag(repository: str, tag: str) -> UnknownTag | None:
     return None if any(one.startswith(f"{begin}-") for one in others) else UnknownTag(right, framework)
 
 
-def _of_another_kind(version: str) -> str:
-    """The tag of the container that took the place of DeepSpeed's, for a version that DeepSpeed's never had."""
+def shapeless_tag(tag: str) -> str:
+    """The tag that is meant by one of a form that no container of DJL ever had; empty for one that may be newer."""
     facts = sagemaker_images()
-    return next((facts.tags[name][version] for name in ENDED.values() if version in facts.tags[name]), "")
+    version = WITHOUT_FORM.match(tag)
+    formed = TAG[DJL].match(tag)
+    if (formed and formed["kind"] not in NO_KINDS) or (version is None and tag != "latest"):
+        return ""
+    kind = "djl-tensorrtllm" if "trt" in tag else "djl-lmi"
+    kinds = (kind, *(one for one in DJL_KINDS if one != kind))
+    written = version["version"] if version else facts.versions("djl-lmi")[-1]
+    if facts.is_newer("djl-lmi", written):
+        return ""
+    found = (
+        right for one in kinds for number, right in facts.tags[one].items() if f"{number}.".startswith(f"{written}.")
+    )
+    return next(found, "")
+
+
+def _of_another_kind(match: re.Match[str]) -> str:
+    """The tag that is meant where a version has no container of the kind: one of the engine's, else of the version."""
+    facts = sagemaker_images()
+    own = facts.tags[FRAMEWORK[match["kind"]]]
+    engine = f"-{match['kind']}{match['engine']}"
+    of_the_engine = [tag for tag in own.values() if re.search(rf"{re.escape(engine)}(?:\.|-|$)", tag)]
+    of_the_version = [facts.tags[name][match["version"]] for name in DJL_KINDS if match["version"] in facts.tags[name]]
+    return (of_the_engine or of_the_version or [""])[0] if of_the_version else ""

@@ -81,6 +81,10 @@ def _ranks(model: Setting) -> Iterator[FormFault]:
 
 def _fault(value: Setting, part: str, known: frozenset[str]) -> Iterator[FormFault]:
     name = value.written
+    if name in _parts() and "." not in name and value.kind == "table":
+        place = (("part", part), ("name", name))
+        yield FormFault("helm-value", value.place, "outermost", place, source=read_table(FILE)["source"])
+        return
     if name in known or name in _words() or TEMPLATE.search(name):
         return
     close = get_close_matches(name, known, 1, NEAR)

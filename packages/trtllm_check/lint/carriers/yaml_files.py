@@ -17,6 +17,7 @@ from trtllm_check.lint.carriers import (
     kubernetes_values,
     manifests,
     model_ranks,
+    truss,
     yaml_arguments,
     yaml_faults,
 )
@@ -78,6 +79,7 @@ def carried(word: Word) -> Carried:
                 *kubernetes_values.faults(node, reader.at),
                 *helm_values.faults(node, reader.at),
                 *model_ranks.faults(node, reader.at),
+                *truss.faults(node, reader.at),
                 *compose.faults(node, reader.at),
             ),
         )

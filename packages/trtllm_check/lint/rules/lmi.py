@@ -4,7 +4,7 @@ The options of the images are data of the releases: :mod:`trtllm_check.recipes.p
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from drafts(platform.release.name, "lmi-image-unknown", unknown, image=unknown.text)
         for name, value in document.lmi_environment.items():
             yield from _refused_everywhere(name, value)
+    if not image:
+        for file in document.properties:
+            yield from _syntax(file)
     if image:
         named = not platform.guessed or any(REPOSITORY in word.text for word in document.images)
         for file in document.properties:
@@ -121,11 +124,22 @@ def _is_open_choice(finding: "PropertyProblem", line: str) -> bool:
     )
 
 
+def _syntax(file: PropertiesFile) -> Iterator[Draft]:
+    """How any image reads the file, also one without facts."""
+    from trtllm_check.recipes.properties import check_syntax
+
+    yield from _found(file, check_syntax(file.text), named=True) if not _is_another_engines(file) else ()
+
+
 def _file(file: PropertiesFile, image: str, *, named: bool) -> Iterator[Draft]:
     from trtllm_check.recipes.properties import check_properties
 
+    yield from _found(file, check_properties(file.text, image), named=named)
+
+
+def _found(file: PropertiesFile, found: Sequence["PropertyProblem"], *, named: bool) -> Iterator[Draft]:
     lines = file.text.split("\n")
-    for finding in check_properties(file.text, image):
+    for finding in found:
         line = lines[finding.line - 1]
         value = line.partition("=")[2].strip()
         if finding.kind == "refused" and (_is_open(value) or (not named and _any_takes(line.strip()))):

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
@@ -15,7 +15,7 @@ from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.releases.vllm import Changes, together, vllm_facts
 
 ABOUT = re.compile(r"ray\.(?:serve|data)\.llm|\bLLMConfig\b|llm_configs|build_openai_app|vLLMEngineProcessorConfig")
-BLOCK = re.compile(r"^(?P<indent>[ ]*)(?:-[ ]+)?engine_kwargs:[ ]*(?:#.*)?$", re.MULTILINE)
+BLOCK = re.compile(r"^(?P<indent>[ ]*)(?:-[ ]+)?(?P<of>\w+):[ ]*(?:#.*)?$", re.MULTILINE)
 INLINE = re.compile(r"engine_kwargs:[ ]*\{(?P<inside>[^{}\n]*)\}")
 PAIR = re.compile(r"[\"']?(?P<name>[A-Za-z_]\w*)[\"']?:[ ]*(?P<value>[^,]*)")
 NEAR = 0.8
@@ -28,6 +28,23 @@ ACCELERATORS = (
     *("V100", "P100", "T4", "P4", "K80", "A10G", "L4", "L40S", "A100", "A100-40G", "A100-80G"),
     *("H100", "H200", "H20", "B200", "B300", "GB200", "GH200", "RTX-PRO-6000", "RTX-PRO-4500"),
 )
+# Fields of ray.serve.config.AutoscalingConfig, of any release, which drops what it does not know; LLMConfig's and
+# ModelLoadingConfig's of ray python/ray/llm/_internal/serve/core/configs/llm_config.py, which refuse it.
+FIELDS = {
+    "autoscaling_config": (
+        *("min_replicas", "initial_replicas", "max_replicas", "target_ongoing_requests", "metrics_interval_s"),
+        *("target_num_ongoing_requests_per_replica", "look_back_period_s", "smoothing_factor", "upscaling_factor"),
+        *("upscale_smoothing_factor", "downscale_smoothing_factor", "downscaling_factor", "downscale_delay_s"),
+        *("downscale_to_zero_delay_s", "upscale_delay_s", "aggregation_function", "policy"),
+    ),
+    "model_loading_config": ("model_id", "model_source", "tokenizer_source", "anytensor_config"),
+    "LLMConfig": (
+        *("runtime_env", "model_loading_config", "llm_engine", "engine_kwargs", "resources_per_bundle"),
+        *("accelerator_type", "placement_group_config", "lora_config", "deployment_config", "experimental_configs"),
+        *("log_engine_metrics", "callback_config", "server_cls", "generation_config", "input_modality"),
+    ),
+}
+DROPPED = "autoscaling_config"
 RULE = "ray-engine"
 
 
@@ -42,10 +59,11 @@ class EngineArgument(NamedTuple):
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     for file, text in document.texts:
-        if not ("accelerator_type" in text or KEYWORD in text) or not ABOUT.search(text):
+        if not any(name in text for name in ("accelerator_type", KEYWORD, *FIELDS)) or not ABOUT.search(text):
             continue
         yield from _accelerators(text, file, platform.release.name)
-        for one in (*_of_yaml(text), *_inline(text), *_of_python(text)):
+        yield from _fields(text, file, platform.release.name)
+        for one in (*_of_yaml(text, KEYWORD), *_inline(text), *_of_python(text, KEYWORD)):
             yield from _one(one, document, file, platform.release.name)
 
 
@@ -62,8 +80,21 @@ def _accelerators(text: str, file: str, release: str) -> Iterator[Draft]:
             yield from drafts(release, RULE, place, form="accelerator", file=file, **known)
 
 
-def _of_yaml(text: str) -> Iterator[EngineArgument]:
+def _fields(text: str, file: str, release: str) -> Iterator[Draft]:
+    """``min_replica`` beside ``max_replicas``: nearly a field of Ray's own."""
+    for of, known in FIELDS.items():
+        for one in (*_of_yaml(text, of), *_of_python(text, of)):
+            close = get_close_matches(one.name, known, 1, NEAR) if one.name not in known else []
+            if close:
+                about: dict[str, Any] = {"name": one.name, "near": close[0], "of": of}
+                form = "dropped" if of == DROPPED else "field"
+                yield from drafts(release, RULE, one.place, form=form, file=file, **about)
+
+
+def _of_yaml(text: str, of: str) -> Iterator[EngineArgument]:
     for block in BLOCK.finditer(text):
+        if block["of"] != of:
+            continue
         number = text.count("\n", 0, block.start()) + 1
         inside = -1
         for at, line in enumerate(text.split("\n")[number:], number + 1):
@@ -87,13 +118,22 @@ def _inline(text: str) -> Iterator[EngineArgument]:
             yield EngineArgument(pair["name"], pair["value"].strip().strip("\"'"), place)
 
 
-def _of_python(text: str) -> Iterator[EngineArgument]:
+@lru_cache(maxsize=2)
+def _tree(text: str) -> ast.Module | None:
     try:
-        tree = ast.parse(text)
+        return ast.parse(text)
     except (SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.keyword) or node.arg != KEYWORD:
+        return None
+
+
+def _of_python(text: str, of: str) -> Iterator[EngineArgument]:
+    tree = _tree(text)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == of:
+            for one in node.keywords:
+                if one.arg:
+                    yield EngineArgument(one.arg, _text(one.value), Word(one.arg, one.lineno, one.col_offset + 1))
+        if not isinstance(node, ast.keyword) or node.arg != of:
             continue
         value = node.value
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
@@ -111,7 +151,7 @@ def _text(node: ast.expr) -> str:
 
 
 @cache
-def _fields() -> tuple[str, ...]:
+def _engine_fields() -> tuple[str, ...]:
     """The engine's arguments of any release, as Python writes them."""
     options = vllm_facts().table("options", "engine")
     return tuple(sorted({name.lstrip("-").replace("-", "_") for name in options}))
@@ -130,7 +170,7 @@ def _one(one: EngineArgument, document: Document, file: str, release: str) -> It
         return
     changes = _changes(one.name)
     if changes is None:
-        near = get_close_matches(one.name, _fields(), 1, NEAR)
+        near = get_close_matches(one.name, _engine_fields(), 1, NEAR)
         if near:
             slip: dict[str, Any] = {"name": one.name, "near": near[0]}
             yield from drafts(release, RULE, one.place, form="slip", file=file, **slip)

@@ -18,8 +18,13 @@ ADDRESS = re.compile(
 OTHER_LENGTH = re.compile(r"(?<![\w.-])(?P<account>\d{9,11}|\d{13,14})\.dkr\.ecr(?=[.-])")
 REGION = r"(?P<region>[a-z]{2}(?:-gov|-iso[a-z]?)?-[a-z]+-\d)"
 OWN_REGION = re.compile(
-    r"(?:region_name\s*=\s*|\bregion\s*=\s*|\bREGION\s*=\s*"
+    r"(?:region_name\s*=\s*|\bregion\s*[=:]\s*|configure set (?:default\.)?region[ ]+|\bREGION\s*=\s*"
     rf"|AWS_(?:DEFAULT_)?REGION[\"']?\]?\s*[=:]\s*|--region[ =])[\"']?{REGION}\b"
+)
+LOGIN = re.compile(
+    rf"\bget-login-password\b[^\n|]*?--region[ =]{REGION}[^\n|]*(?:\\\n[^\n|]*)?"
+    r"\|[^\n|]*(?:\\\n[^\n|]*)?\bdocker login\b"
+    r"(?:[^\n]|\\\n){0,200}?\b\d{12}\.dkr\.ecr\.(?P<registry>[a-z]{2}(?:-[a-z]+)+-\d)\."
 )
 ABOUT = re.compile(r"sagemaker", re.IGNORECASE)
 CHINA = "cn-"
@@ -37,10 +42,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for file, text in document.texts:
         if ".dkr.ecr" in text:
             yield from _other_length(text, file, release)
+            yield from _login(text, file, release)
         addresses = list(ADDRESS.finditer(text)) if ".dkr.ecr" in text else []
         if not addresses:
             continue
         regions = {match["region"] for match in OWN_REGION.finditer(text)}
+        regions = regions if regions.isdisjoint(match["region"] for match in addresses) else set()  # a table of them
         about = ABOUT.search(text) is not None
         for match in addresses:
             place = _place(text, match)
@@ -58,6 +65,16 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                     if form:
                         known = {"image": value.text}
                         yield from drafts(release, "sagemaker-image", value.place, form=form, file=call.file, **known)
+
+
+def _login(text: str, file: str, release: str) -> Iterator[Draft]:
+    """A password of one region for the registry of another."""
+    for match in LOGIN.finditer(text) if "get-login-password" in text else ():
+        if match["region"] != match["registry"]:
+            start = match.start("region")
+            place = Word(match["region"], text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
+            known: dict[str, Any] = {"region": match["region"], "registry": match["registry"]}
+            yield from drafts(release, "sagemaker-image", place, form="login", file=file, **known)
 
 
 def _other_length(text: str, file: str, release: str) -> Iterator[Draft]:

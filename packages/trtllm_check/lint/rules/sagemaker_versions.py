@@ -10,7 +10,17 @@ from trtllm_check.lint.carriers.settings import Setting
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.releases.sagemaker import ENDED, LIBRARY, REPOSITORIES, numbers, sagemaker_images, unknown_tag
+from trtllm_check.releases.sagemaker import (
+    DJL,
+    ENDED,
+    LIBRARY,
+    REPOSITORIES,
+    UnknownTag,
+    numbers,
+    sagemaker_images,
+    shapeless_tag,
+    unknown_tag,
+)
 
 RULE = "sagemaker-version"
 RETRIEVE, LLM_URI, MODEL = "retrieve", "get_huggingface_llm_image_uri", "HuggingFaceModel"
@@ -26,6 +36,8 @@ MEANT = {
     **dict.fromkeys(("tgi", "huggingface-tgi", "text-generation-inference"), "huggingface-llm"),
     **dict.fromkeys(("deepspeed", "lmi-deepspeed"), "djl-deepspeed"),
 }
+OF_AWS = re.compile(r"\b\d{12}\.dkr\.ecr\.[\w.-]+/\Z")
+BEFORE = 80
 MOST = 6
 NEAR = 0.75
 OTHER_LLMS = re.compile(r"huggingface-(?:tei|neuronx|llm-neuronx|vllm)")
@@ -48,6 +60,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         said: set[str] = set()
         for match in TAGGED.finditer(text):
             unknown = unknown_tag(match["repository"], match["tag"])
+            if unknown is None and OF_AWS.search(text, max(match.start() - BEFORE, 0), match.start()):
+                right = shapeless_tag(match["tag"]) if match["repository"] == DJL else ""
+                unknown = UnknownTag(right, DJL) if right else None
             if unknown is None or match[0] in said:
                 continue
             said.add(match[0])

@@ -1,0 +1,87 @@
+"""Pieces of config.pbtxt among a page's prose, and the model of the repository that a page shows a piece of."""
+
+import re
+from collections.abc import Collection, Iterator
+from functools import lru_cache
+
+from trtllm_check.lint.passages import Lines
+from trtllm_check.lint.pbtxt import ConfigError, read_config
+from trtllm_check.lint.pbtxt_mending import OUTERMOST, mended_config
+from trtllm_check.lint.pbtxt_schema import is_piece
+
+BEGINS = re.compile(
+    r"[ \t>]*(?:input|output|parameters|instance_group|ensemble_scheduling|dynamic_batching|model_transaction_policy)"
+    r"[ \t]*:?[ \t]*[\[{]"
+)
+FIELD = re.compile(r"[ \t>]*(?:name|platform|backend|max_batch_size)[ \t]*:[ \t]*\S+[ \t]*$")
+BRACKET = re.compile(r"\"[^\"\n]*\"|[\[{]|[\]}]")
+LONGEST = 400  # lines of one piece
+# Models of tensorrtllm_backend's repositories; the engine's is the one that logs as [TensorRT-LLM] does.
+MODELS = ("tensorrt_llm", "preprocessing", "postprocessing", "ensemble", "tensorrt_llm_bls")
+MODEL = re.compile(rf"(?<![\w-])(?P<name>{'|'.join(MODELS[1:])}|tensorrt_llm(?:_bls)?)(?![\w.-])")
+FILE = re.compile(r"(?P<name>[\w.-]+)/config\.pbtxt")
+OF_THE_ENGINE = re.compile(r"\[TensorRT-LLM\]|tensorrtllm_backend|triton_model_repo/tensorrt_llm/")
+OPENS = re.compile(r"[ \t>]*`{3,}[^\n`]*\n?\Z")
+BEFORE = 600
+
+
+def config_runs(text: str, taken: Collection[int]) -> Iterator[Lines]:
+    """Lines that are nothing but fields of a configuration, brackets closed, outside of the lines ``taken``."""
+    if "{" not in text:
+        return
+    lines = text.split("\n")
+    number = 0
+    while number < len(lines):
+        begins = number + 1 not in taken and (BEGINS.match(lines[number]) or FIELD.match(lines[number]))
+        end = _end(lines, number) if begins else number
+        if end == number:
+            number += 1
+            continue
+        inside = "\n".join(lines[number:end])
+        if any(map(BEGINS.match, lines[number:end])) and is_piece(inside):
+            yield Lines(number + 1, end, inside)
+        number = end
+
+
+def _end(lines: list[str], start: int) -> int:
+    """The line behind the fields that begin at ``start``; ``start`` itself where a bracket stays open."""
+    depth, end = 0, start
+    for number in range(start, min(len(lines), start + LONGEST)):
+        line = lines[number]
+        if not depth and not (BEGINS.match(line) or FIELD.match(line)):
+            if line.strip():
+                break
+            continue
+        for match in BRACKET.finditer(line.partition("#")[0]):
+            depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
+        if not depth:
+            end = number + 1
+    return end
+
+
+def knows_a_field(text: str) -> bool:
+    """True where one of the outermost fields is a configuration's."""
+    try:
+        message = read_config(text)
+    except ConfigError:
+        message = mended_config(text)
+    return any(name in (*OUTERMOST, "name") for name, _ in message.fields)
+
+
+def model_told(text: str, start: int) -> str:
+    """The model that the piece at ``start`` is of; empty where the page does not tell."""
+    before = OPENS.sub("", text[max(start - BEFORE, 0) : start]).rpartition("```")[2]
+    files = [match["name"] for match in FILE.finditer(before)]
+    if files:
+        return files[-1]
+    named = {match["name"] for match in MODEL.finditer(before)}
+    if len(named) == 1:
+        return named.pop()
+    return "" if named else _only_model(text)
+
+
+@lru_cache(maxsize=4)
+def _only_model(text: str) -> str:
+    """The engine's model, where the page has its log and names no other model."""
+    others = {match["name"] for match in MODEL.finditer(text)} - {MODELS[0]}
+    return MODELS[0] if not others and OF_THE_ENGINE.search(text) else ""
