@@ -13,6 +13,7 @@ from trtllm_check.lint.installs import Requirement
 from trtllm_check.lint.rules import containers, versions
 from trtllm_check.lint.rules.versions import _holder
 from trtllm_check.releases import known_releases, load_release
+from trtllm_check.releases.packages import needs_of, takes, versions_of
 
 TRITON = "nvcr.io/nvidia/tritonserver:{}-trtllm-python-py3"
 RUN = f"docker run --gpus all --shm-size 2g -v /srv:/srv {TRITON.format('24.08')}"
@@ -258,3 +259,13 @@ def test_both_paths_of_a_template_are_mended_at_once() -> None:
     text = f"{fill}\n{RUN.replace('-v /srv:/srv', '-v /a:/b')} tritonserver --model-repository=/b/r"
     commands = {one.fix.text for one in fixed(containers.check, text, "0.12.0")}
     assert len(commands) == 1 and "engine_dir:/b/e,tokenizer_dir:/b/t" in commands.pop()
+
+
+@pytest.mark.parametrize("version", versions_of("vllm"))
+def test_the_pins_of_a_release_fit_each_other(version: str) -> None:
+    wanted = needs_of("vllm", version)
+    pins = {name: need[2:] for name, need in (wanted.needs if wanted else {}).items() if need.startswith("==")}
+    for name, pin in pins.items():
+        inner = needs_of(name, pin)
+        for other, need in inner.needs.items() if inner else ():
+            assert other not in pins or takes(need, pins[other]), (name, other, need)

@@ -13,8 +13,8 @@ from functools import lru_cache
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.evidence import facts_release
 from trtllm_check.lint.finding import Draft, Platform
-from trtllm_check.lint.shell.pasted import is_of_another_section
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.pasted import ELISION, is_of_another_section
+from trtllm_check.lint.shell.words import Word, lines_of
 from trtllm_check.releases.history import with_flag
 
 EDITORS = frozenset({"vi", "vim", "nano", "emacs", "code", "sed", "perl", "cat", "tee"})
@@ -42,6 +42,7 @@ OURS = ("convert_checkpoint.py", "trtllm-build", "quantize.py", "run.py", "summa
 COMMON_NAMES = ("run.py", "summarize.py", "quantize.py")
 OF_EXAMPLES = re.compile(r"examples?/|tensorrt[-_]?llm|\$", re.IGNORECASE)
 OF_WHOLE_COMMANDS = frozenset({"build-of-nothing", "missing-flag"})
+OF_WRITTEN_OUT = OF_WHOLE_COMMANDS | {"command-form", "no-gpus"}
 CONTRAST = re.compile(
     r"❌\s*(?:wrong|bad|incorrect|don['’]?t|avoid|never|before)\b", re.IGNORECASE
 )  # examples, cut short
@@ -53,6 +54,7 @@ PROPOSAL = re.compile(
     r"^#{1,3} .*\b(?:[Pp]roposal|RFC|KEP)\b|^[Tt]his (?:proposal|RFC)\b|\b[Tt]his proposal\b", re.MULTILINE
 )
 FEW = 2
+INLINE, SAID = re.compile(r"`[^`\n]+`"), re.compile(r"[^\W\d_]{2,}")
 EARLIER_BUILDER = "build.py"  # of each model's folder, before 0.8, of which there are no facts
 OTHER_MODELS = re.compile(
     r"gemma|qwen|bloom|falcon|\bphi-?\d|baichuan|chatglm|mamba|\bopt-\d|whisper|\bbart|\bt5\b|\bgpt-?[2jn]|internlm|grok|dbrx"
@@ -81,6 +83,8 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if draft.rule == "wheel-of-another-release" and platform.guessed:
         return draft._replace(severity="info")  # which release it is for is read off a few options
     if draft.rule == "python-use" and OF_OLD_OPENAI in draft.message and _keeps_old_openai(document.texts):
+        return draft._replace(severity="info")
+    if draft.rule in OF_WRITTEN_OUT and _leaves_out(draft, document):
         return draft._replace(severity="info")
     if draft.severity != "error":
         return draft
@@ -118,6 +122,21 @@ def _is_the_one_told(draft: Draft, platform: Platform) -> bool:
 @lru_cache(maxsize=8)
 def _shows_wrong_and_right(texts: tuple[tuple[str, str], ...]) -> bool:
     return any(CONTRAST.search(text) for _, text in texts)
+
+
+def _leaves_out(draft: Draft, document: Document) -> bool:
+    """True for a command with three dots among its words: ``trtllm-build ... --max_seq_len 8192``."""
+    command = draft.invocation.command if draft.invocation is not None else None
+    text = dict(document.texts).get(command.file if command is not None else draft.file, "")
+    first, last = (command.line, command.end_line) if command is not None else (draft.place.line, draft.place.line)
+    lines = lines_of(text)[first - 1 : last]
+    return any(ELISION.search(line) is not None for line in lines) or (len(lines) == 1 and _is_named(lines[0]))
+
+
+def _is_named(line: str) -> bool:
+    """True for a command that a sentence names: "it ran through `trtllm-serve --backend pytorch`"."""
+    said = INLINE.sub("", line)
+    return said != line and len(SAID.findall(said)) > FEW
 
 
 @lru_cache(maxsize=8)

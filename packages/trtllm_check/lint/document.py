@@ -353,7 +353,7 @@ class _Builder:
                 self.properties.append(PropertiesFile(file, text, line))
         elif kind == "environment":
             self.add_environment(word or _whole(text))
-        elif kind == "request" and (call := engine_call(fields, word or _whole(text), file)):
+        elif kind == "request" and (call := engine_call(fields, word or _whole(text), file, name)):
             self.calls.append(call)
         elif kind == "request":
             self.requests.append(WrittenRequest("", fields, word or _whole(text), file=file))

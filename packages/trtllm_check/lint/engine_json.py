@@ -1,6 +1,7 @@
 """JSON that people paste beside requests: a checkpoint's or engine's config.json, and model.json of Triton's vLLM."""
 
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from trtllm_check.lint.carriers.python_calls import Call
@@ -16,6 +17,7 @@ OF_ENGINES = frozenset(
         *("enable_prefix_caching", "swap_space", "distributed_executor_backend", "enable_chunked_prefill"),
     }
 )
+OF_TRITON = "model.json"
 ENOUGH = 2  # of them, for a text that nothing names
 
 
@@ -44,9 +46,12 @@ def is_checkpoint(fields: Mapping[str, Any] | None) -> bool:
     return isinstance(mapping, dict) and "tp_size" in mapping
 
 
-def engine_call(fields: Mapping[str, Any] | None, word: Word, file: str) -> Call | None:
-    """model.json of Triton's vLLM backend as the call that the backend makes of it; None for what is none."""
-    if fields is None or not isinstance(fields.get("model"), str):
+def engine_call(fields: Mapping[str, Any] | None, word: Word, file: str, name: str = "") -> Call | None:
+    """model.json of Triton's vLLM backend as the call that the backend makes of it; None for what is none.
+
+    ``name``: how a text calls the file that it writes; one of another name is read by nobody knows what.
+    """
+    if fields is None or not isinstance(fields.get("model"), str) or PurePosixPath(name).name not in ("", OF_TRITON):
         return None
     if OF_BODIES & fields.keys() or len(OF_ENGINES & fields.keys()) < ENOUGH:
         return None

@@ -31,7 +31,7 @@ ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=")
 SEPARATOR = re.compile(r"[/\\]")  # of paths on Windows too
 A_PROGRAM = re.compile(r"[\w./~$@{}+-]+")
 MOST_BEFORE = 24  # words of an unknown program's own in front of the tool that it starts
-OWN_VLLM = re.compile(r"(?:^|/)[\w.-]*vllm[\w.-]*(?::[\w.-]+)?$")
+OWN_VLLM = re.compile(r"(?:^|/)[\w.-]*vllm[\w.-]*(?::[\w.-]+)?$|^\$\{?(?:\w+_)?VLLM_(?:\w+_)?IMAGE\b")
 PROFILERS = frozenset({"nsys", "ncu", "nvprof", "strace", "perf", "accelerate", "torchrun"})
 
 

@@ -27,14 +27,15 @@ PREFIXES = re.compile(
     r"|\u2502 (?=Error: |Warning: )"  # Terraform
     r"|\[?rank\d+\]?:[ ]|\[\d+,\d+\]<std(?:err|out)>:"
     r"|[\w.-]+:\d+:\d+ \[\d+\][ ](?=NCCL)"
+    r"|\[\d+\.\d+\][ ]\[[\w.-]+:\d+:\d+\][ ]+[\w.-]+:\d+[ ]+UCX[ ]+"  # its level follows
     r"|(?P<own>\[?(?:INFO|WARN|ERROR|DEBUG)\s*\]?[ ]+PyProcess(?: -)? ?W-\d+-\S+-std(?:err|out):[ ])"
     r"|(?P<glog>[IWEF])(?:\d{4}[ ][\d:.]+[ ]+\d+[ ][\w.]+:\d+\]|[ ]\d+[ ]\d+\])[ ]?\"?"
     r"|\[?(?:executor|serve|runtime|RANK \d+)[ ]*\][ ]|Failed to initialize executor on rank \d+:[ ]"
-    r"|(?P<level>\[?(?:INFO|WARN(?:ING)?|ERROR|DEBUG|FATAL|CRITICAL|TRACE)\s*\]?)(?=[ :|])[ :|-]*"
+    r"|(?P<level>\[?(?:INFO|WARN(?:ING)?|ERROR|DEBUG|DIAG|FATAL|CRITICAL|TRACE)\s*\]?)(?=[ :|])[ :|-]*"
     r"(?:\d\d-\d\d \d\d:\d\d:\d\d )?(?:\[?[\w./-]+:\d+\][ ]?)?)"
 )
 MARK = re.compile(r"\[(I|W|E|V|INFO|WARNING|WARN|ERROR|DEBUG|VERBOSE)\]")
-QUIET = frozenset({"I", "W", "V", "INFO", "WARN", "WARNING", "DEBUG", "TRACE", "VERBOSE"})
+QUIET = frozenset({"I", "W", "V", "INFO", "WARN", "WARNING", "DEBUG", "DIAG", "TRACE", "VERBOSE"})
 LOUD = frozenset({"E", "F", "ERROR", "FATAL", "CRITICAL"})
 SOFTENED = re.compile(  # what Python warns of, and what the program goes on after
     r"^\s*(?:\S+ )?[Ww]arning:|\b\w*Warning: |^WARN\b|\b[Ii]gnor(?:ed|ing)\b|\b(?:falling|fall|falls) back\b|"

@@ -29,7 +29,10 @@ REPORT = re.compile(
 )
 """What people write who report a failure, and manuals do not."""
 MANUAL = re.compile(
-    r"\byou(?:'ll| may| might| could| can| will| should)? (?:see|get|encounter|run into|hit)\b", re.IGNORECASE
+    r"\byou(?:'ll| may| might| could| can| will| should)? (?:see|get|encounter|run into|hit)\b"
+    r"|^#{1,6}[ ][^\n]*\b(?:troubleshooting|common (?:issues|errors|problems))\b"
+    r"|^(?:\*\*|#{1,6}[ ])(?:solutions?|fix|cause):?(?:\*\*)?:?[ ]*$",
+    re.IGNORECASE | re.MULTILINE,
 )
 TYPED = re.compile(
     rf"\A\s*(?:[^\n]{{0,80}}[$#] )?(?:{STARTED})"
@@ -38,6 +41,8 @@ TYPED = re.compile(
 )
 """A command that stands before its output: after a prompt, or as the first line."""
 NOTED = re.compile(r"\s*(?:[-*+]|\d+\.)\s")
+HEADED = re.compile(r"#{1,6}[ ]|[-*+][ ]\[[ xX]\][ ]")
+"""A heading of Markdown, or a thing to tick off."""
 LONGEST_QUESTION = 1_000
 DESCRIBED = re.compile(r"^\s*\"FailureReason\": \"(?!\")", re.MULTILINE)
 """What ``aws sagemaker describe-endpoint`` prints of one that failed."""
@@ -77,9 +82,12 @@ def is_output(text: str, *, is_understood: bool) -> bool:
     """
     if is_understood:
         return DESCRIBED.search(text) is not None
+    if text.startswith("#!"):
+        return False  # a script, whose own messages have the words of a log
     if is_log(text):
         return True
-    return MANUAL.search(text) is None and any(line.is_error and known_line(line) for line in trouble(text))
+    told = [line for line in trouble(text) if line.is_error and not HEADED.match(line.text)]
+    return MANUAL.search(text) is None and any(map(known_line, told))
 
 
 def _only_logs(text: str) -> str:

@@ -127,7 +127,8 @@ CURL_VALUED = _names(
 PIP_VALUED = _names(
     "-r -c -e -i -f -t --requirement --constraint --editable --index-url --extra-index-url --find-links --target "
     "--upgrade-strategy --prefix --root --trusted-host --progress-bar --cache-dir --python-version --platform "
-    "--no-binary --only-binary --timeout --retries --proxy --cert --log --src --config-settings --global-option"
+    "--no-binary --only-binary --timeout --retries --proxy --cert --log --src --config-settings --config-setting -C "
+    "--global-option"
 )
 GIT_VALUED = _names(
     "-b --branch --depth -C -o --origin --reference -c --config -j --jobs -u --upload-pack --template --filter "

@@ -15,7 +15,7 @@ from trtllm_check.releases.vllm import VllmRelease, vllm_facts
 
 VERSION = r"v?(?P<version>\d+\.\d+\.\d+(?:\.\d+)?(?:\.?(?:post|dev|rc)\d+)?)(?![\w.]*\d)(?!\.\*)"
 IMAGE = re.compile(
-    r"(?:^|[/\s\"'=:(])(?:vllm-openai(?:-[a-z]+)?|vllm-tpu|vllm-cpu(?:-env|-release-repo)?|vllm-arm64-cpu-release-repo"
+    r"(?:^|(?<!lmcache)[/\s\"'=:(])(?:vllm-openai(?:-[a-z]+)?|vllm-tpu|vllm-cpu(?:-env|-release-repo)?|vllm-arm64-cpu-release-repo"
     r"|(?:vllm/)?vllm):v?(?P<version>\d+\.\d+\.\d+(?:\.?post\d+)?)(?![\w.]*\d)"
 )
 ENGINE = VERSION.replace("version", "engine")

@@ -179,7 +179,7 @@ def _parts_of_cuda(at: Version, parts: list[str], source: str) -> Iterator[TagFa
 
 
 def _python_of_month(month: str) -> str:
-    return "" if month < "23.04" else "3.12" if month >= _data()["newer_since"] else "3.10"
+    return "" if month < "23.05" else "3.12" if month >= _data()["newer_since"] else "3.10"
 
 
 @cache

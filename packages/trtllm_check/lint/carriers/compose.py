@@ -46,6 +46,7 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
         rule = "compose-value" if problem.form in ("kind", "choice") else "compose-field"
         yield FormFault(rule, problem.setting.place, problem.form, problem.known)
     is_whole = top.at("include") is None and not any(one.at("extends") is not None for one in named.values())
+    seen: set[str] = set()
     for name, service in named.items():
         yield from _health(service)
         yield from _health_port(service)
@@ -55,7 +56,7 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
         if is_whole:
             yield from _depends(service, name, named)
             yield from _volumes(service, top.at("volumes"))
-            yield from _networks(service, top.at("networks"))
+            yield from _networks(service, top.at("networks"), seen)
         yield from _addresses(service, name, named)
     yield from _ports(named)
 
@@ -166,15 +167,18 @@ def _volumes(service: Setting, declared: Setting | None) -> Iterator[FormFault]:
             yield _fault("volume", one, name=source)
 
 
-def _networks(service: Setting, declared: Setting | None) -> Iterator[FormFault]:
+def _networks(service: Setting, declared: Setting | None, seen: set[str]) -> Iterator[FormFault]:
+    """Networks that nothing declares, each once. A file without any may be a part that another one includes."""
     names = {value.written for _, value in declared.items} if declared is not None else set()
     networks = service.at("networks")
     if networks is None or _is_open(service):
         return
     for one in networks.parts if networks.kind == "list" else tuple(value for _, value in networks.items):
         name = one.text if networks.kind == "list" else one.written
-        if NAMED.fullmatch(name) and name not in names and name != DEFAULT_NETWORK:
-            yield _fault("undefined", one, what="service refers to undefined network", name=name)
+        if NAMED.fullmatch(name) and name not in names and name not in seen and name != DEFAULT_NETWORK:
+            seen.add(name)
+            form = "undefined" if declared is not None else "undefined, perhaps"
+            yield _fault(form, one, what="service refers to undefined network", name=name)
 
 
 def _published(service: Setting) -> Iterator[tuple[str, str, Setting]]:

@@ -14,7 +14,10 @@ LABELLED = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 RESTARTS = {**dict.fromkeys(LABELLED, ("Always",)), "Job": ("OnFailure", "Never")}
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
-PLACEHOLDER = re.compile(r"[<>{}$()\[\]]|^(?-i:[A-Z_]+)$|\.\.\.|your|x{3,}|base64|token|encoded|replace", re.IGNORECASE)
+PLACEHOLDER = re.compile(
+    r"[<>{}$()\[\]]|^(?-i:[A-Z_]+)$|(?-i:(?<![A-Za-z0-9])[A-Z_]{3,}(?![A-Za-z0-9]))|\.\.\.|your|x{3,}|base64|token|encoded|replace",
+    re.IGNORECASE,
+)
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 AMOUNT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[KMGTPE]i|[mkMGTPE])?")
 UNITS = {"": 1.0, "m": 1e-3, "k": 1e3, **{unit: 1e3 ** (i + 2) for i, unit in enumerate("MGTPE")}}

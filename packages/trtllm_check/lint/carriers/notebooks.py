@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from trtllm_check.lint.carriers.script import Carried, Script
@@ -14,6 +15,7 @@ SHELL_LINE = re.compile(r"\s*(?:!|%(?=(?:pip|cd|env)\b))")
 MAGIC = re.compile(r"\s*[%!]")
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)|[^\\]", re.DOTALL)
+OUTPUTS = re.compile(r"^ *\"outputs\": \[\n(?:(?! *\"source\": ).*\n)*", re.MULTILINE)
 PYTHON = "cell.py"
 PAGE = "cell.md"
 
@@ -31,6 +33,14 @@ def carried(word: Word) -> Carried:
 
 def is_notebook(text: str) -> bool:
     return text.lstrip().startswith("{") and '"cells"' in text and '"nbformat"' in text
+
+
+@lru_cache(maxsize=8)
+def without_outputs(text: str) -> str:
+    """A notebook with what its cells printed blanked; each character keeps its place. Another text as it is."""
+    if not is_notebook(text):
+        return text
+    return OUTPUTS.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def _cells(text: str) -> list[Any] | None:

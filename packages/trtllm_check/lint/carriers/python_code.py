@@ -94,6 +94,8 @@ class _Reader:
         nodes = list(ast.walk(self.tree))
         for node in nodes:
             self.note(node)
+            if isinstance(node, ast.Assert):  # what a test expects is not run
+                self.done |= {id(one) for one in ast.walk(node)}
         script = Script()
         for node in nodes:
             self.command(node, script)

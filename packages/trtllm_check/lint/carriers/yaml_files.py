@@ -40,6 +40,8 @@ CHART_FLAGS = {  # vllm-project/production-stack helm/templates/deployment-vllm-
     "tensorParallelSize": "--tensor-parallel-size",
     "gpuMemoryUtilization": "--gpu-memory-utilization",
 }
+OF_CHARTS = frozenset({"repository", "tag", "imagetag", "imagepullpolicy", "replicacount", "containerport"})
+"""Beside an image or a command in the values of a chart, and not in a file of compose."""
 VLLM_OWN_IMAGE = re.compile(r"(?:^|/)vllm/vllm-openai:")
 TEMPLATE = re.compile(r"\$?\{\{.*?\}\}")
 # A line that is nothing but actions of Go's or Jinja's templates, with or without a dash, and comments of Jinja's.
@@ -227,7 +229,7 @@ class _Reader:
         """
         if not {*IMAGES, "<<"} & set(by_name):
             return False
-        of_chart = "repository" in by_name  # whose template writes the command of Kubernetes
+        of_chart = not OF_CHARTS.isdisjoint(by_name)  # whose template writes the command of Kubernetes
         kubernetes = (
             of_chart or "args" in by_name or "name" in by_name or API_VERSION.search(self.word.text) is not None
         )

@@ -77,9 +77,9 @@ def _single_quotes(curl: Invocation, body: Word, lines: Sequence[str], release: 
         return
     for match in QUOTED_VARIABLE.finditer(body.text):
         place = body.part(match.start("name"), match.end("name"))
-        written = lines[place.line - 1][: place.column - 1] if place.line <= len(lines) else ""
-        if SWITCHED.search(written):
-            continue  # the single quotes end in front of it
+        line = lines[place.line - 1] if place.line <= len(lines) else ""
+        if SWITCHED.search(line[: place.column - 1]) or line.startswith("$(", place.column - 1):
+            continue  # the single quotes end in front of it, or make fills it in
         name = match["name"].replace("{", "").replace("}", "")
         yield from drafts(release, "request-body", place, form="single quotes", invocation=curl, name=name)
         return

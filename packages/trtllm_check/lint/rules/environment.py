@@ -20,6 +20,8 @@ FAMILY = "environment"
 OWN = re.compile(r"VLLM_[A-Z0-9_]+")
 ASSIGNED = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)", re.DOTALL)
 NEAR = 0.86
+OF_SCRIPTS = re.compile(r"(?:TRTLLM|TLLM|VLLM)_(?:\w+_)?(?:DIR|PATH|ROOT|REPO|IMAGE|TAG|VERSION|ARGS|URL)")
+"""Names that scripts give to places of their own."""
 INTERNAL = re.compile(r"(?P<option>--port|--host)(?:=|\s+)[\"']?\$\{?(?P<name>VLLM_PORT|VLLM_HOST_IP)\b")
 SOURCED = re.compile(r"^[ \t]*(?:source|\.)[ \t]+\S", re.MULTILINE)  # which may set it, exported or not
 COMPOSE = re.compile(r"^services[ \t]*:", re.MULTILINE)
@@ -175,6 +177,8 @@ def _follows(command: ShellCommand, file: str, starts: set[tuple[str, int]]) -> 
 
 
 def _is_read(name: str) -> bool:
+    if OF_SCRIPTS.fullmatch(name) and name not in _variables():
+        return False
     return any(name == one or (one.endswith("_") and name.startswith(one)) for one in rule_data(FAMILY)["read"])
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.programs import ALIASES
+from trtllm_check.lint.rules.box import engines
 from trtllm_check.lint.shell.words import ShellCommand, file_name
 
 FAMILY = "first_words"
@@ -51,7 +52,7 @@ def _first(command: ShellCommand, release: str) -> Iterator[Draft]:
     name = ALIASES.get(name, name)
     for one in mistaken():
         if one.program == name and one.then.fullmatch(words[1].text):
-            if any(PROSE.search(word.text) for word in words[1:]):
+            if any(PROSE.search(word.text) for word in words[1:]) or _may_have_an_entry(command.image):
                 return
             rest = " ".join(word.text for word in words[1:])
             known: dict[str, Any] = {"written": f"{words[0].text} {words[1].text}", "why": one.why}
@@ -59,3 +60,8 @@ def _first(command: ShellCommand, release: str) -> Iterator[Draft]:
             known["known"] = one.source
             yield from drafts(release, "another-program", words[0], file=command.file, **known)
             return
+
+
+def _may_have_an_entry(image: str) -> bool:
+    """True for an image of somebody's own: what it starts with its command is not known."""
+    return bool(image) and not any(engine.image.search(image) for engine in engines())

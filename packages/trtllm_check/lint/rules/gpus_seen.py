@@ -18,7 +18,10 @@ from trtllm_check.lint.shell.words import Word, lines_of
 WITHOUT_GPU = re.compile(r"(?<![a-z0-9])(?:cpu|arm64|aarch64|graviton|neuron|tpu|xpu|hpu|gaudi)(?![a-z0-9])")
 """In the name of an image: one for other processors."""
 OF_A_CPU = ("opea/vllm:latest", "${REGISTRY:-opea}/vllm:${TAG:-latest}")
-CLIENT = re.compile(r"\b(?:genai-perf|aiperf|perf_analyzer|guidellm|locust|curl|vllm bench serve|benchmark_serving)\b")
+CLIENT = re.compile(
+    r"\b(?:genai-perf|aiperf|perf_analyzer|guidellm|locust|curl|vllm bench serve|benchmark_serving|lmcache server"
+    r"|dynamo\.(?:frontend|router|planner)|sglang_router|mooncake_master)\b"
+)
 STARTS_A_SERVER = re.compile(r"\bvllm serve\b|api_server|tritonserver\b|trtllm-serve\b|launch_triton_server")
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
 QUOTED = re.compile(r"[\"']")

@@ -31,7 +31,8 @@ VLLM = re.compile(r"vllm(?:$|[=<>~!\[])")
 WITH_TORCH = re.compile(r"nvidia/tritonserver:\S*trtllm|nvidia/tensorrt-llm/release:")
 OF_TORCH = re.compile(r"(?:torchaudio|torchvision|xformers)(?:$|[=<>~!\[])")
 INSTALLS_GIT = re.compile(r"(?:install|add)\b[^&;|]*?\sgit(?:\s|$|\\)")
-BRINGS_MPI = re.compile(r"mpi(?!4py|run)|conda", re.IGNORECASE)
+BRINGS_MPI = re.compile(r"mpi(?!4py|run)|conda|nvidia/(?:tritonserver:\S*trtllm|tensorrt-llm/|pytorch:)", re.IGNORECASE)
+OF_PYTHON = re.compile(r"python|pip")
 HUB = re.compile(r"(?:https://|git@)(?:[^@/\s]+@)?(?:huggingface\.co|hf\.co)[/:](?!datasets/|spaces/)")
 TRANSFER = re.compile(r"(?P<name>HF_HUB_ENABLE_HF_TRANSFER)[\"']?\s*[=: ]\s*[\"']?(?:1|[Tt]rue|ON|YES)\b")
 USES_HUB = ("huggingface-hub", "transformers", "vllm", "sentence-transformers", "diffusers")
@@ -47,13 +48,15 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     texts = dict(document.texts)
-    by_hand = any(one.positional[:1] and one.positional[0].text == "install" for one in document.of("apt-get"))
+    installed = [one.positional[1:] for one in document.of("apt-get") if _first(one) == "install"]
+    by_hand = bool(installed)
+    bare = any(OF_PYTHON.match(word.text) for words in installed for word in words)
     for one in document.invocations:
         text = texts.get(one.command.file, "")
         if one.tool == "apt-get":
             yield from _apt(one, text, release)
         elif one.tool == "pip":
-            yield from _pip(one, text, release, by_hand=by_hand)
+            yield from _pip(one, text, release, bare=bare)
         elif one.tool == "git":
             yield from _weights(one, text, release, by_hand=by_hand)
     yield from _vllm(document, release)
@@ -85,7 +88,12 @@ def _apt(one: Invocation, text: str, release: str) -> Iterator[Draft]:
             return
 
 
-def _pip(one: Invocation, text: str, release: str, *, by_hand: bool) -> Iterator[Draft]:
+def _first(one: Invocation) -> str:
+    return one.positional[0].text if one.positional else ""
+
+
+def _pip(one: Invocation, text: str, release: str, *, bare: bool) -> Iterator[Draft]:
+    """``bare``: the text installs Python first, and so begins on a machine without anything."""
     operands = one.positional
     if not operands or operands[0].text != "install":
         return
@@ -108,7 +116,7 @@ def _pip(one: Invocation, text: str, release: str, *, by_hand: bool) -> Iterator
         if word is not None and "venv" not in text:
             yield from drafts(release, "image-base", word, form="torch", invocation=one, name=word.text, **known)
     ours = next((word for word in operands[1:] if OURS.match(word.text)), None)
-    if ours is not None and not one.image and by_hand and not _has(BRINGS_MPI, text):
+    if ours is not None and not one.image and bare and not _has(BRINGS_MPI, text):
         yield from drafts(release, "image-base", ours, form="mpi", invocation=one)
 
 

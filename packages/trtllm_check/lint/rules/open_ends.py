@@ -21,6 +21,7 @@ COMMAND = re.compile(
 MERGE = re.compile(r"^<<<<<<< \S+$(?=(?:.*\n)*?={7}\n(?:.*\n)*?>>>>>>> \S)", re.MULTILINE)
 CALLED = re.compile(r"(?<!\\)\$\((?P<name>[A-Z][A-Z0-9_]{2,})\)")
 COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
+MAKEFILE = re.compile(r"^\.PHONY:|^[\w./-]+:[^=\n]*\n\t", re.MULTILINE)  # which writes its own dollars
 OPEN_VALUE = re.compile(r"--[a-z][\w-]*[= ][\w./:-]+(?P<quote>['\"])[ \t]*\\?[ \t]*$", re.MULTILINE)
 ESCAPED = re.compile(r"\\.")
 ELIDED = re.compile(  # "# ... (truncated)" on the last line of a block
@@ -34,7 +35,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for file, text in document.texts:
         if (match := MERGE.search(text)) is not None:
             yield from drafts(platform.release.name, "merge-marks", _place(text, match.start(), "<<<<<<<"), file=file)
-        for block in fences(text):
+        for block in () if MAKEFILE.search(text) else fences(text):
             if block.language in SHELLS or not block.language:
                 yield from _heredocs(text, block.start, block.end, file, platform.release.name)
                 yield from _behind_a_value(text, block.start, block.end, file, platform.release.name)

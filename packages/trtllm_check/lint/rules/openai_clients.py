@@ -10,7 +10,7 @@ from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.document import Document, WrittenRequest
 from trtllm_check.lint.endpoints import ServerAddress, published_ports
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
-from trtllm_check.lint.programs import PLAIN_SERVER, SERVER_IMAGE
+from trtllm_check.lint.programs import PLAIN_SERVER, SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import VLLM, Around, ServedModel, served
 from trtllm_check.lint.shell.pasted import fences
@@ -37,6 +37,7 @@ BASE_MODEL = re.compile(
     re.IGNORECASE,
 )
 OF_OPENAI = re.compile(r"(?:completions?|embeddings?|chat_completions)$")
+BASE_IN_A_VARIABLE = re.compile(r"[\"']?\$\{?\w+\}?/")  # which may end with /v1
 SPEAKS_OPENAI = re.compile(r"\bvllm\b|trtllm-serve", re.IGNORECASE)
 CLIENTS = ("OpenAI", "AsyncOpenAI", "ChatOpenAI")
 OTHER_SERVERS = re.compile(
@@ -127,7 +128,7 @@ class _Page:
 
     @cached_property
     def has_proxy(self) -> bool:
-        return any(PROXIES.search(text) for _, text in self.texts)
+        return any(PROXIES.search(text) or "litellm" in text.lower() for _, text in self.texts)
 
     @cached_property
     def has_open_port(self) -> bool:
@@ -201,7 +202,7 @@ def _container(around: Around, server: Server, release: str) -> Iterator[Draft]:
         return
     inside = [port for _, port in published_ports(docker)] if docker is not None and is_alone else []
     inside += [port for _, port in workload.ports] if workload is not None else []
-    if inside and server.port not in inside:
+    if inside and server.port not in inside and not ("port" not in one.options and _by_own_entry(one)):
         place = one.options.get("port") or one.at
         yield from drafts(
             release,
@@ -220,9 +221,15 @@ def _container(around: Around, server: Server, release: str) -> Iterator[Draft]:
             yield from drafts(release, "probe-of-another-port", probe.place, form=form, file=one.file, **about)
 
 
+def _by_own_entry(one: ServedModel) -> bool:
+    """True where an image of somebody's own starts the server, on a port that it chooses."""
+    start = one.invocation
+    return start is not None and start.path.text == start.image and VLLM_IMAGE.search(start.image) is None
+
+
 def _request(page: _Page, request: WrittenRequest, release: str) -> Iterator[Draft]:
     target = ServerAddress.of(request.url)
-    here = target.is_local or target.is_open
+    here = (target.is_local or target.is_open) and BASE_IN_A_VARIABLE.match(request.url) is None
     path = target.path.rstrip("/")
     place = request.address or request.place
     if path in (CHAT, TEXT) and request.fields:

@@ -48,7 +48,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         regions = {match["region"] for match in OWN_REGION.finditer(text)}
         regions = regions if regions.isdisjoint(match["region"] for match in addresses) else set()  # a table of them
-        about = ABOUT.search(text) is not None
+        about = ABOUT.search(text) is not None and len({match["region"] for match in addresses}) == 1  # else a table
         for match in addresses:
             place = _place(text, match)
             for form, known in _of_address(match):

@@ -11,6 +11,7 @@ from trtllm_check.lint.rules.served import ServedModel, served
 from trtllm_check.lint.shell.words import Word, lines_of
 
 LAUNCH = "trtllm-llmapi-launch"
+HEREDOC = re.compile(r"<<-?[ ]*[\"']?(?P<name>\w+)")
 DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(?P<option>--?[A-Za-z][\w-]*)(?:[=\s][ \t]*(?P<value>[^\s#]+))?", re.MULTILINE)
 NAMES = {"-N": "nodes", "-n": "ntasks", "-G": "gpus", "--nodes": "nodes", "--ntasks": "ntasks", "--gpus": "gpus"}
 NAMES |= {"--ntasks-per-node": "per_node", "--tasks-per-node": "per_node", "--gpus-per-node": "node_gpus"}
@@ -74,11 +75,14 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _late(text: str, file: str, release: str) -> Iterator[Draft]:
-    """A line of #SBATCH behind the first command; one in a here-document begins a script of its own."""
-    begun = ""
+    """A line of #SBATCH behind the first command."""
+    begun = inside = ""
     for number, line in enumerate(lines_of(text), 1):
-        if "<<" in line:
-            return
+        opened = HEREDOC.search(line)
+        if inside or opened:  # a job that the script writes
+            inside = "" if line.strip() == inside else inside or (opened["name"] if opened else "")
+            begun = begun or line.strip()
+            continue
         if begun and DIRECTIVE.match(line):
             known: dict[str, Any] = {"directive": line.strip(), "command": begun}
             yield from drafts(release, "sbatch-line", Word(line.strip(), number, 1), file=file, **known)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trtllm_check.lint.carriers.aws_calls import AwsCall
+from trtllm_check.lint.carriers.notebooks import without_outputs
 from trtllm_check.lint.carriers.settings import Setting
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
@@ -25,7 +26,8 @@ OTHERS = re.compile(
     r"huggingface-pytorch-inference:|djl-inference|djl-lmi|djl-tensorrtllm|vllm-openai"
     r"|image_uris\.retrieve\(\s*framework=[\"']djl"
 )
-PARAMETERS = re.compile(r"[\"']parameters[\"']\s*:|^\s*parameters\s*=", re.MULTILINE)
+MESSAGES = "MESSAGES_API_ENABLED"  # the bodies are OpenAI's
+PARAMETERS = re.compile(r"[\"']parameters\\?[\"']\s*:|^\s*\"?parameters\s*=", re.MULTILINE)
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -40,8 +42,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                     for draft in _variables(table, call, text, release):
                         yield draft._replace(severity="info") if EARLIER.search(text) else draft
     for file, text in document.texts:
-        if TGI.search(text) and not OTHERS.search(text) and "predict(" in text:
-            yield from _parameters(text, file, release)
+        if TGI.search(text) and not OTHERS.search(text) and "predict(" in text and MESSAGES not in text:
+            yield from _parameters(without_outputs(text), file, release)
 
 
 def _option(name: str) -> str:

@@ -203,6 +203,8 @@ def _unknown(serve: Invocation, given: Given, name: str, command: str, release: 
         and SequenceMatcher(None, name, close).ratio() < ALMOST
     ):
         return  # an image of somebody's own may have a plugin's options
+    if serve.image and not certain and VLLM_IMAGE.search(serve.image) is None:
+        return  # and one that it starts itself those of its own build
     if meant:
         instead = f"write --{meant}"
     elif other:

@@ -231,8 +231,8 @@ def resolved(node: "Node", expander: Expander) -> Sequence[str] | None:
     if children[0].type not in ("variable_name", "special_variable_name", "subscript"):
         return None
     known = expander.variables.get(name)
-    if known is not None and any(SUBSTITUTED.search(one) and not SIMPLE.search(one) for one in known):
-        known = [f"${{{name}}}"]
+    if known is not None:
+        known = [one if SIMPLE.search(one) or not SUBSTITUTED.search(one) else f"${{{name}}}" for one in known]
     if len(children) == 1:
         return [f"${{{name}}}"] if known is None else known if every else known[:1]
     how, rest = children[1].type, children[2:]

@@ -41,7 +41,7 @@ SECRET = re.compile(r"(?:token|password|secret|key)(?:[ \t]+|=)\*{2,}", re.IGNOR
 FLAG_LINE = re.compile(r"\s*[-–—−]{1,2}[A-Za-z]")
 GOES_ON = re.compile(r"(?:\\|[|&;(]|&&)\s*$")
 OLD = re.compile(
-    r"^[#*_\s>-]*(?:(?:the )?(?:old|before|legacy|deprecated|previous(?:ly)?|outdated)\b"
+    r"^(?:===?[!+]?[ ]+\"|[#*_\s>-]*)(?:(?:the )?(?:old|before|legacy|deprecated|previous(?:ly)?|outdated)\b"
     r"|\w+[ ]?(?:v|version )?[012](?:\.x)?[ ](?:code|way|style)\b|v[012](?:\.x)?\b)[^.\n]{0,60}$",
     re.IGNORECASE,
 )

@@ -1,6 +1,7 @@
 """What the variables of a script hold as far as its text tells, along each way through it.
 
-A variable without an entry is unknown. One that two ways set to different values is unknown behind them.
+A variable without an entry is unknown. One that two ways set to different values is unknown behind them; of an array
+that they make longer, what stands in front is known.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,8 +58,21 @@ class Variables:
             same = all(value == known[0] for value in known)
             if same and (len(known) == len(found) or name not in before.values):
                 self.values[name] = known[0]
+            elif len(known) == len(found) and (begin := common(known)):
+                more = f"${{{name}}}"
+                self.values[name] = begin if begin[-1] == more else [*begin, more]
             else:
                 self.values.pop(name, None)
         for name in [name for name in self.values if not any(name in way.values for way in ways)]:
             self.values.pop(name)
         self.exported = frozenset().union(*(way.exported for way in ways))
+
+
+def common(values: Sequence[Sequence[str]]) -> list[str]:
+    """What several arrays begin with alike."""
+    begin: list[str] = []
+    for one in zip(*values, strict=False):
+        if any(other != one[0] for other in one[1:]):
+            break
+        begin.append(one[0])
+    return begin
