@@ -1,6 +1,7 @@
 """Make packages/trtllm_check/releases/data/example_options.yml: options of TensorRT-LLM's example scripts by release.
 
     python -m benchmarks.checker.example_options MIRROR   # a fork with the commits of python_names.yml
+    python -m benchmarks.checker.example_options --backend CLONE   # of tensorrtllm_backend: backend_options.yml
 
 Read are calls of ``add_argument``, in the script and in the functions beside it that get its parser. One that hands
 its parser elsewhere, or takes options that it does not know, has ``**`` there; ``.`` stands for the script itself.
@@ -20,7 +21,11 @@ from benchmarks.checker.python_names import CONFIG, Spans, _by_spans, written
 
 TABLE = Path(__file__).parents[2] / "packages/trtllm_check/releases/data/example_options.yml"
 HEADING = "# Made by benchmarks/checker/example_options.py; see packages/trtllm_check/releases/clients.py and NOTICE."
+BACKEND = TABLE.with_name("backend_options.yml")
 SCRIPT = re.compile(r"(?:examples|benchmarks/(?:python|cpp))/(?!.*(?:tests?/|triton))[\w./-]+\.py")
+OF_BACKEND = re.compile(r"(?:inflight_batcher_llm/client|tools/(?:inflight_batcher_llm|gpt))/[\w.-]+\.py")
+LAST_OF_BACKEND = "0.19.0"  # then they stand in TensorRT-LLM's own repository, below triton_backend
+VERSION = re.compile(r"v(\d+\.\d+\.\d+)")
 OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 LEAST = 3
 ANY = "**"
@@ -30,9 +35,9 @@ THERE = "."  # stands for the script itself
 class Scripts:
     """The scripts of one release."""
 
-    def __init__(self, mirror: Path, commit: str) -> None:
+    def __init__(self, mirror: Path, commit: str, script: re.Pattern[str]) -> None:
         listed = _git(mirror, "ls-tree", "-r", "--name-only", commit).decode().splitlines()
-        self.sources = {name: _git(mirror, "show", f"{commit}:{name}") for name in listed if SCRIPT.fullmatch(name)}
+        self.sources = {name: _git(mirror, "show", f"{commit}:{name}") for name in listed if script.fullmatch(name)}
         self.trees: dict[str, ast.Module] = {}
 
     def tree(self, name: str) -> ast.Module | None:
@@ -108,13 +113,26 @@ def _git(mirror: Path, *words: str) -> bytes:
 
 
 def main() -> None:
-    mirror = Path(sys.argv[1])
-    commits: dict[str, str] = yaml.safe_load(CONFIG.read_text())["tensorrt_llm"]["commits"]
+    if sys.argv[1] == "--backend":
+        mirror = Path(sys.argv[2])
+        tags = [tag for tag in _git(mirror, "tag").decode().split() if VERSION.fullmatch(tag)]
+        numbers = sorted(tuple(int(one) for one in tag[1:].split(".")) for tag in tags)
+        names = [".".join(map(str, one)) for one in numbers]
+        names = names[: names.index(LAST_OF_BACKEND) + 1]
+        project = "triton-inference-server/tensorrtllm_backend"
+        make(mirror, {name: f"v{name}" for name in names}, OF_BACKEND, BACKEND, project)
+    else:
+        commits: dict[str, str] = yaml.safe_load(CONFIG.read_text())["tensorrt_llm"]["commits"]
+        make(Path(sys.argv[1]), commits, SCRIPT, TABLE, "NVIDIA/TensorRT-LLM")
+
+
+def make(mirror: Path, commits: Mapping[str, str], script: re.Pattern[str], table: Path, project: str) -> None:
+    """Write ``table`` from the commits of each release."""
     order = list(commits)
     found: dict[str, Spans] = defaultdict(lambda: defaultdict(list))
     having: Spans = defaultdict(list)
     for release, commit in commits.items():
-        scripts = Scripts(mirror, commit)
+        scripts = Scripts(mirror, commit, script)
         for name in scripts.sources:
             options = scripts.options(name)
             having[name].append(release)
@@ -128,12 +146,12 @@ def main() -> None:
         if otherwise:
             options_of[ANY] = sorted({*options_of[ANY], *otherwise}, key=order.index)
     content = {
-        "source": f"NVIDIA/TensorRT-LLM, the commits of {order[0]} to {order[-1]}",
+        "source": f"{project}, the commits of {order[0]} to {order[-1]}",
         "releases": " ".join(order),
         "scripts": {name: _by_spans(found[name], order) for name in sorted(found)},
     }
-    TABLE.write_text(written(content, HEADING))
-    print(f"{TABLE.name}: {len(found)} scripts, {TABLE.stat().st_size} bytes")
+    table.write_text(written(content, HEADING))
+    print(f"{table.name}: {len(found)} scripts, {table.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

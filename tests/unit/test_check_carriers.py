@@ -61,7 +61,7 @@ CARRIED: dict[str, tuple[Kind, str]] = {
     ),
     "subprocess": ("python", f"import subprocess\nsubprocess.run({WORDS!r}, check=True)\n"),
     "os.system": ("python", f"import os\nn = 8\nos.system(f'{BROKEN.replace('8', '{n}')}')\n"),
-    "a list": ("python", f"command = {WORDS!r}\ncommand.append('--workers')\n"),
+    "a list": ("python", f"command = {WORDS!r}\ncommand.extend(['--workers', '2'])\n"),
     "a cell": ("notebook", cells(["import os\n", f"!{BROKEN}\n"])),
     "a bash cell": ("notebook", cells(["%%bash\n", f"{BROKEN}\n"])),
     "cmd.exe": ("windows", 'set "C=D:\\m\\c"\ntrtllm-build.exe --checkpoint_dir %C% ^\n' + " ".join(WORDS[3:]) + "\n"),

@@ -118,6 +118,8 @@ FAMILIES = (
     "example_folders",
     "example_scripts",
     "first_examples",
+    "earlier_builders",
+    "adapter_types",
     "access",
     "sampling",
     "speculative",

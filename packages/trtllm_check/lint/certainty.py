@@ -13,8 +13,10 @@ from functools import lru_cache
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.evidence import facts_release
 from trtllm_check.lint.finding import Draft, Platform
+from trtllm_check.lint.impossible import in_no_release
 from trtllm_check.lint.shell.pasted import ELISION, is_of_another_section
 from trtllm_check.lint.shell.words import Word, lines_of
+from trtllm_check.releases.clients import example_scripts
 from trtllm_check.releases.history import with_flag
 
 EDITORS = frozenset({"vi", "vim", "nano", "emacs", "code", "sed", "perl", "cat", "tee"})
@@ -94,14 +96,16 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule in OF_RESOURCES and _is_proposed(document.texts):
         return draft._replace(severity="info")
+    if platform.guessed and (reason := in_no_release(draft, document)):
+        return draft._replace(why=f"{draft.why} {reason}")
     if platform.guessed and draft.rule in OF_ONE_RELEASE:  # nobody says that it is for the newest release
         return draft._replace(severity="info" if draft.rule == "moved-script" else "warning")
     if draft.rule in ARGUMENTS and _may_be_another_converter(draft, document):
         named = _is_of_its_own(draft) or any(OTHER_MODELS.search(text) for _, text in document.texts)
         return draft._replace(severity="info" if named and not _is_slip(draft, platform) else "warning")
     if draft.rule in ARGUMENTS and platform.guessed and draft.invocation and draft.invocation.tool.endswith(".py"):
-        is_own = draft.rule == "unknown-flag" and not _is_slip(draft, platform)  # an edition with flags of its own
-        return draft._replace(severity="info" if is_own else "warning")  # a script of that name, of nobody knows whom
+        is_own = draft.rule == "unknown-flag" and not _is_slip(draft, platform) and not _is_of_earlier(draft)
+        return draft._replace(severity="info" if is_own else "warning")  # an edition with flags of its own, perhaps
     if draft.rule == "unfilled-variable" and _is_partial(draft, document):
         return draft._replace(severity="warning")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document):
@@ -206,6 +210,12 @@ def _is_slip(draft: Draft, platform: Platform) -> bool:
     written = f"--{match[1][2:].replace('-', '_')}"
     is_longer = any(written.startswith(name) for name in tool.arguments if len(name) > SHORT_FLAG)
     return is_longer or bool(get_close_matches(written, tool.arguments, 1, NEAR_FLAG))
+
+
+def _is_of_earlier(draft: Draft) -> bool:
+    """True for an option that the builders before 0.8 had: TensorRT-LLM's own, in the wrong place."""
+    match = UNKNOWN.search(draft.message)
+    return match is not None and any(match[1] in options for options in example_scripts(EARLIER_BUILDER).values())
 
 
 def _is_anothers_script(draft: Draft, document: Document) -> bool:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import regrouped
+from trtllm_check.lint.models_told import model_told
 from trtllm_check.releases import known_releases, load_release
 from trtllm_check.releases.backend import backend_reads
 from trtllm_check.releases.history import with_flag
@@ -220,13 +221,18 @@ def _narrowed(document: Document) -> tuple[tuple[str, ...], tuple[str, int] | No
     """The releases that have all flags of the text, and what it was that told the last of them."""
     releases = list(known_releases())
     decisive: tuple[str, int] | None = None
-    for tool, flag, line in _flags(document):
-        where = with_flag(tool, flag)
-        narrowed = [name for name in releases if name in where]
-        if where and narrowed and len(narrowed) < len(releases):
-            if decisive is None or narrowed[-1] != releases[-1]:
-                decisive = (f"{flag} of {tool}", line)
-            releases = narrowed
+    if (told_by := model_told(document)) is not None:
+        decisive, releases = (told_by.name, told_by.line), list(told_by.releases)
+    flags = [(with_flag(tool, flag), (f"{flag} of {tool}", line)) for tool, flag, line in _flags(document)]
+    flags = [(where, told) for where, told in flags if where]
+    lacking = {name: sum(name not in where for where, _ in flags) for name in releases}
+    fewest = min(lacking.values())
+    narrowed = [name for name in releases if lacking[name] == fewest]
+    if len(narrowed) < len(releases):
+        later = next((name for name in releases[releases.index(narrowed[-1]) + 1 :]), "")
+        without = [told for where, told in flags if later and later not in where and narrowed[-1] in where]
+        decisive = without[0] if without else decisive or flags[0][1]
+        releases = narrowed
     for invocation in document.invocations:
         narrowed = [name for name in releases if invocation.tool in load_release(name).tools]
         if narrowed and narrowed[-1] == releases[-1]:

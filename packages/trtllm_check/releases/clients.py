@@ -10,6 +10,7 @@ from trtllm_check.releases.python_names import PythonPackage
 FILE = Path(__file__).parent / "data/clients.yml"
 HUB = Path(__file__).parent / "data/hub_commands.yml"
 EXAMPLES = Path(__file__).parent / "data/example_options.yml"
+BACKEND = Path(__file__).parent / "data/backend_options.yml"
 
 
 @cache
@@ -26,10 +27,28 @@ def hub_tool(tool: str) -> PythonPackage | None:
 
 @cache
 def example_script(path: str) -> PythonPackage | None:
-    """The same of the options of one of TensorRT-LLM's example scripts, by its path in the repository."""
-    content = read_yaml(EXAMPLES)
-    options = content["scripts"].get(path)
-    return _made(path, {**content, "options": options}) if options is not None else None
+    """The same of the options of one of TensorRT-LLM's example scripts, or its backend's, by its path there."""
+    for content in (read_yaml(EXAMPLES), read_yaml(BACKEND)):
+        options = content["scripts"].get(path)
+        if options is not None:
+            return _made(path, {**content, "options": options})
+    return None
+
+
+@cache
+def backend_scripts() -> dict[str, str]:
+    """The scripts of the backend whose names no other script has -> their paths."""
+    paths = read_yaml(BACKEND)["scripts"]
+    names = [path.rpartition("/")[2] for path in paths]
+    return {path.rpartition("/")[2]: path for path in paths if names.count(path.rpartition("/")[2]) == 1}
+
+
+@cache
+def example_scripts(name: str) -> dict[str, frozenset[str]]:
+    """All options that any release has of the example scripts of a file's name, by their paths."""
+    scripts = read_yaml(EXAMPLES)["scripts"]
+    paths = [path for path in scripts if path.startswith("examples/") and path.endswith(f"/{name}")]
+    return {path: frozenset(" ".join(scripts[path].values()).split()) for path in paths}
 
 
 def _table(tool: str, file: Path) -> PythonPackage | None:

@@ -19,6 +19,8 @@ MODULES = {
     "vllm.lora.request": "vllm",
     "openai": "openai",
     "langchain_openai": "openai",
+    "langchain_community.llms": "openai",
+    "langchain_community.llms.vllm": "openai",
 }
 # Keywords of llama_index, langchain and others, whose value goes to vLLM's EngineArgs whole.
 HANDED_ON = ("vllm_kwargs",)

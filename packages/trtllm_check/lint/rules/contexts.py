@@ -22,6 +22,9 @@ FLAG, OPTION = "--max_seq_len", "max_seq_len"
 SOURCES = ("--model_dir", "--hf_model_dir", "--pyt_ckpt_path")
 # What gives a model a longer context than its configuration, or a window over a longer one.
 LONGER = re.compile(r"rope|rotary|yarn|streaming_?llm|ALLOW_LONG_MAX_MODEL_LEN|max_position_embeddings", re.IGNORECASE)
+SIZED = re.compile(r"\d+b(?![a-z])")
+LONG = re.compile(r"\d(?:k|m)(?![a-z])", re.IGNORECASE)  # as models with a longer context are called
+VERSION = re.compile(r"(?<=llama)(?=\d)")  # llama3-8b is llama-3-8b
 ENGINE_BACKENDS = ("tensorrt", "trt")
 
 
@@ -66,7 +69,9 @@ def _builds(document: Document, platform: Platform) -> Iterator[Draft]:
         given, wanted = build.find(FLAG), number_of(build.value(FLAG))
         maker = makers.get(posixpath.normpath(build.value("--checkpoint_dir") or ""))
         source = maker.value(*SOURCES) if maker is not None else None
-        model = _known(source or "")
+        name, model = source, _known(source or "")
+        if model is None and given is not None:
+            name, model = _of_folders(source, build.value("--checkpoint_dir"))
         if given is None or wanted is None or model is None or wanted <= model.context:
             continue
         if is_checked(build, platform.release):
@@ -78,10 +83,22 @@ def _builds(document: Document, platform: Platform) -> Iterator[Draft]:
                 edits=edits,
                 invocation=build,
                 wanted=wanted,
-                model=source,
+                model=name,
                 most=model.context,
                 where=model.source,
             )
+
+
+def _of_folders(*paths: str | None) -> tuple[str, PublishedModel | None]:
+    """A model that a folder is called as: ``ckpt/llama3_8b_instruct``."""
+    for path in paths:
+        for part in reversed((path or "").split("/") if not LONG.search(path or "") else []):
+            name = part.lower().replace("_", "-")
+            for written in (name, VERSION.sub("-", name)):
+                model = _known(written) if SIZED.search(written) else None
+                if model is not None:
+                    return part, model
+    return "", None
 
 
 def _known(name: str) -> PublishedModel | None:

@@ -10,7 +10,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import ShellCommand, Word
-from trtllm_check.releases.clients import example_script
+from trtllm_check.releases.clients import backend_scripts, example_script
 from trtllm_check.releases.python_names import ANY
 
 RULE = "example-option"
@@ -19,6 +19,8 @@ THERE = "."  # in the table: the script itself
 CLONE = re.compile(r"NVIDIA/TensorRT-LLM|(?:^|[\s/])TensorRT-LLM/(?:examples|benchmarks)|cd \S*TensorRT-LLM\b")
 Texts = tuple[tuple[str, str], ...]
 PLACE = re.compile(r"(?:^|/)((?:examples|benchmarks)/.*)")
+OF_THE_BACKEND = re.compile(r"(?:^|/)((?:inflight_batcher_llm/client|tools/(?:inflight_batcher_llm|gpt))/[\w.-]+\.py)$")
+CLIENTS = "inflight_batcher_llm/client"
 PRECISION, CALIBRATED = "--weight_only_precision", ("int4_awq", "awq", "w4a8_awq", "fp8", "int8_sq")
 FIRST_WORDS = 12  # of a command, mpirun and its options included
 OF_TABLES = re.compile(
@@ -30,12 +32,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     version = platform.written if platform.earlier else "" if platform.guessed else platform.release.name
     folders: dict[str, str] = {}
+    among = any(CLIENTS in word.text for command in document.commands for word in command.words[1:2])
     for command in document.commands:
         if command.words[:1] and command.words[0].text in ("cd", "pushd"):
             folders[command.file] = _moved(folders.get(command.file, ""), command)
             continue
         at = next((n for n, word in enumerate(command.words[:FIRST_WORDS]) if word.text.endswith(".py")), None)
-        script = _script(command.words[at], folders.get(command.file, "")) if at is not None else ""
+        script = _script(command.words[at], folders.get(command.file, ""), among=among) if at is not None else ""
         if at is not None and script and (platform.earlier or not OF_TABLES.fullmatch(script)):
             yield from _options(script, command, at, version, platform.release.name, document.texts)
 
@@ -52,7 +55,13 @@ def _moved(folder: str, command: ShellCommand) -> str:
     return ""
 
 
-def _script(word: Word, folder: str) -> str:
+def _script(word: Word, folder: str, *, among: bool) -> str:
+    """The path of a script in its repository; ``among``: the text goes to the backend's clients."""
+    if backend := OF_THE_BACKEND.search(word.text):
+        return backend[1]
+    name = word.text.rpartition("/")[2]
+    if among and word.text in (name, f"./{name}") and name in backend_scripts():
+        return backend_scripts()[name]
     match = PLACE.search(word.text)
     if match:
         return posixpath.normpath(match[1])
@@ -74,8 +83,12 @@ def _precision(script: str, command: ShellCommand, at: int, release: str) -> Ite
 def _options(script: str, command: ShellCommand, at: int, version: str, release: str, texts: Texts) -> Iterator[Draft]:
     yield from _precision(script, command, at, release)
     table = example_script(script)
-    if table is None or (version and not table.near_releases(version)):
+    if table is None:
         return
+    if version and not table.near_releases(version):
+        if script not in backend_scripts().values():
+            return
+        version = ""  # later than all that were read: the scripts hardly changed, and a slip stays one
     known = table.calls[script]
     absent = table.judge_command(script, THERE, version) if version else None
     if absent is not None and script == OF_LLAMA:

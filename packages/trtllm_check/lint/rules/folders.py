@@ -19,6 +19,7 @@ BUILD = "trtllm-build"
 ENGINE_DIR = re.compile(r"(?<![\w])engine_dir:([^,]+)")
 NOT_LETTERS = re.compile(r"[\W_]+")
 DOTS = re.compile(r"^(?:\.{1,2}/)+")
+COPIES = ("cp", "ln", "mv", "rsync", "tar")
 MOVES = ("cp", "hf", "huggingface-cli", "ln", "mv", "rsync", "aws", "gsutil", "tar")
 PARTS = ("encoder", "decoder", "vision", "llm")
 KIND = "folder-of-another-kind"
@@ -40,7 +41,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     readings = list(_engines_read(document, release))
     folders = _output_folders(document)
     yield from _misspelt(readings, folders, release.name)
-    yield from _of_another_kind(document, release.name)
+    yield from _of_another_kind(document, readings, release.name)
     builds = [one for one in document.of(BUILD) if one.has("--output_dir")]
     if not _moves(document):
         for one in _checkpoints_read(document):
@@ -71,10 +72,23 @@ def _checkpoints_read(document: Document) -> Iterator[FolderRead]:
             yield FolderRead(posixpath.normpath(word.text), word, one)
 
 
-def _of_another_kind(document: Document, release: str) -> Iterator[Draft]:
+def _of_another_kind(document: Document, readings: Sequence[FolderRead], release: str) -> Iterator[Draft]:
     """An engine's folder where a checkpoint's or a tokenizer's is wanted."""
     checkpoints = {_written(one) for one in document.of(*QUANTIZES)}
     engines = {_written(one) for one in document.of(BUILD)} - checkpoints - {""}
+    if _copies(document):
+        return
+    for reading in readings:
+        if reading.path in checkpoints - {""} and reading.path not in engines and not _is_open(reading.path):
+            yield from drafts(
+                release,
+                KIND,
+                reading.place,
+                form="checkpoint",
+                invocation=reading.by,
+                file=reading.file,
+                path=reading.path,
+            )
     if _moves(document):
         return
     for one in document.of(BUILD):
@@ -106,6 +120,11 @@ def _misspelt(readings: Sequence[FolderRead], folders: set[str], release: str) -
 
 def _plain(path: str) -> str:
     return NOT_LETTERS.sub("", path).lower()
+
+
+def _copies(document: Document) -> bool:
+    """True if something of the text copies or renames folders."""
+    return any(posixpath.basename(word.text) in COPIES for command in document.commands for word in command.words[:2])
 
 
 def _moves(document: Document) -> bool:

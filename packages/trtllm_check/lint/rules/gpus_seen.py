@@ -11,6 +11,7 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.machines import MachineTold, machine_told
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
+from trtllm_check.lint.reservations import reserved
 from trtllm_check.lint.rules.served import MAKERS, VLLM, Around, ServedModel, served
 from trtllm_check.lint.shell.pasted import fences, is_of_another_section
 from trtllm_check.lint.shell.words import Word, lines_of
@@ -157,6 +158,8 @@ def _seen(
     workload = around.workload(one)
     if workload is not None and workload.gpus:
         yield workload.gpus, workload.gpus_place, "the container gets"
+    if asked := reserved(dict(document.texts).get(one.file, "")):
+        yield asked.number, Word("", asked.line, 1), asked.by
     if machine is not None and machine.line and machine.gpus:
         yield machine.gpus, Word("", machine.line, 1), "the text tells of"
 

@@ -39,7 +39,7 @@ BASE_MODEL = re.compile(
 OF_OPENAI = re.compile(r"(?:completions?|embeddings?|chat_completions)$")
 BASE_IN_A_VARIABLE = re.compile(r"[\"']?\$\{?\w+\}?/")  # which may end with /v1
 SPEAKS_OPENAI = re.compile(r"\bvllm\b|trtllm-serve", re.IGNORECASE)
-CLIENTS = ("OpenAI", "AsyncOpenAI", "ChatOpenAI")
+CLIENTS = ("OpenAI", "AsyncOpenAI", "ChatOpenAI", "VLLMOpenAI")
 OTHER_SERVERS = re.compile(
     r"\b(?:transformers serve|ollama (?:serve|run)|llama-server)\b"
 )  # they take names of their own

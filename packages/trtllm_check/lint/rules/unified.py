@@ -24,6 +24,18 @@ EXPORTED = re.compile(
 CLONE = re.compile(r"(?:https://)?(?:www\.)?huggingface\.co/(?P<name>[\w.-]+/[\w.-]+?)(?:\.git)?/?$")
 
 
+SOURCES = ("--model_dir", "--hf_model_dir", "--pyt_ckpt_path")
+DOWNLOADED = re.compile(
+    r"snapshot_download\((?:[^()]|\(\))*?local_dir\s*=\s*(?:str\()?"
+    r"(?:(?P<quote>[\"'])(?P<folder>[^\"'{}$]+)(?P=quote)|(?P<name>[A-Za-z_]\w*))"
+)
+# How a text describes a variable that holds the path of such a model.
+DESCRIBED = re.compile(
+    r"(?<!\w)(?P<name>(?:hf_)?model_?(?:path|dir)|hf_\w+)(?:[ \t]*[:=#][^\n]{0,120}|[\"'][ \t]*,[^()]{0,280}\(?)"
+    r"\bHugging ?Face (?:format|model|checkpoint)",
+    re.IGNORECASE,
+)
+VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*)\}?")
 CLONE_WORDS = 2  # clone and the address
 
 
@@ -42,6 +54,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 how = f"{word.text} is a repository of the hub"
             if how and not is_open(word.text):
                 yield from drafts(platform.release.name, RULE, word, invocation=build, how=how)
+            elif folder not in written and (how := how or _described(document, word.text)):
+                for draft in drafts(platform.release.name, RULE, word, invocation=build, how=how):
+                    yield draft._replace(severity="warning")  # another value may be in the variable by then
 
 
 def _is_of_the_hub(name: str) -> bool:
@@ -65,13 +80,40 @@ def _folders(document: Document) -> Iterator[tuple[str, str]]:
         folder = one.value("--export_path")
         if folder and one.value("--export_fmt") == "hf":
             yield posixpath.normpath(folder), f"line {one.path.line} exports it with --export_fmt hf"
+    for one in document.of(*QUANTIZES):
+        for word in one.values(*SOURCES)[:1]:
+            yield posixpath.normpath(word.text), f"line {one.path.line} reads it as the model to convert"
     for _, text in document.texts:
+        for match in DOWNLOADED.finditer(text):
+            if ENGINES.search(match[0]):
+                continue
+            line = text.count("\n", 0, match.start()) + 1
+            how = f"line {line} downloads a model into it"
+            if match["name"]:
+                yield f"${{{match['name']}}}", how
+                folders = re.findall(
+                    rf"^[ \t]*{match['name']}[ \t]*=[ \t]*[\"']([^\"'{{}}\n]+)[\"'][ \t]*$", text, re.MULTILINE
+                )
+                yield from ((posixpath.normpath(folder), how) for folder in folders)
+            else:
+                yield posixpath.normpath(match["folder"]), how
         for match in EXPORTED.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
             yield posixpath.normpath(match["folder"]), f"line {line} exports it with export_hf_checkpoint"
     for config in document.json_configs:
         if posixpath.basename(config.path) == OWN_FILE and posixpath.dirname(config.path):
             yield posixpath.dirname(posixpath.normpath(config.path)), f"it holds {OWN_FILE}"
+
+
+def _described(document: Document, written: str) -> str:
+    """What the text says of the variable that the folder is."""
+    variable = VARIABLE.fullmatch(written)
+    for _, text in document.texts if variable else ():
+        for match in DESCRIBED.finditer(text):
+            if variable and match["name"] == variable["name"]:
+                line = text.count("\n", 0, match.start()) + 1
+                return f"line {line} says that {match['name']} is one"
+    return ""
 
 
 def _cloned(one: Invocation) -> Iterator[tuple[str, str]]:

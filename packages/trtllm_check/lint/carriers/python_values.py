@@ -1,0 +1,266 @@
+"""What a name, an attribute or an entry of Python stands for, where the code sets it once: an expression, or nothing.
+
+A default of a function, of a dataclass or of argparse counts where no call of the text gives another value.
+"""
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+GROWING = ("append", "extend", "insert", "update", "pop", "remove")
+READS_ARGUMENTS = ("parse_args", "parse_known_args")
+ARGUMENTS = frozenset({"args", "opt", "opts", "options", "arguments"})  # as people call what argparse read
+DEEPEST = 8
+MOST_VALUES = 8
+
+
+class Scope:
+    """One function, or the module: what it assigns to each name; None among them for what is not told."""
+
+    def __init__(self, parent: "Scope | None", owner: str = "") -> None:
+        self.parent, self.owner = parent, owner
+        self.assigned: dict[str, list[ast.expr | None]] = {}
+        self.grown: set[str] = set()
+
+    def add(self, name: str, value: ast.expr | None) -> None:
+        self.assigned.setdefault(name, []).append(value)
+
+    def of(self, name: str) -> "Scope | None":
+        """The nearest scope that sets ``name``."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.assigned:
+            scope = scope.parent
+        return scope
+
+
+class _Passed(NamedTuple):
+    """What the calls of one function give: how many by place, which by name."""
+
+    places: int
+    names: frozenset[str | None]
+    is_open: bool
+
+
+class Values:
+    """The names of one text."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.module = Scope(None)
+        self.every = [self.module]
+        self.scopes: dict[int, Scope] = {}
+        self.attributes: dict[tuple[str, str], list[ast.expr | None]] = {}  # (class, name)
+        self.options: dict[str, list[ast.expr | None]] = {}  # of argparse
+        self.parsed: set[str] = set()
+        self.classes: set[str] = set()
+        self.annotated: dict[tuple[int, str], str] = {}  # (scope, parameter) -> what its annotation names
+        self.passed = dict(_passed(tree))
+        self._walk(tree, self.module, "")
+
+    def scope_of(self, node: ast.AST) -> Scope:
+        return self.scopes.get(id(node), self.module)
+
+    def dicts(self) -> dict[str, ast.Dict]:
+        """The names that one scope alone sets, to a dictionary."""
+        scopes: dict[str, list[Scope]] = {}
+        for scope in self.every:
+            for name in scope.assigned:
+                scopes.setdefault(name, []).append(scope)
+        found: dict[str, ast.Dict] = {}
+        for name, owners in scopes.items():
+            values = owners[0].assigned[name] if len(owners) == 1 and name not in owners[0].grown else []
+            if len(values) == 1 and isinstance(values[0], ast.Dict):
+                found[name] = values[0]
+        return found
+
+    def known(self, node: ast.AST, depth: int = 0) -> ast.expr | None:
+        """What a name, ``self.x``, ``args.x`` or ``config["x"]`` is set to; None for what is not told."""
+        if depth > DEEPEST:
+            return None
+        found: ast.expr | None = None
+        if isinstance(node, ast.Name):
+            scope = self.scope_of(node).of(node.id)
+            values = scope.assigned[node.id] if scope is not None and node.id not in scope.grown else []
+            found = values[0] if len(values) == 1 else None
+        elif isinstance(node, ast.Attribute):
+            found = self._attribute(node, depth)
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            owner = self.known(node.value, depth + 1)
+            if isinstance(owner, ast.Dict):
+                found = _entry(owner, node.slice.value)
+        return found
+
+    def several(self, node: ast.Name) -> list[ast.expr]:
+        """All values of a name that has more than one, where each of them stands in the text."""
+        scope = self.scope_of(node).of(node.id)
+        values = scope.assigned[node.id] if scope is not None and node.id not in scope.grown else []
+        told = [one for one in values if one is not None]
+        return told if 1 < len(told) == len(values) <= MOST_VALUES else []
+
+    def _attribute(self, node: ast.Attribute, depth: int) -> ast.expr | None:
+        if not isinstance(node.value, ast.Name):
+            return None
+        name = node.value.id
+        owner = self.known(node.value, depth + 1)
+        if name in self.parsed or (name in ARGUMENTS and owner is None):
+            values = self.options.get(node.attr, [])
+            return values[0] if len(values) == 1 else None
+        cls = self.scope_of(node).owner if name in ("self", "cls") else name if name in self.classes else ""
+        if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id in self.classes:
+            given = [one.value for one in owner.keywords if one.arg == node.attr]
+            if given or owner.args or any(one.arg is None for one in owner.keywords):
+                return given[0] if len(given) == 1 else None
+            cls = owner.func.id
+        cls = cls or self.annotated.get((id(self.scope_of(node).of(name)), name), "")
+        values = self.attributes.get((cls, node.attr), [])
+        return values[0] if len(values) == 1 else None
+
+    def _walk(self, node: ast.AST, scope: Scope, owner: str) -> None:
+        pending: list[tuple[ast.AST, Scope, str]] = [(node, scope, owner)]
+        while pending:
+            node, scope, owner = pending.pop()
+            inner, cls = scope, owner
+            if isinstance(node, FUNCTIONS):
+                scope.add(node.name, None)
+                inner = Scope(scope, owner)
+                self.every.append(inner)
+                self._parameters(node, inner, owner)
+            elif isinstance(node, ast.ClassDef):
+                scope.add(node.name, None)
+                self.classes.add(node.name)
+                inner, cls = Scope(scope, node.name), node.name
+                self._fields(node)
+            elif isinstance(node, ast.Name):
+                self.scopes[id(node)] = scope
+                if isinstance(node.ctx, ast.Store | ast.Del):
+                    scope.assigned.setdefault(node.id, [])
+            elif isinstance(node, ast.Attribute):
+                self.scopes[id(node)] = scope
+            self._statement(node, scope)
+            pending += [(one, inner, cls) for one in reversed(list(ast.iter_child_nodes(node)))]
+
+    def _statement(self, node: ast.AST, scope: Scope) -> None:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                self._target(target, node.value, scope)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            scope.add(node.target.id, None)
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+            for one in ast.walk(node.target):
+                if isinstance(one, ast.Name):
+                    scope.add(one.id, None)
+        elif isinstance(node, ast.withitem) and isinstance(node.optional_vars, ast.Name):
+            scope.add(node.optional_vars.id, None)
+        elif isinstance(node, ast.NamedExpr):
+            scope.add(node.target.id, None)
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            for name in node.names:
+                self.module.add(name, None)
+                scope.add(name, None)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                scope.add((alias.asname or alias.name).partition(".")[0], None)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in GROWING and isinstance(node.func.value, ast.Name):
+                scope.grown.add(node.func.value.id)
+            elif node.func.attr == "add_argument":
+                self._option(node)
+
+    def _target(self, target: ast.expr, value: ast.expr, scope: Scope) -> None:
+        if isinstance(target, ast.Name):
+            scope.add(target.id, value)
+            if isinstance(value, ast.Call) and ast.unparse(value.func).endswith(READS_ARGUMENTS):
+                self.parsed.add(target.id)
+        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+            name = target.value.id
+            if name == "self":
+                self.attributes.setdefault((scope.owner, target.attr), []).append(value)
+            elif name in self.parsed:
+                self.options.setdefault(target.attr, []).append(None)
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            scope.grown.add(target.value.id)
+        elif isinstance(target, ast.Tuple | ast.List):
+            parts = _parts(target, value)
+            for number, inner in enumerate(target.elts):
+                if parts and not isinstance(inner, ast.Starred):
+                    self._target(inner, parts[number], scope)
+                else:
+                    for name in (one.id for one in ast.walk(inner) if isinstance(one, ast.Name)):
+                        scope.add(name, None)
+
+    def _parameters(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope, owner: str) -> None:
+        every = [*node.args.posonlyargs, *node.args.args]
+        defaults: list[ast.expr | None] = [None] * (len(every) - len(node.args.defaults))
+        defaults += node.args.defaults
+        is_method = bool(owner) and bool(every) and every[0].arg in ("self", "cls")
+        passed = self.passed.get(owner if node.name == "__init__" else node.name, _Passed(0, frozenset(), False))
+        pairs = [*enumerate(zip(every, defaults, strict=True))]
+        pairs += [(-1, pair) for pair in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
+        for place, (one, default) in pairs:
+            is_given = passed.is_open or one.arg in passed.names or 0 <= place - is_method < passed.places
+            if isinstance(one.annotation, ast.Name):
+                self.annotated[(id(scope), one.arg)] = one.annotation.id
+            scope.add(one.arg, default if _is_plain(default) and not is_given else None)
+        for star in (node.args.vararg, node.args.kwarg):
+            if star is not None:
+                scope.add(star.arg, None)
+
+    def _fields(self, node: ast.ClassDef) -> None:
+        passed = self.passed.get(node.name, _Passed(0, frozenset(), False))
+        for one in node.body:
+            target = one.targets[0] if isinstance(one, ast.Assign) else getattr(one, "target", None)
+            value = one.value if isinstance(one, ast.Assign | ast.AnnAssign) else None
+            if isinstance(target, ast.Name) and value is not None:
+                is_given = passed.is_open or passed.places > 0 or target.id in passed.names
+                is_field = isinstance(one, ast.AnnAssign)
+                self.attributes.setdefault((node.name, target.id), []).append(None if is_given and is_field else value)
+
+    def _option(self, node: ast.Call) -> None:
+        names = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        given = {one.arg: one.value for one in node.keywords}
+        long = next((name for name in names if name.startswith("--")), names[0] if names else "")
+        dest = given.get("dest")
+        name = str(dest.value) if isinstance(dest, ast.Constant) else long.lstrip("-").replace("-", "_")
+        default = given.get("default")
+        self.options.setdefault(name, []).append(default if _is_plain(default) else None)
+
+
+def _parts(target: ast.Tuple | ast.List, value: ast.expr) -> list[ast.expr]:
+    """The values of ``a, b = 1, 2``, () where they are not told apart."""
+    if not isinstance(value, ast.Tuple | ast.List) or len(value.elts) != len(target.elts):
+        return []
+    return [] if any(isinstance(one, ast.Starred) for one in value.elts) else value.elts
+
+
+def _is_plain(node: ast.expr | None) -> bool:
+    """True for a default that somebody meant: a text or a number."""
+    if not isinstance(node, ast.Constant) or isinstance(node.value, bool):
+        return False
+    return isinstance(node.value, int | float) or (isinstance(node.value, str) and bool(node.value.strip()))
+
+
+def _entry(node: ast.Dict, key: object) -> ast.expr | None:
+    found = [
+        value
+        for one, value in zip(node.keys, node.values, strict=True)
+        if isinstance(one, ast.Constant) and one.value == key
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _passed(tree: ast.Module) -> Iterator[tuple[str, _Passed]]:
+    """Function or class -> what all its calls give together."""
+    found: dict[str, _Passed] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            before = found.get(name, _Passed(0, frozenset(), False))
+            is_open = any(isinstance(one, ast.Starred) for one in node.args) or any(
+                k.arg is None for k in node.keywords
+            )
+            found[name] = _Passed(
+                max(before.places, len(node.args)),
+                before.names | {one.arg for one in node.keywords},
+                before.is_open or is_open,
+            )
+    yield from found.items()
