@@ -13,6 +13,7 @@ ENVIRONMENT_NAMES = {
     "HF_REVISION": "option.revision",
     "TENSOR_PARALLEL_DEGREE": "option.tensor_parallel_degree",
     "PIPELINE_PARALLEL_DEGREE": "option.pipeline_parallel_degree",
+    "OPTION_ENGINE": "engine",  # ModelInfo.java, from 0.27.0 on
     "OPTION_ENTRYPOINT": "option.entryPoint",  # PyModel reads this variable itself, which no lower case would be
 }
 PREFIXES = {"OPTION_": "option.", "SERVING_": ""}

@@ -65,12 +65,14 @@ def about_option(name: str, release: Release | None) -> list[str]:
     if not any(name in family.keys for family in facts.families.values()) and argument not in facts.engine_args.fields:
         return []
     images = [image for image in facts.images if release is None or image.engine_release in ("", release.name)]
-    runs = groupby(sorted(images, key=_version), key=lambda image: _option(name, image))
+    runs = groupby(sorted(images, key=_place), key=lambda image: _option(name, image))
     return [part(f"{name} of serving.properties, by LMI image", [(_labels(list(run)), text) for text, run in runs])]
 
 
-def _version(image: LmiImage) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", image.tag)))
+def _place(image: LmiImage) -> tuple[bool, bool, tuple[int, ...]]:
+    """DeepSpeed's images first, then those of TensorRT-LLM, then the others, each by version."""
+    version = tuple(map(int, re.findall(r"\d+", image.tag)))
+    return "deepspeed" not in image.tag, not image.engine_release, version
 
 
 def _labels(images: list[LmiImage]) -> str:
@@ -82,7 +84,7 @@ def _labels(images: list[LmiImage]) -> str:
 def _option(name: str, image: LmiImage) -> str:
     """What an image does with an option: its facts' own words."""
     family = lmi_facts().family(image)
-    inside = f"TensorRT-LLM {image.engine_release}" if image.engine_release else "vLLM"
+    inside = image.inside
     key = family.keys.get(name)
     if key is None and family.passed_on and name.removeprefix(OPTION) in family.passed_on.names:
         return f"({inside}) handed on to the engine as it is"

@@ -21,7 +21,13 @@ Severity = Literal["error", "warning"]
 Outcome = Literal["works", "undocumented", "ignored", "stops the start"]
 Kind = Literal["syntax", "refused", "ignored", "undocumented"]
 JAVA = "java.util.Properties"
-KINDS = {"count": "a whole number above 0", "fraction": "a number up to 1", "boolean": "true or false"}
+BATCH = "option.rolling_batch"
+KINDS = {
+    "count": "a whole number above 0",
+    "fraction": "a number up to 1",
+    "boolean": "true or false",
+    "pairs": "name=number, several with commas",
+}
 SEVERITY: dict[Kind, Severity] = {"refused": "error", "ignored": "warning", "undocumented": "warning"}
 
 
@@ -59,18 +65,14 @@ class Fate:
 def check_properties(text: str, image: str) -> list[PropertyProblem]:
     """What ``image`` would refuse, ignore or misread in the file ``text``; nothing if it does what the file says."""
     chosen = lmi_image(image)
-    findings = list(_syntax(text))
+    findings = list(syntax_problems(text))
     unclear = {finding.line for finding in findings if finding.severity == "error"}
     last = {match["key"]: (number, match["value"]) for number, _, match in _lines(text) if match}
+    _, batch = last.get(BATCH, (0, ""))
     for key, (number, value) in last.items():
         if value and number not in unclear:
-            findings += _check(chosen, key, value, number)
+            findings += _check(chosen, key, value, number) or _of_another_batch(chosen, key, value, number, batch)
     return findings
-
-
-def check_syntax(text: str) -> list[PropertyProblem]:
-    """What is wrong with the file for every image: how ``java.util.Properties`` reads it."""
-    return list(_syntax(text))
 
 
 def fates(text: str, image: str) -> list[Fate]:
@@ -82,6 +84,11 @@ def fates(text: str, image: str) -> list[Fate]:
 def takes(image: LmiImage, key: str, value: str) -> bool:
     """True if ``image`` reads this line and does what it says."""
     return _reading(_rule(image, key), value) == "read"
+
+
+def reads(image: LmiImage, key: str) -> bool:
+    """True if ``image`` reads the key, whatever the values that it takes."""
+    return _rule(image, key).reading == "read"
 
 
 def _fate(image: LmiImage, key: str, value: str, finding: PropertyProblem | None) -> Fate:
@@ -107,7 +114,8 @@ def _lines(text: str) -> Iterator[tuple[int, str, re.Match[str] | None]]:
             yield number, line.strip(), parse_line(line)
 
 
-def _syntax(text: str) -> Iterator[PropertyProblem]:
+def syntax_problems(text: str) -> Iterator[PropertyProblem]:
+    """What Java reads otherwise than it was written, in whatever image."""
     seen: set[str] = set()
     for number, line, match in _lines(text):
         if match is None or not match["value"]:
@@ -128,11 +136,11 @@ def _wrong(severity: Severity, key: str, message: str, why: str, fix: str, line:
     return PropertyProblem(severity, key, message, why, fix, JAVA, "syntax", line)
 
 
-def _check(image: LmiImage, key: str, value: str, line: int) -> Iterator[PropertyProblem]:
+def _check(image: LmiImage, key: str, value: str, line: int) -> list[PropertyProblem]:
     rule = _rule(image, key)
     reading = _reading(rule, value)
     if reading == "read":
-        return
+        return []
     source = rule.source or lmi_facts().family(image).source
     if rule.reading != "read":
         near = [] if rule.source else _near(image, key)
@@ -143,7 +151,20 @@ def _check(image: LmiImage, key: str, value: str, line: int) -> Iterator[Propert
         fix = rule.fix or f"set it to {accepted}"
     refused = f"{image.tag} does not take {key}={value}"
     message = refused if reading == "refused" else f"{key}={value} is {reading} by {image.tag}"
-    yield PropertyProblem(SEVERITY[reading], key, message, why, fix, source, reading, line)
+    return [PropertyProblem(SEVERITY[reading], key, message, why, fix, source, reading, line)]
+
+
+def _of_another_batch(image: LmiImage, key: str, value: str, line: int, batch: str) -> list[PropertyProblem]:
+    """A key that another rolling batch of the image reads, and the one that is asked for does not."""
+    rule = _rule(image, key)
+    if not rule.batches or batch in ("", "auto", *rule.batches) or not takes(image, BATCH, batch):
+        return []
+    readers = " or ".join(rule.batches)
+    why = f"{BATCH}={batch} does not read it, only {readers} does"
+    source = rule.source or lmi_facts().family(image).source
+    message = f"{key}={value} is ignored by {image.tag} with {BATCH}={batch}"
+    fix = f"leave it out, or {BATCH}={rule.batches[0]}"
+    return [PropertyProblem("warning", key, message, why, fix, source, "ignored", line)]
 
 
 def _reading(rule: Key, value: str) -> Reading:
@@ -161,7 +182,7 @@ def _rule(image: LmiImage, key: str) -> Key:
     if key in family.keys:
         return family.keys[key]
     if family.passed_on and key.removeprefix("option.") in family.passed_on.names:
-        return Key(source=family.passed_on.source)
+        return Key(source=family.passed_on.source, batches=family.batches)
     if key in facts.server_keys.names:
         return Key(source=facts.server_keys.source)
     return Key(**family.unknown.model_dump())
@@ -187,4 +208,6 @@ def _is(kind: str, value: str) -> bool:
         return value.isascii() and value.isdecimal() and int(value) > 0
     if kind == "fraction":
         return bool(re.fullmatch(r"0?\.\d+|1(\.0*)?", value)) and float(value) > 0
+    if kind == "pairs":
+        return bool(re.fullmatch(r"\w+=\d+(,\s*\w+=\d+)*", value))
     return False

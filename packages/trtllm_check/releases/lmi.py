@@ -24,11 +24,13 @@ class Key(Record):
     """What an image does with one key of ``serving.properties``.
 
     ``kind`` and ``values`` say what it takes (one of them suffices); without both, anything. ``otherwise``: what it
-    does with any other value; ``replaced``: values in whose place it takes another, and which.
+    does with any other value; ``replaced``: values in whose place it takes another, and which. ``batches``: the values
+    of option.rolling_batch that read it, empty for all.
     """
 
     reading: Reading = "read"
-    kind: Literal["", "count", "fraction", "boolean"] = ""
+    batches: tuple[str, ...] = ()
+    kind: Literal["", "count", "fraction", "boolean", "pairs"] = ""
     values: tuple[str, ...] = ()
     otherwise: Reading = "refused"
     why: str = ""
@@ -113,7 +115,8 @@ class Family(Record):
 
     ``quantization``: formats that the image makes of a plain checkpoint; ``checkpoints``: quantized ones that it loads.
     ``note``: why the confidence is not high. ``engine_args``: it hands on the arguments of the image's own vLLM, which
-    :meth:`LmiFacts.family` puts into ``passed_on``.
+    :meth:`LmiFacts.family` puts into ``passed_on``; ``batches``: the values of option.rolling_batch that do, empty for
+    all.
     """
 
     source: str
@@ -123,6 +126,7 @@ class Family(Record):
     loads_source: str
     partition: Partition | None = None
     engine_args: bool = False
+    batches: tuple[str, ...] = ()
     passed_on: PassedOn | None = None
     unknown: UnknownKey
     settings: Settings
@@ -153,6 +157,13 @@ class LmiImage(Record):
     removed: datetime.date | None = None
     note: str = ""
     source: str
+
+    @property
+    def inside(self) -> str:
+        """The engine, as a reader knows it."""
+        if self.engine_release:
+            return f"TensorRT-LLM {self.engine_release}"
+        return "DeepSpeed, vLLM and lmi-dist" if "deepspeed" in self.tag else "vLLM"
 
 
 class ServerKeys(Record):

@@ -4,13 +4,13 @@ The options of the images are data of the releases: :mod:`trtllm_check.recipes.p
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from serving_base.errors import UsageError
 from trtllm_check.lint.document import Document, PropertiesFile
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.rules import lmi_keys
+from trtllm_check.lint.rules.lmi_images import UNKNOWN, around, image_of, of_its_kind
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.serving_properties import environment_settings
@@ -18,17 +18,19 @@ from trtllm_check.serving_properties import environment_settings
 if TYPE_CHECKING:
     from trtllm_check.recipes.properties import Kind, PropertyProblem
 
-REPOSITORY = "djl-inference"
 SERVER_PREFIX = "SERVING_"  # these set up the server, not the model
 ENGINE = re.compile(r"^[ \t]*engine[ \t]*[=:][ \t]*(\S+)", re.MULTILINE)
 ENGINES = ("Python", "MPI")
+DEEPSPEED = "DeepSpeed"
+ENTRY = re.compile(r"^[ \t]*option\.entryPoint[ \t]*[=:][ \t]*(\S+)", re.MULTILINE)
+OWN_HANDLER = re.compile(r"^(?:async )?def handle\(", re.MULTILINE)
+FRONT_END = re.compile(r"engine\b|option\.tensor_parallel_degree\b")  # what a handler of one's own does not read
+BATCH = re.compile(r"^[ \t]*option\.rolling_batch\b", re.MULTILINE)
 # Engines of LMI at large: which of them an image has is not known where no image is named.
 ENGINE_CHOICE = re.compile(r"rolling_batch=(?:scheduler|lmi-dist|vllm|trtllm|deepspeed|neuronx|tnx)$")
+NO_SETTING = re.compile(r"^\s*(?:```|~~~|%%)")  # a fence of Markdown, a magic of a notebook
 PROSE = re.compile(r"^\s*[A-Z][\w ]*:\s*$")
 CHOICE = re.compile(r"^<|^\(|^[\w ]*\(.*\)$|\w\|\w")
-# An image in a comment, or in a text that no reader takes for one.
-COMMENTED = re.compile(r"(?<![\d.])0\.\d+\.\d+-(?:deepspeed|lmi|tensorrtllm|neuronx|fastertransformer)[\w.-]*\w")
-UNKNOWN = "$"  # of a variable that the text does not set
 RULES: dict["Kind", str] = {
     "syntax": "lmi-properties-syntax",
     "refused": "lmi-value-refused",
@@ -41,30 +43,37 @@ LENGTH = re.compile(
 )
 SEQUENCE_FROM, ASYNCHRONOUS_FROM = 29, 33  # minor versions of LMI: its builder's max_seq_len, and no builder
 ANSWER = 1024
-TRTLLM_BATCH = re.compile(r"^\s*option\.rolling_batch\s*[=:]\s*trtllm\s*$", re.MULTILINE)
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Every line that the image does not take as it is meant."""
     if not document.properties and not document.lmi_environment:
         return
-    image, unknown = image_of(document, platform)
-    if unknown is not None:
-        yield from drafts(platform.release.name, "lmi-image-unknown", unknown, image=unknown.text)
-        for name, value in document.lmi_environment.items():
-            yield from _refused_everywhere(name, value)
-    if not image:
+    told = image_of(document, platform)
+    if told.word is not None:
+        yield from drafts(platform.release.name, "lmi-image-unknown", told.word, image=told.word.text)
+    if not told.tag:
         for file in document.properties:
             yield from _syntax(file)
-    if image:
-        named = not platform.guessed or any(REPOSITORY in word.text for word in document.images)
-        for file in document.properties:
-            if not _is_another_engines(file):
-                yield from _file(file, image, named=named)
-        for name, value in document.lmi_environment.items():
-            if not name.startswith(SERVER_PREFIX):
-                yield from _variable(name, value, image, named=named)
-        yield from _room(document, image, platform.release.name)
+        yield from _unknown(document, told.said)
+        return
+    named = not platform.guessed or bool(told.said)
+    said = {(draft.file, draft.place.line) for draft in lmi_keys.check(document, platform)}
+    for file in document.properties:
+        if not _is_another_engines(file, *told.tags):
+            is_own = _has_own_handler(file, document)
+            for draft in _file(file, told.tags, said, named=named):
+                if not is_own or draft.rule == RULES["syntax"] or FRONT_END.match(draft.place.text):
+                    yield draft if ENTRY.search(file.text) else _perhaps(draft, file, told.tag)
+        else:
+            yield from _syntax(file)
+            yield from _engine(file, told.tags) if told.said else ()
+    batch = document.lmi_environment.get("OPTION_ROLLING_BATCH")
+    for name, value in document.lmi_environment.items():
+        if not name.startswith(SERVER_PREFIX) and ("", value.line) not in said:
+            yield from _variable(name, value, told.tags, batch.text if batch else "", named=named)
+    if not told.others:
+        yield from _room(document, told.tag, platform.release.name)
 
 
 def _room(document: Document, image: str, release: str) -> Iterator[Draft]:
@@ -84,10 +93,37 @@ def _room(document: Document, image: str, release: str) -> Iterator[Draft]:
             yield from drafts(release, "lmi-no-room", place, longest=longest, input=most, needed=most + ANSWER)
 
 
-def _is_another_engines(file: PropertiesFile) -> bool:
-    """True for a file of DJL Serving's other engines, such as PyTorch or OnnxRuntime."""
+def _perhaps(draft: Draft, file: PropertiesFile, image: str) -> Draft:
+    """A finding of DeepSpeed's time, when a model.py beside the file was as usual as the image's own handler."""
+    is_unsure = draft.rule == RULES["refused"] and "deepspeed" in image and BATCH.search(file.text) is None
+    return draft._replace(severity="warning") if is_unsure and not FRONT_END.match(draft.place.text) else draft
+
+
+def _has_own_handler(file: PropertiesFile, document: Document) -> bool:
+    """True where a handler of the reader's own reads the settings, and keys of its own among them."""
+    entry = ENTRY.search(file.text)
+    if entry is not None:
+        return not entry[1].startswith(lmi_keys.HANDLER)
+    return any(OWN_HANDLER.search(text) for _, text in document.texts)
+
+
+def _is_another_engines(file: PropertiesFile, *images: str) -> bool:
+    """True for a file of DJL Serving's other engines, such as PyTorch or OnnxRuntime, or DeepSpeed where it is gone."""
     engine = ENGINE.search(file.text)
-    return engine is not None and engine[1] not in ENGINES and not is_open(engine[1])
+    if engine is None or engine[1] in ENGINES or is_open(engine[1]):
+        return False
+    return engine[1] != DEEPSPEED or bool(images and _problems(f"engine={DEEPSPEED}", *images))
+
+
+def _engine(file: PropertiesFile, images: tuple[str, ...]) -> Iterator[Draft]:
+    """The engine DeepSpeed in an image that has none."""
+    match = ENGINE.search(file.text)
+    if match is None or match[1] != DEEPSPEED:
+        return
+    line = file.line + file.text.count("\n", 0, match.start(1))
+    for problem in _problems(f"engine={DEEPSPEED}", *images):
+        place = Word(match[0].strip(), line, 1)
+        yield _draft(problem, place, problem.message, file.path, named=True)
 
 
 def _is_open(value: str) -> bool:
@@ -95,26 +131,62 @@ def _is_open(value: str) -> bool:
     return is_open(value) or CHOICE.search(value) is not None
 
 
+def _problems(text: str, *images: str) -> "list[PropertyProblem]":
+    """What all of the images find wrong with the text, in the words of the first."""
+    from trtllm_check.recipes.properties import check_properties
+
+    first, *others = images
+    found = check_properties(text, first)
+    for other in others if found else ():
+        same = {(one.line, one.kind) for one in check_properties(text, other)}
+        found = [one for one in found if (one.line, one.kind) in same]
+    return found
+
+
 def _any_takes(line: str) -> bool:
     """True if an image of some release takes the line, so that it is wrong only for the image that was guessed."""
-    from trtllm_check.recipes.properties import check_properties
     from trtllm_check.releases.lmi import lmi_facts
 
-    return any(not check_properties(line, one.tag) for one in lmi_facts().images)
+    return any(not _problems(line, one.tag) for one in lmi_facts().images)
 
 
-def _refused_everywhere(name: str, value: Word) -> Iterator[Draft]:
-    """A value that every known image refuses, so that the one there will, too."""
-    from trtllm_check.recipes.properties import check_properties
-    from trtllm_check.releases.lmi import lmi_facts
+def _syntax(file: PropertiesFile) -> Iterator[Draft]:
+    """What Java reads otherwise than it was written, whatever the image and the engine."""
+    from trtllm_check.recipes.properties import syntax_problems
 
-    if not value.text or UNKNOWN in value.text or _is_open(value.text):
-        return
-    for key, text in environment_settings({name: value.text}).items():
-        found = [check_properties(f"{key}={text}", one.tag) for one in lmi_facts().images]
-        if all(any(problem.kind == "refused" for problem in one) for one in found):
-            problem = found[-1][0]
-            yield _draft(problem, value, f"{name}: every image that is known refuses {key}={text}", named=True)
+    yield from _placed(file, syntax_problems(file.text))
+
+
+def _unknown(document: Document, tag: str) -> Iterator[Draft]:
+    """What the images around an unknown one do not take, and so most likely that one, too."""
+    near = around(tag)
+    for file, line, value in _settings(document) if near else ():
+        if not value.text or UNKNOWN in line or _is_open(value.text):
+            continue
+        found = [problem for image in near if (problem := _told(line, image))]
+        if len(found) < len(near) or (len(near) == 1 and found[0].kind != "refused"):
+            continue
+        if all((problem := _told(line, image)) and problem.kind == "refused" for image in of_its_kind(tag)):
+            yield _draft(found[-1], value, f"every image of its kind that is known refuses {line}", file, named=True)
+        elif len({problem.kind for problem in found}) == 1:
+            message = f"{found[-1].kind} by {' and '.join(near)}, the known images around this one: {line}"
+            yield _draft(found[-1], value, message, file, named=True)._replace(severity="warning")
+
+
+def _settings(document: Document) -> Iterator[tuple[str, str, Word]]:
+    """Of files and of the environment: the file, the line as it is written in a file, and the value at its place."""
+    for file in document.properties:
+        if not _is_another_engines(file):
+            for line in lmi_keys.lines(file):
+                yield file.path, f"{line.key}={line.value.text}", line.value
+    for name, value in document.lmi_environment.items():
+        if not name.startswith(SERVER_PREFIX):
+            for key, text in environment_settings({name: value.text}).items():
+                yield "", f"{key}={text}", value
+
+
+def _told(line: str, image: str) -> "PropertyProblem | None":
+    return next((one for one in _problems(line, image) if one.kind in ("refused", "ignored")), None)
 
 
 def _is_open_choice(finding: "PropertyProblem", line: str) -> bool:
@@ -124,113 +196,52 @@ def _is_open_choice(finding: "PropertyProblem", line: str) -> bool:
     )
 
 
-def _syntax(file: PropertiesFile) -> Iterator[Draft]:
-    """How any image reads the file, also one without facts."""
-    from trtllm_check.recipes.properties import check_syntax
-
-    yield from _found(file, check_syntax(file.text), named=True) if not _is_another_engines(file) else ()
-
-
-def _file(file: PropertiesFile, image: str, *, named: bool) -> Iterator[Draft]:
-    from trtllm_check.recipes.properties import check_properties
-
-    yield from _found(file, check_properties(file.text, image), named=named)
-
-
-def _found(file: PropertiesFile, found: Sequence["PropertyProblem"], *, named: bool) -> Iterator[Draft]:
+def _file(
+    file: PropertiesFile, images: tuple[str, ...], said: Collection[tuple[str, int]], *, named: bool
+) -> Iterator[Draft]:
+    """``said``: files and lines that another rule has spoken about."""
+    found = []
     lines = file.text.split("\n")
-    for finding in found:
+    for finding in _problems(file.text, *images):
         line = lines[finding.line - 1]
         value = line.partition("=")[2].strip()
         if finding.kind == "refused" and (_is_open(value) or (not named and _any_takes(line.strip()))):
             continue
         if not named and _is_open_choice(finding, re.sub(r"\s*=\s*", "=", line.strip())):
             continue
+        if finding.kind == "syntax" or (file.path, file.line + finding.line - 1) not in said:
+            found.append(finding)
+    yield from _placed(file, found, named=named)
+
+
+def _placed(file: PropertiesFile, found: "Iterable[PropertyProblem]", *, named: bool = True) -> Iterator[Draft]:
+    lines = file.text.split("\n")
+    for finding in found:
+        line = lines[finding.line - 1]
+        if UNKNOWN in line or (finding.kind == "syntax" and NO_SETTING.search(line)):
+            continue
         if finding.kind == "syntax" and not file.path and PROSE.search(line):
             continue
-        if UNKNOWN not in line:
-            place = Word(line.strip(), file.line + finding.line - 1, len(line) - len(line.lstrip()) + 1)
-            yield _draft(finding, place, finding.message, file.path, named=named)
+        place = Word(line.strip(), file.line + finding.line - 1, len(line) - len(line.lstrip()) + 1)
+        yield _draft(finding, place, finding.message, file.path, named=named)
 
 
-def _variable(name: str, value: Word, image: str, *, named: bool) -> Iterator[Draft]:
-    from trtllm_check.recipes.properties import check_properties
-
+def _variable(name: str, value: Word, images: tuple[str, ...], batch: str, *, named: bool) -> Iterator[Draft]:
+    """``batch``: the rolling batch of the same environment."""
     if not value.text or UNKNOWN in value.text or _is_open(value.text):
         return
     for key, text in environment_settings({name: value.text}).items():
-        for finding in check_properties(f"{key}={text}", image):
+        if key == "engine" and text not in (*ENGINES, DEEPSPEED):
+            continue
+        beside = f"\n{lmi_keys.BATCH}={batch}" if batch and key != lmi_keys.BATCH else ""
+        for finding in _problems(f"{key}={text}{beside}", *images):
+            if finding.line > 1:
+                continue
             if finding.kind == "refused" and not named and _any_takes(f"{key}={text}"):
                 continue
             if not named and _is_open_choice(finding, f"{key}={text}"):
                 continue
             yield _draft(finding, value, f"{name}: {finding.message}", named=named)
-
-
-def image_of(document: Document, platform: Platform) -> tuple[str, Word | None]:
-    """The image of the text, else the release's; empty, and the text's word, if nothing is known of the one there."""
-    from trtllm_check.recipes.lmi import recommended_image
-    from trtllm_check.releases.lmi import lmi_image
-
-    named = [word for word in document.images if REPOSITORY in word.text]
-    if not named and (tags := {match[0] for _, text in document.texts for match in COMMENTED.finditer(text)}):
-        return _known_tag(tags), None
-    retrieved = _retrieved(document) if not named else set()
-    if retrieved:
-        return _known_tag(retrieved), None
-    if not named:
-        wanted = _wanted_engine(document) if platform.guessed else ""
-        return wanted or recommended_image(platform.release.name).tag, None
-    tag = named[0].text.rpartition(":")[2]
-    try:
-        return lmi_image(named[0].text).tag, None
-    except UsageError:
-        return "", None if UNKNOWN in tag else named[0]
-
-
-def _retrieved(document: Document) -> set[str]:
-    """The images of ``image_uris.retrieve(framework="djl-deepspeed", version="0.24.0")``, as tags."""
-    found = set()
-    for call in document.aws_calls:
-        framework, version = call.settings.get("framework"), call.settings.get("version")
-        if framework is None or version is None or framework.kind != "text" or version.kind != "text":
-            continue
-        kind = framework.text.partition("djl-")[2]
-        if kind:
-            found |= set(_tags(kind, version.text)) or {f"{version.text}-{kind}"}
-    return found
-
-
-@cache
-def _tags(kind: str, version: str) -> tuple[str, ...]:
-    from trtllm_check.releases.lmi import lmi_facts
-
-    tags = [one.tag for one in lmi_facts().images]
-    return tuple(tag for tag in tags if tag.startswith(f"{version}-") and kind in tag)
-
-
-def _known_tag(tags: set[str]) -> str:
-    """The one image that a comment names, if there are facts on it; else empty."""
-    from trtllm_check.releases.lmi import lmi_image
-
-    try:
-        return lmi_image(tags.pop()).tag if len(tags) == 1 else ""
-    except UsageError:
-        return ""
-
-
-def _wanted_engine(document: Document) -> str:
-    """The newest image that takes the rolling batch of the text, where that is TensorRT-LLM's; else empty."""
-    from trtllm_check.recipes.properties import check_properties
-    from trtllm_check.releases.lmi import lmi_facts
-
-    if not any(TRTLLM_BATCH.search(file.text) for file in document.properties):
-        value = document.lmi_environment.get("OPTION_ROLLING_BATCH")
-        if value is None or value.text != "trtllm":
-            return ""
-    line = "option.rolling_batch=trtllm"
-    found = [one.tag for one in lmi_facts().images if one.engine_release and not check_properties(line, one.tag)]
-    return max(found, key=lambda tag: [int(part) for part in tag.split("-")[0].split(".")], default="")
 
 
 def _draft(finding: "PropertyProblem", place: Word, message: str, file: str = "", *, named: bool) -> Draft:

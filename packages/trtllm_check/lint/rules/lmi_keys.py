@@ -7,16 +7,17 @@ from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document, PropertiesFile
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.rules.lmi import REPOSITORY, image_of
+from trtllm_check.lint.rules.lmi_images import image_of
 from trtllm_check.lint.rules.lmi_pairs import SETTING
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.releases.lmi import lmi_facts
+from trtllm_check.releases.lmi import lmi_facts, lmi_image
 from trtllm_check.releases.lmi_keys import ImageSpan, lmi_keys
 
 FAMILY = "lmi_keys"
 PREFIX, VARIABLE = "option.", "OPTION_"
 HANDLER = "djl_python."
+BATCH = "option.rolling_batch"
 NAMED = re.compile(r"(?<![\d.])(?P<version>0\.\d+\.\d+)-(?P<kind>deepspeed|lmi|tensorrtllm|neuronx|fastertransformer)")
 OLD_ENGINES = ("DeepSpeed", "FasterTransformer", "PyTorch", "OnnxRuntime", "TensorFlow", "Rust", "TensorRT", "XGBoost")
 APART = re.compile(r"\w+(?: - \w+)+(?:/\w[\w.-]*)?")
@@ -40,24 +41,25 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if not document.properties and not document.lmi_environment:
         return
     version = _version(document)
-    named = any(REPOSITORY in word.text for word in document.images) or not platform.guessed
-    is_known = bool(image_of(document, platform)[0]) and named
+    told = image_of(document, platform)
+    image = told.tag if (told.said or not platform.guessed) and not told.others else ""
     for file in document.properties:
-        lines = list(_lines(file))
-        engine = next((one.value.text for one in lines if one.key == "engine"), "")
-        entry = next((one.value.text for one in lines if one.name.lower() == "entrypoint"), HANDLER)
+        settings = list(lines(file))
+        engine = next((one.value.text for one in settings if one.key == "engine"), "")
+        entry = next((one.value.text for one in settings if one.name.lower() == "entrypoint"), HANDLER)
         is_own = not entry.startswith(HANDLER)  # a handler of one's own reads keys of its own
-        for line in lines:
+        for line in settings:
             yield from _apart(line, release)
             if line.name and engine not in OLD_ENGINES:
-                found = _key(line, version, release, is_known=is_known)
+                found = _key(line, version, release, image)
                 yield from found if not is_own else (draft._replace(severity="info") for draft in found)
-        yield from _handler(lines, version, release)
-        yield from _mpi(lines, engine, version, release)
+        yield from _handler(settings, version, release)
+        yield from _mpi(settings, engine, version, release, image)
     for name, value in document.lmi_environment.items():
         if name.startswith(VARIABLE):
             inside = name.removeprefix(VARIABLE).lower()
-            yield from _key(KeyLine(name, inside, value, ""), version, release, is_known=is_known)
+            if inside != "engine":
+                yield from _key(KeyLine(name, inside, value, ""), version, release, image)
 
 
 def _version(document: Document) -> str:
@@ -66,7 +68,8 @@ def _version(document: Document) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _lines(file: PropertiesFile) -> Iterator[KeyLine]:
+def lines(file: PropertiesFile) -> Iterator[KeyLine]:
+    """The settings of a file, without what a comment behind the value says."""
     for match in SETTING.finditer(file.text):
         before = file.text[: match.start("key")]
         value = match["value"].partition(" #")[0].rstrip()
@@ -87,7 +90,7 @@ def _apart(line: KeyLine, release: str) -> Iterator[Draft]:
         yield from drafts(release, "lmi-value-apart", line.value, file=line.file, **known)
 
 
-def _key(line: KeyLine, version: str, release: str, *, is_known: bool) -> Iterator[Draft]:
+def _key(line: KeyLine, version: str, release: str, image: str) -> Iterator[Draft]:
     facts, table = lmi_keys(), rule_data(FAMILY)["instead"]
     span = facts.key(line.name)
     about: dict[str, Any] = {"key": line.key, "version": version}
@@ -95,24 +98,31 @@ def _key(line: KeyLine, version: str, release: str, *, is_known: bool) -> Iterat
         entry = table[line.name]
         if not version or facts.place(version) >= facts.place(entry["since"]) or facts.place(version) < 0:
             known = {**about, "right": entry["right"], "since": entry["since"]}
-            if not (is_known and _is_said(line.name)):
+            if not _is_said(image, line.name):
                 yield from drafts(release, "lmi-key-gone", line.value, file=line.file, **known)
         return
     if span is not None:
-        if version and facts.is_over(span, version):
+        if version and facts.is_over(span, version) and not _reads(image, line.name):
             known = {**about, "last": span.last}
             yield from drafts(release, "lmi-key-gone", line.value, form="last", file=line.file, **known)
         return
-    if is_known or line.name in lmi_facts().engine_args.fields or "." in line.name or is_open(line.name):
+    if image or line.name in lmi_facts().engine_args.fields or "." in line.name or is_open(line.name):
         return
     if near := _near(line.name, environment=line.key.startswith(VARIABLE)):
         known = {**about, "near": f"{PREFIX}{near}" if line.key.startswith(PREFIX) else f"{VARIABLE}{near.upper()}"}
         yield from drafts(release, "lmi-key-gone", line.value, form="near", file=line.file, **known)
 
 
-def _is_said(name: str) -> bool:
-    """True for a key that the facts of a family name, which the rules on one image judge."""
-    return any(f"{PREFIX}{name}" in family.keys for family in lmi_facts().families.values())
+def _reads(image: str, name: str) -> bool:
+    """True if the image itself, or its engine, takes the key, whatever the documents say of it."""
+    from trtllm_check.recipes.properties import reads
+
+    return bool(image) and reads(lmi_image(image), f"{PREFIX}{name}")
+
+
+def _is_said(image: str, name: str) -> bool:
+    """True for a key that the facts of the image's family name, which the rules on one image judge."""
+    return bool(image) and f"{PREFIX}{name}" in lmi_facts().family(lmi_image(image)).keys
 
 
 def _near(name: str, *, environment: bool) -> str:
@@ -147,7 +157,7 @@ def _handler(lines: list[KeyLine], version: str, release: str) -> Iterator[Draft
             yield from drafts(release, "lmi-handler", line.value, form="batch", file=line.file, **known)
 
 
-def _mpi(lines: list[KeyLine], engine: str, version: str, release: str) -> Iterator[Draft]:
+def _mpi(lines: list[KeyLine], engine: str, version: str, release: str, image: str) -> Iterator[Draft]:
     """A batch of a version that wants MPI, and one that the version does not have."""
     batch = next((one for one in lines if one.name == "rolling_batch"), None)
     mode = next((one.value.text for one in lines if one.name == "mpi_mode"), "")
@@ -160,9 +170,16 @@ def _mpi(lines: list[KeyLine], engine: str, version: str, release: str) -> Itera
         known: dict[str, Any] = {"batch": batch.value.text, "version": version}
         yield from drafts(release, "lmi-batch", place.value, form="mpi", file=place.file, **known)
     span = data["batches"].get(batch.value.text)
-    if span and not _holds(span, version):
+    if span and not _holds(span, version) and not _starts(image, batch.value.text):
         known = {"batch": batch.value.text, "version": version, "span": span.replace("..", " to ").removesuffix(" to ")}
         yield from drafts(release, "lmi-batch", batch.value, file=batch.file, **known)
+
+
+def _starts(image: str, batch: str) -> bool:
+    """True for an image that starts with the batch, be it with another in its place."""
+    from trtllm_check.recipes.properties import check_properties
+
+    return bool(image) and all(one.kind != "refused" for one in check_properties(f"{BATCH}={batch}", image))
 
 
 def _holds(span: str, version: str) -> bool:

@@ -7,13 +7,16 @@ from typing import Any
 
 from trtllm_check.lint.document import Document, PropertiesFile
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.rules.lmi_images import image_of
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases.models import named_model, needs_own_code, parts
+from trtllm_check.releases.python_names import python_package
 from trtllm_check.releases.vllm import choices, options_of, vllm_facts
 
 SETTING = re.compile(r"^[ \t]*(?P<key>[\w.]+)[ \t]*[=:][ \t]*(?P<value>[^\n]*?)[ \t\r]*$", re.MULTILINE)
 PAIRS = re.compile(r"\w+=\d+(?:,\w+=\d+)*")
-OLD = re.compile(r"djl-inference:0\.(?:2\d|3[0-3])\.|djl-serving:0\.(?:2\d|3[0-3])\.")
+OLD = re.compile(r"(?:djl-(?:inference|serving):)?0\.(?:2\d|3[0-3])\.")
 LIMIT = "limit_mm_per_prompt"
 # djl-serving@d21927c4 engines/python/setup/djl_python/lmi_vllm/vllm_async_service.py and lmi_trtllm:
 # handle is a coroutine.
@@ -23,18 +26,21 @@ PARSERS = ("tool_call_parser", "reasoning_parser")
 # Options of vLLM that LMI hands on as they are: lmi/user_guides/vllm_user_guide.md, Pass Through.
 PASSED_ON = (*PARSERS, "max_lora_rank", "lora_dtype", "tokenizer_mode")
 NEAR = 0.7
+# djl-serving@049a929b (0.27.0) serving/docker/deepspeed.Dockerfile, transformers_version; 0.28.0 has no DeepSpeed.
+LIBRARY, LAST_WITH_DEEPSPEED = "transformers", "4.39.0"
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
-    is_old = any(OLD.search(word.text) for word in document.images)
+    is_old = any(map(OLD.match, (image_of(document, platform).said, *_tags(document))))
     for file in document.properties:
         found = _settings(file)
         engine, batch = found.get("engine"), found.get("option.rolling_batch")
         if engine and batch and engine.text == "MPI" and batch.text == "vllm":
             yield from drafts(release, "lmi-engine-of-batch", engine, file=file.path)
         yield from _handler(found, file.path, release)
+        yield from _deepspeed(found, file.path, release)
         for name in PASSED_ON:
             if (value := found.get(f"option.{name}")) is not None:
                 yield from _passed_on(name, value, file.path, release)
@@ -45,6 +51,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _passed_on(name, value, "", release)
     if not is_old and (value := document.lmi_environment.get(f"OPTION_{LIMIT.upper()}")):
         yield from _limit(value, "", release)
+
+
+def _tags(document: Document) -> Iterator[str]:
+    return (word.text.rpartition("/")[2] for word in document.images)
 
 
 def _settings(file: PropertiesFile) -> dict[str, Word]:
@@ -72,6 +82,21 @@ def _handler(found: dict[str, Word], file: str, release: str) -> Iterator[Draft]
         yield from drafts(release, "lmi-async-handler", batch, form="batch", file=file, **known)
     elif (mode is None and batch is not None and batch.text == "disable") or (mode and mode.text.lower() == "false"):
         yield from drafts(release, "lmi-async-handler", handler, file=file, handler=handler.text)
+
+
+def _deepspeed(found: dict[str, Word], file: str, release: str) -> Iterator[Draft]:
+    """A model that is newer than the last image with DeepSpeed, whose transformers does not know it."""
+    engine, handler, model = (found.get(name) for name in ("engine", "option.entryPoint", "option.model_id"))
+    is_asked = (engine and engine.text == "DeepSpeed") or (handler and handler.text == "djl_python.deepspeed")
+    known, library = named_model(model.text) if model else None, python_package(LIBRARY)
+    if not is_asked or model is None or known is None or library is None or needs_own_code(model.text):
+        return
+    since = known.since.get(LIBRARY, "")
+    lack = library.judge(f"{LIBRARY}.{known.architecture}", LAST_WITH_DEEPSPEED)
+    if (lack is not None and lack.kind == "later") or (since and parts(since) > parts(LAST_WITH_DEEPSPEED)):
+        about: dict[str, Any] = {"model": model.text, "has": LAST_WITH_DEEPSPEED}
+        since = since or (lack.since if lack is not None else "")
+        yield from drafts(release, "lmi-deepspeed-model", model, file=file, since=since, **about)
 
 
 def _passed_on(name: str, value: Word, file: str, release: str) -> Iterator[Draft]:

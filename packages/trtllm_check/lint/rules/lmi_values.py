@@ -19,7 +19,7 @@ VLLM_BATCHES = ("vllm", "lmi-dist")
 OPEN_BATCHES = ("", "auto", "disable")
 OPTION, VARIABLE = "option.", "OPTION_"
 WORKERS = ("", "gpu.", "cpu.")
-JUDGED_FROM = "0.34.0"  # whose facts name the values of these keys
+JUDGED_FROM = "0.28.0"  # whose facts name the values of these keys
 RANKS = "max_lora_rank"
 SAID_ELSEWHERE = (RANKS, "lora_dtype", "tokenizer_mode")  # where no release of vLLM takes the value: lmi_pairs.py
 
@@ -105,9 +105,14 @@ def _workers(one: LmiSettings, release: str) -> Iterator[Draft]:
             yield from drafts(release, RULE, least, form="workers", file=one.file, **known)
 
 
+def _is_judged(one: LmiSettings) -> bool:
+    """True for an image whose facts name these values: lmi.py says it then."""
+    return bool(one.version) and numbers(one.version) >= numbers(JUDGED_FROM)
+
+
 def _quantize(one: LmiSettings, release: str) -> Iterator[Draft]:
     """An enumeration of the container's own; later the words of its vLLM."""
-    value = one.settings.get("option.quantize")
+    value = None if _is_judged(one) else one.settings.get("option.quantize")
     if value is None or not value.text or is_open(value.text):
         return
     listed = tuple(rule_data(FAMILY)["quantize"].get(one.version, "").split())
@@ -118,7 +123,7 @@ def _quantize(one: LmiSettings, release: str) -> Iterator[Draft]:
 
 def _dtype(one: LmiSettings, release: str) -> Iterator[Draft]:
     value, listed = one.settings.get("option.dtype"), rule_data(FAMILY)["dtype"]
-    if value is None or (one.version and numbers(one.version) >= numbers(JUDGED_FROM)):
+    if value is None or _is_judged(one):
         return
     fitting = [words for since, words in listed.items() if one.version and numbers(since) <= numbers(one.version)]
     words = (fitting[-1:] or [" ".join(listed.values())])[0].split()
