@@ -6,7 +6,7 @@ from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Finding, Platform
 from trtllm_check.lint.fixing import findings
 from trtllm_check.lint.programs import TOOLS
-from trtllm_check.lint.rules import arguments
+from trtllm_check.lint.rules import arguments, continuations
 from trtllm_check.releases import known_releases, load_release
 from trtllm_check.releases.guide import counterparts
 from trtllm_check.releases.history import all_flags, all_releases, all_tools, flag_history
@@ -18,7 +18,9 @@ FILL = "python3 tools/fill_template.py"
 
 
 def check(text: str, release: str) -> list[Finding]:
-    return findings(read_document(text, "shell"), Platform(load_release(release)), [arguments.check])
+    return findings(
+        read_document(text, "shell"), Platform(load_release(release)), [arguments.check, continuations.check]
+    )
 
 
 # rule, release, text, the word that it stands at, the fix (empty: no command).

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FAMILIES = (
     "arguments",
+    "continuations",
     "pairs",
     "heads",
     "widths",
@@ -103,6 +104,7 @@ FAMILIES = (
     "source_builds",
     "grpc_clients",
     "unfilled_models",
+    "plain_servers",
     "earlier_flags",
     "repeated",
     "shell_quotes",
@@ -222,6 +224,7 @@ OF_ANY_RELEASE = frozenset(
             "folders",
             "access",
             "hub_cli",
+            "continuations",
             "mappings",
             "checkpoints",
         ),

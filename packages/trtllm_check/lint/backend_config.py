@@ -32,6 +32,15 @@ OF_AN_ENGINE = re.compile(
     r"max_\w+|\w+_plugin|[tp]p_size|remove_input_padding|\w+_context_fmha|opt_num_tokens|paged_state"
 )
 """Options of a build whose names no model of another kind would have for something else."""
+MEANT = re.compile(r"(?:pytorch_)?(?:tensorrt[-_]?llm|trt[-_]?llm)(?:[-_]\w+)?", re.IGNORECASE)
+INSTEAD = {  # inputs of the other models, and of other engines
+    **dict.fromkeys(
+        ("max_tokens", "max_output_len", "max_new_tokens", "max_length", "output_len"), "request_output_len"
+    ),
+    **dict.fromkeys(("text_input", "prompt", "tokens", "token_ids", "input_tokens"), "input_ids"),
+    **dict.fromkeys(("input_length", "input_len", "sequence_length", "seq_len"), "input_lengths"),
+}
+OF_BATCHES = ("input_lengths",)  # read only where a request holds several prompts: inflight_batcher_llm/src/utils.cc
 MANY = 4  # names of another release that are no slip any more
 ENGINE_PATH = "gpt_model_path"
 NOWHERE = Scalar("", 1, 1)
@@ -63,7 +72,7 @@ def config_problems(message: Message, release: str, model: str = "", *, is_file:
 
     ``model``: what a page calls it that shows only a piece; ``is_file``: no piece, but all that the server will have.
     """
-    backend, reads = message.scalar("backend"), backend_reads(release)
+    backend, reads = _backend(message), backend_reads(release)
     yield from _of_the_build(message)
     yield from _of_python(message, release)
     alone = all(name == "parameters" for name, _ in message.fields)
@@ -91,6 +100,14 @@ def config_problems(message: Message, release: str, model: str = "", *, is_file:
         else:
             yield problem
     yield from _of_another_release(strangers, backend)
+
+
+def _backend(message: Message) -> Scalar | None:
+    """The backend; also where the engine's is meant and has another name, or stands for a platform."""
+    backend = message.scalar("backend") or message.scalar("platform")
+    if backend is None or (backend.text != ENGINE_BACKEND and not MEANT.fullmatch(backend.text)):
+        return message.scalar("backend")
+    return Scalar(ENGINE_BACKEND, backend.line, backend.column)
 
 
 def _start(given: Mapping[str, SetParameter]) -> tuple[int, int]:
@@ -301,7 +318,8 @@ def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str, 
         if name in known or name in reads.inputs_beside or where is None or PLACEHOLDER.search(name):
             continue
         left = [one for one in known if one not in names]
-        near = [f"runtime_{name}"] if f"runtime_{name}" in left else get_close_matches(name, left, 1, 0.7)
+        other = INSTEAD.get(name, f"runtime_{name}")
+        near = [other] if other in left else get_close_matches(name, left, 1, 0.7)
         instead = f"write {near[0]}" if near else f"leave the input {name} out"
         yield Problem("engine-inputs", "unknown", where, {"input": name, "instead": instead})
     for one in message.messages("input"):
@@ -320,6 +338,6 @@ def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str, 
             shown = {"input": one.text("name"), "given": given.text, "instead": wanted_type}
             yield Problem("engine-inputs", "output type", given, shown)
     for name, tensor in known.items() if is_whole else ():
-        if name not in names and not tensor.optional:
+        if name not in names and not tensor.optional and name not in OF_BATCHES:
             text = f"add the input {name} ({tensor.data_type}, dims: {list(tensor.dims)})"
             yield Problem("engine-inputs", "missing", place, {"input": name, "instead": text})

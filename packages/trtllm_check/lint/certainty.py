@@ -31,6 +31,7 @@ NEAR_FLAG, SHORT_FLAG = 0.85, 8
 NEAR = 0.7
 SMALL = ("ensemble",)  # has hardly more than one variable
 OF_DEFAULTS = frozenset({"paged-fmha-with-quantized-kv"})  # what another release would not turn on by itself
+OF_A_GUESS = ("moved-script", "tool-not-in-release")  # right in one half of the releases, which nobody names
 OF_ONE_RELEASE = frozenset(  # what is right in one release and wrong in another
     {
         *("moved-script", "flag-removed", "flag-too-new", "tool-not-in-release", "missing-flag", "bad-value"),
@@ -56,6 +57,7 @@ PROPOSAL = re.compile(
     r"^#{1,3} .*\b(?:[Pp]roposal|RFC|KEP)\b|^[Tt]his (?:proposal|RFC)\b|\b[Tt]his proposal\b", re.MULTILINE
 )
 FEW = 2
+OF_07 = "max_num_sequences"  # a variable of the templates before 0.8
 INLINE, SAID = re.compile(r"`[^`\n]+`"), re.compile(r"[^\W\d_]{2,}")
 EARLIER_BUILDER = "build.py"  # of each model's folder, before 0.8, of which there are no facts
 OTHER_MODELS = re.compile(
@@ -74,7 +76,8 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule in OF_DEFAULTS and platform.guessed and draft.severity == "warning":
         return draft._replace(severity="info")
-    if draft.rule == "unfilled-variable" and platform.guessed and _is_of_an_earlier(document.texts):
+    of_templates = ("unfilled-variable", "unknown-variable")
+    if draft.rule in of_templates and platform.guessed and _is_of_an_earlier(document.texts):
         return draft._replace(severity="info")
     if draft.rule == "unknown-parameter" and platform.guessed and READ_ELSEWHERE.search(draft.message):
         return draft._replace(severity="info")
@@ -99,12 +102,13 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if platform.guessed and (reason := in_no_release(draft, document)):
         return draft._replace(why=f"{draft.why} {reason}")
     if platform.guessed and draft.rule in OF_ONE_RELEASE:  # nobody says that it is for the newest release
-        return draft._replace(severity="info" if draft.rule == "moved-script" else "warning")
+        return draft._replace(severity="info" if draft.rule in OF_A_GUESS else "warning")
     if draft.rule in ARGUMENTS and _may_be_another_converter(draft, document):
         named = _is_of_its_own(draft) or any(OTHER_MODELS.search(text) for _, text in document.texts)
         return draft._replace(severity="info" if named and not _is_slip(draft, platform) else "warning")
     if draft.rule in ARGUMENTS and platform.guessed and draft.invocation and draft.invocation.tool.endswith(".py"):
-        is_own = draft.rule == "unknown-flag" and not _is_slip(draft, platform) and not _is_of_earlier(draft)
+        is_ours = _is_slip(draft, platform) or _is_of_earlier(draft) or _is_of_another_tool(draft)
+        is_own = draft.rule == "unknown-flag" and not is_ours
         return draft._replace(severity="info" if is_own else "warning")  # an edition with flags of its own, perhaps
     if draft.rule == "unfilled-variable" and _is_partial(draft, document):
         return draft._replace(severity="warning")
@@ -158,7 +162,7 @@ def _is_proposed(texts: tuple[tuple[str, str], ...]) -> bool:
 def _is_of_an_earlier(texts: tuple[tuple[str, str], ...]) -> bool:
     """True where several templates are filled and none with the batch size: they had no variable for it before 0.8."""
     whole = "\n".join(text for _, text in texts)
-    return whole.count("fill_template.py") > 1 and "triton_max_batch_size" not in whole
+    return whole.count("fill_template.py") > 1 and ("triton_max_batch_size" not in whole or OF_07 in whole)
 
 
 @lru_cache(maxsize=8)
@@ -210,6 +214,12 @@ def _is_slip(draft: Draft, platform: Platform) -> bool:
     written = f"--{match[1][2:].replace('-', '_')}"
     is_longer = any(written.startswith(name) for name in tool.arguments if len(name) > SHORT_FLAG)
     return is_longer or bool(get_close_matches(written, tool.arguments, 1, NEAR_FLAG))
+
+
+def _is_of_another_tool(draft: Draft) -> bool:
+    """True for an option of another one of our tools, given where it is none; else an edition may have it."""
+    match, one = UNKNOWN.search(draft.message), draft.invocation
+    return match is not None and one is not None and any(with_flag(tool, match[1]) for tool in OURS if tool != one.tool)
 
 
 def _is_of_earlier(draft: Draft) -> bool:

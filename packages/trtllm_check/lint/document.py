@@ -55,6 +55,7 @@ from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
 __all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile", "WrittenRequest", "read_document"]
 
+WINDOWS_DRIVE = re.compile(r"[A-Za-z]:(?=[\\/])")
 SERVING_PROPERTIES = "serving.properties"
 MOST_FILES = 1_000
 DEEPEST = 4  # a script in YAML in a cell of a notebook
@@ -640,7 +641,10 @@ def _request(curl: Invocation) -> WrittenRequest | None:
 
 def _mounts(docker: Invocation, image: str) -> Iterator[Mount]:
     for word in docker.values("-v", "--volume"):
-        host, sign, inside = word.text.partition(":")
+        drive = WINDOWS_DRIVE.match(word.text)
+        start = drive.end() if drive else 0
+        host, sign, inside = word.text[start:].partition(":")
+        host = word.text[:start] + host
         yield Mount(host, inside.partition(":")[0] if sign else host, image, word)
     for word in docker.values("--mount"):
         parts = dict(part.partition("=")[::2] for part in word.text.split(","))

@@ -54,7 +54,10 @@ OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc)\d+$")
 DIGITS = re.compile(r"\d+")
 OF_THE_ENGINE_FLOW = ("trtllm-build", "convert_checkpoint.py")
 MOST_MATCHES = 200
-ENGINE_MODEL = re.compile(r"^\s*backend\s*:\s*\"tensorrtllm\"", re.MULTILINE)
+ENGINE_MODEL = re.compile(
+    r"^\s*(?:backend|platform)\s*:\s*\"(?:pytorch_)?(?:tensorrt[-_]?llm|trt[-_]?llm)(?:[-_]\w+)?\"",
+    re.MULTILINE | re.IGNORECASE,
+)
 OF_ENGINES = re.compile(r"\"(?:gpt_model_type|gpt_model_path|batch_scheduler_policy|decoding_mode)\"")
 OF_THE_BACKEND = "tensorrt_llm"
 OTHER_BACKEND = re.compile(r"^\s*(?:backend|platform)\s*:", re.MULTILINE)

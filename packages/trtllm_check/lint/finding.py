@@ -48,10 +48,19 @@ def gpu_of(platform: Platform) -> "Gpu | None":
 
 
 class Fix(NamedTuple):
-    """What to do. A ``command`` is whole, corrected and ready to paste; an ``action`` is a sentence."""
+    """What to do. A ``command`` is whole, corrected and ready to paste; an ``action`` is a sentence.
+
+    ``without``: what a corrected command leaves out and nothing stands in for.
+    """
 
     kind: Literal["command", "action"]
     text: str
+    without: str = ""
+
+    @property
+    def heading(self) -> str:
+        """What to put in front of it."""
+        return f"without {self.without}, for which this release has nothing" if self.without else ""
 
 
 class Finding(NamedTuple):
@@ -207,7 +216,8 @@ def _one(finding: Finding, repeated: bool) -> Iterator[Piece]:
     if repeated:
         yield "  fix: with the other findings on this command, see below\n", "green"
     else:
-        yield f"  fix:{_indented(finding.fix.text)}\n", "green"
+        heading = f", {finding.fix.heading}" if finding.fix.heading else ""
+        yield f"  fix{heading}:{_indented(finding.fix.text)}\n", "green"
     yield f"  source: {_printable(finding.source)}\n\n", "dim"
 
 

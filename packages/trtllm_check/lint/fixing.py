@@ -33,6 +33,7 @@ TOO_MANY = f"correct the first {MOST_CORRECTED} commands, then check again: no m
 NOTHING_LEFT = "write the command anew: of its arguments none is one of this tool in this release"
 GRAVITY = {"error": 0, "warning": 1, "info": 2}
 QUOTES = "'\""
+LEAVE_OUT = ("unknown-flag",)  # rules whose correction may take an option out
 
 
 class _Line:
@@ -229,8 +230,23 @@ def findings(
         text = _settled(_corrected(document, platform, changes, outer, members), platform, families)
         left = text if _still_does_something(outer, text) else ""
         fixes |= {id(command): left for command in members}
-    found = [_finding(draft, fixes) for draft in drafts]
+    lost = _lost(drafts)
+    found = [_finding(draft, fixes, lost) for draft in drafts]
     return sorted(found, key=lambda one: (one.file, one.line, one.column, one.rule, one.message))
+
+
+def _lost(drafts: Iterable[Draft]) -> dict[int, str]:
+    """By command, the unknown options with their values that its correction leaves out, and puts nothing in for."""
+    found: dict[int, dict[str, None]] = defaultdict(dict)
+    for draft in drafts:
+        one = draft.invocation
+        if one is None or draft.rule not in LEAVE_OUT or not all(isinstance(edit, Drop) for edit in draft.edits):
+            continue
+        names = {edit.flag for edit in draft.edits if isinstance(edit, Drop)}
+        for given in one.given:
+            if given.name in names and given.values:
+                found[id(one.command)][" ".join([given.flag, *(word.text for word in given.values)])] = None
+    return {key: ", ".join(names) for key, names in found.items()}
 
 
 def _still_does_something(command: ShellCommand, text: str) -> bool:
@@ -265,13 +281,14 @@ def _said(
     return list(found.values())
 
 
-def _finding(draft: Draft, fixes: dict[int, str]) -> Finding:
+def _finding(draft: Draft, fixes: Mapping[int, str], lost: Mapping[int, str]) -> Finding:
     file, fix = draft.file, Fix("action", draft.action)
     if draft.invocation is not None:
         file = file or draft.invocation.command.file
         if draft.edits:
             text = fixes.get(id(draft.invocation.command))
-            fix = Fix("command", text) if text else Fix("action", TOO_MANY if text is None else NOTHING_LEFT)
+            without = lost.get(id(draft.invocation.command), "")
+            fix = Fix("command", text, without) if text else Fix("action", TOO_MANY if text is None else NOTHING_LEFT)
     line, column = draft.place.line, draft.place.column
     return Finding(draft.rule, draft.severity, line, column, draft.message, draft.why, fix, draft.source, file)
 

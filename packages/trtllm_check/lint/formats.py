@@ -121,11 +121,17 @@ def _rule(id_: str, first: Finding) -> dict[str, Any]:
 
 def _result(finding: Finding, index: int) -> dict[str, Any]:
     message, why, fix = f"{_line(finding.message)}.", _line(finding.why), finding.fix
-    lines = [message, f"Why: {why}." if why else "", f"Do: {fix.text}", f"Source: {finding.source}"]
+    do = f"Do, {fix.heading}" if fix.heading else "Do"
+    lines = [
+        message,
+        f"Why: {why}." if why else "",
+        f"{do}: {fix.text}",
+        f"Source: {finding.source}",
+    ]
     marked = [
         _marked(message),
         f"**Why:** {_marked(why)}." if why else "",
-        f"**Do:** {_code(fix.text) if fix.kind == 'command' else _marked(fix.text)}",
+        f"**{do}:** {_code(fix.text) if fix.kind == 'command' else _marked(fix.text)}",
         f"**Source:** {_marked(finding.source)}",
     ]
     place = {
@@ -169,7 +175,8 @@ def _command(finding: Finding, release: str) -> str:
     place = {"file": finding.file or NO_FILE, "line": finding.line, "col": finding.column}
     place["title"] = f"{finding.rule}{against}"
     given = ",".join(f"{name}={_property(str(value))}" for name, value in place.items())
-    text = f"{finding.message}\nwhy: {finding.why}\nfix: {finding.fix.text}"
+    fix = f"fix, {finding.fix.heading}" if finding.fix.heading else "fix"
+    text = f"{finding.message}\nwhy: {finding.why}\n{fix}: {finding.fix.text}"
     return f"::{COMMANDS[finding.severity]} {given}::{_data(text)}"
 
 

@@ -10,6 +10,8 @@ from trtllm_check.lint.carriers.python_text import PythonText, fault
 ENGINES = ("AsyncLLMEngine", "AsyncLLM")
 LISTING = ("vllm.LLM", "vllm.entrypoints.llm.LLM")
 OURS = "tensorrt_llm.LLM"
+RUNNERS = ("tensorrt_llm.runtime.ModelRunner", "tensorrt_llm.runtime.ModelRunnerCpp")
+TEXT_NAMES = ("input_texts", "input_text", "prompts", "prompt", "inputs", "text")  # of other engines' generate
 BUILT = re.compile(r"(?<![a-z])(?:trt_?|trtllm_?|built_)?engines?(?:_?(?:dir|path))?(?![a-z])", re.IGNORECASE)
 OF_AN_ENTRY = ("outputs", "text", "token_ids", "prompt_token_ids")
 MAKERS = ("from_engine_args", "from_vllm_config")
@@ -19,6 +21,8 @@ def engine_faults(text: PythonText) -> Iterator[FormFault]:
     """``await engine.generate(...)``, and a plain loop over it; ``LLM(...).generate(...).outputs``."""
     yield from _lists(text)
     yield from _built(text)
+    yield from _of_texts(text)
+    yield from _one_answer(text)
     engines = set(_engines(text))
     if not engines:
         return
@@ -53,6 +57,40 @@ def _built(text: PythonText) -> Iterator[FormFault]:
         ]
         if any(BUILT.search(one) for one in written):
             yield fault(text, given[0], "engine folder", written=written[0])
+
+
+def _of_texts(text: PythonText) -> Iterator[FormFault]:
+    """``ModelRunner.generate(["a text"])``, which takes tensors of tokens."""
+    runners = text.made_by(*(f"{name}.from_dir" for name in RUNNERS))
+    for call in text.calls:
+        owner, _, method = ast.unparse(call.func).rpartition(".")
+        if owner not in runners or method != "generate":
+            continue
+        for one in call.keywords:
+            if one.arg in TEXT_NAMES:
+                yield fault(text, one.value, "runner of texts", written=f"{one.arg}=")
+        first = call.args[0] if call.args else None
+        items = first.elts if isinstance(first, ast.List) else [first] if first is not None else []
+        if first is not None and items and all(map(_is_text, items)):
+            yield fault(text, first, "runner of texts", written=ast.unparse(first)[:40])
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _one_answer(text: PythonText) -> Iterator[FormFault]:
+    """``out = llm.generate("a text"); out[0]``: TensorRT-LLM answers one prompt with one object, and no list."""
+    engines = text.made_by(OURS, "tensorrt_llm.llmapi.LLM") | text.attributes_made_by(OURS, "tensorrt_llm.llmapi.LLM")
+    answers: set[str] = set()
+    for call in text.calls:
+        owner, _, method = ast.unparse(call.func).rpartition(".")
+        if owner in engines and method == "generate" and call.args and _is_text(call.args[0]):
+            answers |= {name for name in text.targets_of(call) if len(text.values_of(name)) == 1}
+    for node in text.nodes:
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in answers:
+            yield fault(text, node, "one request output", written=ast.unparse(node), owner=node.value.id)
+            return
 
 
 def _lists(text: PythonText) -> Iterator[FormFault]:

@@ -83,6 +83,8 @@ def perhaps(code: PythonWords, nodes: Iterable[ast.expr], words: Sequence[Word])
 
 def is_command(words: Sequence[Word]) -> bool:
     """True for words of which one of the first is a program that the checker knows."""
+    if words and " " in words[0].text.strip():
+        return False  # a list of whole lines
     names = [PurePosixPath(word.text).name for word in words[:4]]
     first = ALIASES.get(names[0], names[0])
     if first in TOOLS or (first in STARTERS and len(words) > 1):

@@ -20,14 +20,13 @@ from trtllm_check.lint.rules.names import (
     tool_drafts,
     unknown,
 )
-from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Argument, Release, Tool
 from trtllm_check.releases.history import takes, with_flag
 
 HELP = ("-h", "--help", "--version")
 FOR_THE_READER = re.compile(r"your|YOUR")  # your model here
 PLACEHOLDER = re.compile(r"[A-Z]{1,2}|[A-Z][A-Z_]+|[xX]+|\?+")  # N, XX, MAX_TOKENS
-SWALLOWED = re.compile(r"\n\s*--?[A-Za-z][\w-]*")
 CLICK = ("trtllm-serve",)  # no abbreviations; its sub-command `serve` is what runs without one
 SCRIPTS_OF_MODELS = ("convert_checkpoint.py", "run.py", "summarize.py")
 FIRST_SERVE = "serve"
@@ -35,7 +34,6 @@ FIRST_SERVE = "serve"
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Unknown, removed and misspelt flags, refused values, missing arguments, moved scripts."""
-    yield from _cuts(document)
     for invocation in document.invocations:
         yield from tool_drafts(invocation, platform.release)
         if is_checked(invocation, platform.release):
@@ -62,49 +60,6 @@ def _folders(path: str) -> tuple[str, ...]:
 def missing(invocation: Invocation, release: Release) -> list[str]:
     """Required arguments that are not there; none if something unknown may hold them."""
     return _Arguments(invocation, release).missing() if is_checked(invocation, release) else []
-
-
-def _cuts(document: Document) -> Iterator[Draft]:
-    """What a real shell ends a command at, although it goes on."""
-    seen: set[int] = set()
-    for invocation in document.invocations:
-        command = invocation.command
-        if id(command) in seen:
-            continue
-        seen.add(id(command))
-        swallowed = any(SWALLOWED.search(word.text) for word in command.words)  # by a quote that nothing closes
-        ends = [cut for cut in command.cuts if not cut.text.strip()]
-        marks = [[cut] for cut in command.cuts if cut.text.strip()]
-        for cuts in sorted([*marks, *([ends] if ends else [])], key=lambda group: group[0].line):
-            yield Draft(
-                "broken-continuation",
-                "warning",
-                cuts[0],
-                _broken(command, cuts[0], more=len(cuts) - 1),
-                _why_broken(command, cuts[0]),
-                "POSIX.1-2017, Shell Command Language, 2.2.1",
-                edits=() if swallowed else tuple(Swap(cut, "") for cut in cuts),
-                action="close the quote, and end each line but the last with a backslash" if swallowed else "",
-                invocation=None if swallowed else invocation,
-                file=command.file if swallowed else "",
-            )
-
-
-def _broken(command: ShellCommand, cut: Word, *, more: int) -> str:
-    if more:
-        lines = f"{more} of the lines behind" if more > 1 else "one of the lines behind"
-        return f"A shell ends the command here, and again at {lines}: each runs as a command of its own."
-    if cut.line < command.end_line or not cut.text.strip():
-        return "A shell ends the command here; the lines behind run as a command of their own."
-    return f"A shell takes {cut.text.strip()} for one more argument: here it is a footnote mark."
-
-
-def _why_broken(command: ShellCommand, cut: Word) -> str:
-    if cut.text.startswith("#"):
-        return "A comment ends the command that it stands in."
-    if cut.line < command.end_line or "*" not in cut.text:
-        return "A line goes on only if the backslash is its very last character."
-    return "It becomes the names of all files of the folder, and the tool stops at the first of them."
 
 
 class _Arguments:
@@ -256,6 +211,8 @@ class _Arguments:
         )
 
     def stray(self, word: Word, before: Given | None) -> Iterator[Draft]:
+        if word.text.count(":") and any(one.text.endswith(",") for one in self.invocation.arguments):
+            return  # substitutions of fill_template.py over several lines: a page shows them further in than they are
         argument = self.tool.argument(self.full(before.name)) if before and before.flag else None
         if any(FOR_THE_READER.fullmatch(one.text) for one in self.invocation.arguments):
             return  # your model here

@@ -15,6 +15,7 @@ from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
 
 FAMILY = "boxes"
+DRIVE = re.compile(r"^[A-Za-z]:(?=[\\/])")
 PORT = re.compile(r"(?:^|\s)--(?:http[-_])?port(?:[ =]|\s+)[\"']?(?P<port>[^\s\"']+)")
 SPREAD = re.compile(r"\bray (?:start|up)\b|multi-node-serving|torchrun|mpirun|haproxy|nginx|proxy", re.IGNORECASE)
 
@@ -150,7 +151,7 @@ def _named(word: Word) -> tuple[str, Word]:
 
 def _inside(docker: Invocation) -> Iterator[str]:
     for word in docker.values("-v", "--volume"):
-        parts = word.text.split(":")
+        parts = DRIVE.sub("", word.text).split(":")
         yield (parts[1] if len(parts) > 1 else parts[0]).rstrip("/")
     for word in docker.values("--mount"):
         fields = dict(part.partition("=")[::2] for part in word.text.split(","))

@@ -12,6 +12,7 @@ from trtllm_check.releases.guide import counterparts
 from trtllm_check.releases.history import tool_history, with_flag
 
 OURS = "tensorrt_llm"
+SUMS = {("--max_output_len", "--max_seq_len"): " (it is the prompt and the answer together)"}
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -43,4 +44,5 @@ def _is_gone(tool: str, flag: str, newest: str) -> bool:
 
 def _instead(tool: str, flag: str, newest: str) -> str:
     now = next((name for name in counterparts(tool, flag) if newest in with_flag(tool, name)), "")
-    return f"write {now} for {flag}" if now else f"leave {flag} out"
+    how = SUMS.get((flag, now), "")
+    return f"write {now} for {flag}{how}" if now else f"leave {flag} out"

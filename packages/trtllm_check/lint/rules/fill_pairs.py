@@ -62,7 +62,8 @@ def with_comma(pair: str) -> str:
 
 def _names(folder: str, document: Document) -> set[str]:
     """A folder, and the folders of the host that a container sees there."""
-    return {folder, *(one.host.rstrip("/") for one in document.mounts if one.inside.rstrip("/") == folder)}
+    inside = ((one.host.rstrip("/"), one.inside.rstrip("/")) for one in document.mounts)
+    return {folder, *(host + folder[len(path) :] for host, path in inside if f"{folder}/".startswith(f"{path}/"))}
 
 
 def _elsewhere(document: Document, fills: tuple[Invocation, ...], release: str) -> Iterator[Draft]:

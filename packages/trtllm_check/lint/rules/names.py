@@ -93,6 +93,12 @@ def examples() -> dict[str, str]:
     return found
 
 
+def positional_names(tool: str) -> tuple[str, ...]:
+    """Options that people give for what the tool takes without one."""
+    found: tuple[str, ...] = _data()["positional"].get(tool, ())
+    return found
+
+
 def absent_tools() -> tuple[Absent, ...]:
     found: tuple[Absent, ...] = _data()["absent"]
     return found
@@ -214,12 +220,15 @@ def _nowhere(tool: str, release: Release, given: Given) -> Unknown:
     flag = given.name
     own = sorted(name for name in release.tools[tool].names if name.startswith("-"))
     same = [name for name in own if bare(name) == bare(flag)]
-    if not same:
+    meant = successor(tool, flag)
+    named = [name for name in meant.to or () if name in own]
+    if flag in positional_names(tool) and given.values and given.word.text == given.flag:
+        written = given.word.part(0, len(given.flag))
+        return Unknown("unknown-flag", "It has no name: the model stands alone.", (Swap(written, ""),))
+    if not same and not named:
         others = [name for name, other in release.tools.items() if name != tool and other.has(flag)]
         if others:
             return Unknown("unknown-flag", f"It is a flag of {' and '.join(others[:2])}.", (Drop(flag),))
-    meant = successor(tool, flag)
-    named = [name for name in meant.to or () if name in own]
     near = same or named or (get_close_matches(flag, own, 1, NEAR) if flag.startswith("--") else [])
     near = near or sorted((name for name in own if len(name) > SHORTEST and flag.startswith(name)), key=len)[-1:]
     if near:

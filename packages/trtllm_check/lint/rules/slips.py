@@ -99,8 +99,8 @@ def _last_end(
 
 
 def _ends(lines: Sequence[str], last: int) -> bool:
-    """True where a block or the text ends behind the blank lines: what is pasted next is joined."""
-    return next((line for line in lines[last:] if line.strip()), "```").lstrip().startswith(("```", "~~~"))
+    """True where a block of a page ends behind the blank lines: what is pasted next is joined."""
+    return next((line for line in lines[last:] if line.strip()), "").lstrip().startswith(("```", "~~~"))
 
 
 def _strange_ends(document: Document, ends: set[tuple[str, int]], release: str) -> Iterator[Draft]:

@@ -1,0 +1,54 @@
+"""Lines of one command that a shell takes for two: a comment or a blank behind a backslash, a footnote mark."""
+
+import re
+from collections.abc import Iterator
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.finding import Draft, Platform, Swap
+from trtllm_check.lint.shell.words import ShellCommand, Word
+
+SWALLOWED = re.compile(r"\n\s*--?[A-Za-z][\w-]*")
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """What a real shell ends a command at, although it goes on."""
+    del platform  # shells are alike in all releases
+    seen: set[int] = set()
+    for invocation in document.invocations:
+        command = invocation.command
+        if id(command) in seen:
+            continue
+        seen.add(id(command))
+        swallowed = any(SWALLOWED.search(word.text) for word in command.words)  # by a quote that nothing closes
+        ends = [cut for cut in command.cuts if not cut.text.strip()]
+        marks = [[cut] for cut in command.cuts if cut.text.strip()]
+        for cuts in sorted([*marks, *([ends] if ends else [])], key=lambda group: group[0].line):
+            yield Draft(
+                "broken-continuation",
+                "warning",
+                cuts[0],
+                _broken(command, cuts[0], more=len(cuts) - 1),
+                _why_broken(command, cuts[0]),
+                "POSIX.1-2017, Shell Command Language, 2.2.1",
+                edits=() if swallowed else tuple(Swap(cut, "") for cut in cuts),
+                action="close the quote, and end each line but the last with a backslash" if swallowed else "",
+                invocation=None if swallowed else invocation,
+                file=command.file if swallowed else "",
+            )
+
+
+def _broken(command: ShellCommand, cut: Word, *, more: int) -> str:
+    if more:
+        lines = f"{more} of the lines behind" if more > 1 else "one of the lines behind"
+        return f"A shell ends the command here, and again at {lines}: each runs as a command of its own."
+    if cut.line < command.end_line or not cut.text.strip():
+        return "A shell ends the command here; the lines behind run as a command of their own."
+    return f"A shell takes {cut.text.strip()} for one more argument: here it is a footnote mark."
+
+
+def _why_broken(command: ShellCommand, cut: Word) -> str:
+    if cut.text.startswith("#"):
+        return "A comment ends the command that it stands in."
+    if cut.line < command.end_line or "*" not in cut.text:
+        return "A line goes on only if the backslash is its very last character."
+    return "It becomes the names of all files of the folder, and the tool stops at the first of them."
