@@ -47,6 +47,7 @@ SCHEMA = {
                         "required": ["kind", "text"],
                         "properties": {
                             "kind": {"enum": ["command", "action"]},
+                            "without": {"type": "string"},
                             "text": {"type": "string", "minLength": 1},
                         },
                     },

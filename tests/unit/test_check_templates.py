@@ -47,12 +47,12 @@ CASES = [
     (
         "0.12.0",
         f"{FILL}/ensemble/config.pbtxt decoupled_mode:true",
-        ["1 unfilled-variable error", "1 unknown-variable warning"],
+        ["1 unfilled-variable error", "1 unknown-variable info"],
     ),
     (
         "0.12.0",
         f"{FILL}/ensemble/config.pbtxt decoupled_mode:true\n{FILL}/./ensemble/config.pbtxt triton_max_batch_size:4",
-        ["1 unknown-variable warning"],
+        ["1 unknown-variable info"],
     ),  # two commands on one file
     ("0.12.0", ENGINE.replace("max_queue_size:0", "x:0") + SED, ["1 unknown-variable warning"]),
     ("0.12.0", f"{FILL}/ensemble/config.pbtxt $SUBSTITUTIONS", []),

@@ -311,7 +311,7 @@ def test_rules_have_their_own_ids_and_releases_that_exist() -> None:
 
 def test_what_explain_and_the_page_tell_has_a_source_and_something_to_do() -> None:
     """All but what the checker's code says in its own words."""
-    told = [rule.id for rule in all_rules() if not {"arguments", "lmi"} & set(rule.checked_by)]
+    told = [rule.id for rule in all_rules() if not {"arguments", "continuations", "lmi"} & set(rule.checked_by)]
     for name in told:
         assert all(entry.message and entry.fix and entry.source for entry in rule(name).says), name
 

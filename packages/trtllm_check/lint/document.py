@@ -56,6 +56,7 @@ from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 __all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile", "WrittenRequest", "read_document"]
 
 WINDOWS_DRIVE = re.compile(r"[A-Za-z]:(?=[\\/])")
+OUR_SCRIPT = re.compile(r"(?:^|/)(?:inflight_batcher_llm/client|tools/(?:inflight_batcher_llm|gpt))/[\w-]+\.py$")
 SERVING_PROPERTIES = "serving.properties"
 MOST_FILES = 1_000
 DEEPEST = 4  # a script in YAML in a cell of a notebook
@@ -225,6 +226,7 @@ class Document:
             [one for one in self.calls if one.api != "openai" or any("//" in word.text for _, word in one.values)],
             [one for one in self.aws_calls if one.name not in UNCERTAIN],
             [one for one in self.commands if names_a_machine(one)],
+            [one for one in self.commands if any(OUR_SCRIPT.search(word.text) for word in one.words[:3])],
             [one for one in self.workloads if MODEL_IMAGE.search(one.image)],
             [one for one in self.images if MODEL_IMAGE.search(one.text)],
         )

@@ -57,11 +57,19 @@ def fillings(document: Document, release: Release) -> list[Filling]:
     escapes = release.behaviour.fill_template_escapes.value
     found = []
     for invocation in document.of(FILL):
-        operands = invocation.positional
+        operands = _joined(invocation.positional)
         if len(operands) == 2:
             values, broken, known = _values(operands[1].text, escapes)
             found.append(Filling(invocation, operands[0].text, operands[1], values, broken, known, escapes))
     return found
+
+
+def _joined(operands: Sequence[Word]) -> Sequence[Word]:
+    """Substitutions on several lines as one word: a page that is indented shows blanks that are not there."""
+    if len(operands) < 3 or not all(one.text.endswith(",") and ":" in one.text for one in operands[1:-1]):
+        return operands
+    text, places = "".join(one.text for one in operands[1:]), tuple(at for one in operands[1:] for at in one.places)
+    return [operands[0], Word(text, operands[1].line, operands[1].column, places)]
 
 
 def needed_strings(model: str, release: str) -> list[dict[str, str]]:

@@ -28,6 +28,9 @@ FRAMEWORK = {
 }
 DJL_KINDS = ("djl-lmi", "djl-deepspeed", "djl-tensorrtllm", "djl-neuronx")
 NO_KINDS = ("vllm", "trtllm", "tensorrt", "cu", "tgi", "sglang")  # words in tags that no container of DJL has
+OTHER_IMAGES = re.compile(
+    r"cpu|pytorch|neuron|inf2|aarch64|onnx|nightly|snapshot"
+)  # of DJL Serving, with forms of their own
 WITHOUT_FORM = re.compile(r"(?P<version>\d+\.\d+(?:\.\d+)?)(?:-|$)")
 PATCHED = ("neuronx-sdk",)  # images of one version came out with several of Neuron's
 Version = tuple[int, ...]
@@ -91,6 +94,8 @@ def unknown_tag(repository: str, tag: str) -> UnknownTag | None:
 
 def shapeless_tag(tag: str) -> str:
     """The tag that is meant by one of a form that no container of DJL ever had; empty for one that may be newer."""
+    if OTHER_IMAGES.search(tag):
+        return ""
     facts = sagemaker_images()
     version = WITHOUT_FORM.match(tag)
     formed = TAG[DJL].match(tag)

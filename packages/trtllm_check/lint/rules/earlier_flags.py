@@ -22,7 +22,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     seen: set[str] = set()
     for one in document.invocations:
         holding = [name for name, tool in tool_history(one.tool) if tool]
-        gone = {given.name: given for given in one.given if holding and _is_gone(one.tool, given.name, holding[-1])}
+        tool = platform.release.tools.get(one.tool)
+        asked = [given for given in one.given if tool is not None and tool.has(given.name)]  # else arguments.py says it
+        gone = {given.name: given for given in asked if holding and _is_gone(one.tool, given.name, holding[-1])}
         if not gone or one.tool in seen:
             continue
         lasts = {name: with_flag(one.tool, name)[-1] for name in gone}

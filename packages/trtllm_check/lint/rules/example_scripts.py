@@ -125,5 +125,8 @@ def _options(script: str, command: ShellCommand, at: int, version: str, release:
         names = {"script": script, "flag": flag, "version": meant, "near": verdict.near}
         names |= {"since": verdict.since, "last": verdict.last}
         for draft in drafts(release, RULE, word, form=form, file=command.file, **names):
-            severity = draft.severity if version else "warning"
+            is_bound = (
+                script in backend_scripts().values() and verdict.kind != "never"
+            )  # to the clone's tag, not the container's
+            severity = draft.severity if version and not is_bound else "warning"
             yield draft._replace(source=table.source, severity=severity)

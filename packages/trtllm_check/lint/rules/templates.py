@@ -105,16 +105,19 @@ def _fill_commands(document: Document, platform: Platform, commands: list[Fillin
             yield from _needs_paged(document, platform, corrections[id(filling)])
     for correction in corrections.values():
         filling = correction.filling
+        others = [one for name, one in models.items() if name != filling.model]
         edits = (filling.with_values(correction.changes),)
         for id_, known in correction.found:
-            yield from drafts(
+            for draft in drafts(
                 platform.release.name,
                 id_,
                 filling.word,
                 edits=edits,
                 invocation=filling.invocation,
                 **known,
-            )
+            ):  # a variable of another model of the repository does no harm here
+                is_harmless = id_ == "unknown-variable" and any(known["variable"] in one.variables for one in others)
+                yield draft._replace(severity="info") if is_harmless else draft
 
 
 def _values_refused(filling: Filling, platform: Platform) -> Iterator[Draft]:

@@ -22,7 +22,8 @@ INLINE_LINE = re.compile(
 )
 LABELLED = re.compile(
     rf"^[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(?:[\w()-]+[ ]){{0,4}}(?:commands?|cmd|usage|script|reproduc\w+|run|used?)"
-    rf"(?:[ ][\w()-]+){{0,3}}[ ]?:[ \t]+(?=(?:[A-Z_]+=\S+ )*{COMMANDS})|^[ \t]*\d+[.)][ \t]+(?:(?:run|start|launch|build|execute|use|then|first|with|by|it|using)[ ]){{0,3}}"
+    rf"(?:[ ][\w()-]+){{0,3}}[ ]?:[ \t]+(?=(?:[A-Z_]+=\S+ )*{COMMANDS})|^[ \t]*\d+[.)][ \t]+"
+    r"(?:(?:run|start|launch|build|execute|use|then|first|with|by|it|using)[ ]){0,3}"
     rf"(?={COMMANDS}[^\n]*[ ]-)",
     re.MULTILINE | re.IGNORECASE,
 )
