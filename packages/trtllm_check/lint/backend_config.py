@@ -91,7 +91,7 @@ def config_problems(message: Message, release: str, model: str = "", *, is_file:
     for name, one in given.items():
         parameter = reads.parameters.get(name)
         if parameter is None:
-            strangers += _unknown(name, one, given, reads, release)
+            strangers += _unknown(name, one, given, reads, release, is_whole=is_whole)
         elif one.text and one.value is not None and not parameter.takes(one.text):
             yield _refused(name, one.text, parameter, one.value)
     for problem in _inputs(message, backend, reads, release, is_whole=is_whole):
@@ -257,13 +257,19 @@ def _such_as(parameter: BackendParameter) -> str:
 
 
 def _unknown(
-    name: str, one: SetParameter, given: Mapping[str, SetParameter], reads: BackendReads, release: str
+    name: str,
+    one: SetParameter,
+    given: Mapping[str, SetParameter],
+    reads: BackendReads,
+    release: str,
+    *,
+    is_whole: bool,
 ) -> Iterator[Problem]:
     model = release_templates(release).models[ENGINE_MODEL] if release in template_releases() else None
     if name in reads.others or (model and name in model.parameters):
         return
     meant = reads.instead.get(name, "")
-    if meant and reads.parameters[meant].required and meant not in given:
+    if is_whole and meant and reads.parameters[meant].required and meant not in given:
         return  # said as missing
     elsewhere = parameter_releases(name)
     near = meant or next(

@@ -35,8 +35,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         api = rule_data(FAMILY).get(call.api, {"takes": ()})
         if call.name in NESTED and call.api == "tensorrt_llm":
             yield from _options(call, platform)
-        if call.name == "LLM" and call.api == "tensorrt_llm":
+        if call.api == "tensorrt_llm" and call.name in rule_data(FAMILY)["tensorrt_llm"]["meant_of"]:
             yield from _of_another_engine(call, platform)
+        if call.name == "LLM" and call.api == "tensorrt_llm":
             yield from _quantized_type(call, platform.release.name)
         known = _takes(api, call) if call.name in api["takes"] else None
         for word in call.arguments:
@@ -61,8 +62,9 @@ def _options(call: Call, platform: Platform) -> Iterator[Draft]:
 
 def _of_another_engine(call: Call, platform: Platform) -> Iterator[Draft]:
     """``LLM(tp_size=4, gpu_memory_utilization=0.9)``: keywords of vLLM or of a command, which no release takes here."""
-    meant = rule_data(FAMILY)["tensorrt_llm"]["means"]["LLM"]
-    is_known = platform.release.name in option_releases() and not platform.guessed  # llm_options.py says it then
+    meant = rule_data(FAMILY)["tensorrt_llm"]["meant_of"][call.name]
+    is_read = call.name == "LLM" or call.name in NESTED  # llm_options.py says it, of a release that it has
+    is_known = is_read and platform.release.name in option_releases() and not platform.guessed
     for word in () if is_known else call.arguments:
         if word.text in meant:
             for draft in drafts(

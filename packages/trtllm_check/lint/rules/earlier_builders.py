@@ -5,7 +5,7 @@ A text that names one is mostly :mod:`trtllm_check.lint.rules.example_scripts`' 
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from trtllm_check.lint.document import Document
@@ -31,6 +31,14 @@ OF_THE_ROAD = frozenset(  # no other build.py has one of these
 )
 FLAG = re.compile(r"--[A-Za-z]\w*")
 FIRST_WORDS = 12
+OF_A_CHECKPOINT = "--checkpoint_dir"
+NEWER = re.compile(  # than 0.7.1 of December 2023
+    r"(?<![\w.])(?:meta-)?llama-?3(?:\.\d)?(?:-\d+b)?|qwen-?(?:1\.5|2(?:\.5)?|3)(?:-\d+b)?|gemma-?[23]?-\d+b|mixtral-8x22b",
+    re.IGNORECASE,
+)
+OLDER = re.compile(
+    r"llama-?2|(?<![\w.])llama-(?:7|13|30|65)b|vicuna|falcon|gpt-?j|chatglm|baichuan|bloom", re.IGNORECASE
+)
 OF_FLAGS = "flag"
 NEAR, VERY_NEAR = 0.8, 0.9
 
@@ -48,10 +56,23 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if at is None or not _is_of_the_road(command, at):
             continue
         yield from _misspelt(command, at, platform.release.name)
+        place = command.words[at]
+        newer = _newer(document.texts)
+        if any(_flag(word) == OF_A_CHECKPOINT for word in command.words[at + 1 :]):
+            yield from drafts(platform.release.name, GONE, place, form="checkpoint", file=command.file, path=place.text)
+        elif newer and not later:
+            known: dict[str, Any] = {"path": place.text, "model": newer, "last": LAST}
+            yield from drafts(platform.release.name, GONE, place, form="newer", file=command.file, **known)
         if later:
-            place = command.words[at]
-            known: dict[str, Any] = {"path": place.text, "version": later, "last": LAST}
+            known = {"path": place.text, "version": later, "last": LAST}
             yield from drafts(platform.release.name, GONE, place, form="two roads", file=command.file, **known)
+
+
+@lru_cache(maxsize=8)
+def _newer(texts: tuple[tuple[str, str], ...]) -> str:
+    """A model of the texts that came out after the last builder; empty where an older one is named, too."""
+    found = [match[0] for _, text in texts for match in NEWER.finditer(text)]
+    return found[0] if found and not any(OLDER.search(text) for _, text in texts) else ""
 
 
 def _gone(document: Document, release: str) -> Iterator[Draft]:
