@@ -27,6 +27,7 @@ CREATE = re.compile(r"(?P<chat>\.chat)?\.completions\.create\(")
 POST = re.compile(r"\brequests\.post\(")
 ARGUMENT = r"(?:^|[(,\s]){name}\s*="
 QUOTED_VARIABLE = re.compile(r"[\"'](?P<name>\$\{?[A-Za-z_]\w*\}?)[\"']")
+UNESCAPED = re.compile(r"[\s=]?\"\{\s*\"\w+\"\s*:")
 SWITCHED = re.compile(r"'\"?$")
 SHOWN = 60
 
@@ -85,6 +86,13 @@ def _single_quotes(curl: Invocation, body: Word, lines: Sequence[str], release: 
         return
 
 
+def _double_quotes(curl: Invocation, body: Word, lines: Sequence[str], release: str) -> Iterator[Draft]:
+    """``-d "{"prompt": "x"}"``: the shell takes the quotes away, and parts the body at its spaces."""
+    line = lines[body.line - 1] if body.line <= len(lines) else ""
+    if UNESCAPED.match(line[max(body.column - 2, 0) :]):
+        yield from drafts(release, "request-body", body, form="double quotes", invocation=curl)
+
+
 def _curl(curl: Invocation, lines: Sequence[str], release: str, *, is_server: bool) -> Iterator[Draft]:
     urls = [word.text for word in (*curl.values("--url"), *curl.positional)]
     bodies = [word for word in curl.values(*BODY_FLAGS) if not word.text.startswith("@")]
@@ -96,6 +104,7 @@ def _curl(curl: Invocation, lines: Sequence[str], release: str, *, is_server: bo
     if is_server and is_form and OPENAI.search(urls[0]) and not is_told:
         yield from drafts(release, "request-body", bodies[0], form="content type", invocation=curl, path=urls[0])
     yield from _single_quotes(curl, bodies[0], lines, release)
+    yield from _double_quotes(curl, bodies[0], lines, release)
     body = bodies[0].text.strip()
     if body.startswith("{") and not OPEN_IN_JSON.search(body) and (found := repaired(body)):
         slip, right = found

@@ -12,6 +12,8 @@ from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import VLLM, served
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases import load_release
+from trtllm_check.releases.templates import template_releases
 
 FAMILY = "sampling"
 RULE = "sampling-value"
@@ -59,7 +61,9 @@ def _fields(request: WrittenRequest, document: Document, platform: Platform) -> 
         yield from drafts(platform.release.name, "request-body", place, form="method", file=request.file)
     if target.verb not in GENERATES or not request.fields:
         return
-    for tensor in inputs_of(target.model, document, platform.release):
+    is_guess = platform.guessed and not platform.release.builds_engines
+    release = load_release(template_releases()[-1]) if is_guess else platform.release
+    for tensor in inputs_of(target.model, document, release):
         value = request.fields.get(tensor.name)
         wanted = next((kinds for start, kinds in ELEMENTS.items() if tensor.type.startswith(start)), None)
         if wanted is None or str in wanted or not isinstance(value, str) or is_open(value):
@@ -69,7 +73,6 @@ def _fields(request: WrittenRequest, document: Document, platform: Platform) -> 
         place = request.at(tensor.name)
         shown: dict[str, Any] = dict(known)
         yield from drafts(platform.release.name, "request-body", place, form="element", file=request.file, **shown)
-        return
 
 
 def _tensors(request: WrittenRequest, release: str) -> Iterator[Draft]:
