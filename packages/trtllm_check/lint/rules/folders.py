@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.facts import OUTPUT, QUANTIZES
 from trtllm_check.lint.filling import fillings
-from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.finding import Draft, Platform, Swap, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
@@ -21,6 +21,7 @@ NOT_LETTERS = re.compile(r"[\W_]+")
 DOTS = re.compile(r"^(?:\.{1,2}/)+")
 COPIES = ("cp", "ln", "mv", "rsync", "tar")
 MOVES = ("cp", "hf", "huggingface-cli", "ln", "mv", "rsync", "aws", "gsutil", "tar")
+OF_FOLDERS = (".engine", ".safetensors", "/config.json")
 PARTS = ("encoder", "decoder", "vision", "llm")
 KIND = "folder-of-another-kind"
 SLIP = 0.9  # how alike two paths are that are one with a slip of the keyboard
@@ -40,6 +41,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release
     readings = list(_engines_read(document, release))
     folders = _output_folders(document)
+    yield from _files(document, readings, release.name)
     yield from _misspelt(readings, folders, release.name)
     yield from _of_another_kind(document, readings, release.name)
     builds = [one for one in document.of(BUILD) if one.has("--output_dir")]
@@ -70,6 +72,17 @@ def _checkpoints_read(document: Document) -> Iterator[FolderRead]:
     for one in document.of(BUILD):
         for word in one.values("--checkpoint_dir"):
             yield FolderRead(posixpath.normpath(word.text), word, one)
+
+
+def _files(document: Document, readings: Sequence[FolderRead], release: str) -> Iterator[Draft]:
+    """``--engine_dir e/rank0.engine``, ``--checkpoint_dir c/rank0.safetensors``: a file where its folder is wanted."""
+    for one in (*readings, *_checkpoints_read(document)):
+        if one.path.endswith(OF_FOLDERS):
+            known = {"path": one.path, "folder": posixpath.dirname(one.path) or "."}
+            edits = (Swap(one.place, known["folder"]),) if one.by else ()
+            yield from drafts(
+                release, KIND, one.place, form="file", invocation=one.by, file=one.file, edits=edits, **known
+            )
 
 
 def _of_another_kind(document: Document, readings: Sequence[FolderRead], release: str) -> Iterator[Draft]:
