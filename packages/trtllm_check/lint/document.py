@@ -15,6 +15,7 @@ from trtllm_check.lint.carriers import CARRIERS, carried
 from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.aws_cli import cli_call, names_a_machine
 from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.loose_variables import loose_variables
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.carriers.systemd import is_unit
@@ -562,6 +563,9 @@ class _Builder:
                 mounts += _mounts(docker, operands[1].text)
                 for word in docker.values("-e", "--env"):
                     self.add_variable(word)
+        if not self.environment and not self.properties:
+            for _, text in self.sources[:1] if len(self.sources) == 1 else ():
+                self.environment.update(loose_variables(text))
         requests = [request for one in found if one.tool == "curl" and (request := _request(one))]
         return Document(
             commands=tuple(self.commands),

@@ -124,10 +124,10 @@ def _in_words(texts: Texts) -> MachineTold | None:
         return None
     if any(CLUSTER.search(text) for _, text in texts):
         return None
-    return _machine(kinds.pop(), memories.pop() if memories else "", *(counts.popitem() if counts else (None, 0)))
+    return machine_of(kinds.pop(), memories.pop() if memories else "", *(counts.popitem() if counts else (None, 0)))
 
 
-def _machine(kind: str, memory: str, count: int | None, line: int) -> MachineTold | None:
+def machine_of(kind: str, memory: str, count: int | None, line: int) -> MachineTold | None:
     """By facts/gpus.yml, or by the memory alone."""
     name = f"{kind}-{memory}gb" if memory else kind
     if name in gpu_names():

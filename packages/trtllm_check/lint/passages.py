@@ -114,6 +114,18 @@ YAML_HEAD = re.compile(
     r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers|servingEngineSpec|routerSpec|trt_llm|kv_cache_config|cuda_graph_config):(?:\s|$)",
     re.MULTILINE,
 )
+# Keys of CI, SkyPilot, dstack, cog, KubeAI and of pieces of manifests; two of them make a text one that may be YAML.
+YAML_KEY = re.compile(
+    r"^[ ]*(?:- )?(?P<key>script|before_script|run|setup|commands|command|args|entrypoint|resources|accelerators|envs?"
+    r"|image|build|stage|tags|variables|python_packages|modelSpec|vllmConfig|resourceProfile|engine_kwargs|limits|ports"
+    r"|containers|file_mounts|service|name|type|port|gpu):(?:[ ]|$)",
+    re.MULTILINE,
+)
+STARTING_KEYS = frozenset(
+    {"python_packages", "script", "before_script", "run", "setup", "commands", "command", "args", "entrypoint"}
+)
+FEWEST_YAML_KEYS = 2
+YAML_FIRST = re.compile(r"[ ]*(?:- )?[\w./-]+:(?:[ ]+\S|[ ]*$)|---$")
 YAML_LINE = re.compile(r"\s*(?:- )*(?:[\w./\"'-]+:(?:\s|$)|- )|---$|\s*- ?\S+$")
 OPTION_LINE = re.compile(r"^[a-z]+(?:_[a-z0-9]+)+:(?:[ \t\r]|$)", re.MULTILINE)
 YAML_BLOCK = re.compile(r"^[ ]*(?:- )?[\w.-]+:[ ]*\r?\n[ ]+(?:- )?[\w.-]+:|^---$", re.MULTILINE)
@@ -217,6 +229,8 @@ def _program_text(text: str) -> Kind | None:
         return "yaml"
     if is_conda(text) and is_yaml(text):
         return "yaml"
+    if _begins_as_yaml(text) and is_yaml(text):
+        return "yaml"
     if is_terraform(text):
         return "terraform"
     if is_unit(text):
@@ -228,6 +242,15 @@ def _program_text(text: str) -> Kind | None:
     if PYTHON_HEAD.search(text) and parsed(text) is not None:
         return "python"
     return "windows" if text.lstrip().startswith(("PS ", "C:\\", "D:\\")) and is_windows(text) else None
+
+
+def _begins_as_yaml(text: str) -> bool:
+    """True for a text whose first line is a key of YAML and that has several of the keys that such files have."""
+    first = next((line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")), "")
+    if not YAML_FIRST.match(first):
+        return False
+    keys = {match["key"] for match in YAML_KEY.finditer(text)}
+    return len(keys) >= FEWEST_YAML_KEYS and not keys.isdisjoint(STARTING_KEYS)
 
 
 def _is_options(text: str) -> bool:

@@ -81,13 +81,42 @@ def _set_once(tree: ast.Module) -> dict[str, ast.expr]:
     """Names that are set once and changed by nothing, not even in a part of them."""
     stored = [one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
     arguments = {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)} | _changed(tree)
+    later = _keys_set_later(tree)
     found: dict[str, ast.expr] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
             if stored.count(name) == 1 and name not in arguments:
                 found[name] = node.value
+            elif stored.count(name) == 1 and name in later and isinstance(node.value, ast.Dict):
+                found[name] = _without(node.value, later[name])
     return found
+
+
+def _keys_set_later(tree: ast.Module) -> dict[str, set[str]]:
+    """The keys of each ``name["key"] = value``, for names that change in no other way."""
+    found: dict[str, set[str]] = {}
+    others: set[str] = {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+            if isinstance(node.slice, ast.Constant):
+                found.setdefault(node.value.id, set()).add(str(node.slice.value))
+            else:
+                others.add(node.value.id)
+        elif isinstance(node, ast.Attribute) and node.attr in CHANGERS and isinstance(node.value, ast.Name):
+            others.add(node.value.id)
+    return {name: keys for name, keys in found.items() if name not in others}
+
+
+def _without(table: ast.Dict, keys: set[str]) -> ast.Dict:
+    """The table without what is set later, and with something that nobody knows in its place."""
+    kept = [
+        (name, value)
+        for name, value in zip(table.keys, table.values, strict=True)
+        if not (isinstance(name, ast.Constant) and str(name.value) in keys)
+    ]
+    rest = ast.copy_location(ast.Name("rest", ast.Load()), table)
+    return ast.copy_location(ast.Dict([*(name for name, _ in kept), None], [*(one for _, one in kept), rest]), table)
 
 
 def _changed(tree: ast.Module) -> set[str]:

@@ -1,5 +1,6 @@
 """Values for the Helm chart of vLLM's production-stack against the names that its files have: ``helm_values.yml``."""
 
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -13,6 +14,17 @@ FILE, CHOICES = "helm_values.yml", "helm_choices.yml"
 TOP = "servingEngineSpec"
 DEEPEST = 12
 NEAR = 0.8
+SHARES = (
+    "requestGPUMem",
+    "requestGPUMemPercentage",
+    "requestGPUCores",
+    "requestGPUType",
+    "resources",
+    "runtimeClassName",
+)
+FOR_GPUS = re.compile(r"(?:^|/)vllm-openai\b")
+OTHER_PROCESSORS = re.compile(r"(?<![a-z0-9])(?:cpu|arm64|neuron|tpu|xpu|hpu|gaudi)(?![a-z0-9])")
+PARALLEL = re.compile(r"parallel|(?:^|\s)-(?:tp|pp|dp)\b|--config\b|\$")
 
 
 def faults(node: Any, place: Place) -> Iterator[FormFault]:
@@ -70,9 +82,21 @@ def _source() -> str:
 
 
 def _ranks(model: Setting) -> Iterator[FormFault]:
-    """More ranks than the pod asks GPUs for."""
+    """More ranks than the pod asks GPUs for, fewer, and an image for GPUs that gets none."""
     ranks, gpus = model.at("vllmConfig", "tensorParallelSize"), model.at("requestGPU")
-    if ranks is None or gpus is None or model.at("raySpec") is not None:
+    if gpus is None or not gpus.text.isdecimal() or model.at("raySpec") is not None:
+        return
+    source = read_table(FILE)["source"]
+    image = " ".join(one.text for name in ("repository", "tag") if (one := model.at(name)) is not None)
+    parts = model.at("vllmConfig", "extraArgs")
+    more = " ".join([one.text for one in parts.parts] if parts is not None else ())
+    shares = [value for name in SHARES if (value := model.at(name)) is not None]
+    if gpus.text == "0" and FOR_GPUS.search(image) and not OTHER_PROCESSORS.search(f"{image} {more}") and not shares:
+        yield FormFault("helm-value", gpus.place, "no GPU", (("image", image.replace(" ", ":")),), source=source)
+    is_told = FOR_GPUS.search(image) is not None and (parts is None or parts.kind == "list")
+    if int(gpus.text) > 1 and (ranks is None or ranks.text == "1") and is_told and not PARALLEL.search(more):
+        yield FormFault("helm-value", gpus.place, "unused", (("gpus", gpus.text),), source=source)
+    if ranks is None:
         return
     if ranks.text.isdecimal() and gpus.text.isdecimal() and int(ranks.text) > int(gpus.text) > 0:
         about = (("ranks", ranks.text), ("gpus", gpus.text))

@@ -24,6 +24,9 @@ FOREIGN = 4  # of so many options one may be no option of vLLM: a slip of the ke
 DEEPEST = 60
 # The production stack of vLLM, and Ray Serve: their arguments are read with what is around.
 READ_BELOW = frozenset({"modelURL", "llm_configs"})
+PACKAGES = ("python_packages", "pip_packages")  # of cog.yaml, bentofile.yaml
+KUBEAI = frozenset({"engine", "url", "args"})
+OF_THE_HUB = re.compile(r"hf://(?P<model>[\w.-]+/[\w.-]+)(?:\?.*)?")
 LISTED = "${model_of_a_list}"  # stands for the model of such a list
 Argument = Callable[[Any], Word]
 
@@ -39,7 +42,18 @@ OF_THE_SERVER = (
 
 def scripts(node: Any, argument: Argument) -> Iterator[Word]:
     """``vllm serve ... OPTIONS ...`` of each list; ``argument`` makes the word of one of its entries."""
+    yield from _models(node, argument, 0)
     for name, value, beside in _entries(node, 0):
+        if beside >= KUBEAI:
+            continue  # read with its model
+        if name in PACKAGES and value.id == "sequence":
+            packages = [argument(one) for one in value.value if one.id == "scalar"]
+            if packages:
+                place = (packages[0].line, packages[0].column)
+                script = Script()
+                script.words([*(Word(text, *place, (place,) * len(text)) for text in ("pip", "install")), *packages])
+                yield script.word()
+            continue
         if value.id != "sequence" or not LISTS.search(name) or beside & STARTERS:
             continue
         items = [one for one in value.value if one.id == "scalar"]
@@ -51,6 +65,28 @@ def scripts(node: Any, argument: Argument) -> Iterator[Word]:
         script = Script()
         script.words([*start, unknown("model of a list", place), *words, unknown("more", place)])
         yield script.word()
+
+
+def _models(node: Any, argument: Argument, depth: int) -> Iterator[Word]:
+    """KubeAI's models, of its kind Model and of its chart's catalog: ``engine: VLLM``, ``url`` and ``args``."""
+    if node.id == "scalar" or depth > DEEPEST:
+        return
+    entries = {str(key.value): value for key, value in node.value if key.id == "scalar"} if node.id == "mapping" else {}
+    for one in node.value if node.id == "sequence" else entries.values():
+        yield from _models(one, argument, depth + 1)
+    if not set(entries) >= KUBEAI or any(entries[name].id != "scalar" for name in ("engine", "url")):
+        return
+    arguments = entries["args"]
+    match = OF_THE_HUB.fullmatch(str(entries["url"].value))
+    if str(entries["engine"].value) != "VLLM" or arguments.id != "sequence" or match is None:
+        return
+    words = [argument(one) for one in arguments.value if one.id == "scalar"]
+    url = argument(entries["url"])
+    place = (url.line, url.column)
+    start = [Word(text, *place, (place,) * len(text)) for text in ("vllm", "serve", match["model"])]
+    script = Script()
+    script.words([*start, *words])
+    yield script.word()
 
 
 def calls(node: Any, argument: Argument) -> Iterator[Call]:

@@ -11,6 +11,7 @@ from typing import Any
 from serving_base.yaml_files import values_of
 from trtllm_check.lint.carriers import (
     compose,
+    folded,
     go_templates,
     helm_values,
     kubernetes,
@@ -83,6 +84,7 @@ def carried(word: Word) -> Carried:
                 *model_ranks.faults(node, reader.at),
                 *truss.faults(node, reader.at),
                 *compose.faults(node, reader.at),
+                *folded.faults(node, reader.at),
             ),
         )
         reader.found = reader.found.with_(found)

@@ -17,8 +17,6 @@ PROPERTY = re.compile(r"-D(?P<name>ai\.djl\.[\w.]+)=")
 HUB_CALLS = re.compile(r"get_huggingface_llm_image_uri|tgi-inference|text-generation-inference|djl-inference|djl-lmi")
 ALIKE = 0.7
 LMI_NAMES = {"HF_TRUST_REMOTE_CODE": "HF_MODEL_TRUST_REMOTE_CODE or OPTION_TRUST_REMOTE_CODE"}
-LENGTHS = {"MAX_LENGTH": "OPTION_MAX_MODEL_LEN", "MAX_MODEL_LEN": "OPTION_MAX_MODEL_LEN"}
-OPTION = re.compile(r"^\s*[\"']?OPTION_(?!MAX_MODEL_LEN)\w+[\"']?\s*[=:]", re.MULTILINE)
 LMI_SETTING = re.compile(r"^\s*[\"']?(?:OPTION_\w+|TENSOR_PARALLEL_DEGREE|HF_MODEL_ID)[\"']?\s*[=:]", re.MULTILINE)
 
 
@@ -129,9 +127,7 @@ def _lmi(text: str, file: str, release: str) -> Iterator[Draft]:
     """Names that LMI had for a while or never."""
     if not LMI_SETTING.search(text) and not HUB_CALLS.search(text):
         return
-    own = LENGTHS if OPTION.search(text) and "OPTION_MAX_MODEL_LEN" not in text else {}
-    lengths = {name: meant for name, meant in own.items() if len(re.findall(rf"\b{name}\b", text)) == 1}
-    for name, meant in (LMI_NAMES | lengths).items():
+    for name, meant in LMI_NAMES.items():
         match = re.search(rf"^[ \t]*(?:export[ \t]+|-e[ \t]+)?[\"']?{name}[\"']?[ \t]*[=:]", text, re.MULTILINE)
         if match:
             line = text.count("\n", 0, match.start()) + 1

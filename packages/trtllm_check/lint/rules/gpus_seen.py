@@ -100,7 +100,7 @@ def _ranks(
         or {"nnodes", "node_rank", "data_parallel_address", "headless", "gpus_per_node"} & set(one.options)
     ):
         return
-    for number, place, how in _seen(document, around, one, machine):
+    for number, place, how in seen(document, around, one, machine):
         if 0 < number < one.gpus:
             yield from drafts(
                 release,
@@ -130,7 +130,7 @@ def _ray_for_one(one: ServedModel, release: str) -> Iterator[Draft]:
     yield from drafts(release, "gpus-fewer-than-ranks", spread, form="ray", file=one.file, tool=one.tool)
 
 
-def _seen(
+def seen(
     document: Document, around: Around, one: ServedModel, machine: MachineTold | None
 ) -> Iterator[tuple[int, Word, str]]:
     """How many GPUs a start sees, by what the text says around it."""

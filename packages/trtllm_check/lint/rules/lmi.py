@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from trtllm_check.lint.document import Document, PropertiesFile
-from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules import lmi_keys
 from trtllm_check.lint.rules.lmi_images import UNKNOWN, around, image_of, of_its_kind
 from trtllm_check.lint.rules.names import is_open
@@ -56,6 +56,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for file in document.properties:
             yield from _syntax(file)
         yield from _unknown(document, told.said)
+        if not around(told.said):
+            yield from _of_no_image(document)
         return
     named = not platform.guessed or bool(told.said)
     said = {(draft.file, draft.place.line) for draft in lmi_keys.check(document, platform)}
@@ -171,6 +173,22 @@ def _unknown(document: Document, tag: str) -> Iterator[Draft]:
         elif len({problem.kind for problem in found}) == 1:
             message = f"{found[-1].kind} by {' and '.join(near)}, the known images around this one: {line}"
             yield _draft(found[-1], value, message, file, named=True)._replace(severity="warning")
+
+
+def _of_no_image(document: Document) -> Iterator[Draft]:
+    """``option.rolling_batch=trt-llm`` and variables that every known image refuses."""
+    from trtllm_check.releases.lmi import lmi_facts
+
+    known = [one.tag for one in lmi_facts().images]
+    for file, line, value in _settings(document):
+        key, _, text = line.partition("=")
+        if not text or UNKNOWN in line or _is_open(text) or (file and key != lmi_keys.BATCH):
+            continue
+        if key == lmi_keys.BATCH and text in rule_data("lmi_keys")["batches"]:
+            continue  # of an earlier version
+        found = [problem for tag in known if (problem := _told(line, tag)) and problem.kind == "refused"]
+        if len(found) == len(known):
+            yield _draft(found[-1], value, f"every image that is known refuses {line}", file, named=True)
 
 
 def _settings(document: Document) -> Iterator[tuple[str, str, Word]]:

@@ -54,6 +54,9 @@ FRONTENDS = re.compile(
     re.IGNORECASE,
 )
 KEY_ELSEWHERE = re.compile(r"OPENAI_API_KEY|load_dotenv|\*\*|environ")
+# DJL Serving has /ping, /invocations, /predictions, /v1/chat/completions and /models: InferenceRequestHandler.java.
+NOT_OF_LMI = (TEXT, *(path for path in NEAR_PATHS if path != CHAT), "/v1/embeddings")
+TWICE = re.compile(r"(?:/v1/*){2,}(?=/|$)")
 BASES = ("base_url", "openai_api_base", "api_base")
 
 
@@ -134,6 +137,11 @@ class _Page:
     def has_open_port(self) -> bool:
         """True where a server listens nobody knows on which port."""
         return any(not one.ports for one in self.servers)
+
+    @cached_property
+    def is_of_lmi(self) -> bool:
+        """True for a page that starts an LMI container, whose paths are others."""
+        return any("djl-inference" in word.text or "djl-serving" in word.text for word in self.document.images)
 
     @cached_property
     def is_of_another(self) -> bool:
@@ -232,9 +240,14 @@ def _request(page: _Page, request: WrittenRequest, release: str) -> Iterator[Dra
     here = (target.is_local or target.is_open) and BASE_IN_A_VARIABLE.match(request.url) is None
     path = target.path.rstrip("/")
     place = request.address or request.place
+    if here and page.is_of_lmi and not page.servers and path in NOT_OF_LMI and request.fields is not None:
+        yield from drafts(release, "openai-path", place, form="LMI", file=request.file, path=path)
     if path in (CHAT, TEXT) and request.fields:
         yield from _body(request, path, release)
-    if here and not page.servers:
+    if TWICE.search(path):
+        instead = TWICE.sub("/v1", path)
+        yield from drafts(release, "openai-path", place, form="twice", file=request.file, path=path, instead=instead)
+    if here and not page.servers and not page.is_of_lmi:
         yield from _path_alone(page, request, path, release)
     if not page.servers or not here:
         return
@@ -367,6 +380,9 @@ def _base(word: Word, file: str, release: str) -> Iterator[Draft]:
         return
     path = target.path.rstrip("/")
     base = word.text.rstrip("/")
+    if TWICE.search(path):
+        instead = TWICE.sub("/v1", base)
+        yield from drafts(release, "openai-path", word, form="twice", file=file, path=word.text, instead=instead)
     if path in ("", CHAT, TEXT):
         instead = f"{base}/v1" if not path else f"{base[: -len(path)]}/v1"
         form = "base" if not path else "base too long"

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from serving_base.facts.fit import weights_per_gpu
-from serving_base.facts.gpus import GIB
+from serving_base.facts.gpus import GIB, gpu_names, known_gpu
 from serving_base.facts.models import shape_of_size
 from serving_base.facts.published import PublishedModel, published_model
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, gpu_of
+from trtllm_check.lint.gpu_labels import gpu_labelled
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.machines import machine_told
 from trtllm_check.lint.rules.arguments import is_checked
@@ -80,7 +81,9 @@ def _memory(document: Document, platform: Platform) -> tuple[str, float]:
     gpu = gpu_of(platform)
     if gpu is not None:
         return platform.gpu, gpu.visible_bytes
-    machine = machine_told(document)
+    machine = machine_told(document) or gpu_labelled(document)
+    if machine is not None and machine.gpu:
+        return machine.gpu, known_gpu(gpu_names()[machine.gpu]).visible_bytes
     return (machine.name, machine.memory_gib * GIB) if machine is not None else ("", 0)
 
 

@@ -30,6 +30,11 @@ INSTANCE = re.compile(r"\bml\.(?P<family>[a-z]+\d\w*)\.(?P<size>\d*xlarge)\b")
 TYPED = re.compile(r"ml\.(?P<family>[a-z0-9]+(?:-[a-z0-9]+)?)\.(?P<size>[a-z0-9]+)")
 BARE = re.compile(r"(?:g|p|inf|trn|m|c|r|t)\d\w*\.\w*(?:large|medium)")
 INVOKES = ("invoke_endpoint", "invoke_endpoint_with_response_stream")
+LATER = re.compile(
+    r"^[ \t]*(?P<table>\w+)\[[\"'](?P<name>[A-Z][A-Z0-9_]+)[\"']\][ \t]*=[ \t]*"
+    r"(?P<value>True|False|\d+(?:\.\d+)?)[ \t]*(?:#|$)",
+    re.MULTILINE,
+)
 SIZE = re.compile(r"(?<![\d.x])(?P<billions>\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
 SMALLER = re.compile(
     r"awq|gptq|int[48]|fp[48]|bnb|[48]bit|w[48]a|gguf|quant|a\d+b|moe|x\d+b|gpt-oss|deepseek-(?:v3|r1$)", re.IGNORECASE
@@ -53,6 +58,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     for call in document.aws_calls:
         yield from _call(call, release)
+    for file, text in document.texts if any(one.maker == "python" for one in document.aws_calls) else ():
+        yield from _set_later(text, file, release)
     containers = [one for one in served(document) if one.tool == LMI]
     instances = _instances(document) if containers else []
     for one in containers:
@@ -79,6 +86,16 @@ def _call(call: AwsCall, release: str) -> Iterator[Draft]:
     body = call.settings.get("body") if call.name in INVOKES else None
     if body is not None and body.kind in ("table", "list"):
         yield from _say("sagemaker-refuses", "body", body, call, release)
+
+
+def _set_later(text: str, file: str, release: str) -> Iterator[Draft]:
+    """``env["OPTION_ENABLE_LORA"] = True`` of a dict that a model is given."""
+    for match in LATER.finditer(text):
+        if re.search(rf"\b(?:env|environment|Environment)\b[\"']?\s*[=:]\s*{match['table']}\b(?!\s*=)", text):
+            start = match.start("value")
+            place = Word(match["value"], text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
+            known: dict[str, Any] = {"name": match["name"], "value": match["value"]}
+            yield from drafts(release, "sagemaker-refuses", place, form="variable", file=file, **known)
 
 
 def _refused(name: str, setting: Setting, kind: Setting | None, call: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -31,6 +31,10 @@ LONG = 60
 QUOTES_LOST = re.compile(r"\{\s*[\w-]+\s*:(?![^{}]*\.\.\.)[^\"'$<`]*\}")
 VARIABLE = re.compile(r":\s*\"(?P<name>\$[A-Z_]\w*)\"")
 MODULE_UNTIL = Version("0.11.0")  # the image's entry point is the module up to here: vllm@d00d6529, vllm#27389
+SERVE_SINCE = Version("0.5.3")  # setup.py's console script: vllm#5090
+LOOKED_FOR_SINCE = Version("0.9.0")  # the parser looks for the word --model; before, at what args.model has become
+COMMAND_WORDS = re.compile(r"(?<![\w/-])vllm[\"']?[\s,-]+[\"']?serve\b")
+DEFAULT_MODEL = "facebook/opt-125m"
 OTHER_COMMANDS = ("bench serve", "bench throughput", "run-batch")
 PLACEHOLDER = re.compile(
     r"--(?:your|my|some|any|more|other|additional|extra|custom)-(?:[\w-]*-)?(?:args?|arguments?|options?|flags?|params?)"
@@ -47,7 +51,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         command = command_of(one)
         told = release_for(document, one)
         if command == "serve":
-            yield from _model_place(one, release)
+            yield from _model_place(document, one, told, release)
             yield from _entry(one, release)
         if command in ("", "bench serve"):
             continue  # the tool that loads a server is load_tools'
@@ -93,7 +97,7 @@ def is_vllm_option(name: str) -> bool:
     return f"-{name}" not in rule_data(FAMILY)["short"] and name.partition(".")[0].replace("_", "-") in _known()
 
 
-def _model_place(serve: Invocation, release: str) -> Iterator[Draft]:
+def _model_place(document: Document, serve: Invocation, told: Release, release: str) -> Iterator[Draft]:
     """``vllm serve --model X``, and ``python3 -m vllm.entrypoints.openai.api_server X``."""
     if serve.has("--omni"):
         return
@@ -101,9 +105,8 @@ def _model_place(serve: Invocation, release: str) -> Iterator[Draft]:
     given = serve.find("--model")
     image = image_release(serve.path.text)
     if serve.path.text == "vllm" and serve.positional[:1] and serve.positional[0].text == "serve":
-        if given and given.values and len(serve.positional) == 1 and not VLLM_IMAGE.search(serve.image):
-            model = given.values[0].text
-            yield from drafts(release, "vllm-model-place", given.word, invocation=serve, model=model)
+        if not VLLM_IMAGE.search(serve.image) or _is_typed(document, serve):
+            yield from _sub_command(serve, given, told, release)
     elif _is_official(serve) and given is None and image and Version(image.written) <= MODULE_UNTIL:
         operands = [word for word in serve.positional[1:2] if not is_open(word.text)]
         for word in operands if "/" in serve.positional[-1].text and len(serve.positional) == 2 else ():
@@ -115,6 +118,39 @@ def _model_place(serve: Invocation, release: str) -> Iterator[Draft]:
             yield from drafts(
                 release, "vllm-model-place", words[0], form="of the module", invocation=serve, model=first
             )
+
+
+def _is_typed(document: Document, serve: Invocation) -> bool:
+    """True where the words stand in the text, and are no other way to write what the image's entry point gets."""
+    text = dict(document.texts).get(serve.command.file, "")
+    lines = lines_of(text)[serve.path.line - 1 : (serve.arguments[-1].line if serve.arguments else serve.path.line)]
+    return COMMAND_WORDS.search("\n".join(lines)) is not None
+
+
+def _sub_command(serve: Invocation, given: Given | None, told: Release, release: str) -> Iterator[Draft]:
+    """``vllm serve`` of a release: before there was one, with --model, and with the model both ways."""
+    version = Version(told.written) if told is not None else None
+    known: dict[str, Any] = {"version": told.written if told else ""}
+    named = given.values[0].text if given and given.values else ""
+    is_refused = version is not None and version <= MODULE_UNTIL
+    if given and version is not None and LOOKED_FOR_SINCE <= version <= MODULE_UNTIL and "=" in given.word.text:
+        return  # --model=X in one word is not seen
+    if version is not None and version < LOOKED_FOR_SINCE and named == DEFAULT_MODEL:
+        return
+    operands = [word.text for word in serve.positional[1:]]
+    if version is not None and version < SERVE_SINCE:
+        known["model"] = named or (operands[:1] or ["MODEL"])[0]
+        yield from drafts(release, "vllm-model-place", serve.path, form="no command", invocation=serve, **known)
+    elif given and named and not operands:
+        known["model"] = named
+        form = "refused" if is_refused else ""
+        yield from drafts(release, "vllm-model-place", given.word, form=form, invocation=serve, **known)
+    elif given and named and len(operands) == 1 and not any(map(is_open, (named, *operands))):
+        known |= {"model": operands[0], "other": named}
+        if is_refused:
+            yield from drafts(release, "vllm-model-place", given.word, form="both", invocation=serve, **known)
+        elif named != operands[0]:
+            yield from drafts(release, "vllm-model-place", given.word, form="two models", invocation=serve, **known)
 
 
 def _named(given: Given, command: str = "serve") -> str:

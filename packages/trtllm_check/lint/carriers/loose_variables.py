@@ -1,0 +1,26 @@
+"""Settings of an LMI container in languages that no other reader knows: TypeScript's CDK, Terraform, Go, Java."""
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+
+from trtllm_check.lint.shell.words import Word
+
+ABOUT = re.compile(r"djl-inference|djl-lmi|djl-serving")
+WRITTEN = re.compile(
+    r"(?<![\w$\"'])[\"']?(?P<name>OPTION_[A-Z0-9_]+|HF_MODEL_ID|TENSOR_PARALLEL_DEGREE)[\"']?[ \t]*(?:[:=]|=>|,)[ \t]*"
+    r"(?P<quote>[\"'])(?P<value>[^\"'`\n$\\{}<>]*)(?P=quote)"
+)
+MOST = 200
+
+
+def loose_variables(text: str) -> Iterator[tuple[str, Word]]:
+    """Names with the places of their values; nothing of a text that sets one of them twice."""
+    found: dict[str, Word] = {}
+    for match in islice(WRITTEN.finditer(text), MOST) if ABOUT.search(text) else ():
+        start = match.start("value")
+        place = Word(match["value"], text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
+        if match["name"] in found:
+            return
+        found[match["name"]] = place
+    yield from found.items()
