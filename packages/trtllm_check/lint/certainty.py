@@ -79,6 +79,8 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     of_templates = ("unfilled-variable", "unknown-variable")
     if draft.rule in of_templates and platform.guessed and _is_of_an_earlier(document.texts):
         return draft._replace(severity="info")
+    if draft.rule == "unfilled-variable" and _is_filled_by_a_program(draft, document):
+        return draft._replace(severity="info")
     if draft.rule == "unknown-parameter" and platform.guessed and READ_ELSEWHERE.search(draft.message):
         return draft._replace(severity="info")
     if draft.rule == "container-of-another-release" and platform.told and _is_the_one_told(draft, platform):
@@ -169,6 +171,19 @@ def _is_of_an_earlier(texts: tuple[tuple[str, str], ...]) -> bool:
 def _is_taken_out(texts: tuple[tuple[str, str], ...]) -> bool:
     """True where the text says to remove the lines by hand that the variable stands in."""
     return any(TAKEN_OUT.search(text) for _, text in texts)
+
+
+def _is_filled_by_a_program(draft: Draft, document: Document) -> bool:
+    """True for a place that has no ``$`` in the text: a value that Python puts there, with a name of its own."""
+    if draft.invocation is not None:
+        return False
+    lines = _lines(dict(document.texts).get(draft.file, ""))
+    return 0 < draft.place.line <= len(lines) and "$" not in lines[draft.place.line - 1]
+
+
+@lru_cache(maxsize=4)
+def _lines(text: str) -> list[str]:
+    return text.split("\n")
 
 
 def _is_partial(draft: Draft, document: Document) -> bool:

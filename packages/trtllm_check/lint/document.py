@@ -18,6 +18,7 @@ from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.loose_variables import loose_variables
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
+from trtllm_check.lint.carriers.script import dedented
 from trtllm_check.lint.carriers.systemd import is_unit
 from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.windows import shell_name
@@ -26,10 +27,11 @@ from trtllm_check.lint.engine_json import engine_call, is_config
 from trtllm_check.lint.facts import NOTHING_KNOWN, DocumentFacts, Origins, agreed, config_facts, stated
 from trtllm_check.lint.held_commands import held_commands
 from trtllm_check.lint.invocations import Invocation, invocations
+from trtllm_check.lint.json_pieces import pieces, told_pieces
 from trtllm_check.lint.lookups import Lookups
+from trtllm_check.lint.markup import as_markdown
 from trtllm_check.lint.ours import is_ours
 from trtllm_check.lint.passages import (
-    FENCES,
     Kind,
     Lines,
     Unread,
@@ -37,19 +39,21 @@ from trtllm_check.lint.passages import (
     is_properties,
     is_request,
     is_strange,
+    kind_of_fence,
     kind_of_name,
     kind_of_text,
     posts,
     properties_blocks,
     unread,
     variable_lists,
+    without_python,
 )
 from trtllm_check.lint.pbtxt_mending import mended_config
 from trtllm_check.lint.pbtxt_pages import config_runs, knows_a_field, model_told
 from trtllm_check.lint.plain import plain
 from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
-from trtllm_check.lint.shell.pasted import fences, is_shell
+from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
 from trtllm_check.lint.shell.words import places_of
 from trtllm_check.lint.vllm_files import config_words, lone_config, named_configs, with_config
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
@@ -81,22 +85,6 @@ DEPLOYMENT = re.compile(
 UNCERTAIN = ("Model", "deploy")  # of any SDK
 OPTION_FLAGS = ("--extra_llm_api_options", "--config")
 CONFIG: Kind = "config.pbtxt"
-MISNAMED = (
-    "json",
-    "yaml",
-    "yml",
-    "js",
-    "javascript",
-    "c",
-    "cpp",
-    "go",
-    "ini",
-    "toml",
-    "conf",
-    "config",
-    "python",
-    "txt",
-)
 
 
 class ConfigFile(NamedTuple):
@@ -270,14 +258,16 @@ def read_document(source: str | Path, kind: Kind | None = None) -> Document:
     builder = _Builder()
     if isinstance(source, str):
         source = source.replace("\r\n", "\n")  # as a file is read; lines and columns stay
-        text = plain(source) if kind in (None, "shell") else source
+        text = as_markdown(plain(source)) if kind in (None, "shell") else source
         builder.add(text, kind or kind_of_text(text))
     elif source.is_dir():
         for path, name in _files(source, builder.unreadable):
             builder.add_file(path, name)
     else:
         text = plain(source.read_text(encoding="utf-8", errors="replace"))
-        builder.add(text, kind or kind_of_name("/".join(source.parts[-2:])) or kind_of_text(text))
+        kind = kind or kind_of_name("/".join(source.parts[-2:]))
+        text = as_markdown(text) if kind in (None, "shell") else text
+        builder.add(text, kind or kind_of_text(text))
     return builder.document()
 
 
@@ -341,6 +331,8 @@ class _Builder:
         fields = _json_object(text) if kind == "request" else None
         if is_config(fields):
             kind = "config.json"
+        if kind == "request" and fields is None and self.add_objects(text, file, word, name):
+            return
         if word is None:
             self.sources.append((file, text))
             self.ours = self.ours or is_ours(text, kind)
@@ -371,6 +363,17 @@ class _Builder:
             self.add_carried(kind, text, word or _whole(text), file)
         else:
             self.add_shell(text, file, word)
+
+    def add_objects(self, text: str, file: str, word: Word | None, name: str) -> bool:
+        """The objects of JSON that is no single one; False where there are none."""
+        found = list(pieces(text))
+        whole = word or _whole(text if found else "")
+        if found and word is None:
+            self.sources.append((file, text))
+        for one in found:
+            part = whole.part(one.start, one.start + len(one.text))
+            self.add(one.text, "request", file=file, word=_as_written(part, one.text), name=name)
+        return bool(found)
 
     def add_file(self, path: Path, name: str) -> None:
         kind = kind_of_name(name) or "shell"
@@ -421,23 +424,22 @@ class _Builder:
         if place is not None:
             self.add_commands(read_inside(place, file))
             return
-        commands = read_commands(text, file)
+        commands = read_commands(without_python(text), file)
         read = self.add_embedded(text, commands, file)
         self.texts.append((text, commands, read, file))
         self.add_commands(commands)
         for block in fences(text):
             inside = text[block.start : block.end]
-            if is_shell(block.language, inside) and block.language not in ("", "text"):
+            is_yaml = block.language in DOCKERS and kind_of_text(inside) == "yaml"
+            if is_shell(block.language, inside) and block.language not in ("", "text") and not is_yaml:
                 continue
-            kind = FENCES.get(block.language) or (kind_of_text(inside) if block.language in ("", "text") else "shell")
-            if block.language in MISNAMED and kind_of_text(inside) == CONFIG:
-                kind = CONFIG
-            kind = "systemd" if is_unit(inside) else kind
+            kind = "systemd" if is_unit(inside) else kind_of_fence(block.language, inside)
             if kind != "shell":
                 line = text.count("\n", 0, block.start) + 1
                 read |= set(range(line, line + inside.count("\n") + 1))
                 name = _piece_name(text, inside, block.start) if kind == "config.pbtxt" else ""
-                self.add(inside, kind, file=file, word=_whole(inside, line), name=name)
+                whole = dedented(_whole(inside, line))
+                self.add(whole.text, kind, file=file, word=whole, name=name)
 
     def add_embedded(self, text: str, commands: Sequence[ShellCommand], file: str) -> set[int]:
         """What is no command and in no fence; the lines of it."""
@@ -451,11 +453,17 @@ class _Builder:
         self.properties += [PropertiesFile(file, lines.text, lines.first) for lines in free]
         named = [lines for lines in variable_lists(text) if lines.first not in taken]
         self.variable_lists += [VariableList(tuple(one.text.split("\n")), one.first, file) for one in named]
-        pieces = list(config_runs(text, taken))
-        for lines in pieces:
+        runs = list(config_runs(text, taken))
+        for lines in runs:
             name = _piece_name(text, lines.text, text.find(lines.text))
             self.add(lines.text, "config.pbtxt", file=file, word=_whole(lines.text, lines.first), name=name)
-        return self.add_posts(text, file) | _numbers([*free, *named, *pieces])
+        objects: list[Lines] = []
+        for one in told_pieces(text, taken | _numbers([*free, *named, *runs]), ENVIRONMENT_NAMES, tuple(PREFIXES)):
+            first = text.count("\n", 0, one.start) + 1
+            objects.append(Lines(first, first + one.text.count("\n"), one.text))
+            place = _whole(text).part(one.start, one.start + len(one.text))
+            self.add(one.text, "request", file=file, word=_as_written(place, one.text))
+        return self.add_posts(text, file) | _numbers([*free, *named, *runs, *objects])
 
     def add_posts(self, text: str, file: str) -> set[int]:
         """Requests of Python code; the lines of them."""
@@ -605,6 +613,11 @@ def _numbers(runs: Iterable[Lines]) -> set[int]:
 
 def _whole(text: str, first_line: int = 1) -> Word:
     return Word(text, first_line, 1, tuple(places_of(text, first_line)[: len(text)]))
+
+
+def _as_written(place: Word, text: str) -> Word:
+    """``text``, which is as long as ``place``, at its places."""
+    return Word(text, place.line, place.column, place.places)
 
 
 def _start(word: Word) -> tuple[int, int]:

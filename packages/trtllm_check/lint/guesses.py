@@ -26,7 +26,9 @@ from trtllm_check.releases.python_names import python_package
 from trtllm_check.releases.vllm import Changes, options_of, vllm_facts
 
 OURS, VLLM = "tensorrt_llm", "vllm"
-OF_OURS = re.compile(r"trt-?llm|tensorrt[-_ ]?llm|convert_checkpoint|fill_template|config\.pbtxt", re.IGNORECASE)
+OF_OURS = re.compile(
+    r"trt-?llm|tensorrt[-_ ]?llm|convert_checkpoint|fill_template|config\.pbtxt|\"text_input\"", re.IGNORECASE
+)
 NEWEST_VLLM = re.compile(r"vllm/vllm-openai(?::latest|:nightly)?(?=[\s\"'`,})\]]|$)", re.MULTILINE)
 BOUND = re.compile(r"==|<|~=")
 OF_PYTHON = ("python-name", "python-keyword", "python-argument")

@@ -9,16 +9,20 @@ from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
+from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
 from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.carriers.python_code import parsed
+from trtllm_check.lint.carriers.python_mending import is_mendable, is_nearly_python
 from trtllm_check.lint.carriers.requirements import is_conda, is_requirements
 from trtllm_check.lint.carriers.systemd import is_unit
 from trtllm_check.lint.carriers.terraform import is_terraform
 from trtllm_check.lint.carriers.windows import is_windows
-from trtllm_check.lint.carriers.yaml_files import is_yaml
+from trtllm_check.lint.carriers.yaml_files import YAML_HEAD, is_yaml
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.programs import MENTIONS, SHELLS, WRAPPERS
-from trtllm_check.lint.shell.pasted import COMMANDS, DOCKERFILE_LINE, FENCE, has_fence
+from trtllm_check.lint.programs import MENTIONS, WRAPPERS
+from trtllm_check.lint.programs import SHELLS as SHELL_PROGRAMS
+from trtllm_check.lint.shell.languages import COMMANDS, PYTHONS, SHELLS
+from trtllm_check.lint.shell.pasted import DOCKERFILE_LINE, FENCE, fences, has_fence
 from trtllm_check.lint.shell.words import ShellCommand
 
 Kind = Literal[
@@ -100,6 +104,20 @@ FENCES: dict[str, Kind] = {
     "systemd": "systemd",
     "service": "systemd",
 }
+SURE_FENCES = frozenset({"markdown", "md", "diff", "patch", "html", "xml", "rst", "tex", "latex", "mermaid", "toml"})
+FOUND_IN_FENCES = frozenset(
+    {
+        "config.pbtxt",
+        "serving.properties",
+        "environment",
+        "request",
+        "dockerfile",
+        "yaml",
+        "python",
+        "terraform",
+        "systemd",
+    }
+)
 CONFIG_FIELD = re.compile(
     r"^\s*(?:(?:name|platform|backend|max_batch_size)\s*:"
     r"|(?:input|output|parameters|instance_group|ensemble_scheduling|dynamic_batching|model_transaction_policy)\s*:?\s*[\[{])",
@@ -109,11 +127,6 @@ STRING_PARAMETER = re.compile(r"\bkey\s*:\s*\"\w+\"[\s,]*value\s*:?\s*\{\s*strin
 CONFIG_LINE = re.compile(r"\s*(?:[\w.]+\s*(?::|[\[{<])|[\[\]{}<>\"'$.-]|\d+,?\s*(?:#|$)|#)")
 SHOWS = re.compile(r"[^\n{\"]{0,80}\b(?:cat|less|more|vim?|nano|head)[ ]+[\w./-]+\s*$")
 SETTING = re.compile(r"^\s*[\w.-]+\s*(?:=|:(?!\s)).*$", re.ASCII)  # `key: value` is YAML
-DOCKERFILE = re.compile(r"\A(?:[^\S\n]*+(?:#.*+)?\n)*+\s*+(?:ARG|FROM)[ \t]+\S")
-YAML_HEAD = re.compile(
-    r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers|servingEngineSpec|routerSpec|trt_llm|kv_cache_config|cuda_graph_config):(?:\s|$)",
-    re.MULTILINE,
-)
 # Keys of CI, SkyPilot, dstack, cog, KubeAI and of pieces of manifests; two of them make a text one that may be YAML.
 YAML_KEY = re.compile(
     r"^[ ]*(?:- )?(?P<key>script|before_script|run|setup|commands|command|args|entrypoint|resources|accelerators|envs?"
@@ -131,7 +144,12 @@ OPTION_LINE = re.compile(r"^[a-z]+(?:_[a-z0-9]+)+:(?:[ \t\r]|$)", re.MULTILINE)
 YAML_BLOCK = re.compile(r"^[ ]*(?:- )?[\w.-]+:[ ]*\r?\n[ ]+(?:- )?[\w.-]+:|^---$", re.MULTILINE)
 MAKEFILE_RULE = re.compile(r"^[\w./-]+:(?:[ \t]+[\w./-]+)*[ \t]*\n\t\S", re.MULTILINE)
 MAKEFILE_HEAD = re.compile(r"^\.PHONY:|^[A-Z_]+ *[:?]= ", re.MULTILINE)
-PYTHON_HEAD = re.compile(r"^(?:import [\w.]+|from [\w.]+ import |def \w+\(|class \w+|[ \t]*\w+ = \[)", re.MULTILINE)
+PYTHON_HEAD = re.compile(
+    r"^(?:(?:>>> )?[ \t]*import [\w.]+|(?:>>> )?[ \t]*from [\w.]+ import |(?:async )?def \w+\(|class \w+|[ \t]*\w+ = \["
+    r"|[ \t]*[\w.]+(?:\[[^\]\n]+\])? = [rf]?(?:\"\"\"|''')|[ \t]*(?:(?:el)?if [^\n]+|else|try|except\b[^\n]*):[ \t]*$"
+    r"|[ \t]*(?:subprocess|os|console|logger|logging)\.\w+\(|[ \t]*print\(f?[\"']|[ \t]*\w+ = [^\n]*[\[({][ \t]*$)",
+    re.MULTILINE,
+)
 LMI_KEY = re.compile(
     r"^\s*(?:options?[._]\w|engine\s*[=:]|\w*rolling_batch|tensor_parallel_degree)", re.MULTILINE | re.IGNORECASE
 )
@@ -179,6 +197,57 @@ def kind_of_name(name: str) -> Kind | None:
     if path.suffix == ".toml" and PROJECT.search(path.name):
         return "requirements"
     return SUFFIXES.get(path.suffix.lower())
+
+
+def kind_of_fence(language: str, inside: str) -> Kind:
+    """The kind of a block of Markdown: as it is called, or as it is where the name means nothing or another thing."""
+    named = FENCES.get(language)
+    if language in ("", "text"):
+        return kind_of_text(inside)
+    if language in SHELLS or language in SURE_FENCES or (named is not None and _fits(named, inside)):
+        return named or "shell"
+    found = kind_of_text(inside)
+    if found == "request" and not _is_json(inside):
+        found = "shell"
+    if named is not None:
+        return found if found in ("config.pbtxt", "yaml", "dockerfile") else named
+    return found if found in FOUND_IN_FENCES else "shell"
+
+
+def without_python(text: str) -> str:
+    """A page for the reader of a shell: blank where Python with lines of a shell in it has a reader of its own."""
+    for block in fences(text):
+        inside = text[block.start : block.end]
+        if (block.language in PYTHONS or block.language in ("", "text")) and _is_mended(block.language, inside):
+            text = text[: block.start] + re.sub(r"[^\n]", " ", inside) + text[block.end :]
+    return text
+
+
+def _is_mended(language: str, inside: str) -> bool:
+    if language not in PYTHONS:
+        return "import " in inside and kind_of_text(inside) == "python" and parsed(inside) is None
+    return parsed(inside) is None and is_mendable(inside)
+
+
+def _fits(kind: Kind, inside: str) -> bool:
+    """False where a block cannot be what it is called."""
+    if kind == "yaml":
+        return is_yaml(inside) and kind_of_text(inside) != "config.pbtxt"
+    if kind == "request":
+        return inside.lstrip().startswith(("{", "[", '"', "//", "/*", "#"))
+    if kind == "python":
+        return parsed(inside) is not None
+    if kind == "dockerfile":
+        return DOCKERFILE_LINE.search(inside) is not None
+    return kind != "serving.properties" or not CONFIG_FIELD.search(inside)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 @lru_cache(maxsize=64)
@@ -239,7 +308,7 @@ def _program_text(text: str) -> Kind | None:
         return "requirements"
     if MAKEFILE_RULE.search(text) and MAKEFILE_HEAD.search(text):
         return "makefile"
-    if PYTHON_HEAD.search(text) and parsed(text) is not None:
+    if PYTHON_HEAD.search(text) and (parsed(text) is not None or is_nearly_python(text)):
         return "python"
     return "windows" if text.lstrip().startswith(("PS ", "C:\\", "D:\\")) and is_windows(text) else None
 
@@ -416,7 +485,7 @@ def is_harmless(command: ShellCommand) -> bool:
         not command.words
         or command.words[0].text.startswith("cd..")
         or name in HARMLESS | MENTIONS
-        or (name in SHELLS | WRAPPERS.keys())
+        or (name in SHELL_PROGRAMS | WRAPPERS.keys())
     )
 
 

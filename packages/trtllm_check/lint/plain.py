@@ -3,14 +3,14 @@
 import re
 from collections.abc import Callable
 
-from trtllm_check.lint.shell.pasted import COMMANDS
+from trtllm_check.lint.shell.languages import COMMANDS
 
 DIFF = re.compile(r"^(?:diff --git |@@ -\d+(?:,\d+)? \+\d+)", re.MULTILINE)
 DIFF_HEAD = re.compile(
     r"(?:diff --git |index [0-9a-f]+\.\.|--- |\+\+\+ |@@ -\d|new file mode|deleted file mode|similarity |rename )"
 )
 BARE_DIFF = re.compile(rf"^\+[ \t]*(?:{COMMANDS}|[\w.-]+[:=]|--\w)", re.MULTILINE)
-NUMBER = re.compile(r"[ \t]*(?P<number>\d{1,5})(?:[:|]|\t|[ ]{2,}|[.)](?=[ ]))[ ]?")
+NUMBER = re.compile(r"[ \t]*(?P<number>\d{1,5})(?:[ ]?[:|│]|\t|[ ]{2,}|[.)](?=[ ])|(?=[ ])|$)[ ]?")
 QUOTE = re.compile(r"[ \t]*(?:>(?!>)[ ]?)+")
 FENCE = re.compile(r"[ \t]*(?:```|~~~)")
 FEWEST = 3  # numbered lines
@@ -32,7 +32,20 @@ def _blank(line: str, length: int) -> str:
 
 
 def _without_numbers(text: str) -> str:
-    """Lines that count up by one, all of them."""
+    """Lines that count up by one, all of them or those of a block."""
+    whole = _uncounted(text)
+    if whole != text or not any(map(FENCE.match, text.split("\n"))):
+        return whole
+    sections: list[list[str]] = [[]]
+    for line in text.split("\n"):
+        if FENCE.match(line):
+            sections += [[line], []]
+        else:
+            sections[-1].append(line)
+    return "\n".join(_uncounted("\n".join(one)) for one in sections if one)
+
+
+def _uncounted(text: str) -> str:
     counted: list[int] = []
     for line in text.split("\n"):
         if line.strip() and not FENCE.match(line):

@@ -15,6 +15,7 @@ from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
 
+DOCKERFILE = re.compile(r"\A(?:[^\S\n]*+(?:#.*+)?\n)*+\s*+(?:ARG|FROM)[ \t]+\S")
 INSTRUCTION = re.compile(r"[ \t]*(?P<name>[A-Za-z]+)[ \t]+(?=\S)")
 OPTION = re.compile(r"(?:--[a-z]+=\S+[ \t\\\n]+)+")
 PAIR = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>\"(?:[^\"\\]|\\.)*\"|'[^']*'|(?:[^\s\\]|\\.)*)", re.DOTALL)

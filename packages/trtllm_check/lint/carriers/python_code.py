@@ -5,16 +5,23 @@ Read is what stands in literals, f-strings and names that are set once; any othe
 
 import ast
 import re
+from functools import cached_property
 
 from trtllm_check.lint.carriers.aws_calls import aws_calls
+from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
+from trtllm_check.lint.carriers.percent_cells import cells
+from trtllm_check.lint.carriers.printed import is_sentence
 from trtllm_check.lint.carriers.python_calls import calls
 from trtllm_check.lint.carriers.python_faults import comma_missing, json_words
 from trtllm_check.lint.carriers.python_grown import grown, is_command, perhaps
+from trtllm_check.lint.carriers.python_mending import mended
+from trtllm_check.lint.carriers.python_printed import printed
 from trtllm_check.lint.carriers.python_text import PythonText
 from trtllm_check.lint.carriers.python_uses import uses
 from trtllm_check.lint.carriers.python_words import PythonWords, called_name
-from trtllm_check.lint.carriers.script import Carried, Script, unknown
+from trtllm_check.lint.carriers.script import Carried, Script, dedented, joined, unknown
 from trtllm_check.lint.carriers.used_names import used_names
+from trtllm_check.lint.carriers.yaml_files import YAML_HEAD, is_yaml
 from trtllm_check.lint.programs import TOOL_NAMES
 from trtllm_check.lint.shell import Word
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
@@ -38,22 +45,39 @@ TOOL_LINE = re.compile(
 CONFIG = re.compile(
     r"^[ \t]*(?:backend|platform)[ \t]*:[ \t]*\"\w+\"[ \t]*$(?=[\s\S]*(?:\{|max_batch_size))", re.MULTILINE
 )
+OF_FORMAT = re.compile(r"\{\{|\}\}|\{[\w.!:\[\]]*\}")
+OF_PERCENT = re.compile(r"%(?:\(\w+\))?[sdif]")
+ONLY_UNKNOWN = re.compile(r"^[ \t]*\$\{\w+\}[ \t]*$", re.MULTILINE)  # lines that the program puts in, or none
 VARIABLE = re.compile(r"[A-Za-z_]\w*")
+OF_A_FILE = re.compile(r"^[ \t]*(?:FROM[ ]+\S+|[A-Za-z_]\w*:(?:[ ].*)?)[ \t]*$", re.MULTILINE)
+FEWEST_LINES = 1  # line ends between the first and the last line
 LLM_API = ("tensorrt_llm", "tensorrt_llm.llmapi")  # tensorrt_llm._tensorrt_engine has the engine's own
 LLM_OPTIONS = "llm_options.yml"
 NOT_OPTIONS = ("backend",)  # the pages of the releases leave it out
 LONGEST_TREE = 200_000
-MARGIN = re.compile(r"\s*^[ \t]+[^\s#]", re.MULTILINE)
+MARGIN = re.compile(r"(?:[ \t]*(?:#.*)?\n)*[ \t]+[^\s#]")
 
 
 def carried(word: Word) -> Carried:
     """What the code starts and sets; nothing where it is no Python."""
+    return cells(word).with_(_carried(word))
+
+
+def _carried(word: Word) -> Carried:
     tree = parsed(word.text)
-    if tree is None:
-        return Carried(faults=tuple(comma_missing(word)))
-    reader = _Reader(word, tree)
+    if tree is not None:
+        reader = _Reader(word, tree)
+        reader.read()
+        return reader.found
+    if faults := tuple(comma_missing(word)):
+        return Carried(faults=faults)
+    found = mended(word)
+    if found is None or not found.is_code:
+        return Carried()
+    reader = _Reader(found.code, found.tree)
     reader.read()
-    return reader.found
+    shell = Carried(scripts=((found.shell, ""),)) if found.shell.text else Carried()
+    return shell.with_(reader.found)._replace(faults=())
 
 
 def parsed(text: str) -> ast.Module | None:
@@ -76,6 +100,30 @@ def parsed(text: str) -> ast.Module | None:
     return tree
 
 
+def _filled(text: Word) -> Word:
+    """A template of Python, which ``%`` or ``.format`` fills in: its fields are unknown."""
+    is_format = "{{" in text.text and "}}" in text.text
+    if not is_format and "%" not in text.text:
+        return text
+    parts: list[Word] = []
+    position = 0
+    for match in (OF_FORMAT if is_format else OF_PERCENT).finditer(text.text):
+        here = text.part(match.start(), match.start() + 1)
+        known = here if match[0] in ("{{", "}}") else unknown(match[0], (here.line, here.column))
+        parts += [text.part(position, match.start()), known]
+        position = match.end()
+    return joined([*parts, text.part(position)])
+
+
+def _is_yaml(text: str) -> bool:
+    """True for a manifest, a file of compose or options of TensorRT-LLM's API."""
+    if YAML_HEAD.search(text) and is_yaml(text):
+        return True
+    from trtllm_check.flows.options import looks_like_options, may_be_options  # which few texts need
+
+    return may_be_options(text) and looks_like_options(text)
+
+
 class _Reader(PythonWords):
     def __init__(self, word: Word, tree: ast.Module) -> None:
         super().__init__(word, tree)
@@ -90,6 +138,7 @@ class _Reader(PythonWords):
             if isinstance(node, ast.Assert):  # what a test expects is not run
                 self.done |= {id(one) for one in ast.walk(node)}
         script = Script()
+        self.done |= printed(self, script)
         self.done |= grown(self, script)
         for node in nodes:
             self.command(node, script)
@@ -223,9 +272,35 @@ class _Reader(PythonWords):
         elif text.text.count("option.") > 1 and "\n" in text.text.strip():
             self.found = self.found.with_(Carried(texts=(("serving.properties", text),)))
         elif CONFIG.search(text.text) and "\n" in text.text.strip():
-            self.found = self.found.with_(Carried(texts=(("config.pbtxt", text),)))
+            text = _filled(text) if isinstance(node, ast.Constant) else text
+            plain = ONLY_UNKNOWN.sub(lambda match: " " * len(match[0]), text.text)
+            config = Word(plain, text.line, text.column, text.places)
+            self.found = self.found.with_(Carried(texts=(("config.pbtxt", config),)))
+        elif file := self.file_in(text, id(node)):
+            self.found = self.found.with_(Carried(texts=(file,)))
+        elif "\n" not in text.text.strip() and is_sentence(text.text):
+            pass
         elif ("\n" in text.text.strip() or " --" in text.text) and TOOL_LINE.search(text.text):
             self.found = self.found.with_(Carried(scripts=((text, ""),)))
+
+    def file_in(self, text: Word, node: int) -> tuple[str, Word] | None:
+        """The file that a text of several lines is: its name, where the code tells it, and its content."""
+        if text.text.strip().count("\n") < FEWEST_LINES or not OF_A_FILE.search(text.text):
+            return None
+        content = dedented(text)
+        is_file = DOCKERFILE.search(content.text) if "FROM" in content.text else _is_yaml(content.text)
+        return (self.files.get(node, ""), content) if is_file else None
+
+    @cached_property
+    def files(self) -> dict[int, str]:
+        """``files["options.yaml"] = text``: the text -> its name."""
+        found: dict[int, str] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+                key = node.targets[0].slice
+                if isinstance(key, ast.Constant) and isinstance(key.value, str) and "." in key.value:
+                    found[id(node.value)] = key.value
+        return found
 
     def summed(self, node: ast.BinOp) -> None:
         """``"trtllm-build --checkpoint_dir " + path``."""

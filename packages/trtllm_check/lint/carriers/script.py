@@ -118,6 +118,21 @@ def joined(words: Sequence[Word]) -> Word:
     return Word("".join(word.text for word in words), line, column, tuple(places))
 
 
+def dedented(word: Word) -> Word:
+    """``word`` without the margin that all of its lines have; each character at its place."""
+    lines = word.text.split("\n")
+    margin = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    if not margin:
+        return word
+    parts: list[Word] = []
+    position = 0
+    for line in lines:
+        end = position + len(line) + 1
+        parts.append(word.part(min(position + margin, position + len(line)), end))
+        position = end
+    return joined(parts)
+
+
 def aligned(value: str, source: Word, start: int, end: int) -> Word:
     """``value``, which ``source.text[start:end]`` stands for with quotes, escapes and indentation, at its places."""
     text = source.text

@@ -8,6 +8,7 @@ from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
 
 PROMPT = re.compile(r"[ \t]*(?:PS )?[A-Za-z]:\\[^>\n]*>[ \t]*")
+GOES_ON_PROMPT = re.compile(r">>[ ]+(?=\S)")  # of PowerShell, where a command goes on
 ECHO_OFF = re.compile(r"\s*@echo off\b", re.IGNORECASE)
 CONTINUED = re.compile(r"[ \t][\^`][ \t]*\r?$", re.MULTILINE)
 BACKSLASH = re.compile(r"[ \t]\\[ \t]*\r?$")
@@ -91,7 +92,7 @@ def carried(word: Word) -> Carried:
             if match.re is SET or value.text[:1] in "\"'":
                 script.variable(match["name"], _plain(value), exported=True)
             continue
-        prompt = PROMPT.match(line)
+        prompt = PROMPT.match(line) or GOES_ON_PROMPT.match(line)
         _take(script, piece.part(prompt.end() if prompt else 0))
         script.end()
     faults = list({(one.rule, one.form, one.known): one for one in reversed(faults)}.values())[::-1]  # each once

@@ -29,6 +29,10 @@ from trtllm_check.lint.carriers.workloads import workloads
 from trtllm_check.lint.programs import ALIASES, PROGRAMS, PYTHON, TOOL_NAMES, TOOLS, VLLM_IMAGE
 from trtllm_check.lint.shell import Word
 
+YAML_HEAD = re.compile(
+    r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers|servingEngineSpec|routerSpec|trt_llm|kv_cache_config|cuda_graph_config):(?:\s|$)",
+    re.MULTILINE,
+)
 SCRIPTS = ("before_script", "script", "after_script", "run", "commands", "cmd", "userdata")
 API_VERSION = re.compile(r"^apiVersion:", re.MULTILINE)
 GROWING = ("recommendedConfigs", "multiHostCommands")  # llmaz's BackendRuntime, whose controller adds arguments

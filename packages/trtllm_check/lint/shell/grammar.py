@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from trtllm_check.lint.shell.pasted import COMMANDS
+from trtllm_check.lint.shell.languages import COMMANDS
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser, QueryCursor

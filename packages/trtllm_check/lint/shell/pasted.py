@@ -10,12 +10,8 @@ from bisect import bisect_right
 from functools import lru_cache
 from typing import NamedTuple
 
-SHELLS = frozenset({"", "bash", "sh", "shell", "zsh", "console", "terminal", "shell-session", "shellsession", "text"})
-COMMANDS = (
-    r"(?:sudo |time |nohup )?(?:(?:\S*/)?python3? \S|(?:\./|/)?"
-    r"[^\s`\[\]()*<>|]*\.(?:py|sh)(?=\s|$)|trtllm-\w|docker |mpirun |curl |git "
-    r"|vllm (?:serve|bench) |pip3? |cp |cd |apt(?:-get)? |huggingface-cli |hf |tritonserver |export |bash |mkdir )"
-)
+from trtllm_check.lint.shell.languages import COMMANDS, PYTHONS, SHELLS, spoken
+
 INLINE_LINE = re.compile(
     rf"^[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(?P<mark>`{{1,3}})(?={COMMANDS})(?P<command>[^`\n]+)(?P=mark)[ \t]*$",
     re.MULTILINE,
@@ -50,7 +46,8 @@ OLD = re.compile(
 HEADING = re.compile(r"^#{1,6}[ \t]+\S", re.MULTILINE)
 PROMPT = re.compile(
     r"\s*(?:\([\w.-]+\)[ \t]*)?(?:[\w.-]+@[\w.-]+(?:[: ][^\s$#]*)?|\[[^\]\n@]{1,80}@[^\]\n]{1,200}\]|(?:ba)?sh-[\d.]+)"
-    r"[ \t]?[$#][ \t]+|\s*(?:[\w.-]+@[\w.-]+[ ]\S+[ ]%|[❯➜λ](?:[ ]+(?:~|/)\S*)?)[ ]+|\s*(?:\([\w.-]+\)[ \t]*)?\$[ \t]+"
+    r"[ \t]?[$#][ \t]+|\s*(?:[\w.-]+@[\w.-]+[ ]\S+[ ]%|(?:\([\w.-]+\)[ \t]*)?[❯➜λ](?:[ ]+(?:~|/)\S*)?)[ ]+"
+    r"|\s*(?:\([\w.-]+\)[ \t]*)?\$[ \t]+"
 )
 REDIRECTION = re.compile(r"\s*>[ ]+(?:[$/~.]\S*|\S+\.(?:log|txt|out|json))(?:\s+2>\s*&1)?\s*&?\s*$")
 ROOT_PROMPT = re.compile(rf"^[ \t]*#[ \t]+(?={COMMANDS})", re.MULTILINE)
@@ -156,13 +153,18 @@ def _blocks(text: str, position: int) -> tuple[list[Block], bool]:
         match = FENCE.match(line)
         if match and not opened:
             opened, language, start = match[1], match[2].lower(), position + len(line) + 1
-        elif match and match[1].startswith(opened) and not match[2]:
-            blocks.append(Block(language, start, position))
+        elif match and not match[2] and (match[1].startswith(opened) or _is_the_end(text, position, opened, match[1])):
+            blocks.append(Block(spoken(language, text[start:position]), start, position))
             opened = ""
         position += len(line) + 1
     if opened and start <= len(text):
-        blocks.append(Block(language, start, len(text)))
+        blocks.append(Block(spoken(language, text[start:]), start, len(text)))
     return blocks, not opened
+
+
+def _is_the_end(text: str, position: int, opened: str, mark: str) -> bool:
+    """True for a mark that is shorter than the one that begins the block, where none as long follows."""
+    return opened.startswith(mark) and text.find(f"\n{opened}", position) < 0
 
 
 @lru_cache(maxsize=8)
@@ -223,12 +225,10 @@ def _only_shell(mask: str, blocks: list[Block]) -> str:
     end = 0
     for block in blocks:
         inside = mask[block.start : block.end]
-        if block.language in ("python", "py", "ipython") and not (
-            BARE_COMMAND.search(inside) and not _is_python(inside)
-        ):
+        if block.language in PYTHONS and not (BARE_COMMAND.search(inside) and not _is_python(inside)):
             marked = "\n".join(line if NOTEBOOK_MARK.match(line) else " " * len(line) for line in inside.split("\n"))
             inside = _commented_out(inside) if not marked.strip() and COMMENTED.search(inside) else marked
-        elif not is_shell(block.language, inside) and block.language not in ("python", "py", "ipython"):
+        elif not is_shell(block.language, inside) and block.language not in PYTHONS:
             inside = _blanked(inside)
         parts += [_commands_only(mask[end : block.start]), inside]
         end = block.end
