@@ -140,7 +140,9 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
     if told and not document.is_understood:
         return [finding._replace(file=_name(source)) for finding in told], ReleaseAsked(release)
     asked = target(_understood(document, source), release)
-    found = [*check_commands(document, asked, gpu, gpus), *told]
+    found = check_commands(document, asked, gpu, gpus)
+    said = {(one.rule, one.line) for one in found}
+    found += [one for one in told if (one.rule, one.line) not in said]
     found = without_ignored(found, read_texts(Path(source), found) if folder else {"": text})
     return (found if folder else [finding._replace(file=_name(source)) for finding in found]), asked
 

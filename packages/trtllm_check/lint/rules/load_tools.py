@@ -29,6 +29,7 @@ SERVICE_KIND = "--service-kind"
 BENCH = "bench serve"
 SCRIPT = "benchmark_serving.py"
 NEAR = 0.8
+VERSION = "/v1"
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 ENSEMBLE = "/v2/models/ensemble/generate_stream"
 COMPLETING = ("vllm", "openai")  # backends that send a prompt, not messages
@@ -242,6 +243,11 @@ def _endpoint(one: Invocation, release: str) -> Iterator[Draft]:
     path = one.value("--endpoint") or COMPLETIONS
     if is_open(kind) or is_open(path):
         return
+    for word in one.values("--base-url"):
+        if word.text.rstrip("/").endswith(VERSION) and path.startswith(f"{VERSION}/"):
+            right = word.text.rstrip("/").removesuffix(VERSION)
+            known = {"whole": f"{VERSION}{path}", "right": right}
+            yield from _say(one, word, "base", release, edits=(Swap(word, right),), **known)
     if kind == "tensorrt-llm" and not path.rstrip("/").endswith("generate_stream"):
         place = endpoint.values[0] if endpoint and endpoint.values else (backend.word if backend else one.path)
         yield from _say(one, place, "triton endpoint", release, edits=(Put("--endpoint", ENSEMBLE),), path=path)
