@@ -18,6 +18,7 @@ from trtllm_check.releases.backend import backend_reads
 from trtllm_check.releases.history import with_flag
 from trtllm_check.releases.lmi import lmi_images
 from trtllm_check.releases.load import container_release, release_name
+from trtllm_check.releases.python_names import python_package
 from trtllm_check.releases.templates import OF_LLMAPI, llmapi_releases, release_templates, template_releases
 
 VERSION = r"v?(?P<version>\d+\.\d+(?:\.\d+)?(?:(?:\.post|\.dev|rc)\d+)?)"
@@ -263,7 +264,16 @@ def _narrowed(document: Document) -> tuple[tuple[str, ...], tuple[str, int] | No
         narrowed = [name for name in narrowed if _unread(name, given) == fewest]
         if narrowed and len(narrowed) < len(releases):
             decisive, releases = ("the C++ backend of Triton", line), narrowed
-    return tuple(releases), decisive
+    return _with_names(document, tuple(releases)), decisive
+
+
+def _with_names(document: Document, releases: tuple[str, ...]) -> tuple[str, ...]:
+    """Without the earlier releases that have not got the Python names of the text, where the last one has."""
+    package = python_package(OF_THE_BACKEND)
+    names = {one.dotted for one in document.names if one.package == OF_THE_BACKEND and not one.keyword}
+    if package is None or any(package.judge(name, releases[-1]) for name in names):
+        return releases
+    return tuple(one for one in releases if not any(package.judge(name, one) for name in names))
 
 
 def _engine_models(document: Document) -> Iterator[tuple[int, frozenset[str]]]:

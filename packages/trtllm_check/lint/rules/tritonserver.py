@@ -39,6 +39,11 @@ def _options(server: Invocation, release: str) -> Iterator[Draft]:
         if not given.name.startswith("--") or is_open(name) or name in known or not name:
             continue
         dashed = name.replace("_", "-")
+        if other := rule_data(FAMILY)["of_others"].get(dashed):
+            yield from drafts(
+                release, "tritonserver-option", given.word, invocation=server, flag=given.name, instead=other
+            )
+            continue
         close = [dashed] if dashed in known else get_close_matches(dashed, known, 1, NEAR)
         if close and not any(option.startswith(name) for option in known):
             word = given.word.part(0, len(given.flag))
