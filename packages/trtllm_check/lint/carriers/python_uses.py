@@ -20,6 +20,7 @@ from trtllm_check.lint.carriers.python_clients import client_faults
 from trtllm_check.lint.carriers.python_engines import engine_faults
 from trtllm_check.lint.carriers.python_sagemaker import sagemaker_faults
 from trtllm_check.lint.carriers.python_text import PythonText, fault
+from trtllm_check.releases.templates import release_templates, template_releases
 
 ENGINE_CLASSES = ("LLM",)
 PAGE = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/(?P<name>[\w.-]+/[\w.-]+)(?:/tree/main)?/?")
@@ -146,6 +147,30 @@ def _datatypes(text: PythonText) -> Iterator[FormFault]:
             name = str(value.value) if isinstance(value, ast.Constant) else ""
             if name in facts["datatypes"]:
                 yield fault(text, value, "data type", name=name, instead=facts["datatypes"][name])
+                continue
+            first = call.args[0] if call.args else None
+            tensor = str(first.value) if isinstance(first, ast.Constant) else ""
+            taken = _types_of_ensemble().get(tensor, frozenset())
+            if taken and name and name not in taken and _asks_ensemble(text):
+                yield fault(text, value, "type of another", name=tensor, given=name, instead=" or ".join(sorted(taken)))
+
+
+def _asks_ensemble(text: PythonText) -> bool:
+    """True where the code names the models that take texts, and a tensor that only these have."""
+    said = {node.value for node in text.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return bool(said & {"ensemble", "tensorrt_llm_bls"}) and "text_input" in said
+
+
+@cache
+def _types_of_ensemble() -> dict[str, frozenset[str]]:
+    """Each input -> its types over the releases, as requests write them; the unsigned ones are of releases before."""
+    found: dict[str, set[str]] = {}
+    for release in template_releases():
+        for tensor in release_templates(release).models["ensemble"].inputs:
+            kind = {"STRING": "BYTES"}.get(tensor.type, tensor.type)
+            if not kind.startswith("$"):
+                found.setdefault(tensor.name, set()).add(kind)
+    return {name: frozenset(kinds | ({"UINT32"} if "INT32" in kinds else set())) for name, kinds in found.items()}
 
 
 def _backend(text: PythonText) -> Iterator[FormFault]:
