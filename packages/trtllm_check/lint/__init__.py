@@ -87,6 +87,7 @@ FAMILIES = (
     "vllm_pairs",
     "vllm_images",
     "load_tools",
+    "bench_datasets",
     "bench_names",
     "lm_eval",
     "slurm",
