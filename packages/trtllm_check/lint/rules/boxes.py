@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
@@ -20,6 +21,8 @@ OWN_FOLDER = ("/root/.cache", "/root/.cache/huggingface", "/root/.cache/huggingf
 TILDE = re.compile(r"~/")
 ONE_WORD = re.compile(r"(?P<flag>--[a-z][\w-]*)[ ]+(?P<value>[^\s-]\S*)")
 OWN_ADDRESS = re.compile(r"(?:https?://)?(?:localhost|127\.0\.0\.1):(?P<port>\d{2,5})(?!\d)")
+REPOSITORY = re.compile(r"--model-(?:repository|store)[= ](?P<path>/\S+)")
+NEAR = 0.8  # /model and /models
 QUOTES = "\"'"
 
 
@@ -33,6 +36,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _cache(box, release)
         yield from _ports(box, release)
         yield from _probes(box, release)
+        yield from _near_mount(box, release)
         yield from _tilde(document, box, release)
         yield from _discarded(box, release)
         yield from _one_word(box, release)
@@ -115,7 +119,11 @@ def _probes(box: Box, release: str) -> Iterator[Draft]:
         return
     listens = box.listens()
     for probe in box.workload.probes:
-        if engine.name in ("tgi", "sglang") and probe.port and listens and probe.port not in listens:
+        if engine.name in ("tgi", "sglang"):
+            is_deaf = bool(probe.port and listens) and probe.port not in listens
+        else:  # Triton's other ports speak gRPC, or have the metrics alone
+            is_deaf = probe.path.startswith("/v2") and probe.port in engine.others and listens[:1] == (engine.port,)
+        if is_deaf:
             form = "ready" if probe.name == "readinessProbe" else ""
             asked: dict[str, Any] = {"probe": probe.name, "asked": probe.port, "port": listens[0]}
             yield from drafts(release, "probe-of-another-port", probe.place, form=form, file=box.file, **asked)
@@ -130,6 +138,19 @@ def _probes(box: Box, release: str) -> Iterator[Draft]:
         if engine.paths and path and not known_path and not is_open(path) and "root-path" not in box.text:
             known: dict[str, Any] = {"probe": probe.name, "path": path, "right": engine.paths[0]}
             yield from drafts(release, "probe-of-another-kind", probe.place, form="path", file=box.file, **known)
+
+
+def _near_mount(box: Box, release: str) -> Iterator[Draft]:
+    """``--model-repository=/models`` beside a volume at /model."""
+    given = REPOSITORY.search(box.text)
+    if given is None or is_open(given["path"]) or box.docker is not None:  # containers.py says it of docker run
+        return
+    path, mounts = given["path"].rstrip("/"), [mount.rstrip("/") for mount in box.mounts]
+    if any(mount and (f"{path}/".startswith(f"{mount}/") or mount.startswith(f"{path}/")) for mount in mounts):
+        return
+    for mount in get_close_matches(path, mounts, 1, NEAR):
+        known: dict[str, Any] = {"path": path, "mount": mount}
+        yield from drafts(release, "path-not-mounted", box.place, form="near", file=box.file, **known)
 
 
 def _tilde(document: Document, box: Box, release: str) -> Iterator[Draft]:
