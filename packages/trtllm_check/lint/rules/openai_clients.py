@@ -56,6 +56,7 @@ FRONTENDS = re.compile(
 KEY_ELSEWHERE = re.compile(r"OPENAI_API_KEY|load_dotenv|\*\*|environ")
 # DJL Serving has /ping, /invocations, /predictions, /v1/chat/completions and /models: InferenceRequestHandler.java.
 NOT_OF_LMI = (TEXT, *(path for path in NEAR_PATHS if path != CHAT), "/v1/embeddings")
+HEALTH = ("/health", "/healthz", "/ready", "/health/ready", "/ping")
 TWICE = re.compile(r"(?:/v1/*){2,}(?=/|$)")
 BASES = ("base_url", "openai_api_base", "api_base")
 
@@ -93,6 +94,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for command in document.commands:
         yield from _asked(page, command, release)
     is_triton_alone = not servers and _is_triton_alone(document)
+    for request in document.requests if is_triton_alone else ():
+        target = ServerAddress.of(request.url)
+        if target.path.rstrip("/") in HEALTH and target.is_local and target.port == PORT and not request.fields:
+            place, path = request.address or request.place, target.path
+            yield from drafts(release, "openai-path", place, form="Triton health", file=request.file, path=path)
     for call in document.calls:
         if call.name in CLIENTS[:2] and not page.is_of_another:
             yield from _client_without_key(call, dict(document.texts).get(call.file, ""), release)

@@ -30,6 +30,7 @@ from trtllm_check.releases.templates import TensorSpec, release_templates, templ
 
 FAMILY, OURS = "requests", "tensorrt_llm"
 _, GRPC_PORT, METRICS_PORT = TRITON_PORTS
+HEALTH = "/v2/health/ready"
 OTHER_PORTS = {
     GRPC_PORT: f"{GRPC_PORT} is Triton's gRPC port",
     METRICS_PORT: f"{METRICS_PORT} has Triton's metrics",
@@ -216,7 +217,7 @@ def _path(correction: _Correction, around: _Around) -> None:
         match = re.match(r"^/v2/models/([^/]+)", path)
         model = match[1] if match else ENSEMBLE if around.platform.release.builds_engines else LLMAPI
         verb = "infer" if one.tensors else "generate_stream" if "stream" in path else "generate"
-        right = f"/v2/models/{model}/{verb}"
+        right = HEALTH if "health" in path and not posts else f"/v2/models/{model}/{verb}"
         problem = "it only describes the model" if READ_ONLY.match(path) else "Triton has no such path"
     correction.url = correction.url.replace(path, right, 1) if path else correction.url + right
     method = one.request.method or ("POST" if posts else "GET")
