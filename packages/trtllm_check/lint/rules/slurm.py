@@ -23,6 +23,8 @@ SCRIPT = re.compile(r"\A#!.*sh\b")
 MEMORY = re.compile(
     r"^#SBATCH[ \t]+(?P<option>--mem(?:-per-(?:gpu|cpu))?)[= \t][ \t]*(?P<value>[1-9]\d{0,2})(?=\s|$)", re.MULTILINE
 )
+PER_NODE = re.compile(r"^#SBATCH[ \t]+--n?tasks-per-node\b[^\n]*", re.MULTILINE)
+RUNNERS = ("run.py", "summarize.py", "tritonserver", "trtllm-serve", "trtllm-bench")
 OF_RANKS = ("trtllm-serve", "trtllm-bench")
 MOST = 10_000
 
@@ -71,6 +73,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for file, text in document.texts:
         if SCRIPT.match(text) and "#SBATCH" in text:
             yield from _late(text, file, release)
+            yield from _crowded(document, text, file, jobs[file], release)
             yield from _memory(text, file, release)
 
 
@@ -97,6 +100,20 @@ def _memory(text: str, file: str, release: str) -> Iterator[Draft]:
         place = Word(match["value"], text.count("\n", 0, match.start()) + 1, match.start("value") - match.start() + 1)
         known: dict[str, Any] = {"option": match["option"], "value": match["value"]}
         yield from drafts(release, "sbatch-line", place, form="memory", file=file, **known)
+
+
+def _crowded(document: Document, text: str, file: str, job: SlurmJob, release: str) -> Iterator[Draft]:
+    """More tasks on a node than GPUs, each of them a rank of an engine."""
+    line = PER_NODE.search(text)
+    if line is None or job.per_node is None or not job.node_gpus or job.per_node <= job.node_gpus:
+        return
+    ranks = [one for one in document.of(*RUNNERS) if one.command.file == file]
+    steps = [_step(one.launcher) for one in ranks]
+    if not ranks or not all(step is not None and step.ntasks is None and step.per_node is None for step in steps):
+        return
+    known: dict[str, Any] = {"tool": ranks[0].tool, "tasks": job.per_node, "gpus": job.node_gpus}
+    place = Word(line[0], text.count("\n", 0, line.start()) + 1, 1)
+    yield from drafts(release, "tasks-and-ranks", place, form="crowded", file=file, **known)
 
 
 def _number(text: str, pattern: re.Pattern[str] = COUNT) -> int | None:
