@@ -92,3 +92,19 @@ def test_what_is_supposed_holds_inside_and_is_watched() -> None:
         assert (supposed("vllm"), supposed("modelopt")) == ("0.8.5", "")
     assert asked == {"vllm", "modelopt"}
     assert supposed("vllm") == ""
+
+
+@each(
+    ("imported", "severity"),
+    [("LLM, SamplingParams", "error"), ("LLM", "info")],  # SamplingParams stands there since 0.11
+)
+def test_python_names_leave_the_releases_open_that_have_them(imported: str, severity: str) -> None:
+    text = (
+        f"from tensorrt_llm import {imported}\nllm = LLM(model='m')\nouts = llm.generate(['a'])\nprint(outs[0].text)\n"
+    )
+    assert severities(text)["python-use"] == severity
+
+
+def test_a_value_of_another_type_is_told_without_a_release() -> None:
+    request = """curl localhost:8000/v2/models/ensemble/generate -d '{"text_input": "a", "max_tokens": "20", "bad_words": ""}'\n"""
+    assert severities(request)["request-body"] == "error"

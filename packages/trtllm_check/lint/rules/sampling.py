@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trtllm_check.lint.document import Document, WrittenRequest
-from trtllm_check.lint.endpoints import ServerAddress, inputs_of, serves
+from trtllm_check.lint.endpoints import BLS, ENSEMBLE, ServerAddress, inputs_of, serves
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import VLLM, served
@@ -61,8 +61,8 @@ def _fields(request: WrittenRequest, document: Document, platform: Platform) -> 
         yield from drafts(platform.release.name, "request-body", place, form="method", file=request.file)
     if target.verb not in GENERATES or not request.fields:
         return
-    is_guess = platform.guessed and not platform.release.builds_engines
-    release = load_release(template_releases()[-1]) if is_guess else platform.release
+    is_older = target.model in (ENSEMBLE, BLS) and platform.release.name not in template_releases()
+    release = load_release(template_releases()[-1]) if is_older else platform.release  # the last with an ensemble
     for tensor in inputs_of(target.model, document, release):
         value = request.fields.get(tensor.name)
         wanted = next((kinds for start, kinds in ELEMENTS.items() if tensor.type.startswith(start)), None)
