@@ -113,6 +113,12 @@ def test_standard_input_and_a_file_give_the_same(tmp_path: Path) -> None:
         assert [{**one, "file": ""} for one in from_file] == piped
 
 
+def test_a_question_that_is_a_command_is_answered_once(tmp_path: Path) -> None:
+    (tmp_path / "one.sh").write_text("vllm serve meta-llama/Meta-Llama-3-8B-Instruct --tensor-parallel-size 3\n")
+    found = [one["rule"] for one in findings(tmp_path / "one.sh")]
+    assert found.count("heads-not-divided") == 1
+
+
 def test_a_folder(tmp_path: Path) -> None:
     snippet = named("149-")
     snippet.write(tmp_path)

@@ -106,5 +106,6 @@ def test_python_names_leave_the_releases_open_that_have_them(imported: str, seve
 
 
 def test_a_value_of_another_type_is_told_without_a_release() -> None:
-    request = """curl localhost:8000/v2/models/ensemble/generate -d '{"text_input": "a", "max_tokens": "20", "bad_words": ""}'\n"""
+    body = '{"text_input": "a", "max_tokens": "20", "bad_words": ""}'
+    request = f"curl localhost:8000/v2/models/ensemble/generate -d '{body}'\n"
     assert severities(request)["request-body"] == "error"
