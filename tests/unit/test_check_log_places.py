@@ -157,9 +157,15 @@ def test_the_log_of_a_report_is_read_at_its_place() -> None:
     assert (found.rule, found.line) == ("weights-do-not-fit-the-model", 13)
 
 
-def test_an_error_in_the_prose_of_a_report_is_read() -> None:
-    (found,) = read_page("When I try it I get:\n\nModuleNotFoundError: No module named 'bricks'\n")
-    assert (found.rule, found.line) == ("module-missing", 3)
+@pytest.mark.parametrize(
+    "before",
+    ["When I try it I get:\n", "We are running into this:\n", "```bash\nvllm serve m\n```\n raise ImportError("],
+)
+def test_an_error_in_the_prose_of_a_report_is_read(before: str) -> None:
+    error = "ModuleNotFoundError: No module named 'bricks'\n"
+    (found,) = read_page(f"{before}\n{error}")
+    assert (found.rule, found.line) == ("module-missing", before.count("\n") + 2)
+    assert read_page(f"It was once\n{error}") == []
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ CASES = [
     Case("max-input-len-ignored", "", "0.12.0", BUILD + " --max_input_len 8 --max_seq_len 9"),
     Case("max-input-len-ignored", "", "0.12.0", BUILD + " --max_input_len 8 --context_fmha disable"),
     Case("max-input-len-ignored", "", "0.10.0", BUILD + " --max_input_len 8"),
-    Case("max-num-tokens-large", "warning", "0.11.0", BUILD + " --max_num_tokens 16385"),
+    Case("max-num-tokens-large", "info", "0.11.0", BUILD + " --max_num_tokens 16385"),
     Case("max-num-tokens-large", "", "0.11.0", BUILD + " --max_num_tokens 16384"),
     Case("max-num-tokens-large", "", "0.10.0", BUILD + " --max_num_tokens 16385"),
     Case("prompt-cut-at-923", "warning", "0.12.0", RUN.partition(" --max_input")[0] + " --input_file f"),

@@ -63,6 +63,7 @@ __all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile",
 WINDOWS_DRIVE = re.compile(r"[A-Za-z]:(?=[\\/])")
 OUR_SCRIPT = re.compile(r"(?:^|/)(?:inflight_batcher_llm/client|tools/(?:inflight_batcher_llm|gpt))/[\w-]+\.py$")
 SERVING_PROPERTIES = "serving.properties"
+MAGIC = re.compile(r"\A%%writefile\b.*")
 MOST_FILES = 1_000
 DEEPEST = 4  # a script in YAML in a cell of a notebook
 LARGEST_FILE = 1_000_000
@@ -345,6 +346,7 @@ class _Builder:
             is_file = PurePosixPath(path).name == CONFIG
             self.configs.append(ConfigFile(file, text, _model_of(path, text), line, is_file=is_file))
         elif kind == "serving.properties":
+            text = MAGIC.sub("", text)  # of the cell that wrote it; its line stays
             if is_properties(text) or PurePosixPath(name or file).name == SERVING_PROPERTIES:
                 self.properties.append(PropertiesFile(file, text, line))
         elif kind == "environment":
@@ -500,6 +502,9 @@ class _Builder:
             found = carried("python", word)
             self.names += [one._replace(file=command.file) for one in found.names]
             self.calls += [one._replace(file=command.file) for one in found.calls]
+            for script, image in found.scripts:
+                inner = read_inside(script, command.file, is_built=True)
+                self.add_commands([one._replace(image=image or command.image) for one in inner])
 
     def add_environment(self, whole: Word) -> None:
         """Lines of NAME=value, or a JSON object."""

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from trtllm_check.lint.programs import (
     ALIASES,
+    EXISTING,
+    HOLDERS,
     MENTIONS,
     MODULES,
     ONE_OPERAND,
@@ -32,6 +34,7 @@ SEPARATOR = re.compile(r"[/\\]")  # of paths on Windows too
 A_PROGRAM = re.compile(r"[\w./~$@{}+-]+")
 MOST_BEFORE = 24  # words of an unknown program's own in front of the tool that it starts
 OWN_VLLM = re.compile(r"(?:^|/)[\w.-]*vllm[\w.-]*(?::[\w.-]+)?$|^\$\{?(?:\w+_)?VLLM_(?:\w+_)?IMAGE\b")
+HELD = re.compile(r"(?:--(?:wrap|command)=)?(?=[^\s=]+[ \t][\s\S])(?!--?\w)")  # a script in a word, behind its option
 PROFILERS = frozenset({"nsys", "ncu", "nvprof", "strace", "perf", "accelerate", "torchrun"})
 
 
@@ -132,15 +135,34 @@ class _Reader:
             self.script(around.command, around)
         elif PYTHON.fullmatch(name):
             self.python(words, around)
+        elif name == "docker" and rest[:1] and rest[0].text == "compose":
+            self.stranger(words, around)
         elif name == "docker":
             self.docker(words, around)
         elif name == "mpirun":
             self.mpirun(words, around)
         elif name == "vllm":
             self.vllm(path, rest, around)
+        elif name == "trtllm" and rest[:1] and f"trtllm-{rest[0].text}" in EXISTING:  # another program, meant so
+            meant = Word(f"trtllm-{rest[0].text}", path.line, path.column)
+            before = around.command.words[: -len(words)]
+            command = around.command._replace(words=(*before, meant, *rest[1:]))  # as a correction has to begin
+            self.add(meant.text, meant, rest[1:], around._replace(command=command))
         elif name in PROGRAMS or name in TOOLS or (OWN.fullmatch(name) and rest and not path.text.endswith("/")):
             self.add(name, path, rest, around)
+        elif name in HOLDERS:
+            self.holder(words, around)
         elif name not in MENTIONS:
+            self.stranger(words, around)
+
+    def holder(self, words: tuple[Word, ...], around: _Surroundings) -> None:
+        """``ssh HOST "cd x && ..."``, ``tmux send-keys "..." C-m``, ``sbatch --wrap="..."``: a script in one word."""
+        held = [(number, HELD.match(word.text)) for number, word in enumerate(words) if number]
+        scripts = [(words[number].part(match.end()), number) for number, match in held if match]
+        for script, number in scripts:
+            self.inner(script, _behind(around, words[:number]))
+        if not scripts:
+            self.inner_text(around)
             self.stranger(words, around)
 
     def stranger(self, words: tuple[Word, ...], around: _Surroundings) -> None:
@@ -148,6 +170,9 @@ class _Reader:
         if not A_PROGRAM.fullmatch(words[0].text):
             return  # prose
         for number, word in enumerate(words[1 : MOST_BEFORE + 1], 1):
+            if file_name(word.text) in SHELLS and any(re.fullmatch(r"-\w*c", one.text) for one in words[number + 1 :]):
+                self.unwrap(words[number:], _behind(around, words[:number]))
+                return
             name = "" if "=" in word.text else file_name(word.text)  # PYTHONPATH=/opt/lm_eval starts nothing
             if name == "vllm" and [one.text for one in words[number + 1 : number + 2]] != ["serve"]:
                 continue

@@ -19,7 +19,7 @@ from trtllm_check.lint.carriers.terraform import is_terraform
 from trtllm_check.lint.carriers.windows import is_windows
 from trtllm_check.lint.carriers.yaml_files import YAML_HEAD, is_yaml
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.programs import MENTIONS, WRAPPERS
+from trtllm_check.lint.programs import HOLDERS, MENTIONS, WRAPPERS
 from trtllm_check.lint.programs import SHELLS as SHELL_PROGRAMS
 from trtllm_check.lint.shell.languages import COMMANDS, PYTHONS, SHELLS
 from trtllm_check.lint.shell.pasted import DOCKERFILE_LINE, FENCE, fences, has_fence
@@ -462,10 +462,10 @@ def unread(
     text: str, commands: Sequence[ShellCommand], invocations: Iterable[Invocation], read: Collection[int], file: str
 ) -> list[Unread]:
     """The lines of shell ``text`` that are neither blank, comments, part of a known command nor in ``read``."""
-    known = {id(one.command) for one in invocations if not is_strange(one)}
+    known = {one.command.line for one in invocations if one.command.file == file and not is_strange(one)}
     covered = set(read)
     for command in commands:
-        if id(command) in known or is_harmless(command):
+        if command.line in known or is_harmless(command):
             covered |= set(range(command.line, command.end_line + 1)) | heredoc_lines([command])
     says = [_says_something(line) for line in text.split("\n")]
     left = [n for n, something in enumerate(says, 1) if n not in covered and something]
@@ -485,7 +485,7 @@ def is_harmless(command: ShellCommand) -> bool:
         not command.words
         or command.words[0].text.startswith("cd..")
         or name in HARMLESS | MENTIONS
-        or (name in SHELL_PROGRAMS | WRAPPERS.keys())
+        or name in SHELL_PROGRAMS | WRAPPERS.keys() | HOLDERS
     )
 
 

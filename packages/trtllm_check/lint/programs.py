@@ -66,6 +66,8 @@ WRAPPERS: dict[str, frozenset[str]] = {
     "exec": frozenset({"-a"}),
     "command": frozenset(),
     "tini": frozenset({"-p", "-e"}),
+    "dumb-init": frozenset({"-r", "--rewrite"}),
+    "standard-supervisor": frozenset(),  # of SageMaker's containers
     "trtllm-llmapi-launch": frozenset(),
     "srun": frozenset({"-n", "-N", "-p", "-A", "-J", "-t", "-w", "-G", "-c"}),
 }
@@ -76,6 +78,8 @@ MENTIONS = frozenset(
         *("find", "rm", "mv", "ln", "wget", "tar", "diff", "man", "for", "type", "tee", "awk", "test", "["),
     }
 )
+# What runs a script that it is given in one word, elsewhere or later.
+HOLDERS = frozenset({"ssh", "pdsh", "clush", "tmux", "screen", "su", "sbatch", "gcloud", "pm2", "sky", "vastai", "lxc"})
 ONE_OPERAND = frozenset({"timeout"})
 FLAG = re.compile(r"(?P<name>(?:-{1,2}|[-–—−]{1,2})[A-Za-z][^=\s]*)(?P<value>=.*)?", re.DOTALL)
 DASHES = re.compile(r"[-–—−]+")

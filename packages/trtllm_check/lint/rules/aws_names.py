@@ -8,14 +8,13 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.aws_programs import FREE, code_of, names_of
-from trtllm_check.lint.rules.sagemaker import NAMED, fitting_name
+from trtllm_check.lint.rules.sagemaker import NAMED, TO_BE_FILLED, fitting_name
 from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.lint.shell.words import Word
 
 MODELS = ("HuggingFaceModel", "DJLModel", "Model", "ModelBuilder")
 ARGUMENTS = ("endpoint_name", "EndpointName", "EndpointConfigName", "ModelName", "model_name")
 FORBIDDEN = re.compile(r"[._/: ]")
-TO_BE_FILLED = re.compile(r"[<>{}\[\]*]|\b(?:your|enter|insert|replace|name of)\b", re.IGNORECASE)
 PYTHON = ("python", "py", "python3", "ipython")
 DEEPEST = 5
 

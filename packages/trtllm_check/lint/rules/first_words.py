@@ -57,8 +57,8 @@ def _first(command: ShellCommand, release: str) -> Iterator[Draft]:
             rest = " ".join(word.text for word in words[1:])
             known: dict[str, Any] = {"written": f"{words[0].text} {words[1].text}", "why": one.why}
             known["instead"] = one.instead.replace("{rest}", rest if len(rest) < 80 else f"{rest[:76]} ...")
-            known["known"] = one.source
-            yield from drafts(release, "another-program", words[0], file=command.file, **known)
+            for draft in drafts(release, "another-program", words[0], file=command.file, **known):
+                yield draft._replace(source=one.source)
             return
 
 

@@ -14,6 +14,7 @@ from trtllm_check.lint.shell.words import Word
 FAMILY = "sagemaker"
 NAME = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
 NAMES = ("endpointname", "endpointconfigname", "modelname", "variantname")
+TO_BE_FILLED = re.compile(r"[<>{}\[\]*]|\b(?:your|enter|insert|replace|name of)\b", re.IGNORECASE)
 NAMED = ("deploy", "create_endpoint_config", "create_endpoint", "create_model")
 TIMES = (
     *("containerstartuphealthchecktimeoutinseconds", "containerstartuphealthchecktimeout"),
@@ -111,7 +112,7 @@ def _refused(name: str, setting: Setting, kind: Setting | None, call: str) -> It
         if match and match["family"] in rule_data(FAMILY)["own_disks"]:
             yield "volume", {"instance": match[0]}
     if setting.kind == "text":
-        if name in NAMES and call in NAMED and not NAME.fullmatch(text):
+        if name in NAMES and call in NAMED and not NAME.fullmatch(text) and not TO_BE_FILLED.search(text):
             yield "name", {"right": fitting_name(text)}
         if name in ROLES and NO_ROLE.fullmatch(text):
             yield "role", {}

@@ -35,6 +35,8 @@ PACKAGES = {
     "tensorrt_llm.convert_checkpoint": "convert_checkpoint.py of the model's example",
 }
 MODULE = "tensorrt_llm.commands."
+# The LLM API is a library; what starts a node of several has a __main__: tensorrt_llm/llmapi/mgmn_leader_node.py.
+LIBRARY = re.compile(r"tensorrt_llm\.(?:hlapi|llmapi)\.(?!mgmn_)[a-z]\w*(?:\.\w+)*")
 SLIP = 0.7
 NEAR = 0.7
 STARTED = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_batch", "vllm.entrypoints.cli.main")
@@ -132,8 +134,8 @@ def _modules(document: Document, release: str) -> Iterator[Draft]:
         if word.text.startswith(MODULE) and name not in COMMANDS and "." not in name:
             about: dict[str, Any] = {"module": word.text, "known": ", ".join(COMMANDS)}
             yield from drafts(release, "module-starts-nothing", word, invocation=one, **about)
-        elif word.text in PACKAGES:
-            known: dict[str, Any] = {"module": word.text, "known": PACKAGES[word.text]}
+        elif word.text in PACKAGES or LIBRARY.fullmatch(word.text):
+            known: dict[str, Any] = {"module": word.text, "known": PACKAGES.get(word.text, "trtllm-serve")}
             yield from drafts(release, "module-starts-nothing", word, form="package", invocation=one, **known)
         elif word.text.startswith("vllm.entrypoints") and not _starts(word.text):
             close = get_close_matches(word.text, STARTED, 1, NEAR)
