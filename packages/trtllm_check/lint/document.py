@@ -51,7 +51,7 @@ from trtllm_check.lint.passages import (
 from trtllm_check.lint.pbtxt_mending import mended_config
 from trtllm_check.lint.pbtxt_pages import config_runs, knows_a_field, model_told
 from trtllm_check.lint.plain import plain
-from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON
+from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON, TOOL_NAMES
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
 from trtllm_check.lint.shell.words import places_of
@@ -63,6 +63,7 @@ __all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile",
 WINDOWS_DRIVE = re.compile(r"[A-Za-z]:(?=[\\/])")
 OUR_SCRIPT = re.compile(r"(?:^|/)(?:inflight_batcher_llm/client|tools/(?:inflight_batcher_llm|gpt))/[\w-]+\.py$")
 SERVING_PROPERTIES = "serving.properties"
+STARTED = re.compile(rf"\"(?:\S*/)?(?:{TOOL_NAMES})(?:\"|\s)")
 MAGIC = re.compile(r"\A%%writefile\b.*")
 MOST_FILES = 1_000
 DEEPEST = 4  # a script in YAML in a cell of a notebook
@@ -332,6 +333,8 @@ class _Builder:
         fields = _json_object(text) if kind == "request" else None
         if is_config(fields):
             kind = "config.json"
+        if kind == "request" and fields is not None and not is_request(fields) and STARTED.search(text):
+            kind = "yaml"  # a definition of ECS, tasks of an editor: what starts a program as JSON
         if kind == "request" and fields is None and self.add_objects(text, file, word, name):
             return
         if word is None:

@@ -34,6 +34,7 @@ NAMES: dict[Kind, str] = {
     "windows": "commands.ps1",
     "terraform": "main.tf",
     "systemd": "unit.service",
+    "program": "program.js",
     "requirements": "requirements.txt",
 }
 MOST_LINES = 16
@@ -43,9 +44,9 @@ HEAD = """# What the checker finds
 
 `playbook check [--release R] [--gpu h100] [--gpus 8] FILE|DIR|- ...` reads a script or anything pasted, a
 Dockerfile, compose, Kubernetes, Helm or CI file, a unit of systemd, a Makefile, Python, a notebook, a config.pbtxt,
-serving.properties, LMI's variables, a request or a folder, and says what TensorRT-LLM R would do with it. It runs
-nothing. Without `--release` the release is the one that the text tells by a container, an image, a wheel, a clone, a
-log or its flags, and the report says by which; if it tells none, the newest.
+serving.properties, LMI's variables, a request, a program of another language or a folder, and says what TensorRT-LLM
+R would do with it. It runs nothing. Without `--release` the release is the one that the text tells by a container, an
+image, a wheel, a clone, a log or its flags, and the report says by which; if it tells none, the newest.
 `playbook check --log FILE` reads the output of a tool that failed. Exit status: 1 for an error, 0 without one, 2 for
 input that cannot be used, 3 for a text that was not understood.
 

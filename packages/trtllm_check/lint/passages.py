@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
+from trtllm_check.lint.carriers.literals import is_program
 from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.carriers.python_code import parsed
 from trtllm_check.lint.carriers.python_mending import is_mendable, is_nearly_python
@@ -41,6 +42,7 @@ Kind = Literal[
     "terraform",
     "requirements",
     "systemd",
+    "program",
 ]
 SUFFIXES: dict[str, Kind] = {
     ".pbtxt": "config.pbtxt",
@@ -62,6 +64,13 @@ SUFFIXES: dict[str, Kind] = {
     ".tf": "terraform",
     ".hcl": "terraform",
     ".service": "systemd",
+    **dict.fromkeys(
+        (".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".go", ".rs", ".rb", ".java", ".kt", ".kts"), "program"
+    ),
+    **dict.fromkeys(
+        (".scala", ".groovy", ".cs", ".php", ".lua", ".toml", ".conf", ".ini", ".cfg", ".nomad"), "program"
+    ),
+    ".container": "program",
 }
 NAMES: dict[str, Kind] = {
     "config.json": "config.json",
@@ -73,6 +82,7 @@ NAMES: dict[str, Kind] = {
     "GNUmakefile": "makefile",
     "makefile": "makefile",
     "pyproject.toml": "requirements",
+    **dict.fromkeys(("Jenkinsfile", "Procfile", "Vagrantfile", "Rakefile"), "program"),
 }
 FENCES: dict[str, Kind] = {
     "pbtxt": "config.pbtxt",
@@ -103,6 +113,10 @@ FENCES: dict[str, Kind] = {
     "tf": "terraform",
     "systemd": "systemd",
     "service": "systemd",
+    **dict.fromkeys(
+        ("javascript", "js", "typescript", "ts", "tsx", "go", "golang", "rust", "rs", "ruby", "rb"), "program"
+    ),
+    **dict.fromkeys(("java", "kotlin", "scala", "groovy", "csharp", "cs", "php", "lua", "jenkinsfile"), "program"),
 }
 SURE_FENCES = frozenset({"markdown", "md", "diff", "patch", "html", "xml", "rst", "tex", "latex", "mermaid", "toml"})
 FOUND_IN_FENCES = frozenset(
@@ -116,6 +130,7 @@ FOUND_IN_FENCES = frozenset(
         "python",
         "terraform",
         "systemd",
+        "program",
     }
 )
 CONFIG_FIELD = re.compile(
@@ -209,9 +224,9 @@ def kind_of_fence(language: str, inside: str) -> Kind:
     found = kind_of_text(inside)
     if found == "request" and not _is_json(inside):
         found = "shell"
-    if named is not None:
+    if named is not None and named != "program":
         return found if found in ("config.pbtxt", "yaml", "dockerfile") else named
-    return found if found in FOUND_IN_FENCES else "shell"
+    return found if found in FOUND_IN_FENCES else named or "shell"
 
 
 def without_python(text: str) -> str:
@@ -239,6 +254,8 @@ def _fits(kind: Kind, inside: str) -> bool:
         return parsed(inside) is not None
     if kind == "dockerfile":
         return DOCKERFILE_LINE.search(inside) is not None
+    if kind == "program":
+        return parsed(inside) is None and not CONFIG_FIELD.search(inside)
     return kind != "serving.properties" or not CONFIG_FIELD.search(inside)
 
 
@@ -308,6 +325,8 @@ def _program_text(text: str) -> Kind | None:
         return "requirements"
     if MAKEFILE_RULE.search(text) and MAKEFILE_HEAD.search(text):
         return "makefile"
+    if is_program(text):
+        return "program"
     if PYTHON_HEAD.search(text) and (parsed(text) is not None or is_nearly_python(text)):
         return "python"
     return "windows" if text.lstrip().startswith(("PS ", "C:\\", "D:\\")) and is_windows(text) else None

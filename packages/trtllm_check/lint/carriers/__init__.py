@@ -17,6 +17,7 @@ CARRIERS = {
     "terraform": "terraform",
     "requirements": "requirements",
     "systemd": "systemd",
+    "program": "literals",
 }
 """Kind of text -> module that reads it."""
 

@@ -12,6 +12,7 @@ from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
 from trtllm_check.lint.carriers.percent_cells import cells
 from trtllm_check.lint.carriers.printed import is_sentence
 from trtllm_check.lint.carriers.python_calls import calls
+from trtllm_check.lint.carriers.python_containers import container_commands
 from trtllm_check.lint.carriers.python_faults import comma_missing, json_words
 from trtllm_check.lint.carriers.python_grown import grown, is_command, perhaps
 from trtllm_check.lint.carriers.python_mending import mended
@@ -140,6 +141,12 @@ class _Reader(PythonWords):
         script = Script()
         self.done |= printed(self, script)
         self.done |= grown(self, script)
+        for one in container_commands(self):
+            if not self.done & {id(node) for node in one.nodes}:
+                self.done |= {id(inner) for node in one.nodes for inner in ast.walk(node)}
+                started = Script()
+                started.words(list(one.words))
+                self.found = self.found.with_(Carried(scripts=((started.word(), one.image),)))
         for node in nodes:
             self.command(node, script)
         found = calls(self.tree, self.word, self.starts)

@@ -1,4 +1,4 @@
-"""Terraform's files: the resources of SageMaker in them, as far as their values are written out."""
+"""Terraform's files: the resources of SageMaker, as far as their values are written out, and what starts programs."""
 
 import re
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from typing import Any
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.literals import scripts
 from trtllm_check.lint.carriers.schema import HERE, Schema, read_types
 from trtllm_check.lint.carriers.script import Carried
 from trtllm_check.lint.carriers.settings import Setting, key
@@ -50,7 +51,8 @@ def carried(word: Word) -> Carried:
         for name, one in table.items
         if name == "image" and one.kind == "text"
     )
-    return Carried(aws_calls=tuple(calls), faults=tuple(faults), images=images)
+    started = tuple((one, "") for one in scripts(word))
+    return Carried(scripts=started, aws_calls=tuple(calls), faults=tuple(faults), images=images)
 
 
 def _named(settings: Setting, name: str) -> Setting:

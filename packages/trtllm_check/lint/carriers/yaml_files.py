@@ -34,6 +34,7 @@ YAML_HEAD = re.compile(
     re.MULTILINE,
 )
 SCRIPTS = ("before_script", "script", "after_script", "run", "commands", "cmd", "userdata")
+LINES = ("runcmd", "bootcmd", "cmds")  # of cloud-init and Taskfiles: what is one word there is no line of a script
 API_VERSION = re.compile(r"^apiVersion:", re.MULTILINE)
 GROWING = ("recommendedConfigs", "multiHostCommands")  # llmaz's BackendRuntime, whose controller adds arguments
 COMMANDS = ("entrypoint", "command", "args")
@@ -189,6 +190,10 @@ class _Reader:
         for name in SCRIPTS:
             for value in self.listed(by_name.get(name)):
                 script.line(self.scalar(value))
+        for name in LINES:
+            for value in self.listed(by_name.get(name)):
+                if " " in str(value.value):
+                    script.line(self.scalar(value))
         is_compose = "command" in by_name and bool(image) and not {"args", "name"} & set(by_name)
         commands = [by_name[name] for name in COMMANDS if name in by_name]
         grows = any(name in entries for name in GROWING)

@@ -6,7 +6,8 @@ SHELLS = frozenset({"", "bash", "sh", "shell", "zsh", "console", "terminal", "sh
 COMMANDS = (
     r"(?:sudo |time |nohup )?(?:(?:\S*/)?python3? \S|(?:\./|/)?"
     r"[^\s`\[\]()*<>|]*\.(?:py|sh)(?=\s|$)|trtllm-\w|docker |mpirun |curl |git "
-    r"|vllm (?:serve|bench) |pip3? |cp |cd |apt(?:-get)? |huggingface-cli |hf |tritonserver |export |bash |mkdir )"
+    r"|vllm (?:serve|bench) |pip3? |cp |cd |apt(?:-get)? |huggingface-cli |hf |tritonserver "
+    r"|export (?!const |let |default |function |async |class |type |interface )|bash |mkdir )"
 )
 PYTHONS = frozenset({"python", "py", "ipython"})
 # Languages of their own whose blocks are read as what they are called.

@@ -24,6 +24,25 @@ LABELLED = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 """What stands in front of a command that a page tells in a line: ``1. Docker command: docker run ...``."""
+TOLD_OF = (
+    r"\bnot\b|n't\b|\bno\b|instead|remov|deprecat|\bold|fail|error|wrong|never|avoid|previous|before|\bif\b|\bwas\b"
+    r"|replac|chang|formerly|rather|unlike|\bsame\b|without|\bgone\b"
+)
+INLINE = rf"`(?P<command>(?:[A-Z_]+=\S+ )*{COMMANDS}[^`\n]*[ ]--?[A-Za-z][^`\n]*)`"
+TOLD = re.compile(
+    rf"^(?![^\n]*(?:{TOLD_OF}))(?P<before>[^`\n|]{{0,60}}\b(?:run|start|launch|execute|try|with|using|by|command)\b"
+    r"(?:[ ](?:it|this|the|following|server|with|using|by|like|command|e\.g\.)){0,3}[ :,(*]*)"
+    rf"{INLINE}(?P<behind>[^`\n]*)$",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""A sentence that says to run a command: ``Start it with `vllm serve ...`.``"""
+MENTIONED = re.compile(
+    rf"^(?=[^`\n]*(?:{TOLD_OF})|[^\n]*`[^`\n]*(?:{TOLD_OF})[^`\n]*$)[A-Z][a-z]+[ ][^`\n|]*{INLINE}[^`\n]*$",
+    re.MULTILINE,
+)
+"""A sentence about a command that is not to be run: ``It does not start with `vllm serve ...`.``"""
+QUOTED = re.compile(rf"^[ \t]*>[ \t]+(?=(?:[A-Z_]+=\S+ )*{COMMANDS}[^\n]*[ ]--?[A-Za-z])", re.MULTILINE)
+"""What a reply quotes."""
 FENCE = re.compile(r"[ \t>]*(`{3,}(?![^\n]*`)|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
 ANY_FENCE = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})", re.MULTILINE)
 BEGINS_A_BLOCK = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})[ \t]*\{?[ \t]*[A-Za-z][\w+-]*[ \t]*$", re.MULTILINE)
@@ -96,6 +115,9 @@ def prepare(text: str, *, is_built: bool = False) -> Pasted:
     """The mask of ``text``: what it means as shell input; ``is_built``: a doubled backslash is meant."""
     mask = _typographic(text.replace("\\\r\n", " \\\n").translate(BLANKS))
     mask = INLINE_LINE.sub(_unmarked, mask) if "`" in mask else mask
+    if "`" in mask:
+        mask = MENTIONED.sub(_blank, TOLD.sub(_only_the_command, mask))
+    mask = QUOTED.sub(_blank, mask) if ">" in mask else mask
     mask = LABELLED.sub(_blank, mask)
     mask = LINK.sub(lambda match: "x" * len(match[0]), mask) if "](" in mask else mask
     mask = TEMPLATE.sub(lambda match: "x" * len(match[0]), mask) if "{{" in mask else mask
@@ -351,6 +373,11 @@ def _is_alike(lines: list[str], number: int) -> bool:
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip()) if line.strip() else -1
+
+
+def _only_the_command(match: re.Match[str]) -> str:
+    before, behind = (" " * (len(match[name]) + 1) for name in ("before", "behind"))
+    return f"{before}{match['command']}{behind}"
 
 
 def _unmarked(match: re.Match[str]) -> str:
