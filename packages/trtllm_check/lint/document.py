@@ -1,6 +1,5 @@
 """One input with everything in it: commands, configurations, requests, and what they say about the model."""
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -56,6 +55,14 @@ from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, re
 from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
 from trtllm_check.lint.shell.words import places_of
 from trtllm_check.lint.vllm_files import config_words, lone_config, named_configs, with_config
+from trtllm_check.lint.written_requests import (
+    WrittenRequest,
+    http_messages,
+    json_object,
+    of_curl,
+    of_others,
+    written_files,
+)
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
 __all__ = ["ConfigFile", "Document", "DocumentFacts", "Mount", "PropertiesFile", "WrittenRequest", "read_document"]
@@ -71,8 +78,6 @@ LARGEST_FILE = 1_000_000
 MESSAGE = re.compile(  # the last: what a program in Python printed
     r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=|^[ \t]*\w+[ ]+\w+:[ ]+(?:True|False)[ \r]*$", re.MULTILINE
 )
-SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
-BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
 # A chart that is installed, and arguments that somebody's own YAML or Ray Serve hands to an engine.
 DEPLOYMENT = re.compile(
     r"^[ \t]*(?:\$ )?(?:sudo )?helm (?:install|upgrade|template) |^kind: InferencePool"
@@ -105,7 +110,7 @@ class ConfigFile(NamedTuple):
     @property
     def fields(self) -> dict[str, Any]:
         """A JSON object; empty for a text that is none."""
-        return _json_object(self.text) or {}
+        return json_object(self.text) or {}
 
     def key(self, name: str) -> Word:
         """Where the key ``name`` of JSON stands."""
@@ -128,26 +133,6 @@ class VariableList(NamedTuple):
     lines: tuple[str, ...]
     first: int
     file: str = ""
-
-
-class WrittenRequest(NamedTuple):
-    """One request to a server. ``fields``: the JSON body, None if there is none or it is no JSON object.
-
-    ``place``: the body as written (the URL if there is no body); ``method`` is empty where curl chooses.
-    ``address``: where a program has the URL.
-    """
-
-    url: str
-    fields: Mapping[str, Any] | None
-    place: Word
-    method: str = ""
-    file: str = ""
-    address: Word | None = None
-
-    def at(self, name: str) -> Word:
-        """Where the field ``name`` stands, the whole body if it does not."""
-        found = self.place.text.find(f'"{name}"')
-        return self.place if found < 0 else self.place.part(found, found + len(name) + 2)
 
 
 class Mount(NamedTuple):
@@ -227,8 +212,7 @@ class Document:
             or any(one.url or is_request(one.fields) for one in self.requests)
             or any(DEPLOYMENT.search(text) for _, text in self.texts)
             or any(
-                is_config(_json_object(one.text)) or config_facts(one.text) != NOTHING_KNOWN
-                for one in self.json_configs
+                is_config(json_object(one.text)) or config_facts(one.text) != NOTHING_KNOWN for one in self.json_configs
             )
         )
 
@@ -330,7 +314,7 @@ class _Builder:
         line = word.line if word else 1
         if kind == "request" and kind_of_text(text) in ("environment", "yaml"):
             kind = kind_of_text(text)  # a container's variables, a manifest or a template as JSON
-        fields = _json_object(text) if kind == "request" else None
+        fields = json_object(text) if kind == "request" else None
         if is_config(fields):
             kind = "config.json"
         if kind == "request" and fields is not None and not is_request(fields) and STARTED.search(text):
@@ -410,7 +394,12 @@ class _Builder:
             self.add_commands([one._replace(image=image) for one in read_inside(script, file, is_built=True)])
         for name, word in found.texts:
             self.add(word.text, kind_of_name(name) or kind_of_text(word.text), file=file, word=word, name=name)
-        if kind == "python" and not whole.places[:1] > ((1, 1),):
+        for sent in found.requests:
+            known = {(one.file, one.place.line) for one in self.requests}
+            if (file, sent.body.line) not in known:
+                request = WrittenRequest(sent.url, sent.fields, sent.body, "POST", file, sent.address)
+                self.requests.append(request)
+        if kind == "python" and not found.requests and not whole.places[:1] > ((1, 1),):
             self.add_posts(text, file)
         self.depth -= 1
 
@@ -462,13 +451,27 @@ class _Builder:
         for lines in runs:
             name = _piece_name(text, lines.text, text.find(lines.text))
             self.add(lines.text, "config.pbtxt", file=file, word=_whole(lines.text, lines.first), name=name)
+        messages = self.add_messages(text, file)
         objects: list[Lines] = []
-        for one in told_pieces(text, taken | _numbers([*free, *named, *runs]), ENVIRONMENT_NAMES, tuple(PREFIXES)):
+        for one in told_pieces(
+            text, taken | messages | _numbers([*free, *named, *runs]), ENVIRONMENT_NAMES, tuple(PREFIXES)
+        ):
             first = text.count("\n", 0, one.start) + 1
             objects.append(Lines(first, first + one.text.count("\n"), one.text))
             place = _whole(text).part(one.start, one.start + len(one.text))
             self.add(one.text, "request", file=file, word=_as_written(place, one.text))
-        return self.add_posts(text, file) | _numbers([*free, *named, *runs, *objects])
+        return self.add_posts(text, file) | messages | _numbers([*free, *named, *runs, *objects])
+
+    def add_messages(self, text: str, file: str) -> set[int]:
+        """Requests as they go over HTTP; the lines of them."""
+        lines: set[int] = set()
+        found = list(http_messages(text))
+        whole = _whole(text if found else "")
+        for one in found:
+            body, address = whole.part(*one.body_span), whole.part(*one.url_span)
+            self.requests.append(WrittenRequest(one.url, one.fields, body, one.method, file, address))
+            lines |= set(range(address.line, body.places[-1][0] + 1))
+        return lines
 
     def add_posts(self, text: str, file: str) -> set[int]:
         """Requests of Python code; the lines of them."""
@@ -511,7 +514,7 @@ class _Builder:
 
     def add_environment(self, whole: Word) -> None:
         """Lines of NAME=value, or a JSON object."""
-        content = _json_object(whole.text)
+        content = json_object(whole.text)
         if content is not None:
             for key, value in content.items():
                 start = whole.text.find(f'"{key}"')
@@ -582,7 +585,9 @@ class _Builder:
         if not self.environment and not self.properties:
             for _, text in self.sources[:1] if len(self.sources) == 1 else ():
                 self.environment.update(loose_variables(text))
-        requests = [request for one in found if one.tool == "curl" and (request := _request(one))]
+        files = written_files(self.commands)
+        requests = [request for one in found if one.tool == "curl" and (request := of_curl(one, files))]
+        requests += of_others(self.commands)
         return Document(
             commands=tuple(self.commands),
             invocations=tuple(found),
@@ -642,28 +647,6 @@ def _piece_name(page: str, piece: str, start: int) -> str:
     """The file that a page shows a piece of; empty where it calls itself, or nothing tells."""
     model = "" if _model_of("", piece) else model_told(page, start)
     return model and f"{model}/piece"
-
-
-def _json_object(text: str) -> dict[str, Any] | None:
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
-def _request(curl: Invocation) -> WrittenRequest | None:
-    urls = [*curl.values("--url"), *curl.positional]
-    if not urls:
-        return None
-    bodies = [word for word in curl.values(*BODY_FLAGS) if not word.text.startswith("@")]
-    if any(word.text == "@-" for word in curl.values(*BODY_FLAGS)):
-        bodies += [one.target for one in curl.command.redirects if one.operator in ("<<", "<<<")]
-    if not bodies and not SERVER_PATH.search(urls[0].text):
-        return None
-    fields = _json_object(bodies[0].text) if bodies else None
-    place = bodies[0] if bodies else urls[0]
-    return WrittenRequest(urls[0].text, fields, place, curl.value("-X", "--request") or "", curl.command.file)
 
 
 def _mounts(docker: Invocation, image: str) -> Iterator[Mount]:

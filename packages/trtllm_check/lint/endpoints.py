@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from serving_base.facts import TRITON_PORTS
-from trtllm_check.lint.document import Document, WrittenRequest
+from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.written_requests import WrittenRequest
 from trtllm_check.releases import Release
 from trtllm_check.releases.templates import (
     OF_LLMAPI,

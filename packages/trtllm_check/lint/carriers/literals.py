@@ -1,7 +1,7 @@
 """Programs of languages that have no reader of their own: the command lines in their texts and lists of texts.
 
 JavaScript, Go, Rust, Ruby, Groovy, HCL and others write them alike: ``spawn("vllm", ["serve", model])``,
-JavaScript, Go, Rust, Ruby, Groovy and HCL write them alike: ``spawn("vllm", ["serve", model])``,
+So do files of settings: ``command=trtllm-serve m``; Go has ``exec.Command(...)``, Groovy ``sh '...'``.
 """
 
 import re

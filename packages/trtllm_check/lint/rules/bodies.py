@@ -5,12 +5,13 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from trtllm_check.lint.document import BODY_FLAGS, Document
+from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.vllm_forms import OPEN_IN_JSON, repaired
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.written_requests import BODY_FLAGS
 
 OPENAI = re.compile(r"/v1/(?:chat/completions|completions|embeddings|responses)/?$")
 SERVED = re.compile(r"/v1/|/v2/models/|/generate|/invocations")

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.carriers.python_calls import Call
-from trtllm_check.lint.document import Document, WrittenRequest
+from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import ServerAddress, published_ports
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.programs import PLAIN_SERVER, SERVER_IMAGE, VLLM_IMAGE
@@ -16,6 +16,7 @@ from trtllm_check.lint.rules.served import VLLM, Around, ServedModel, served
 from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.lint.shell.words import ShellCommand, Word
 from trtllm_check.lint.vllm_release import vllm_told
+from trtllm_check.lint.written_requests import WrittenRequest
 from trtllm_check.releases.vllm import vllm_facts
 
 PORT = 8000  # of vllm serve and of trtllm-serve where nothing is said

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trtllm_check.lint.document import Document, WrittenRequest
+from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import BLS, ENSEMBLE, ServerAddress, inputs_of, serves
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import VLLM, served
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.written_requests import WrittenRequest
 from trtllm_check.releases import load_release
 from trtllm_check.releases.templates import template_releases
 

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trtllm_check.lint.document import Document, WrittenRequest
+from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import ServerAddress
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.vllm_table import absence, instead_of
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.vllm_release import OTHERS, vllm_told
+from trtllm_check.lint.written_requests import WrittenRequest
 from trtllm_check.releases.vllm import VllmRelease, vllm_facts
 
 RULE = "vllm-request-field"
