@@ -18,6 +18,7 @@ from trtllm_check.lint.carriers.loose_variables import loose_variables
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.carriers.script import dedented
+from trtllm_check.lint.carriers.shared_imports import imported, with_imports
 from trtllm_check.lint.carriers.systemd import is_unit
 from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.windows import shell_name
@@ -422,6 +423,7 @@ class _Builder:
         read = self.add_embedded(text, commands, file)
         self.texts.append((text, commands, read, file))
         self.add_commands(commands)
+        names = imported(text)
         for block in fences(text):
             inside = text[block.start : block.end]
             is_yaml = block.language in DOCKERS and kind_of_text(inside) == "yaml"
@@ -433,6 +435,7 @@ class _Builder:
                 read |= set(range(line, line + inside.count("\n") + 1))
                 name = _piece_name(text, inside, block.start) if kind == "config.pbtxt" else ""
                 whole = dedented(_whole(inside, line))
+                whole = with_imports(whole, names) if kind == "python" else whole
                 self.add(whole.text, kind, file=file, word=whole, name=name)
 
     def add_embedded(self, text: str, commands: Sequence[ShellCommand], file: str) -> set[int]:

@@ -1,0 +1,37 @@
+"""Pieces of Python on one page: what one of them imports, the later ones use without saying so."""
+
+import re
+
+from trtllm_check.lint.carriers.script import joined
+from trtllm_check.lint.shell.words import Word
+
+IMPORT = re.compile(
+    r"^[ \t]*from (?P<module>(?:tensorrt_llm|vllm)[\w.]*) import (?P<names>\([^()]*\)|[^\n(#]+)", re.MULTILINE
+)
+NAME = re.compile(r"[A-Za-z_]\w*")
+RENAMED = re.compile(r"\bas\b|\*")
+OF_CLASSES = re.compile(r"[A-Z]\w*")
+
+
+def imported(page: str) -> dict[str, str]:
+    """Class -> the module that the page imports it from; none of two modules, and none under another name."""
+    found: dict[str, set[str]] = {}
+    for match in IMPORT.finditer(page) if "import" in page else ():
+        if RENAMED.search(match["names"]):
+            continue
+        for name in NAME.findall(match["names"]):
+            if OF_CLASSES.fullmatch(name):
+                found.setdefault(name, set()).add(match["module"])
+    return {name: min(modules) for name, modules in found.items() if len(modules) == 1}
+
+
+def with_imports(piece: Word, known: dict[str, str]) -> Word:
+    """``piece`` behind the imports that it leaves to an earlier one; they stand at its first place."""
+    if not known or re.search(r"^[ \t]*(?:from|import)[ ]", piece.text, re.MULTILINE):
+        return piece
+    used = [name for name in known if re.search(rf"(?<![\w.]){name}\(", piece.text)]
+    if not used:
+        return piece
+    lines = "".join(f"from {known[name]} import {name}\n" for name in used)
+    place = piece.places[0] if piece.places else (piece.line, piece.column)
+    return joined([Word(lines, *place, (place,) * len(lines)), piece])
