@@ -40,6 +40,7 @@ FAMILIES = (
     "image_bases",
     "lmi",
     "lmi_pairs",
+    "lmi_requests",
     "lmi_keys",
     "lmi_values",
     "sagemaker",
@@ -157,6 +158,7 @@ BOUND_TO_THE_RELEASE = frozenset(
             "versions",
             "lmi",
             "lmi_pairs",
+            "lmi_requests",
         ),
         *("llm_options", "fill_pairs", "misspelt", "folders", "example_folders"),
     }
@@ -175,6 +177,7 @@ OF_ANY_RELEASE = frozenset(
             "templates",
             "lmi",
             "lmi_pairs",
+            "lmi_requests",
             "sagemaker",
             "sagemaker_calls",
             "lmi_keys",

@@ -16,6 +16,9 @@ from trtllm_check.lint.carriers.sent import SentRequest
 from trtllm_check.lint.shell.words import Word
 
 SENDS = frozenset({"post", "request", "Request", "stream", "put"})
+INVOKES, PREDICTS = ("invoke_endpoint", "invoke_endpoint_with_response_stream"), "predict"
+OF_LMI = frozenset({"inputs", "parameters", "prompt", "messages"})
+INVOCATIONS = "/invocations"
 BODIES = ("json", "data", "content", "body")
 SERVED = re.compile(r"/v1/(?:chat/)?completions|/v1/embeddings|/v2/models/|/generate|/invocations|/predictions/")
 DEEPEST = 12
@@ -26,6 +29,8 @@ def sent_requests(code: PythonWords) -> Iterator[SentRequest]:
     """All whose address has a path of a model's server, and whose body is told."""
     reader = _Reader(code)
     for node in ast.walk(code.tree):
+        if isinstance(node, ast.Call) and called_name(node) in (*INVOKES, PREDICTS):
+            yield from _invoked(node, reader)
         if not isinstance(node, ast.Call) or called_name(node) not in SENDS:
             continue
         named = {one.arg: one.value for one in node.keywords if one.arg is not None}
@@ -39,6 +44,18 @@ def sent_requests(code: PythonWords) -> Iterator[SentRequest]:
         fields = reader.fields(body)
         if fields is not None:
             yield SentRequest(address.text, fields, reader.written(body), address)
+
+
+def _invoked(node: ast.Call, reader: "_Reader") -> Iterator[SentRequest]:
+    """``invoke_endpoint(Body=json.dumps(...))`` and ``predictor.predict(...)``, which go to /invocations."""
+    is_predict = called_name(node) == PREDICTS
+    named = {one.arg: one.value for one in node.keywords if one.arg is not None}
+    given = named.get("data") or next(iter(node.args), None) if is_predict else named.get("Body")
+    body = reader.dictionary(given) if given is not None else None
+    fields = reader.fields(body) if body is not None else None
+    if body is not None and fields is not None and (not is_predict or not OF_LMI.isdisjoint(fields)):
+        place = reader.code.place(node)
+        yield SentRequest(INVOCATIONS, fields, reader.written(body), Word("", *place))
 
 
 class _Reader:
