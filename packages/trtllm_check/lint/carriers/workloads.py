@@ -1,4 +1,4 @@
-"""Containers of docker compose and Kubernetes: what each gets of GPUs and shared memory, and when it is restarted."""
+"""Containers of docker compose, Kubernetes and ECS: what each gets of GPUs and shared memory, and when it is restarted."""
 
 import re
 import shlex
@@ -46,7 +46,7 @@ class ServedContainer(NamedTuple):
     ``mounts``: folders inside; ``labels`` and ``named_ports``: of the pod; ``alone``: no other container in it.
     """
 
-    kind: Literal["compose", "kubernetes"]
+    kind: Literal["compose", "kubernetes", "ecs"]
     image: str
     place: Word
     first: int

@@ -11,6 +11,7 @@ from typing import Any
 from serving_base.yaml_files import values_of
 from trtllm_check.lint.carriers import (
     compose,
+    ecs_templates,
     folded,
     go_templates,
     helm_values,
@@ -91,7 +92,7 @@ def carried(word: Word) -> Carried:
                 *folded.faults(node, reader.at),
             ),
         )
-        reader.found = reader.found.with_(found)
+        reader.found = reader.found.with_(found).with_(ecs_templates.carried(node, reader.at))
     is_file = word.places[:1] == ((1, 1),)
     of_templates = go_templates.faults(word, is_file)
     return reader.found.with_(Carried(faults=(*yaml_faults.faults(word, is_file), *of_templates)))
@@ -169,7 +170,7 @@ class _Reader:
             for name, value in entries.items():
                 if value.id == "scalar":
                     self.text(name, value, image)
-                else:
+                elif name.lower() != ecs_templates.CONTAINERS:
                     # What a probe or a hook executes does not pass through the image's entry point.
                     self.walk(value, "" if name == "exec" else image, depth + 1)
 
