@@ -90,6 +90,7 @@ FAMILIES = (
     "bench_datasets",
     "bench_names",
     "lm_eval",
+    "skypilot",
     "slurm",
     "modelopt_scripts",
     "environment",
@@ -216,7 +217,7 @@ OF_ANY_RELEASE = frozenset(
             "load_tools",
             "tritonserver",
         ),
-        *("lm_eval", "slurm", "modelopt_scripts", "shell_names", "bench_names"),
+        *("lm_eval", "slurm", "skypilot", "modelopt_scripts", "shell_names", "bench_names"),
         *(
             "secrets",
             "launches",

@@ -93,17 +93,25 @@ def _health(service: Setting) -> Iterator[FormFault]:
             yield _fault("test in one", test.parts[1], first=test.parts[1].text)
 
 
+def _vllm_port(service: Setting) -> str:
+    """The port that vLLM listens on in this service; "" where that is not told."""
+    command = service.at("command")
+    if command is None or not VLLM_IMAGE.search(_text(service.at("image"))) or _is_open(service):
+        return ""
+    words = " ".join(one.text for one in (command.parts or (command,)))
+    if service.at("entrypoint") is not None or "--config" in words or "$" in words:
+        return ""
+    given = OWN_PORT.search(words)
+    return given["port"] if given else "8000"
+
+
 def _health_port(service: Setting) -> Iterator[FormFault]:
     """A test that asks its own container at a port where vLLM does not listen."""
-    test, command = service.at("healthcheck", "test"), service.at("command")
-    if test is None or command is None or not VLLM_IMAGE.search(_text(service.at("image"))) or _is_open(service):
+    test, port = service.at("healthcheck", "test"), _vllm_port(service)
+    if test is None or not port:
         return
-    words = " ".join(one.text for one in (command.parts or (command,)))
-    given = OWN_PORT.search(words)
-    port = given["port"] if given else "8000"
     asked = LOCAL.search(" ".join(one.text for one in (test.parts or (test,))))
-    is_told = service.at("entrypoint") is None and "--config" not in words and "$" not in words
-    if is_told and asked is not None and asked["port"] != port:
+    if asked is not None and asked["port"] != port:
         yield _fault("health port", test, asked=asked["port"], port=port)
 
 
@@ -229,6 +237,8 @@ def _addresses(service: Setting, name: str, named: dict[str, Setting]) -> Iterat
                 yield _fault(
                     "host port", value, address=match[0], name=match["host"], right=right[0], port=match["port"]
                 )
+            elif target is not None and (port := _vllm_port(target)) and port != match["port"]:
+                yield _fault("server port", value, address=match[0], name=match["host"], port=port)
 
 
 def _mentions(target: Setting | None, match: re.Match[str]) -> bool:

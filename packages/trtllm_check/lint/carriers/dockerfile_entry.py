@@ -1,4 +1,4 @@
-"""What the last stage of a Dockerfile starts: CMD behind an entry point that its base brings, and the port that is asked.
+"""What the last stage of a Dockerfile starts: CMD behind its base's entry point, and the port that a check asks.
 
 Source: Docker's Dockerfile reference, "Understand how CMD and ENTRYPOINT interact", HEALTHCHECK.
 """

@@ -189,9 +189,9 @@ def _fields(one: Setting, *, keeps_numbers: bool) -> Iterator[FormFault]:
         elif name in LISTS and value.kind in ("table", "text", "number"):
             yield _fault("list", value, name=value.written, right=data["lists"][name])
     for part in (*_parts(one.get("environment")), *_parts(one.get("resourcerequirements"))) if keeps_numbers else ():
-        value = part.get("value")
-        if value is not None and value.kind in ("number", "switch"):
-            yield _fault("number", value, value=value.text)
+        written = part.get("value")
+        if written is not None and written.kind in ("number", "switch"):
+            yield _fault("number", written, value=written.text)
 
 
 def _bounds(one: Setting) -> Iterator[FormFault]:

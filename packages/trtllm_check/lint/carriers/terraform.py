@@ -190,7 +190,7 @@ class _Reader:
         inside = match["inside"] if match else ""
         masked = INTERPOLATION.sub(lambda one: "x" * len(one[0]), inside)
         try:
-            node = yaml.compose(masked, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if inside.strip() else None
+            node: Any = yaml.compose(masked, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if inside.strip() else None
         except (yaml.YAMLError, ValueError, RecursionError):
             node = None
         if node is None or node.id == "scalar":

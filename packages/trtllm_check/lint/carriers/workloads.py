@@ -1,4 +1,4 @@
-"""Containers of docker compose, Kubernetes and ECS: what each gets of GPUs and shared memory, and when it is restarted."""
+"""Containers of docker compose, Kubernetes and ECS: what each gets of GPUs and memory, and when it is restarted."""
 
 import re
 import shlex

@@ -38,7 +38,7 @@ SCRIPTS = ("before_script", "script", "after_script", "run", "commands", "cmd", 
 API_VERSION = re.compile(r"^apiVersion:", re.MULTILINE)
 GROWING = ("recommendedConfigs", "multiHostCommands")  # llmaz's BackendRuntime, whose controller adds arguments
 COMMANDS = ("entrypoint", "command", "args")
-ENVIRONMENTS = ("env", "environment", "variables", "hosting_variables")
+ENVIRONMENTS = ("env", "envs", "environment", "variables", "hosting_variables")
 IMAGES = ("image", "image_uri", "container", "containerimage", "imageuri")
 CHART_FLAGS = {  # vllm-project/production-stack helm/templates/deployment-vllm-multi.yaml
     "maxModelLen": "--max-model-len",
@@ -187,7 +187,7 @@ class _Reader:
             if name in by_name:
                 for key, value in self.variables(by_name[name]):
                     script.variable(key, value)
-        for name in SCRIPTS:
+        for name in ("setup", *SCRIPTS) if "run" in by_name and "resources" in by_name else SCRIPTS:  # of SkyPilot
             for value in self.listed(by_name.get(name)):
                 script.line(self.scalar(value))
         is_compose = "command" in by_name and bool(image) and not {"args", "name"} & set(by_name)

@@ -12,7 +12,7 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.machines import MachineTold, machine_told
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.reservations import reserved
-from trtllm_check.lint.rules.served import MAKERS, VLLM, Around, ServedModel, served
+from trtllm_check.lint.rules.served import MAKERS, TENSORRT_LLM, VLLM, Around, ServedModel, served
 from trtllm_check.lint.shell.pasted import fences, is_of_another_section
 from trtllm_check.lint.shell.words import Word, lines_of
 
@@ -33,6 +33,7 @@ MEBIBYTE = 2**20
 MOST_GIGABYTES = 256  # a larger number means megabytes
 SHORT, LARGE = 80, 240  # seconds; vllm docs deployment/k8s.md has 60 + 2 x 10
 LARGE_MODEL = re.compile(r"(?<![\d.])(?:3[0-9]|[4-9]\d|\d{3})b(?![a-z])", re.IGNORECASE)
+LAUNCH, TP = "launch_triton_server.py", "tensor_parallel_size"
 TAKEN = "vllm"  # a service of this name sets VLLM_PORT
 
 
@@ -52,10 +53,21 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _ranks(document, around, one, machine, release)
         yield from _ray_for_one(one, release)
         yield from _docker_memory(around, one, release)
+    for launch in document.of(LAUNCH):
+        yield from _ranks(document, around, _launched(launch), machine, release)
     for workload in document.workloads:
         if SERVER_IMAGE.search(workload.image):
             inside = [one for one in starts if one.file == workload.file and workload.holds(one.at.line)]
             yield from _workload(document, workload, inside, release)
+
+
+def _launched(launch: Invocation) -> ServedModel:
+    """The start of Triton by its script, with as many ranks as it is told."""
+    words = launch.values("--world_size", "--world-size")
+    options = {TP: words[0]} if words else {}
+    return ServedModel(
+        TENSORRT_LLM, LAUNCH, "", options, {TP: "--world_size"}, launch.path, launch.command.file, launch
+    )
 
 
 def _quotes(docker: Invocation, release: str) -> Iterator[Draft]:
