@@ -51,7 +51,7 @@ from trtllm_check.lint.passages import (
 from trtllm_check.lint.pbtxt_mending import mended_config
 from trtllm_check.lint.pbtxt_pages import config_runs, knows_a_field, model_told
 from trtllm_check.lint.plain import plain
-from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON
+from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON, VLLM_IMAGE
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
 from trtllm_check.lint.shell.words import places_of
@@ -215,6 +215,7 @@ class Document:
             [one for one in self.calls if one.api != "openai" or any("//" in word.text for _, word in one.values)],
             [one for one in self.aws_calls if one.name not in UNCERTAIN],
             [one for one in self.commands if names_a_machine(one)],
+            [one for one in self.commands if any(VLLM_IMAGE.search(word.text) for word in one.words[3:])],
             [one for one in self.commands if any(OUR_SCRIPT.search(word.text) for word in one.words[:3])],
             [one for one in self.workloads if MODEL_IMAGE.search(one.image)],
             [one for one in self.images if MODEL_IMAGE.search(one.text)],

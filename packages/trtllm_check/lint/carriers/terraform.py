@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from serving_base.yaml_files import read_yaml
-from trtllm_check.lint.carriers import ecs
+from trtllm_check.lint.carriers import ecs, terraform_machines, terraform_pods
 from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.schema import HERE, Schema, read_types
@@ -61,7 +61,9 @@ def carried(word: Word) -> Carried:
     for match in TASK.finditer(word.text):
         settings = _Reader(word, match.end()).block("aws_ecs_task_definition", 0)
         found = found.with_(ecs.task(settings, keeps_numbers=True))
-    return found
+    return found.with_(terraform_machines.scripts(word)).with_(
+        terraform_pods.pods(word, lambda position: _Reader(word, position).block("spec", 0))
+    )
 
 
 def _named(settings: Setting, name: str) -> Setting:

@@ -9,7 +9,7 @@ from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.machines import MachineTold, machine_told
+from trtllm_check.lint.machines import CLUSTER, MachineTold, machine_told
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.reservations import reserved
 from trtllm_check.lint.rules.served import MAKERS, TENSORRT_LLM, VLLM, Around, ServedModel, served
@@ -174,6 +174,11 @@ def seen(
         yield asked.number, Word("", asked.line, 1), asked.by
     if machine is not None and machine.line and machine.gpus:
         yield machine.gpus, Word("", machine.line, 1), "the text tells of"
+    elif machine is not None and machine.instance and machine.gpus:
+        text = dict(document.texts).get(one.file, "")
+        start = text.lower().find(machine.instance.lower())
+        if start >= 0 and not CLUSTER.search(text) and not fences(text):
+            yield machine.gpus, Word("", text.count("\n", 0, start) + 1, 1), f"{machine.instance} has"
 
 
 @lru_cache(maxsize=8)
