@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from trtllm_check.lint.carriers.faults import FormFault
-from trtllm_check.lint.carriers.schema import Schema, read_types
+from trtllm_check.lint.carriers.schema import Schema, read_table, read_types
 from trtllm_check.lint.carriers.settings import Place, Setting, from_yaml
 from trtllm_check.lint.programs import VLLM_IMAGE
 
@@ -17,6 +17,7 @@ OTHERS = ("apiVersion", "jobs", "stages", "kind", "script", "on", "steps")
 EXTENSION = re.compile(r"x-")
 NAMED = re.compile(r"[A-Za-z0-9][\w.-]+")
 TESTS = ("CMD", "CMD-SHELL", "NONE")
+PROGRAM = re.compile(r"(?:curl|wget)(?=\s)")
 LOCAL = re.compile(r"https?://(?:localhost|127\.0\.0\.1):(?P<port>\d{2,5})(?=[/\s\"']|$)")
 OF_SERVICE = re.compile(r"https?://(?P<host>[A-Za-z][\w.-]*):(?P<port>\d{2,5})(?=[/\s\"']|$)")
 OWN_PORT = re.compile(r"--port[= ]+(?P<port>\d+)")
@@ -50,6 +51,7 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
     for name, service in named.items():
         yield from _health(service)
         yield from _health_port(service)
+        yield from _absent(service)
         yield from _command(service)
         yield from _restart(service)
         yield from _without_v1(service, named)
@@ -91,6 +93,18 @@ def _health(service: Setting) -> Iterator[FormFault]:
             yield _fault("test", test, first=first)
         elif first == "CMD" and len(test.parts) == 2 and re.fullmatch(r"\S+ +\S.*", test.parts[1].text):
             yield _fault("test in one", test.parts[1], first=test.parts[1].text)
+
+
+def _absent(service: Setting) -> Iterator[FormFault]:
+    """A check by curl or wget in an image that does not have it."""
+    test, image = service.at("healthcheck", "test"), _text(service.at("image"))
+    words = [one.text for one in (test.parts or (test,))] if test is not None else []
+    if test is None or _is_open(service) or service.at("build") is not None:
+        return
+    first = PROGRAM.match(" ".join(words[1:] if words[:1] and words[0] in TESTS else words))
+    for entry in read_table(FILE)["without"] if first is not None else ():
+        if first is not None and first[0] in entry["programs"] and re.search(entry["image"], image):
+            yield _fault("no curl", test, program=first[0], image=image, instead=entry["instead"])
 
 
 def _vllm_port(service: Setting) -> str:
