@@ -57,9 +57,9 @@ def _without_token(document: Document, platform: Platform) -> Iterator[Draft]:
         if is_inside and words and is_gated(words[0].text) and not download.has("--token"):
             known = {"model": words[0].text, "where": "this build"}
             yield from drafts(release, RULE, words[0], invocation=download, **known)
+    rented = {file for file, text in document.texts if OF_SKYPILOT.search(text)}
     for one in served(document):
-        is_rented = one.engine == VLLM and OF_SKYPILOT.search(dict(document.texts).get(one.file, "")) is not None
-        if is_rented and is_gated(one.model) and one.model not in done:
+        if one.engine == VLLM and one.file in rented and is_gated(one.model) and one.model not in done:
             done.add(one.model)
             known = {"model": one.model, "where": "this machine"}
             yield from drafts(release, RULE, one.place("model"), file=one.file, **known)

@@ -25,7 +25,7 @@ TARGET = re.compile(
 )
 OBJECT = re.compile(
     r"^kind:[ \t]*(?P<kind>PersistentVolumeClaim|Deployment|StatefulSet)[ \t]*\n"
-    r"(?:metadata:[ \t]*(?:\n(?:[ ]+[^\n]*\n)*?[ ]+|\{[^}\n]*?))name:[ \t]*[\"']?(?P<name>[a-z0-9][a-z0-9.-]*)",
+    r"(?:metadata:[ \t]*(?:\n(?:[ ][^\n]*\n)*?[ ]+|\{[^}\n]*?))name:[ \t]*[\"']?(?P<name>[a-z0-9][a-z0-9.-]*)",
     re.MULTILINE,
 )
 CLAIMS, SCALED = ("PersistentVolumeClaim",), ("Deployment", "StatefulSet")

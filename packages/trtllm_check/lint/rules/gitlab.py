@@ -9,9 +9,11 @@ from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.programs import SERVER_ENTRIES
 from trtllm_check.lint.shell.words import word_at
 
-PIPELINE = re.compile(r"^(?:stages|default|include|workflow):|^[\w.-]+:[ \t]*\n(?:[ ]+.*\n)*?[ ]+stage:", re.MULTILINE)
+PIPELINE = re.compile(
+    r"^(?:stages|default|include|workflow):|^[\w.-]+:[ \t]*\n(?:[ ][^\n]*\n)*?[ ]+stage:", re.MULTILINE
+)
 OTHERS = re.compile(r"^(?:services|apiVersion|jobs|steps|on|kind):", re.MULTILINE)
-JOB = re.compile(r"^(?P<name>[\w.:-]+):[ \t]*\n(?P<inside>(?:[ ]+[^\n]*\n?|[ \t]*\n)+)", re.MULTILINE)
+JOB = re.compile(r"^(?P<name>[\w.:-]+):[ \t]*\n(?P<inside>(?:(?:[ ][^\n]*)?\n)+)", re.MULTILINE)
 IMAGE = re.compile(r"^(?P<indent>[ ]*)image:[ \t]*[\"']?(?P<image>[a-z][\w./:@-]*)[\"']?[ \t]*$", re.MULTILINE)
 NAMED = re.compile(r"^[ ]*image:[ \t]*\n[ ]+name:[ \t]*[\"']?(?P<image>[a-z][\w./:@-]*)[\"']?[ \t]*$", re.MULTILINE)
 
@@ -21,7 +23,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for file, text in document.texts:
         if "script:" not in text or not PIPELINE.search(text) or OTHERS.search(text):
             continue
-        for job in JOB.finditer(text):
+        for job in JOB.finditer(f"{text}\n"):
             inside = job["inside"]
             image = IMAGE.search(inside) or NAMED.search(inside)
             if image is None or "script:" not in inside or "entrypoint" in inside:

@@ -175,10 +175,16 @@ def seen(
     if machine is not None and machine.line and machine.gpus:
         yield machine.gpus, Word("", machine.line, 1), "the text tells of"
     elif machine is not None and machine.instance and machine.gpus:
-        text = dict(document.texts).get(one.file, "")
-        start = text.lower().find(machine.instance.lower())
-        if start >= 0 and not CLUSTER.search(text) and not fences(text):
-            yield machine.gpus, Word("", text.count("\n", 0, start) + 1, 1), f"{machine.instance} has"
+        line = _names(dict(document.texts).get(one.file, ""), machine.instance)
+        if line:
+            yield machine.gpus, Word("", line, 1), f"{machine.instance} has"
+
+
+@lru_cache(maxsize=8)
+def _names(text: str, instance: str) -> int:
+    """The line on which a text for one machine names it; 0 where there may be others."""
+    start = text.lower().find(instance.lower())
+    return text.count("\n", 0, start) + 1 if start >= 0 and not CLUSTER.search(text) and not fences(text) else 0
 
 
 @lru_cache(maxsize=8)
