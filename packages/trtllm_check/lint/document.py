@@ -70,6 +70,7 @@ MESSAGE = re.compile(  # the last: what a program in Python printed
     r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=|^[ \t]*\w+[ ]+\w+:[ ]+(?:True|False)[ \r]*$", re.MULTILINE
 )
 SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
+READERS = ("kubectl", "oc", "docker", "docker-compose", "podman")  # of manifests and Dockerfiles on standard input
 BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
 # A chart that is installed, and arguments that somebody's own YAML or Ray Serve hands to an engine.
 DEPLOYMENT = re.compile(
@@ -482,13 +483,25 @@ class _Builder:
         bodies = [redirect.target for redirect in command.redirects if redirect.operator == "<<"]
         if command.words and PYTHON.fullmatch(command.words[0].text):
             self.add_program(command, bodies)
-        if not bodies or not command.words or command.words[0].text not in ("cat", "tee", "sudo"):
+        if not bodies or not command.words:
+            return
+        self.add_handed(command, bodies[0])
+        if command.words[0].text not in ("cat", "tee", "sudo"):
             return
         names = [redirect.target.text for redirect in command.redirects if redirect.operator in (">", ">>", ">|")]
         for name in [*names, *(word.text for word in command.words[1:])]:
             kind = kind_of_name(name)
             if kind not in (None, "shell", "config.json"):
                 self.add(bodies[0].text, kind, file=command.file, word=bodies[0], name=name)
+
+    def add_handed(self, command: ShellCommand, body: Word) -> None:
+        """``kubectl apply -f - <<EOF``, ``docker build - <<EOF`` and ``cat <<EOF | kubectl apply -f -``."""
+        first = next((word.text for word in command.words if word.text != "sudo"), "")
+        is_piped = first == "cat" and len(command.words) == 1 and all(one.operator == "<<" for one in command.redirects)
+        if first in READERS or is_piped:
+            kind = kind_of_text(body.text)
+            if kind in ("yaml", "dockerfile"):
+                self.add(body.text, kind, file=command.file, word=body)
 
     def add_program(self, command: ShellCommand, bodies: Sequence[Word]) -> None:
         """What Python is given to run: the names in it, and its calls."""

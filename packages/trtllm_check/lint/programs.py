@@ -50,7 +50,7 @@ SERVER_IMAGE = re.compile(
 # The same and their images for CPUs and for embeddings: whoever names one wants a model served.
 MODEL_IMAGE = re.compile(
     rf"{SERVER_IMAGE.pattern}|(?:^|/)(?:vllm-openai(?:-[a-z]+)?|vllm-omni|vllm|sglang|text-generation-inference"
-    r"|text-embeddings-inference|djl-serving)(?::|@|$)"
+    r"|text-embeddings-inference|djl-serving)(?::|@|$)|nvidia/tensorrt-?llm:"
 )
 SHELLS = frozenset({"bash", "sh", "zsh"})
 PYTHON = re.compile(r"python(3(\.\d+)?)?")
