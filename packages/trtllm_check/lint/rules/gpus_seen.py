@@ -23,6 +23,7 @@ CLIENT = re.compile(
     r"\b(?:genai-perf|aiperf|perf_analyzer|guidellm|locust|curl|vllm bench serve|benchmark_serving|lmcache server"
     r"|dynamo\.(?:frontend|router|planner)|sglang_router|mooncake_master)\b"
 )
+IDLES = re.compile(r"(?:(?:/bin/)?(?:ba)?sh -l?c )?[\"']?(?:sleep (?:infinity|inf|\d+)|tail -f /dev/null)[\"']?$")
 STARTS_A_SERVER = re.compile(r"\bvllm serve\b|api_server|tritonserver\b|trtllm-serve\b|launch_triton_server")
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
 QUOTED = re.compile(r"[\"']")
@@ -210,7 +211,10 @@ def _needs_none(workload: ServedContainer) -> bool:
     """True for an image for other processors, and for a container that asks a server elsewhere."""
     words = " ".join(word.text for word in workload.words)
     asks = CLIENT.search(words) is not None and STARTS_A_SERVER.search(words) is None
-    return asks or WITHOUT_GPU.search(workload.image.rpartition("/")[2]) is not None or workload.image in OF_A_CPU
+    idles = workload.replaced and IDLES.match(words) is not None
+    return (
+        asks or idles or WITHOUT_GPU.search(workload.image.rpartition("/")[2]) is not None or workload.image in OF_A_CPU
+    )
 
 
 def _workload(
