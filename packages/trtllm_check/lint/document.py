@@ -51,7 +51,7 @@ from trtllm_check.lint.passages import (
 from trtllm_check.lint.pbtxt_mending import mended_config
 from trtllm_check.lint.pbtxt_pages import config_runs, knows_a_field, model_told
 from trtllm_check.lint.plain import plain
-from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON, TOOL_NAMES
+from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON, TOOL_NAMES, VLLM_IMAGE
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
 from trtllm_check.lint.shell.words import places_of
@@ -79,6 +79,7 @@ LARGEST_FILE = 1_000_000
 MESSAGE = re.compile(  # the last: what a program in Python printed
     r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=|^[ \t]*\w+[ ]+\w+:[ ]+(?:True|False)[ \r]*$", re.MULTILINE
 )
+READERS = ("kubectl", "oc", "docker", "docker-compose", "podman")  # of manifests and Dockerfiles on standard input
 # A chart that is installed, and arguments that somebody's own YAML or Ray Serve hands to an engine.
 DEPLOYMENT = re.compile(
     r"^[ \t]*(?:\$ )?(?:sudo )?helm (?:install|upgrade|template) |^kind: InferencePool"
@@ -203,6 +204,7 @@ class Document:
             [one for one in self.calls if one.api != "openai" or any("//" in word.text for _, word in one.values)],
             [one for one in self.aws_calls if one.name not in UNCERTAIN],
             [one for one in self.commands if names_a_machine(one)],
+            [one for one in self.commands if any(VLLM_IMAGE.search(word.text) for word in one.words[3:])],
             [one for one in self.commands if any(OUR_SCRIPT.search(word.text) for word in one.words[:3])],
             [one for one in self.workloads if MODEL_IMAGE.search(one.image)],
             [one for one in self.images if MODEL_IMAGE.search(one.text)],
@@ -492,13 +494,25 @@ class _Builder:
         bodies = [redirect.target for redirect in command.redirects if redirect.operator == "<<"]
         if command.words and PYTHON.fullmatch(command.words[0].text):
             self.add_program(command, bodies)
-        if not bodies or not command.words or command.words[0].text not in ("cat", "tee", "sudo"):
+        if not bodies or not command.words:
+            return
+        self.add_handed(command, bodies[0])
+        if command.words[0].text not in ("cat", "tee", "sudo"):
             return
         names = [redirect.target.text for redirect in command.redirects if redirect.operator in (">", ">>", ">|")]
         for name in [*names, *(word.text for word in command.words[1:])]:
             kind = kind_of_name(name)
             if kind not in (None, "shell", "config.json"):
                 self.add(bodies[0].text, kind, file=command.file, word=bodies[0], name=name)
+
+    def add_handed(self, command: ShellCommand, body: Word) -> None:
+        """``kubectl apply -f - <<EOF``, ``docker build - <<EOF`` and ``cat <<EOF | kubectl apply -f -``."""
+        first = next((word.text for word in command.words if word.text != "sudo"), "")
+        is_piped = first == "cat" and len(command.words) == 1 and all(one.operator == "<<" for one in command.redirects)
+        if first in READERS or is_piped:
+            kind = kind_of_text(body.text)
+            if kind in ("yaml", "dockerfile"):
+                self.add(body.text, kind, file=command.file, word=body)
 
     def add_program(self, command: ShellCommand, bodies: Sequence[Word]) -> None:
         """What Python is given to run: the names in it, and its calls."""

@@ -225,6 +225,8 @@ class _Reader:
     def shell(self, rest: tuple[Word, ...], around: _Surroundings) -> None:
         for number, word in enumerate(rest):
             if re.fullmatch(r"-\w*c", word.text) and number + 1 < len(rest):
+                if rest[number + 1].text == "--" and number + 2 < len(rest):
+                    number += 1
                 self.inner(rest[number + 1], around)
                 if "${@}" in rest[number + 1].text or "$@" in rest[number + 1].text:
                     self.unwrap(rest[number + 3 :], _behind(around, rest[: number + 3]))

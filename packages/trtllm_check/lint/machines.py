@@ -1,4 +1,4 @@
-"""The one machine that a text is for: an instance of AWS that it names, or GPUs that its comments or prose tell.
+"""The one machine that a text is for: one that a cloud rents by name, or GPUs that its comments or prose tell.
 
 ``# on 4x A100 40GB`` counts where the text names no other kind of GPU and no other number, and says it plainly: a line
 that compares, forbids or supposes ("faster than", "not on", "at least", "if you have") tells nothing, and all of the
@@ -6,11 +6,14 @@ text's GPUs are unknown then.
 """
 
 import re
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import cache, lru_cache
 from itertools import islice
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from serving_base.facts.gpus import gpu_names, instances
+from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.document import Document
 
 Texts = tuple[tuple[str, str], ...]
@@ -68,7 +71,7 @@ AS_NVIDIA_SMI = re.compile(r"(?:^|[\s#|:*-])NVIDIA $")  # before a name with its
 
 
 class MachineTold(NamedTuple):
-    """The GPUs of one machine. ``instance``: of AWS, "" where the text tells its GPUs alone, on ``line``.
+    """The GPUs of one machine. ``instance``: its name at a cloud, "" where the text tells its GPUs alone, on ``line``.
 
     ``gpu`` is "" for one without facts, of which nothing is known but its ``name`` and its memory; ``gpus`` is None
     where only their kind is told ("# GPU: L4").
@@ -90,12 +93,30 @@ def machine_told(document: Document) -> MachineTold | None:
 @lru_cache(maxsize=8)
 def _told(texts: Texts) -> MachineTold | None:
     named = {match["name"] for _, text in texts for match in islice(INSTANCE.finditer(text), MOST_MATCHES)}
-    known = instances()
+    named |= {
+        match[0].lower() for _, text in texts for match in islice(_of_other_clouds().finditer(text), MOST_MATCHES)
+    }
     if not named:
         return _in_words(texts)
-    if len(named) != 1 or (name := named.pop()) not in known:
-        return None
-    return MachineTold(name, known[name].gpu, known[name].gpus)
+    return _rented().get(named.pop()) if len(named) == 1 else None
+
+
+@cache
+def _rented() -> Mapping[str, MachineTold]:
+    """The machines of clouds by name, in small letters."""
+    found = {name: MachineTold(name, one.gpu, one.gpus) for name, one in instances().items()}
+    groups: list[dict[str, Any]] = read_yaml(Path(__file__).with_suffix(".yml"))
+    for group in groups:
+        for name, number in group["machines"].items():
+            told = MachineTold(name, group.get("gpu", ""), number, 0, group.get("kind", ""), group.get("gib", 0))
+            found[name.lower()] = told
+    return found
+
+
+@cache
+def _of_other_clouds() -> re.Pattern[str]:
+    names = sorted((name for name in _rented() if not INSTANCE.fullmatch(name)), key=len, reverse=True)
+    return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, names))})(?![\w-])", re.IGNORECASE)
 
 
 def _in_words(texts: Texts) -> MachineTold | None:

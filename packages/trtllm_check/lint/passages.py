@@ -178,7 +178,9 @@ PROPERTY = re.compile(r"[ \t]*[A-Za-z][\w.-]*[ \t]*=.*", re.ASCII)
 VARIABLE = re.compile(
     r"[ \t]*(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)+):(?P<value>[^\s:/][^\s]*(?:[ \t]+\*+)?|/\S*)[ \t]*", re.ASCII
 )
-MANIFEST = re.compile(r'"(?:apiVersion|AWSTemplateFormatVersion|Resources|ProductionVariants|PrimaryContainer)"\s*:')
+MANIFEST = re.compile(
+    r'"(?:apiVersion|AWSTemplateFormatVersion|Resources|ProductionVariants|PrimaryContainer|containerDefinitions)"\s*:'
+)
 REQUIREMENTS = re.compile(
     r"requirements|constraints|(?:^|[/_.-])(?:reqs?|deps|dependencies)(?:$|[/_.-])", re.IGNORECASE
 )

@@ -37,6 +37,11 @@ MODULES = {
 TOOL_NAMES = "|".join([*(re.escape(name) for name in sorted(TOOLS - {"vllm"})), r"vllm (?:serve|bench)\b"])
 # Images whose entry point is `vllm serve` (before 0.11.1 the module of the same arguments): vLLM docker/Dockerfile.
 VLLM_IMAGE = re.compile(r"(?:^|/)vllm-openai(?:-[a-z]+)?(?::|@|$)")
+# Images whose entry point is a server -> its program; of TGI: its Dockerfile at v0.8.2 to v3.3.7.
+SERVER_ENTRIES = (
+    (VLLM_IMAGE, "vllm serve"),
+    (re.compile(r"(?:^|/)text-generation-inference(?::|@|$)"), "text-generation-launcher"),
+)
 # Images that serve models on GPUs: vLLM, Triton with TensorRT-LLM, NVIDIA's TensorRT-LLM, LMI, SGLang, TGI, NIM.
 SERVER_IMAGE = re.compile(
     r"(?:^|/)(?:vllm-openai(?!-cpu)(?:-[a-z]+)?|vllm|sglang|text-generation-inference)(?::(?!.*cpu)|@|$)"
@@ -45,7 +50,7 @@ SERVER_IMAGE = re.compile(
 # The same and their images for CPUs and for embeddings: whoever names one wants a model served.
 MODEL_IMAGE = re.compile(
     rf"{SERVER_IMAGE.pattern}|(?:^|/)(?:vllm-openai(?:-[a-z]+)?|vllm-omni|vllm|sglang|text-generation-inference"
-    r"|text-embeddings-inference|djl-serving)(?::|@|$)"
+    r"|text-embeddings-inference|djl-serving)(?::|@|$)|nvidia/tensorrt-?llm:"
 )
 SHELLS = frozenset({"bash", "sh", "zsh"})
 PYTHON = re.compile(r"python(3(\.\d+)?)?")

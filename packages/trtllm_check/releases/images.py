@@ -89,9 +89,8 @@ def tag_fault(image: str) -> TagFault | None:
         for bad in entry.get("bad", ()):
             found = re.fullmatch(bad["tag"], tag)
             if found is not None and not re.fullmatch(bad.get("not", r"(?!)"), tag):
-                return TagFault(
-                    bad.get("why", "its tags are written otherwise"), found.expand(bad["write"]), entry["source"]
-                )
+                why = bad.get("why", "its tags are written otherwise")
+                return TagFault(why, found.expand(bad["write"]), entry["source"], sure=bad.get("sure", True))
         if "tag" in entry and not re.fullmatch(entry["tag"], tag):
             return TagFault(f"its tags look like {entry['form']}", entry["form"], entry["source"], sure=False)
     if match := re.fullmatch(r"(?:docker\.io/)?pytorch/pytorch:(\d+\.\d+)\.\d+-cuda(\d+\.\d+)-cudnn(\d)-(\w+)", image):

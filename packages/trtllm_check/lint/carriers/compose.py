@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from trtllm_check.lint.carriers.faults import FormFault
-from trtllm_check.lint.carriers.schema import Schema, read_types
+from trtllm_check.lint.carriers.schema import Schema, read_table, read_types
 from trtllm_check.lint.carriers.settings import Place, Setting, from_yaml
 from trtllm_check.lint.programs import VLLM_IMAGE
 
@@ -17,6 +17,7 @@ OTHERS = ("apiVersion", "jobs", "stages", "kind", "script", "on", "steps")
 EXTENSION = re.compile(r"x-")
 NAMED = re.compile(r"[A-Za-z0-9][\w.-]+")
 TESTS = ("CMD", "CMD-SHELL", "NONE")
+PROGRAM = re.compile(r"(?:curl|wget)(?=\s)")
 LOCAL = re.compile(r"https?://(?:localhost|127\.0\.0\.1):(?P<port>\d{2,5})(?=[/\s\"']|$)")
 OF_SERVICE = re.compile(r"https?://(?P<host>[A-Za-z][\w.-]*):(?P<port>\d{2,5})(?=[/\s\"']|$)")
 OWN_PORT = re.compile(r"--port[= ]+(?P<port>\d+)")
@@ -50,6 +51,7 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
     for name, service in named.items():
         yield from _health(service)
         yield from _health_port(service)
+        yield from _absent(service)
         yield from _command(service)
         yield from _restart(service)
         yield from _without_v1(service, named)
@@ -93,17 +95,37 @@ def _health(service: Setting) -> Iterator[FormFault]:
             yield _fault("test in one", test.parts[1], first=test.parts[1].text)
 
 
+def _absent(service: Setting) -> Iterator[FormFault]:
+    """A check by curl or wget in an image that does not have it."""
+    test, image = service.at("healthcheck", "test"), _text(service.at("image"))
+    words = [one.text for one in (test.parts or (test,))] if test is not None else []
+    if test is None or _is_open(service) or service.at("build") is not None:
+        return
+    first = PROGRAM.match(" ".join(words[1:] if words[:1] and words[0] in TESTS else words))
+    for entry in read_table(FILE)["without"] if first is not None else ():
+        if first is not None and first[0] in entry["programs"] and re.search(entry["image"], image):
+            yield _fault("no curl", test, program=first[0], image=image, instead=entry["instead"])
+
+
+def _vllm_port(service: Setting) -> str:
+    """The port that vLLM listens on in this service; "" where that is not told."""
+    command = service.at("command")
+    if command is None or not VLLM_IMAGE.search(_text(service.at("image"))) or _is_open(service):
+        return ""
+    words = " ".join(one.text for one in (command.parts or (command,)))
+    if service.at("entrypoint") is not None or "--config" in words or "$" in words:
+        return ""
+    given = OWN_PORT.search(words)
+    return given["port"] if given else "8000"
+
+
 def _health_port(service: Setting) -> Iterator[FormFault]:
     """A test that asks its own container at a port where vLLM does not listen."""
-    test, command = service.at("healthcheck", "test"), service.at("command")
-    if test is None or command is None or not VLLM_IMAGE.search(_text(service.at("image"))) or _is_open(service):
+    test, port = service.at("healthcheck", "test"), _vllm_port(service)
+    if test is None or not port:
         return
-    words = " ".join(one.text for one in (command.parts or (command,)))
-    given = OWN_PORT.search(words)
-    port = given["port"] if given else "8000"
     asked = LOCAL.search(" ".join(one.text for one in (test.parts or (test,))))
-    is_told = service.at("entrypoint") is None and "--config" not in words and "$" not in words
-    if is_told and asked is not None and asked["port"] != port:
+    if asked is not None and asked["port"] != port:
         yield _fault("health port", test, asked=asked["port"], port=port)
 
 
@@ -229,6 +251,8 @@ def _addresses(service: Setting, name: str, named: dict[str, Setting]) -> Iterat
                 yield _fault(
                     "host port", value, address=match[0], name=match["host"], right=right[0], port=match["port"]
                 )
+            elif target is not None and (port := _vllm_port(target)) and port != match["port"]:
+                yield _fault("server port", value, address=match[0], name=match["host"], port=port)
 
 
 def _mentions(target: Setting | None, match: re.Match[str]) -> bool:

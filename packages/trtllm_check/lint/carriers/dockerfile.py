@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from trtllm_check.lint.carriers.dockerfile_entry import entry_faults
 from trtllm_check.lint.carriers.dockerfile_faults import DockerStep, faults
 from trtllm_check.lint.carriers.dockerfile_runs import NAMES, program_faults, run_faults, unknown_instruction
 from trtllm_check.lint.carriers.faults import FormFault
@@ -56,7 +57,15 @@ def carried(word: Word) -> Carried:
                 arguments[match["name"]] = match["value"].strip("\"'")
             stage.read(name, argument)
     return found.with_(stage.carried()).with_(
-        Carried(faults=(*faults(steps, word.text), *run_faults(steps), *program_faults(steps), *_strange(word)))
+        Carried(
+            faults=(
+                *faults(steps, word.text),
+                *run_faults(steps),
+                *program_faults(steps),
+                *entry_faults(steps),
+                *_strange(word),
+            )
+        )
     )
 
 

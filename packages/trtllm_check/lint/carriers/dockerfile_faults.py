@@ -167,6 +167,7 @@ def _kept_as_written(step: DockerStep, entry: DockerStep | None, image: str) -> 
     if not start or (not behind_entry and words[0].text.startswith("-")):
         return  # behind an entry point that the image brings
     names = [word.text.split(" ")[0].rsplit("/", 1)[-1] for word in start[:3]]
+    names = [name for name in names if not name.startswith("vllm.")]  # a module, whose name has entrypoints in it
     if any(MAY_BE_A_SHELL.fullmatch(name) for name in names):
         return
     for word in words:

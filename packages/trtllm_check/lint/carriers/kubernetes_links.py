@@ -42,6 +42,11 @@ def faults(top: Setting, kind: str) -> Iterator[FormFault]:
         yield from _service(spec)
     if kind == "Secret":
         yield from _secret(top)
+    if kind == "HorizontalPodAutoscaler":
+        for metric in _list(spec, "metrics"):
+            name = metric.at("resource", "name")
+            if name is not None and name.kind == "text" and name.text not in ("cpu", "memory"):
+                yield _fault("metric", name, rule="manifest-unlikely", name=name.text)
     if kind in REPLICAS and spec is not None:
         *inside, least, most = REPLICAS[kind]
         part = spec.at(*inside) if inside else spec

@@ -1,4 +1,4 @@
-"""Ranks of a model against the GPUs that Kubernetes gives it: a group of LeaderWorkerSet, KServe's predictor."""
+"""Ranks of a model against the GPUs that Kubernetes gives it: LeaderWorkerSet, KServe's predictor, RayService."""
 
 import re
 from collections.abc import Iterator
@@ -13,6 +13,8 @@ OPTION = r"--{name}(?:[= ]|\\?\n\s*)\s*[\"']?(?P<number>\d+)(?=[\s\"';&|]|$)"
 TENSOR = re.compile(OPTION.format(name="(?:tensor[-_]parallel[-_]size|tp)"))
 PIPELINE = re.compile(OPTION.format(name="(?:pipeline[-_]parallel[-_]size|pp)"))
 OTHER = re.compile(r"--data[-_]parallel|--config[ =]|\$\{?(?:TP|PP|\w*PARALLEL)")
+RAY_TENSOR = re.compile(r"\btensor_parallel_size[\"']?:[ ]*[\"']?(?P<number>\d+)")
+RAY_PIPELINE = re.compile(r"\bpipeline_parallel_size[\"']?:[ ]*[\"']?(\d+)")
 ENGINE = re.compile(r"vllm|huggingface", re.IGNORECASE)
 
 
@@ -24,6 +26,8 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
         yield from _group(top.at("spec", "leaderWorkerTemplate"))
     elif kind == "InferenceService":
         yield from _predictor(top.at("spec", "predictor"))
+    elif kind == "RayService":
+        yield from _ray(top.at("spec", "serveConfigV2"), top.at("spec", "rayClusterConfig"))
 
 
 def _group(template: Setting | None) -> Iterator[FormFault]:
@@ -47,6 +51,38 @@ def _predictor(predictor: Setting | None) -> Iterator[FormFault]:
     have = _gpus(model)
     if have is not None and ENGINE.search(_text(model.at("modelFormat", "name")) + _text(model.at("runtime"))):
         yield from _fewer(model, have, "the limits name")
+
+
+def _ray(config: Setting | None, cluster: Setting | None) -> Iterator[FormFault]:
+    """One model of Ray Serve, and all GPUs that the cluster grows to."""
+    tensor = list(RAY_TENSOR.finditer(config.text)) if config is not None and config.kind == "text" else []
+    if cluster is None or config is None or len(tensor) != 1:
+        return
+    pipeline = RAY_PIPELINE.findall(config.text)
+    ranks = int(tensor[0]["number"]) * (int(pipeline[0]) if len(pipeline) == 1 else 1)
+    have = 0
+    for group in (cluster.at("headGroupSpec"), *_parts(cluster.at("workerGroupSpecs"))):
+        container = _container(group.at("template", "spec")) if group is not None else None
+        if group is None or container is None:
+            return
+        counts = [_number(group.at(name)) for name in ("replicas", "maxReplicas") if group.at(name) is not None]
+        gpu = container.at("resources", "limits", GPU) or container.at("resources", "requests", GPU)
+        number = _number(gpu) if gpu is not None else 0
+        hosts = _number(group.at("numOfHosts")) if group.at("numOfHosts") is not None else 1
+        if number is None or hosts is None or None in counts or group.at("rayStartParams", "num-gpus") is not None:
+            if number != 0:
+                return
+            continue
+        have += number * hosts * max((one for one in counts if one is not None), default=1)
+    if 0 < have < ranks:
+        place = config.place.part(*tensor[0].span())
+        known = (
+            ("tool", "the model"),
+            ("ranks", str(ranks)),
+            ("seen", str(have)),
+            ("how", "all groups together ask for"),
+        )
+        yield FormFault("gpus-fewer-than-ranks", place, "", (*known, ("line", str(cluster.place.line))))
 
 
 def _fewer(container: Setting, have: int, how: str) -> Iterator[FormFault]:

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
 
 SHELL_CELL = re.compile(r"\s*%%(?:bash|sh|script\b.*|shell)\b.*")
 FILE_CELL = re.compile(r"\s*%%(?:writefile|file)\s+(?:-a\s+)?(?P<name>\S+)")
 SHELL_LINE = re.compile(r"\s*(?:!|%(?=(?:pip|cd|env)\b))")
+# A line whose only effect is on its own shell, which ends with the line.
+LOST = re.compile(r"\s*!\s*(?P<what>(?:cd|export)[ \t]+(?P<rest>[^\s;&|]+))[ \t]*(?:#.*)?$")
 MAGIC = re.compile(r"\s*[%!]")
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)|[^\\]", re.DOTALL)
@@ -110,10 +113,13 @@ def _code(text: Word) -> Carried:
     shell, code = Script(), Script()
     position = 0
     continued = False
+    lost: list[FormFault] = []
     for line in text.text.split("\n"):
         piece = text.part(position, position + len(line))
         position += len(line) + 1
         match = SHELL_LINE.match(line)
+        if not continued and (gone := LOST.match(line)) is not None:
+            lost.append(_lost(piece, gone))
         if continued or match:
             shell.line(piece.part(match.end() if match and not continued else 0))
             continued = line.rstrip().endswith("\\")
@@ -123,6 +129,15 @@ def _code(text: Word) -> Carried:
         else:
             code.take(piece)
         code.end()
-    found = Carried(texts=((PYTHON, code.word()),))
+    found = Carried(texts=((PYTHON, code.word()),), faults=tuple(lost))
     script = shell.word()
     return found.with_(Carried(scripts=((script, ""),))) if script.text else found
+
+
+def _lost(line: Word, match: re.Match[str]) -> FormFault:
+    """``!cd folder`` and ``!export NAME=value``."""
+    is_folder = match["what"].startswith("cd")
+    name, _, value = match["rest"].partition("=")
+    right = f"%cd {match['rest']}" if is_folder else f"%env {name}={value}"
+    known = (("what", match["what"]), ("right", right))
+    return FormFault("notebook-line", line.part(*match.span("what")), "folder" if is_folder else "", known)

@@ -1,16 +1,17 @@
-"""Terraform's files: the resources of SageMaker, as far as their values are written out, and what starts programs."""
+"""Terraform: the resources of SageMaker and of ECS, as far as they are written out, and what starts programs."""
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from serving_base.yaml_files import read_yaml
+from trtllm_check.lint.carriers import ecs, terraform_machines, terraform_pods
 from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.literals import scripts
 from trtllm_check.lint.carriers.schema import HERE, Schema, read_types
-from trtllm_check.lint.carriers.script import Carried
-from trtllm_check.lint.carriers.settings import Setting, key
+from trtllm_check.lint.carriers.script import Carried, aligned
+from trtllm_check.lint.carriers.settings import Setting, from_yaml, key
 from trtllm_check.lint.shell.words import Word
 
 FILE = "terraform.yml"
@@ -25,6 +26,12 @@ RESOURCE = re.compile(r"^[ \t]*resource\s+\"(?P<type>aws_sagemaker_\w+)\"\s+\"[^
 HEAD = re.compile(
     r"^(?:resource|provider|terraform|variable|module|data|locals|output)\s*(?:\"[^\"]+\"\s*)*\{", re.MULTILINE
 )
+TASK = re.compile(r"^[ \t]*resource\s+\"aws_ecs_task_definition\"\s+\"[^\"]+\"\s*\{", re.MULTILINE)
+HEREDOC = re.compile(r"<<-?(?P<mark>\w+)\n(?P<inside>.*)\n[ \t]*(?P=mark)", re.DOTALL)
+INTERPOLATION = re.compile(r"[$%]\{[^{}\n]*\}")
+JSONENCODE = "jsonencode"
+ESCAPED = re.compile(r"\\(.)")
+ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 OPENS, CLOSES = "([{", ")]}"
 
 
@@ -51,8 +58,16 @@ def carried(word: Word) -> Carried:
         for name, one in table.items
         if name == "image" and one.kind == "text"
     )
-    started = tuple((one, "") for one in scripts(word))
-    return Carried(scripts=started, aws_calls=tuple(calls), faults=tuple(faults), images=images)
+    found = Carried(aws_calls=tuple(calls), faults=tuple(faults), images=images)
+    for match in TASK.finditer(word.text):
+        settings = _Reader(word, match.end()).block("aws_ecs_task_definition", 0)
+        found = found.with_(ecs.task(settings, keeps_numbers=True))
+    found = found.with_(terraform_machines.scripts(word)).with_(
+        terraform_pods.pods(word, lambda position: _Reader(word, position).block("spec", 0))
+    )
+    known = {place for one, _ in found.scripts for place in one.places}
+    others = ((one, "") for one in scripts(word) if known.isdisjoint(one.places))
+    return found.with_(Carried(scripts=tuple(others)))
 
 
 def _named(settings: Setting, name: str) -> Setting:
@@ -128,14 +143,75 @@ class _Reader:
         found = Setting("open", "", place, written=written)
         if token[0] == "{" and depth < DEEPEST:
             return self.block(written, depth + 1)._replace(place=place)
+        if token[0] == "[" and depth < DEEPEST:
+            return self.listed(written, depth + 1)._replace(place=place)
+        if token[0] == JSONENCODE and self.peek() == "(":
+            self.next()
+            inner = self.value(written, depth + 1)
+            return inner if self.skip_blank_end() == ")" else Setting("open", "", place, written=written)
+        if token["heredoc"] is not None:
+            found = self.document(token, written, depth)
         if token["text"] is not None and "${" not in token[0]:
-            found = Setting("text", token[0][1:-1], self.word.part(token.start() + 1, token.end() - 1), written=written)
+            text, at = token[0][1:-1], self.word.part(token.start() + 1, token.end() - 1)
+            if "\\" in text:
+                text = ESCAPED.sub(lambda escaped: ESCAPES.get(escaped[1], escaped[1]), text)
+                at = aligned(text, self.word, token.start() + 1, token.end() - 1)
+            found = Setting("text", text, at, written=written)
         elif token["number"] is not None:
             found = Setting("number", token[0], place, written=written)
         elif token[0] in ("true", "false"):
             found = Setting("switch", token[0], place, written=written)
         rest = self.skip(token)
         return found if not rest else Setting("open", "", place, written=written)
+
+    def listed(self, written: str, depth: int) -> Setting:
+        """Until its closing bracket; what a loop makes is open."""
+        parts: list[Setting] = []
+        while (following := self.peek()) and following != "]":
+            if following in ("\n", ","):
+                self.next()
+                continue
+            is_loop = following == "for"
+            parts.append(self.value(written, depth))
+            if is_loop:
+                parts[-1] = parts[-1]._replace(kind="open")
+        self.next()
+        first = parts[0].place if parts else Word(written, self.word.line, self.word.column)
+        return Setting("list", "", first, parts=tuple(parts), written=written)
+
+    def skip_blank_end(self) -> str:
+        """The sign behind the ends of lines."""
+        while self.peek() == "\n":
+            self.next()
+        token = self.next()
+        return token[0] if token is not None else ""
+
+    def document(self, token: re.Match[str], written: str, depth: int) -> Setting:
+        """JSON in a heredoc, which Terraform fills in; open where it is none."""
+        import yaml
+
+        match = HEREDOC.match(token[0])
+        at = self.at(token)
+        start = token.start() + match.start("inside") if match else 0
+        inside = match["inside"] if match else ""
+        masked = INTERPOLATION.sub(lambda one: "x" * len(one[0]), inside)
+        try:
+            node: Any = yaml.compose(masked, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if inside.strip() else None
+        except (yaml.YAMLError, ValueError, RecursionError):
+            node = None
+        if node is None or node.id == "scalar":
+            return Setting("open", "", at, written=written)
+        starts = [0, *(end.end() for end in re.finditer("\n", masked))]
+
+        def place(one: Any) -> Word:
+            first, last = (starts[mark.line] + mark.column for mark in (one.start_mark, one.end_mark))
+            if one.id != "scalar":
+                return self.word.part(start + first, start + first + 1)
+            first, last = (first + 1, last - 1) if one.style in ("'", '"') else (first, last)
+            value = str(one.value) if "x" not in str(one.value) else inside[first:last]
+            return aligned(value, self.word, start + first, start + last)
+
+        return from_yaml(node, place, DEEPEST - depth, written)
 
     def skip(self, token: re.Match[str]) -> bool:
         """Go to the end of an expression; True where more than ``token`` belongs to it."""

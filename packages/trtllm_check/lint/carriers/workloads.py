@@ -1,4 +1,4 @@
-"""Containers of docker compose and Kubernetes: what each gets of GPUs and shared memory, and when it is restarted."""
+"""Containers of docker compose, Kubernetes and ECS: what each gets of GPUs and memory, and when it is restarted."""
 
 import re
 import shlex
@@ -46,7 +46,7 @@ class ServedContainer(NamedTuple):
     ``mounts``: folders inside; ``labels`` and ``named_ports``: of the pod; ``alone``: no other container in it.
     """
 
-    kind: Literal["compose", "kubernetes"]
+    kind: Literal["compose", "kubernetes", "ecs"]
     image: str
     place: Word
     first: int
@@ -84,6 +84,7 @@ class ClusterService(NamedTuple):
     file: str = ""
     selector: tuple[tuple[str, str], ...] = ()
     targets: tuple[Word, ...] = ()
+    ports: tuple[str, ...] = ()
 
 
 def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterService]:
@@ -98,7 +99,8 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
         spec = fields_of(top.get("spec"))
         targets = (one.get("targetPort") or one.get("port") for one in map(fields_of, items_of(spec.get("ports"))))
         words = tuple(place(one) for one in targets if one is not None and one.id == "scalar")
-        yield ClusterService(_text(name), place(name), selector=_pairs(spec.get("selector")), targets=words)
+        ports = tuple(_text(fields_of(one).get("port")) for one in items_of(spec.get("ports")))
+        yield ClusterService(_text(name), place(name), "", _pairs(spec.get("selector")), words, ports)
     if kind in (*POD_KINDS, *OTHER_KINDS):
         labels = _pairs(fields_of(top.get("metadata")).get("labels")) if kind == "Pod" else ()
         for pod, its_labels in _pods(top.get("spec"), labels, 0):

@@ -11,6 +11,7 @@ from typing import Any
 from serving_base.yaml_files import values_of
 from trtllm_check.lint.carriers import (
     compose,
+    ecs_templates,
     folded,
     go_templates,
     helm_values,
@@ -38,7 +39,7 @@ LINES = ("runcmd", "bootcmd", "cmds")  # of cloud-init and Taskfiles: what is on
 API_VERSION = re.compile(r"^apiVersion:", re.MULTILINE)
 GROWING = ("recommendedConfigs", "multiHostCommands")  # llmaz's BackendRuntime, whose controller adds arguments
 COMMANDS = ("entrypoint", "command", "args")
-ENVIRONMENTS = ("env", "environment", "variables", "hosting_variables")
+ENVIRONMENTS = ("env", "envs", "environment", "variables", "hosting_variables")
 IMAGES = ("image", "image_uri", "container", "containerimage", "imageuri")
 CHART_FLAGS = {  # vllm-project/production-stack helm/templates/deployment-vllm-multi.yaml
     "maxModelLen": "--max-model-len",
@@ -92,7 +93,7 @@ def carried(word: Word) -> Carried:
                 *folded.faults(node, reader.at),
             ),
         )
-        reader.found = reader.found.with_(found)
+        reader.found = reader.found.with_(found).with_(ecs_templates.carried(node, reader.at))
     is_file = word.places[:1] == ((1, 1),)
     of_templates = go_templates.faults(word, is_file)
     return reader.found.with_(Carried(faults=(*yaml_faults.faults(word, is_file), *of_templates)))
@@ -170,7 +171,7 @@ class _Reader:
             for name, value in entries.items():
                 if value.id == "scalar":
                     self.text(name, value, image)
-                else:
+                elif name.lower() != ecs_templates.CONTAINERS:
                     # What a probe or a hook executes does not pass through the image's entry point.
                     self.walk(value, "" if name == "exec" else image, depth + 1)
 
@@ -187,7 +188,7 @@ class _Reader:
             if name in by_name:
                 for key, value in self.variables(by_name[name]):
                     script.variable(key, value)
-        for name in SCRIPTS:
+        for name in ("setup", *SCRIPTS) if "run" in by_name and "resources" in by_name else SCRIPTS:  # of SkyPilot
             for value in self.listed(by_name.get(name)):
                 script.line(self.scalar(value))
         for name in LINES:

@@ -7,12 +7,20 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.reservations import OF_SKYPILOT
 from trtllm_check.lint.rules.box import Box, boxes
-from trtllm_check.lint.rules.served import LMI, served
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.rules.served import LMI, VLLM, served
+from trtllm_check.lint.shell.words import Word, word_at
 
 FAMILY = "access"
 RULE = "gated-without-token"
+# Models that a chart or a controller takes by name, without the variables of a container beside it.
+NAMED = re.compile(
+    r"(?:--model_id[ =]+|^[ ]*(?:-[ ]+)?modelURL:[ ]*|storageUri:[ ]*hf://)[\"']?(?P<model>[A-Za-z][\w.-]*/[\w.-]+)",
+    re.MULTILINE,
+)
+OF_A_POD = re.compile(r"^kind:[ ]*InferenceService\b|^servingEngineSpec:", re.MULTILINE)
+DOWNLOADS = ("huggingface-cli", "hf")
 PROPERTY = "option."  # of serving.properties, beside which the variables stand elsewhere
 MODEL_SETTINGS = ("HF_MODEL_ID", "MODEL_ID", "MODEL", "VLLM_MODEL")
 
@@ -35,7 +43,26 @@ def _without_token(document: Document, platform: Platform) -> Iterator[Draft]:
             done.add(word.text)
             known: dict[str, Any] = {"model": _plain(word), "where": "this container"}
             yield from drafts(release, RULE, word, file=box.file, **known)
+    for file, text in document.texts:
+        for match in NAMED.finditer(text) if OF_A_POD.search(text) else ():
+            if is_gated(match["model"]) and match["model"] not in done:
+                done.add(match["model"])
+                known = {"model": match["model"], "where": "this pod"}
+                yield from drafts(
+                    release, RULE, word_at(text, match.start("model"), match["model"]), file=file, **known
+                )
+    for download in document.of(*DOWNLOADS):
+        words = [word for word in download.positional if word.text != "download"]
+        is_inside = bool(download.command.image) and len(words) < len(download.positional)
+        if is_inside and words and is_gated(words[0].text) and not download.has("--token"):
+            known = {"model": words[0].text, "where": "this build"}
+            yield from drafts(release, RULE, words[0], invocation=download, **known)
+    rented = {file for file, text in document.texts if OF_SKYPILOT.search(text)}
     for one in served(document):
+        if one.engine == VLLM and one.file in rented and is_gated(one.model) and one.model not in done:
+            done.add(one.model)
+            known = {"model": one.model, "where": "this machine"}
+            yield from drafts(release, RULE, one.place("model"), file=one.file, **known)
         by_variables = one.tool == LMI and not one.flag("model").startswith(PROPERTY)
         if by_variables and is_gated(one.model) and one.model not in done:
             known = {"model": one.model, "where": "the endpoint's container"}

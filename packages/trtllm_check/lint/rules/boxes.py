@@ -21,7 +21,7 @@ OWN_FOLDER = ("/root/.cache", "/root/.cache/huggingface", "/root/.cache/huggingf
 TILDE = re.compile(r"~/")
 ONE_WORD = re.compile(r"(?P<flag>--[a-z][\w-]*)[ ]+(?P<value>[^\s-]\S*)")
 OWN_ADDRESS = re.compile(r"(?:https?://)?(?:localhost|127\.0\.0\.1):(?P<port>\d{2,5})(?!\d)")
-REPOSITORY = re.compile(r"--model-(?:repository|store)[= ](?P<path>/\S+)")
+REPOSITORY = re.compile(r"(?:--model-(?:repository|store)[= ]|--model[= ]|vllm serve |^)(?P<path>/[\w.-]+/\S+|/\S+)")
 NEAR = 0.8  # /model and /models
 QUOTES = "\"'"
 
@@ -148,9 +148,21 @@ def _near_mount(box: Box, release: str) -> Iterator[Draft]:
     path, mounts = given["path"].rstrip("/"), [mount.rstrip("/") for mount in box.mounts]
     if any(mount and (f"{path}/".startswith(f"{mount}/") or mount.startswith(f"{path}/")) for mount in mounts):
         return
-    for mount in get_close_matches(path, mounts, 1, NEAR):
+    begin = next((path[: len(path) - len(rest)] for rest in _rests(path) if _near(path, rest, mounts)), "")
+    for mount in get_close_matches(begin, mounts, 1, NEAR) if begin else ():
         known: dict[str, Any] = {"path": path, "mount": mount}
         yield from drafts(release, "path-not-mounted", box.place, form="near", file=box.file, **known)
+
+
+def _rests(path: str) -> Iterator[str]:
+    """What may stand behind a mount: nothing, the last folder, the last two, ..."""
+    parts = path.split("/")
+    for number in range(len(parts), 1, -1):
+        yield "".join(f"/{part}" for part in parts[number:])
+
+
+def _near(path: str, rest: str, mounts: list[str]) -> bool:
+    return bool(get_close_matches(path[: len(path) - len(rest)], mounts, 1, NEAR))
 
 
 def _tilde(document: Document, box: Box, release: str) -> Iterator[Draft]:

@@ -25,6 +25,8 @@ OF_SCRIPTS = re.compile(r"(?:TRTLLM|TLLM|VLLM)_(?:\w+_)?(?:DIR|PATH|ROOT|REPO|IM
 INTERNAL = re.compile(r"(?P<option>--port|--host)(?:=|\s+)[\"']?\$\{?(?P<name>VLLM_PORT|VLLM_HOST_IP)\b")
 SOURCED = re.compile(r"^[ \t]*(?:source|\.)[ \t]+\S", re.MULTILINE)  # which may set it, exported or not
 COMPOSE = re.compile(r"^services[ \t]*:", re.MULTILINE)
+OWN_IMAGE = re.compile(r"(?:docker\.io/)?vllm/vllm-openai(?::|@|$)")
+MODEL_NAME = re.compile(r"(?:VLLM_|HF_|LLM_|BASE_)?MODEL(?:_NAME|_ID|_PATH)?")
 SEVERAL = 3  # variables of a beginning that vLLM has none of
 ENOUGH = 4  # parts of a name, of which one more is the same name
 SOURCES = frozenset({".", "source", "set", "eval"})
@@ -47,6 +49,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for form, known in _said(name, release_for(document, None)):
             yield from drafts(release, "variable-unknown", word, form=form, file=file, name=name, **known)
     yield from _arguments(document, release)
+    yield from _without_arguments(document, release)
     yield from _not_exported(document, release)
     yield from _internal(document, release)
 
@@ -99,6 +102,18 @@ def _arguments(document: Document, release: str) -> Iterator[Draft]:
             yield from drafts(
                 release, "variable-unknown", word, form="argument", file=box.file, name=name, instead=option
             )
+
+
+def _without_arguments(document: Document, release: str) -> Iterator[Draft]:
+    """``MODEL_NAME=...`` for vLLM's own image, and no argument at all."""
+    for box in boxes(document):
+        if box.replaced or box.words or OWN_IMAGE.match(box.image) is None:
+            continue
+        for name, word in box.settings.items():
+            if MODEL_NAME.fullmatch(name):
+                known: dict[str, Any] = {"name": name}
+                yield from drafts(release, "variable-unknown", word, form="model", file=box.file, **known)
+                break
 
 
 def _variables() -> Mapping[str, Changes]:

@@ -9,10 +9,10 @@ from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.machines import MachineTold, machine_told
+from trtllm_check.lint.machines import CLUSTER, MachineTold, machine_told
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.reservations import reserved
-from trtllm_check.lint.rules.served import MAKERS, VLLM, Around, ServedModel, served
+from trtllm_check.lint.rules.served import MAKERS, TENSORRT_LLM, VLLM, Around, ServedModel, served
 from trtllm_check.lint.shell.pasted import fences, is_of_another_section
 from trtllm_check.lint.shell.words import Word, lines_of
 
@@ -23,6 +23,7 @@ CLIENT = re.compile(
     r"\b(?:genai-perf|aiperf|perf_analyzer|guidellm|locust|curl|vllm bench serve|benchmark_serving|lmcache server"
     r"|dynamo\.(?:frontend|router|planner)|sglang_router|mooncake_master)\b"
 )
+IDLES = re.compile(r"(?:(?:/bin/)?(?:ba)?sh -l?c )?[\"']?(?:sleep (?:infinity|inf|\d+)|tail -f /dev/null)[\"']?$")
 STARTS_A_SERVER = re.compile(r"\bvllm serve\b|api_server|tritonserver\b|trtllm-serve\b|launch_triton_server")
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
 QUOTED = re.compile(r"[\"']")
@@ -33,6 +34,7 @@ MEBIBYTE = 2**20
 MOST_GIGABYTES = 256  # a larger number means megabytes
 SHORT, LARGE = 80, 240  # seconds; vllm docs deployment/k8s.md has 60 + 2 x 10
 LARGE_MODEL = re.compile(r"(?<![\d.])(?:3[0-9]|[4-9]\d|\d{3})b(?![a-z])", re.IGNORECASE)
+LAUNCH, TP = "launch_triton_server.py", "tensor_parallel_size"
 TAKEN = "vllm"  # a service of this name sets VLLM_PORT
 
 
@@ -52,10 +54,21 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _ranks(document, around, one, machine, release)
         yield from _ray_for_one(one, release)
         yield from _docker_memory(around, one, release)
+    for launch in document.of(LAUNCH):
+        yield from _ranks(document, around, _launched(launch), machine, release)
     for workload in document.workloads:
         if SERVER_IMAGE.search(workload.image):
             inside = [one for one in starts if one.file == workload.file and workload.holds(one.at.line)]
             yield from _workload(document, workload, inside, release)
+
+
+def _launched(launch: Invocation) -> ServedModel:
+    """The start of Triton by its script, with as many ranks as it is told."""
+    words = launch.values("--world_size", "--world-size")
+    options = {TP: words[0]} if words else {}
+    return ServedModel(
+        TENSORRT_LLM, LAUNCH, "", options, {TP: "--world_size"}, launch.path, launch.command.file, launch
+    )
 
 
 def _quotes(docker: Invocation, release: str) -> Iterator[Draft]:
@@ -162,6 +175,17 @@ def seen(
         yield asked.number, Word("", asked.line, 1), asked.by
     if machine is not None and machine.line and machine.gpus:
         yield machine.gpus, Word("", machine.line, 1), "the text tells of"
+    elif machine is not None and machine.instance and machine.gpus:
+        line = _names(dict(document.texts).get(one.file, ""), machine.instance)
+        if line:
+            yield machine.gpus, Word("", line, 1), f"{machine.instance} has"
+
+
+@lru_cache(maxsize=8)
+def _names(text: str, instance: str) -> int:
+    """The line on which a text for one machine names it; 0 where there may be others."""
+    start = text.lower().find(instance.lower())
+    return text.count("\n", 0, start) + 1 if start >= 0 and not CLUSTER.search(text) and not fences(text) else 0
 
 
 @lru_cache(maxsize=8)
@@ -187,7 +211,10 @@ def _needs_none(workload: ServedContainer) -> bool:
     """True for an image for other processors, and for a container that asks a server elsewhere."""
     words = " ".join(word.text for word in workload.words)
     asks = CLIENT.search(words) is not None and STARTS_A_SERVER.search(words) is None
-    return asks or WITHOUT_GPU.search(workload.image.rpartition("/")[2]) is not None or workload.image in OF_A_CPU
+    idles = workload.replaced and IDLES.match(words) is not None
+    return (
+        asks or idles or WITHOUT_GPU.search(workload.image.rpartition("/")[2]) is not None or workload.image in OF_A_CPU
+    )
 
 
 def _workload(

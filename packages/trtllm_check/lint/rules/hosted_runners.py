@@ -16,7 +16,12 @@ RUNNER = re.compile(
     r"(?P<runner>(?:ubuntu|windows|macos)-(?:latest|\d[\d.]*|slim)(?:-arm|-intel)?)[\"']?[ \t]*$",
     re.MULTILINE,
 )
-WANTS = re.compile(r"^[ ]+(?:-[ ]+)?(?:run:[ ]*)?(?P<what>nvidia-smi\b|docker run [^\n#]*--gpus\b)", re.MULTILINE)
+WANTS = re.compile(
+    r"^[ ]+(?:-[ ]+)?(?:run:[ ]*)?(?:nohup[ ]+)?"
+    r"(?P<what>nvidia-smi\b|docker run [^\n#]*--gpus\b|(?P<server>vllm serve|python3? -m vllm\.entrypoints)\b)",
+    re.MULTILINE,
+)
+WITHOUT_GPU = re.compile(r"cpu|TARGET_DEVICE|inference-sim|mock|fake|macos|xpu", re.IGNORECASE)  # other builds of vLLM
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -27,7 +32,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         for first, last in _jobs(text, start.end()):
             runner, wants = RUNNER.search(text, first, last), WANTS.search(text, first, last)
-            if runner is None or wants is None:
+            if runner is None or wants is None or (wants["server"] and WITHOUT_GPU.search(text)):
                 continue
             place = word_at(text, wants.start("what"), wants["what"])
             known: dict[str, Any] = {"runner": runner["runner"], "what": wants["what"].split(" ")[0]}

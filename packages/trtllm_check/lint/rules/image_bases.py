@@ -3,15 +3,13 @@
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import PurePosixPath
 from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.installs import requirements
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.rules.box import engines
-from trtllm_check.lint.shell.words import Word, word_at
+from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.releases.images import image_facts
 from trtllm_check.releases.vllm import vllm_facts
@@ -36,10 +34,6 @@ OF_PYTHON = re.compile(r"python|pip")
 HUB = re.compile(r"(?:https://|git@)(?:[^@/\s]+@)?(?:huggingface\.co|hf\.co)[/:](?!datasets/|spaces/)")
 TRANSFER = re.compile(r"(?P<name>HF_HUB_ENABLE_HF_TRANSFER)[\"']?\s*[=: ]\s*[\"']?(?:1|[Tt]rue|ON|YES)\b")
 USES_HUB = ("huggingface-hub", "transformers", "vllm", "sentence-transformers", "diffusers")
-FROM = re.compile(r"^[ \t]*FROM[ \t]+(?:--\S+[ \t]+)?(?P<image>\S+)", re.MULTILINE | re.IGNORECASE)
-CMD = re.compile(r"^[ \t]*CMD[ \t]+(?:\[[ \t]*\")?(?P<first>[^\s\",\]]+)[^\n]*", re.MULTILINE)
-ONE_ITEM = re.compile(r"\"(?P<flag>--[a-z][a-z-]+)[ ]+(?P<value>[^\"{}\[]+)\"")
-STARTERS = frozenset({"python", "python3", "bash", "sh", "vllm", "uvicorn", "gunicorn", "ray", "sleep", "env", "conda"})
 BENCHMARK = re.compile(r"python3?[ ]+(?P<script>\S*benchmarks/benchmark_(?P<kind>serving|latency|throughput)\.py)")
 MOVED_SINCE = "0.10.2"
 
@@ -61,7 +55,6 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _weights(one, text, release, by_hand=by_hand)
     yield from _vllm(document, release)
     yield from _transfer(document, release)
-    yield from _entry(document, release)
     yield from _moved(document, release)
 
 
@@ -160,37 +153,6 @@ def _transfer(document: Document, release: str) -> Iterator[Draft]:
         if match and not re.search(r"hf[-_](?:transfer|xet)\b", text.replace(match[0], ""), re.IGNORECASE):
             place = Word(match["name"], text.count("\n", 0, match.start("name")) + 1, 1)
             yield from drafts(release, "image-base", place, form="transfer", file=file)
-
-
-def _two_in_one(text: str, start: int, file: str, release: str) -> Iterator[Draft]:
-    """``CMD ["--port 8080"]`` on the image of a server."""
-    end = text.find("]", start)
-    for match in ONE_ITEM.finditer(text, start, end if end > 0 else len(text)):
-        place = word_at(text, match.start(), match[0])
-        known: dict[str, Any] = {"flag": match["flag"], "value": match["value"], "tool": "vllm"}
-        yield from drafts(release, "option-in-one-word", place, file=file, **known)
-
-
-def _entry(document: Document, release: str) -> Iterator[Draft]:
-    """CMD with a program on a base whose entry point is a server."""
-    for file, text in document.texts:
-        stages = list(FROM.finditer(text)) if "CMD" in text else []
-        if not stages or "```" in text:
-            continue
-        last = text[stages[-1].start() :]
-        engine = next((one for one in engines() if one.has_entry and one.image.search(stages[-1]["image"])), None)
-        command = CMD.search(last)
-        if engine is None or command is None or re.search(r"^[ \t]*ENTRYPOINT\b", last, re.MULTILINE | re.IGNORECASE):
-            continue
-        first = command["first"]
-        if first.startswith("-") and engine.name == "vllm":
-            yield from _two_in_one(text, stages[-1].start() + command.start(), file, release)
-        if first.startswith("-") or (PurePosixPath(first).name not in STARTERS and not first.endswith((".sh", ".py"))):
-            continue
-        start = stages[-1].start() + command.start()
-        place = Word(command[0].strip(), text.count("\n", 0, start) + 1, 1)
-        known: dict[str, Any] = {"first": first, "image": stages[-1]["image"], "program": engine.program}
-        yield from drafts(release, "image-entry-kept", place, file=file, **known)
 
 
 def _moved(document: Document, release: str) -> Iterator[Draft]:

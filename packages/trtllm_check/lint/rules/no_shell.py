@@ -15,7 +15,7 @@ OPERATORS = frozenset({"&&", "||", "|", ";", ">", ">>", "2>&1", "&"})
 BUILTINS = frozenset({"cd", "export", "source", "set", "ulimit"})
 VARIABLE = re.compile(r"\$(?:\{(?P<braced>[A-Za-z_]\w*)\}|(?P<plain>[A-Za-z_]\w*))")
 SHELL_LIKE = re.compile(r"ash|dash|env|tini|dumb-init|.*[-_]?entrypoint|.*\.sh|ray|mpirun|su|gosu")
-GIVEN = {"compose": "docker compose", "kubernetes": "Kubernetes"}
+GIVEN = {"compose": "docker compose", "kubernetes": "Kubernetes", "ecs": "ECS"}
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -26,7 +26,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def _workload(one: ServedContainer, release: str) -> Iterator[Draft]:
     words = one.words
-    if not words or _has_shell(words) or (one.kind == "compose" and one.replaced):
+    if not words or _has_shell(words) or (one.kind != "kubernetes" and one.replaced):
         return
     if one.kind == "kubernetes" and not one.replaced and not VLLM_IMAGE.search(one.image):
         return  # behind an entry point that may be a shell

@@ -44,6 +44,13 @@ ELSEWHERE = ("--system", "--python", "-p", "--target", "-t", "--prefix", "--help
 OF_APT = {"git": "git", "curl": "curl", "wget": "wget"}
 MPI = re.compile(r"^(?:tensorrt[-_]llm|mpi4py)(?:$|[=<>~!\[])")
 
+# A command whose lines after the first begin with the backslash that should end the one above.
+STARTS_WITH = re.compile(
+    r"^[ \t]*(?P<tool>(?:sudo[ ]+)?(?:docker[ ]run|vllm[ ]serve|trtllm-\w+|python3?[ ]-m[ ]vllm\S*|helm|kubectl|curl"
+    r"|mpirun)\b)[^\n]*(?<!\\)\n(?P<line>[ \t]*\\[ \t]+-[^\n]*)",
+    re.MULTILINE,
+)
+
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
@@ -58,6 +65,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for word in (*command.words, *command.assignments):
             if BRACES.search(word.text) and not pythonic(text):
                 yield from _dollar(text, word, command.file, release)
+    for file, text in document.texts:
+        for match in STARTS_WITH.finditer(text) if "\n" in text else ():
+            place = Word(match["line"].strip(), text.count("\n", 0, match.start("line")) + 1, 1)
+            known: dict[str, Any] = {"tool": match["tool"]}
+            yield from drafts(release, "line-cut", place, form="start", file=file, **known)
     for image in document.images:
         text = next((text for _, text in document.texts if image.text in text), "")
         if BRACES.search(image.text) and not pythonic(text):
@@ -70,7 +82,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if one.tool == "git":
             for word in one.positional:
                 if word.text.startswith("git://github.com/"):
-                    known: dict[str, Any] = {"address": word.text, "right": f"https{word.text.removeprefix('git')}"}
+                    known = {"address": word.text, "right": f"https{word.text.removeprefix('git')}"}
                     yield from drafts(release, "git-protocol", word, invocation=one, **known)
         if one.tool == "pip":
             yield from _no_environment(document, one, release)

@@ -20,6 +20,7 @@ GRES = re.compile(r"gpu(?::[A-Za-z][\w.-]*)?:(?P<count>\d+)")
 COUNT = re.compile(r"(?:[A-Za-z][\w.-]*:)?(?P<count>\d+)")
 BY_TASK = re.compile(r"SLURM_(?:PROCID|LOCALID|NODEID)|--node-rank|--nnodes|--multi-prog")
 SCRIPT = re.compile(r"\A#!.*sh\b")
+NO_SCRIPT = re.compile(r"\A(?P<line>(?:##+!|#[ \t]+!|#(?=/)|!)[ \t]*/(?:usr/)?bin/(?:env[ \t]+)?\w*sh\b[^\n]*)")
 MEMORY = re.compile(
     r"^#SBATCH[ \t]+(?P<option>--mem(?:-per-(?:gpu|cpu))?)[= \t][ \t]*(?P<value>[1-9]\d{0,2})(?=\s|$)", re.MULTILINE
 )
@@ -71,6 +72,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if len(here) == 1:
             yield from _gpus(here[0], job, release)
     for file, text in document.texts:
+        if "#SBATCH" in text and (begin := NO_SCRIPT.match(text)):
+            known: dict[str, Any] = {"line": begin["line"]}
+            yield from drafts(release, "sbatch-line", Word(begin["line"], 1, 1), form="script", file=file, **known)
         if SCRIPT.match(text) and "#SBATCH" in text:
             yield from _late(text, file, release)
             yield from _crowded(document, text, file, jobs[file], release)

@@ -42,6 +42,8 @@ PLACEHOLDER = re.compile(
 EDITION = re.compile(r"\bvllm[-_](?:rbln|gaudi|ascend|neuron|spyre|gcu|mindspore|qaic|kunlun|fl|metal|musa|maca)\b")
 DEVICE = re.compile(r"auto|cuda|neuron|cpu|openvino|tpu|xpu|hpu|\W.*")
 Release = VllmRelease | None
+# Words that a model is never called, and that people put behind an image that starts a server by itself.
+OTHERS = frozenset({"vllm", "serve", "tail", "sleep", "ls", "nvidia-smi", "env", "ray", "torchrun", "uvicorn", "uv"})
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -337,7 +339,7 @@ def _entry(serve: Invocation, release: str) -> Iterator[Draft]:
         return
     word = operands[1]
     name = word.text.rpartition("/")[2]
-    if word.text in ("vllm", "serve") or name in SHELLS or PYTHON.fullmatch(name):
+    if word.text in OTHERS or name in SHELLS or PYTHON.fullmatch(name):
         yield from drafts(release, "vllm-entry-twice", word, invocation=None, file=serve.command.file, word=word.text)
 
 

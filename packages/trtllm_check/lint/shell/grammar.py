@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STRANGE = re.compile(r"[^\n\t -~]")
 HEREDOC = re.compile(r"<<(?<![<(]<<)(-?)(?![<=])[ \t]*(\\?[\w.-]+|'[^'\n]+'|\"[^\"\n]+\")")
 COMMAND_LINE = re.compile(rf"\n(?:{COMMANDS}|cat |echo |ls |wget |aws )")
-SCRIPT_FOLLOWS = re.compile(r"-\w*c['\"]?\s+\$?$|'\\'$")  # or goes on behind a quote of its own
+SCRIPT_FOLLOWS = re.compile(r"-\w*c['\"]?\s+(?:['\"]?--['\"]?\s+)?\$?$|'\\'$")  # or goes on behind a quote of its own
 LINE_END = re.compile(r"\n(?<!\\\n)")
 QUOTE = re.compile(r"['\"]")
 COMMENT = re.compile(r"[ \t]*#")
