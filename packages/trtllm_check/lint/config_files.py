@@ -16,16 +16,19 @@ from trtllm_check.lint.pbtxt import (
     ConfigError,
     Message,
     Scalar,
-    loose_ends,
     read_config,
     refusal,
 )
-from trtllm_check.lint.pbtxt_mending import mended_config, open_brackets
+from trtllm_check.lint.pbtxt_mending import ends_within, mended_config, open_brackets
 from trtllm_check.lint.pbtxt_schema import misfits
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.triton_configs import refused
+from trtllm_check.lint.triton_ensembles import ensemble_objections, loose_ends
+from trtllm_check.releases.templates import ModelSpec, release_templates, template_releases
 
 FAMILY = "templates"
+CONFIG = "config.pbtxt"
+HEAD = ("name", "platform", "max_batch_size")  # how a file begins, where a piece of it does not
 ENGINE_MODEL = "tensorrt_llm"
 TEXT_MODEL = "postprocessing"
 ELISION = re.compile(r"\.\.\.|…|<[A-Za-z][\w -]*>")
@@ -44,11 +47,13 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
     configs: list[tuple[ConfigFile, Message]] = []
     is_complete = not _parameters_elsewhere(document)
     for config in document.configs:
+        is_piece = not config.is_file
         config = config._replace(is_file=config.is_file or is_complete)
         try:
             message = read_config(config.text)
         except ConfigError as error:
-            yield from _mended(config, platform, None if ELISION.search(config.text) else error)
+            is_cut = ELISION.search(config.text) or (is_piece and ends_within(config.text))
+            yield from _mended(config, platform, None if is_cut else error)
             continue
         configs.append((config, message))
         alone = len(document.configs) == 1 and _is_template(config)
@@ -65,16 +70,45 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _judged(config, message, platform)
     for config, message in configs:
         yield from _order(config, message, configs, platform)
-        if message.messages("ensemble_scheduling") and (config.path or message.messages("input")):
-            models = {
-                other.model: found for other, found in configs if other is not config and _siblings(other, config)
-            }
-            for loose in loose_ends(message, models):
-                form = "missing model" if loose.model else ""
-                known = {"problem": loose.problem, "model": loose.model}
-                for draft in _draft("ensemble-wiring", config, platform, loose.place, form=form, **known):
-                    is_a_piece = loose.model and not config.path  # of a page, which shows no whole repository
-                    yield draft._replace(severity="info") if is_a_piece else draft
+        yield from _ensemble(config, message, configs, platform)
+
+
+def _ensemble(
+    config: ConfigFile, message: Message, configs: list[tuple[ConfigFile, Message]], platform: Platform
+) -> Iterator[Draft]:
+    """Its steps, and what must not stand beside them."""
+    is_file = posixpath.basename(config.path) == CONFIG
+    is_cut = LEFT_OUT.search(config.text) is not None or ELISION.search(config.text) is not None
+    is_shown = is_file or all(message.messages(name) for name in ("input", "output"))
+    is_whole = not is_cut and (is_shown or all(map(message.text, HEAD)))
+    for one in ensemble_objections(message, is_whole=is_whole):
+        known = {"problem": one.problem, "model": config.model, "instead": one.instead}
+        for draft in _draft("config-refused", config, platform, one.place, **known):
+            yield draft if is_shown else draft._replace(severity="warning")  # perhaps not all of the file
+    if not message.messages("ensemble_scheduling") or not (is_file or message.messages("input")):
+        return
+    others = [(other, found) for other, found in configs if other is not config and _siblings(other, config)]
+    models = {other.model: found for other, found in others}
+    is_open = not is_file and len(models) < len(others)  # a page with two editions of a model
+    for loose in loose_ends(message, models, _inputs_of_engine(platform.release.name)):
+        form = "missing model" if loose.model else ""
+        known = {"problem": loose.problem, "model": loose.model}
+        for draft in _draft("ensemble-wiring", config, platform, loose.place, form=form, **known):
+            if loose.model and not is_file:  # of a page, which shows no whole repository
+                yield draft._replace(severity="info")
+            else:
+                yield draft._replace(severity="warning") if is_open else draft
+
+
+def _inputs_of_engine(release: str) -> list[str]:
+    """What the engine's model of the release's templates wants from each request."""
+    known = [release] if release in template_releases() else template_releases()
+    models = [release_templates(one).models[ENGINE_MODEL] for one in known]
+    return [one.name for one in models[0].inputs if all(_wants(model, one.name) for model in models)]
+
+
+def _wants(model: ModelSpec, name: str) -> bool:
+    return any(one.name == name and not one.optional for one in model.inputs)
 
 
 def _parameters_elsewhere(document: Document) -> bool:
@@ -84,7 +118,8 @@ def _parameters_elsewhere(document: Document) -> bool:
 
 def _judged(config: ConfigFile, message: Message, platform: Platform) -> Iterator[Draft]:
     """What the server and the backend say of fields that are read."""
-    for one in refused(message):
+    is_whole = ELISION.search(config.text) is None and not ends_within(config.text)
+    for one in refused(message, is_whole=is_whole):
         known = {"problem": one.problem, "model": config.model, "instead": one.instead}
         yield from _draft("config-refused", config, platform, one.place, **known)
     yield from _on_gpus(config, message, platform)

@@ -49,7 +49,7 @@ from trtllm_check.lint.passages import (
     without_python,
 )
 from trtllm_check.lint.pbtxt_mending import mended_config
-from trtllm_check.lint.pbtxt_pages import config_runs, knows_a_field, model_told
+from trtllm_check.lint.pbtxt_pages import config_runs, from_the_first_whole_field, knows_a_field, model_told
 from trtllm_check.lint.plain import plain
 from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
@@ -343,6 +343,7 @@ class _Builder:
         elif kind == "config.pbtxt":
             path = name if word else file or name
             is_file = PurePosixPath(path).name == CONFIG
+            text = text if is_file else from_the_first_whole_field(text)
             self.configs.append(ConfigFile(file, text, _model_of(path, text), line, is_file=is_file))
         elif kind == "serving.properties":
             if is_properties(text) or PurePosixPath(name or file).name == SERVING_PROPERTIES:
