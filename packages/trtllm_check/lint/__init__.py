@@ -107,6 +107,8 @@ FAMILIES = (
     "source_builds",
     "grpc_clients",
     "unfilled_models",
+    "triton_tensors",
+    "model_layouts",
     "plain_servers",
     "earlier_flags",
     "repeated",

@@ -18,6 +18,7 @@ from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.loose_variables import loose_variables
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
+from trtllm_check.lint.carriers.python_tensors import TensorUse
 from trtllm_check.lint.carriers.script import dedented
 from trtllm_check.lint.carriers.systemd import is_unit
 from trtllm_check.lint.carriers.used_names import UsedName
@@ -168,7 +169,7 @@ class Document:
     ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from; ``calls``: of Python APIs.
     ``workloads``: containers of compose and Kubernetes, ``services``: Kubernetes' services; ``aws_calls``: what
     tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw; ``names``: of Python packages;
-    ``ours``: a file of a server or a model.
+    ``tensors``: that Python names; ``ours``: a file of a server or a model.
     """
 
     commands: tuple[ShellCommand, ...] = ()
@@ -194,6 +195,7 @@ class Document:
     aws_calls: tuple[AwsCall, ...] = ()
     faults: tuple[FormFault, ...] = ()
     names: tuple[UsedName, ...] = ()
+    tensors: tuple[TensorUse, ...] = ()
     ours: bool = False
 
     @property
@@ -318,6 +320,7 @@ class _Builder:
         self.aws_calls: list[AwsCall] = []
         self.faults: list[FormFault] = []
         self.names: list[UsedName] = []
+        self.tensors: list[TensorUse] = []
         self.windows = ""
         self.ours = False
         self.yaml: list[ConfigFile] = []
@@ -402,6 +405,7 @@ class _Builder:
         self.aws_calls += [one._replace(file=file) for one in found.aws_calls]
         self.faults += [one._replace(file=file) for one in found.faults]
         self.names += [one._replace(file=file) for one in found.names]
+        self.tensors += [one._replace(file=file) for one in found.tensors]
         for script, image in found.scripts:
             self.add_commands([one._replace(image=image) for one in read_inside(script, file, is_built=True)])
         for name, word in found.texts:
@@ -589,6 +593,7 @@ class _Builder:
             aws_calls=tuple(self.aws_calls),
             faults=tuple(self.faults),
             names=tuple(self.names),
+            tensors=tuple(self.tensors),
             services=tuple(one for one in self.workloads if isinstance(one, ClusterService)),
             mounts=tuple(mounts),
             json_configs=tuple(self.json_configs),

@@ -251,7 +251,9 @@ def _batches(config: Message) -> Iterator[Objection]:
             "write 0 for a model without batches",
         )
         return
-    if not largest or (not largest[0] and not is_told(config)):  # the server asks the model, and may take one of its own
+    if not largest or (
+        not largest[0] and not is_told(config)
+    ):  # the server asks the model, and may take one of its own
         return
     for name in ("dynamic_batching", "sequence_batching"):
         for batching in config.messages(name):

@@ -176,7 +176,9 @@ def _inputs(
         elif value.text not in given:
             yield Loose(value, f"step {name.text}: input {key.text} reads {value.text}, which no step gives")
         elif model is not None and declared:
-            yield from _differ(f"input {key.text}", "reads", name, value, tensors, _tensor(name.text, model, declared[key.text]))
+            yield from _differ(
+                f"input {key.text}", "reads", name, value, tensors, _tensor(name.text, model, declared[key.text])
+            )
     wanted = [one for one, tensor in declared.items() if tensor.text("optional").lower() not in TRUE]
     yield from _unmapped(step, name, wanted)
 

@@ -6,6 +6,7 @@ Each is a slip that stops the program, or makes it do something else, whatever t
 import ast
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ DOWNLOADS = ("huggingface_hub.snapshot_download", "huggingface_hub.hf_hub_downlo
 NAMES_OF_MODELS = ("repo_id", "pretrained_model_name_or_path")
 UTILS = "triton_python_backend_utils"
 RESPONSE = f"{UTILS}.InferenceResponse"
+MODEL_CLASS, ALIKE = "TritonPythonModel", 0.7
 CONFIG_READERS = tuple(f"{UTILS}.{name}" for name in ("get_input_config_by_name", "get_output_config_by_name"))
 
 
@@ -188,6 +190,12 @@ def _backend(text: PythonText) -> Iterator[FormFault]:
                 value = one.value if isinstance(one, ast.Return) else None
                 if isinstance(value, ast.Call) and text.dotted(value.func) == RESPONSE:
                     yield fault(text, value, "one answer")
+    classes = [node for node in text.nodes if isinstance(node, ast.ClassDef)]
+    if UTILS in text.names.values() and MODEL_CLASS not in {*text.names, *(one.name for one in classes)}:
+        for one in classes:
+            has_it = any(isinstance(part, ast.FunctionDef) and part.name == "execute" for part in one.body)
+            if has_it and get_close_matches(one.name, [MODEL_CLASS], 1, ALIKE):
+                yield fault(text, one, "model class", name=one.name)
 
 
 def _is_config_text(node: ast.expr) -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_calls import Call
+from trtllm_check.lint.carriers.python_tensors import TensorUse
 from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
 from trtllm_check.lint.shell import Place, Word
@@ -23,7 +24,8 @@ class Carried(NamedTuple):
     ``scripts``: shell text, and the image that it runs in ("" if unknown); ``texts``: other texts with the name that
     tells their kind ("" if none does); ``images``: containers that it names; ``calls``: of Python APIs;
     ``workloads``: what starts containers for good; ``aws_calls``: what tells SageMaker;
-    ``faults``: what is wrong with the text itself; ``names``: of Python packages that it uses.
+    ``faults``: what is wrong with the text itself; ``names``: of Python packages that it uses;
+    ``tensors``: of Triton's models that it names.
     """
 
     scripts: tuple[tuple[Word, str], ...] = ()
@@ -34,6 +36,7 @@ class Carried(NamedTuple):
     aws_calls: tuple[AwsCall, ...] = ()
     faults: tuple[FormFault, ...] = ()
     names: tuple[UsedName, ...] = ()
+    tensors: tuple[TensorUse, ...] = ()
 
     def with_(self, other: "Carried") -> "Carried":
         return Carried(
@@ -45,6 +48,7 @@ class Carried(NamedTuple):
             self.aws_calls + other.aws_calls,
             self.faults + other.faults,
             self.names + other.names,
+            self.tensors + other.tensors,
         )
 
 

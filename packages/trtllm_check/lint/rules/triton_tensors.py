@@ -1,0 +1,203 @@
+"""Tensors that clients and models in Python name, against the config.pbtxt of the model in the same text.
+
+What Triton says: core src/infer_request.cc (Normalize, ValidateRequestInputs), server src/http_server.cc, src/grpc.
+"""
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from trtllm_check.lint.carriers.python_tensors import TensorUse
+from trtllm_check.lint.document import ConfigFile, Document
+from trtllm_check.lint.endpoints import TritonRequest, triton_requests
+from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.pbtxt import TRUE, ConfigError, Message, read_config
+from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.triton_configs import is_told
+
+RULE = "tensor-of-a-model"
+VLLM, PYTHON = "vllm", "python"
+OF_VLLM = {  # what the vLLM backend adds to a configuration by itself: vllm_backend src/model.py
+    **dict.fromkeys(("text_input", "sampling_parameters", "image", "embedding_request"), "TYPE_STRING"),
+    **dict.fromkeys(("stream", "exclude_input_in_output", "return_finish_reason"), "TYPE_BOOL"),
+    **dict.fromkeys(("return_cumulative_logprob", "return_logprobs", "return_num_input_tokens"), "TYPE_BOOL"),
+    "return_num_output_tokens": "TYPE_BOOL",
+}
+GIVEN_BY_VLLM = (
+    *("text_output", "finish_reason", "cumulative_logprob", "logprobs", "num_input_tokens", "num_output_tokens"),
+)
+ENDPOINTS = {"http": "HTTP end point", "grpc": "ModelInfer RPC"}
+ANY = -1
+
+
+class Declared(NamedTuple):
+    """A tensor of a configuration; ``dims``: with the batch, None where a variable or the model itself tells."""
+
+    data_type: str
+    dims: tuple[int, ...] | None
+    optional: bool
+
+
+class Model(NamedTuple):
+    """A configuration that shows all of its tensors; ``open``: the backend adds inputs of its own."""
+
+    name: str
+    config: ConfigFile
+    inputs: Mapping[str, Declared]
+    outputs: Mapping[str, Declared]
+    decoupled: bool
+    open: bool
+    backend: str
+
+
+def check(document: Document, platform: Platform) -> Iterator[Draft]:
+    """All drafts of the family."""
+    if not document.configs or not (document.tensors or document.requests):
+        return
+    models = [model for config in document.configs if (model := _model(config))]
+    by_name: dict[str, list[Model]] = {}
+    for model in models:
+        by_name.setdefault(model.name, []).append(model)
+    known = {name: found[0] for name, found in by_name.items() if len(found) == 1}
+    for use in document.tensors:
+        if use.kind in ("reads", "gives", "returns"):
+            if model := _of_file(use, models, document):
+                yield from _in_model(use, model, platform)
+        elif model := known.get(use.model):
+            yield from _in_client(use, model, platform)
+    yield from _missing(document, known, platform)
+    for request in triton_requests(document):
+        if (model := known.get(request.target.model)) and request.target.verb == "infer" and request.tensors:
+            yield from _in_request(request, model, platform)
+
+
+def _model(config: ConfigFile) -> Model | None:
+    try:
+        message = read_config(config.text)
+    except ConfigError:
+        return None
+    backend = message.text("backend")
+    if not config.model or any("$" in one for one in (config.model, backend)):
+        return None
+    inputs, outputs = _declared(message, "input"), _declared(message, "output")
+    policies = message.messages("model_transaction_policy")
+    decoupled = bool(policies) and policies[-1].text("decoupled").lower() in TRUE
+    if backend == VLLM:
+        added = {name: Declared(kind, None, True) for name, kind in OF_VLLM.items()}
+        given = {name: Declared("", None, True) for name in GIVEN_BY_VLLM}
+        return Model(config.model, config, {**added, **inputs}, {**given, **outputs}, True, True, backend)
+    if "..." in config.text or "…" in config.text or not (inputs and outputs):
+        return None
+    return Model(config.model, config, inputs, outputs, decoupled, False, backend)
+
+
+def _declared(message: Message, kind: str) -> dict[str, Declared]:
+    batch = message.text("max_batch_size")
+    is_known = (batch.isdecimal() and (batch != "0" or is_told(message))) or (not batch and is_told(message))
+    found = {}
+    for one in message.messages(kind):
+        texts = [place.text for place in one.scalars("dims")]
+        dims = None
+        if texts and is_known and all(text.lstrip("-").isdecimal() for text in texts):
+            dims = (*((ANY,) if batch not in ("", "0") else ()), *map(int, texts))
+        found[one.text("name")] = Declared(one.text("data_type"), dims, one.text("optional").lower() in TRUE)
+    return found
+
+
+def _of_file(use: TensorUse, models: list[Model], document: Document) -> Model | None:
+    """The configuration of a model.py: that of its folder, or the only one of a page that shows both."""
+    folder = posixpath.dirname(posixpath.dirname(use.file))
+    if posixpath.basename(use.file) == "model.py":
+        found = [one for one in models if one.config.is_file and posixpath.dirname(one.config.path) == folder]
+        return found[0] if len(found) == 1 and posixpath.dirname(use.file) else None
+    here = [one for one in models if one.config.path == use.file and one.backend in (PYTHON, "")]
+    same = [one for one in document.tensors if one.file == use.file and one.kind == "returns"]
+    alone = len(document.configs) == 1 and len(same) <= 1
+    return here[0] if len(here) == 1 and alone else None
+
+
+def _draft(use: TensorUse, model: Model, platform: Platform, form: str, **known: Any) -> Iterator[Draft]:
+    named = {"name": use.name, "model": model.name, **known}
+    return drafts(platform.release.name, RULE, use.place, form=form, file=use.file, **named)
+
+
+def _in_model(use: TensorUse, model: Model, platform: Platform) -> Iterator[Draft]:
+    if use.kind == "returns":
+        if model.decoupled:
+            yield from _draft(use, model, platform, "returns")
+        return
+    declared = model.inputs if use.kind == "reads" else model.outputs
+    if use.name not in declared:
+        yield from _draft(use, model, platform, use.kind, there=", ".join(declared))
+
+
+def _in_client(use: TensorUse, model: Model, platform: Platform) -> Iterator[Draft]:
+    draft = partial(_draft, use, model, platform)
+    if use.kind == "asked":
+        if model.decoupled and use.protocol in ENDPOINTS:
+            yield from draft("decoupled", endpoint=ENDPOINTS[use.protocol])
+        return
+    if use.kind in ("output", "answer"):
+        if use.name not in model.outputs:
+            yield from draft(use.kind, there=", ".join(model.outputs))
+        return
+    one = model.inputs.get(use.name)
+    if one is None:
+        yield from draft("input", there=", ".join(model.inputs))
+    elif use.datatype and _name_of(one.data_type) not in ("", use.datatype):
+        yield from draft("type", given=use.datatype, wanted=_name_of(one.data_type))
+    elif _misfits(use.shape, one.dims):
+        yield from draft("shape", given=_shown(use.shape), wanted=_shown(one.dims))
+
+
+def _missing(document: Document, known: Mapping[str, Model], platform: Platform) -> Iterator[Draft]:
+    """Inputs that a client does not give, where all are seen that it gives."""
+    by_file: dict[tuple[str, str], list[TensorUse]] = {}
+    for use in document.tensors:
+        if use.kind == "input" and use.model in known:
+            by_file.setdefault((use.file, use.model), []).append(use)
+    for (_, name), uses in by_file.items():
+        model, given = known[name], {one.name for one in uses}
+        wanted = [one for one, tensor in model.inputs.items() if not tensor.optional and one not in given]
+        if wanted and not model.open and all(one.is_all for one in uses) and given <= model.inputs.keys():
+            yield from _draft(uses[0], model, platform, "missing", wanted=", ".join(wanted))
+
+
+def _in_request(request: TritonRequest, model: Model, platform: Platform) -> Iterator[Draft]:
+    """A body for ``/infer``; names are the requests' own family."""
+    file, place = request.request.file, request.url
+    if model.decoupled:
+        use = TensorUse("asked", model.name, place, model.name, protocol="http", file=file)
+        yield from _in_client(use, model, platform)
+    for tensor in (request.fields or {}).get("inputs", ()):
+        name, shape = tensor["name"], tensor.get("shape")
+        if name not in model.inputs:
+            continue
+        is_list = isinstance(shape, list) and all(type(one) is int for one in shape)
+        at = _at(request, name)
+        use = TensorUse(
+            "input", name, at, model.name, str(tensor.get("datatype", "")), tuple(shape) if is_list else None, file=file
+        )
+        yield from _in_client(use, model, platform)
+
+
+def _at(request: TritonRequest, name: str) -> Word:
+    return request.request.at(name)
+
+
+def _name_of(data_type: str) -> str:
+    """As requests write it."""
+    return "" if "$" in data_type else data_type.removeprefix("TYPE_").replace("STRING", "BYTES")
+
+
+def _misfits(given: tuple[int | None, ...] | None, wanted: tuple[int, ...] | None) -> bool:
+    if given is None or wanted is None:
+        return False
+    return len(given) != len(wanted) or any(
+        one is not None and other != ANY and one != other for one, other in zip(given, wanted, strict=True)
+    )
+
+
+def _shown(shape: tuple[int | None, ...] | None) -> str:
+    return f"[{','.join('?' if one is None else str(one) for one in shape or ())}]"
