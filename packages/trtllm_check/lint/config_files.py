@@ -20,6 +20,7 @@ from trtllm_check.lint.pbtxt import (
     refusal,
 )
 from trtllm_check.lint.pbtxt_mending import ends_within, mended_config, open_brackets
+from trtllm_check.lint.pbtxt_pages import MODELS
 from trtllm_check.lint.pbtxt_schema import misfits
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.triton_configs import refused
@@ -33,6 +34,7 @@ ENGINE_MODEL = "tensorrt_llm"
 TEXT_MODEL = "postprocessing"
 ELISION = re.compile(r"\.\.\.|…|<[A-Za-z][\w -]*>")
 FILLS = "fill_template"
+PAGE = re.compile(r"(?:^|/)(?:[^/]+\.(?:md|rst|ipynb)|Dockerfile[^/]*|docker-compose[^/]*)$")
 CLOSE = "close the bracket before line {}"
 LEFT_OUT = re.compile(r"^[^\"#\n]*(?:\.\.\.|…)", re.MULTILINE)
 MOST_LEFT = {"tensorrt_llm": 10, "preprocessing": 4, "postprocessing": 4, "tensorrt_llm_bls": 4, "ensemble": 1}
@@ -47,6 +49,8 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
     configs: list[tuple[ConfigFile, Message]] = []
     is_complete = not _parameters_elsewhere(document)
     for config in document.configs:
+        if config.is_file and config.model.isdecimal():
+            continue  # in the folder of a version, where the server does not read it
         is_piece = not config.is_file
         config = config._replace(is_file=config.is_file or is_complete)
         try:
@@ -63,7 +67,7 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
         if not is_left_out and not any(
             VARIABLE.search(value.text) for _, value in message.all_scalars() if not value.quoted
         ):
-            against = refusal(config.text) or _other_name(config, message)
+            against = refusal(config.text) or _other_name(config, message, document)
             if against is not None:
                 yield from _broken(config, platform, against)
         yield from () if is_left_out else _misfits(config, message, platform, against)
@@ -96,6 +100,8 @@ def _ensemble(
         for draft in _draft("ensemble-wiring", config, platform, loose.place, form=form, **known):
             if loose.model and not is_file:  # of a page, which shows no whole repository
                 yield draft._replace(severity="info")
+            elif loose.model and loose.model not in MODELS:  # some need no config.pbtxt, and some are not in git
+                yield draft._replace(severity="warning")
             else:
                 yield draft._replace(severity="warning") if is_open else draft
 
@@ -116,9 +122,9 @@ def _parameters_elsewhere(document: Document) -> bool:
     return any(FILLS in text or "parameters" in text for _, text in document.texts)
 
 
-def _judged(config: ConfigFile, message: Message, platform: Platform) -> Iterator[Draft]:
+def _judged(config: ConfigFile, message: Message, platform: Platform, *, is_whole: bool = True) -> Iterator[Draft]:
     """What the server and the backend say of fields that are read."""
-    is_whole = ELISION.search(config.text) is None and not ends_within(config.text)
+    is_whole = is_whole and ELISION.search(config.text) is None
     for one in refused(message, is_whole=is_whole):
         known = {"problem": one.problem, "model": config.model, "instead": one.instead}
         yield from _draft("config-refused", config, platform, one.place, **known)
@@ -145,7 +151,7 @@ def _mended(config: ConfigFile, platform: Platform, error: ConfigError | None) -
                 known = {"problem": one.message, "model": config.model, "instead": CLOSE.format(_line(config, one))}
                 yield from _draft("config-syntax", config, platform, Scalar("", one.line, one.column), **known)
     yield from _left(config, message, platform, is_shown=error is None)
-    for draft in _judged(config, message, platform):
+    for draft in _judged(config, message, platform, is_whole=False):
         if draft.rule not in LACKING or not any(f'"{one}"' in config.text for one in draft.message.split()):
             yield draft
 
@@ -246,11 +252,15 @@ def _unfilled(
     yield from _draft("unfilled-variable", config, platform, place, form=form, **known)
 
 
-def _other_name(config: ConfigFile, message: Message) -> ConfigError | None:
+def _other_name(config: ConfigFile, message: Message, document: Document) -> ConfigError | None:
     """Triton wants a model to be called as its folder."""
-    name = message.scalar("name")
-    if name is None or name.text == config.model or not posixpath.dirname(config.path):
+    name, folder = message.scalar("name"), posixpath.dirname(config.path)
+    if name is None or name.text == config.model or not folder or posixpath.basename(config.path) != CONFIG:
         return None
+    if any(posixpath.dirname(file) == folder and PAGE.search(file) for file, _ in document.texts):
+        return None  # an example beside its description, which somebody copies elsewhere
+    if config.model.startswith(f"{name.text}_config_"):
+        return None  # of a model analyzer, which gives each variant its name
     return ConfigError(f"its name is {name.text!r}, its folder {config.model!r}", name.line, name.column)
 
 

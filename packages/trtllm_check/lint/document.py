@@ -86,6 +86,7 @@ DEPLOYMENT = re.compile(
 UNCERTAIN = ("Model", "deploy")  # of any SDK
 OPTION_FLAGS = ("--extra_llm_api_options", "--config")
 CONFIG: Kind = "config.pbtxt"
+BACKEND = re.compile(r"^[ \t]*backend[ \t]*:[ \t]*[\"'](\w+)[\"']", re.MULTILINE)
 
 
 class ConfigFile(NamedTuple):
@@ -316,6 +317,7 @@ class _Builder:
         self.file_facts: list[DocumentFacts] = []
         self.images: list[Word] = []
         self.calls: list[Call] = []
+        self.of_triton: list[Call] = []  # model.json, which a model in Python reads as it likes
         self.workloads: list[ServedContainer | ClusterService] = []
         self.aws_calls: list[AwsCall] = []
         self.faults: list[FormFault] = []
@@ -354,7 +356,7 @@ class _Builder:
         elif kind == "environment":
             self.add_environment(word or _whole(text))
         elif kind == "request" and (call := engine_call(fields, word or _whole(text), file, name)):
-            self.calls.append(call)
+            self.of_triton.append(call)
         elif kind == "request":
             self.requests.append(WrittenRequest("", fields, word or _whole(text), file=file))
         elif kind == "config.json":
@@ -588,7 +590,7 @@ class _Builder:
             lmi_environment=self.environment,
             requests=(*self.requests, *requests),
             images=tuple(images),
-            calls=tuple(self.calls),
+            calls=(*self.calls, *(() if _is_in_python(self.configs) else self.of_triton)),
             workloads=tuple(one for one in self.workloads if isinstance(one, ServedContainer)),
             aws_calls=tuple(self.aws_calls),
             faults=tuple(self.faults),
@@ -611,6 +613,12 @@ class _Builder:
             ours=self.ours,
             option_files=tuple(self.options(found)),
         )
+
+
+def _is_in_python(configs: Iterable[ConfigFile]) -> bool:
+    """True where all models whose backend the text tells are of the Python backend."""
+    backends = {match[1] for config in configs for match in BACKEND.finditer(config.text)}
+    return backends == {"python"}
 
 
 def _numbers(runs: Iterable[Lines]) -> set[int]:

@@ -90,7 +90,9 @@ def from_the_first_whole_field(text: str) -> str:
             is_outside = is_outside or token.text in OUTERMOST
             is_inside = is_inside or (ends is None and not is_field(token.text))
     if ends is None:
-        return "" if is_inside and not is_outside and "name" in text else text
+        words = {token.text for token in tokens if token.kind == "word"}
+        is_flat = "{" not in text and words.isdisjoint(("backend", "platform"))  # lines without the block they are of
+        return "" if is_inside and (is_flat or (not is_outside and "name" in words)) else text
     return _behind(text, ends)
 
 

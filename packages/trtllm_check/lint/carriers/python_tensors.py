@@ -70,8 +70,14 @@ def _of_client(text: PythonText, texts: "_Texts") -> Iterator[TensorUse]:
     for call in asks if model else ():
         if _attribute(call) in AT_ONCE and ours:
             yield TensorUse("asked", model, text.at(call.func), model, protocol=protocol)
+    tried = {id(one) for node in text.nodes if isinstance(node, ast.Try) for one in ast.walk(node)} if ours else set()
     for call in text.calls if ours else ():
-        if _attribute(call) == "as_numpy" and call.args and (tensor := texts.of(call.args[0])):
+        if (
+            _attribute(call) == "as_numpy"
+            and id(call) not in tried
+            and call.args
+            and (tensor := texts.of(call.args[0]))
+        ):
             yield TensorUse("answer", tensor, text.at(call.args[0]), model, protocol=protocol)
 
 

@@ -4,6 +4,7 @@ Nothing is said of a folder that something else may fill: a copy of a whole fold
 """
 
 import posixpath
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,8 @@ READ = ("--model_repo", "--model-repository", "--model-store", "--model-repo")
 COPIES, MAKES = ("cp", "mv", "install"), ("mkdir",)
 WRITES = ("cat", "tee", "echo", "printf", "touch")
 LOOKS = ("ls", "tree", "find", "docker", "podman", "curl", "chmod", "chown", "sudo", "rm")
+WRONG = re.compile(r"\b(?:wrong|incorrect|bad|invalid|don['’]?t|do not|avoid|error)\b|[❌✗✘]", re.IGNORECASE)
+ABOVE = 5  # lines above a drawing that tell what it is
 TOOLS = (*COPIES, *MAKES, *WRITES, *LOOKS, *SERVERS, "cd")
 
 
@@ -63,12 +66,23 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     if not any(CONFIG in text for _, text in document.texts):
         return
-    drawn = [_drawn(tree, file) for file, text in document.texts for tree in trees(text)]
+    drawn = [
+        _drawn(tree, file)
+        for file, text in document.texts
+        for tree in trees(text)
+        if not _is_a_warning(tree, text.split("\n"))
+    ]
     files = {command.file for command in document.commands}
     made = [_made([one for one in document.commands if one.file == file], file) for file in sorted(files)]
     for layout in (*drawn, *made):
         yield from _versions(layout, platform)
         yield from _depth(layout, document, platform)
+
+
+def _is_a_warning(tree: DrawnTree, lines: list[str]) -> bool:
+    """True for a drawing of how not to do it."""
+    first, last = tree.entries[0].place.line, tree.entries[-1].place.line
+    return any(WRONG.search(line) for line in lines[max(first - ABOVE, 0) : last])
 
 
 def _drawn(tree: DrawnTree, file: str) -> Layout:

@@ -4,7 +4,7 @@ What Triton says: core src/infer_request.cc (Normalize, ValidateRequestInputs), 
 """
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ GIVEN_BY_VLLM = (
     *("text_output", "finish_reason", "cumulative_logprob", "logprobs", "num_input_tokens", "num_output_tokens"),
 )
 ENDPOINTS = {"http": "HTTP end point", "grpc": "ModelInfer RPC"}
-ANY = -1
+ANY, FEW = -1, 2
 
 
 class Declared(NamedTuple):
@@ -56,20 +56,41 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if not document.configs or not (document.tensors or document.requests):
         return
     models = [model for config in document.configs if (model := _model(config))]
-    by_name: dict[str, list[Model]] = {}
-    for model in models:
-        by_name.setdefault(model.name, []).append(model)
-    known = {name: found[0] for name, found in by_name.items() if len(found) == 1}
+    known = _Models(models)
     for use in document.tensors:
         if use.kind in ("reads", "gives", "returns"):
             if model := _of_file(use, models, document):
                 yield from _in_model(use, model, platform)
-        elif model := known.get(use.model):
+        elif model := known.of(use.model, use.file):
             yield from _in_client(use, model, platform)
     yield from _missing(document, known, platform)
     for request in triton_requests(document):
-        if (model := known.get(request.target.model)) and request.target.verb == "infer" and request.tensors:
+        model = known.of(request.target.model, request.request.file)
+        if model and request.target.verb == "infer" and request.tensors:
             yield from _in_request(request, model, platform)
+
+
+class _Models:
+    """Which configuration a client means: that of its own project, where a folder holds several."""
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self.models = models
+        repositories = {_repository(one) for one in models if one.config.is_file}
+        self.is_one = len(repositories) < FEW
+
+    def of(self, name: str, file: str) -> Model | None:
+        found = [one for one in self.models if name and one.name == name and self._is_of(one, file)]
+        return found[0] if len(found) == 1 else None
+
+    def _is_of(self, model: Model, file: str) -> bool:
+        if not model.config.is_file:
+            return model.config.path == file
+        project = posixpath.dirname(_repository(model))
+        return self.is_one or not project or file.startswith(f"{project}/")
+
+
+def _repository(model: Model) -> str:
+    return posixpath.dirname(posixpath.dirname(model.config.path))
 
 
 def _model(config: ConfigFile) -> Model | None:
@@ -151,14 +172,16 @@ def _in_client(use: TensorUse, model: Model, platform: Platform) -> Iterator[Dra
         yield from draft("shape", given=_shown(use.shape), wanted=_shown(one.dims))
 
 
-def _missing(document: Document, known: Mapping[str, Model], platform: Platform) -> Iterator[Draft]:
+def _missing(document: Document, known: _Models, platform: Platform) -> Iterator[Draft]:
     """Inputs that a client does not give, where all are seen that it gives."""
     by_file: dict[tuple[str, str], list[TensorUse]] = {}
     for use in document.tensors:
-        if use.kind == "input" and use.model in known:
+        if use.kind == "input" and known.of(use.model, use.file):
             by_file.setdefault((use.file, use.model), []).append(use)
-    for (_, name), uses in by_file.items():
-        model, given = known[name], {one.name for one in uses}
+    for (file, name), uses in by_file.items():
+        model, given = known.of(name, file), {one.name for one in uses}
+        if model is None:
+            continue
         wanted = [one for one, tensor in model.inputs.items() if not tensor.optional and one not in given]
         if wanted and not model.open and all(one.is_all for one in uses) and given <= model.inputs.keys():
             yield from _draft(uses[0], model, platform, "missing", wanted=", ".join(wanted))
