@@ -87,6 +87,7 @@ FAMILIES = (
     "vllm_pairs",
     "vllm_images",
     "load_tools",
+    "perf_analyzer",
     "bench_datasets",
     "bench_names",
     "lm_eval",

@@ -67,7 +67,7 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
         if not is_left_out and not any(
             VARIABLE.search(value.text) for _, value in message.all_scalars() if not value.quoted
         ):
-            against = refusal(config.text) or _other_name(config, message, document)
+            against = refusal(config.text) or (None if is_piece else _other_name(config, message, document))
             if against is not None:
                 yield from _broken(config, platform, against)
         yield from () if is_left_out else _misfits(config, message, platform, against)
@@ -255,8 +255,10 @@ def _unfilled(
 def _other_name(config: ConfigFile, message: Message, document: Document) -> ConfigError | None:
     """Triton wants a model to be called as its folder."""
     name, folder = message.scalar("name"), posixpath.dirname(config.path)
-    if name is None or name.text == config.model or not folder or posixpath.basename(config.path) != CONFIG:
+    if name is None or name.text == config.model:
         return None
+    if not folder and not any(f"{config.model}/1" in text for _, text in document.texts):
+        return None  # written by a command, which may put it elsewhere later
     if any(posixpath.dirname(file) == folder and PAGE.search(file) for file, _ in document.texts):
         return None  # an example beside its description, which somebody copies elsewhere
     if config.model.startswith(f"{name.text}_config_"):

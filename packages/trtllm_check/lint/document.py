@@ -37,6 +37,7 @@ from trtllm_check.lint.passages import (
     Lines,
     Unread,
     heredoc_lines,
+    is_called_a_shell,
     is_properties,
     is_request,
     is_strange,
@@ -56,6 +57,7 @@ from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
 from trtllm_check.lint.shell.words import places_of
+from trtllm_check.lint.trees import is_drawn
 from trtllm_check.lint.vllm_files import config_words, lone_config, named_configs, with_config
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
@@ -226,7 +228,7 @@ class Document:
             any(known)
             or any(not is_strange(one) or one.command.cuts for one in self.invocations)
             or any(one.url or is_request(one.fields) for one in self.requests)
-            or any(DEPLOYMENT.search(text) for _, text in self.texts)
+            or any(DEPLOYMENT.search(text) or (CONFIG in text and is_drawn(text)) for _, text in self.texts)
             or any(
                 is_config(_json_object(one.text)) or config_facts(one.text) != NOTHING_KNOWN
                 for one in self.json_configs
@@ -437,8 +439,9 @@ class _Builder:
         self.add_commands(commands)
         for block in fences(text):
             inside = text[block.start : block.end]
-            is_yaml = block.language in DOCKERS and kind_of_text(inside) == "yaml"
-            if is_shell(block.language, inside) and block.language not in ("", "text") and not is_yaml:
+            is_other = is_called_a_shell(block.language, inside)
+            is_other |= block.language in DOCKERS and kind_of_text(inside) == "yaml"
+            if is_shell(block.language, inside) and block.language not in ("", "text") and not is_other:
                 continue
             kind = "systemd" if is_unit(inside) else kind_of_fence(block.language, inside)
             if kind != "shell":

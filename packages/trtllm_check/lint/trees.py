@@ -13,6 +13,7 @@ ROOT = re.compile(
     r"(?:[ \t]*(?:#|\(|<-|←).*)?[ \t:]*$"
 )
 LEFT_OUT = re.compile(r"^(?:\.{2,}|…|<.*>|\[.*\]|\*.*|\{.*)")
+SIGNS = ("├", "└", "|--", "`--", "┣", "┗", "+--")
 FENCE = re.compile(r"^\s*(?:`{3,}|~{3,})")
 
 
@@ -32,9 +33,14 @@ class DrawnTree(NamedTuple):
     entries: tuple[TreeEntry, ...]
 
 
+def is_drawn(text: str) -> bool:
+    """True where ``text`` may have a drawing."""
+    return any(sign in text for sign in SIGNS)
+
+
 def trees(text: str) -> Iterator[DrawnTree]:
     """All drawings of ``text``."""
-    if not any(sign in text for sign in ("├", "└", "|--", "`--", "┣", "┗", "+--")):
+    if not is_drawn(text):
         return
     lines = text.split("\n")
     number = 0

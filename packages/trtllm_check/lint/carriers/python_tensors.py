@@ -15,6 +15,7 @@ from trtllm_check.lint.shell import Word
 CLIENT = "tritonclient."
 INPUT, OUTPUT = "InferInput", "InferRequestedOutput"
 ASKS = ("infer", "async_infer", "async_stream_infer", "stream_infer")
+ASKED_WITH = {"model_name", "inputs"}
 AT_ONCE = ("infer", "async_infer")  # one answer to a request
 UTILS = "triton_python_backend_utils"
 READS, GIVES = f"{UTILS}.get_input_tensor_by_name", f"{UTILS}.Tensor"
@@ -43,6 +44,10 @@ class TensorUse(NamedTuple):
 def tensor_uses(text: PythonText) -> Iterator[TensorUse]:
     """All of them, in the order of the code."""
     modules = set(text.names.values())
+    for call in text.calls:
+        named = {one.arg for one in call.keywords}
+        if _attribute(call) == AT_ONCE[0] and named >= ASKED_WITH and "triton" in ast.unparse(call.func).lower():
+            yield TensorUse("asks some", "", text.at(call.func))
     if any(one.startswith(CLIENT) or one == CLIENT[:-1] for one in modules):
         yield from _of_client(text, _Texts(text))
     if any(one.startswith(UTILS) for one in modules):
@@ -89,11 +94,26 @@ def _of_model(text: PythonText, texts: "_Texts") -> Iterator[TensorUse]:
         tensor = texts.of(place)
         if place is not None and tensor and not (name == GIVES and asks_others):
             yield TensorUse("reads" if name == READS else "gives", tensor, text.at(place))
+    for call in text.calls:
+        if text.dotted(call.func) == ASKS_ITSELF and (model := texts.of(_argument(call, 2, "model_name"))):
+            yield from _asked(text, texts, call, model)
     for node in text.nodes:
         if isinstance(node, ast.ClassDef) and not SENDS.search(text.word.text):
             for one in node.body:
                 if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name == "execute":
                     yield from _returned(text, one)
+
+
+def _asked(text: PythonText, texts: "_Texts", call: ast.Call, model: str) -> Iterator[TensorUse]:
+    """What a model asks another one for, as far as the call itself names it."""
+    outputs, inputs = (_argument(call, 9, name) for name in ("requested_output_names", "inputs"))
+    for one in outputs.elts if isinstance(outputs, ast.List | ast.Tuple) else ():
+        if name := texts.of(one):
+            yield TensorUse("output", name, text.at(one), model)
+    for made in inputs.elts if isinstance(inputs, ast.List | ast.Tuple) else ():
+        first = _argument(made, 0, "name") if isinstance(made, ast.Call) and text.dotted(made.func) == GIVES else None
+        if first is not None and (name := texts.of(first)):
+            yield TensorUse("input", name, text.at(first), model, is_all=False)
 
 
 def _returned(text: PythonText, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[TensorUse]:

@@ -15,8 +15,14 @@ from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.pbtxt import TRUE, ConfigError, Message, read_config
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.triton_configs import is_told
+from trtllm_check.releases.templates import release_templates, template_releases
 
 RULE = "tensor-of-a-model"
+OF_THE_BACKEND = {  # its models, and the inputs by which a request for one of them is known
+    "ensemble": {"text_input", "max_tokens"},
+    "tensorrt_llm_bls": {"text_input", "max_tokens"},
+    "tensorrt_llm": {"input_ids", "request_output_len"},
+}
 VLLM, PYTHON = "vllm", "python"
 OF_VLLM = {  # what the vLLM backend adds to a configuration by itself: vllm_backend src/model.py
     **dict.fromkeys(("text_input", "sampling_parameters", "image", "embedding_request"), "TYPE_STRING"),
@@ -53,14 +59,17 @@ class Model(NamedTuple):
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    if not document.configs or not (document.tensors or document.requests):
+    if not document.tensors and not (document.configs and document.requests):
         return
     models = [model for config in document.configs if (model := _model(config))]
+    yield from _of_templates(document, {one.name for one in models}, platform)
     known = _Models(models)
     for use in document.tensors:
         if use.kind in ("reads", "gives", "returns"):
             if model := _of_file(use, models, document):
                 yield from _in_model(use, model, platform)
+        elif use.kind == "asks some":
+            yield from _decoupled_piece(use, document, platform)
         elif model := known.of(use.model, use.file):
             yield from _in_client(use, model, platform)
     yield from _missing(document, known, platform)
@@ -68,6 +77,46 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         model = known.of(request.target.model, request.request.file)
         if model and request.target.verb == "infer" and request.tensors:
             yield from _in_request(request, model, platform)
+
+
+def _decoupled_piece(use: TensorUse, document: Document, platform: Platform) -> Iterator[Draft]:
+    """A page with nothing but a decoupled policy, and a client whose model it does not tell."""
+    pieces = [one for one in document.configs if one.path == use.file]
+    if len(pieces) != 1 or len(document.configs) != 1 or pieces[0].is_file:
+        return
+    try:
+        message = read_config(pieces[0].text)
+    except ConfigError:
+        return
+    policies = message.messages("model_transaction_policy")
+    if len(message.fields) == 1 and policies and policies[0].text("decoupled").lower() in TRUE:
+        known: dict[str, Any] = {"name": "", "model": "it", "endpoint": "ModelInfer"}
+        for draft in drafts(platform.release.name, RULE, use.place, form="decoupled", file=use.file, **known):
+            yield draft._replace(severity="warning")
+
+
+def _of_templates(document: Document, there: set[str], platform: Platform) -> Iterator[Draft]:
+    """A client of the backend's own models: they have the batch in front in every release."""
+    by_file: dict[str, list[TensorUse]] = {}
+    for use in document.tensors:
+        if use.kind == "input" and use.model in OF_THE_BACKEND and use.model not in there:
+            by_file.setdefault(use.file, []).append(use)
+    last = release_templates(template_releases()[-1]).models
+    for uses in by_file.values():
+        names = {one.name for one in uses}
+        known = {one.name: one for one in last[uses[0].model].inputs}
+        if not names <= known.keys() or not OF_THE_BACKEND[uses[0].model] <= names:
+            continue  # somebody else's ensemble, perhaps
+        for use in uses:
+            wanted = (ANY, *known[use.name].dims)
+            if use.shape is not None and len(use.shape) != len(wanted):
+                shown: dict[str, Any] = {
+                    "name": use.name,
+                    "model": use.model,
+                    "given": _shown(use.shape),
+                    "wanted": _shown(wanted),
+                }
+                yield from drafts(platform.release.name, RULE, use.place, form="shape", file=use.file, **shown)
 
 
 class _Models:
