@@ -57,7 +57,7 @@ from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
 from trtllm_check.lint.shell.words import places_of
-from trtllm_check.lint.trees import is_drawn
+from trtllm_check.lint.trees import draws
 from trtllm_check.lint.vllm_files import config_words, lone_config, named_configs, with_config
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
@@ -228,7 +228,7 @@ class Document:
             any(known)
             or any(not is_strange(one) or one.command.cuts for one in self.invocations)
             or any(one.url or is_request(one.fields) for one in self.requests)
-            or any(DEPLOYMENT.search(text) or (CONFIG in text and is_drawn(text)) for _, text in self.texts)
+            or any(DEPLOYMENT.search(text) or draws(text, CONFIG) for _, text in self.texts)
             or any(
                 is_config(_json_object(one.text)) or config_facts(one.text) != NOTHING_KNOWN
                 for one in self.json_configs

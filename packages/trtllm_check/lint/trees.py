@@ -33,14 +33,14 @@ class DrawnTree(NamedTuple):
     entries: tuple[TreeEntry, ...]
 
 
-def is_drawn(text: str) -> bool:
-    """True where ``text`` may have a drawing."""
-    return any(sign in text for sign in SIGNS)
+def draws(text: str, name: str) -> bool:
+    """True for a text with a drawing that has a file of that name."""
+    return name in text and any(one.place.text == name for tree in trees(text) for one in tree.entries)
 
 
 def trees(text: str) -> Iterator[DrawnTree]:
     """All drawings of ``text``."""
-    if not is_drawn(text):
+    if not any(sign in text for sign in SIGNS):
         return
     lines = text.split("\n")
     number = 0

@@ -17,7 +17,7 @@ NOT_FOR_ENSEMBLES = {
     "model_warmup": "model_warmup can not be specified for an ensemble",
 }
 STEP_NEEDS = ("model_name", "input_map", "output_map")
-ENGINE_MODEL, TOKENS = "tensorrt_llm", "input_ids"
+ENGINE_MODEL, OF_THE_ENGINE = "tensorrt_llm", {"input_ids", "input_lengths"}
 ANY = "-1"
 
 
@@ -126,7 +126,7 @@ def loose_ends(ensemble: Message, models: Mapping[str, Message], of_engine: Coll
         model = models.get(name.text)
         if models and model is None:
             yield Loose(name, f"step {name.text}: the repository has no such model", name.text)
-        if model is None and name.text == ENGINE_MODEL and TOKENS in _mapped(step):
+        if model is None and name.text == ENGINE_MODEL and _mapped(step) >= OF_THE_ENGINE:
             yield from _unmapped(step, name, of_engine)
         yield from _batch(ensemble, name, model)
         yield from _inputs(step, name, model, given, tensors)

@@ -63,7 +63,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in document.of(LOCUST):
         yield from _renamed(one, whole, release)
     for one in document.of("perf_analyzer"):
-        yield from _protocol(one, one.value("-i") or "http", release)
+        if one.has("-i") or not any("$" in word.text for word in one.positional):  # which may hold -i
+            yield from _protocol(one, one.value("-i") or "http", release)
 
 
 def _bench(one: Invocation, tool: str, versions: set[tuple[int, ...]], release: str) -> Iterator[Draft]:

@@ -35,8 +35,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _is_inside(one: Invocation) -> bool:
-    """True where it asks no Triton over a network."""
-    return one.value("--service-kind") not in (None, "triton") or is_open(one.value("-i") or "")
+    """True where it asks no Triton over a network, and where the protocol may stand in a variable."""
+    kind, protocol = one.value("--service-kind"), one.value("-i")
+    in_a_variable = protocol is None and any("$" in word.text for word in one.positional)
+    return kind not in (None, "triton") or in_a_variable or is_open(protocol or "")
 
 
 def _options(one: Invocation, release: str) -> Iterator[Draft]:

@@ -46,7 +46,10 @@ class Declared(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A configuration that shows all of its tensors; ``open``: the backend adds inputs of its own."""
+    """A configuration that shows all of its tensors; ``open``: the backend adds inputs of its own.
+
+    ``added``: inputs of the model that no client sends, such as those of a sequence.
+    """
 
     name: str
     config: ConfigFile
@@ -55,6 +58,7 @@ class Model(NamedTuple):
     decoupled: bool
     open: bool
     backend: str
+    added: frozenset[str] = frozenset()
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -159,7 +163,17 @@ def _model(config: ConfigFile) -> Model | None:
         return Model(config.model, config, {**added, **inputs}, {**given, **outputs}, True, True, backend)
     if "..." in config.text or "…" in config.text or not (inputs and outputs):
         return None
-    return Model(config.model, config, inputs, outputs, decoupled, False, backend)
+    return Model(config.model, config, inputs, outputs, decoupled, False, backend, frozenset(_added(message)))
+
+
+def _added(message: Message) -> Iterator[str]:
+    """What the scheduler hands to a model beside the request: signs and states of a sequence, sizes of a batch."""
+    for batching in message.messages("sequence_batching"):
+        yield from (one.text("name") for one in batching.messages("control_input"))
+        for state in batching.messages("state"):
+            yield from (state.text("input_name"), state.text("output_name"))
+    for one in message.messages("batch_input"):
+        yield from (place.text for place in one.scalars("target_name"))
 
 
 def _declared(message: Message, kind: str) -> dict[str, Declared]:
@@ -198,7 +212,7 @@ def _in_model(use: TensorUse, model: Model, platform: Platform) -> Iterator[Draf
             yield from _draft(use, model, platform, "returns")
         return
     declared = model.inputs if use.kind == "reads" else model.outputs
-    if use.name not in declared:
+    if use.name not in declared and use.name not in model.added:
         yield from _draft(use, model, platform, use.kind, there=", ".join(declared))
 
 
