@@ -8,6 +8,7 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.load_tools import hides_options
 from trtllm_check.lint.rules.names import is_open
 
 TOOL, FAMILY = "perf_analyzer", "load_tools"
@@ -37,7 +38,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 def _is_inside(one: Invocation) -> bool:
     """True where it asks no Triton over a network, and where the protocol may stand in a variable."""
     kind, protocol = one.value("--service-kind"), one.value("-i")
-    in_a_variable = protocol is None and any("$" in word.text for word in one.positional)
+    in_a_variable = protocol is None and hides_options(one)
     return kind not in (None, "triton") or in_a_variable or is_open(protocol or "")
 
 
