@@ -304,6 +304,27 @@ def _types() -> Mapping[str, frozenset[str]]:
     return {name: frozenset(types | {before.get(one, one) for one in types}) for name, types in plain.items()}
 
 
+@cache
+def _numbers_of_dims() -> Mapping[str, frozenset[int]]:
+    """How many dimensions each input of the engine's model has in the templates of the releases."""
+    found: dict[str, set[int]] = {}
+    for release in template_releases():
+        for tensor in release_templates(release).models[ENGINE_MODEL].inputs:
+            found.setdefault(tensor.name, set()).add(len(tensor.dims))
+    return {name: frozenset(numbers) for name, numbers in found.items()}
+
+
+def _dims(message: Message) -> Iterator[Problem]:
+    """Inputs whose dims have the batch once more, which Triton puts in front of them by itself."""
+    if message.text("max_batch_size") in ("", "0"):
+        return
+    for one in message.messages("input"):
+        dims, numbers = one.scalars("dims"), _numbers_of_dims().get(one.text("name"), frozenset())
+        if dims and numbers and len(dims) - 1 in numbers and len(dims) not in numbers:
+            shown = {"input": one.text("name"), "given": len(dims), "wanted": len(dims) - 1}
+            yield Problem("engine-inputs", "dims of an input", dims[0], shown)
+
+
 def _outputs(message: Message, known: Mapping[str, int]) -> Iterator[Problem]:
     """Outputs with fewer or more dimensions than in the release's template: an ensemble of its models stops."""
     for one in message.messages("output"):
@@ -335,6 +356,7 @@ def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str, 
         if given.text not in _types()[wanted.name]:
             shown = {"input": wanted.name, "given": given.text, "instead": wanted.data_type}
             yield Problem("engine-inputs", "type", given, shown)
+    yield from _dims(message)
     yield from _outputs(message, {tensor.name: len(tensor.dims) for tensor in model.outputs})
     outputs = {tensor.name: tensor.data_type for tensor in model.outputs if not tensor.name.endswith("_logits")}
     for one in message.messages("output"):

@@ -13,7 +13,6 @@ from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.endpoints import TritonRequest, triton_requests
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.pbtxt import TRUE, ConfigError, Message, read_config
-from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.triton_configs import is_told
 from trtllm_check.releases.templates import release_templates, template_releases
 
@@ -63,7 +62,7 @@ class Model(NamedTuple):
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    if not document.tensors and not (document.configs and document.requests):
+    if not document.tensors and not document.requests:
         return
     models = [model for config in document.configs if (model := _model(config))]
     yield from _of_templates(document, {one.name for one in models}, platform)
@@ -105,8 +104,11 @@ def _of_templates(document: Document, there: set[str], platform: Platform) -> It
     for use in document.tensors:
         if use.kind == "input" and use.model in OF_THE_BACKEND and use.model not in there:
             by_file.setdefault(use.file, []).append(use)
+    for number, request in enumerate(triton_requests(document)):
+        if request.target.verb == "infer" and request.target.model in {*OF_THE_BACKEND} - there:
+            by_file[f"{number}"] = list(_given(request))
     last = release_templates(template_releases()[-1]).models
-    for uses in by_file.values():
+    for uses in filter(None, by_file.values()):
         names = {one.name for one in uses}
         known = {one.name: one for one in last[uses[0].model].inputs}
         if not names <= known.keys() or not OF_THE_BACKEND[uses[0].model] <= names:
@@ -256,20 +258,18 @@ def _in_request(request: TritonRequest, model: Model, platform: Platform) -> Ite
     if model.decoupled:
         use = TensorUse("asked", model.name, place, model.name, protocol="http", file=file)
         yield from _in_client(use, model, platform)
-    for tensor in (request.fields or {}).get("inputs", ()):
-        name, shape = tensor["name"], tensor.get("shape")
-        if name not in model.inputs:
-            continue
+    for use in _given(request):
+        if use.name in model.inputs:
+            yield from _in_client(use, model, platform)
+
+
+def _given(request: TritonRequest) -> Iterator[TensorUse]:
+    """The tensors of a body for ``/infer``."""
+    for tensor in (request.fields or {}).get("inputs", ()) if request.tensors else ():
+        name, shape = str(tensor["name"]), tensor.get("shape")
         is_list = isinstance(shape, list) and all(type(one) is int for one in shape)
-        at = _at(request, name)
-        use = TensorUse(
-            "input", name, at, model.name, str(tensor.get("datatype", "")), tuple(shape) if is_list else None, file=file
-        )
-        yield from _in_client(use, model, platform)
-
-
-def _at(request: TritonRequest, name: str) -> Word:
-    return request.request.at(name)
+        use = TensorUse("input", name, request.request.at(name), request.target.model, str(tensor.get("datatype", "")))
+        yield use._replace(shape=tuple(shape) if is_list else None, file=request.request.file)
 
 
 def _name_of(data_type: str) -> str:
