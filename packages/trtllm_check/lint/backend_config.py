@@ -305,13 +305,13 @@ def _types() -> Mapping[str, frozenset[str]]:
 
 
 @cache
-def _numbers_of_dims() -> Mapping[str, frozenset[int]]:
-    """How many dimensions each input of the engine's model has in the templates of the releases."""
-    found: dict[str, set[int]] = {}
+def _dims_of_inputs() -> Mapping[str, frozenset[tuple[str, ...]]]:
+    """The dims of each input of the engine's model in the templates of the releases."""
+    found: dict[str, set[tuple[str, ...]]] = {}
     for release in template_releases():
         for tensor in release_templates(release).models[ENGINE_MODEL].inputs:
-            found.setdefault(tensor.name, set()).add(len(tensor.dims))
-    return {name: frozenset(numbers) for name, numbers in found.items()}
+            found.setdefault(tensor.name, set()).add(tuple(map(str, tensor.dims)))
+    return {name: frozenset(dims) for name, dims in found.items()}
 
 
 def _dims(message: Message) -> Iterator[Problem]:
@@ -319,8 +319,9 @@ def _dims(message: Message) -> Iterator[Problem]:
     if message.text("max_batch_size") in ("", "0"):
         return
     for one in message.messages("input"):
-        dims, numbers = one.scalars("dims"), _numbers_of_dims().get(one.text("name"), frozenset())
-        if dims and numbers and len(dims) - 1 in numbers and len(dims) not in numbers:
+        dims, known = one.scalars("dims"), _dims_of_inputs().get(one.text("name"), frozenset())
+        written = tuple(place.text for place in dims)
+        if dims and written[1:] in known and all(len(other) != len(dims) for other in known):
             shown = {"input": one.text("name"), "given": len(dims), "wanted": len(dims) - 1}
             yield Problem("engine-inputs", "dims of an input", dims[0], shown)
 
