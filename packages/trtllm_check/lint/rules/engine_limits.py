@@ -27,6 +27,7 @@ SHARE = "kv_cache_free_gpu_mem_fraction"
 SHARE_IN = re.compile(rf"key\s*:\s*\"{SHARE}\"\s*,?\s*value\s*:?\s*\{{\s*string_value\s*:\s*\"(?P<value>[^\"\n]+)\"")
 BY_DEFAULT = "1"  # beams of an engine where nothing is said
 RUNS = ("run.py", "summarize.py")
+ENSEMBLE, ENGINE_MODEL = "ensemble", "tensorrt_llm"
 INFLIGHT = "inflight_fused_batching"
 
 
@@ -183,11 +184,14 @@ def _decoupled(document: Document, one: Filling, release: Release) -> Iterator[D
         return
     for request in document.requests:
         target = ServerAddress.of(request.url)
-        if target.verb == "infer" and target.model == one.model:
+        if target.verb == "infer" and target.model in {one.model, *({ENSEMBLE} if one.model == ENGINE_MODEL else ())}:
             place = request.address or request.place
             yield from drafts(
                 release.name, "decoupled-needed", place, form="infer", file=request.file, model=target.model
             )
+    for use in document.tensors if one.model == ENGINE_MODEL else ():
+        if use.kind == "asked" and use.model in (ENGINE_MODEL, ENSEMBLE) and use.protocol in ("http", "grpc"):
+            yield from drafts(release.name, "decoupled-needed", use.place, form="infer", file=use.file, model=use.model)
 
 
 def _share_of(one: Filling, release: Release) -> Iterator[Draft]:
