@@ -149,7 +149,7 @@ def test_filled_templates_are_clean_and_unfilled_ones_are_not(tmp_path: Path, re
 
 LENGTH = 'name: "REQUEST_INPUT_LEN"\n    data_type: '
 WIRING = [
-    ("ensemble", 'value: "_INPUT_ID"', 'value: "_INPUT_IDX"', "reads _INPUT_ID, which no earlier step gives"),
+    ("ensemble", 'value: "_INPUT_ID"', 'value: "_INPUT_IDX"', "reads _INPUT_ID, which no step gives"),
     ("ensemble", 'key: "input_lengths"', 'key: "input_length"', "the model has no input input_length"),
     ("ensemble", 'key: "OUTPUT"', 'key: "OUTPUTS"', "the model has no output OUTPUTS"),
     ("ensemble", 'value: "text_output"', 'value: "text"', "output text_output is given by no step"),

@@ -17,7 +17,8 @@ from string import Template
 from typing import TYPE_CHECKING, Any, Literal
 
 from serving_base.errors import CheckFailed, UsageError
-from trtllm_check.lint.pbtxt import PLACEHOLDER, TRUE, ConfigError, Message, loose_ends, read_config, refusal
+from trtllm_check.lint.pbtxt import PLACEHOLDER, TRUE, ConfigError, Message, read_config, refusal
+from trtllm_check.lint.triton_ensembles import loose_ends
 from trtllm_check.releases.templates import IN_ORDER, emptied_variables, release_templates, streams_from_several
 from trtllm_check.releases.templates import queue_rows as queue_rows
 

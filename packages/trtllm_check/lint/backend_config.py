@@ -304,6 +304,28 @@ def _types() -> Mapping[str, frozenset[str]]:
     return {name: frozenset(types | {before.get(one, one) for one in types}) for name, types in plain.items()}
 
 
+@cache
+def _dims_of_inputs() -> Mapping[str, frozenset[tuple[str, ...]]]:
+    """The dims of each input of the engine's model in the templates of the releases."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for release in template_releases():
+        for tensor in release_templates(release).models[ENGINE_MODEL].inputs:
+            found.setdefault(tensor.name, set()).add(tuple(map(str, tensor.dims)))
+    return {name: frozenset(dims) for name, dims in found.items()}
+
+
+def _dims(message: Message) -> Iterator[Problem]:
+    """Inputs whose dims have the batch once more, which Triton puts in front of them by itself."""
+    if message.text("max_batch_size") in ("", "0"):
+        return
+    for one in message.messages("input"):
+        dims, known = one.scalars("dims"), _dims_of_inputs().get(one.text("name"), frozenset())
+        written = tuple(place.text for place in dims)
+        if dims and written[1:] in known and all(len(other) != len(dims) for other in known):
+            shown = {"input": one.text("name"), "given": len(dims), "wanted": len(dims) - 1}
+            yield Problem("engine-inputs", "dims of an input", dims[0], shown)
+
+
 def _outputs(message: Message, known: Mapping[str, int]) -> Iterator[Problem]:
     """Outputs with fewer or more dimensions than in the release's template: an ensemble of its models stops."""
     for one in message.messages("output"):
@@ -335,6 +357,7 @@ def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str, 
         if given.text not in _types()[wanted.name]:
             shown = {"input": wanted.name, "given": given.text, "instead": wanted.data_type}
             yield Problem("engine-inputs", "type", given, shown)
+    yield from _dims(message)
     yield from _outputs(message, {tensor.name: len(tensor.dims) for tensor in model.outputs})
     outputs = {tensor.name: tensor.data_type for tensor in model.outputs if not tensor.name.endswith("_logits")}
     for one in message.messages("output"):

@@ -35,7 +35,7 @@ OF_A_GUESS = ("moved-script", "tool-not-in-release")  # right in one half of the
 OF_ONE_RELEASE = frozenset(  # what is right in one release and wrong in another
     {
         *("moved-script", "flag-removed", "flag-too-new", "tool-not-in-release", "missing-flag", "bad-value"),
-        *("unfilled-variable", "missing-parameter", "engine-inputs", "ensemble-wiring", "config-of-another-release"),
+        *("unfilled-variable", "missing-parameter", "engine-inputs", "config-of-another-release"),
         *("engine-flow-removed", "unknown-parameter", "unknown-variable"),
     }
 )

@@ -16,20 +16,25 @@ from trtllm_check.lint.pbtxt import (
     ConfigError,
     Message,
     Scalar,
-    loose_ends,
     read_config,
     refusal,
 )
-from trtllm_check.lint.pbtxt_mending import mended_config, open_brackets
+from trtllm_check.lint.pbtxt_mending import ends_within, mended_config, open_brackets
+from trtllm_check.lint.pbtxt_pages import MODELS
 from trtllm_check.lint.pbtxt_schema import misfits
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.triton_configs import refused
+from trtllm_check.lint.triton_ensembles import ensemble_objections, loose_ends
+from trtllm_check.releases.templates import ModelSpec, release_templates, template_releases
 
 FAMILY = "templates"
+CONFIG = "config.pbtxt"
+HEAD = ("name", "platform", "max_batch_size")  # how a file begins, where a piece of it does not
 ENGINE_MODEL = "tensorrt_llm"
 TEXT_MODEL = "postprocessing"
 ELISION = re.compile(r"\.\.\.|…|<[A-Za-z][\w -]*>")
 FILLS = "fill_template"
+PAGE = re.compile(r"(?:^|/)(?:[^/]+\.(?:md|rst|ipynb)|Dockerfile[^/]*|docker-compose[^/]*)$")
 CLOSE = "close the bracket before line {}"
 LEFT_OUT = re.compile(r"^[^\"#\n]*(?:\.\.\.|…)", re.MULTILINE)
 MOST_LEFT = {"tensorrt_llm": 10, "preprocessing": 4, "postprocessing": 4, "tensorrt_llm_bls": 4, "ensemble": 1}
@@ -44,11 +49,15 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
     configs: list[tuple[ConfigFile, Message]] = []
     is_complete = not _parameters_elsewhere(document)
     for config in document.configs:
+        if config.is_file and config.model.isdecimal():
+            continue  # in the folder of a version, where the server does not read it
+        is_piece = not config.is_file
         config = config._replace(is_file=config.is_file or is_complete)
         try:
             message = read_config(config.text)
         except ConfigError as error:
-            yield from _mended(config, platform, None if ELISION.search(config.text) else error)
+            is_cut = ELISION.search(config.text) or (is_piece and ends_within(config.text))
+            yield from _mended(config, platform, None if is_cut else error)
             continue
         configs.append((config, message))
         alone = len(document.configs) == 1 and _is_template(config)
@@ -58,23 +67,54 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
         if not is_left_out and not any(
             VARIABLE.search(value.text) for _, value in message.all_scalars() if not value.quoted
         ):
-            against = refusal(config.text) or _other_name(config, message)
+            against = refusal(config.text) or (None if is_piece else _other_name(config, message, document))
             if against is not None:
                 yield from _broken(config, platform, against)
         yield from () if is_left_out else _misfits(config, message, platform, against)
         yield from _judged(config, message, platform)
     for config, message in configs:
         yield from _order(config, message, configs, platform)
-        if message.messages("ensemble_scheduling") and (config.path or message.messages("input")):
-            models = {
-                other.model: found for other, found in configs if other is not config and _siblings(other, config)
-            }
-            for loose in loose_ends(message, models):
-                form = "missing model" if loose.model else ""
-                known = {"problem": loose.problem, "model": loose.model}
-                for draft in _draft("ensemble-wiring", config, platform, loose.place, form=form, **known):
-                    is_a_piece = loose.model and not config.path  # of a page, which shows no whole repository
-                    yield draft._replace(severity="info") if is_a_piece else draft
+        yield from _ensemble(config, message, configs, platform)
+
+
+def _ensemble(
+    config: ConfigFile, message: Message, configs: list[tuple[ConfigFile, Message]], platform: Platform
+) -> Iterator[Draft]:
+    """Its steps, and what must not stand beside them."""
+    is_file = posixpath.basename(config.path) == CONFIG
+    is_cut = LEFT_OUT.search(config.text) is not None or ELISION.search(config.text) is not None
+    is_shown = is_file or all(message.messages(name) for name in ("input", "output"))
+    is_whole = not is_cut and (is_shown or all(map(message.text, HEAD)))
+    for one in ensemble_objections(message, is_whole=is_whole):
+        known = {"problem": one.problem, "model": config.model, "instead": one.instead}
+        for draft in _draft("config-refused", config, platform, one.place, **known):
+            yield draft if is_shown else draft._replace(severity="warning")  # perhaps not all of the file
+    if not message.messages("ensemble_scheduling") or not (is_file or message.messages("input")):
+        return
+    others = [(other, found) for other, found in configs if other is not config and _siblings(other, config)]
+    models = {other.model: found for other, found in others}
+    is_open = not is_file and len(models) < len(others)  # a page with two editions of a model
+    for loose in loose_ends(message, models, _inputs_of_engine(platform.release.name)):
+        form = "missing model" if loose.model else ""
+        known = {"problem": loose.problem, "model": loose.model}
+        for draft in _draft("ensemble-wiring", config, platform, loose.place, form=form, **known):
+            if loose.model and not is_file:  # of a page, which shows no whole repository
+                yield draft._replace(severity="info")
+            elif loose.model and loose.model not in MODELS:  # some need no config.pbtxt, and some are not in git
+                yield draft._replace(severity="warning")
+            else:
+                yield draft._replace(severity="warning") if is_open else draft
+
+
+def _inputs_of_engine(release: str) -> list[str]:
+    """What the engine's model of the release's templates wants from each request."""
+    known = [release] if release in template_releases() else template_releases()
+    models = [release_templates(one).models[ENGINE_MODEL] for one in known]
+    return [one.name for one in models[0].inputs if all(_wants(model, one.name) for model in models)]
+
+
+def _wants(model: ModelSpec, name: str) -> bool:
+    return any(one.name == name and not one.optional for one in model.inputs)
 
 
 def _parameters_elsewhere(document: Document) -> bool:
@@ -82,9 +122,10 @@ def _parameters_elsewhere(document: Document) -> bool:
     return any(FILLS in text or "parameters" in text for _, text in document.texts)
 
 
-def _judged(config: ConfigFile, message: Message, platform: Platform) -> Iterator[Draft]:
+def _judged(config: ConfigFile, message: Message, platform: Platform, *, is_whole: bool = True) -> Iterator[Draft]:
     """What the server and the backend say of fields that are read."""
-    for one in refused(message):
+    is_whole = is_whole and ELISION.search(config.text) is None
+    for one in refused(message, is_whole=is_whole):
         known = {"problem": one.problem, "model": config.model, "instead": one.instead}
         yield from _draft("config-refused", config, platform, one.place, **known)
     yield from _on_gpus(config, message, platform)
@@ -110,7 +151,7 @@ def _mended(config: ConfigFile, platform: Platform, error: ConfigError | None) -
                 known = {"problem": one.message, "model": config.model, "instead": CLOSE.format(_line(config, one))}
                 yield from _draft("config-syntax", config, platform, Scalar("", one.line, one.column), **known)
     yield from _left(config, message, platform, is_shown=error is None)
-    for draft in _judged(config, message, platform):
+    for draft in _judged(config, message, platform, is_whole=False):
         if draft.rule not in LACKING or not any(f'"{one}"' in config.text for one in draft.message.split()):
             yield draft
 
@@ -211,11 +252,17 @@ def _unfilled(
     yield from _draft("unfilled-variable", config, platform, place, form=form, **known)
 
 
-def _other_name(config: ConfigFile, message: Message) -> ConfigError | None:
+def _other_name(config: ConfigFile, message: Message, document: Document) -> ConfigError | None:
     """Triton wants a model to be called as its folder."""
-    name = message.scalar("name")
-    if name is None or name.text == config.model or not posixpath.dirname(config.path):
+    name, folder = message.scalar("name"), posixpath.dirname(config.path)
+    if name is None or name.text == config.model:
         return None
+    if not folder and not any(f"{config.model}/1" in text for _, text in document.texts):
+        return None  # written by a command, which may put it elsewhere later
+    if any(posixpath.dirname(file) == folder and PAGE.search(file) for file, _ in document.texts):
+        return None  # an example beside its description, which somebody copies elsewhere
+    if config.model.startswith(f"{name.text}_config_"):
+        return None  # of a model analyzer, which gives each variant its name
     return ConfigError(f"its name is {name.text!r}, its folder {config.model!r}", name.line, name.column)
 
 

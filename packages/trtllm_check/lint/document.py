@@ -17,6 +17,7 @@ from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.loose_variables import loose_variables
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
+from trtllm_check.lint.carriers.python_tensors import TensorUse
 from trtllm_check.lint.carriers.script import dedented
 from trtllm_check.lint.carriers.shared_imports import imported, with_imports
 from trtllm_check.lint.carriers.systemd import is_unit
@@ -36,6 +37,7 @@ from trtllm_check.lint.passages import (
     Lines,
     Unread,
     heredoc_lines,
+    is_called_a_shell,
     is_properties,
     is_request,
     is_strange,
@@ -49,12 +51,13 @@ from trtllm_check.lint.passages import (
     without_python,
 )
 from trtllm_check.lint.pbtxt_mending import mended_config
-from trtllm_check.lint.pbtxt_pages import config_runs, knows_a_field, model_told
+from trtllm_check.lint.pbtxt_pages import config_runs, from_the_first_whole_field, knows_a_field, model_told
 from trtllm_check.lint.plain import plain
 from trtllm_check.lint.programs import MODEL_IMAGE, PYTHON, TOOL_NAMES, VLLM_IMAGE
 from trtllm_check.lint.shell import Place, ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
 from trtllm_check.lint.shell.words import places_of
+from trtllm_check.lint.trees import draws
 from trtllm_check.lint.vllm_files import config_words, lone_config, named_configs, with_config
 from trtllm_check.lint.written_requests import (
     WrittenRequest,
@@ -94,6 +97,7 @@ DEPLOYMENT = re.compile(
 UNCERTAIN = ("Model", "deploy")  # of any SDK
 OPTION_FLAGS = ("--extra_llm_api_options", "--config")
 CONFIG: Kind = "config.pbtxt"
+BACKEND = re.compile(r"^[ \t]*backend[ \t]*:[ \t]*[\"'](\w+)[\"']", re.MULTILINE)
 
 
 class ConfigFile(NamedTuple):
@@ -157,7 +161,7 @@ class Document:
     ``option_files``: YAML that trtllm-serve and its like read the LLM API's options from; ``calls``: of Python APIs.
     ``workloads``: containers of compose and Kubernetes, ``services``: Kubernetes' services; ``aws_calls``: what
     tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw; ``names``: of Python packages;
-    ``ours``: a file of a server or a model.
+    ``tensors``: that Python names; ``ours``: a file of a server or a model.
     """
 
     commands: tuple[ShellCommand, ...] = ()
@@ -183,6 +187,7 @@ class Document:
     aws_calls: tuple[AwsCall, ...] = ()
     faults: tuple[FormFault, ...] = ()
     names: tuple[UsedName, ...] = ()
+    tensors: tuple[TensorUse, ...] = ()
     ours: bool = False
 
     @property
@@ -213,7 +218,7 @@ class Document:
             any(known)
             or any(not is_strange(one) or one.command.cuts for one in self.invocations)
             or any(one.url or is_request(one.fields) for one in self.requests)
-            or any(DEPLOYMENT.search(text) for _, text in self.texts)
+            or any(DEPLOYMENT.search(text) or draws(text, CONFIG) for _, text in self.texts)
             or any(
                 is_config(json_object(one.text)) or config_facts(one.text) != NOTHING_KNOWN for one in self.json_configs
             )
@@ -303,10 +308,12 @@ class _Builder:
         self.file_facts: list[DocumentFacts] = []
         self.images: list[Word] = []
         self.calls: list[Call] = []
+        self.of_triton: list[Call] = []  # model.json, which a model in Python reads as it likes
         self.workloads: list[ServedContainer | ClusterService] = []
         self.aws_calls: list[AwsCall] = []
         self.faults: list[FormFault] = []
         self.names: list[UsedName] = []
+        self.tensors: list[TensorUse] = []
         self.windows = ""
         self.ours = False
         self.yaml: list[ConfigFile] = []
@@ -334,6 +341,7 @@ class _Builder:
         elif kind == "config.pbtxt":
             path = name if word else file or name
             is_file = PurePosixPath(path).name == CONFIG
+            text = text if is_file else from_the_first_whole_field(text)
             self.configs.append(ConfigFile(file, text, _model_of(path, text), line, is_file=is_file))
         elif kind == "serving.properties":
             text = MAGIC.sub("", text)  # of the cell that wrote it; its line stays
@@ -342,7 +350,7 @@ class _Builder:
         elif kind == "environment":
             self.add_environment(word or _whole(text))
         elif kind == "request" and (call := engine_call(fields, word or _whole(text), file, name)):
-            self.calls.append(call)
+            self.of_triton.append(call)
         elif kind == "request":
             self.requests.append(WrittenRequest("", fields, word or _whole(text), file=file))
         elif kind == "config.json":
@@ -393,6 +401,7 @@ class _Builder:
         self.aws_calls += [one._replace(file=file) for one in found.aws_calls]
         self.faults += [one._replace(file=file) for one in found.faults]
         self.names += [one._replace(file=file) for one in found.names]
+        self.tensors += [one._replace(file=file) for one in found.tensors]
         for script, image in found.scripts:
             self.add_commands([one._replace(image=image) for one in read_inside(script, file, is_built=True)])
         for name, word in found.texts:
@@ -428,8 +437,9 @@ class _Builder:
         names = imported(text)
         for block in fences(text):
             inside = text[block.start : block.end]
-            is_yaml = block.language in DOCKERS and kind_of_text(inside) == "yaml"
-            if is_shell(block.language, inside) and block.language not in ("", "text") and not is_yaml:
+            is_other = is_called_a_shell(block.language, inside)
+            is_other |= block.language in DOCKERS and kind_of_text(inside) == "yaml"
+            if is_shell(block.language, inside) and block.language not in ("", "text") and not is_other:
                 continue
             kind = "systemd" if is_unit(inside) else kind_of_fence(block.language, inside)
             if kind != "shell":
@@ -613,11 +623,12 @@ class _Builder:
             lmi_environment=self.environment,
             requests=(*self.requests, *requests),
             images=tuple(images),
-            calls=tuple(self.calls),
+            calls=(*self.calls, *(() if _is_in_python(self.configs) else self.of_triton)),
             workloads=tuple(one for one in self.workloads if isinstance(one, ServedContainer)),
             aws_calls=tuple(self.aws_calls),
             faults=tuple(self.faults),
             names=tuple(self.names),
+            tensors=tuple(self.tensors),
             services=tuple(one for one in self.workloads if isinstance(one, ClusterService)),
             mounts=tuple(mounts),
             json_configs=tuple(self.json_configs),
@@ -635,6 +646,12 @@ class _Builder:
             ours=self.ours,
             option_files=tuple(self.options(found)),
         )
+
+
+def _is_in_python(configs: Iterable[ConfigFile]) -> bool:
+    """True where all models whose backend the text tells are of the Python backend."""
+    backends = {match[1] for config in configs for match in BACKEND.finditer(config.text)}
+    return backends == {"python"}
 
 
 def _numbers(runs: Iterable[Lines]) -> set[int]:

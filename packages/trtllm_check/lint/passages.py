@@ -216,10 +216,20 @@ def kind_of_name(name: str) -> Kind | None:
     return SUFFIXES.get(path.suffix.lower())
 
 
+def is_called_a_shell(language: str, inside: str) -> bool:
+    """True for a configuration or Python that a page calls bash."""
+    if language not in SHELLS or language in ("", "text"):
+        return False
+    found = kind_of_text(inside)
+    return found == "config.pbtxt" or (found == "python" and parsed(inside) is not None)
+
+
 def kind_of_fence(language: str, inside: str) -> Kind:
     """The kind of a block of Markdown: as it is called, or as it is where the name means nothing or another thing."""
     named = FENCES.get(language)
     if language in ("", "text"):
+        return kind_of_text(inside)
+    if is_called_a_shell(language, inside):
         return kind_of_text(inside)
     if language in SHELLS or language in SURE_FENCES or (named is not None and _fits(named, inside)):
         return named or "shell"

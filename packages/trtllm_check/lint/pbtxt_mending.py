@@ -28,6 +28,7 @@ OUTERMOST = frozenset(
         *("optimization", "model_warmup", "default_model_filename", "response_cache", "model_operations"),
     }
 )
+OPENERS, CLOSERS = (*CLOSING, "["), (*CLOSING.values(), "]")
 WITH_PARAMETERS = ("gpu_execution_accelerator", "cpu_execution_accelerator", "agents", "batch_input", "batch_output")
 
 
@@ -39,6 +40,16 @@ def mended_config(text: str) -> Message:
 def open_brackets(text: str) -> tuple[ConfigError, ...]:
     """Where a bracket lacks: the fields that cannot stand inside what is open before them."""
     return _read(text)[1]
+
+
+def ends_within(text: str) -> bool:
+    """True for a text that stops behind a name or a value inside of a block: somebody cut it there."""
+    depth, last = 0, ""
+    for token in tokens_of(text)[:-1]:
+        if token.kind == "sign":
+            depth += (token.text in OPENERS) - (token.text in CLOSERS)
+        last = token.text
+    return depth > 0 and last not in CLOSERS
 
 
 @lru_cache(maxsize=TEXTS_KEPT)

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Collection, Iterator
 from functools import lru_cache
+from itertools import pairwise
 
 from trtllm_check.lint.passages import Lines
-from trtllm_check.lint.pbtxt import ConfigError, read_config
-from trtllm_check.lint.pbtxt_mending import OUTERMOST, mended_config
-from trtllm_check.lint.pbtxt_schema import is_piece
+from trtllm_check.lint.pbtxt import ConfigError, ConfigToken, read_config, tokens_of
+from trtllm_check.lint.pbtxt_mending import CLOSERS, OPENERS, OUTERMOST, mended_config
+from trtllm_check.lint.pbtxt_schema import is_field, is_piece
 
 BEGINS = re.compile(
     r"[ \t>]*(?:input|output|parameters|instance_group|ensemble_scheduling|dynamic_batching|model_transaction_policy)"
@@ -23,6 +24,7 @@ FILE = re.compile(r"(?P<name>[\w.-]+)/config\.pbtxt")
 OF_THE_ENGINE = re.compile(r"\[TensorRT-LLM\]|tensorrtllm_backend|triton_model_repo/tensorrt_llm/")
 OPENS = re.compile(r"[ \t>]*`{3,}[^\n`]*\n?\Z")
 BEFORE = 600
+BEHIND_A_NAME = (":", *OPENERS)
 
 
 def config_runs(text: str, taken: Collection[int]) -> Iterator[Lines]:
@@ -66,6 +68,40 @@ def knows_a_field(text: str) -> bool:
     except ConfigError:
         message = mended_config(text)
     return any(name in (*OUTERMOST, "name") for name, _ in message.fields)
+
+
+def from_the_first_whole_field(text: str) -> str:
+    """A piece that begins inside of a block, from where that block ends; blanks stand for what is before.
+
+    A bracket too many behind whole fields is a fault, and stays.
+    """
+    depth, ends, is_inside, is_outside = 0, None, False, False
+    tokens = tokens_of(text)
+    for token, following in pairwise(tokens):
+        if token.kind == "sign" and token.text in OPENERS:
+            depth += 1
+        elif token.kind == "sign" and token.text in CLOSERS and depth:
+            depth -= 1
+        elif token.kind == "sign" and token.text in CLOSERS:
+            if is_outside or not (ends or is_inside or token is tokens[0]):
+                break
+            ends = token
+        elif token.kind == "word" and not depth and following.text in BEHIND_A_NAME:
+            is_outside = is_outside or token.text in OUTERMOST
+            is_inside = is_inside or (ends is None and not is_field(token.text))
+    if ends is None:
+        words = {token.text for token in tokens if token.kind == "word"}
+        is_flat = "{" not in text and words.isdisjoint(("backend", "platform"))  # lines without the block they are of
+        return "" if is_inside and (is_flat or (not is_outside and "name" in words)) else text
+    return _behind(text, ends)
+
+
+def _behind(text: str, token: ConfigToken) -> str:
+    """The rest of ``text`` at its place."""
+    lines = text.split("\n")
+    rest = lines[token.line - 1][token.column :].removeprefix(",")
+    width = len(lines[token.line - 1])
+    return "\n".join([""] * (token.line - 1) + [rest.rjust(width), *lines[token.line :]])
 
 
 def model_told(text: str, start: int) -> str:

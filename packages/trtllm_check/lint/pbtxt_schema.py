@@ -40,6 +40,11 @@ def is_piece(text: str) -> bool:
         return False
 
 
+def is_field(name: str) -> bool:
+    """True for a field of a configuration, not for one of a message inside it."""
+    return name in model_config().DESCRIPTOR.fields_by_name
+
+
 def fields_fit(message: Message) -> bool:
     """True if all outermost fields are ModelConfig's, and each message among them has a field of its own kind."""
     kind = model_config().DESCRIPTOR

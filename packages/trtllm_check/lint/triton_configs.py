@@ -1,13 +1,12 @@
 """What Triton itself says against a model configuration whose syntax is right.
 
-Read in triton-inference-server/server src/core/model_config_utils.cc (ValidateModelConfig, ValidateIOShape).
+Read in triton-inference-server/core src/model_config_utils.cc (ValidateModelConfig, ValidateIOShape).
 """
 
 from collections.abc import Iterator
-from math import prod
 from typing import NamedTuple
 
-from trtllm_check.lint.pbtxt import Message, Scalar
+from trtllm_check.lint.pbtxt import TRUE, Message, Scalar
 
 PLATFORMS = (
     "tensorrt_plan",
@@ -54,18 +53,25 @@ class Objection(NamedTuple):
     instead: str
 
 
-def refused(config: Message) -> Iterator[Objection]:
-    """Everything that the server refuses before it loads the model."""
-    yield from _platform(config)
+def refused(config: Message, *, is_whole: bool = True) -> Iterator[Objection]:
+    """Everything that the server refuses before it loads the model; ``is_whole``: what lacks is not left out."""
+    yield from _platform(config, is_whole=is_whole)
     yield from _backend(config)
     yield from _groups(config)
     yield from _maps(config)
-    is_told = config.text("backend") in WITHOUT_A_FILE or config.text("platform") == "ensemble"
+    told = is_whole and is_told(config)
     for name in ("input", "output"):
         for tensor in config.messages(name):
-            yield from _dims(tensor, is_input=name == "input", is_told=is_told)
+            yield from _dims(tensor, is_input=name == "input", told=told)
     yield from _batches(config)
     yield from _scalars(config)
+    yield from _queues(config)
+    yield from _cache(config)
+
+
+def is_told(config: Message) -> bool:
+    """True for a model of which the server knows nothing but its configuration."""
+    return config.text("backend") in WITHOUT_A_FILE or config.text("platform") == "ensemble"
 
 
 def _scalars(config: Message) -> Iterator[Objection]:
@@ -84,7 +90,50 @@ def _scalars(config: Message) -> Iterator[Objection]:
                 return
 
 
-def _platform(config: Message) -> Iterator[Objection]:
+def _queues(config: Message) -> Iterator[Objection]:
+    """Levels of priority, and an order that they would break."""
+    for batching in config.messages("dynamic_batching"):
+        levels = _numbers(batching.scalars("priority_levels")[-1:])
+        if not levels or levels[0] < 1:
+            continue
+        place, ordered = batching.scalar("default_priority_level"), batching.scalar("preserve_ordering")
+        default = _numbers([place]) if place is not None else [0]
+        if default is not None and not 1 <= default[0] <= levels[0]:
+            yield Objection(
+                place or batching.scalars("priority_levels")[-1],
+                f"default priority level must be in range [1, {levels[0]}]",
+                f"write default_priority_level: {levels[0]}",
+            )
+        if levels[0] > 1 and ordered is not None and ordered.text.lower() in TRUE:
+            yield Objection(
+                ordered,
+                "only one priority level is allowed when preserve_ordering is true",
+                "leave preserve_ordering out, or the levels",
+            )
+
+
+def _cache(config: Message) -> Iterator[Objection]:
+    """Answers that are kept, of a model that gives several to one request."""
+    for cache in config.messages("response_cache"):
+        enable = cache.scalar("enable")
+        if enable is None or enable.text.lower() not in TRUE:
+            continue
+        policies = config.messages("model_transaction_policy")
+        if policies and policies[-1].text("decoupled").lower() in TRUE:
+            yield Objection(
+                enable,
+                "Response Cache does not support a model with decoupled transaction policy",
+                "write enable: false, or decoupled: false",
+            )
+        if config.messages("sequence_batching"):
+            yield Objection(
+                enable,
+                "Response Cache does not support a model with the sequence batching scheduler",
+                "write enable: false",
+            )
+
+
+def _platform(config: Message, *, is_whole: bool) -> Iterator[Objection]:
     platform = config.scalar("platform")
     if platform is None or not platform.text or "$" in platform.text:
         return
@@ -96,7 +145,7 @@ def _platform(config: Message) -> Iterator[Objection]:
             f"unexpected platform type '{platform.text}' (there are {known}), and it names no backend",
             f'write backend: "{backend}" instead of the platform',
         )
-    if platform.text == "ensemble" and not config.messages("ensemble_scheduling"):
+    if is_whole and platform.text == "ensemble" and not config.messages("ensemble_scheduling"):
         yield Objection(
             platform, "its platform is ensemble, and it has no ensemble_scheduling", "add the steps, or name a backend"
         )
@@ -144,14 +193,17 @@ def _maps(config: Message) -> Iterator[Objection]:
                         )
 
 
-def _dims(tensor: Message, *, is_input: bool, is_told: bool) -> Iterator[Objection]:
-    """``is_told``: no file of weights tells the server what the configuration leaves out."""
+def _dims(tensor: Message, *, is_input: bool, told: bool) -> Iterator[Objection]:
+    """``told``: no file of weights tells the server what the configuration leaves out."""
     dims = tensor.scalars("dims")
     sizes = _numbers(dims)
     named = tensor.scalar("name")
-    if not dims and named is not None and is_told:
+    if not dims and named is not None and told:
         kind = "input" if is_input else "output"
         yield Objection(named, f"model {kind} must specify 'dims' ({named.text})", "write dims: [ -1 ] for any length")
+    if not tensor.scalar("data_type") and named is not None and dims and told:
+        kind = "input" if is_input else "output"
+        yield Objection(named, f"model {kind} must specify 'data_type' ({named.text})", "write data_type: TYPE_...")
     if sizes is None or not dims:
         return
     layout = tensor.scalar("format")
@@ -170,18 +222,38 @@ def _dims(tensor: Message, *, is_input: bool, is_told: bool) -> Iterator[Objecti
             return
     for reshape in tensor.messages("reshape"):
         shape = _numbers(reshape.scalars("shape"))
-        if shape is not None and all(size > 0 for size in (*sizes, *shape)) and prod(shape) != prod(sizes):
+        if shape is not None and _pieces(shape) != _pieces(sizes):
             yield Objection(
                 dims[0],
                 f"tensor {name} has different size for dims and reshape",
-                "give both the same number of elements",
+                "give both the same number of elements, and as many -1",
             )
+
+
+def _pieces(sizes: list[int]) -> list[int]:
+    """The elements between the dimensions of any size."""
+    found = [1]
+    for size in sizes:
+        if size < 0:
+            found.append(1)
+        else:
+            found[-1] *= size
+    return found
 
 
 def _batches(config: Message) -> Iterator[Objection]:
     """A preferred batch may not be larger than the largest one."""
     largest = _numbers(config.scalars("max_batch_size")[-1:])
-    if not largest or largest[0] < 1:  # without one, the server asks the model and may take one of its own
+    if largest and largest[0] < 0:
+        yield Objection(
+            config.scalars("max_batch_size")[-1],
+            "'max_batch_size' must be non-negative value",
+            "write 0 for a model without batches",
+        )
+        return
+    if not largest or (
+        not largest[0] and not is_told(config)
+    ):  # the server asks the model, and may take one of its own
         return
     for name in ("dynamic_batching", "sequence_batching"):
         for batching in config.messages(name):

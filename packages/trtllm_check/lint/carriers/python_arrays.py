@@ -41,6 +41,10 @@ def array_faults(text: PythonText, tensors: Sequence[str]) -> Iterator[FormFault
         made = _made(text, func.value)
         if not isinstance(made, ast.Call) or text.dotted(made.func) not in tensors:
             continue
+        given = _made(text, call.args[0])
+        if isinstance(given, ast.List | ast.Tuple) or (isinstance(given, ast.Constant) and given.value is not None):
+            yield fault(text, call.args[0], "given no array")
+            continue
         wants, gets = _tensor(made), _array(text, call.args[0])
         if wants.datatype and gets.datatype and wants.datatype != gets.datatype:
             right = WRITTEN.get(wants.datatype) or f"np.{next(n for n, one in TYPES.items() if one == wants.datatype)}"

@@ -18,6 +18,7 @@ from trtllm_check.lint.carriers.python_grown import grown, is_command, perhaps
 from trtllm_check.lint.carriers.python_mending import mended
 from trtllm_check.lint.carriers.python_printed import printed
 from trtllm_check.lint.carriers.python_requests import sent_requests
+from trtllm_check.lint.carriers.python_tensors import tensor_uses
 from trtllm_check.lint.carriers.python_text import PythonText
 from trtllm_check.lint.carriers.python_uses import uses
 from trtllm_check.lint.carriers.python_words import PythonWords, called_name
@@ -155,9 +156,10 @@ class _Reader(PythonWords):
         is_script = self.word.places[:1] == ((1, 1),)
         text = PythonText(self.tree, self.word, self.starts)
         faults = (*json_words(self.tree, self.word, self.starts), *uses(text, is_script=is_script))
-        names = tuple(used_names(text))
-        self.found = self.found.with_(Carried(requests=tuple(sent_requests(self))))
-        self.found = self.found.with_(Carried(calls=tuple(found), aws_calls=tuple(aws), faults=faults, names=names))
+        names, tensors = tuple(used_names(text)), tuple(tensor_uses(text))
+        self.found = self.found.with_(
+            Carried(calls=tuple(found), aws_calls=tuple(aws), faults=faults, names=names, tensors=tensors)
+        ).with_(Carried(requests=tuple(sent_requests(self))))
         if any(isinstance(node, ast.ImportFrom) and node.module in LLM_API for node in nodes):
             for node in nodes:
                 if isinstance(node, ast.Call) and called_name(node) == "LLM":

@@ -6,6 +6,7 @@ Each is a slip that stops the program, or makes it do something else, whatever t
 import ast
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ DOWNLOADS = ("huggingface_hub.snapshot_download", "huggingface_hub.hf_hub_downlo
 NAMES_OF_MODELS = ("repo_id", "pretrained_model_name_or_path")
 UTILS = "triton_python_backend_utils"
 RESPONSE = f"{UTILS}.InferenceResponse"
+READER, CALLED_WITH = f"{UTILS}.get_input_tensor_by_name", {"initialize": "args", "execute": "requests"}
+MODEL_CLASS, ALIKE = "TritonPythonModel", 0.7
 CONFIG_READERS = tuple(f"{UTILS}.{name}" for name in ("get_input_config_by_name", "get_output_config_by_name"))
 
 
@@ -186,8 +189,37 @@ def _backend(text: PythonText) -> Iterator[FormFault]:
         if isinstance(node, ast.FunctionDef) and node.name == "execute" and node.args.args[1:]:
             for one in ast.walk(node):
                 value = one.value if isinstance(one, ast.Return) else None
-                if isinstance(value, ast.Call) and text.dotted(value.func) == RESPONSE:
+                made = text.values_of(value.id) if isinstance(value, ast.Name) else [value]
+                if value is not None and made and all(_is_response(text, each) for each in made):
                     yield fault(text, value, "one answer")
+    yield from _signatures(text)
+    classes = [node for node in text.nodes if isinstance(node, ast.ClassDef)]
+    if UTILS in text.names.values() and MODEL_CLASS not in {*text.names, *(one.name for one in classes)}:
+        for one in classes:
+            has_it = any(isinstance(part, ast.FunctionDef) and part.name == "execute" for part in one.body)
+            if has_it and get_close_matches(one.name, [MODEL_CLASS], 1, ALIKE):
+                yield fault(text, one, "model class", name=one.name)
+
+
+def _is_response(text: PythonText, node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Call) and text.dotted(node.func) == RESPONSE
+
+
+def _signatures(text: PythonText) -> Iterator[FormFault]:
+    """Arguments in the other order, and methods that the stub calls with one argument each."""
+    for call in text.calls:
+        first = call.args[0] if call.args else None
+        if text.dotted(call.func) == READER and isinstance(first, ast.Constant) and isinstance(first.value, str):
+            yield fault(text, first, "tensor order", name=first.value)
+    for node in text.nodes:
+        if not isinstance(node, ast.ClassDef) or node.name != MODEL_CLASS:
+            continue
+        for one in node.body:
+            if isinstance(one, ast.FunctionDef) and one.name in CALLED_WITH and not one.decorator_list:
+                wanted = [arg.arg for arg in one.args.args[1 : len(one.args.args) - len(one.args.defaults)]]
+                few = len(one.args.args) < 2 and one.args.vararg is None
+                if few or len(wanted) > 1:
+                    yield fault(text, one, "method arguments", name=one.name, argument=CALLED_WITH[one.name])
 
 
 def _is_config_text(node: ast.expr) -> bool:

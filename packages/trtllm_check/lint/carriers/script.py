@@ -7,6 +7,7 @@ from typing import NamedTuple
 from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_calls import Call
+from trtllm_check.lint.carriers.python_tensors import TensorUse
 from trtllm_check.lint.carriers.sent import SentRequest
 from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
@@ -25,7 +26,7 @@ class Carried(NamedTuple):
     tells their kind ("" if none does); ``images``: containers that it names; ``calls``: of Python APIs;
     ``workloads``: what starts containers for good; ``aws_calls``: what tells SageMaker;
     ``faults``: what is wrong with the text itself; ``names``: of Python packages that it uses;
-    ``requests``: to servers of models.
+    ``requests``: to servers of models; ``tensors``: of Triton's models that it names.
     """
 
     scripts: tuple[tuple[Word, str], ...] = ()
@@ -37,6 +38,7 @@ class Carried(NamedTuple):
     faults: tuple[FormFault, ...] = ()
     names: tuple[UsedName, ...] = ()
     requests: tuple[SentRequest, ...] = ()
+    tensors: tuple[TensorUse, ...] = ()
 
     def with_(self, other: "Carried") -> "Carried":
         return Carried(
@@ -49,6 +51,7 @@ class Carried(NamedTuple):
             self.faults + other.faults,
             self.names + other.names,
             self.requests + other.requests,
+            self.tensors + other.tensors,
         )
 
 

@@ -27,6 +27,7 @@ SHARE = "kv_cache_free_gpu_mem_fraction"
 SHARE_IN = re.compile(rf"key\s*:\s*\"{SHARE}\"\s*,?\s*value\s*:?\s*\{{\s*string_value\s*:\s*\"(?P<value>[^\"\n]+)\"")
 BY_DEFAULT = "1"  # beams of an engine where nothing is said
 RUNS = ("run.py", "summarize.py")
+ENSEMBLE, ENGINE_MODEL = "ensemble", "tensorrt_llm"
 INFLIGHT = "inflight_fused_batching"
 
 
@@ -51,6 +52,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _decoupled(document, one, release)
     for config in document.configs:
         yield from _share_in(config, release)
+        if made:
+            yield from _configured(config, made, release)
     for call in document.calls:
         for name, word in call.values:
             if f"--{name}" in SHARES and _is_no_share(word.text):
@@ -144,6 +147,31 @@ def _filled(one: Filling, build: Invocation, release: Release) -> Iterator[Draft
             yield from _say("packed", given.word, build, release, (), flag=flag, value=build.value(flag))
 
 
+def _configured(config: ConfigFile, made: dict[str, Invocation], release: Release) -> Iterator[Draft]:
+    """The same of a config.pbtxt, or a piece of one, whose engine the text builds."""
+    from trtllm_check.lint.pbtxt_mending import mended_config
+
+    message = mended_config(config.text)
+    found = {one.text("key"): value for one in message.messages("parameters") for value in one.messages("value")}
+    values = {name: value.scalar("string_value") for name, value in found.items()}
+    path = values.get("gpt_model_path")
+    name = posixpath.basename(path.text.rstrip("/")) if path is not None else ""
+    same = [build for folder, build in made.items() if not name or posixpath.basename(folder) == name]
+    if len(same) != 1 or not values:
+        return
+    beams = number_of(same[0].value("--max_beam_width") or BY_DEFAULT)
+    for key, form, most in (("max_beam_width", "beams", beams), ("max_tokens_in_paged_kv_cache", "cache", None)):
+        place = values.get(key)
+        wanted = number_of(place.text) if place is not None else None
+        longest = _longest(same[0]) if form == "cache" else None
+        too_much = most is not None and wanted is not None and wanted > most
+        too_few = longest is not None and wanted is not None and 0 < wanted < longest
+        if place is not None and (too_much or too_few):
+            word = Word(place.text, config.line + place.line - 1, place.column)
+            known: dict[str, Any] = {"wanted": wanted, "most": most if too_much else longest}
+            yield from drafts(release.name, RULE, word, form=form, file=config.path, **known)
+
+
 def _longest(build: Invocation) -> int | None:
     """Tokens of the engine's longest sequence, as far as the command says it."""
     prompt, answer = (number_of(build.value(flag)) for flag in ("--max_input_len", "--max_output_len"))
@@ -156,11 +184,14 @@ def _decoupled(document: Document, one: Filling, release: Release) -> Iterator[D
         return
     for request in document.requests:
         target = ServerAddress.of(request.url)
-        if target.verb == "infer" and target.model == one.model:
+        if target.verb == "infer" and target.model in {one.model, *({ENSEMBLE} if one.model == ENGINE_MODEL else ())}:
             place = request.address or request.place
             yield from drafts(
                 release.name, "decoupled-needed", place, form="infer", file=request.file, model=target.model
             )
+    for use in document.tensors if one.model == ENGINE_MODEL else ():
+        if use.kind == "asked" and use.model in (ENGINE_MODEL, ENSEMBLE) and use.protocol in ("http", "grpc"):
+            yield from drafts(release.name, "decoupled-needed", use.place, form="infer", file=use.file, model=use.model)
 
 
 def _share_of(one: Filling, release: Release) -> Iterator[Draft]:

@@ -1,4 +1,6 @@
-"""fill_template.py's pairs without a comma between them, and a server that reads another repository than was filled."""
+"""fill_template.py's pairs without a comma between them, a server that reads another repository than was filled, and
+an ensemble that is filled with a larger batch than the models of its steps.
+"""
 
 import posixpath
 import re
@@ -6,6 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from trtllm_check.lint.document import Document
+from trtllm_check.lint.filling import Filling, fillings
 from trtllm_check.lint.finding import Draft, Platform, Swap, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.names import is_open
@@ -13,6 +16,8 @@ from trtllm_check.releases.templates import release_templates, template_releases
 
 GLUED = re.compile(r"(?P<variable>[a-z][a-z0-9_]*):(?P<value>[^,:\\]*):(?P<last>[^,:\\]*)")
 SERVERS = ("launch_triton_server.py", "tritonserver")
+ENSEMBLE, STEPS = "ensemble", ("preprocessing", "tensorrt_llm", "postprocessing")
+BATCH, LONGEST = "triton_max_batch_size", 9
 READ = ("--model_repo", "--model-repository", "--model-store")
 MADE = re.compile(
     r"(?:^|[\s;&])(?:cp|mv|mkdir|ln|rsync|tar|unzip|git|wget|aws|gsutil|huggingface-cli|hf)\b[^\n]*", re.MULTILINE
@@ -27,6 +32,34 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _glued(fill, release)
     if fills:
         yield from _elsewhere(document, fills, release)
+        yield from _batches(fillings(document, platform.release), release)
+
+
+def _batches(filled: list[Filling], release: str) -> Iterator[Draft]:
+    """``triton_max_batch_size`` of an ensemble and of its steps, each as the last command of the text fills it."""
+    sizes = {(posixpath.dirname(posixpath.dirname(one.path)), one.model): one for one in filled if _batch(one)}
+    for (folder, model), one in sizes.items():
+        whole = sizes.get((folder, ENSEMBLE))
+        if model in STEPS and whole is not None and _batch(one) < _batch(whole):
+            problem = (
+                f"it allows maximum batch size {_batch(whole)}, but it contains model {model} "
+                f"which only allows maximum batch size to be {_batch(one)}"
+            )
+            edits = (one.with_values({BATCH: str(_batch(whole))}),)
+            yield from drafts(
+                release,
+                "ensemble-wiring",
+                one.word,
+                form="batch",
+                edits=edits,
+                invocation=one.invocation,
+                problem=problem,
+            )
+
+
+def _batch(one: Filling) -> int:
+    value = one.values.get(BATCH, "")
+    return int(value) if value.isascii() and value.isdecimal() and len(value) < LONGEST else 0
 
 
 @cache

@@ -41,7 +41,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release
     readings = list(_engines_read(document, release))
     folders = _output_folders(document)
-    yield from _files(document, readings, release.name)
+    yield from _files(document, [*readings, *_of_configs(document)], release.name)
     yield from _misspelt(readings, folders, release.name)
     yield from _of_another_kind(document, readings, release.name)
     builds = [one for one in document.of(BUILD) if one.has("--output_dir")]
@@ -66,6 +66,17 @@ def _engines_read(document: Document, release: Release) -> Iterator[FolderRead]:
         if found := ENGINE_DIR.search(filling.word.text):
             place = filling.word.part(found.start(1), found.end(1))
             yield FolderRead(posixpath.normpath(found[1]), place, None, filling.invocation.command.file)
+
+
+def _of_configs(document: Document) -> Iterator[FolderRead]:
+    """The folders of the engine and of the tokenizer that a config.pbtxt names."""
+    if not document.configs:
+        return
+    from trtllm_check.lint.config_files import paths_in
+
+    for config in document.configs:
+        for place in paths_in(config):
+            yield FolderRead(posixpath.normpath(place.text), place, None, config.path)
 
 
 def _checkpoints_read(document: Document) -> Iterator[FolderRead]:

@@ -63,7 +63,14 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in document.of(LOCUST):
         yield from _renamed(one, whole, release)
     for one in document.of("perf_analyzer"):
-        yield from _protocol(one, one.value("-i") or "http", release)
+        if one.has("-i") or not hides_options(one):
+            yield from _protocol(one, one.value("-i") or "http", release)
+
+
+def hides_options(one: Invocation) -> bool:
+    """True where a word of a command is a variable of its own, which may hold any option."""
+    loose = [*one.positional, *(word for given in one.given for word in given.values[1:])]
+    return any("$" in word.text for word in loose)
 
 
 def _bench(one: Invocation, tool: str, versions: set[tuple[int, ...]], release: str) -> Iterator[Draft]:

@@ -1,6 +1,7 @@
 """Requests to Triton: the port, the path, and the names of the inputs."""
 
 import json
+import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -129,8 +130,14 @@ class _Around:
         return frozenset(map(int, found))
 
     @cached_property
-    def models(self) -> set[str]:
-        return _models(self.document, self.platform)
+    def _models(self) -> dict[str, set[str]]:
+        return {}
+
+    def models(self, file: str) -> set[str]:
+        """Of the repository that a request in ``file`` means."""
+        if file not in self._models:
+            self._models[file] = _models(self.document, self.platform, file)
+        return self._models[file]
 
     @cached_property
     def is_instruct(self) -> bool:
@@ -187,7 +194,8 @@ def _port(correction: _Correction, around: _Around) -> None:
     target = correction.request.target
     if is_through_gateway(correction.request.curl):
         return
-    here = target.is_local or (target.is_open and around.serves)
+    says_port = re.match(r"^(?:\w+://)?[^/:]*:", correction.url) is not None
+    here = target.is_local or (target.is_open and around.serves and says_port)  # a placeholder may hold the port
     if not (target.is_triton and here) or target.port is None:
         return
     ports = around.ports
@@ -206,7 +214,7 @@ def _path(correction: _Correction, around: _Around) -> None:
         return
     posts = one.fields is not None or one.request.place is not one.url
     if one.target.verb:
-        models = around.models
+        models = around.models(one.request.file)
         if not models or one.target.model in models or is_through_gateway(one.curl):
             return
         right = f"/v2/models/{ENSEMBLE if ENSEMBLE in models else sorted(models)[0]}/{one.target.verb}"
@@ -224,9 +232,14 @@ def _path(correction: _Correction, around: _Around) -> None:
     correction.add("wrong-model-path", one.url, path=path or "/", problem=problem, right=right, method=method)
 
 
-def _models(document: Document, platform: Platform) -> set[str]:
+def _models(document: Document, platform: Platform, file: str) -> set[str]:
     """The models of the repository, where the text shows all of them; also what it calls so anywhere."""
     if len(document.configs) > 1:
+        repositories = {posixpath.dirname(posixpath.dirname(one.path)) for one in document.configs if one.is_file}
+        projects = {posixpath.dirname(one) for one in repositories}
+        near = [one for one in projects if not one or file.startswith(f"{one}/")]
+        if len(repositories) > 1 and (len(near) != 1 or near == [""]):
+            return set()  # of several repositories, which one is meant is not told
         return {config.model for config in document.configs}
     if not document.of("fill_template.py") or platform.release.name not in template_releases():
         return set()

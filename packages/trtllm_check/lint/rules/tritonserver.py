@@ -1,7 +1,7 @@
 """tritonserver's own options, and its three ports."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,6 +14,7 @@ FAMILY = "tritonserver"
 NEAR = 0.85
 NUMBERS = ("--log-verbose", "--http-port", "--grpc-port", "--metrics-port", "--http-thread-count")
 LOADS = re.compile(r"--load-model|repository/models/|load_model\(|[\"'{ ]load[\"' ]|perf_analyzer|unload")
+ASKED = re.compile(r"/v2/models/[^/]+/(?:versions/[^/]+/)?(?:generate|generate_stream|infer)\b")
 PORTS = {"--http-port": "8000", "--grpc-port": "8001", "--metrics-port": "8002"}
 
 
@@ -24,7 +25,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _options(server, release)
         yield from _ports(server, release)
         yield from _values(server, release)
-        yield from _loads(server, [text for _, text in document.texts], release)
+        yield from _loads(server, document, release)
+    for launch in document.of("launch_triton_server.py"):
+        yield from _ports(launch, release)
     for build in document.of("trtllm-build"):
         yield from _nothing(build, release)
         config = build.find("--model_config")
@@ -59,15 +62,18 @@ def _options(server: Invocation, release: str) -> Iterator[Draft]:
             )
 
 
-def _loads(server: Invocation, texts: Sequence[str], release: str) -> Iterator[Draft]:
+def _loads(server: Invocation, document: Document, release: str) -> Iterator[Draft]:
     """Models that are named and not asked for: the server loads all of them; or none that anything asks for."""
+    texts = [text for _, text in document.texts]
     given, mode = server.find("--load-model"), server.value("--model-control-mode")
     if given is not None and (mode is None or mode in ("none", "poll")):
         edits = (Put("--model-control-mode", "explicit"),)
         yield from drafts(release, "tritonserver-option", given.word, form="loads", edits=edits, invocation=server)
     control = server.find("--model-control-mode")
     if control is not None and mode == "explicit" and given is None and not any(map(LOADS.search, texts)):
-        yield from drafts(release, "tritonserver-option", control.word, form="empty", invocation=server)
+        asks = any(ASKED.search(one.url) for one in document.requests)
+        form = "empty, and asked" if asks else "empty"
+        yield from drafts(release, "tritonserver-option", control.word, form=form, invocation=server)
 
 
 def _values(server: Invocation, release: str) -> Iterator[Draft]:
@@ -82,7 +88,9 @@ def _values(server: Invocation, release: str) -> Iterator[Draft]:
 def _ports(server: Invocation, release: str) -> Iterator[Draft]:
     """Two of its ports are one."""
     taken: dict[str, str] = {}
-    for flag, default in PORTS.items():
+    underscores = server.tool != "tritonserver"
+    for name, default in PORTS.items():
+        flag = f"--{name[2:].replace('-', '_')}" if underscores else name
         if any(one.name.startswith("--reuse-") or one.name.startswith("--allow-") for one in server.given):
             return
         port = server.value(flag) or default

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.filling import fillings
+from trtllm_check.lint.filling import Filling, fillings
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.names import is_open
@@ -15,6 +15,7 @@ from trtllm_check.releases.templates import release_templates, template_releases
 WHOLE = re.compile(r"all_models/inflight_batcher_llm(?:/\*|/\.|/)?$")
 SERVERS = ("launch_triton_server.py", "tritonserver")
 HANDLE = frozenset({"rm", "mv", "sed", "for", "cp", "cat", "tee", "vi", "vim", "nano"})
+CONFIG = "config.pbtxt"
 FEWEST = 2  # models that are filled; a page that fills one shows an example
 EXPLICIT = ("--model-control-mode", "--load-model")
 
@@ -28,7 +29,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     found = fillings(document, release)
     models = release_templates(release.name).models
     filled = {one.model for one in found}
-    if len(filled & models.keys()) < FEWEST or any(map(is_open, filled)):
+    few = len(filled & models.keys()) < FEWEST
+    if any(map(is_open, filled)) or (few and (not filled or _shows_others(document, found))):
         return
     repositories = {posixpath.dirname(posixpath.dirname(one.path)) for one in found}
     repository = repositories.pop()
@@ -41,6 +43,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         server = next((one for one in servers if name in _last(one)), servers[0])
         known: dict[str, Any] = {"models": " and ".join(left), "variables": ", ".join(models[left[0]].typed[:2])}
         yield from drafts(release.name, "model-never-filled", server.path, invocation=server, **known)
+
+
+def _shows_others(document: Document, found: list[Filling]) -> bool:
+    """True where a text has more to say of its configurations than the commands that fill them."""
+    filling = "".join(one.path for one in found).count(CONFIG)
+    said = sum(text.count(CONFIG) + text.count("...") + text.count("…") for _, text in document.texts)
+    return said > filling or len(document.texts) != 1
 
 
 def _last(server: Invocation) -> tuple[str, ...]:
