@@ -18,6 +18,8 @@ MODULES = {
     "vllm.engine.arg_utils": "vllm",
     "vllm.entrypoints.llm": "vllm",
     "vllm.lora.request": "vllm",
+    "ray.serve.llm": "vllm",
+    "ray.llm": "vllm",
     "openai": "openai",
     "langchain_openai": "openai",
     "langchain_community.llms": "openai",
@@ -25,6 +27,7 @@ MODULES = {
 }
 # Keywords of llama_index, langchain and others, whose value goes to vLLM's EngineArgs whole.
 HANDED_ON = ("vllm_kwargs",)
+OF_RAY, RAY_MODEL, RAY_ENGINE = "LLMConfig", "model_loading_config", "engine_kwargs"
 VARIABLES = ("os.getenv", "os.environ.get", "getenv", "environ.get")  # which may give a default
 CASTS: Mapping[str, Callable[[Any], str | int | float]] = {"int": int, "float": float, "str": str}
 DEEPEST = 8
@@ -55,6 +58,7 @@ def calls(tree: ast.Module, word: Word, starts: list[int], names: Values) -> Ite
     if not imported and not modules:
         return
     made = dict(_made(tree, imported, modules))
+    folders = dict(_downloads(tree, names))
     tried = {id(node) for node in _tried(tree)}
     later = dict(_set_later(tree))
     for node in ast.walk(tree):
@@ -65,11 +69,46 @@ def calls(tree: ast.Module, word: Word, starts: list[int], names: Values) -> Ite
             api, name = made.get(ast.unparse(node.func.value), ""), f"LLM.{node.func.attr}"
         if api:
             given, more = given_to(node, names)
+            if name == OF_RAY:
+                given, more = _of_ray(given, names)
             values = tuple(_values(node, given, names, word, starts))
+            values = tuple(
+                (option, _loaded(value, folders) if option == "model" else value) for option, value in values
+            )
             for place, value in later.get(node, ()):
                 values += ((place.attr, Word(str(value.value), *_place(place, word, starts))),)
             arguments = tuple(Word(one.name, *_place(one.at, word, starts)) for one in given)
             yield Call(api, name, arguments, values=values, tried=id(node) in tried, is_open=more)
+
+
+def _downloads(tree: ast.Module, names: Values) -> Iterator[tuple[str, str]]:
+    """``snapshot_download("owner/name", local_dir="/model")``: the folder -> the model, where it is one."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "snapshot_download":
+            given = {one.name: one.value for one in given_to(node, names)[0]}
+            repository = node.args[0] if node.args else given.get("repo_id")
+            told = [constant(one, names) if one is not None else None for one in (repository, given.get("local_dir"))]
+            if all(one is not None and isinstance(one.value, str) for one in told):
+                model, folder = (str(one.value) for one in told if one is not None)
+                found.setdefault(folder.rstrip("/"), set()).add(model)
+    yield from ((folder, models.pop()) for folder, models in found.items() if len(models) == 1)
+
+
+def _loaded(value: Word, folders: dict[str, str]) -> Word:
+    """The model that a folder was loaded with, at the place of the folder."""
+    model = folders.get(value.text.rstrip("/"))
+    return Word(model, value.line, value.column) if model else value
+
+
+def _of_ray(given: "list[Given]", names: Values) -> "tuple[list[Given], bool]":
+    """The engine's arguments of Ray's LLMConfig, and its model."""
+    parts = {one.name: _entries(one.value, names, 0) for one in given}
+    model = {one.name: one for one in parts.get(RAY_MODEL) or ()}
+    source = model.get("model_source") or model.get("model_id")
+    engine = parts.get(RAY_ENGINE, [])
+    found = [*([source._replace(name="model")] if source is not None else []), *(engine or ())]
+    return found, engine is None
 
 
 def _set_later(tree: ast.Module) -> Iterator[tuple[ast.expr, list[tuple[ast.Attribute, ast.Constant]]]]:

@@ -150,7 +150,7 @@ class _Reader(PythonWords):
         for node in nodes:
             self.command(node, script)
         found = calls(self.tree, self.word, self.starts, self.names)
-        aws = aws_calls(self.tree, self.word.text, self.place)
+        aws = aws_calls(self.tree, self.word.text, self.place, self.names)
         is_script = self.word.places[:1] == ((1, 1),)
         text = PythonText(self.tree, self.word, self.starts)
         faults = (*json_words(self.tree, self.word, self.starts), *uses(text, is_script=is_script))

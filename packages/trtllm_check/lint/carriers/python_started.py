@@ -41,7 +41,7 @@ def _words(text: PythonText, node: ast.expr) -> Sequence[ast.expr]:
     if isinstance(node, ast.Name):
         values = text.values_of(node.id)
         node = values[0] if len(values) == 1 else node
-    pending, found = [node], []
+    pending, found = [node], list[ast.List]()
     while pending and len(found) < DEEPEST:
         one = pending.pop()
         if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Add):

@@ -42,7 +42,7 @@ def _facts() -> dict[str, Any]:
 def uses(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     """All faults. ``is_script``: a program of its own, and no cell of a notebook."""
     yield from client_faults(text, is_script=is_script)
-    yield from engine_faults(text)
+    yield from engine_faults(text, is_script=is_script)
     yield from async_faults(text)
     yield from answer_faults(text)
     yield from boto_faults(text)

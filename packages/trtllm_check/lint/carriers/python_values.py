@@ -212,6 +212,8 @@ class Values:
             is_given = passed.is_open or one.arg in passed.names or 0 <= place - is_method < passed.places
             if isinstance(one.annotation, ast.Name):
                 self.annotated[(id(scope), one.arg)] = one.annotation.id
+            elif isinstance(default, ast.Name) and not is_given:  # config=Config
+                self.annotated[(id(scope), one.arg)] = default.id
             only = passed.only(one.arg, place - is_method if place >= 0 else -1) if is_given else None
             told = only if only is not None and self._is_called(node, owner) else None
             scope.add(one.arg, default if _is_plain(default) and not is_given else told)

@@ -14,6 +14,8 @@ from trtllm_check.lint.shell.words import Word
 FAMILY = "access"
 RULE = "gated-without-token"
 PROPERTY = "option."  # of serving.properties, beside which the variables stand elsewhere
+MAKES_A_MODEL = ("Model", "DJLModel", "HuggingFaceModel", "CfnModel", "create_model", "ContainerDefinitionProperty")
+DATA = ("modeldata", "modeldataurl", "modeldatasource")
 MODEL_SETTINGS = ("HF_MODEL_ID", "MODEL_ID", "MODEL", "VLLM_MODEL")
 
 
@@ -35,11 +37,20 @@ def _without_token(document: Document, platform: Platform) -> Iterator[Draft]:
             done.add(word.text)
             known: dict[str, Any] = {"model": _plain(word), "where": "this container"}
             yield from drafts(release, RULE, word, file=box.file, **known)
-    for one in served(document):
+    for one in served(document) if _is_endpoint(document) else ():
         by_variables = one.tool == LMI and not one.flag("model").startswith(PROPERTY)
         if by_variables and is_gated(one.model) and one.model not in done:
             known = {"model": one.model, "where": "the endpoint's container"}
             yield from drafts(release, RULE, one.place("model"), file=one.file, **known)
+
+
+def _is_endpoint(document: Document) -> bool:
+    """True for a docker run without mounts, and calls that make a model of SageMaker without an archive of weights."""
+    if any(not one.has("-v", "--volume", "--mount", "--env-file") for one in document.of("docker")):
+        return True
+    made = [one for one in document.aws_calls if one.name in MAKES_A_MODEL]
+    tables = [table for one in made for table in one.settings.tables()]
+    return bool(made) and not any(table.get(*DATA) for table in tables)
 
 
 @cache

@@ -15,14 +15,13 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.machines import machine_told
 from trtllm_check.lint.rules.arguments import is_checked
 from trtllm_check.lint.rules.pairs import engine_world
-from trtllm_check.lint.rules.served import LMI, OURS, TENSORRT_LLM, VLLM, ServedModel, served
+from trtllm_check.lint.rules.served import LMI, OURS, RAY, TENSORRT_LLM, VLLM, ServedModel, served
 from trtllm_check.lint.shell.words import Word
 
 RULE = "weights-do-not-fit"
 TP, PP = "tensor_parallel_size", "pipeline_parallel_size"
 SIXTEEN_BITS = ("full_prec", "bf16", "bfloat16", "float16")
-BYTES = 2
-STARTS = ("vllm serve", *OURS, "LLM", "EngineArgs", "AsyncEngineArgs", LMI)
+STARTS = ("vllm serve", *OURS, "LLM", "EngineArgs", "AsyncEngineArgs", RAY, LMI)
 BENCH, RUNS = "trtllm-bench", ("throughput", "latency", "build")
 # Bytes that GPUs have: the largest of all (GB300), what an H200 gives vLLM (0.9 of what is visible), and 80 GB.
 LARGEST, H200, LARGE = 298e9, 0.9 * 150.1e9, 84.9e9
@@ -54,7 +53,10 @@ OTHER_HARDWARE = re.compile(
 
 
 class _Start(NamedTuple):
-    """Weights of one start. ``need``: bytes on the fullest GPU; ``sure``: the model is the published one itself."""
+    """Weights of one start. ``need``: bytes on the fullest GPU; ``sure``: the model is the published one itself.
+
+    ``bits``: of one weight.
+    """
 
     tool: str
     model: str
@@ -64,6 +66,7 @@ class _Start(NamedTuple):
     ranks_of: tuple[int, ...]  # that share the heads
     flag: str
     sure: bool
+    bits: int = 16
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -99,11 +102,13 @@ def _servers(document: Document) -> Iterator[_Found]:
         model = published_model(one.model) if one.model else None
         if model is None or not model.billions or OTHER_WEIGHTS.search(one.model) or _is_told_elsewhere(one):
             continue
-        total = model.billions * 1e9 * BYTES
+        dtype = one.options.get("dtype")
+        bits = 32 if dtype is not None and dtype.text in ("float32", "float") else 16
+        total = model.billions * 1e9 * bits / 8
         flag = one.flags.get(TP) or ("--tp_size" if one.tool in OURS else "--tensor-parallel-size")
         flag = flag if one.invocation or TP in one.flags else TP
         tool = "vLLM" if one.engine == VLLM and one.tool.endswith("EngineArgs") else one.tool
-        known = _Start(tool, one.model, total, one.ranks, total / one.ranks, _shared(model), flag, model.official)
+        known = _Start(tool, one.model, total, one.ranks, total / one.ranks, _shared(model), flag, model.official, bits)
         yield known, one.place(TP), one.invocation, one.file
 
 
@@ -173,6 +178,7 @@ def _said(
         "have": have / 1e9,
         "gpu": name,
         "ranks": start.ranks,
+        "bits": start.bits,
         "flag": start.flag,
         "least": least,
     }

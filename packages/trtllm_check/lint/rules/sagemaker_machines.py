@@ -1,4 +1,4 @@
-"""Images for one kind of processor beside instances of another: Neuron, GPUs, or none."""
+"""Images for one kind of processor beside instances of another: Neuron, GPUs, or none, as serverless endpoints."""
 
 import re
 from collections.abc import Iterator
@@ -13,6 +13,12 @@ IMAGE = re.compile(
     r"\.dkr\.ecr\.[\w.-]+/(?P<image>(?:djl-inference|huggingface-pytorch-tgi-inference|huggingface-vllm|vllm)"
     r":(?P<tag>[\w.-]+))"
 )
+# The images that SageMaker's SDK names itself.
+OF_THE_SDK = re.compile(
+    r"(?P<image>get_huggingface_llm_image_uri\(\s*(?:backend\s*=\s*)?[\"'](?P<tag>huggingface(?:-neuronx)?|lmi)[\"']"
+    r"|image_uris\.retrieve\(\s*(?:framework\s*=\s*)?[\"'](?:djl-(?P<djl>lmi|tensorrtllm|neuronx|deepspeed|fastertransformer)))"
+)
+SERVERLESS = re.compile(r"\bServerlessInferenceConfig\(|[\"']?ServerlessConfig[\"']?\s*[:=]")
 NEURON_TAG, GPU_TAG = re.compile(r"neuron"), re.compile(r"-cu\d{3}|-gpu-")
 INSTANCE = re.compile(r"\bml\.(?P<family>[a-z]+\d[a-z]*(?:-\w+)?)\.(?P<size>\d*(?:xlarge|large|medium)|metal)\b")
 NEURON = re.compile(r"inf\d|trn\d")
@@ -23,8 +29,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     for file, text in document.texts:
         found = {_kind(match["family"]) for match in INSTANCE.finditer(text)}
-        images = list(IMAGE.finditer(text)) if len(found) == 1 else []
-        wanted = {_wanted(match["tag"]) for match in images}
+        serverless = SERVERLESS.search(text) if not found else None
+        images = [*IMAGE.finditer(text), *OF_THE_SDK.finditer(text)] if len(found) == 1 or serverless else []
+        wanted = {_wanted(match) for match in images}
+        if serverless is not None:
+            found = {"serverless"}
         if len(wanted) != 1:
             continue
         (has,), (wants,) = found, wanted
@@ -32,13 +41,24 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             match = images[0]
             instance = INSTANCE.search(text)
             place = Word(match["image"], text.count("\n", 0, match.start("image")) + 1, 1)
-            known: dict[str, Any] = {"image": match["image"], "instance": instance[0] if instance else ""}
-            yield from drafts(platform.release.name, RULE, place, form=wants, file=file, **known)
+            known: dict[str, Any] = {"image": _called(match), "instance": instance[0] if instance else ""}
+            yield from drafts(platform.release.name, RULE, place, form=has if serverless else wants, file=file, **known)
+
+
+def _called(match: re.Match[str]) -> str:
+    """The image as people call it."""
+    if match.re is not OF_THE_SDK:
+        return match["image"]
+    return f"djl-{match['djl']}" if match["djl"] else f"the image of {match['tag']} for LLMs"
 
 
 def _kind(family: str) -> str:
     return "neuron" if NEURON.match(family) else "gpu" if GPU.match(family) else "cpu"
 
 
-def _wanted(tag: str) -> str:
+def _wanted(match: re.Match[str]) -> str:
+    """What the image is made for; "" where its tag does not say."""
+    if match.re is OF_THE_SDK:
+        return "neuron" if "neuronx" in match["image"] else "gpu"
+    tag = match["tag"]
     return "neuron" if NEURON_TAG.search(tag) else "gpu" if GPU_TAG.search(tag) else ""
