@@ -6,11 +6,13 @@ text's GPUs are unknown then.
 """
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from serving_base.facts.gpus import gpu_names, instances
+from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.document import Document
 
 Texts = tuple[tuple[str, str], ...]
@@ -87,15 +89,29 @@ def machine_told(document: Document) -> MachineTold | None:
     return _told(document.texts)
 
 
+@cache
+def _families() -> dict[str, Any]:
+    """The families of AWS's instances with GPUs, those without an entry in facts/instances.yml, too."""
+    content: dict[str, dict[str, Any]] = read_yaml(Path(__file__).with_name("rules") / "sagemaker.yml")
+    return content["gpus"]
+
+
 @lru_cache(maxsize=8)
 def _told(texts: Texts) -> MachineTold | None:
     named = {match["name"] for _, text in texts for match in islice(INSTANCE.finditer(text), MOST_MATCHES)}
     known = instances()
     if not named:
         return _in_words(texts)
-    if len(named) != 1 or (name := named.pop()) not in known:
+    if len(named) != 1:
         return None
-    return MachineTold(name, known[name].gpu, known[name].gpus)
+    name = named.pop()
+    if name in known:
+        return MachineTold(name, known[name].gpu, known[name].gpus)
+    family, _, size = name.partition(".")
+    entry = _families().get(family)
+    if entry is None or size not in entry["sizes"]:
+        return None
+    return MachineTold(name, "", entry["sizes"][size], name=f"a GPU of {name}", memory_gib=entry["memory"])
 
 
 def _in_words(texts: Texts) -> MachineTold | None:

@@ -11,6 +11,7 @@ from trtllm_check.lint.carriers.aws_calls import aws_calls
 from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
 from trtllm_check.lint.carriers.percent_cells import cells
 from trtllm_check.lint.carriers.printed import is_sentence
+from trtllm_check.lint.carriers.python_asks import asks
 from trtllm_check.lint.carriers.python_calls import calls, given_to
 from trtllm_check.lint.carriers.python_faults import comma_missing, json_words
 from trtllm_check.lint.carriers.python_grown import grown, is_command, perhaps
@@ -149,12 +150,13 @@ class _Reader(PythonWords):
         self.done |= grown(self, script)
         for node in nodes:
             self.command(node, script)
-        found = calls(self.tree, self.word, self.starts, self.names)
+        found = [*calls(self.tree, self.word, self.starts, self.names)]
         aws = aws_calls(self.tree, self.word.text, self.place, self.names)
         is_script = self.word.places[:1] == ((1, 1),)
         text = PythonText(self.tree, self.word, self.starts)
         faults = (*json_words(self.tree, self.word, self.starts), *uses(text, is_script=is_script))
         names = tuple(used_names(text))
+        found += asks(text, self.value)
         self.found = self.found.with_(Carried(calls=tuple(found), aws_calls=tuple(aws), faults=faults, names=names))
         if any(_imports_ours(node) for node in nodes):
             for node in nodes:

@@ -92,7 +92,8 @@ def _built(text: PythonText) -> Iterator[FormFault]:
 
 def _of_texts(text: PythonText) -> Iterator[FormFault]:
     """``ModelRunner.generate(["a text"])``, which takes tensors of tokens."""
-    runners = text.made_by(*(f"{name}.from_dir" for name in RUNNERS))
+    makers = tuple(f"{name}.from_dir" for name in RUNNERS)
+    runners = text.made_by(*makers) | text.attributes_made_by(*makers)
     for call in text.calls:
         owner, _, method = ast.unparse(call.func).rpartition(".")
         if owner not in runners or method != "generate":

@@ -64,7 +64,7 @@ def _number(text: PythonText, node: ast.expr) -> str:
     if not isinstance(node, ast.Name):
         return ""
     values = text.values_of(node.id)
-    are = [isinstance(one, ast.Constant) and isinstance(one.value, int | float) for one in values]
+    are = [_is_number(one) for one in values]
     are += [
         isinstance(one.annotation, ast.Name) and one.annotation.id in NUMBERS
         for one in text.nodes
@@ -74,6 +74,13 @@ def _number(text: PythonText, node: ast.expr) -> str:
         isinstance(one, ast.Name) and one.id == node.id and isinstance(one.ctx, ast.Store) for one in text.nodes
     )
     return node.id if are and all(are) and others == len(values) else ""
+
+
+def _is_number(node: ast.expr) -> bool:
+    """``8000`` and ``int(os.environ["PORT"])``."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in NUMBERS
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
 
 
 def _line(text: PythonText, node: ast.expr) -> str:

@@ -100,15 +100,22 @@ def _mappings(text: PythonText) -> Iterator[FormFault]:
             given["world_size"] = call.args[0]
         if any(one.arg == "auto_parallel" for one in call.keywords):
             continue
-        numbers = {name: value.value for name, value in given.items() if isinstance(value, ast.Constant)}
-        sizes = [number for number in numbers.values() if type(number) is int]
+        numbers = {name: _whole(text, value) for name, value in given.items()}
+        sizes = [number for number in numbers.values() if number]
         if not sizes or len(sizes) != len(given):
             continue
-        world, product = int(str(numbers.get("world_size", 1))), 1
+        world, product = numbers.get("world_size", 1), 1
         for name in SIZES[1:]:
-            product *= int(str(numbers.get(name, 1)))
+            product *= numbers.get(name, 1)
         if world != product:
             yield fault(text, call, "world of a mapping", world=str(world), product=str(product))
+
+
+def _whole(text: PythonText, node: ast.expr) -> int:
+    """A whole number, or that of a name that is set once; 0 for what is not told."""
+    values = text.values_of(node.id) if isinstance(node, ast.Name) else [node]
+    value = values[0].value if len(values) == 1 and isinstance(values[0], ast.Constant) else 0
+    return value if isinstance(value, int) else 0
 
 
 def _loads(text: PythonText) -> Iterator[FormFault]:
@@ -118,15 +125,16 @@ def _loads(text: PythonText) -> Iterator[FormFault]:
         owner, _, method = text.dotted(call.func).rpartition(".")
         if not owner.startswith(MODELS) or method not in LOADS:
             continue
-        for one in call.keywords:
-            value = one.value
+        given = [(one.arg, one.value) for one in call.keywords]
+        given += [("dtype", one) for one in call.args[1:2] if method == LOADS[0]]
+        for name, value in given:
             written = value.value if isinstance(value, ast.Constant) else None
-            if one.arg == "dtype" and written in facts["types"]:
+            if name == "dtype" and written in facts["types"]:
                 yield fault(text, value, "type of a load", value=str(written), right=facts["types"][written])
             is_dict = isinstance(value, ast.Dict) or (
                 isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict"
             )
-            if one.arg == "mapping" and is_dict:
+            if name == "mapping" and is_dict:
                 yield fault(text, value, "mapping of a load", name=method)
 
 

@@ -26,6 +26,7 @@ BENCH, RUNS = "trtllm-bench", ("throughput", "latency", "build")
 # Bytes that GPUs have: the largest of all (GB300), what an H200 gives vLLM (0.9 of what is visible), and 80 GB.
 LARGEST, H200, LARGE = 298e9, 0.9 * 150.1e9, 84.9e9
 ROOMY = 65e9  # weights on a GPU of 80 GB that leave a cache
+DEFAULT_SHARE = 0.9
 SHARE = 0.8  # of a known GPU, for the same
 # Names and folders of weights in fewer bits, of adapters, and of what a tool has made of the weights.
 OTHER_WEIGHTS = re.compile(
@@ -55,7 +56,7 @@ OTHER_HARDWARE = re.compile(
 class _Start(NamedTuple):
     """Weights of one start. ``need``: bytes on the fullest GPU; ``sure``: the model is the published one itself.
 
-    ``bits``: of one weight.
+    ``bits``: of one weight; ``share``: of the GPU, which the engine takes.
     """
 
     tool: str
@@ -67,6 +68,7 @@ class _Start(NamedTuple):
     flag: str
     sure: bool
     bits: int = 16
+    share: float = 1
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -108,8 +110,31 @@ def _servers(document: Document) -> Iterator[_Found]:
         flag = one.flags.get(TP) or ("--tp_size" if one.tool in OURS else "--tensor-parallel-size")
         flag = flag if one.invocation or TP in one.flags else TP
         tool = "vLLM" if one.engine == VLLM and one.tool.endswith("EngineArgs") else one.tool
-        known = _Start(tool, one.model, total, one.ranks, total / one.ranks, _shared(model), flag, model.official, bits)
+        known = _Start(
+            tool,
+            one.model,
+            total,
+            one.ranks,
+            total / one.ranks,
+            _shared(model),
+            flag,
+            model.official,
+            bits,
+            _share(one),
+        )
         yield known, one.place(TP), one.invocation, one.file
+
+
+def _share(one: ServedModel) -> float:
+    """What vLLM takes of a GPU, for the weights and the cache: 0.9 where nothing is said."""
+    if one.engine != VLLM or one.tool == LMI:
+        return 1
+    word = one.options.get("gpu_memory_utilization")
+    try:
+        share = float(word.text) if word is not None else DEFAULT_SHARE
+    except ValueError:
+        return 1
+    return share if 0 < share <= 1 else 1
 
 
 def _is_told_elsewhere(one: ServedModel) -> bool:
@@ -157,7 +182,7 @@ def _said(
     start: _Start, place: Word, invocation: Invocation | None, file: str, platform: Platform, gpu: tuple[str, float]
 ) -> Iterator[Draft]:
     name, have = gpu
-    form = _form(start.need, have)
+    form = _form(start.need, have) or ("share" if have and start.need > have * start.share else "")
     if not form:
         return
     roomy = SHARE * have if name else ROOMY
@@ -179,6 +204,8 @@ def _said(
         "gpu": name,
         "ranks": start.ranks,
         "bits": start.bits,
+        "share": start.share,
+        "taken": have * start.share / 1e9,
         "flag": start.flag,
         "least": least,
     }
