@@ -67,6 +67,7 @@ class Values:
         self.passed = dict(_passed(tree))
         defined = (one.name for one in ast.walk(tree) if isinstance(one, (*FUNCTIONS, ast.ClassDef)))
         self.defined = Counter(defined)
+        self.straight = _straight(tree)
         self._walk(tree, self.module, "")
 
     def scope_of(self, node: ast.AST) -> Scope:
@@ -93,7 +94,7 @@ class Values:
         if isinstance(node, ast.Name):
             scope = self.scope_of(node).of(node.id)
             values = scope.assigned[node.id] if scope is not None and node.id not in scope.grown else []
-            found = values[0] if len(values) == 1 else None
+            found = values[0] if len(values) == 1 else self._before(node, values)
         elif isinstance(node, ast.Attribute):
             found = self._attribute(node, depth)
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
@@ -101,6 +102,13 @@ class Values:
             if isinstance(owner, ast.Dict):
                 found = _entry(owner, node.slice.value)
         return found
+
+    def _before(self, node: ast.Name, values: "list[ast.expr | None]") -> ast.expr | None:
+        """The last value before a use, of a name that statements of the program's own level alone set."""
+        places = self.straight.get(node.id, [])
+        if len(places) != len(values) or self.scope_of(node) is not self.module:
+            return None
+        return next((value for end, value in reversed(places) if end < node.lineno), None)
 
     def several(self, node: ast.Name) -> list[ast.expr]:
         """All values of a name that has more than one, where each of them stands in the text."""
@@ -244,6 +252,17 @@ class Values:
         name = str(dest.value) if isinstance(dest, ast.Constant) else long.lstrip("-").replace("-", "_")
         default = given.get("default")
         self.options.setdefault(name, []).append(default if _is_plain(default) else None)
+
+
+def _straight(tree: ast.Module) -> dict[str, list[tuple[int, ast.expr]]]:
+    """The names that statements outside of branches and functions set: the last line of each, and the value."""
+    found: dict[str, list[tuple[int, ast.expr]]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).append((node.end_lineno or node.lineno, node.value))
+    return found
 
 
 def _parts(target: ast.Tuple | ast.List, value: ast.expr) -> list[ast.expr]:
