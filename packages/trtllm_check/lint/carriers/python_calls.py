@@ -101,7 +101,7 @@ def _loaded(value: Word, folders: dict[str, str]) -> Word:
     return Word(model, value.line, value.column) if model else value
 
 
-def _of_ray(given: "list[Given]", names: Values) -> "tuple[list[Given], bool]":
+def _of_ray(given: "list[GivenKeyword]", names: Values) -> "tuple[list[GivenKeyword], bool]":
     """The engine's arguments of Ray's LLMConfig, and its model."""
     parts = {one.name: _entries(one.value, names, 0) for one in given}
     model = {one.name: one for one in parts.get(RAY_MODEL) or ()}
@@ -225,7 +225,7 @@ def _made(tree: ast.Module, imported: dict[str, tuple[str, str]], modules: dict[
     yield from ((name, apis[0]) for name, apis in found.items() if len(apis) == 1 and apis[0])
 
 
-class Given(NamedTuple):
+class GivenKeyword(NamedTuple):
     """One keyword of a call, where it is written, and its value."""
 
     name: str
@@ -233,13 +233,13 @@ class Given(NamedTuple):
     value: ast.expr
 
 
-def given_to(node: ast.Call, names: Values) -> tuple[list[Given], bool]:
+def given_to(node: ast.Call, names: Values) -> tuple[list[GivenKeyword], bool]:
     """The keywords of a call with those of ``**options`` where the code tells them; True where more come."""
-    found: list[Given] = []
+    found: list[GivenKeyword] = []
     more = False
     for one in node.keywords:
         if one.arg is not None:
-            found.append(Given(one.arg, one, one.value))
+            found.append(GivenKeyword(one.arg, one, one.value))
             continue
         inside = _entries(one.value, names, 0)
         found += inside or ()
@@ -247,7 +247,7 @@ def given_to(node: ast.Call, names: Values) -> tuple[list[Given], bool]:
     return found, more
 
 
-def _entries(node: ast.expr, names: Values, depth: int) -> list[Given] | None:
+def _entries(node: ast.expr, names: Values, depth: int) -> list[GivenKeyword] | None:
     """What ``**node`` gives; None where it is not told."""
     if depth > DEEPEST:
         return None
@@ -257,7 +257,7 @@ def _entries(node: ast.expr, names: Values, depth: int) -> list[Given] | None:
     if not isinstance(node, ast.Dict):
         known = names.known(node)
         return _entries(known, names, depth + 1) if known is not None else None
-    entries: list[Given] = []
+    entries: list[GivenKeyword] = []
     for key, value in zip(node.keys, node.values, strict=True):
         if key is None:
             inside = _entries(value, names, depth + 1)
@@ -265,7 +265,7 @@ def _entries(node: ast.expr, names: Values, depth: int) -> list[Given] | None:
                 return None
             entries += inside
         elif isinstance(key, ast.Constant) and isinstance(key.value, str):
-            entries.append(Given(key.value, key, value))
+            entries.append(GivenKeyword(key.value, key, value))
         else:
             return None
     return entries
@@ -297,7 +297,7 @@ def constant(node: ast.expr, names: Values, depth: int = 0) -> ast.Constant | No
 
 
 def _values(
-    node: ast.Call, given: list[Given], names: Values, word: Word, starts: list[int]
+    node: ast.Call, given: list[GivenKeyword], names: Values, word: Word, starts: list[int]
 ) -> Iterator[tuple[str, Word]]:
     first = [("model", one) for one in node.args[:1] if not isinstance(one, ast.Starred)]
     for name, value in [*first, *((one.name, one.value) for one in given)]:
