@@ -148,6 +148,7 @@ FAMILIES = (
     "first_words",
     "no_shell",
     "chat_templates",
+    "client_models",
     "shell",
 )
 

@@ -10,13 +10,15 @@ from itertools import islice
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.machines import MOST_MATCHES, MachineTold, machine_of
-from trtllm_check.lint.reservations import MODAL, OF_MODAL, OF_SKYPILOT, SKYPILOT
+from trtllm_check.lint.reservations import IN_PYTHON, OF_PYTHON, OF_SKYPILOT, SKYPILOT, modal_gpus
 
 LABEL = re.compile(
     r"[\"']?(?:nvidia\.com/gpu\.product|cloud\.google\.com/gke-accelerator|skypilot\.co/accelerator"
-    r"|karpenter\.k8s\.aws/instance-gpu-name)[\"']?[ \t]*[:=][ \t]*[\"']?(?P<name>[A-Za-z][\w.-]*)"
+    r"|karpenter\.k8s\.aws/instance-gpu-name|accelerator_type)[\"']?[ \t]*[:=][ \t]*[\"']?(?P<name>[A-Za-z][\w.-]*)"
 )
-ANY_LABEL = re.compile(r"gpu\.product|gke-accelerator|skypilot\.co/accelerator|instance-gpu-name")
+ANY_LABEL = re.compile(
+    r"gpu\.product|gke-accelerator|skypilot\.co/accelerator|instance-gpu-name|accelerator_type[\"']?[ \t]*[:=]"
+)
 ONE_KIND = re.compile(r"[\"']?\{?[ ]*(?P<name>[A-Za-z][\w-]*)[ ]*(?::[ ]*\d+)?[ ]*\}?[\"']?")
 # As nodes and platforms write them: the maker, the form and the memory around the kind.
 WRITTEN = re.compile(
@@ -24,7 +26,12 @@ WRITTEN = re.compile(
     r"(?:-(?:sxm\d?|pcie|hbm\d\w?|nvl|mega|vws))?(?:-(?P<memory>\d+)gb)?(?:-(?:hbm\d\w?|pcie))?"
 )
 # The memory that a kind without one has there, or the kind that may come in its place.
-MORE = {"modal": {"a100": "80", "h100": "h200"}, "skypilot": {"a100": "40"}, "gke": {"a100": "40"}}
+MORE = {
+    "modal": {"a100": "80", "h100": "h200"},
+    "skypilot": {"a100": "40"},
+    "gke": {"a100": "40"},
+    "ray": {"a100": "80"},
+}
 ONE_PIECE = 2  # fences
 V100 = "v100"  # of 16 or 32 GB
 
@@ -48,15 +55,14 @@ def _names(text: str) -> Iterator[tuple[str, str]]:
     if len(ANY_LABEL.findall(text)) > len(matches):
         yield "", ""
     for match in matches:
-        yield match["name"].lower(), "gke" if "gke-accelerator" in match[0] else "label"
-    if OF_SKYPILOT.search(text):
-        for match in islice(SKYPILOT.finditer(text), MOST_MATCHES):
+        whose = "gke" if "gke-accelerator" in match[0] else "ray" if "accelerator_type" in match[0] else "label"
+        yield match["name"].lower(), whose
+    for asks, about in ((SKYPILOT, OF_SKYPILOT), (IN_PYTHON, OF_PYTHON)):
+        for match in islice(asks.finditer(text), MOST_MATCHES) if about.search(text) else ():
             one = ONE_KIND.fullmatch(match["value"].strip())
             yield (one["name"].lower() if one else ""), "skypilot"
-    if MODAL.search(text):
-        for match in islice(OF_MODAL.finditer(text), MOST_MATCHES):
-            exact = "!" in match[0]
-            yield (match["kind"] or "").lower(), "exact" if exact else "modal"
+    for asked in islice(modal_gpus(text), MOST_MATCHES):
+        yield asked.kind, "exact" if asked.exact else "modal"
 
 
 def _machine(name: str, whose: str) -> MachineTold | None:

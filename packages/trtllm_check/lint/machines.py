@@ -90,6 +90,13 @@ def machine_told(document: Document) -> MachineTold | None:
     return _told(document.texts)
 
 
+@cache
+def _families() -> dict[str, Any]:
+    """The families of AWS's instances with GPUs, those without an entry in facts/instances.yml, too."""
+    content: dict[str, dict[str, Any]] = read_yaml(Path(__file__).with_name("rules") / "sagemaker.yml")
+    return content["gpus"]
+
+
 @lru_cache(maxsize=8)
 def _told(texts: Texts) -> MachineTold | None:
     named = {match["name"] for _, text in texts for match in islice(INSTANCE.finditer(text), MOST_MATCHES)}
@@ -98,7 +105,19 @@ def _told(texts: Texts) -> MachineTold | None:
     }
     if not named:
         return _in_words(texts)
-    return _rented().get(named.pop()) if len(named) == 1 else None
+    if len(named) != 1:
+        return None
+    name = named.pop()
+    return _rented().get(name) or _of_a_family(name)
+
+
+def _of_a_family(name: str) -> MachineTold | None:
+    """A machine whose GPU has no facts but its memory."""
+    family, _, size = name.partition(".")
+    entry = _families().get(family)
+    if entry is None or size not in entry["sizes"]:
+        return None
+    return MachineTold(name, "", entry["sizes"][size], name=f"a GPU of {name}", memory_gib=entry["memory"])
 
 
 @cache

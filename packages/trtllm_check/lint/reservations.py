@@ -7,13 +7,19 @@ from typing import NamedTuple
 
 SKYPILOT = re.compile(r"^[ \t]+accelerators:[ \t]*(?P<value>\S[^\n#]*)", re.MULTILINE)
 OF_SKYPILOT = re.compile(r"^(?:run|setup):[ \t]*[|>]", re.MULTILINE)
+IN_PYTHON = re.compile(r"\baccelerators[ ]*=[ ]*(?P<value>[\"'][^\"'\n]+[\"']|\{[^{}\n]*\})")
+OF_PYTHON = re.compile(r"^[ \t]*(?:import sky|from sky)\b(?![\s\S]*\bnum_nodes[ ]*=[ ]*(?!1\b))", re.MULTILINE)
 NODES = re.compile(r"^num_nodes:[ \t]*(?!1\b)\S", re.MULTILINE)
 KIND = re.compile(r"[\"']?[A-Za-z][\w-]*[\"']?(?:[ \t]*:[ \t]*(?P<count>\d+))?")
 MODAL = re.compile(r"^[ \t]*(?:import modal|from modal import)\b", re.MULTILINE)
-OF_MODAL = re.compile(
-    r"(?<![\w.])gpu[ ]*=[ ]*(?:[\"'](?P<kind>[A-Za-z][\w-]*)!?(?::(?P<count>\d+))?[\"']"
-    r"|(?:modal\.)?gpu\.\w+\((?:[^()]*\bcount[ ]*=[ ]*(?P<of>\d+))?[^()]*\)|(?P<other>[^\s,)]+))"
+OF_MODAL = re.compile(r"(?<![\w.])gpu[ ]*=[ ]*(?P<value>f?[\"'][^\"'\n]*[\"']|(?:modal\.)?gpu\.\w+\([^()]*\)|[^\s,)]+)")
+MODAL_VALUE = re.compile(
+    r"f?[\"'](?P<kind>[A-Za-z][\w-]*)(?P<exact>!?)(?::(?P<count>\d+|\{\w+\}))?[\"']"
+    r"|(?:modal\.)?gpu\.(?P<cls>\w+)\((?P<inside>[^()]*)\)"
 )
+COUNT = re.compile(r"\bcount[ ]*=[ ]*(?P<count>\w+)")
+SIZE = re.compile(r"\b(?:size|memory)[ ]*=[ ]*[\"']?(?P<size>\d+)")
+DEFAULT = re.compile(r"os\.(?:getenv|environ\.get)\([^(),]+,[ ]*(?P<value>[\"'][^\"']+[\"'])\)")
 BENTO = re.compile(r"\bresources[ ]*=[ ]*\{[^{}]*[\"']gpu[\"'][ ]*:[ ]*[\"']?(?P<count>\d+)")
 OF_BENTO = re.compile(r"^[ \t]*import bentoml\b", re.MULTILINE)
 
@@ -24,6 +30,52 @@ class Reserved(NamedTuple):
     number: int
     line: int
     by: str
+
+
+class ModalGpus(NamedTuple):
+    """What one ``gpu=`` asks for: "" and 0 for what is not told. ``exact``: no larger kind in its place."""
+
+    kind: str
+    number: int
+    at: int
+    exact: bool
+
+
+def modal_gpus(text: str) -> Iterator[ModalGpus]:
+    """Every ``gpu=`` of a text about Modal, by the names that it sets once, too."""
+    for match in OF_MODAL.finditer(text) if MODAL.search(text) else ():
+        value = _modal_value(match["value"], text)
+        if value is None:
+            yield ModalGpus("", 0, match.start(), exact=False)
+            continue
+        inside = value["inside"] or ""
+        count, size = COUNT.search(inside), SIZE.search(inside)
+        kind = value["kind"] or (f"{value['cls']}-{size['size']}GB" if size else value["cls"])
+        number = _number(count["count"] if count else (value["count"] or "1"), text)
+        yield ModalGpus(kind.lower(), number, match.start(), exact=bool(value["exact"]))
+
+
+def _modal_value(written: str, text: str) -> re.Match[str] | None:
+    if (found := MODAL_VALUE.fullmatch(written)) is not None:
+        return found
+    given = _set_once(written, text)
+    default = DEFAULT.fullmatch(given)
+    return MODAL_VALUE.fullmatch(default["value"] if default else given)
+
+
+def _number(written: str, text: str) -> int:
+    """The number, or that of a name; 0 for what is not told."""
+    written = written.strip("{}")
+    given = written if written.isdecimal() else _set_once(written, text)
+    return int(given) if given.isascii() and given.isdecimal() else 0
+
+
+def _set_once(name: str, text: str) -> str:
+    """What a plain name is set to, in the one line that does so."""
+    if not name.isidentifier():
+        return ""
+    found = re.findall(rf"^[ \t]*{name}[ \t]*(?::[^=\n]+)?=[ \t]*([^#\n]*[^#\s])[ \t]*(?:#.*)?$", text, re.MULTILINE)
+    return found[0] if len(found) == 1 else ""
 
 
 @lru_cache(maxsize=8)
@@ -40,10 +92,11 @@ def _found(text: str) -> Iterator[Reserved]:
         for match in SKYPILOT.finditer(text):
             kinds = KIND.finditer(match["value"])
             yield from (Reserved(int(one["count"] or 1), _line(text, match), "SkyPilot gives") for one in kinds)
-    if MODAL.search(text):
-        for match in OF_MODAL.finditer(text):
-            count = 0 if match["other"] else int(match["count"] or match["of"] or 1)
-            yield Reserved(count, _line(text, match), "Modal gives")
+    for match in IN_PYTHON.finditer(text) if OF_PYTHON.search(text) else ():
+        for one in KIND.finditer(match["value"]):
+            yield Reserved(int(one["count"] or 1), _line(text, match), "SkyPilot gives")
+    for asked in modal_gpus(text):
+        yield Reserved(asked.number, text.count("\n", 0, asked.at) + 1, "Modal gives")
     if OF_BENTO.search(text):
         for match in BENTO.finditer(text):
             yield Reserved(int(match["count"]), _line(text, match), "BentoML gives")

@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
+from trtllm_check.lint.carriers.python_calls import constant, given_to
+from trtllm_check.lint.carriers.python_values import Values
 from trtllm_check.lint.carriers.settings import Kind, Setting, from_yaml, key
 from trtllm_check.lint.shell.words import Word
 
@@ -19,6 +21,7 @@ CALLS = frozenset(
             "production_variant",
         ),
         "create_inference_component",
+        "ServerlessInferenceConfig",
         *("invoke_endpoint", "invoke_endpoint_with_response_stream", "invoke_endpoint_async"),
         *("Model", "DJLModel", "DJLPredictor", "HuggingFaceModel", "CfnModel", "CfnEndpointConfig", "CfnEndpoint"),
         *("retrieve", "get_huggingface_llm_image_uri"),
@@ -46,11 +49,13 @@ class AwsCall(NamedTuple):
     maker: Literal["python", "template", "terraform", "cli"] = "python"
 
 
-def aws_calls(tree: ast.Module, text: str, place: Callable[[ast.AST], tuple[int, int]]) -> Iterator[AwsCall]:
+def aws_calls(
+    tree: ast.Module, text: str, place: Callable[[ast.AST], tuple[int, int]], values: Values
+) -> Iterator[AwsCall]:
     """The calls of a program that is about SageMaker."""
     if not any(word in text for word in ABOUT):
         return
-    names = _set_once(tree)
+    names = _Names(_set_once(tree), values)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -75,6 +80,18 @@ def resources(node: Any, place: Callable[[Any], Word]) -> Iterator[AwsCall]:
     for field, name in BODIES.items():
         if field in _table(node) and "Resources" not in _table(node):
             yield AwsCall(name, from_yaml(node, place, DEEPEST))
+
+
+class _Names(NamedTuple):
+    """What names stand for: those that are set once in the whole text, and what :class:`Values` knows of others."""
+
+    once: dict[str, ast.expr]
+    values: Values
+
+    def known(self, node: ast.expr) -> ast.expr | None:
+        if isinstance(node, ast.Name) and node.id in self.once:
+            return self.once[node.id]
+        return self.values.known(node)
 
 
 def _set_once(tree: ast.Module) -> dict[str, ast.expr]:
@@ -129,7 +146,7 @@ def _changed(tree: ast.Module) -> set[str]:
 
 def _python(
     node: ast.expr,
-    names: dict[str, ast.expr],
+    names: _Names,
     place: Callable[[ast.AST], tuple[int, int]],
     written: str,
     depth: int,
@@ -137,8 +154,8 @@ def _python(
     at = Word(written, *place(node))
     if depth > DEEPEST:
         return Setting("open", "", at, written=written)
-    if isinstance(node, ast.Name) and node.id in names:
-        return _python(names[node.id], names, place, written, depth + 1)
+    if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and (known := names.known(node)) is not None:
+        return _python(known, names, place, written, depth + 1)
     if isinstance(node, ast.Constant):
         kind: Kind = "open"
         if isinstance(node.value, bool):
@@ -150,6 +167,13 @@ def _python(
         return Setting(kind, str(node.value), at, written=written)
     if isinstance(node, ast.Call) and (text := _as_text(node, names)) is not None:
         return Setting("text", text, at, written=written)
+    if isinstance(node, ast.Call) and (default := constant(node, names.values)) is not None:
+        return _python(default, names, place, written, depth + 1)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
+        given, more = given_to(node, names.values)
+        pairs = [(key(one.name), _python(one.value, names, place, one.name, depth + 1)) for one in given]
+        pairs += [("<<", _rest(node, place))] if more else []
+        return Setting("table", "", at, tuple(pairs), written=written)
     if isinstance(node, ast.Dict):
         items = tuple(
             (key(str(name.value)), _python(value, names, place, str(name.value), depth + 1))
@@ -166,12 +190,12 @@ def _python(
     return Setting("open", "", at, written=written)
 
 
-def _as_text(call: ast.Call, names: dict[str, ast.expr]) -> str | None:
+def _as_text(call: ast.Call, names: _Names) -> str | None:
     """What ``json.dumps(4)`` and ``str(4)`` make of a constant; None for another call."""
     func = ast.unparse(call.func)
     value = call.args[0] if len(call.args) == 1 and not call.keywords else None
-    if isinstance(value, ast.Name):
-        value = names.get(value.id)
+    if isinstance(value, ast.Name | ast.Attribute | ast.Subscript):
+        value = names.known(value)
     if func not in ("json.dumps", "str") or not isinstance(value, ast.Constant):
         return None
     return json.dumps(value.value) if func == "json.dumps" else str(value.value)

@@ -1,7 +1,9 @@
 """Jupyter notebooks: shell lines and cells, Python cells, files that a cell writes, and the prose between them."""
 
+import ast
 import json
 import re
+import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -20,6 +22,7 @@ STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)|[^\\]", re.DOTALL)
 OUTPUTS = re.compile(r"^ *\"outputs\": \[\n(?:(?! *\"source\": ).*\n)*", re.MULTILINE)
 PYTHON = "cell.py"
+LONGEST = 200_000
 PAGE = "cell.md"
 
 
@@ -29,9 +32,33 @@ def carried(word: Word) -> Carried:
     if cells is None:
         return Carried()
     found = Carried()
+    code: list[Word] = []
     for kind, lines in _placed(word, cells):
-        found = found.with_(_cell(kind, lines))
-    return found
+        cell = _cell(kind, lines)
+        code += [text for name, text in cell.texts if name == PYTHON and _parses(text.text)]
+        kept = tuple((name, text) for name, text in cell.texts if name != PYTHON or not _parses(text.text))
+        found = found.with_(cell._replace(texts=kept))
+    return found.with_(Carried(texts=tuple((PYTHON, one) for one in _one_program(code))))
+
+
+def _one_program(code: list[Word]) -> list[Word]:
+    """The cells of Python as one text: a name that one sets is known in those behind it."""
+    whole = Script()
+    for one in code:
+        whole.line(one)
+    text = whole.word()
+    return [text] if code and len(text.text) < LONGEST else code
+
+
+@lru_cache(maxsize=512)
+def _parses(text: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return bool(text.strip())
 
 
 def is_notebook(text: str) -> bool:

@@ -11,7 +11,8 @@ from trtllm_check.lint.carriers.aws_calls import aws_calls
 from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
 from trtllm_check.lint.carriers.percent_cells import cells
 from trtllm_check.lint.carriers.printed import is_sentence
-from trtllm_check.lint.carriers.python_calls import calls
+from trtllm_check.lint.carriers.python_asks import asks
+from trtllm_check.lint.carriers.python_calls import calls, given_to
 from trtllm_check.lint.carriers.python_containers import container_commands
 from trtllm_check.lint.carriers.python_faults import comma_missing, json_words
 from trtllm_check.lint.carriers.python_grown import grown, is_command, perhaps
@@ -103,6 +104,13 @@ def parsed(text: str) -> ast.Module | None:
     return tree
 
 
+def _imports_ours(node: ast.AST) -> bool:
+    """``from tensorrt_llm import LLM`` and ``import tensorrt_llm``."""
+    if isinstance(node, ast.ImportFrom):
+        return node.module in LLM_API
+    return isinstance(node, ast.Import) and any(one.name in LLM_API for one in node.names)
+
+
 def _filled(text: Word) -> Word:
     """A template of Python, which ``%`` or ``.format`` fills in: its fields are unknown."""
     is_format = "{{" in text.text and "}}" in text.text
@@ -151,16 +159,17 @@ class _Reader(PythonWords):
                 self.found = self.found.with_(Carried(scripts=((started.word(), one.image),)))
         for node in nodes:
             self.command(node, script)
-        found = calls(self.tree, self.word, self.starts)
-        aws = aws_calls(self.tree, self.word.text, self.place)
+        found = [*calls(self.tree, self.word, self.starts, self.names)]
+        aws = aws_calls(self.tree, self.word.text, self.place, self.names)
         is_script = self.word.places[:1] == ((1, 1),)
         text = PythonText(self.tree, self.word, self.starts)
         faults = (*json_words(self.tree, self.word, self.starts), *uses(text, is_script=is_script))
+        found += asks(text, self.value)
         names, tensors = tuple(used_names(text)), tuple(tensor_uses(text))
         self.found = self.found.with_(
             Carried(calls=tuple(found), aws_calls=tuple(aws), faults=faults, names=names, tensors=tensors)
         ).with_(Carried(requests=tuple(sent_requests(self))))
-        if any(isinstance(node, ast.ImportFrom) and node.module in LLM_API for node in nodes):
+        if any(_imports_ours(node) for node in nodes):
             for node in nodes:
                 if isinstance(node, ast.Call) and called_name(node) == "LLM":
                     self.options(node)
@@ -239,12 +248,11 @@ class _Reader(PythonWords):
     def options(self, node: ast.Call) -> None:
         """The names of ``LLM(...)``'s arguments, as a file of options without values."""
         script = Script()
-        for one in node.keywords:
-            if one.arg is not None and one.arg not in NOT_OPTIONS:
-                line = one.lineno
-                index = self.starts[line - 1] + one.col_offset
+        for one in given_to(node, self.names)[0]:
+            if one.name not in NOT_OPTIONS:
+                index = self.starts[one.at.lineno - 1] + one.at.col_offset
                 place = self.word.places[min(index, len(self.word.places) - 1)]
-                script.add(f"{one.arg}: null\n", place)
+                script.add(f"{one.name}: null\n", place)
         if script.characters:
             self.found = self.found.with_(Carried(texts=((LLM_OPTIONS, script.word()),)))
 

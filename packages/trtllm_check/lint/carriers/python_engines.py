@@ -14,15 +14,22 @@ RUNNERS = ("tensorrt_llm.runtime.ModelRunner", "tensorrt_llm.runtime.ModelRunner
 TEXT_NAMES = ("input_texts", "input_text", "prompts", "prompt", "inputs", "text")  # of other engines' generate
 BUILT = re.compile(r"(?<![a-z])(?:trt_?|trtllm_?|built_)?engines?(?:_?(?:dir|path))?(?![a-z])", re.IGNORECASE)
 OF_AN_ENTRY = ("outputs", "text", "token_ids", "prompt_token_ids")
+SHARE, DEFAULT_SHARE = "gpu_memory_utilization", 0.9
+# What takes the first engine away, or puts the second onto another GPU or into another process.
+AWAY = re.compile(
+    r"\bdel\b|destroy_|shutdown|\.sleep\(|enable_sleep|CUDA_VISIBLE|device=|Process\(|set_device|\bray\b|exec\("
+)
 MAKERS = ("from_engine_args", "from_vllm_config")
 
 
-def engine_faults(text: PythonText) -> Iterator[FormFault]:
+def engine_faults(text: PythonText, *, is_script: bool = False) -> Iterator[FormFault]:
     """``await engine.generate(...)``, and a plain loop over it; ``LLM(...).generate(...).outputs``."""
     yield from _lists(text)
     yield from _built(text)
     yield from _of_texts(text)
     yield from _one_answer(text)
+    if is_script and not AWAY.search(text.word.text):
+        yield from _two(text)
     engines = set(_engines(text))
     if not engines:
         return
@@ -33,6 +40,30 @@ def engine_faults(text: PythonText) -> Iterator[FormFault]:
             yield fault(text, node.iter, "plain loop", owner=owner)
         elif isinstance(node, ast.Assign) and (owner := _generates(node.value, engines)):
             yield from _kept(text, node, owner)
+
+
+def _two(text: PythonText) -> Iterator[FormFault]:
+    """Two engines in one process whose shares of the memory are more than the GPU together."""
+    for node in text.nodes:
+        body = getattr(node, "body", None)
+        shares: list[float] = []
+        for one in body if isinstance(body, list) else ():
+            value = one.value if isinstance(one, ast.Assign) else None
+            if isinstance(value, ast.Call) and text.dotted(value.func) in LISTING:
+                shares.append(_share(value))
+                if len(shares) == 2 and all(shares) and sum(shares) > 1:
+                    yield fault(text, value, "two engines", first=f"{shares[0]:g}", second=f"{shares[1]:g}")
+
+
+def _share(call: ast.Call) -> float:
+    """The share of the memory that an engine takes; 0 for what is not told."""
+    given = {one.arg: one.value for one in call.keywords}
+    if None in given:
+        return 0
+    value = given.get(SHARE)
+    if value is None:
+        return DEFAULT_SHARE
+    return float(value.value) if isinstance(value, ast.Constant) and isinstance(value.value, int | float) else 0
 
 
 def _kept(text: PythonText, node: ast.Assign, owner: str) -> Iterator[FormFault]:
@@ -61,7 +92,8 @@ def _built(text: PythonText) -> Iterator[FormFault]:
 
 def _of_texts(text: PythonText) -> Iterator[FormFault]:
     """``ModelRunner.generate(["a text"])``, which takes tensors of tokens."""
-    runners = text.made_by(*(f"{name}.from_dir" for name in RUNNERS))
+    makers = tuple(f"{name}.from_dir" for name in RUNNERS)
+    runners = text.made_by(*makers) | text.attributes_made_by(*makers)
     for call in text.calls:
         owner, _, method = ast.unparse(call.func).rpartition(".")
         if owner not in runners or method != "generate":

@@ -17,6 +17,13 @@ ASYNC, STREAM = "invoke_endpoint_async", "invoke_endpoint_with_response_stream"
 INVOKES = ("invoke_endpoint", "invoke_model")
 BODY, PART = "Body", "PayloadPart"
 DEEPEST = 4
+# text-generation-inference before 2.3, which answers at /invocations to its own bodies alone.
+OF_TGI = re.compile(
+    r"get_huggingface_llm_image_uri\((?:[^()]|\([^()]*\))*?version\s*=\s*[\"'](?P<sdk>[\d.]+)|-tgi(?P<tag>\d+\.\d+)\."
+)
+BEFORE = (2, 3)
+MESSAGES = "MESSAGES_API_ENABLED"
+INPUTS, OF_OTHERS = "inputs", frozenset({"prompt", "messages", "text", "input", "query", "question", "text_inputs"})
 
 
 def sagemaker_faults(text: PythonText) -> Iterator[FormFault]:
@@ -29,6 +36,7 @@ def sagemaker_faults(text: PythonText) -> Iterator[FormFault]:
     yield from _bodies(text)
     yield from _streams(text)
     yield from _licences(text)
+    yield from _payloads(text)
 
 
 def _fault(text: PythonText, node: ast.expr, form: str, **known: str) -> FormFault:
@@ -192,6 +200,31 @@ def _links(text: PythonText) -> Iterator[FormFault]:
         given = call.args[2] if archive else call.args[0] if packs and call.args else None
         if isinstance(given, ast.Name) and given.id in paths:
             yield _fault(text, given, "links", name=given.id)
+
+
+def _payloads(text: PythonText) -> Iterator[FormFault]:
+    """``predict({"prompt": ...})`` of text-generation-inference, whose bodies have inputs."""
+    versions = {match["sdk"] or match["tag"] for match in OF_TGI.finditer(text.word.text)}
+    if len(versions) != 1 or MESSAGES in text.word.text:
+        return
+    parts = [int(one) for one in versions.pop().split(".")[:2] if one.isdecimal()]
+    if len(parts) != len(BEFORE) or tuple(parts) >= BEFORE:
+        return
+    for call in text.calls:
+        _, method = _method(call)
+        given = call.args[0] if method == "predict" and len(call.args) == 1 else None
+        if method in INVOKES[:1]:
+            body = next((one.value for one in call.keywords if one.arg == BODY), None)
+            is_json = isinstance(body, ast.Call) and text.dotted(body.func) == "json.dumps" and bool(body.args)
+            given = body.args[0] if isinstance(body, ast.Call) and is_json else None
+        values = text.values_of(given.id) if isinstance(given, ast.Name) else [given]
+        table = values[0] if len(values) == 1 else None
+        if not isinstance(table, ast.Dict) or not all(isinstance(key, ast.Constant) for key in table.keys):
+            continue
+        keys = [str(key.value) for key in table.keys if isinstance(key, ast.Constant)]
+        wrong = [one for one in keys if one in OF_OTHERS]
+        if wrong and INPUTS not in keys:
+            yield _fault(text, table, "payload", name=wrong[0])
 
 
 def _licences(text: PythonText) -> Iterator[FormFault]:

@@ -20,7 +20,9 @@ from trtllm_check.lint.carriers.python_async import async_faults
 from trtllm_check.lint.carriers.python_clients import client_faults
 from trtllm_check.lint.carriers.python_engines import engine_faults
 from trtllm_check.lint.carriers.python_sagemaker import sagemaker_faults
+from trtllm_check.lint.carriers.python_started import start_faults
 from trtllm_check.lint.carriers.python_text import PythonText, fault
+from trtllm_check.lint.carriers.python_wrappers import wrapper_faults
 from trtllm_check.releases.templates import release_templates, template_releases
 
 ENGINE_CLASSES = ("LLM",)
@@ -43,11 +45,13 @@ def _facts() -> dict[str, Any]:
 def uses(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     """All faults. ``is_script``: a program of its own, and no cell of a notebook."""
     yield from client_faults(text, is_script=is_script)
-    yield from engine_faults(text)
+    yield from engine_faults(text, is_script=is_script)
     yield from async_faults(text)
     yield from answer_faults(text)
     yield from boto_faults(text)
     yield from sagemaker_faults(text)
+    yield from start_faults(text)
+    yield from wrapper_faults(text)
     yield from _addresses(text)
     yield from _modelopt(text)
     yield from _tokens(text)

@@ -4,6 +4,7 @@ A default of a function, of a dataclass or of argparse counts where no call of t
 """
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -40,6 +41,15 @@ class _Passed(NamedTuple):
     places: int
     names: frozenset[str | None]
     is_open: bool
+    calls: tuple[ast.Call, ...] = ()  # by the plain name
+
+    def only(self, name: str, place: int) -> ast.expr | None:
+        """What the one call that there is gives to a parameter."""
+        if len(self.calls) != 1 or self.is_open:
+            return None
+        (call,) = self.calls
+        named = [one.value for one in call.keywords if one.arg == name]
+        return named[0] if named else call.args[place] if 0 <= place < len(call.args) else None
 
 
 class Values:
@@ -55,6 +65,9 @@ class Values:
         self.classes: set[str] = set()
         self.annotated: dict[tuple[int, str], str] = {}  # (scope, parameter) -> what its annotation names
         self.passed = dict(_passed(tree))
+        defined = (one.name for one in ast.walk(tree) if isinstance(one, (*FUNCTIONS, ast.ClassDef)))
+        self.defined = Counter(defined)
+        self.straight = _straight(tree)
         self._walk(tree, self.module, "")
 
     def scope_of(self, node: ast.AST) -> Scope:
@@ -81,7 +94,7 @@ class Values:
         if isinstance(node, ast.Name):
             scope = self.scope_of(node).of(node.id)
             values = scope.assigned[node.id] if scope is not None and node.id not in scope.grown else []
-            found = values[0] if len(values) == 1 else None
+            found = values[0] if len(values) == 1 else self._before(node, values)
         elif isinstance(node, ast.Attribute):
             found = self._attribute(node, depth)
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
@@ -89,6 +102,13 @@ class Values:
             if isinstance(owner, ast.Dict):
                 found = _entry(owner, node.slice.value)
         return found
+
+    def _before(self, node: ast.Name, values: "list[ast.expr | None]") -> ast.expr | None:
+        """The last value before a use, of a name that statements of the program's own level alone set."""
+        places = self.straight.get(node.id, [])
+        if len(places) != len(values) or self.scope_of(node) is not self.module:
+            return None
+        return next((value for end, value in reversed(places) if end < node.lineno), None)
 
     def several(self, node: ast.Name) -> list[ast.expr]:
         """All values of a name that has more than one, where each of them stands in the text."""
@@ -200,10 +220,19 @@ class Values:
             is_given = passed.is_open or one.arg in passed.names or 0 <= place - is_method < passed.places
             if isinstance(one.annotation, ast.Name):
                 self.annotated[(id(scope), one.arg)] = one.annotation.id
-            scope.add(one.arg, default if _is_plain(default) and not is_given else None)
+            elif isinstance(default, ast.Name) and not is_given:  # config=Config
+                self.annotated[(id(scope), one.arg)] = default.id
+            only = passed.only(one.arg, place - is_method if place >= 0 else -1) if is_given else None
+            told = only if only is not None and self._is_called(node, owner) else None
+            scope.add(one.arg, default if _is_plain(default) and not is_given else told)
         for star in (node.args.vararg, node.args.kwarg):
             if star is not None:
                 scope.add(star.arg, None)
+
+    def _is_called(self, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str) -> bool:
+        """True for a function, and what makes a class, that one place alone defines: not for other methods."""
+        name = owner if node.name == "__init__" else node.name
+        return (not owner or node.name == "__init__") and self.defined.get(name) == 1
 
     def _fields(self, node: ast.ClassDef) -> None:
         passed = self.passed.get(node.name, _Passed(0, frozenset(), False))
@@ -223,6 +252,17 @@ class Values:
         name = str(dest.value) if isinstance(dest, ast.Constant) else long.lstrip("-").replace("-", "_")
         default = given.get("default")
         self.options.setdefault(name, []).append(default if _is_plain(default) else None)
+
+
+def _straight(tree: ast.Module) -> dict[str, list[tuple[int, ast.expr]]]:
+    """The names that statements outside of branches and functions set: the last line of each, and the value."""
+    found: dict[str, list[tuple[int, ast.expr]]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).append((node.end_lineno or node.lineno, node.value))
+    return found
 
 
 def _parts(target: ast.Tuple | ast.List, value: ast.expr) -> list[ast.expr]:
@@ -255,6 +295,7 @@ def _passed(tree: ast.Module) -> Iterator[tuple[str, _Passed]]:
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             before = found.get(name, _Passed(0, frozenset(), False))
+            plain = (node,) if isinstance(node.func, ast.Name) else ()
             is_open = any(isinstance(one, ast.Starred) for one in node.args) or any(
                 k.arg is None for k in node.keywords
             )
@@ -262,5 +303,6 @@ def _passed(tree: ast.Module) -> Iterator[tuple[str, _Passed]]:
                 max(before.places, len(node.args)),
                 before.names | {one.arg for one in node.keywords},
                 before.is_open or is_open,
+                (*before.calls, *plain)[:2],
             )
     yield from found.items()

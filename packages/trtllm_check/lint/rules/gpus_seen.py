@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
@@ -12,7 +13,7 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.machines import CLUSTER, MachineTold, machine_told
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.reservations import reserved
-from trtllm_check.lint.rules.served import MAKERS, TENSORRT_LLM, VLLM, Around, ServedModel, served
+from trtllm_check.lint.rules.served import MAKERS, RAY, TENSORRT_LLM, VLLM, Around, ServedModel, served
 from trtllm_check.lint.shell.pasted import fences, is_of_another_section
 from trtllm_check.lint.shell.words import Word, lines_of
 
@@ -28,6 +29,7 @@ STARTS_A_SERVER = re.compile(r"\bvllm serve\b|api_server|tritonserver\b|trtllm-s
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
 QUOTED = re.compile(r"[\"']")
 SET_IN_PYTHON = re.compile(r"CUDA_VISIBLE_DEVICES[\"']\s*\]?\s*[=,]\s*[\"']([\d, ]+)[\"']")
+OF_AN_ACTOR = re.compile(r"\bray_actor_options[\"']?\s*[=:]\s*\{[^{}]*[\"']num_gpus[\"']\s*:\s*(?P<gpus>\d+)(?![\d.])")
 SPREAD = re.compile(r"^[\"']?(?:\$\{?[\w@*]+(?:\[@\])?\}?|\$\(.*\)|\{\{.*\}\})[\"']?$")
 LISTS = re.compile(r"ARG|OPT|EXTRA|FLAG|@|\*", re.IGNORECASE)
 MEBIBYTE = 2**20
@@ -113,6 +115,9 @@ def _ranks(
         or {"nnodes", "node_rank", "data_parallel_address", "headless", "gpus_per_node"} & set(one.options)
     ):
         return
+    if one.tool == RAY:
+        return  # of a cluster
+    yield from _of_an_actor(document, one, release)
     for number, place, how in seen(document, around, one, machine):
         if 0 < number < one.gpus:
             yield from drafts(
@@ -128,6 +133,18 @@ def _ranks(
                 line=place.line,
             )
             return
+
+
+def _of_an_actor(document: Document, one: ServedModel, release: str) -> Iterator[Draft]:
+    """An engine on several GPUs in an actor of Ray that holds fewer, and no placement group for its workers."""
+    text = dict(document.texts).get(one.file, "") if one.invocation is None else ""
+    held = list(OF_AN_ACTOR.finditer(text))
+    if len(held) == 1 and "placement_group" not in text and 0 < int(held[0]["gpus"]) < one.gpus:
+        line = text.count("\n", 0, held[0].start()) + 1
+        known: dict[str, Any] = {"tool": one.tool, "ranks": one.gpus, "seen": held[0]["gpus"], "line": line}
+        yield from drafts(
+            release, "gpus-fewer-than-ranks", one.place("tensor_parallel_size"), form="actor", file=one.file, **known
+        )
 
 
 def _ray_for_one(one: ServedModel, release: str) -> Iterator[Draft]:
@@ -175,10 +192,15 @@ def seen(
         yield asked.number, Word("", asked.line, 1), asked.by
     if machine is not None and machine.line and machine.gpus:
         yield machine.gpus, Word("", machine.line, 1), "the text tells of"
-    elif machine is not None and machine.instance and machine.gpus:
+    elif machine is not None and machine.instance and machine.gpus and not _is_an_endpoints(document, machine.instance):
         line = _names(dict(document.texts).get(one.file, ""), machine.instance)
         if line:
             yield machine.gpus, Word("", line, 1), f"{machine.instance} has"
+
+
+def _is_an_endpoints(document: Document, instance: str) -> bool:
+    """True for a machine of SageMaker, whose rules speak of its ranks."""
+    return any(f"ml.{instance}" in text for _, text in document.texts)
 
 
 @lru_cache(maxsize=8)

@@ -7,6 +7,7 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, rule_data
+from trtllm_check.lint.rules.openai_clients import BASE_MODEL
 from trtllm_check.lint.rules.served import LMI, VLLM, ServedModel, served
 from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.releases.vllm import vllm_facts
@@ -45,6 +46,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     cards = _Cards("\n".join(text for _, text in document.texts))
+    yield from _chats(document, release)
     for one in served(document):
         if one.engine != VLLM or one.tool == LMI:
             continue
@@ -52,6 +54,18 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _parsers(one, release)
         yield from _type(document, one, cards, release)
         yield from _kernels(document, one, cards, release)
+
+
+def _chats(document: Document, release: str) -> Iterator[Draft]:
+    """``LLM("owner/base-model").chat(...)``: its tokenizer has no template for a chat."""
+    starts = [one for one in served(document) if one.tool == "LLM"]
+    chats = [one for one in document.calls if one.name == "LLM.chat" and not one.is_open]
+    if len(starts) != 1 or not BASE_MODEL.fullmatch(starts[0].model) or "tokenizer" in starts[0].options:
+        return
+    if chats and not any(word.text == "chat_template" for one in chats for word in one.arguments):
+        one = starts[0]
+        place = one.place("model")
+        yield from drafts(release, "chat-without-template", place, form="Python", file=one.file, model=one.model)
 
 
 def _quantization(one: ServedModel, release: str) -> Iterator[Draft]:

@@ -86,10 +86,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     around = Around.of(document)
-    servers = [_server(around, one) for one in served(document) if one.tool in SERVERS and one.invocation]
+    servers = [server_of(around, one) for one in served(document) if one.tool in SERVERS and one.invocation]
     for one in servers:
         yield from _container(around, one, release)
-    page = _Page(document, servers)
+    page = Page(document, servers)
     for request in () if page.is_of_another else document.requests:
         yield from _request(page, request, release)
     for command in document.commands:
@@ -117,7 +117,7 @@ def _is_triton_alone(document: Document) -> bool:
     return bool(starts) and not any(FRONTENDS.search(text) for _, text in document.texts)
 
 
-class _Page:
+class Page:
     """What is looked up for every request: the servers, who sends it, and where else a port stands."""
 
     def __init__(self, document: Document, servers: list[Server]) -> None:
@@ -177,7 +177,7 @@ class _Page:
         return self.mentions[port]
 
 
-def _server(around: Around, one: ServedModel) -> Server:
+def server_of(around: Around, one: ServedModel) -> Server:
     port = one.number("port") or PORT
     if "port" in one.options and one.number("port") is None:
         return Server(one, port, ())
@@ -242,7 +242,7 @@ def _by_own_entry(one: ServedModel) -> bool:
     return start is not None and start.path.text == start.image and VLLM_IMAGE.search(start.image) is None
 
 
-def _request(page: _Page, request: WrittenRequest, release: str) -> Iterator[Draft]:
+def _request(page: Page, request: WrittenRequest, release: str) -> Iterator[Draft]:
     target = ServerAddress.of(request.url)
     here = (target.is_local or target.is_open) and BASE_IN_A_VARIABLE.match(request.url) is None
     path = target.path.rstrip("/")
@@ -264,12 +264,12 @@ def _request(page: _Page, request: WrittenRequest, release: str) -> Iterator[Dra
         yield from drafts(release, "openai-path", place, file=request.file, path=path, instead=instead, form="")
     ports = page.ports or {one.port for one in page.servers}
     if target.port is None or target.port in ports:  # else a router's, with names of its own
-        yield from _model(page, request, path, release)
-        yield from _no_template(page, request, path, release)
-    yield from _port(page, request, target, release)
+        yield from wrong_model(page, request, path, release)
+        yield from no_template(page, request, path, release)
+    yield from wrong_port(page, request, target, release)
 
 
-def _key(page: _Page, request: WrittenRequest, target: ServerAddress, release: str) -> Iterator[Draft]:
+def _key(page: Page, request: WrittenRequest, target: ServerAddress, release: str) -> Iterator[Draft]:
     """A curl without a key, to servers that all want one."""
     curl = page.senders.get(id(request.place))
     keyed = [one for one in page.servers if one.start.engine == VLLM and "api_key" in one.start.options]
@@ -283,7 +283,7 @@ def _key(page: _Page, request: WrittenRequest, target: ServerAddress, release: s
     yield from drafts(release, "request-body", curl.path, form="key", invocation=curl)
 
 
-def _path_alone(page: _Page, request: WrittenRequest, path: str, release: str) -> Iterator[Draft]:
+def _path_alone(page: Page, request: WrittenRequest, path: str, release: str) -> Iterator[Draft]:
     """A path that no server has, or that vLLM has not, on a page that starts no server itself."""
     instead = NEAR_PATHS.get(path, "") if OF_OPENAI.search(path) else ""
     if not instead or not request.fields or any(OTHER_SERVERS.search(text) for _, text in page.texts):
@@ -313,7 +313,7 @@ def _body(request: WrittenRequest, path: str, release: str) -> Iterator[Draft]:
         )
 
 
-def _model(page: _Page, request: WrittenRequest, path: str, release: str) -> Iterator[Draft]:
+def wrong_model(page: Page, request: WrittenRequest, path: str, release: str) -> Iterator[Draft]:
     """The name of a model that no server of the page has."""
     asked = (request.fields or {}).get("model")
     if not path.startswith("/v1/") or not isinstance(asked, str) or not asked or is_open(asked):
@@ -328,7 +328,7 @@ def _model(page: _Page, request: WrittenRequest, path: str, release: str) -> Ite
         yield from drafts(release, "openai-model", request.at("model"), file=request.file, **known)
 
 
-def _no_template(page: _Page, request: WrittenRequest, path: str, release: str) -> Iterator[Draft]:
+def no_template(page: Page, request: WrittenRequest, path: str, release: str) -> Iterator[Draft]:
     """A chat with a model whose tokenizer has no template for one."""
     start = page.servers[0].start
     if path != CHAT or len(page.servers) > 1 or not BASE_MODEL.fullmatch(start.model):
@@ -339,7 +339,7 @@ def _no_template(page: _Page, request: WrittenRequest, path: str, release: str) 
         yield from drafts(release, "chat-without-template", place, file=request.file, model=start.model)
 
 
-def _port(page: _Page, request: WrittenRequest, target: ServerAddress, release: str) -> Iterator[Draft]:
+def wrong_port(page: Page, request: WrittenRequest, target: ServerAddress, release: str) -> Iterator[Draft]:
     """A port that no server of the page listens on, and that stands nowhere else on it."""
     if not target.path.startswith("/v1") or target.port is None or target.port in page.ports or not target.is_local:
         return
@@ -352,7 +352,7 @@ def _port(page: _Page, request: WrittenRequest, target: ServerAddress, release: 
     yield from drafts(release, "wrong-port", place, form="OpenAI", file=request.file, **known)
 
 
-def _asked(page: _Page, command: ShellCommand, release: str) -> Iterator[Draft]:
+def _asked(page: Page, command: ShellCommand, release: str) -> Iterator[Draft]:
     """``evalscope eval --api-url http://localhost:8001/v1`` beside a server that listens on another port."""
     if not page.servers or page.has_open_port:
         return

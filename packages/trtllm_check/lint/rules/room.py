@@ -15,18 +15,18 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.machines import machine_told
 from trtllm_check.lint.rules.arguments import is_checked
 from trtllm_check.lint.rules.pairs import engine_world
-from trtllm_check.lint.rules.served import LMI, OURS, TENSORRT_LLM, VLLM, ServedModel, served
+from trtllm_check.lint.rules.served import LMI, OURS, RAY, TENSORRT_LLM, VLLM, ServedModel, served
 from trtllm_check.lint.shell.words import Word
 
 RULE = "weights-do-not-fit"
 TP, PP = "tensor_parallel_size", "pipeline_parallel_size"
 SIXTEEN_BITS = ("full_prec", "bf16", "bfloat16", "float16")
-BYTES = 2
-STARTS = ("vllm serve", *OURS, "LLM", "EngineArgs", "AsyncEngineArgs", LMI)
+STARTS = ("vllm serve", *OURS, "LLM", "EngineArgs", "AsyncEngineArgs", RAY, LMI)
 BENCH, RUNS = "trtllm-bench", ("throughput", "latency", "build")
 # Bytes that GPUs have: the largest of all (GB300), what an H200 gives vLLM (0.9 of what is visible), and 80 GB.
 LARGEST, H200, LARGE = 298e9, 0.9 * 150.1e9, 84.9e9
 ROOMY = 65e9  # weights on a GPU of 80 GB that leave a cache
+DEFAULT_SHARE = 0.9
 SHARE = 0.8  # of a known GPU, for the same
 # Names and folders of weights in fewer bits, of adapters, and of what a tool has made of the weights.
 OTHER_WEIGHTS = re.compile(
@@ -54,7 +54,10 @@ OTHER_HARDWARE = re.compile(
 
 
 class _Start(NamedTuple):
-    """Weights of one start. ``need``: bytes on the fullest GPU; ``sure``: the model is the published one itself."""
+    """Weights of one start. ``need``: bytes on the fullest GPU; ``sure``: the model is the published one itself.
+
+    ``bits``: of one weight; ``share``: of the GPU, which the engine takes.
+    """
 
     tool: str
     model: str
@@ -64,6 +67,8 @@ class _Start(NamedTuple):
     ranks_of: tuple[int, ...]  # that share the heads
     flag: str
     sure: bool
+    bits: int = 16
+    share: float = 1
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -99,12 +104,37 @@ def _servers(document: Document) -> Iterator[_Found]:
         model = published_model(one.model) if one.model else None
         if model is None or not model.billions or OTHER_WEIGHTS.search(one.model) or _is_told_elsewhere(one):
             continue
-        total = model.billions * 1e9 * BYTES
+        dtype = one.options.get("dtype")
+        bits = 32 if dtype is not None and dtype.text in ("float32", "float") else 16
+        total = model.billions * 1e9 * bits / 8
         flag = one.flags.get(TP) or ("--tp_size" if one.tool in OURS else "--tensor-parallel-size")
         flag = flag if one.invocation or TP in one.flags else TP
         tool = "vLLM" if one.engine == VLLM and one.tool.endswith("EngineArgs") else one.tool
-        known = _Start(tool, one.model, total, one.ranks, total / one.ranks, _shared(model), flag, model.official)
+        known = _Start(
+            tool,
+            one.model,
+            total,
+            one.ranks,
+            total / one.ranks,
+            _shared(model),
+            flag,
+            model.official,
+            bits,
+            _share(one),
+        )
         yield known, one.place(TP), one.invocation, one.file
+
+
+def _share(one: ServedModel) -> float:
+    """What vLLM takes of a GPU, for the weights and the cache: 0.9 where nothing is said."""
+    if one.engine != VLLM or one.tool == LMI:
+        return 1
+    word = one.options.get("gpu_memory_utilization")
+    try:
+        share = float(word.text) if word is not None else DEFAULT_SHARE
+    except ValueError:
+        return 1
+    return share if 0 < share <= 1 else 1
 
 
 def _is_told_elsewhere(one: ServedModel) -> bool:
@@ -152,7 +182,7 @@ def _said(
     start: _Start, place: Word, invocation: Invocation | None, file: str, platform: Platform, gpu: tuple[str, float]
 ) -> Iterator[Draft]:
     name, have = gpu
-    form = _form(start.need, have)
+    form = _form(start.need, have) or ("share" if have and start.need > have * start.share else "")
     if not form:
         return
     roomy = SHARE * have if name else ROOMY
@@ -173,6 +203,9 @@ def _said(
         "have": have / 1e9,
         "gpu": name,
         "ranks": start.ranks,
+        "bits": start.bits,
+        "share": start.share,
+        "taken": have * start.share / 1e9,
         "flag": start.flag,
         "least": least,
     }

@@ -8,7 +8,7 @@ from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.settings import Setting
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.rules.served import LMI, ServedModel, served
+from trtllm_check.lint.rules.served import AWS_VLLM, LMI, ServedModel, served
 from trtllm_check.lint.shell.words import Word
 
 FAMILY = "sagemaker"
@@ -40,6 +40,12 @@ SIZE = re.compile(r"(?<![\d.x])(?P<billions>\d+(?:\.\d+)?)b(?![a-z])", re.IGNORE
 SMALLER = re.compile(
     r"awq|gptq|int[48]|fp[48]|bnb|[48]bit|w[48]a|gguf|quant|a\d+b|moe|x\d+b|gpt-oss|deepseek-(?:v3|r1$)", re.IGNORECASE
 )
+# What makes the weights of a container smaller, whatever the name of the model says.
+QUANTIZED = re.compile(
+    r"^(?![ \t]*#).*\b(?:HF_MODEL_|SM_VLLM_)?QUANTI(?:ZE|ZATION)\\?[\"']?\]?[ \t]*[:=](?!.*(?:[Ff]alse|[Nn]one))"
+    r"|load_in_[48]bit|LOAD_IN_[48]BIT",
+    re.MULTILINE,
+)
 BYTES = 2
 ROOM = 0.97
 
@@ -61,11 +67,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _call(call, release)
     for file, text in document.texts if any(one.maker == "python" for one in document.aws_calls) else ():
         yield from _set_later(text, file, release)
-    containers = [one for one in served(document) if one.tool == LMI]
+    containers = [one for one in served(document) if one.tool in (LMI, AWS_VLLM)]
+    is_smaller = any(QUANTIZED.search(text) for _, text in document.texts)
     instances = _instances(document) if containers else []
     for one in containers:
         if instances:
             yield from _fits(one, instances, release)
+            yield from () if is_smaller else _weights(one, instances, release)
             if any(TRT_IMAGE.search(text) for _, text in document.texts):
                 yield from _no_fp8(one, instances, release)
 
@@ -108,6 +116,8 @@ def _refused(name: str, setting: Setting, kind: Setting | None, call: str) -> It
             yield "seconds", limits
         if name == "memorysizeinmb" and float(text) not in SERVERLESS_MB:
             yield "serverless", {"sizes": ", ".join(map(str, SERVERLESS_MB))}
+        if name == "maxconcurrency" and not 1 <= float(text) <= limits["concurrency"]:
+            yield "concurrency", {"most": limits["concurrency"]}
         match = INSTANCE.fullmatch(kind.text) if name in VOLUMES and kind is not None else None
         if match and match["family"] in rule_data(FAMILY)["own_disks"]:
             yield "volume", {"instance": match[0]}
@@ -174,7 +184,6 @@ def _fits(one: ServedModel, instances: list[GpuInstance], release: str) -> Itera
     dtype = one.options.get("dtype")
     if dtype is not None and dtype.text in ("bf16", "bfloat16") and not any(each.bfloat16 for each in instances):
         yield from drafts(release, "instance-without-bfloat16", dtype, file=one.file, instance=best.name)
-    yield from _weights(one, instances, release)
 
 
 def _no_fp8(one: ServedModel, instances: list[GpuInstance], release: str) -> Iterator[Draft]:

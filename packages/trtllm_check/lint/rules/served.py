@@ -17,6 +17,9 @@ from trtllm_check.lint.shell.words import Word
 from trtllm_check.serving_properties import environment_settings
 
 VLLM, TENSORRT_LLM, LMI = "vllm", "tensorrt_llm", "the LMI container"
+AWS_VLLM = "the vLLM container"  # of AWS, whose variables are vLLM's options
+OF_AWS = "SM_VLLM_"
+RAY = "LLMConfig"  # of Ray Serve, with arguments of vLLM's engine
 SHORT = {
     "-tp": "tensor_parallel_size",
     "-pp": "pipeline_parallel_size",
@@ -129,9 +132,10 @@ def served(document: Document) -> Iterator[ServedModel]:
         elif one.tool in (*OURS, *MAKERS):
             yield _command(one, TENSORRT_LLM, one.tool)
     for call in document.calls:
-        if call.name in ("LLM", "EngineArgs", "AsyncEngineArgs"):
+        if call.name in ("LLM", "EngineArgs", "AsyncEngineArgs", RAY):
             yield _call(call)
     yield from _lmi(document)
+    yield from _aws_vllm(document)
 
 
 def _command(one: Invocation, engine: str, tool: str) -> ServedModel:
@@ -158,9 +162,28 @@ def _call(call: Call) -> ServedModel:
             options.setdefault(TRUST, Word("True", word.line, word.column))
     model = options["model"].text if "model" in options else ""
     flags = {name: name for name in options}
-    at = call.arguments[0] if call.arguments else Word(call.name, 1, 1)
+    at = call.arguments[0] if call.arguments else options.get("model", Word(call.name, 1, 1))
     more = call.is_open or any(SAME.get(word.text, word.text) not in options for word in call.arguments)
     return ServedModel(call.api, call.name, model, options, flags, at, call.file, is_open=more)
+
+
+def _aws_vllm(document: Document) -> Iterator[ServedModel]:
+    """``SM_VLLM_TENSOR_PARALLEL_SIZE`` among the variables of a container."""
+    for call in document.aws_calls:
+        for name, table in ((name, one) for each in call.settings.tables() for name, one in each.items):
+            given = [one for _, one in table.items if one.written.startswith(OF_AWS)]
+            if name not in ("environment", "env") or not given:
+                continue
+            known = {one.written.removeprefix(OF_AWS).lower(): one for one in given}
+            options = {
+                name: Word(one.text, one.place.line, one.place.column)
+                for name, one in known.items()
+                if one.kind != "open"
+            }
+            model = options["model"].text if "model" in options and not is_open(options["model"].text) else ""
+            flags = {name: one.written for name, one in known.items()}
+            more = len(options) < len(known) or any(name == "<<" for name, _ in table.items)
+            yield ServedModel(VLLM, AWS_VLLM, model, options, flags, given[0].place, call.file, is_open=more)
 
 
 def _lmi(document: Document) -> Iterator[ServedModel]:

@@ -9,6 +9,7 @@ from trtllm_check.lint.carriers.notebooks import without_outputs
 from trtllm_check.lint.carriers.settings import Setting
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.rules.matching import OF_CHECKPOINTS, PLAIN
 from trtllm_check.lint.rules.sagemaker import INSTANCE
 from trtllm_check.lint.shell.words import Word
 
@@ -74,6 +75,11 @@ def _variables(table: Setting, call: AwsCall, text: str, release: str) -> Iterat
     if quantize is not None and quantize.kind == "text" and quantize.text and quantize.text not in values:
         known = {"name": quantize.written, "value": quantize.text, "values": ", ".join(values)}
         yield from drafts(release, "tgi-variable", quantize.place, form="quantize", file=call.file, **known)
+    model = given.get("model-id")
+    is_plain = model is not None and model.kind == "text" and PLAIN.fullmatch(model.text) is not None
+    if quantize is not None and model is not None and quantize.text in OF_CHECKPOINTS and is_plain:
+        known = {"name": quantize.written, "value": quantize.text, "model": model.text}
+        yield from drafts(release, "tgi-variable", quantize.place, form="no checkpoint", file=call.file, **known)
     yield from _shards(given.get("num-shard"), call, text, release)
 
 
