@@ -88,6 +88,7 @@ FAMILIES = (
     "vllm_images",
     "load_tools",
     "bench_datasets",
+    "cpp_benchmarks",
     "bench_names",
     "lm_eval",
     "slurm",

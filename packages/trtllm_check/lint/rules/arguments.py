@@ -22,14 +22,19 @@ from trtllm_check.lint.rules.names import (
 )
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Argument, Release, Tool
-from trtllm_check.releases.history import takes, with_flag
+from trtllm_check.releases.clients import example_scripts
+from trtllm_check.releases.history import takes, tool_history, with_flag
+from trtllm_check.releases.load import load_release
 
 HELP = ("-h", "--help", "--version")
 FOR_THE_READER = re.compile(r"your|YOUR")  # your model here
 PLACEHOLDER = re.compile(r"[A-Z]{1,2}|[A-Z][A-Z_]+|[xX]+|\?+")  # N, XX, MAX_TOKENS
 CLICK = ("trtllm-serve",)  # no abbreviations; its sub-command `serve` is what runs without one
-SCRIPTS_OF_MODELS = ("convert_checkpoint.py", "run.py", "summarize.py")
+CONVERTER = "convert_checkpoint.py"
+SCRIPTS_OF_MODELS = (CONVERTER, "run.py", "summarize.py")
+OF_TABLES = ("examples/llama/convert_checkpoint.py", "examples/run.py", "examples/summarize.py")
 FIRST_SERVE = "serve"
+UNKNOWN_FLAG = "unknown-flag"
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -38,6 +43,17 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from tool_drafts(invocation, platform.release)
         if is_checked(invocation, platform.release):
             yield from _Arguments(invocation, platform.release).drafts()
+        elif invocation.tool in CLICK and invocation.tool not in platform.release.tools:
+            yield from _of_no_release(invocation)
+
+
+def _of_no_release(invocation: Invocation) -> Iterator[Draft]:
+    """Options that no release has, of a tool that came after the one that the text is read for."""
+    first = next(name for name, tool in tool_history(invocation.tool) if tool)
+    if is_checked(invocation, load_release(first)):
+        for draft in _Arguments(invocation, load_release(first)).drafts():
+            if draft.rule == UNKNOWN_FLAG and not with_flag(invocation.tool, draft.place.text.partition("=")[0]):
+                yield draft
 
 
 def is_checked(invocation: Invocation, release: Release) -> bool:
@@ -49,7 +65,27 @@ def is_checked(invocation: Invocation, release: Release) -> bool:
         foreign = foreign or folders[-1] != "llama"
     if invocation.tool in CLICK and (first := invocation.positional[:1]):
         foreign = foreign or first[0].text in ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")
+    if invocation.tool in SCRIPTS_OF_MODELS and not _is_of_llama(invocation, folders):
+        foreign = foreign or _of_another_model(invocation.tool, frozenset(one.flag for one in invocation.given) - {""})
     return invocation.tool in release.tools and not foreign and not any(map(invocation.has, HELP))
+
+
+def _is_of_llama(invocation: Invocation, folders: tuple[str, ...]) -> bool:
+    """True for a converter of a Llama; the other scripts' options tell it by themselves."""
+    words = (*folders, *(word.text for word in invocation.arguments))
+    return invocation.tool == CONVERTER and any("llama" in word.lower() for word in words)
+
+
+@lru_cache(maxsize=1024)
+def _of_another_model(tool: str, flags: frozenset[str]) -> bool:
+    """True for options that the script of that name in another folder has, all of them, and the known one has not.
+
+    Gemma's convert_checkpoint.py has --model-dir, and run.py of the encoder-decoder models --engine_name.
+    """
+    own = {name for _, one in tool_history(tool) if one for name in one.arguments}
+    strange = {flag for flag in flags if not with_flag(tool, flag) and not any(name.startswith(flag) for name in own)}
+    others = (options for path, options in example_scripts(tool).items() if path not in OF_TABLES)
+    return bool(strange) and any(all(any(o.startswith(flag) for o in options) for flag in flags) for options in others)
 
 
 @lru_cache(maxsize=1024)

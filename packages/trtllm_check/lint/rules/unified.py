@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from serving_base.facts.published import published_model
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.facts import OUTPUT, QUANTIZES
+from trtllm_check.lint.facts import QUANTIZES, written_folder
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.arguments import is_checked
@@ -45,7 +45,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if not builds or not platform.release.builds_engines:
         return
     folders = dict(_folders(document))
-    written = {posixpath.normpath(one.value(OUTPUT[one.tool][0]) or "") for one in document.of(*QUANTIZES)} - {"."}
+    written = {posixpath.normpath(written_folder(one) or "") for one in document.of(*QUANTIZES)} - {"."}
     for build in builds:
         for word in build.values("--checkpoint_dir")[:1]:
             folder = posixpath.normpath(word.text)
