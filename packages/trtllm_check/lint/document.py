@@ -16,7 +16,7 @@ from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.aws_cli import cli_call, names_a_machine
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.loose_variables import loose_variables
-from trtllm_check.lint.carriers.python_calls import Call
+from trtllm_check.lint.carriers.python_calls import Call, PiecesAbove
 from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.carriers.script import dedented
 from trtllm_check.lint.carriers.systemd import is_unit
@@ -314,6 +314,7 @@ class _Builder:
         self.file_facts: list[DocumentFacts] = []
         self.images: list[Word] = []
         self.calls: list[Call] = []
+        self.above = PiecesAbove()
         self.workloads: list[ServedContainer | ClusterService] = []
         self.aws_calls: list[AwsCall] = []
         self.faults: list[FormFault] = []
@@ -392,7 +393,8 @@ class _Builder:
         if self.depth > DEEPEST:
             return
         self.depth += 1
-        found = carried(kind, whole)
+        with self.above.reading(text, file, is_piece=kind == "python" and whole.places[:1] > ((1, 1),)):
+            found = carried(kind, whole)
         if kind == "windows":
             self.windows = shell_name(text)
         self.images += found.images

@@ -41,6 +41,7 @@ TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, h
     (3, "image", re.compile(r"djl-tensorrtllm[\"'][^)]{0,200}version\s*=\s*[\"'](?P<lmi>\d+\.\d+\.\d+)", re.S)),
     (5, OF_A_LOG, re.compile(rf"TensorRT-LLM(?:\]\[I\])? version:?\s*{VERSION}")),
     (3, "checkout", re.compile(rf"git (?:checkout|switch)\s+(?:tags/)?{VERSION}(?=\s|$)", re.M)),
+    (2, "folder", re.compile(rf"(?:TensorRT-LLM|tensorrtllm_backend)-v?{VERSION}(?=[/\s\"'])")),
     (1, "link", re.compile(rf"github\.com/{REPOSITORY}/(?:tree|blob|raw|releases/tag)/{VERSION}(?=[/\s)])", re.I)),
 )
 SAID = re.compile(

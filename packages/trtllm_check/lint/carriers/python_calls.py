@@ -1,7 +1,11 @@
 """Calls of the Python APIs of TensorRT-LLM and vLLM: which class or method, the names and values of its arguments."""
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import NamedTuple
 
 from trtllm_check.lint.shell.words import Word
@@ -22,6 +26,14 @@ MODULES = {
     "langchain_community.llms": "openai",
     "langchain_community.llms.vllm": "openai",
 }
+# What the pieces of a page above the one that is read have imported: name -> the API and the name there.
+EARLIER: ContextVar[Mapping[str, tuple[str, str]]] = ContextVar("EARLIER", default=MappingProxyType({}))
+ENGINES = ("tensorrt_llm", "vllm")
+IMPORT = re.compile(
+    r"^[ \t]*from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+"
+    r"(?:\((?P<several>[^()]*)\)|(?P<names>[^\n#(]+))",
+    re.MULTILINE,
+)
 # Keywords of llama_index, langchain and others, whose value goes to vLLM's EngineArgs whole.
 HANDED_ON = ("vllm_kwargs",)
 METHODS = ("generate", "generate_async", "chat", "beam_search", "encode", "embed", "classify", "score")
@@ -122,6 +134,34 @@ def _handed_on(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Call
             yield Call("vllm", "EngineArgs", given, values=values)
 
 
+class PiecesAbove:
+    """What the pieces of Python on a page import from an engine: those below go on with it, if it is one engine."""
+
+    def __init__(self) -> None:
+        self.imported: dict[str, dict[str, tuple[str, str]]] = {}
+
+    @contextmanager
+    def reading(self, text: str, file: str, *, is_piece: bool) -> Iterator[None]:
+        """While a piece is read, the names of those above it are known."""
+        above = self.imported.setdefault(file, {}) if is_piece else {}
+        token = EARLIER.set(dict(above) if len({api for api, _ in above.values()}) == 1 else {})
+        try:
+            yield
+        finally:
+            EARLIER.reset(token)
+            above.update(imports(text) if is_piece else ())
+
+
+def imports(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The names that ``text`` imports from an engine's package."""
+    for match in IMPORT.finditer(text) if any(name in text for name in ENGINES) else ():
+        api = MODULES.get(match["module"], "")
+        for one in (match["several"] or match["names"] or "").split(",") if api in ENGINES else ():
+            name, _, other = (part.strip() for part in one.partition(" as "))
+            if name:
+                yield other or name, (api, name)
+
+
 def _imported(tree: ast.Module) -> dict[str, tuple[str, str]]:
     """Name in the code -> the API and the name there; none that the code defines itself, or imports from two."""
     found: dict[str, tuple[str, str]] = {}
@@ -132,6 +172,8 @@ def _imported(tree: ast.Module) -> dict[str, tuple[str, str]]:
                 meant = (MODULES[node.module], one.name)
                 if found.setdefault(one.asname or one.name, meant) != meant:
                     twice.add(one.asname or one.name)
+    if not any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(tree)):
+        found = {**EARLIER.get(), **found}
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             found.pop(node.name, None)

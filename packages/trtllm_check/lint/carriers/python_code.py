@@ -11,7 +11,7 @@ from trtllm_check.lint.carriers.aws_calls import aws_calls
 from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
 from trtllm_check.lint.carriers.percent_cells import cells
 from trtllm_check.lint.carriers.printed import is_sentence
-from trtllm_check.lint.carriers.python_calls import calls
+from trtllm_check.lint.carriers.python_calls import EARLIER, calls
 from trtllm_check.lint.carriers.python_faults import comma_missing, json_words
 from trtllm_check.lint.carriers.python_grown import grown, is_command, perhaps
 from trtllm_check.lint.carriers.python_mending import mended
@@ -149,7 +149,9 @@ class _Reader(PythonWords):
         faults = (*json_words(self.tree, self.word, self.starts), *uses(text, is_script=is_script))
         names = tuple(used_names(text))
         self.found = self.found.with_(Carried(calls=tuple(found), aws_calls=tuple(aws), faults=faults, names=names))
-        if any(isinstance(node, ast.ImportFrom) and node.module in LLM_API for node in nodes):
+        imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+        is_below = not imports and ("tensorrt_llm", "LLM") in EARLIER.get().values()
+        if is_below or any(isinstance(node, ast.ImportFrom) and node.module in LLM_API for node in imports):
             for node in nodes:
                 if isinstance(node, ast.Call) and called_name(node) == "LLM":
                     self.options(node)

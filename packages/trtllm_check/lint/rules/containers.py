@@ -21,6 +21,8 @@ OF_RANKS = (
     *("--tp_size", "--pp_size", "--world_size", "--workers", "--tp"),
     *("--tensor-parallel-size", "--tensor_parallel_size"),
 )
+# On Docker Hub NVIDIA has neither TensorRT-LLM nor Triton.
+ON_THE_HUB = re.compile(r"(?:docker\.io/)?nvidia/(?:trt-?llm|tensorrt[-_]?llm|triton-?(?:inference-)?server)(?::|$)")
 UNKNOWN_IMAGE = re.compile(r"nvcr\.io/nvidia/(?:trt-?llm|tensorrt_llm|tensorrt-?llm(?=:))[\w-]*(?::|$)")
 PLAIN_SERVER = re.compile(r":\d\d\.\d\d-(?!trtllm)|-sdk$")  # Triton without TensorRT-LLM
 CLIENTS = re.compile(r"nvidia/tritonserver:.*-sdk$")  # Triton's clients: no server in it
@@ -56,6 +58,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if UNKNOWN_IMAGE.match(word.text):
             instead = next(iter(platform.release.containers.triton), "nvcr.io/nvidia/tensorrt-llm/release")
             yield from drafts(release, "unknown-image", word, image=word.text, instead=instead)
+        elif ON_THE_HUB.match(word.text):
+            instead = f"nvcr.io/nvidia/{'tritonserver' if 'triton' in word.text else 'tensorrt-llm/release'}"
+            yield from drafts(release, "unknown-image", word, form="Docker Hub", image=word.text, instead=instead)
     yield from _ports(document, release)
     yield from _visible(document, release)
 

@@ -159,16 +159,17 @@ def _elsewhere(
     parent, part = posixpath.split(posixpath.normpath(one.path))
     if part in PARTS and parent in known:
         return  # a converter writes one checkpoint for each part of the model
-    if any(_may_be_one(path, one.path) for path in known) or _stands_elsewhere(document, one):
+    wholes = {posixpath.dirname(path) if posixpath.basename(path) in PARTS else path for path in known}
+    if any(_may_be_one(path, one.path) for path in (*known, *wholes)) or _stands_elsewhere(document, one):
         return
     near = next((path for path in known if _nearly(path, one.path)), "")
-    is_of_several = len(known) > 1 or (one.by is not None and one.by.tool.endswith(BENCHMARK))
+    is_of_several = len(wholes) > 1 or (one.by is not None and one.by.tool.endswith(BENCHMARK))
     if is_of_several and not near:
         return
     earlier = [each for each in writers if (each.command.file, each.path.line) <= (_file(one), one.place.line)]
     if not earlier:
         return
-    about: dict[str, Any] = {"read": one.path, "written": near or known[0]}
+    about: dict[str, Any] = {"read": one.path, "written": near or next(iter(wholes))}
     yield from drafts(release, rule, one.place, invocation=one.by, file=one.file, **about)
 
 

@@ -17,6 +17,7 @@ BUILD = "trtllm-build"
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 UNIFIED = re.compile(r"nvidia/[\w.-]+-(?:FP8|FP4|NVFP4)(?:-[\w.-]+)?", re.IGNORECASE)
 ENGINES = re.compile(r"trt|tensorrt|engine|ckpt|checkpoint", re.IGNORECASE)  # repositories of TensorRT-LLM's own files
+OTHER_FORMATS = re.compile(r"-(?:GGUF|AWQ|GPTQ|MLX)(?:-|$)", re.IGNORECASE)
 OWN_FILE = "hf_quant_config.json"
 EXPORTED = re.compile(
     r"export_hf_checkpoint\(\s*[^()]*?(?:export_dir\s*=\s*|,\s*)(?P<quote>[\"'])(?P<folder>[^\"'{}$]+)(?P=quote)"
@@ -64,6 +65,8 @@ def _is_of_the_hub(name: str) -> bool:
     if not HUB_NAME.fullmatch(name) or ENGINES.search(name):
         return False
     model = published_model(name)
+    if OTHER_FORMATS.search(name):
+        return True
     return UNIFIED.fullmatch(name) is not None or (model is not None and model.official)
 
 
