@@ -16,13 +16,14 @@ from trtllm_check.lint.rules.names import (
     corrected_value,
     examples,
     foreign_folders,
+    is_absent,
     is_open,
     tool_drafts,
     unknown,
 )
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Argument, Release, Tool
-from trtllm_check.releases.clients import example_scripts
+from trtllm_check.releases.clients import example_script, example_scripts
 from trtllm_check.releases.history import takes, tool_history, with_flag
 from trtllm_check.releases.load import load_release
 
@@ -32,6 +33,8 @@ PLACEHOLDER = re.compile(r"[A-Z]{1,2}|[A-Z][A-Z_]+|[xX]+|\?+")  # N, XX, MAX_TOK
 CLICK = ("trtllm-serve",)  # no abbreviations; its sub-command `serve` is what runs without one
 CONVERTER = "convert_checkpoint.py"
 SCRIPTS_OF_MODELS = (CONVERTER, "run.py", "summarize.py")
+LLAMA = re.compile(r"llama|mi[sx]tral", re.IGNORECASE)
+THERE = "."  # in the tables of the examples: the script itself
 OF_TABLES = ("examples/llama/convert_checkpoint.py", "examples/run.py", "examples/summarize.py")
 FIRST_SERVE = "serve"
 UNKNOWN_FLAG = "unknown-flag"
@@ -43,7 +46,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from tool_drafts(invocation, platform.release)
         if is_checked(invocation, platform.release):
             yield from _Arguments(invocation, platform.release).drafts()
-        elif invocation.tool in CLICK and invocation.tool not in platform.release.tools:
+        elif invocation.tool in CLICK and is_absent(invocation.tool, platform.release):
             yield from _of_no_release(invocation)
 
 
@@ -66,26 +69,39 @@ def is_checked(invocation: Invocation, release: Release) -> bool:
     if invocation.tool in CLICK and (first := invocation.positional[:1]):
         foreign = foreign or first[0].text in ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")
     if invocation.tool in SCRIPTS_OF_MODELS and not _is_of_llama(invocation, folders):
-        foreign = foreign or _of_another_model(invocation.tool, frozenset(one.flag for one in invocation.given) - {""})
+        flags = frozenset(one.flag for one in invocation.given) - {""}
+        foreign = foreign or _of_another_model(invocation.tool, flags, release.name)
     return invocation.tool in release.tools and not foreign and not any(map(invocation.has, HELP))
 
 
 def _is_of_llama(invocation: Invocation, folders: tuple[str, ...]) -> bool:
-    """True for a converter of a Llama; the other scripts' options tell it by themselves."""
+    """True for a converter of a Llama or of one like it; the other scripts' options tell it by themselves."""
     words = (*folders, *(word.text for word in invocation.arguments))
-    return invocation.tool == CONVERTER and any("llama" in word.lower() for word in words)
+    return invocation.tool == CONVERTER and any(LLAMA.search(word) for word in words)
 
 
 @lru_cache(maxsize=1024)
-def _of_another_model(tool: str, flags: frozenset[str]) -> bool:
+def _of_another_model(tool: str, flags: frozenset[str], release: str) -> bool:
     """True for options that the script of that name in another folder has, all of them, and the known one has not.
 
     Gemma's convert_checkpoint.py has --model-dir, and run.py of the encoder-decoder models --engine_name.
     """
     own = {name for _, one in tool_history(tool) if one for name in one.arguments}
-    strange = {flag for flag in flags if not with_flag(tool, flag) and not any(name.startswith(flag) for name in own)}
-    others = (options for path, options in example_scripts(tool).items() if path not in OF_TABLES)
-    return bool(strange) and any(all(any(o.startswith(flag) for o in options) for flag in flags) for options in others)
+    if all(with_flag(tool, flag) or any(name.startswith(flag) for name in own) for flag in flags):
+        return False
+    return any(_takes_all(path, flags, release) for path in example_scripts(tool) if path not in OF_TABLES)
+
+
+def _takes_all(path: str, flags: frozenset[str], release: str) -> bool:
+    """True if the release's script at ``path``, or the last that was read, takes every one of ``flags``."""
+    table = example_script(path)
+    if table is None:
+        return False
+    version = release if table.near_releases(release) else table.releases[-1]
+    options = [option for option in table.calls[path] if table.judge_keyword(path, option, version) is None]
+    return table.judge_command(path, THERE, version) is None and all(
+        any(option.startswith(flag) for option in options) for flag in flags
+    )
 
 
 @lru_cache(maxsize=1024)
