@@ -56,6 +56,34 @@ def test_the_newest_is_taken_where_nothing_tells_and_that_is_said() -> None:
     assert "the newest" in found.how
 
 
+OLD_LOG = "\n```\n[TensorRT-LLM] TensorRT-LLM version: 0.9.0.dev2024020600\n```\n"
+LATER = "```bash\ntrtllm-build --checkpoint_dir c{} --max_seq_len 3100 --output_dir e{}\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        (LATER.format(1, 1) + LATER.format(2, 2) + OLD_LOG, ""),  # old output beside commands of a later release
+        (LATER.format(1, 1) + OLD_LOG, "0.9.0"),  # one command may be what went wrong
+        (LATER.format(1, 1) + LATER.format(2, 2) + OLD_LOG + "unrecognized arguments: --max_seq_len\n", "0.9.0"),
+    ],
+)
+def test_old_output_does_not_tell_the_release_of_newer_commands(text: str, release: str) -> None:
+    found = target(read_document(text))
+    assert found.release == release if release else found.release != "0.9.0"
+
+
+@pytest.mark.parametrize(
+    ("options", "severity"),
+    [("--use_gemm_plugin float16", "warning"), ("--use_lookup_plugin float16 --gemm_plugin float16", "error")],
+)
+def test_options_of_the_first_build_may_be_of_its_release(options: str, severity: str) -> None:
+    text = f"trtllm-build --checkpoint_dir c --output_dir e {options}\n"
+    document = read_document(text)
+    found = check_commands(document, target(document))
+    assert {one.severity for one in found if one.rule == "unknown-flag"} == {severity}
+
+
 def test_a_release_that_is_asked_for_stands_above_the_text() -> None:
     assert str(target(read_document("pip install tensorrt_llm==0.12.0\n"), "0.14.0")) == "0.14.0"
 

@@ -193,7 +193,7 @@ CASES = [
     Case("max-num-tokens-large", "", "0.11.0", BUILD + " --max_num_tokens 16384"),
     Case("max-num-tokens-large", "", "0.10.0", BUILD + " --max_num_tokens 16385"),
     Case("prompt-cut-at-923", "warning", "0.12.0", RUN.partition(" --max_input")[0] + " --input_file f"),
-    Case("prompt-cut-at-923", "warning", "0.12.0", RUN.partition(" --max_input")[0] + " --input_text " + "x" * 924),
+    Case("prompt-cut-at-923", "warning", "0.12.0", RUN.partition(" --max_input")[0] + " --input_text " + "x" * 2772),
     Case("prompt-cut-at-923", "", "0.12.0", RUN.partition(" --max_input")[0] + " --input_text x"),
     Case("prompt-cut-at-923", "", "0.12.0", RUN + " --input_file f"),
     Case("gpt2-tokenizer", "error", "0.10.0", "python3 run.py --max_output_len 9"),

@@ -93,6 +93,7 @@ FAMILIES = (
     "load_tools",
     "perf_analyzer",
     "bench_datasets",
+    "cpp_benchmarks",
     "bench_names",
     "lm_eval",
     "skypilot",
@@ -354,7 +355,7 @@ def target(document: "Document", release: str = "") -> ReleaseAsked:
     mapped = (
         f", whose facts hold for {found.written}" if found.written.removeprefix("v") not in ("", found.release) else ""
     )
-    return ReleaseAsked(found.release, f"told by {found}{mapped}", guessed=found.kind == "flag")
+    return ReleaseAsked(found.release, f"told by {found}{mapped}", guessed=found.kind in ("flag", "folder"))
 
 
 def _earlier(asked: str, written: str) -> ReleaseAsked:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.evidence import facts_release
-from trtllm_check.lint.finding import Draft, Platform
+from trtllm_check.lint.finding import Draft, Platform, rule_data
 from trtllm_check.lint.impossible import in_no_release
 from trtllm_check.lint.shell.pasted import ELISION, is_of_another_section
 from trtllm_check.lint.shell.words import Word, lines_of
@@ -39,6 +39,12 @@ OF_ONE_RELEASE = frozenset(  # what is right in one release and wrong in another
         *("engine-flow-removed", "unknown-parameter", "unknown-variable"),
     }
 )
+OF_MODELS = frozenset({"unknown-variable", "unfilled-variable", "missing-input", "unknown-input", "model-never-filled"})
+COPIED_MODEL = re.compile(
+    r"^[^\n#]*\b(?:cp|COPY|rsync)\b[^\n]*?\s[\w.$/{}-]+/(?:ensemble|preprocessing|postprocessing|tensorrt_llm)/?\*?\s",
+    re.MULTILINE,
+)
+OUR_TEMPLATES = re.compile(r"all_models|inflight_batcher_llm|triton_backend|triton_templates")
 ARGUMENTS = frozenset({"unknown-flag", "missing-flag", "bad-value", "stray-word", "takes-no-value", "flag-removed"})
 OF_SCRIPTS = ARGUMENTS | {"ranks-not-tp-pp", "engine-flow-removed"}
 OURS = ("convert_checkpoint.py", "trtllm-build", "quantize.py", "run.py", "summarize.py")
@@ -77,6 +83,8 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if draft.rule in OF_DEFAULTS and platform.guessed and draft.severity == "warning":
         return draft._replace(severity="info")
     of_templates = ("unfilled-variable", "unknown-variable")
+    if draft.rule in OF_MODELS and _has_models_of_its_own(document.texts):
+        return draft._replace(severity="info")
     if draft.rule in of_templates and platform.guessed and _is_of_an_earlier(document.texts):
         return draft._replace(severity="info")
     if draft.rule == "unfilled-variable" and _is_filled_by_a_program(draft, document):
@@ -101,6 +109,8 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule in OF_RESOURCES and _is_proposed(document.texts):
         return draft._replace(severity="info")
+    if platform.guessed and draft.rule == "unknown-flag" and _is_of_the_first_build(draft):
+        return draft._replace(severity="warning", why=f"{draft.why} trtllm-build of 0.7 had it.")
     if platform.guessed and (reason := in_no_release(draft, document)):
         return draft._replace(why=f"{draft.why} {reason}")
     if platform.guessed and draft.rule in OF_ONE_RELEASE:  # nobody says that it is for the newest release
@@ -121,6 +131,13 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if draft.rule == "needs-paged-context-fmha" and len(document.of("trtllm-build")) > 1:
         return draft._replace(severity="warning")  # of several builds, which one is meant is a guess
     return draft
+
+
+@lru_cache(maxsize=8)
+def _has_models_of_its_own(texts: tuple[tuple[str, str], ...]) -> bool:
+    """True where the repository's models are copied from a folder of the reader's, and the templates named nowhere."""
+    is_copied = any(COPIED_MODEL.search(text) for _, text in texts)
+    return is_copied and not any(OUR_TEMPLATES.search(text) for _, text in texts)
 
 
 def _is_the_one_told(draft: Draft, platform: Platform) -> bool:
@@ -241,6 +258,16 @@ def _is_of_earlier(draft: Draft) -> bool:
     """True for an option that the builders before 0.8 had: TensorRT-LLM's own, in the wrong place."""
     match = UNKNOWN.search(draft.message)
     return match is not None and any(match[1] in options for options in example_scripts(EARLIER_BUILDER).values())
+
+
+def _is_of_the_first_build(draft: Draft) -> bool:
+    """True for a trtllm-build all of whose options 0.7 had, the first release with it, of which there are no facts."""
+    one = draft.invocation
+    return (
+        one is not None
+        and one.tool == "trtllm-build"
+        and all(given.name in rule_data("arguments")["first_build"].split() for given in one.given)
+    )
 
 
 def _is_anothers_script(draft: Draft, document: Document) -> bool:

@@ -17,12 +17,13 @@ from trtllm_check.releases import known_releases, load_release
 from trtllm_check.releases.backend import backend_reads
 from trtllm_check.releases.history import with_flag
 from trtllm_check.releases.lmi import lmi_images
-from trtllm_check.releases.load import container_release, release_name
+from trtllm_check.releases.load import container_release, in_range, release_name
 from trtllm_check.releases.python_names import python_package
 from trtllm_check.releases.templates import OF_LLMAPI, llmapi_releases, release_templates, template_releases
 
 VERSION = r"v?(?P<version>\d+\.\d+(?:\.\d+)?(?:(?:\.post|\.dev|rc)\d+)?)"
 REPOSITORY = r"(?:NVIDIA/TensorRT-LLM|triton-inference-server/tensorrtllm_backend)"
+OF_A_LOG = "log"
 TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, how it is written
     (5, "wheel", re.compile(rf"tensorrt[-_]llm(?:\[\w+\])?\s*={{2,3}}\s*{VERSION}", re.I)),
     (4, "clone", re.compile(rf"(?:-b|--branch|--tag)[ =]+{VERSION}(?=\s)[^\n]*{REPOSITORY}", re.I)),
@@ -38,8 +39,9 @@ TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, h
     (4, "image", re.compile(r"(?:djl-inference|/lmi|djl_inference)\S*:[\w.-]*tensorrtllm(?P<version>\d+(?:\.\d+)+)")),
     (3, "image", re.compile(r"djl-inference\S*:(?P<lmi>\d+\.\d+\.\d+[\w.-]*)")),
     (3, "image", re.compile(r"djl-tensorrtllm[\"'][^)]{0,200}version\s*=\s*[\"'](?P<lmi>\d+\.\d+\.\d+)", re.S)),
-    (5, "log", re.compile(rf"TensorRT-LLM(?:\]\[I\])? version:?\s*{VERSION}")),
+    (5, OF_A_LOG, re.compile(rf"TensorRT-LLM(?:\]\[I\])? version:?\s*{VERSION}")),
     (3, "checkout", re.compile(rf"git (?:checkout|switch)\s+(?:tags/)?{VERSION}(?=\s|$)", re.M)),
+    (2, "folder", re.compile(rf"(?:TensorRT-LLM|tensorrtllm_backend)-v?{VERSION}(?=[/\s\"'])")),
     (1, "link", re.compile(rf"github\.com/{REPOSITORY}/(?:tree|blob|raw|releases/tag)/{VERSION}(?=[/\s)])", re.I)),
 )
 SAID = re.compile(
@@ -53,6 +55,7 @@ RANGE_AFTER = re.compile(r"\)?\s*(?:\+|or\b|and\b|to\b|-|–|/|~|>|onwards|later
 COMMENTED_OUT = re.compile(r"[ \t]*#[# \t]*(?:export )?(\w+)=")
 OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc)\d+$")
 DIGITS = re.compile(r"\d+")
+REFUSED = re.compile(r"unrecognized arguments|invalid (?:choice|value)|No such option|error: argument")
 OF_THE_ENGINE_FLOW = ("trtllm-build", "convert_checkpoint.py")
 MOST_MATCHES = 200
 ENGINE_MODEL = re.compile(
@@ -161,7 +164,26 @@ def told(document: Document) -> Evidence | None:
     """The evidence that counts: of the release with the most weight, its first; what the flags tell if nothing else."""
     texts = ((file, text.replace('\\"', '"') if is_notebook(text) else text) for file, text in document.texts)
     found = [one._replace(file=file) for file, text in texts for one in evidence(text)]
+    best = _strongest(found)
+    if best is not None and best.kind == OF_A_LOG and _is_of_another_time(document, best.release):
+        found = [one for one in found if one.kind != OF_A_LOG]
+        return _strongest(found) or _strongest(_resolved(document)) or by_flags(document)
     return _strongest(found) or _strongest(_resolved(document)) or _said(document) or by_flags(document)
+
+
+def _is_of_another_time(document: Document, release: str) -> bool:
+    """True for a log's release where several commands have options that came later, and none is told to be refused."""
+    if any(REFUSED.search(text) for _, text in document.texts):
+        return False
+    later = (
+        one
+        for one in document.invocations
+        for given in one.given
+        if (releases := with_flag(one.tool, given.name))
+        and in_range(releases[0], since=release)
+        and release not in releases
+    )
+    return len({id(one) for one in later}) > 1
 
 
 def _said(document: Document) -> Evidence | None:

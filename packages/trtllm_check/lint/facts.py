@@ -19,10 +19,15 @@ OUTPUT = {
     "hf_ptq.py": ("--export_path", "exported_model"),
     "trtllm-build": ("--output_dir", "engine_output"),
 }
+# The same, and the ranks, by the names that other models' scripts have: Gemma's and RecurrentGemma's.
+OTHER_OUTPUTS = {"convert_checkpoint.py": ("--output-model-dir",)}
+RANKS = ("--tp_size", "--inference_tensor_parallel", "--world-size", "--world_size")
 INPUT = {
     "trtllm-build": ("--checkpoint_dir",),
     "run.py": ("--engine_dir",),
     "summarize.py": ("--engine_dir",),
+    "gptManagerBenchmark": ("--engine_dir",),
+    "gptSessionBenchmark": ("--engine_dir",),
     "fill_template.py": ("engine_dir",),
 }
 SUBSTITUTION = re.compile(r"(?:^|,)(engine_dir|gpt_model_path):([^,]+)")
@@ -142,7 +147,7 @@ def stated(invocation: Invocation) -> DocumentFacts:
     tool = invocation.tool
     if tool in QUANTIZES:
         says |= _precision(invocation)
-        says["tp"] = _number(invocation, 1, "--tp_size", "--inference_tensor_parallel")
+        says["tp"] = _number(invocation, 1, *RANKS)
         says["pp"] = _number(invocation, 1, "--pp_size", "--inference_pipeline_parallel")
     elif tool == "trtllm-build":
         says["tp"] = _number(invocation, None, "--tp_size")
@@ -218,8 +223,12 @@ def output(invocation: Invocation) -> str:
     """The folder that a command writes, as :func:`posixpath.normpath` has it; "" for one that writes none."""
     if invocation.tool not in OUTPUT:
         return ""
-    flag, default = OUTPUT[invocation.tool]
-    return _folder(invocation.value(flag) or default)
+    return _folder(written_folder(invocation) or OUTPUT[invocation.tool][1])
+
+
+def written_folder(invocation: Invocation) -> str | None:
+    """The folder that a command of :data:`OUTPUT` says it writes to."""
+    return invocation.value(OUTPUT[invocation.tool][0], *OTHER_OUTPUTS.get(invocation.tool, ()))
 
 
 def _folder(path: str) -> str:

@@ -16,6 +16,7 @@ TOOLS = frozenset(
         *("trtllm-serve", "trtllm-bench", "trtllm-eval", "hf", "huggingface-cli", "vllm"),
         *("genai-perf", "aiperf", "perf_analyzer", "benchmark_serving.py", "lm_eval", "lm-eval"),
         *("guidellm", "vllm_router.app", "locust"),
+        *("gptManagerBenchmark", "gptSessionBenchmark", "bertBenchmark"),
     }
 )
 EXISTING = frozenset(  # commands that TensorRT-LLM installs: setup.py, console_scripts and scripts

@@ -11,6 +11,7 @@ FILE = Path(__file__).parent / "data/clients.yml"
 HUB = Path(__file__).parent / "data/hub_commands.yml"
 EXAMPLES = Path(__file__).parent / "data/example_options.yml"
 BACKEND = Path(__file__).parent / "data/backend_options.yml"
+BENCHMARKS = Path(__file__).parent / "data/benchmark_options.yml"
 
 
 @cache
@@ -27,8 +28,11 @@ def hub_tool(tool: str) -> PythonPackage | None:
 
 @cache
 def example_script(path: str) -> PythonPackage | None:
-    """The same of the options of one of TensorRT-LLM's example scripts, or its backend's, by its path there."""
-    for content in (read_yaml(EXAMPLES), read_yaml(BACKEND)):
+    """The same of the options of one of TensorRT-LLM's example scripts, or its backend's, by its path there.
+
+    A benchmark in C++ goes by its name.
+    """
+    for content in (read_yaml(EXAMPLES), read_yaml(BACKEND), read_yaml(BENCHMARKS)):
         options = content["scripts"].get(path)
         if options is not None:
             return _made(path, {**content, "options": options})

@@ -14,9 +14,12 @@ OF_CLASSES = re.compile(r"[A-Z]\w*")
 
 
 def imported(page: str) -> dict[str, str]:
-    """Class -> the module that the page imports it from; none of two modules, and none under another name."""
+    """Class -> the module that the page imports it from; none under another name, and none on a page of two engines."""
     found: dict[str, set[str]] = {}
-    for match in IMPORT.finditer(page) if "import" in page else ():
+    matches = list(IMPORT.finditer(page)) if "import" in page else []
+    if len({match["module"].partition(".")[0] for match in matches}) > 1:
+        return {}
+    for match in matches:
         if RENAMED.search(match["names"]):
             continue
         for name in NAME.findall(match["names"]):

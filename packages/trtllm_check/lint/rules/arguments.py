@@ -16,20 +16,28 @@ from trtllm_check.lint.rules.names import (
     corrected_value,
     examples,
     foreign_folders,
+    is_absent,
     is_open,
     tool_drafts,
     unknown,
 )
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Argument, Release, Tool
-from trtllm_check.releases.history import takes, with_flag
+from trtllm_check.releases.clients import example_script, example_scripts
+from trtllm_check.releases.history import takes, tool_history, with_flag
+from trtllm_check.releases.load import load_release
 
 HELP = ("-h", "--help", "--version")
 FOR_THE_READER = re.compile(r"your|YOUR")  # your model here
 PLACEHOLDER = re.compile(r"[A-Z]{1,2}|[A-Z][A-Z_]+|[xX]+|\?+")  # N, XX, MAX_TOKENS
 CLICK = ("trtllm-serve",)  # no abbreviations; its sub-command `serve` is what runs without one
-SCRIPTS_OF_MODELS = ("convert_checkpoint.py", "run.py", "summarize.py")
+CONVERTER = "convert_checkpoint.py"
+SCRIPTS_OF_MODELS = (CONVERTER, "run.py", "summarize.py")
+LLAMA = re.compile(r"llama|mi[sx]tral", re.IGNORECASE)
+THERE = "."  # in the tables of the examples: the script itself
+OF_TABLES = ("examples/llama/convert_checkpoint.py", "examples/run.py", "examples/summarize.py")
 FIRST_SERVE = "serve"
+UNKNOWN_FLAG = "unknown-flag"
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -38,6 +46,17 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from tool_drafts(invocation, platform.release)
         if is_checked(invocation, platform.release):
             yield from _Arguments(invocation, platform.release).drafts()
+        elif invocation.tool in CLICK and is_absent(invocation.tool, platform.release):
+            yield from _of_no_release(invocation)
+
+
+def _of_no_release(invocation: Invocation) -> Iterator[Draft]:
+    """Options that no release has, of a tool that came after the one that the text is read for."""
+    first = next(name for name, tool in tool_history(invocation.tool) if tool)
+    if is_checked(invocation, load_release(first)):
+        for draft in _Arguments(invocation, load_release(first)).drafts():
+            if draft.rule == UNKNOWN_FLAG and not with_flag(invocation.tool, draft.place.text.partition("=")[0]):
+                yield draft
 
 
 def is_checked(invocation: Invocation, release: Release) -> bool:
@@ -49,7 +68,40 @@ def is_checked(invocation: Invocation, release: Release) -> bool:
         foreign = foreign or folders[-1] != "llama"
     if invocation.tool in CLICK and (first := invocation.positional[:1]):
         foreign = foreign or first[0].text in ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")
+    if invocation.tool in SCRIPTS_OF_MODELS and not _is_of_llama(invocation, folders):
+        flags = frozenset(one.flag for one in invocation.given) - {""}
+        foreign = foreign or _of_another_model(invocation.tool, flags, release.name)
     return invocation.tool in release.tools and not foreign and not any(map(invocation.has, HELP))
+
+
+def _is_of_llama(invocation: Invocation, folders: tuple[str, ...]) -> bool:
+    """True for a converter of a Llama or of one like it; the other scripts' options tell it by themselves."""
+    words = (*folders, *(word.text for word in invocation.arguments))
+    return invocation.tool == CONVERTER and any(LLAMA.search(word) for word in words)
+
+
+@lru_cache(maxsize=1024)
+def _of_another_model(tool: str, flags: frozenset[str], release: str) -> bool:
+    """True for options that the script of that name in another folder has, all of them, and the known one has not.
+
+    Gemma's convert_checkpoint.py has --model-dir, and run.py of the encoder-decoder models --engine_name.
+    """
+    own = {name for _, one in tool_history(tool) if one for name in one.arguments}
+    if all(with_flag(tool, flag) or any(name.startswith(flag) for name in own) for flag in flags):
+        return False
+    return any(_takes_all(path, flags, release) for path in example_scripts(tool) if path not in OF_TABLES)
+
+
+def _takes_all(path: str, flags: frozenset[str], release: str) -> bool:
+    """True if the release's script at ``path``, or the last that was read, takes every one of ``flags``."""
+    table = example_script(path)
+    if table is None:
+        return False
+    version = release if table.near_releases(release) else table.releases[-1]
+    options = [option for option in table.calls[path] if table.judge_keyword(path, option, version) is None]
+    return table.judge_command(path, THERE, version) is None and all(
+        any(option.startswith(flag) for option in options) for flag in flags
+    )
 
 
 @lru_cache(maxsize=1024)

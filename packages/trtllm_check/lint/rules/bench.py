@@ -14,6 +14,7 @@ from trtllm_check.releases import known_releases
 
 FAMILY = "bench"
 NEAR = 0.8
+RUN = "throughput"
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -33,6 +34,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _options(bench, known, platform.release.name)
         yield from _before(bench, commands, known, platform.release.name)
         yield from _behind(bench, commands, platform.release.name)
+        yield from _engine(bench, commands, platform)
         if not platform.guessed:
             yield from _too_new(bench, data["since"], platform.release.name)
 
@@ -73,6 +75,17 @@ def _behind(bench: Invocation, commands: list[str], release: str) -> Iterator[Dr
             yield from drafts(
                 release, "bench-option", word, form="behind", invocation=bench, flag=name, command=commands[0]
             )
+
+
+def _engine(bench: Invocation, commands: list[str], platform: Platform) -> Iterator[Draft]:
+    """An engine for a backend that takes none, and a length for one that has its own."""
+    engine, backend = bench.find("--engine_dir"), bench.value("--backend")
+    release = platform.release.name
+    if commands[:1] == [RUN] and backend == "tensorrt" and (length := bench.find("--max_seq_len")):
+        yield from drafts(release, "bench-option", length.word, form="length of the engine", invocation=bench)
+    if engine and commands[:1] in ([RUN], ["latency"]) and backend in (None, "pytorch") and not platform.guessed:
+        form = "engine ignored"
+        yield from drafts(release, "bench-option", engine.word, form=form, invocation=bench, command=commands[0])
 
 
 def _too_new(bench: Invocation, since: Mapping[str, str], release: str) -> Iterator[Draft]:

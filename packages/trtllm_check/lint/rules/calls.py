@@ -22,6 +22,7 @@ from trtllm_check.releases.vllm import vllm_facts
 FAMILY = "calls"
 OPTION = re.compile(r"--(?P<name>[\w.-]+)")
 NEAR = 0.8
+SHORT_TYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "half": "float16"}
 QUANTIZED_TYPES = {"fp8": "FP8", "float8": "FP8", "int8": "W8A16", "int4": "W4A16", "nvfp4": "NVFP4", "fp4": "NVFP4"}
 PASSED_ON = {"LLM": "EngineArgs"}  # who gets the keywords that a call does not take
 NESTED = {"KvCacheConfig": "kv_cache_config", "CudaGraphConfig": "cuda_graph_config", "MoeConfig": "moe_config"}
@@ -82,6 +83,11 @@ def _of_another_engine(call: Call, platform: Platform) -> Iterator[Draft]:
 def _quantized_type(call: Call, release: str) -> Iterator[Draft]:
     """``LLM(dtype="fp8")``: the type of the activations, which no quantization is."""
     word = dict(call.values).get("dtype")
+    if word is not None and word.text in SHORT_TYPES:
+        right = SHORT_TYPES[word.text]
+        yield from drafts(
+            release, "python-argument", word, form="short type", file=call.file, value=word.text, right=right
+        )
     if word is not None and word.text.lower() in QUANTIZED_TYPES:
         known: dict[str, Any] = {"value": word.text, "algorithm": QUANTIZED_TYPES[word.text.lower()]}
         yield from drafts(release, "python-argument", word, form="quantized type", file=call.file, **known)

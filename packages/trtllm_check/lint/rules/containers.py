@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.endpoints import SERVERS, ServerAddress, http_port, published_ports
+from trtllm_check.lint.facts import OUTPUT, output
 from trtllm_check.lint.filling import Filling, fillings
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
@@ -21,6 +22,8 @@ OF_RANKS = (
     *("--tp_size", "--pp_size", "--world_size", "--workers", "--tp"),
     *("--tensor-parallel-size", "--tensor_parallel_size"),
 )
+# On Docker Hub NVIDIA has neither TensorRT-LLM nor Triton.
+ON_THE_HUB = re.compile(r"(?:docker\.io/)?nvidia/(?:trt-?llm|tensorrt[-_]?llm|triton-?(?:inference-)?server)(?::|$)")
 UNKNOWN_IMAGE = re.compile(r"nvcr\.io/nvidia/(?:trt-?llm|tensorrt_llm|tensorrt-?llm(?=:))[\w-]*(?::|$)")
 PLAIN_SERVER = re.compile(r":\d\d\.\d\d-(?!trtllm)|-sdk$")  # Triton without TensorRT-LLM
 CLIENTS = re.compile(r"nvidia/tritonserver:.*-sdk$")  # Triton's clients: no server in it
@@ -56,6 +59,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if UNKNOWN_IMAGE.match(word.text):
             instead = next(iter(platform.release.containers.triton), "nvcr.io/nvidia/tensorrt-llm/release")
             yield from drafts(release, "unknown-image", word, image=word.text, instead=instead)
+        elif ON_THE_HUB.match(word.text):
+            instead = f"nvcr.io/nvidia/{'tritonserver' if 'triton' in word.text else 'tensorrt-llm/release'}"
+            yield from drafts(release, "unknown-image", word, form="Docker Hub", image=word.text, instead=instead)
     yield from _ports(document, release)
     yield from _visible(document, release)
 
@@ -173,7 +179,13 @@ def _mounts(document: Document, platform: Platform, docker: Invocation, inner: l
     # under another name gets that name in its own command; all others of this docker run share one new mount.
     visible = [*(inside for _, inside in mounts), *rule_data(FAMILY)["in_image"]]
     only = rule_data(FAMILY)["read"] if VLLM_IMAGE.search(_image(docker)) else ()
-    hidden = [(one, word) for one in inner for word in _paths(one, only) if not _is_under(word.text, visible)]
+    made = _handed_on(inner)
+    hidden = [
+        (one, word)
+        for one in inner
+        for word in _paths(one, only)
+        if not _is_under(word.text, visible) and posixpath.normpath(word.text) not in made
+    ]
     new = _new_mount(docker, [word.text for _, word in hidden if not _seen_as(word.text, mounts)])
     for one, word in hidden:
         inside = _seen_as(word.text, mounts)
@@ -189,6 +201,13 @@ def _mounts(document: Document, platform: Platform, docker: Invocation, inner: l
             yield from _hidden(platform, place, place.text, docker, edits, instead, config.path)
     for filling in _host_fillings(document, platform):
         yield from _filled_paths(platform, docker, filling, mounts, visible)
+
+
+def _handed_on(inner: list[Invocation]) -> set[str]:
+    """Folders that a command in the container writes and another one there reads."""
+    written = {folder for one in inner if one.tool in OUTPUT and (folder := output(one))}
+    named = [{posixpath.normpath(word.text) for word in one.arguments} for one in inner]
+    return {folder for folder in written if sum(folder in words for words in named) > 1}
 
 
 def _filled_paths(

@@ -23,8 +23,10 @@ from trtllm_check.releases import Release, Tool
 CALIBRATION_TEXTS = 512
 AWQ_TEXTS = 32
 LLAMA_3 = re.compile(r"llama-?_?3", re.IGNORECASE)
+GPT = re.compile(r"(?<![\w-])gpt-?2(?![\w.])|examples/gpt\b|\bGPT-\d+M\b", re.IGNORECASE)
 OF_GPT = re.compile(r"(?:^|[/_-])gpt(?:2|3)?(?:[/_-]|$)", re.IGNORECASE)
 CUT = 923
+OPEN_PROMPT = re.compile(r"\$|^\{[^{}]*\}$")  # a variable; other braces may be the prompt's own
 MOST_TOKENS = 16384
 LLAMA_3_LENGTH = 8192
 ANSWER = 1024  # what is added to a prompt's length where nothing says how long answers are
@@ -159,7 +161,8 @@ def _run(case: _Case) -> Iterator[Draft]:
     yield from _world(case)
     tokenizer = case.tool.argument("--tokenizer_dir")
     names = ("--tokenizer_dir", "--vocab_file", "--model_dir")
-    of_gpt = OF_GPT.search(case.invocation.value("--engine_dir") or "") is not None  # whose tokenizer that is
+    folder = case.invocation.value("--engine_dir")
+    of_gpt = OF_GPT.search(folder) is not None if folder else _is_of_gpt(case.document.texts)  # whose tokenizer that is
     of_llama3 = _names_llama3(case.document.texts)
     is_wrong = tokenizer is not None and (tokenizer.default == "gpt2" or (tokenizer.default is None and of_llama3))
     if is_wrong and not of_gpt and case.leaves_out(*names):
@@ -174,9 +177,22 @@ def _run(case: _Case) -> Iterator[Draft]:
         yield from case.drafts("kv-reuse-wrong-answers", case.place(reuse), (Drop(reuse),), flag=reuse)
 
 
+@lru_cache(maxsize=8)
+def _is_of_gpt(texts: tuple[tuple[str, str], ...]) -> bool:
+    return any(GPT.search(text) for _, text in texts) and not any("llama" in text.lower() for _, text in texts)
+
+
 def _may_be_long(case: _Case) -> bool:
     texts = case.invocation.values("--input_text")
-    return case.invocation.has("--input_file") or any(is_open(word.text) or len(word.text) > CUT for word in texts)
+    return case.invocation.has("--input_file") or any(
+        OPEN_PROMPT.search(word.text) or _tokens(word.text) > CUT for word in texts
+    )
+
+
+def _tokens(text: str) -> int:
+    """About as many as a prompt has, or a few more: a letter of English is a third of one at most."""
+    of_english = sum(letter.isascii() for letter in text)
+    return len(text) - of_english + of_english // 3
 
 
 def _longest_prompt(case: _Case) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.endpoints import ServerAddress
-from trtllm_check.lint.facts import OUTPUT, QUANTIZES
+from trtllm_check.lint.facts import QUANTIZES, output
 from trtllm_check.lint.filling import TRUE, Filling, fillings
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
@@ -79,8 +79,7 @@ def written_once(commands: Sequence[Invocation]) -> dict[str, Invocation]:
     """Folder -> the command that writes it; none that several write, which are alternatives of one page."""
     writers: dict[str, list[Invocation]] = {}
     for one in commands:
-        flag, default = OUTPUT[one.tool]
-        writers.setdefault(posixpath.normpath(one.value(flag) or default), []).append(one)
+        writers.setdefault(output(one), []).append(one)
     return {folder: found[0] for folder, found in writers.items() if len(found) == 1}
 
 

@@ -27,6 +27,7 @@ BUILDER = re.compile(r"examples/llama/build\.py$")
 OF_THE_BUILDER = ("--model_dir", "--use_gpt_attention_plugin", "--use_gemm_plugin", "--output_dir", "--ft_model_dir")
 NEAR = 0.85
 OF_A_CLONE = re.compile(r"github\.com/NVIDIA/TensorRT-LLM(?:\.git)?/?$", re.IGNORECASE)
+OF_THE_WHEEL = re.compile(r"(?:dist|site)-packages/tensorrt_llm/(?P<rest>(?:examples|benchmarks)/.*\.py)$")
 LEADS_OUT = re.compile(r"\.\./(?P<rest>(?:quantization/quantize|run|summarize|mmlu)\.py)")
 
 
@@ -43,6 +44,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for command in document.commands:
         for word in _paths(command):
             yield from _misspelt(command, word, release)
+            if match := OF_THE_WHEEL.search(word.text):
+                known: dict[str, Any] = {"path": word.text, "rest": match["rest"]}
+                yield from drafts(release, RULE, word, form="wheel", file=command.file, **known)
             if command.file in newest:
                 yield from _optimizer(command, word, release)
             if not platform.guessed and id(word) not in own:

@@ -1,5 +1,6 @@
 """Commands of TensorRT-LLM's example scripts that hold in every release: words of types, files, folders by ranks."""
 
+import posixpath
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -21,6 +22,9 @@ TYPES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "floa
 SCALES = "--quantized_fp8_model_path"
 RUNNERS = ("run.py", "summarize.py", "mmlu.py")
 FOLDER = re.compile(r"(?:^|/)(?P<ranks>[1-9]\d?)-gpu/?$")
+RANKS = ("--world_size", "--tp_size", "--pp_size")
+COUNT = re.compile(r"[1-9]\d?")
+ENC_DEC = "enc_dec"
 REPOSITORY = re.compile(r"(?:^|/)all_models/(?P<name>inflight_batcher_llm|gpt)/?$")
 RECURSIVE = re.compile(r"-\w*[rRa]\w*|--recursive")
 MODELS = r"(?:tensorrt_llm(?:_bls)?|preprocessing|postprocessing|ensemble)"
@@ -30,16 +34,21 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     made: set[str] = set()
+    built: dict[str, set[tuple[int, int]]] = {}  # folder -> the ranks and the lines of the builders that write it
     for command in document.commands:
         names = [file_name(word.text) for word in command.words[:MOST_BEFORE]]
         if BUILDER in names:
             yield from _builder(command, release)
+            yield from _world(command, names.index(BUILDER), built, release)
         if names[:1] == ["mkdir"]:
             made |= {word.text.rstrip("/") for word in command.words[1:]}
         if names[:1] == ["cp"]:
             yield from _models(document, command, made, release)
     for one in document.of(*RUNNERS):
-        if engine_world(document.facts_of(one), platform.release) is None:  # else ranks-not-tp-pp knows
+        engines = built.get(posixpath.normpath(one.value("--engine_dir") or "."), set())
+        if len(engines) == 1:
+            yield from _started(one, *engines.pop(), release)
+        elif engine_world(document.facts_of(one), platform.release) is None:  # else ranks-not-tp-pp knows
             yield from _ranks(one, release)
 
 
@@ -55,6 +64,36 @@ def _builder(command: ShellCommand, release: str) -> Iterator[Draft]:
         if word.text == SCALES and behind.text.endswith(".engine"):
             known = {"option": SCALES, "value": behind.text}
             yield from drafts(release, RULE, behind, form="scales", file=command.file, **known)
+
+
+def _world(command: ShellCommand, at: int, built: dict[str, set[tuple[int, int]]], release: str) -> Iterator[Draft]:
+    """``--tp_size 2`` of a builder without ``--world_size 2``; ``built`` learns what it writes."""
+    given = {one.text: two.text for one, two in pairwise(command.words[at:])}
+    given |= {name: value for word in command.words[at:] for name, sign, value in [word.text.partition("=")] if sign}
+    texts = [given.get(flag, "1") for flag in RANKS]
+    if (
+        not any(map(PLUGIN.fullmatch, given))
+        or not all(map(COUNT.fullmatch, texts))
+        or ENC_DEC in command.words[at].text
+    ):
+        return
+    world, tp, pp = map(int, texts)
+    if {"--tp_size", "--pp_size"} & given.keys() and tp * pp != world:
+        known: dict[str, Any] = {"tp": tp, "pp": pp, "world": world, "right": tp * pp}
+        yield from drafts(release, RULE, command.words[at], form="world", file=command.file, **known)
+        return
+    folder = given.get("--output_dir", "")
+    if folder and "$" not in folder:
+        built.setdefault(posixpath.normpath(folder), set()).add((world, command.words[at].line))
+
+
+def _started(one: Invocation, world: int, line: int, release: str) -> Iterator[Draft]:
+    """A builder's engine, started as another number of processes."""
+    is_open = one.ranks is None and any("mpi" in word.text or "$" in word.text for word in one.launcher)
+    if is_open or "mpi" in one.path.text or (one.ranks or 1) == world:
+        return
+    known: dict[str, Any] = {"ranks": one.ranks or 1, "world": world, "line": line, "tool": one.tool}
+    yield from drafts(release, RULE, one.path, form="built", invocation=one, **known)
 
 
 def _ranks(one: Invocation, release: str) -> Iterator[Draft]:

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.facts import OUTPUT, QUANTIZES
+from trtllm_check.lint.facts import OUTPUT, QUANTIZES, written_folder
 from trtllm_check.lint.filling import fillings
 from trtllm_check.lint.finding import Draft, Platform, Swap, drafts
 from trtllm_check.lint.invocations import Invocation
@@ -23,6 +23,7 @@ COPIES = ("cp", "ln", "mv", "rsync", "tar")
 MOVES = ("cp", "hf", "huggingface-cli", "ln", "mv", "rsync", "aws", "gsutil", "tar")
 OF_FOLDERS = (".engine", ".safetensors", "/config.json")
 PARTS = ("encoder", "decoder", "vision", "llm")
+BENCHMARK = "Benchmark"  # programs that a page shows with engines of other models
 KIND = "folder-of-another-kind"
 SLIP = 0.9  # how alike two paths are that are one with a slip of the keyboard
 
@@ -54,7 +55,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def _output_folders(document: Document) -> set[str]:
     """What the commands of the text write checkpoints and engines into."""
-    written = (one.value(OUTPUT[one.tool][0]) for one in document.of(*OUTPUT))
+    written = map(written_folder, document.of(*OUTPUT))
     return {posixpath.normpath(folder) for folder in written if folder}
 
 
@@ -129,7 +130,7 @@ def _of_another_kind(document: Document, readings: Sequence[FolderRead], release
 
 
 def _written(one: Invocation) -> str:
-    path = one.value(OUTPUT[one.tool][0])
+    path = written_folder(one)
     return posixpath.normpath(path) if path else ""
 
 
@@ -162,22 +163,24 @@ def _elsewhere(
     document: Document, one: FolderRead, writers: Sequence[Invocation], rule: str, release: str
 ) -> Iterator[Draft]:
     """A folder that is read, beside the one that the only writer fills, or nearly one that one of several does."""
-    written = [posixpath.normpath(path) for path in (each.value(OUTPUT[each.tool][0]) for each in writers) if path]
+    written = [posixpath.normpath(path) for path in map(written_folder, writers) if path]
     known = [path for path in written if not _is_open(path)]
     if not known or len(known) < len(writers) or _is_open(one.path):
         return
     parent, part = posixpath.split(posixpath.normpath(one.path))
     if part in PARTS and parent in known:
         return  # a converter writes one checkpoint for each part of the model
-    if any(_may_be_one(path, one.path) for path in known) or _stands_elsewhere(document, one):
+    wholes = {posixpath.dirname(path) if posixpath.basename(path) in PARTS else path for path in known}
+    if any(_may_be_one(path, one.path) for path in (*known, *wholes)) or _stands_elsewhere(document, one):
         return
     near = next((path for path in known if _nearly(path, one.path)), "")
-    if len(known) > 1 and not near:
+    is_of_several = len(wholes) > 1 or (one.by is not None and one.by.tool.endswith(BENCHMARK))
+    if is_of_several and not near:
         return
     earlier = [each for each in writers if (each.command.file, each.path.line) <= (_file(one), one.place.line)]
     if not earlier:
         return
-    about: dict[str, Any] = {"read": one.path, "written": near or known[0]}
+    about: dict[str, Any] = {"read": one.path, "written": near or next(iter(wholes))}
     yield from drafts(release, rule, one.place, invocation=one.by, file=one.file, **about)
 
 

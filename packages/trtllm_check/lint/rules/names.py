@@ -265,6 +265,11 @@ def _absent(invocation: Invocation, release: Release) -> Iterator[Draft]:
             )
 
 
+def is_absent(tool: str, release: Release) -> bool:
+    """True for a tool that came after ``release``."""
+    return any(one.tool == tool and _is_before(release.name, one.until) for one in absent_tools())
+
+
 def _is_before(release: str, until: str) -> bool:
     order = known_releases()
     return order.index(release) <= order.index(until)

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from itertools import pairwise
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.facts import OUTPUT
+from trtllm_check.lint.facts import OUTPUT, written_folder
 from trtllm_check.lint.finding import Draft, Edit, Insert, Platform, Swap, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import EXISTING, OWN, SERVER_IMAGE, SHELLS, VLLM_IMAGE
@@ -117,7 +117,7 @@ def _of_tensorrt_llm(invocation: Invocation, release: str) -> Iterator[Draft]:
 
 def _output_folders(document: Document) -> set[str]:
     """What the commands of the text write checkpoints and engines into."""
-    written = (one.value(OUTPUT[one.tool][0]) for one in document.of(*OUTPUT))
+    written = map(written_folder, document.of(*OUTPUT))
     return {posixpath.normpath(folder) for folder in written if folder}
 
 

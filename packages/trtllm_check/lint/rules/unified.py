@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from serving_base.facts.published import published_model
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.facts import OUTPUT, QUANTIZES
+from trtllm_check.lint.facts import QUANTIZES, written_folder
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.arguments import is_checked
@@ -17,6 +17,7 @@ BUILD = "trtllm-build"
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 UNIFIED = re.compile(r"nvidia/[\w.-]+-(?:FP8|FP4|NVFP4)(?:-[\w.-]+)?", re.IGNORECASE)
 ENGINES = re.compile(r"trt|tensorrt|engine|ckpt|checkpoint", re.IGNORECASE)  # repositories of TensorRT-LLM's own files
+OTHER_FORMATS = re.compile(r"-(?:GGUF|AWQ|GPTQ|MLX)(?:-|$)", re.IGNORECASE)
 OWN_FILE = "hf_quant_config.json"
 EXPORTED = re.compile(
     r"export_hf_checkpoint\(\s*[^()]*?(?:export_dir\s*=\s*|,\s*)(?P<quote>[\"'])(?P<folder>[^\"'{}$]+)(?P=quote)"
@@ -45,7 +46,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if not builds or not platform.release.builds_engines:
         return
     folders = dict(_folders(document))
-    written = {posixpath.normpath(one.value(OUTPUT[one.tool][0]) or "") for one in document.of(*QUANTIZES)} - {"."}
+    written = {posixpath.normpath(written_folder(one) or "") for one in document.of(*QUANTIZES)} - {"."}
     for build in builds:
         for word in build.values("--checkpoint_dir")[:1]:
             folder = posixpath.normpath(word.text)
@@ -64,6 +65,8 @@ def _is_of_the_hub(name: str) -> bool:
     if not HUB_NAME.fullmatch(name) or ENGINES.search(name):
         return False
     model = published_model(name)
+    if OTHER_FORMATS.search(name):
+        return True
     return UNIFIED.fullmatch(name) is not None or (model is not None and model.official)
 
 

@@ -37,6 +37,16 @@ PACKAGES = {
 MODULE = "tensorrt_llm.commands."
 # The LLM API is a library; what starts a node of several has a __main__: tensorrt_llm/llmapi/mgmn_leader_node.py.
 LIBRARY = re.compile(r"tensorrt_llm\.(?:hlapi|llmapi)\.(?!mgmn_)[a-z]\w*(?:\.\w+)*")
+# What the last word of an invented module means: none of the others has a __main__ of these names.
+MEANT = {
+    **dict.fromkeys(("build", "builder", "build_engine", "trtllm_build"), "trtllm-build"),
+    **dict.fromkeys(
+        ("convert", "convert_checkpoint", "checkpoint_convert"), "convert_checkpoint.py of the model's example"
+    ),
+    **dict.fromkeys(("quantize", "quantization"), "examples/quantization/quantize.py"),
+    **dict.fromkeys(("serve", "server", "api_server", "openai_server", "launch_server"), "trtllm-serve"),
+    **dict.fromkeys(("bench", "benchmark"), "trtllm-bench"),
+}
 SLIP = 0.7
 NEAR = 0.7
 STARTED = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_batch", "vllm.entrypoints.cli.main")
@@ -122,6 +132,13 @@ def _starts(module: str) -> bool:
     return module in MODULES or module in STARTED or (names is not None and module in names.modules)
 
 
+def _program(module: str) -> str:
+    """The program that a module of TensorRT-LLM without a __main__ is meant for."""
+    last = module.rpartition(".")[2] if module.startswith("tensorrt_llm.") and not module.startswith(MODULE) else ""
+    meant = PACKAGES.get(module) or MEANT.get(last, "")
+    return meant or ("trtllm-serve" if LIBRARY.fullmatch(module) else "")
+
+
 def _modules(document: Document, release: str) -> Iterator[Draft]:
     """``python -m tensorrt_llm.commands.convert_checkpoint``, ``python -m vllm.entrypoints.openai_api_server``."""
     for one in document.of("python"):
@@ -134,8 +151,8 @@ def _modules(document: Document, release: str) -> Iterator[Draft]:
         if word.text.startswith(MODULE) and name not in COMMANDS and "." not in name:
             about: dict[str, Any] = {"module": word.text, "known": ", ".join(COMMANDS)}
             yield from drafts(release, "module-starts-nothing", word, invocation=one, **about)
-        elif word.text in PACKAGES or LIBRARY.fullmatch(word.text):
-            known: dict[str, Any] = {"module": word.text, "known": PACKAGES.get(word.text, "trtllm-serve")}
+        elif meant := _program(word.text):
+            known: dict[str, Any] = {"module": word.text, "known": meant}
             yield from drafts(release, "module-starts-nothing", word, form="package", invocation=one, **known)
         elif word.text.startswith("vllm.entrypoints") and not _starts(word.text):
             close = get_close_matches(word.text, STARTED, 1, NEAR)
