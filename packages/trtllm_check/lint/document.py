@@ -44,6 +44,7 @@ from trtllm_check.lint.passages import (
     kind_of_fence,
     kind_of_name,
     kind_of_text,
+    option_runs,
     posts,
     properties_blocks,
     unread,
@@ -442,8 +443,12 @@ class _Builder:
             if is_shell(block.language, inside) and block.language not in ("", "text") and not is_other:
                 continue
             kind = "systemd" if is_unit(inside) else kind_of_fence(block.language, inside)
+            line = text.count("\n", 0, block.start) + 1
+            for run in option_runs(inside) if kind == "shell" else ():
+                whole = dedented(_whole(run.text, line + run.first - 1))
+                read |= set(range(whole.line, whole.line + run.text.count("\n") + 1))
+                self.add(whole.text, "yaml", file=file, word=whole)
             if kind != "shell":
-                line = text.count("\n", 0, block.start) + 1
                 read |= set(range(line, line + inside.count("\n") + 1))
                 name = _piece_name(text, inside, block.start) if kind == "config.pbtxt" else ""
                 whole = dedented(_whole(inside, line))

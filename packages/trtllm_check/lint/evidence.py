@@ -86,6 +86,9 @@ class Evidence(NamedTuple):
         return f"{self.text} ({f'{self.file}, ' if self.file else ''}line {self.line})"
 
 
+TOP_LEVEL = re.compile(r"^(?P<name>[a-z]\w*):", re.MULTILINE)
+
+
 def facts_release(version: str) -> str:
     """The release whose facts hold for ``version``: itself, or the one it is a build or a patch of; "" for none."""
     known = known_releases()
@@ -286,7 +289,29 @@ def _narrowed(document: Document) -> tuple[tuple[str, ...], tuple[str, int] | No
         narrowed = [name for name in narrowed if _unread(name, given) == fewest]
         if narrowed and len(narrowed) < len(releases):
             decisive, releases = ("the C++ backend of Triton", line), narrowed
+    for name, line in _options(document):
+        narrowed = [release for release in releases if _has_option(release, name)]
+        if narrowed and len(narrowed) < len(releases):
+            if narrowed[-1] != releases[-1]:
+                decisive = (f"the option {name}", line)
+            releases = narrowed
     return _with_names(document, tuple(releases)), decisive
+
+
+def _options(document: Document) -> Iterator[tuple[str, int]]:
+    """Options of the LLM API at the top of the text's files, with their lines; those that are gone again."""
+    from trtllm_check.flows.options import option_releases  # which few texts need
+
+    for file in document.option_files:
+        for match in TOP_LEVEL.finditer(file.text):
+            if not _has_option(option_releases()[-1], match["name"]):
+                yield match["name"], file.line + file.text.count("\n", 0, match.start())
+
+
+def _has_option(release: str, name: str) -> bool:
+    from trtllm_check.flows.options import llm_options, option_releases
+
+    return release in option_releases() and name in llm_options(release).options
 
 
 def _with_names(document: Document, releases: tuple[str, ...]) -> tuple[str, ...]:

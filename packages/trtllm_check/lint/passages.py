@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from pathlib import PurePosixPath
+from textwrap import dedent
 from typing import Any, Literal, NamedTuple
 
 from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
@@ -170,6 +171,7 @@ LMI_KEY = re.compile(
 )
 SECTION = re.compile(r"^\[[\w .:@/\"-]+\][ \t\r]*$", re.MULTILINE)
 LMI_SETTING = re.compile(r"^\s*(?:option\.\w+|engine)\s*[=:]", re.MULTILINE)
+OPTION = re.compile(r"[ \t]*(?:- )?[a-z][a-z0-9]*(?:_[a-z0-9]+)*:(?:[ \t]+\S.*)?[ \t]*")
 ENVIRONMENT_LINE = re.compile(r"^(?:export\s+|-e\s+)?[A-Z][A-Z0-9_]*=.*$")
 COMMAND = re.compile(rf"^\s*(?:\$ )?(?:[A-Za-z_]\w*=\S* +)*{COMMANDS}", re.MULTILINE)
 WRITES = re.compile(r"^[ \t]*(?:cat|tee|sudo tee)[ \t][^\n]*<<-?[ \t]*['\"]?\w", re.MULTILINE)
@@ -409,6 +411,15 @@ def properties_blocks(text: str) -> list[Lines]:
 def variable_lists(text: str) -> list[Lines]:
     """Runs of ``template_variable:value`` lines, as pages list what to fill in."""
     return [run for run in _runs(text, lambda line: ":" in line and VARIABLE.fullmatch(line)) if run.last > run.first]
+
+
+def option_runs(text: str) -> list[Lines]:
+    """Options of the LLM API between commands: runs of ``name: value``."""
+    return [
+        run
+        for run in _runs(text, lambda line: OPTION.fullmatch(line))
+        if run.last > run.first and _is_options(dedent(run.text))
+    ]
 
 
 def posts(text: str) -> Iterator[Post]:

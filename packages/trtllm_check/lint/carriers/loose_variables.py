@@ -6,7 +6,7 @@ from itertools import islice
 
 from trtllm_check.lint.shell.words import Word
 
-ABOUT = re.compile(r"djl-inference|djl-lmi|djl-serving")
+ABOUT = re.compile(r"djl-inference|djl-lmi|djl-serving|OPTION_ROLLING_BATCH")
 WRITTEN = re.compile(
     r"(?<![\w$\"'])[\"']?(?P<name>OPTION_[A-Z0-9_]+|HF_MODEL_ID|TENSOR_PARALLEL_DEGREE)[\"']?[ \t]*(?:[:=]|=>|,)[ \t]*"
     r"(?P<quote>[\"'])(?P<value>[^\"'`\n$\\{}<>]*)(?P=quote)"
