@@ -47,6 +47,7 @@ from trtllm_check.lint.passages import (
     option_runs,
     posts,
     properties_blocks,
+    python_behind_words,
     unread,
     variable_lists,
     without_python,
@@ -472,6 +473,9 @@ class _Builder:
             name = _piece_name(text, lines.text, text.find(lines.text))
             self.add(lines.text, "config.pbtxt", file=file, word=_whole(lines.text, lines.first), name=name)
         messages = self.add_messages(text, file)
+        if (behind := python_behind_words(text)) is not None and behind.first not in taken:
+            self.add(behind.text, "python", file=file, word=_whole(behind.text, behind.first))
+            messages |= _numbers([behind])
         objects: list[Lines] = []
         for one in told_pieces(
             text, taken | messages | _numbers([*free, *named, *runs]), ENVIRONMENT_NAMES, tuple(PREFIXES)

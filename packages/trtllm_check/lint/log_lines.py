@@ -37,6 +37,8 @@ PREFIXES = re.compile(
 MARK = re.compile(r"\[(I|W|E|V|INFO|WARNING|WARN|ERROR|DEBUG|VERBOSE)\]")
 QUIET = frozenset({"I", "W", "V", "INFO", "WARN", "WARNING", "DEBUG", "DIAG", "TRACE", "VERBOSE"})
 LOUD = frozenset({"E", "F", "ERROR", "FATAL", "CRITICAL"})
+# What programs say of a failure as information: Triton's pb_stub.cc and pinned_memory_manager.cc.
+GRAVE = re.compile(r"\bFailed to initialize Python stub\b|CUDA driver version is insufficient for CUDA runtime version")
 SOFTENED = re.compile(  # what Python warns of, and what the program goes on after
     r"^\s*(?:\S+ )?[Ww]arning:|\b\w*Warning: |^WARN\b|\b[Ii]gnor(?:ed|ing)\b|\b(?:falling|fall|falls) back\b|"
     r"\b[Rr]etrying\b|\b[Ss]kipp(?:ed|ing)\b|\bwill be (?:ignored|removed|deprecated)\b|\bdeprecated\b|"
@@ -191,4 +193,5 @@ def _stripped(line: str) -> tuple[str, bool, bool]:
     mark = MARK.search(line[:80]) or (JSON_LEVEL.match(line) if line[:1] == "{" else None)
     level = mark[1].upper() if mark else level
     soft = level not in LOUD and EXCEPTION.match(line) is None and SOFTENED.search(line) is not None
-    return line, level in QUIET or soft, level in LOUD
+    is_grave = GRAVE.search(line) is not None
+    return line, (level in QUIET or soft) and not is_grave, level in LOUD or is_grave

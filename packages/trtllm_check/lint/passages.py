@@ -14,6 +14,7 @@ from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
 from trtllm_check.lint.carriers.literals import is_program
 from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.carriers.python_code import parsed
+from trtllm_check.lint.carriers.python_faults import comma_missing
 from trtllm_check.lint.carriers.python_mending import is_mendable, is_nearly_python
 from trtllm_check.lint.carriers.requirements import is_conda, is_requirements
 from trtllm_check.lint.carriers.systemd import is_unit
@@ -25,7 +26,7 @@ from trtllm_check.lint.programs import HOLDERS, MENTIONS, WRAPPERS
 from trtllm_check.lint.programs import SHELLS as SHELL_PROGRAMS
 from trtllm_check.lint.shell.languages import COMMANDS, PYTHONS, SHELLS
 from trtllm_check.lint.shell.pasted import DOCKERFILE_LINE, FENCE, fences, has_fence
-from trtllm_check.lint.shell.words import ShellCommand
+from trtllm_check.lint.shell.words import ShellCommand, Word
 
 Kind = Literal[
     "shell",
@@ -171,6 +172,8 @@ LMI_KEY = re.compile(
 )
 SECTION = re.compile(r"^\[[\w .:@/\"-]+\][ \t\r]*$", re.MULTILINE)
 LMI_SETTING = re.compile(r"^\s*(?:option\.\w+|engine)\s*[=:]", re.MULTILINE)
+IMPORTS = re.compile(r"^(?:import [\w.]+[ \t]*$|from [\w.]+ import [\w, ]+[ \t]*$)", re.MULTILINE)
+SENTENCE = re.compile(r"^[A-Z][^\n]* [^\n]* [^\n]*[.:][ \t]*$", re.MULTILINE)
 OPTION = re.compile(r"[ \t]*(?:- )?[a-z][a-z0-9]*(?:_[a-z0-9]+)*:(?:[ \t]+\S.*)?[ \t]*")
 ENVIRONMENT_LINE = re.compile(r"^(?:export\s+|-e\s+)?[A-Z][A-Z0-9_]*=.*$")
 COMMAND = re.compile(rf"^\s*(?:\$ )?(?:[A-Za-z_]\w*=\S* +)*{COMMANDS}", re.MULTILINE)
@@ -411,6 +414,19 @@ def properties_blocks(text: str) -> list[Lines]:
 def variable_lists(text: str) -> list[Lines]:
     """Runs of ``template_variable:value`` lines, as pages list what to fill in."""
     return [run for run in _runs(text, lambda line: ":" in line and VARIABLE.fullmatch(line)) if run.last > run.first]
+
+
+def python_behind_words(text: str) -> Lines | None:
+    """The Python that begins below a sentence, on a page without fences; None where there is none."""
+    match = None if has_fence(text) or text.startswith("#!") else IMPORTS.search(text)
+    if match is None or not SENTENCE.search(text, 0, match.start()):
+        return None
+    piece = text[match.start() :].rstrip()
+    place = Word(piece, 1, 1, ((1, 1),) * len(piece))
+    if parsed(piece) is None and not any(True for _ in comma_missing(place)) and not is_nearly_python(piece):
+        return None
+    first = text.count("\n", 0, match.start()) + 1
+    return Lines(first, first + piece.count("\n"), piece)
 
 
 def option_runs(text: str) -> list[Lines]:
