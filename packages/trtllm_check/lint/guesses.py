@@ -14,6 +14,7 @@ from trtllm_check.lint.evidence import fitting, told
 from trtllm_check.lint.finding import Draft, Platform
 from trtllm_check.lint.fixing import Family, Said
 from trtllm_check.lint.installs import requirements
+from trtllm_check.lint.rules.python_names import is_long_gone
 from trtllm_check.lint.rules.served import served
 from trtllm_check.lint.rules.settings import settings
 from trtllm_check.lint.rules.vllm import argument_changes
@@ -42,7 +43,7 @@ def without_guesses(
 
     ``askers``: package -> the families that found its release nowhere.
     """
-    open_ = {number for number, one in enumerate(said) if one.draft.severity != "info"}
+    open_ = {number for number, one in enumerate(said) if one.draft.severity != "info" and not is_long_gone(one.draft)}
     fallen: set[int] = set()
     for package in sorted(askers.keys() - {OURS}):
         about = {number for number in open_ if said[number].family in askers[package]}

@@ -12,7 +12,25 @@ from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.programs import SERVER_ENTRIES, VLLM_IMAGE
 from trtllm_check.lint.shell.words import Word
 
-STARTERS = frozenset({"python", "python3", "bash", "sh", "vllm", "uvicorn", "gunicorn", "ray", "sleep", "env", "conda"})
+STARTERS = frozenset(
+    {
+        "standard-supervisor",
+        "tini",
+        "dumb-init",
+        "supervisord",
+        "python",
+        "python3",
+        "bash",
+        "sh",
+        "vllm",
+        "uvicorn",
+        "gunicorn",
+        "ray",
+        "sleep",
+        "env",
+        "conda",
+    }
+)
 OF_VLLM = re.compile(r"vllm(?:\.\w+)+")
 STARTS_VLLM = re.compile(r"\bvllm serve\b|vllm\.entrypoints\.openai\.api_server")
 ITEM_OF_TWO = re.compile(r"(?P<flag>--[a-z][a-z-]+)[ ]+(?P<value>[^{}\[]+)")

@@ -64,6 +64,7 @@ def faults(top: Setting, kind: str) -> Iterator[FormFault]:
     claims = {_text(one.at("metadata", "name")) for one in _list(spec, "volumeClaimTemplates")}
     volumes = {_text(one.at("name")): one for one in _list(pod, "volumes")}
     yield from _machine(pod)
+    yield from _twice(pod)
     for container in (*_list(pod, "containers"), *_list(pod, "initContainers")):
         yield from _volumes(container, volumes, claims)
         yield from _amounts(container)
@@ -122,6 +123,19 @@ def _toleration(one: Setting) -> Iterator[FormFault]:
         yield _fault("exists", value, value=value.text)
     elif operator == "Equal" and value is None and one.at("key") is not None:
         yield _fault("equal", one, rule="manifest-unlikely", key=_text(one.at("key")))
+
+
+def _twice(pod: Setting) -> Iterator[FormFault]:
+    """Volumes and containers of one name; pieces of a template may stand for one another."""
+    for part in ("volumes", "containers", "initContainers"):
+        seen: set[str] = set()
+        for one in _list(pod, part):
+            name = one.at("name")
+            if name is None or name.kind != "text":
+                continue
+            if name.text in seen:
+                yield _fault("twice", name, part=part, name=name.text)
+            seen.add(name.text)
 
 
 def _volumes(container: Setting, volumes: dict[str, Setting], claims: set[str]) -> Iterator[FormFault]:

@@ -32,6 +32,9 @@ INTERPOLATION = re.compile(r"[$%]\{[^{}\n]*\}")
 JSONENCODE = "jsonencode"
 ESCAPED = re.compile(r"\\(.)")
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+LOOKED_UP = re.compile(
+    r"^[ \t]*data\s+\"aws_sagemaker_prebuilt_ecr_image\"\s+\"[^\"]+\"\s*\{(?P<body>[^{}]*)\}", re.MULTILINE
+)
 OPENS, CLOSES = "([{", ")]}"
 
 
@@ -58,7 +61,7 @@ def carried(word: Word) -> Carried:
         for name, one in table.items
         if name == "image" and one.kind == "text"
     )
-    found = Carried(aws_calls=tuple(calls), faults=tuple(faults), images=images)
+    found = Carried(aws_calls=tuple(calls), faults=tuple(faults), images=(*images, *_looked_up(word)))
     for match in TASK.finditer(word.text):
         settings = _Reader(word, match.end()).block("aws_ecs_task_definition", 0)
         found = found.with_(ecs.task(settings, keeps_numbers=True))
@@ -68,6 +71,17 @@ def carried(word: Word) -> Carried:
     known = {place for one, _ in found.scripts for place in one.places}
     others = ((one, "") for one in scripts(word) if known.isdisjoint(one.places))
     return found.with_(Carried(scripts=tuple(others)))
+
+
+def _looked_up(word: Word) -> Iterator[Word]:
+    """The images of ``data "aws_sagemaker_prebuilt_ecr_image"``."""
+    for match in LOOKED_UP.finditer(word.text):
+        tag = re.search(r"image_tag\s*=\s*\"([\w.-]+)\"", match["body"])
+        name = re.search(r"repository_name\s*=\s*\"([\w./-]+)\"", match["body"])
+        if tag and name:
+            start = match.start("body") + tag.start(1)
+            here = word.part(start, start + len(tag[1]))
+            yield Word(f"{name[1]}:{tag[1]}", here.line, here.column)
 
 
 def _named(settings: Setting, name: str) -> Setting:

@@ -24,7 +24,15 @@ DOWNLOADS = ("huggingface-cli", "hf")
 PROPERTY = "option."  # of serving.properties, beside which the variables stand elsewhere
 # What brings a token, or the weights, into one of Modal.
 BRINGS = re.compile(r"\bSecret\b|\bVolume\b|NetworkFileSystem|CloudBucketMount|\.env\(")
-MAKES_A_MODEL = ("Model", "DJLModel", "HuggingFaceModel", "CfnModel", "create_model", "ContainerDefinitionProperty")
+MAKES_A_MODEL = (
+    "Model",
+    "DJLModel",
+    "HuggingFaceModel",
+    "CfnModel",
+    "create_model",
+    "ContainerDefinitionProperty",
+    "ContainerDefinition",
+)
 DATA = ("modeldata", "modeldataurl", "modeldatasource")
 MODEL_SETTINGS = ("HF_MODEL_ID", "MODEL_ID", "MODEL", "VLLM_MODEL")
 

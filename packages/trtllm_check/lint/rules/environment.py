@@ -50,6 +50,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from drafts(release, "variable-unknown", word, form=form, file=file, name=name, **known)
     yield from _arguments(document, release)
     yield from _without_arguments(document, release)
+    yield from _read_by_nobody(document, release, own)
     yield from _not_exported(document, release)
     yield from _internal(document, release)
 
@@ -114,6 +115,22 @@ def _without_arguments(document: Document, release: str) -> Iterator[Draft]:
                 known: dict[str, Any] = {"name": name}
                 yield from drafts(release, "variable-unknown", word, form="model", file=box.file, **known)
                 break
+
+
+def _read_by_nobody(document: Document, release: str, own: tuple[str, ...]) -> Iterator[Draft]:
+    """``VLLM_USE_FLASH_ATTN`` for vLLM's own image, where nothing else in the text has the name."""
+    data = rule_data(FAMILY)
+    for box in boxes(document):
+        if OWN_IMAGE.match(box.image) is None:
+            continue
+        text = dict(document.texts).get(box.file, "")
+        for name, word in box.settings.items():
+            argument = name.removeprefix("VLLM_").lower()
+            known = name in _variables() or name in data["builds"].split() or name.startswith((*data["others"], *own))
+            if not OWN.fullmatch(name) or known or OF_SCRIPTS.fullmatch(name) or argument in engine_arguments():
+                continue
+            if not _near(name) and len(re.findall(rf"\b{name}\b", text)) == 1:
+                yield from drafts(release, "variable-unknown", word, form="nobody", file=box.file, name=name)
 
 
 def _variables() -> Mapping[str, Changes]:

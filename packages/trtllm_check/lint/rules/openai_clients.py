@@ -27,7 +27,9 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 NEAR_PATHS = {
     **dict.fromkeys(("/v1/chat/completion", "/v1/chat", "/chat/completions", "/v1/chat_completions"), CHAT),
     **dict.fromkeys(("/v1/completion", "/completions", "/v1/complete", "/generate", "/v1/generate"), TEXT),
-    **dict.fromkeys(("/v1/embedding", "/embeddings"), "/v1/embeddings"),
+    **dict.fromkeys(("/v1/embedding", "/embeddings", "/api/embeddings", "/api/embed"), "/v1/embeddings"),
+    "/api/chat": CHAT,  # of Ollama, as /api/generate is
+    "/api/generate": TEXT,
 }
 ALWAYS_WRONG = re.compile(r"/v1/(?:chat/completion|chat_completions|completion|embedding)$")
 NO_DEFAULT_TEMPLATE = "0.5.5"  # requires transformers 4.44

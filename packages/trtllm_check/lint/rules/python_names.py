@@ -236,7 +236,13 @@ def _weighed(draft: Draft, one: UsedName, document: Document) -> Draft:
     """A hint where nothing tells that today's release is meant: old code, which its own environment runs."""
     if one.package not in (*rule_data(FAMILY)["hinted"], OURS) or draft.severity != "warning":
         return draft
-    return draft if is_upgraded(one.package, document) else draft._replace(severity="info")
+    is_meant = is_upgraded(one.package, document) or is_long_gone(draft)
+    return draft if is_meant else draft._replace(severity="info")
+
+
+def is_long_gone(draft: Draft) -> bool:
+    """True for a name that no text of today can mean the releases of."""
+    return draft.rule == RULE and any(name in draft.message for name in rule_data(FAMILY)["long_gone"])
 
 
 def is_upgraded(package: str, document: Document) -> bool:

@@ -18,11 +18,13 @@ OF_THE_SDK = re.compile(
     r"(?P<image>get_huggingface_llm_image_uri\(\s*(?:backend\s*=\s*)?[\"'](?P<tag>huggingface(?:-neuronx)?|lmi)[\"']"
     r"|image_uris\.retrieve\(\s*(?:framework\s*=\s*)?[\"'](?:djl-(?P<djl>lmi|tensorrtllm|neuronx|deepspeed|fastertransformer)))"
 )
+OF_TERRAFORM = re.compile(r"image_tag\s*=\s*\"(?P<image>(?P<tag>0\.\d+\.\d+-[\w.-]+))\"")
 NEURON_TAG, GPU_TAG = re.compile(r"neuron"), re.compile(r"-cu\d{3}|-gpu-")
 INSTANCE = re.compile(r"\bml\.(?P<family>[a-z]+\d[a-z]*(?:-\w+)?)\.(?P<size>\d*(?:xlarge|large|medium)|metal)\b")
 SERVERLESS = re.compile(
     r"ServerlessInferenceConfig\(|[\"']?ServerlessConfig[\"']?\s*[:=]|\bserverless_config\s*\{|serverless_inference_config\s*="
 )
+KINDS = (IMAGE, OF_THE_SDK, OF_TERRAFORM)
 NEURON = re.compile(r"inf\d|trn\d")
 GPU = re.compile(r"(?:g|gr|p)\d")
 
@@ -32,7 +34,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for file, text in document.texts:
         found = {_kind(match["family"]) for match in INSTANCE.finditer(text)}
         serverless = SERVERLESS.search(text) if not found else None
-        images = [*IMAGE.finditer(text), *OF_THE_SDK.finditer(text)] if len(found) == 1 or serverless else []
+        images = [one for kind in KINDS for one in kind.finditer(text)] if len(found) == 1 or serverless else []
         wanted = {_wanted(match) for match in images}
         if serverless is not None:
             found = {"serverless"}

@@ -44,6 +44,7 @@ ELSEWHERE = ("--system", "--python", "-p", "--target", "-t", "--prefix", "--help
 OF_APT = {"git": "git", "curl": "curl", "wget": "wget"}
 MPI = re.compile(r"^(?:tensorrt[-_]llm|mpi4py)(?:$|[=<>~!\[])")
 
+NO_SHEBANG = re.compile(r"\A\s*(?P<line>!/(?:usr/)?bin/(?:env[ ]+)?(?:ba|z|da)?sh)[ \t]*$", re.MULTILINE)
 # A command whose lines after the first begin with the backslash that should end the one above.
 STARTS_WITH = re.compile(
     r"^[ \t]*(?P<tool>(?:sudo[ ]+)?(?:docker[ ]run|vllm[ ]serve|trtllm-\w+|python3?[ ]-m[ ]vllm\S*|helm|kubectl|curl"
@@ -56,6 +57,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     texts = dict(document.texts)
+    for file, text in document.texts:
+        if (first := NO_SHEBANG.match(text)) is not None:
+            place = Word(first["line"], text.count("\n", 0, first.start("line")) + 1, 1)
+            yield from drafts(release, "shebang", place, file=file, written=first["line"])
     pythonic = cache(PYTHONIC.search)  # each text is searched once, not once for each of its commands
     for command in document.commands:
         yield from _bracket(command, release)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser, QueryCursor
 
 STRANGE = re.compile(r"[^\n\t -~]")
+WRITES = re.compile(r"\b(?:cat|tee)\b[^\n]*\.(?:py|ya?ml|json|pbtxt|properties)\b")  # what is in it is no shell's
 HEREDOC = re.compile(r"<<(?<![<(]<<)(-?)(?![<=])[ \t]*(\\?[\w.-]+|'[^'\n]+'|\"[^\"\n]+\")")
 COMMAND_LINE = re.compile(rf"\n(?:{COMMANDS}|cat |echo |ls |wget |aws )")
 SCRIPT_FOLLOWS = re.compile(r"-\w*c['\"]?\s+(?:['\"]?--['\"]?\s+)?\$?$|'\\'$")  # or goes on behind a quote of its own
@@ -119,6 +120,12 @@ def source_of(text: str, mask: str) -> Source:
         blank = " " * len(match[0])
         if last is None and name.isdecimal():
             continue  # a shift
+        if last is None and WRITES.search(plain, plain.rfind("\n", 0, match.start()) + 1, line) and begin < len(text):
+            heredocs.append(Heredoc(match.start(), begin, len(text), match[2] == name))  # of a text that was cut
+            ends[line] = len(text)
+            parts += [plain[done : match.start()], blank]
+            done = match.end()
+            continue
         if last is None:  # as where someone's C++ was pasted
             parts += [plain[done : match.start()], blank]
             done = match.end()
