@@ -140,6 +140,7 @@ CONFIG_FIELD = re.compile(
     r"|(?:input|output|parameters|instance_group|ensemble_scheduling|dynamic_batching|model_transaction_policy)\s*:?\s*[\[{])",
     re.MULTILINE,
 )
+TENSOR = re.compile(r"^[ \t]*data_type[ \t]*:[ \t]*TYPE_[A-Z]", re.MULTILINE)
 STRING_PARAMETER = re.compile(r"\bkey\s*:\s*\"\w+\"[\s,]*value\s*:?\s*\{\s*string_value\s*:")
 CONFIG_LINE = re.compile(r"\s*(?:[\w.]+\s*(?::|[\[{<])|[\[\]{}<>\"'$.-]|\d+,?\s*(?:#|$)|#)")
 SHOWS = re.compile(r"[^\n{\"]{0,80}\b(?:cat|less|more|vim?|nano|head)[ ]+[\w./-]+\s*$")
@@ -290,7 +291,13 @@ def kind_of_text(text: str) -> Kind:
     lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith(("#", "!"))]
     if is_notebook(text):
         return "notebook"
-    if text.lstrip().startswith("{") and not text.lstrip().startswith(("{{", "{%", "{#")) and '"' in text:
+    is_tensor = TENSOR.search(text) is not None
+    if (
+        text.lstrip().startswith("{")
+        and not text.lstrip().startswith(("{{", "{%", "{#"))
+        and '"' in text
+        and not is_tensor
+    ):
         return "environment" if _all_upper(text) else "yaml" if MANIFEST.search(text) else "request"
     if kind := _program_text(text):
         return kind

@@ -79,6 +79,7 @@ def from_the_first_whole_field(text: str) -> str:
     tokens = tokens_of(text)
     for token, following in pairwise(tokens):
         if token.kind == "sign" and token.text in OPENERS:
+            is_inside = is_inside or token is tokens[0]  # an entry of a list
             depth += 1
         elif token.kind == "sign" and token.text in CLOSERS and depth:
             depth -= 1

@@ -26,6 +26,7 @@ PARSERS = ("tool_call_parser", "reasoning_parser")
 # Options of vLLM that LMI hands on as they are: lmi/user_guides/vllm_user_guide.md, Pass Through.
 PASSED_ON = (*PARSERS, "max_lora_rank", "lora_dtype", "tokenizer_mode")
 NEAR = 0.7
+OF_TENSORRT = re.compile(r"djl-tensorrtllm|djl-inference:\S*-tensorrtllm")
 QUANTIZED = re.compile(r"[-_.](?P<kind>awq|gptq|gguf|bnb-4bit|exl2)(?:[-_.]|$)", re.IGNORECASE)
 # djl-serving@049a929b (0.27.0) serving/docker/deepspeed.Dockerfile, transformers_version; 0.28.0 has no DeepSpeed.
 LIBRARY, LAST_WITH_DEEPSPEED = "transformers", "4.39.0"
@@ -41,7 +42,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if engine and batch and engine.text == "MPI" and batch.text == "vllm":
             yield from drafts(release, "lmi-engine-of-batch", engine, file=file.path)
         yield from _handler(found, file.path, release)
-        yield from _quantized_twice(found, file.path, release)
+        yield from _quantized_twice(found, document, file.path, release)
         yield from _deepspeed(found, file.path, release)
         for name in PASSED_ON:
             if (value := found.get(f"option.{name}")) is not None:
@@ -51,7 +52,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     names = ("model_id", "rolling_batch", "quantize")
     given = {f"option.{name}": document.lmi_environment.get(f"OPTION_{name.upper()}") for name in names}
     given["option.model_id"] = given["option.model_id"] or document.lmi_environment.get("HF_MODEL_ID")
-    yield from _quantized_twice({name: word for name, word in given.items() if word is not None}, "", release)
+    variables = {name: word for name, word in given.items() if word is not None}
+    yield from _quantized_twice(variables, document, "", release)
     for name in PASSED_ON:
         if (value := document.lmi_environment.get(f"OPTION_{name.upper()}")) is not None:
             yield from _passed_on(name, value, "", release)
@@ -78,10 +80,12 @@ def _limit(value: Word, file: str, release: str) -> Iterator[Draft]:
         yield from drafts(release, "lmi-value-of-earlier-vllm", value, file=file, value=value.text, right=right)
 
 
-def _quantized_twice(found: dict[str, Word], file: str, release: str) -> Iterator[Draft]:
+def _quantized_twice(found: dict[str, Word], document: Document, file: str, release: str) -> Iterator[Draft]:
     """``option.quantize=awq`` of TensorRT-LLM for a checkpoint whose name says that it is quantized already."""
     model, batch, quantize = (found.get(f"option.{name}") for name in ("model_id", "rolling_batch", "quantize"))
-    if model is None or batch is None or quantize is None or batch.text != "trtllm" or is_open(model.text):
+    by_default = any(OF_TENSORRT.search(text) for _, text in document.texts)
+    is_built = batch.text == "trtllm" if batch is not None else by_default
+    if model is None or quantize is None or not is_built or is_open(model.text):
         return
     if (match := QUANTIZED.search(model.text)) is not None and quantize.text not in ("none", ""):
         known: dict[str, Any] = {"value": quantize.text, "model": model.text, "kind": match["kind"].upper()}
