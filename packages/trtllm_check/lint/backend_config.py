@@ -55,6 +55,9 @@ class Problem(NamedTuple):
     known: Mapping[str, Any]
 
 
+OF_A_SHELL = re.compile(r"\$[A-Za-z_]\w*")  # of a here-document that is written where the variable is known
+
+
 class SetParameter(NamedTuple):
     """One parameter of a config.pbtxt: the places of its key and its value."""
 
@@ -64,7 +67,9 @@ class SetParameter(NamedTuple):
     @property
     def text(self) -> str:
         """The value, "" for none and for one that is still to be filled in."""
-        return "" if self.value is None or PLACEHOLDER.search(self.value.text) else self.value.text
+        if self.value is None or PLACEHOLDER.search(self.value.text) or OF_A_SHELL.fullmatch(self.value.text):
+            return ""
+        return self.value.text
 
 
 def config_problems(message: Message, release: str, model: str = "", *, is_file: bool = False) -> Iterator[Problem]:

@@ -41,6 +41,8 @@ MENTIONED = re.compile(
     re.MULTILINE,
 )
 """A sentence about a command that is not to be run: ``It does not start with `vllm serve ...`.``"""
+REFUSED = re.compile(r"^[ \t>]*[\w.-]+: error: [^\n]*", re.MULTILINE)
+"""What argparse prints of the words that it does not take, which may look like commands."""
 QUOTED = re.compile(rf"^[ \t]*>[ \t]+(?=(?:[A-Z_]+=\S+ )*{COMMANDS}[^\n]*[ ]--?[A-Za-z])", re.MULTILINE)
 """What a reply quotes."""
 FENCE = re.compile(r"[ \t>]*(`{3,}(?![^\n]*`)|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
@@ -119,6 +121,7 @@ def prepare(text: str, *, is_built: bool = False) -> Pasted:
         mask = MENTIONED.sub(_blank, TOLD.sub(_only_the_command, mask))
     mask = QUOTED.sub(_blank, mask) if ">" in mask else mask
     mask = LABELLED.sub(_blank, mask)
+    mask = REFUSED.sub(_blank, mask) if ": error: " in mask else mask
     mask = LINK.sub(lambda match: "x" * len(match[0]), mask) if "](" in mask else mask
     mask = TEMPLATE.sub(lambda match: "x" * len(match[0]), mask) if "{{" in mask else mask
     mask = OBJECT_BY_DEFAULT.sub(lambda match: f"{match[1]}x", mask)
