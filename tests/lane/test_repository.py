@@ -207,7 +207,7 @@ def test_a_missing_brace_is_found_at_the_end(repository: Path) -> None:
     [
         ("ensemble", 'key: "input_lengths"', 'key: "input_lenghts"', "the model has no input input_lenghts"),
         ("ensemble", 'key: "input_lengths"', 'key: "input_lenghts"', "required input input_lengths is not mapped"),
-        ("ensemble", 'value: "_INPUT_ID"', 'value: "_INPUT_IDS"', "reads _INPUT_ID, which no earlier step gives"),
+        ("ensemble", 'value: "_INPUT_ID"', 'value: "_INPUT_IDS"', "reads _INPUT_ID, which no step gives"),
         ("ensemble", 'key: "OUTPUT" value: "text_output"', 'key: "OUTPUT" value: "text"', "text_output is given by no"),
         ("ensemble", 'key: "OUTPUT"', 'key: "OUTPT"', "the model has no output OUTPT"),
         (
