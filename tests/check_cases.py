@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from trtllm_check.lint.document import Document, read_document
+from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Finding, Platform
 from trtllm_check.lint.fixing import findings
+from trtllm_check.lint.reading import read_document
 from trtllm_check.releases import load_release
 
 Family = Callable[[Document, Platform], Iterable[Draft]]

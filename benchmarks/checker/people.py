@@ -19,9 +19,9 @@ from benchmarks.checker.regression import git, mirror
 from serving_base.errors import NotUnderstood
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint import check_commands, target
-from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Finding
-from trtllm_check.lint.passages import kind_of_name
+from trtllm_check.lint.kinds import kind_of_name
+from trtllm_check.lint.reading import read_document
 
 CASES = Path(__file__).with_name("people.yml")
 

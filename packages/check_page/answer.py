@@ -1,8 +1,18 @@
 """What the page shows of a text: the checker's findings and its remarks as plain values, or why there are none."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving_base.errors import PlaybookError, UsageError
+
+
+class Checked(NamedTuple):
+    """What was found in a text. ``release``: that it was checked for, ``how`` it is known, and what it is called."""
+
+    findings: list[Any]
+    release: str = ""
+    how: str = ""
+    remarks: tuple[str, ...] = ()
+    named: str = ""
 
 
 def releases() -> list[str]:
@@ -32,19 +42,20 @@ def answer(
     from trtllm_check.lint.finding import as_json, summary
 
     try:
-        findings, asked, how, remarks, named = _logged(text) if log else _checked(text, release, gpu, number)
+        checked = _logged(text) if log else _checked(text, release, gpu, number)
     except PlaybookError as error:
         return {"refused": {"what": error.what, "why": error.why, "fix": error.fix}}
-    found: dict[str, Any] = json.loads(as_json(findings, asked, how))
-    return {**found, "summary": summary(findings, named), "remarks": remarks}
+    found: dict[str, Any] = json.loads(as_json(checked.findings, checked.release, checked.how))
+    return {**found, "summary": summary(checked.findings, checked.named), "remarks": [*checked.remarks]}
 
 
-def _checked(text: str, release: str, gpu: str, number: int | None) -> tuple[list[Any], str, str, list[str], str]:
+def _checked(text: str, release: str, gpu: str, number: int | None) -> Checked:
     from trtllm_check.lint import check_commands, remarks_on, target
     from trtllm_check.lint.amounts import refuse_too_much
-    from trtllm_check.lint.document import LARGEST_FILE, read_document
     from trtllm_check.lint.ignoring import without_ignored
-    from trtllm_check.lint.passages import kind_of_text
+    from trtllm_check.lint.kinds import kind_of_text
+    from trtllm_check.lint.page_logs import is_output, read_page, with_told
+    from trtllm_check.lint.reading import LARGEST_FILE, read_document
 
     if len(text.encode()) > LARGEST_FILE:
         raise UsageError(
@@ -52,13 +63,19 @@ def _checked(text: str, release: str, gpu: str, number: int | None) -> tuple[lis
         )
     refuse_too_much(text, "the text", kind_of_text(text))
     document = read_document(text)
+    if is_output(text, is_understood=document.is_understood):
+        return _logged(text)._replace(remarks=("read as a log",))
+    told = read_page(text)
+    if told and not document.is_understood:
+        return Checked(told)
     remarks = remarks_on(document, "the text")
     asked = target(document, release)
-    found = without_ignored(check_commands(document, asked, gpu, number), {"": text})
-    return found, asked.release, asked.how, remarks, asked.instead or asked.release
+    found = with_told(check_commands(document, asked, gpu, number), told)
+    found = without_ignored(found, {"": text})
+    return Checked(found, asked.release, asked.how, tuple(remarks), asked.instead or asked.release)
 
 
-def _logged(text: str) -> tuple[list[Any], str, str, list[str], str]:
+def _logged(text: str) -> Checked:
     from trtllm_check.lint.logs import read_log
 
-    return read_log(text), "", "", [], ""
+    return Checked(read_log(text))

@@ -113,10 +113,10 @@ def _log_findings(text: str, source: str) -> "list[Finding]":
 def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[list[Finding], ReleaseAsked]":
     from trtllm_check.lint import ReleaseAsked, check_commands, target
     from trtllm_check.lint.amounts import refuse_too_much
-    from trtllm_check.lint.document import read_document
     from trtllm_check.lint.ignoring import read_texts, without_ignored
-    from trtllm_check.lint.page_logs import has_typed_commands, is_output, read_page
-    from trtllm_check.lint.passages import kind_of_name, kind_of_text
+    from trtllm_check.lint.kinds import kind_of_name, kind_of_text
+    from trtllm_check.lint.page_logs import has_typed_commands, is_output, read_page, with_told
+    from trtllm_check.lint.reading import read_document
 
     folder = source != STANDARD_INPUT and Path(source).is_dir()
     if not folder and source.endswith(LOG_SUFFIXES):
@@ -140,9 +140,7 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
     if told and not document.is_understood:
         return [finding._replace(file=_name(source)) for finding in told], ReleaseAsked(release)
     asked = target(_understood(document, source), release)
-    found = check_commands(document, asked, gpu, gpus)
-    said = {(one.rule, one.line) for one in found}
-    found += [one for one in told if (one.rule, one.line) not in said]
+    found = with_told(check_commands(document, asked, gpu, gpus), told)
     found = without_ignored(found, read_texts(Path(source), found) if folder else {"": text})
     return (found if folder else [finding._replace(file=_name(source)) for finding in found]), asked
 
@@ -158,8 +156,8 @@ def _mend(source: str, release: str, gpu: str, gpus: int | None, *, write: bool)
     """Print what changes in a script; with ``write`` change it. Exit status 1 if an error is left."""
     from trtllm_check.lint import families, mending, platform_of, target
     from trtllm_check.lint.amounts import refuse_too_much
-    from trtllm_check.lint.document import read_document
-    from trtllm_check.lint.passages import kind_of_name, kind_of_text
+    from trtllm_check.lint.kinds import kind_of_name, kind_of_text
+    from trtllm_check.lint.reading import read_document
 
     text = "" if Path(source).is_dir() else _text(source, LARGEST_TEXT)
     if not text or (kind_of_name(source) or kind_of_text(text)) != "shell" or (write and source == STANDARD_INPUT):

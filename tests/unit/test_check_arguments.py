@@ -2,10 +2,10 @@
 
 import pytest
 
-from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Finding, Platform
 from trtllm_check.lint.fixing import findings
 from trtllm_check.lint.programs import TOOLS
+from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.rules import arguments, continuations
 from trtllm_check.releases import known_releases, load_release
 from trtllm_check.releases.guide import counterparts

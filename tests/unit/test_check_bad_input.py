@@ -15,10 +15,10 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.cli import _read_log, _text
 from trtllm_check.lint import amounts, check_commands
 from trtllm_check.lint.amounts import log_part, refuse_too_much
-from trtllm_check.lint.document import read_document
 from trtllm_check.lint.facts import DocumentFacts
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.passages import Kind
+from trtllm_check.lint.kinds import Kind
+from trtllm_check.lint.reading import read_document
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "40"))
 MOST_MEMORY = 300_000_000  # bytes, for texts of a few kB

@@ -10,8 +10,9 @@ import pytest
 from trtllm_check.lint import check_commands
 from trtllm_check.lint.carriers import manifests, yaml_faults, yaml_files
 from trtllm_check.lint.carriers.faults import FormFault
-from trtllm_check.lint.document import Document, read_document
-from trtllm_check.lint.passages import Kind, kind_of_name, kind_of_text
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.kinds import Kind, kind_of_name, kind_of_text
+from trtllm_check.lint.reading import read_document
 
 IMAGE = "nvcr.io/nvidia/tritonserver:24.08-trtllm-python-py3"
 LMI = "763104351884.dkr.ecr.us-west-2.amazonaws.com/djl-inference:0.32.0-tensorrtllm0.12.0-cu125"

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from trtllm_check.lint import check_commands, target
-from trtllm_check.lint.document import read_document
 from trtllm_check.lint.evidence import evidence, facts_release
+from trtllm_check.lint.reading import read_document
 from trtllm_check.releases import known_releases
 
 BUILD = "trtllm-build --checkpoint_dir c --max_batch_size 8\n"

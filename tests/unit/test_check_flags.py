@@ -6,7 +6,7 @@ import pytest
 
 from serving_base.facts.widths import cut_widths
 from trtllm_check.lint import check_commands, target
-from trtllm_check.lint.document import read_document
+from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.rules.slurm import SlurmJob
 from trtllm_check.releases.modelopt import absent, known_version, modelopt_facts
 from trtllm_check.releases.vllm import vllm_facts

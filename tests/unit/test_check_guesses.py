@@ -4,7 +4,7 @@ import json
 
 from each import each
 from trtllm_check.lint import check_commands, target
-from trtllm_check.lint.document import read_document
+from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.supposing import suppose, supposed, watched
 
 GONE = "vllm serve Qwen/Qwen3-8B --swap-space 4\n"

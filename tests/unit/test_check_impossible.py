@@ -2,8 +2,8 @@
 
 from each import each
 from trtllm_check.lint import check_commands, target
-from trtllm_check.lint.document import read_document
 from trtllm_check.lint.evidence import fitting
+from trtllm_check.lint.reading import read_document
 
 BUILD = "trtllm-build --checkpoint_dir ./ckpt --output_dir ./engine --max_batch_size 8"
 CONVERT = "python3 convert_checkpoint.py --model_dir ./{model} --output_dir ./ckpt --dtype bfloat16\n"

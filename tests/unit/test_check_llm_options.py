@@ -7,8 +7,8 @@ import pytest
 from check_cases import found
 from trtllm_check.flows.options import check_options, looks_like_options
 from trtllm_check.lint import check_commands
-from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Draft, Platform
+from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.rules.llm_options import check
 from trtllm_check.releases import load_release
 

@@ -12,8 +12,9 @@ from playbook.cli.app import app
 from playbook.profile import Profile, load_profile, profile_names
 from trtllm_check.deployment import changed
 from trtllm_check.lint import check_commands
-from trtllm_check.lint.document import Document, read_document
+from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Finding
+from trtllm_check.lint.reading import read_document
 from trtllm_check.recipes import Road, road
 from trtllm_check.recipes.lmi import recommended_image
 from trtllm_check.recipes.script import script

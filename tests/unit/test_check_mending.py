@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from trtllm_check.lint import ReleaseAsked, families, platform_of
-from trtllm_check.lint.document import read_document
 from trtllm_check.lint.fixing import findings
 from trtllm_check.lint.mending import Mended, diff, mended, write
+from trtllm_check.lint.reading import read_document
 
 
 def mend(text: str, release: str = "0.12.0") -> Mended:

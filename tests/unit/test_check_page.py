@@ -108,6 +108,24 @@ def test_a_log_is_read_as_one() -> None:
     assert [one["severity"] for one in got["findings"]] == ["error"] and got["release"] == ""
 
 
+OUT_OF_MEMORY = "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB"
+
+
+def test_a_pasted_log_needs_no_choice() -> None:
+    got = answer(f"[TensorRT-LLM][INFO] Loading\n{OUT_OF_MEMORY}\n")
+    assert got["findings"] == answer(f"[TensorRT-LLM][INFO] Loading\n{OUT_OF_MEMORY}\n", log=True)["findings"] != []
+    assert got["remarks"] == ["read as a log"]
+
+
+def test_a_pasted_report_is_read_with_its_commands_and_the_failure_in_its_log() -> None:
+    ran = "```bash\ntrtllm-build --checkpoint_dir a --no_such_flag 1\n```\n"
+    report = f"### Describe the bug\n{ran}It stops with:\n```\n{OUT_OF_MEMORY}\n```\n"
+    found = {one["line"]: one["severity"] for one in answer(report, "0.12.0")["findings"]}
+    assert found[3] == "error" and found[7] == "error"
+    no_command = answer(report.replace(ran, ""))
+    assert [one["line"] for one in no_command["findings"]] == [4] and no_command["release"] == ""
+
+
 OURS = [path.read_text(encoding="utf-8") for path in (ROOT / "packages" / "trtllm_check").rglob("*.yml")]
 
 

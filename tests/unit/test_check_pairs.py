@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import pytest
 
 from each import each
-from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Finding, Platform, gpu_of
 from trtllm_check.lint.fixing import findings
+from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.rules import defaults, heads, memory, pairs
 from trtllm_check.releases import known_releases, load_release
 from trtllm_check.rules import all_rules

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trtllm_check.lint import check_commands
-from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Finding
+from trtllm_check.lint.kinds import Kind
 from trtllm_check.lint.logs import read_log
 from trtllm_check.lint.page import snippets
-from trtllm_check.lint.passages import Kind
+from trtllm_check.lint.reading import read_document
 from trtllm_check.releases import known_releases
 
 KINDS: list[Kind] = ["shell", "config.pbtxt", "serving.properties", "environment", "request"]

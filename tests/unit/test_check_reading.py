@@ -9,9 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from playbook.profile import load_profile
-from trtllm_check.lint.document import Document, read_document
+from trtllm_check.lint.document import Document
 from trtllm_check.lint.facts import model_name
 from trtllm_check.lint.invocations import Invocation, invocations, regrouped
+from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.shell import ShellCommand, Word, read_commands
 from trtllm_check.recipes import road
 from trtllm_check.recipes.command import docker_argv, shell

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from check_cases import fixed, found, write_models
-from trtllm_check.lint.document import read_document
 from trtllm_check.lint.endpoints import ServerAddress
+from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.rules.requests import check
 from trtllm_check.releases.templates import release_templates, template_releases
 

@@ -10,7 +10,7 @@ import pytest
 
 from each import each
 from trtllm_check.lint import check_commands, fixing, target
-from trtllm_check.lint.document import read_document
+from trtllm_check.lint.reading import read_document
 
 FEW = 20
 MOST = 2.2

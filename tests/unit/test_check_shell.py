@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from trtllm_check.lint import check_commands
-from trtllm_check.lint.document import read_document
+from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.shell import grammar, read_commands
 from trtllm_check.lint.shell.grammar import source_of, units
 

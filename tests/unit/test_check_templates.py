@@ -6,10 +6,10 @@ import pytest
 
 from check_cases import fixed, found, write_models
 from model_server.triton.repository import ServingOptions, fill_templates, render_templates
-from trtllm_check.lint.document import read_document
 from trtllm_check.lint.filling import needed_strings
 from trtllm_check.lint.finding import Platform
 from trtllm_check.lint.pbtxt import ConfigError, read_config, refusal
+from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.rules.templates import check
 from trtllm_check.releases import load_release
 from trtllm_check.releases.templates import release_templates, template_releases

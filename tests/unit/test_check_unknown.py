@@ -3,8 +3,8 @@
 import pytest
 
 from trtllm_check.lint import ReleaseAsked, check_commands, target
-from trtllm_check.lint.document import read_document
-from trtllm_check.lint.passages import kind_of_text
+from trtllm_check.lint.kinds import kind_of_text
+from trtllm_check.lint.reading import read_document
 
 MOVED = "python3 TensorRT-LLM/examples/llama/convert_checkpoint.py --model_dir m --output_dir c\n"
 

@@ -8,8 +8,8 @@ import pytest
 
 from check_cases import fixed, found
 from trtllm_check.lint import check_commands, target
-from trtllm_check.lint.document import read_document
 from trtllm_check.lint.installs import Requirement
+from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.rules import containers, versions
 from trtllm_check.lint.rules.versions import _holder
 from trtllm_check.releases import known_releases, load_release

@@ -8,9 +8,9 @@ from serving_base.facts.fit import calibration_fits, fits, weights_per_gpu
 from serving_base.facts.gpus import find_gpu
 from serving_base.facts.models import known_shape, model_shape, model_shapes, model_weight, models_file, shape_of_size
 from tiny_llama import MODEL_DIR
-from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Platform
 from trtllm_check.lint.fixing import findings
+from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.rules import memory
 from trtllm_check.releases import load_release
 

@@ -18,7 +18,7 @@ from serving import END_ID, PROMPTS, build_tiny_engine, serving
 from serving_base.errors import NotInRelease, PlaybookError, UsageError
 from serving_clients import triton as ask_triton
 from trtllm_check.lint import check_commands
-from trtllm_check.lint.document import read_document
+from trtllm_check.lint.reading import read_document
 from trtllm_check.recipes import tool_arguments, triton
 from trtllm_check.recipes.command import Command, Paths, llmapi_path, templates_path
 from trtllm_check.releases import Release, check_arguments, load_release

@@ -293,10 +293,10 @@ def check_commands(
     of facts/gpus.yml; where none is given, those of the one machine that the text tells. What nobody tells is unknown,
     and the rules that need it are silent.
     """
-    from trtllm_check.lint.document import read_document
     from trtllm_check.lint.fixing import findings
     from trtllm_check.lint.guesses import without_guesses
     from trtllm_check.lint.machines import machine_told
+    from trtllm_check.lint.reading import read_document
 
     platform = platform_of(release if isinstance(release, ReleaseAsked) else ReleaseAsked(release), gpu, gpus)
     document = read_document(source) if isinstance(source, str | Path) else source

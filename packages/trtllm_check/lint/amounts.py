@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from serving_base.errors import UsageError
-from trtllm_check.lint.passages import Kind
+from trtllm_check.lint.kinds import Kind
 
 MOST_LINES = 30_000
 LONGEST_LINE = 20_000

@@ -12,10 +12,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from trtllm_check.lint.certainty import OF_ONE_RELEASE, weighed
-from trtllm_check.lint.document import Document, read_document
+from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Drop, Edit, Finding, Fix, Insert, Platform, Put, Swap
 from trtllm_check.lint.invocations import Invocation, regrouped
 from trtllm_check.lint.programs import FLAG, Given
+from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.shell.words import ShellCommand, Word
 from trtllm_check.lint.supposing import watched
 from trtllm_check.releases import Release

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from trtllm_check.lint.document import read_document
 from trtllm_check.lint.finding import Draft, Drop, Edit, Finding, Insert, Platform, Swap
 from trtllm_check.lint.fixing import GRAVITY, Family, anchor, arguments, drafts_of, findings, quoted
 from trtllm_check.lint.ignoring import read_ignores, without_ignored
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.reading import read_document
 from trtllm_check.lint.shell.words import Word
 
 MOST_TRIES = 30

@@ -10,12 +10,13 @@ from typing import Any
 
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint import check_commands
-from trtllm_check.lint.document import Document, read_document
+from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Finding
+from trtllm_check.lint.kinds import Kind
 from trtllm_check.lint.log_places import RaisedPart, places
 from trtllm_check.lint.logs import Sign, signs
 from trtllm_check.lint.logs import families as log_families
-from trtllm_check.lint.passages import Kind
+from trtllm_check.lint.reading import read_document
 from trtllm_check.rules import TOPICS, Entry, Rule, topic
 from trtllm_check.rules.table import worded
 

@@ -73,6 +73,12 @@ def read_page(text: str) -> list[Finding]:
     return found or (read_question(text) if is_question else [])
 
 
+def with_told(found: list[Finding], told: list[Finding]) -> list[Finding]:
+    """``found`` in what a page says to run, and what its logs ``told`` beyond that."""
+    said = {(one.rule, one.line) for one in found}
+    return [*found, *(one for one in told if (one.rule, one.line) not in said)]
+
+
 def has_typed_commands(text: str) -> bool:
     """True for what somebody copied from a terminal: commands, and what they printed."""
     return TYPED.search(text) is not None

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 
 from trtllm_check.lint.passages import Lines
 from trtllm_check.lint.pbtxt import ConfigError, ConfigToken, read_config, tokens_of
@@ -122,3 +123,15 @@ def _only_model(text: str) -> str:
     """The engine's model, where the page has its log and names no other model."""
     others = {match["name"] for match in MODEL.finditer(text)} - {MODELS[0]}
     return MODELS[0] if not others and OF_THE_ENGINE.search(text) else ""
+
+
+def model_of(path: str, text: str) -> str:
+    """A model is called as its folder; a pasted one as it calls itself."""
+    parent = Path(path).parent.name
+    return parent or mended_config(text).text("name") if text else parent
+
+
+def piece_name(page: str, piece: str, start: int) -> str:
+    """The file that a page shows a piece of; empty where it calls itself, or nothing tells."""
+    model = "" if model_of("", piece) else model_told(page, start)
+    return model and f"{model}/piece"

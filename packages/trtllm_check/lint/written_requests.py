@@ -21,6 +21,8 @@ MESSAGE = re.compile(
 )
 LONGEST = 20_000
 
+REQUEST_FIELDS = frozenset({"text_input", "inputs", "prompt", "messages", "input_ids", "parameters", "instances"})
+
 
 class WrittenRequest(NamedTuple):
     """One request to a server. ``fields``: the JSON body, None if there is none or it is no JSON object.
@@ -114,3 +116,8 @@ def http_messages(text: str) -> Iterator[HttpMessage]:
         if isinstance(fields, dict) and SERVER_PATH.search(match["url"]):
             span = (match.end(), match.end() + end)
             yield HttpMessage(match["method"], match["url"], fields, match.span("url"), span)
+
+
+def is_request(fields: Mapping[str, Any] | None) -> bool:
+    """True for a body that some server of a model takes."""
+    return fields is not None and bool(REQUEST_FIELDS & fields.keys())

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from trtllm_check.lint.carriers.python_asks import ADDRESS, ASKS, MODEL
 from trtllm_check.lint.carriers.python_calls import Call
-from trtllm_check.lint.document import Document, WrittenRequest
+from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import ServerAddress
 from trtllm_check.lint.finding import Draft, Platform
 from trtllm_check.lint.rules.names import is_open
@@ -18,6 +18,7 @@ from trtllm_check.lint.rules.openai_clients import (
     wrong_port,
 )
 from trtllm_check.lint.rules.served import Around, served
+from trtllm_check.lint.written_requests import WrittenRequest
 
 CHAINS = {"ChatOpenAI": "/chat/completions", "VLLMOpenAI": "/completions"}
 MODELS = (MODEL, "model_name")

@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import PurePosixPath
 
 from trtllm_check.lint import finding
-from trtllm_check.lint.document import Document, DocumentFacts
-from trtllm_check.lint.facts import QUANTIZES
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.facts import QUANTIZES, DocumentFacts
 from trtllm_check.lint.finding import Draft, Drop, Edit, Insert, Platform, Put, gpu_of
 from trtllm_check.lint.fixing import arguments
 from trtllm_check.lint.invocations import Invocation

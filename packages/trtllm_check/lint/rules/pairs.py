@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from trtllm_check.lint.document import Document, DocumentFacts
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.facts import DocumentFacts
 from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, drafts, gpu_of
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import RANKS, Given

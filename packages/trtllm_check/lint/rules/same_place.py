@@ -12,7 +12,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import published_ports
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.passages import kind_of_name, kind_of_text
+from trtllm_check.lint.kinds import kind_of_name, kind_of_text
 from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.lint.shell.words import Word, lines_of
 

@@ -9,10 +9,10 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.passages import is_strange
 from trtllm_check.lint.programs import TOOLS
 from trtllm_check.lint.rules.vllm import is_vllm_option
 from trtllm_check.lint.shell.words import Redirect, ShellCommand, Word, lines_of
+from trtllm_check.lint.unread import is_strange
 
 MANY_DASHES = re.compile(r"-{3,}(?P<name>[A-Za-z][\w-]*)[\w.-]*(?:=.*)?", re.DOTALL)
 ONE_DASH = re.compile(r"-(?P<name>[A-Za-z][\w-]{3,})[\w.-]*(?:=.*)?", re.DOTALL)

@@ -1,0 +1,411 @@
+"""How a document comes to be: each text is told by its kind to whom reads it, and what they find is put together."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+
+from trtllm_check.lint.carriers import CARRIERS, carried
+from trtllm_check.lint.carriers.aws_calls import AwsCall
+from trtllm_check.lint.carriers.aws_cli import cli_call
+from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.loose_variables import loose_variables
+from trtllm_check.lint.carriers.python_calls import Call
+from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
+from trtllm_check.lint.carriers.python_tensors import TensorUse
+from trtllm_check.lint.carriers.script import dedented
+from trtllm_check.lint.carriers.shared_imports import imported, with_imports
+from trtllm_check.lint.carriers.systemd import is_unit
+from trtllm_check.lint.carriers.used_names import UsedName
+from trtllm_check.lint.carriers.windows import shell_name
+from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
+from trtllm_check.lint.document import CONFIG, ConfigFile, Document, PropertiesFile, VariableList
+from trtllm_check.lint.engine_json import engine_call, is_config
+from trtllm_check.lint.facts import DocumentFacts, config_facts, stated
+from trtllm_check.lint.held_commands import held_commands
+from trtllm_check.lint.invocations import invocations
+from trtllm_check.lint.json_pieces import pieces, told_pieces
+from trtllm_check.lint.kinds import (
+    Kind,
+    is_called_a_shell,
+    is_properties,
+    kind_of_fence,
+    kind_of_name,
+    kind_of_text,
+    without_python,
+)
+from trtllm_check.lint.mounts import Mount, mounts_of
+from trtllm_check.lint.option_files import option_files, with_configs
+from trtllm_check.lint.ours import is_ours
+from trtllm_check.lint.passages import Lines, option_runs, posts, properties_blocks, python_behind_words, variable_lists
+from trtllm_check.lint.pbtxt_pages import config_runs, from_the_first_whole_field, knows_a_field, model_of, piece_name
+from trtllm_check.lint.programs import PYTHON, TOOL_NAMES
+from trtllm_check.lint.shell import ShellCommand, Word, read_commands, read_inside
+from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
+from trtllm_check.lint.shell.words import places_of
+from trtllm_check.lint.unread import heredoc_lines, unread
+from trtllm_check.lint.written_requests import (
+    WrittenRequest,
+    http_messages,
+    is_request,
+    json_object,
+    of_curl,
+    of_others,
+    written_files,
+)
+from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
+
+SERVING_PROPERTIES = "serving.properties"
+STARTED = re.compile(rf"\"(?:\S*/)?(?:{TOOL_NAMES})(?:\"|\s)")
+MAGIC = re.compile(r"\A%%writefile\b.*")
+DEEPEST = 4  # a script in YAML in a cell of a notebook
+MESSAGE = re.compile(  # the last: what a program in Python printed
+    r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=|^[ \t]*\w+[ ]+\w+:[ ]+(?:True|False)[ \r]*$", re.MULTILINE
+)
+READERS = ("kubectl", "oc", "docker", "docker-compose", "podman")  # of manifests and Dockerfiles on standard input
+BACKEND = re.compile(r"^[ \t]*backend[ \t]*:[ \t]*[\"'](\w+)[\"']", re.MULTILINE)
+
+
+class Builder:
+    """Takes texts in, each with its kind; :meth:`document` is all of them."""
+
+    def __init__(self) -> None:
+        self.unreadable: list[str] = []
+        self.sources: list[tuple[str, str]] = []
+        self.variable_lists: list[VariableList] = []
+        self.texts: list[tuple[str, list[ShellCommand], set[int], str]] = []  # with the lines that are read already
+        self.commands: list[ShellCommand] = []
+        self.configs: list[ConfigFile] = []
+        self.properties: list[PropertiesFile] = []
+        self.requests: list[WrittenRequest] = []
+        self.environment: dict[str, Word] = {}
+        self.json_configs: list[ConfigFile] = []
+        self.file_facts: list[DocumentFacts] = []
+        self.images: list[Word] = []
+        self.calls: list[Call] = []
+        self.of_triton: list[Call] = []  # model.json, which a model in Python reads as it likes
+        self.workloads: list[ServedContainer | ClusterService] = []
+        self.aws_calls: list[AwsCall] = []
+        self.faults: list[FormFault] = []
+        self.names: list[UsedName] = []
+        self.tensors: list[TensorUse] = []
+        self.windows = ""
+        self.ours = False
+        self.yaml: list[ConfigFile] = []
+        self.depth = 0
+
+    def add(self, text: str, kind: Kind, *, file: str = "", word: Word | None = None, name: str = "") -> None:
+        """One text; ``word`` is its place where it is a part of another, ``name`` how it is called there."""
+        line = word.line if word else 1
+        if kind == "request" and kind_of_text(text) in ("environment", "yaml"):
+            kind = kind_of_text(text)  # a container's variables, a manifest or a template as JSON
+        fields = json_object(text) if kind == "request" else None
+        if is_config(fields):
+            kind = "config.json"
+        if kind == "request" and fields is not None and not is_request(fields) and STARTED.search(text):
+            kind = "yaml"  # a definition of ECS, tasks of an editor: what starts a program as JSON
+        if kind == "request" and fields is None and self.add_objects(text, file, word, name):
+            return
+        if word is None:
+            self.sources.append((file, text))
+            self.ours = self.ours or is_ours(text, kind)
+        if kind == "config.pbtxt" and MESSAGE.search(text):
+            pass  # messages are defined or printed here, and no configuration is written
+        elif kind == "config.pbtxt" and word is not None and not knows_a_field(text):
+            pass  # another message of protobuf's text format
+        elif kind == "config.pbtxt":
+            path = name if word else file or name
+            is_file = PurePosixPath(path).name == CONFIG
+            text = text if is_file else from_the_first_whole_field(text)
+            self.configs.append(ConfigFile(file, text, model_of(path, text), line, is_file=is_file))
+        elif kind == "serving.properties":
+            text = MAGIC.sub("", text)  # of the cell that wrote it; its line stays
+            if is_properties(text) or PurePosixPath(name or file).name == SERVING_PROPERTIES:
+                self.properties.append(PropertiesFile(file, text, line))
+        elif kind == "environment":
+            self.add_environment(word or _whole(text))
+        elif kind == "request" and (call := engine_call(fields, word or _whole(text), file, name)):
+            self.of_triton.append(call)
+        elif kind == "request":
+            self.requests.append(WrittenRequest("", fields, word or _whole(text), file=file))
+        elif kind == "config.json":
+            self.json_configs.append(ConfigFile(file, text, model_of(file or name, ""), line))
+            self.file_facts.append(config_facts(text))
+        elif kind in CARRIERS:
+            if kind == "yaml":
+                places = word.places if word is not None and name == LLM_OPTIONS else ()
+                self.yaml.append(ConfigFile(file or name, text, name or file, line, places))
+            self.add_carried(kind, text, word or _whole(text), file)
+        else:
+            self.add_shell(text, file, word)
+
+    def add_objects(self, text: str, file: str, word: Word | None, name: str) -> bool:
+        """The objects of JSON that is no single one; False where there are none."""
+        found = list(pieces(text))
+        whole = word or _whole(text if found else "")
+        if found and word is None:
+            self.sources.append((file, text))
+        for one in found:
+            part = whole.part(one.start, one.start + len(one.text))
+            self.add(one.text, "request", file=file, word=_as_written(part, one.text), name=name)
+        return bool(found)
+
+    def add_carried(self, kind: Kind, text: str, whole: Word, file: str) -> None:
+        """A text of another language: its scripts, the files in it, its images."""
+        if self.depth > DEEPEST:
+            return
+        self.depth += 1
+        found = carried(kind, whole)
+        if kind == "windows":
+            self.windows = shell_name(text)
+        self.images += found.images
+        self.calls += [one._replace(file=file) for one in found.calls]
+        self.workloads += [one._replace(file=file) for one in found.workloads]
+        self.aws_calls += [one._replace(file=file) for one in found.aws_calls]
+        self.faults += [one._replace(file=file) for one in found.faults]
+        self.names += [one._replace(file=file) for one in found.names]
+        self.tensors += [one._replace(file=file) for one in found.tensors]
+        for script, image in found.scripts:
+            self.add_commands([one._replace(image=image) for one in read_inside(script, file, is_built=True)])
+        for name, word in found.texts:
+            self.add(word.text, kind_of_name(name) or kind_of_text(word.text), file=file, word=word, name=name)
+        for sent in found.requests:
+            known = {(one.file, one.place.line) for one in self.requests}
+            if (file, sent.body.line) not in known:
+                request = WrittenRequest(sent.url, sent.fields, sent.body, "POST", file, sent.address)
+                self.requests.append(request)
+        if kind == "python" and not found.requests and not whole.places[:1] > ((1, 1),):
+            self.add_posts(text, file)
+        self.depth -= 1
+
+    def add_commands(self, commands: Sequence[ShellCommand]) -> None:
+        self.commands += commands
+        for command in commands:
+            self.add_written(command)
+            if call := cli_call(command):
+                self.aws_calls.append(call._replace(file=command.file))
+            if command.words[:1] and command.words[0].text != "export":
+                continue
+            for word in command.assignments or command.words[1:]:
+                self.add_variable(word)
+
+    def add_shell(self, text: str, file: str, place: Word | None = None) -> None:
+        if place is not None:
+            self.add_commands(read_inside(place, file))
+            return
+        commands = read_commands(without_python(text), file)
+        read = self.add_embedded(text, commands, file)
+        self.texts.append((text, commands, read, file))
+        self.add_commands(commands)
+        names = imported(text)
+        for block in fences(text):
+            inside = text[block.start : block.end]
+            is_other = is_called_a_shell(block.language, inside)
+            is_other |= block.language in DOCKERS and kind_of_text(inside) == "yaml"
+            if is_shell(block.language, inside) and block.language not in ("", "text") and not is_other:
+                continue
+            kind = "systemd" if is_unit(inside) else kind_of_fence(block.language, inside)
+            line = text.count("\n", 0, block.start) + 1
+            for run in option_runs(inside) if kind == "shell" else ():
+                whole = dedented(_whole(run.text, line + run.first - 1))
+                read |= set(range(whole.line, whole.line + run.text.count("\n") + 1))
+                self.add(whole.text, "yaml", file=file, word=whole)
+            if kind != "shell":
+                read |= set(range(line, line + inside.count("\n") + 1))
+                name = piece_name(text, inside, block.start) if kind == "config.pbtxt" else ""
+                whole = dedented(_whole(inside, line))
+                whole = with_imports(whole, names) if kind == "python" else whole
+                self.add(whole.text, kind, file=file, word=whole, name=name)
+
+    def add_embedded(self, text: str, commands: Sequence[ShellCommand], file: str) -> set[int]:
+        """What is no command and in no fence; the lines of it."""
+        taken = heredoc_lines(commands)
+        for command in commands:  # arguments on lines of their own may look like settings
+            taken |= set(range(command.line, command.end_line + 1)) if command.end_line > command.line else set()
+        for block in fences(text):
+            first = text.count("\n", 0, block.start) + 1
+            taken |= set(range(first, first + text.count("\n", block.start, block.end) + 1))
+        free = [lines for lines in properties_blocks(text) if lines.first not in taken]
+        self.properties += [PropertiesFile(file, lines.text, lines.first) for lines in free]
+        named = [lines for lines in variable_lists(text) if lines.first not in taken]
+        self.variable_lists += [VariableList(tuple(one.text.split("\n")), one.first, file) for one in named]
+        runs = list(config_runs(text, taken))
+        for lines in runs:
+            name = piece_name(text, lines.text, text.find(lines.text))
+            self.add(lines.text, "config.pbtxt", file=file, word=_whole(lines.text, lines.first), name=name)
+        messages = self.add_messages(text, file)
+        if (behind := python_behind_words(text)) is not None and behind.first not in taken:
+            self.add(behind.text, "python", file=file, word=_whole(behind.text, behind.first))
+            messages |= _numbers([behind])
+        objects: list[Lines] = []
+        for one in told_pieces(
+            text, taken | messages | _numbers([*free, *named, *runs]), ENVIRONMENT_NAMES, tuple(PREFIXES)
+        ):
+            first = text.count("\n", 0, one.start) + 1
+            objects.append(Lines(first, first + one.text.count("\n"), one.text))
+            place = _whole(text).part(one.start, one.start + len(one.text))
+            self.add(one.text, "request", file=file, word=_as_written(place, one.text))
+        return self.add_posts(text, file) | messages | _numbers([*free, *named, *runs, *objects])
+
+    def add_messages(self, text: str, file: str) -> set[int]:
+        """Requests as they go over HTTP; the lines of them."""
+        lines: set[int] = set()
+        found = list(http_messages(text))
+        whole = _whole(text if found else "")
+        for one in found:
+            body, address = whole.part(*one.body_span), whole.part(*one.url_span)
+            self.requests.append(WrittenRequest(one.url, one.fields, body, one.method, file, address))
+            lines |= set(range(address.line, body.places[-1][0] + 1))
+        return lines
+
+    def add_posts(self, text: str, file: str) -> set[int]:
+        """Requests of Python code; the lines of them."""
+        lines: set[int] = set()
+        found = list(posts(text))
+        whole = _whole(text if found else "")
+        for post in found:
+            body, address = whole.part(*post.body_span), whole.part(post.url_span[0] + 1, post.url_span[1] - 1)
+            self.requests.append(WrittenRequest(post.url, post.fields, body, "POST", file, address))
+            lines |= {line for line, _ in (*body.places, *address.places)}
+        return lines
+
+    def add_written(self, command: ShellCommand) -> None:
+        """``cat > serving.properties <<EOF``, ``python - <<EOF`` and ``python -c "..."``."""
+        bodies = [redirect.target for redirect in command.redirects if redirect.operator == "<<"]
+        if command.words and PYTHON.fullmatch(command.words[0].text):
+            self.add_program(command, bodies)
+        if not bodies or not command.words:
+            return
+        self.add_handed(command, bodies[0])
+        if command.words[0].text not in ("cat", "tee", "sudo"):
+            return
+        names = [redirect.target.text for redirect in command.redirects if redirect.operator in (">", ">>", ">|")]
+        for name in [*names, *(word.text for word in command.words[1:])]:
+            kind = kind_of_name(name)
+            if kind not in (None, "shell", "config.json"):
+                self.add(bodies[0].text, kind, file=command.file, word=bodies[0], name=name)
+
+    def add_handed(self, command: ShellCommand, body: Word) -> None:
+        """``kubectl apply -f - <<EOF``, ``docker build - <<EOF`` and ``cat <<EOF | kubectl apply -f -``."""
+        first = next((word.text for word in command.words if word.text != "sudo"), "")
+        is_piped = first == "cat" and len(command.words) == 1 and all(one.operator == "<<" for one in command.redirects)
+        if first in READERS or is_piped:
+            kind = kind_of_text(body.text)
+            if kind in ("yaml", "dockerfile"):
+                self.add(body.text, kind, file=command.file, word=body)
+
+    def add_program(self, command: ShellCommand, bodies: Sequence[Word]) -> None:
+        """What Python is given to run: the names in it, and its calls."""
+        words = command.words[1:]
+        if words[:1] and words[0].text == "-c":
+            bodies = words[1:2]
+        elif words[:1] and words[0].text != "-":
+            return
+        for word in bodies:
+            found = carried("python", word)
+            self.names += [one._replace(file=command.file) for one in found.names]
+            self.calls += [one._replace(file=command.file) for one in found.calls]
+            for script, image in found.scripts:
+                inner = read_inside(script, command.file, is_built=True)
+                self.add_commands([one._replace(image=image or command.image) for one in inner])
+
+    def add_environment(self, whole: Word) -> None:
+        """Lines of NAME=value, or a JSON object."""
+        content = json_object(whole.text)
+        if content is not None:
+            for key, value in content.items():
+                start = whole.text.find(f'"{key}"')
+                self.add_value(key, Word(str(value), *_start(whole.part(max(start, 0)))))
+            return
+        position = 0
+        for line in whole.text.split("\n"):
+            match = re.match(r"\s*(?:export\s+|-e\s+)?(?=[A-Za-z_]\w*=)", line)
+            if match:
+                self.add_variable(whole.part(position + match.end(), position + len(line.rstrip())))
+            position += len(line) + 1
+
+    def add_variable(self, word: Word) -> None:
+        name, sign, value = word.text.partition("=")
+        if sign:
+            self.add_value(name, word.part(len(name) + 1) if value else Word("", word.line, word.column))
+
+    def add_value(self, name: str, value: Word) -> None:
+        if name in ENVIRONMENT_NAMES or name.startswith(tuple(PREFIXES)):
+            self.environment[name] = value
+
+    def document(self) -> Document:
+        found = invocations(self.commands)
+        if self.yaml:
+            self.commands = with_configs(self.commands, found, self.yaml, self.sources)
+            found = invocations(self.commands)
+        held = held_commands(self.commands, found)
+        self.commands += held
+        found += invocations(held)
+        images = list(self.images)
+        mounts: list[Mount] = []
+        for docker in (one for one in found if one.tool == "docker"):
+            operands = docker.positional
+            if len(operands) > 1 and operands[0].text in ("run", "create", "pull"):
+                images.append(operands[1])
+                mounts += mounts_of(docker, operands[1].text)
+                for word in docker.values("-e", "--env"):
+                    self.add_variable(word)
+        if not self.environment and not self.properties:
+            for _, text in self.sources[:1] if len(self.sources) == 1 else ():
+                self.environment.update(loose_variables(text))
+        files = written_files(self.commands)
+        requests = [request for one in found if one.tool == "curl" and (request := of_curl(one, files))]
+        requests += of_others(self.commands)
+        return Document(
+            commands=tuple(self.commands),
+            invocations=tuple(found),
+            configs=tuple(self.configs),
+            properties=tuple(self.properties),
+            lmi_environment=self.environment,
+            requests=(*self.requests, *requests),
+            images=tuple(images),
+            calls=(*self.calls, *(() if _is_in_python(self.configs) else self.of_triton)),
+            workloads=tuple(one for one in self.workloads if isinstance(one, ServedContainer)),
+            aws_calls=tuple(self.aws_calls),
+            faults=tuple(self.faults),
+            names=tuple(self.names),
+            tensors=tuple(self.tensors),
+            services=tuple(one for one in self.workloads if isinstance(one, ClusterService)),
+            mounts=tuple(mounts),
+            json_configs=tuple(self.json_configs),
+            file_facts=tuple(self.file_facts),
+            said=tuple(map(stated, found)),
+            variable_lists=tuple(self.variable_lists),
+            unread=tuple(
+                lines
+                for text, commands, read, file in self.texts
+                for lines in unread(text, commands, found, read, file)
+            ),
+            unreadable=tuple(self.unreadable),
+            texts=tuple(self.sources),
+            windows=self.windows,
+            ours=self.ours,
+            option_files=tuple(option_files(self.yaml, found, self.sources)),
+        )
+
+
+def _is_in_python(configs: Iterable[ConfigFile]) -> bool:
+    """True where all models whose backend the text tells are of the Python backend."""
+    backends = {match[1] for config in configs for match in BACKEND.finditer(config.text)}
+    return backends == {"python"}
+
+
+def _numbers(runs: Iterable[Lines]) -> set[int]:
+    return {number for run in runs for number in range(run.first, run.last + 1)}
+
+
+def _whole(text: str, first_line: int = 1) -> Word:
+    return Word(text, first_line, 1, tuple(places_of(text, first_line)[: len(text)]))
+
+
+def _as_written(place: Word, text: str) -> Word:
+    """``text``, which is as long as ``place``, at its places."""
+    return Word(text, place.line, place.column, place.places)
+
+
+def _start(word: Word) -> tuple[int, int]:
+    return word.line, word.column

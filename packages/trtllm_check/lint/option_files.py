@@ -1,0 +1,46 @@
+"""YAML that a command reads its options from: those of the LLM API, and those of ``vllm serve --config``."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
+from trtllm_check.lint.document import ConfigFile
+from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.shell import ShellCommand
+from trtllm_check.lint.vllm_files import config_words, lone_config, named_configs, with_config
+
+OPTION_FLAGS = ("--extra_llm_api_options", "--config")
+Sources = Sequence[tuple[str, str]]
+"""File ("" for a single text) and what was read."""
+
+
+def option_files(yaml: Sequence[ConfigFile], found: Sequence[Invocation], sources: Sources) -> Iterator[ConfigFile]:
+    """The YAML that a command names as its options, or that holds nothing but names of options."""
+    if not yaml:
+        return
+    from trtllm_check.flows.options import looks_like_options
+
+    named = {Path(word.text).name for one in found for word in one.values(*OPTION_FLAGS)}
+    others = named_configs(found)
+    for file in yaml:
+        if Path(file.model).name in others:
+            continue
+        if Path(file.model).name in named or file.model == LLM_OPTIONS or looks_like_options(file.text):
+            yield file._replace(path=file.path if file.path in dict(sources) else "")
+
+
+def with_configs(
+    commands: Sequence[ShellCommand], found: Sequence[Invocation], yaml: Sequence[ConfigFile], sources: Sources
+) -> list[ShellCommand]:
+    """``commands`` with the words of the YAML that ``vllm serve --config`` reads, and what such YAML alone starts."""
+    named = named_configs(found)
+    commands = list(commands)
+    for file in yaml:
+        name = Path(file.model).name
+        at = file.path if file.path in dict(sources) else ""
+        if name in named:
+            words = config_words(file.text, file.line)
+            commands = [with_config(one, found, name, words) if one.file == at else one for one in commands]
+        elif file.text in [text for _, text in sources]:
+            commands += lone_config(file.text, at)
+    return commands

@@ -1,0 +1,75 @@
+"""A text, a file or a folder as one document."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from serving_base.errors import UsageError
+from trtllm_check.lint.amounts import refuse_too_much
+from trtllm_check.lint.building import Builder
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.kinds import Kind, kind_of_name, kind_of_text
+from trtllm_check.lint.markup import as_markdown
+from trtllm_check.lint.plain import plain
+
+MOST_FILES = 1_000
+LARGEST_FILE = 1_000_000
+
+
+def read_document(source: str | Path, kind: Kind | None = None) -> Document:
+    """A text, a file or a folder. ``kind`` is seen from the name or the text where it is not given."""
+    builder = Builder()
+    if isinstance(source, str):
+        source = source.replace("\r\n", "\n")  # as a file is read; lines and columns stay
+        text = as_markdown(plain(source)) if kind in (None, "shell") else source
+        builder.add(text, kind or kind_of_text(text))
+    elif source.is_dir():
+        for path, name in _files(source, builder.unreadable):
+            _add_file(builder, path, name)
+    else:
+        text = plain(source.read_text(encoding="utf-8", errors="replace"))
+        kind = kind or kind_of_name("/".join(source.parts[-2:]))
+        text = as_markdown(text) if kind in (None, "shell") else text
+        builder.add(text, kind or kind_of_text(text))
+    return builder.document()
+
+
+def _add_file(builder: Builder, path: Path, name: str) -> None:
+    kind = kind_of_name(name) or "shell"
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        refuse_too_much(text, name, kind)
+    except OSError:
+        builder.unreadable.append(name)
+    except UsageError:
+        builder.unreadable.append(f"{name} (too large)")
+    else:
+        builder.add(text, kind, file=name)
+
+
+def _files(folder: Path, unreadable: list[str]) -> Iterator[tuple[Path, str]]:
+    """The files of a folder that the checker reads. Of JSON only config.json: others are anything.
+
+    Folders that cannot be listed go into ``unreadable``.
+    """
+    number = 0
+    for path in _listed(folder, unreadable):
+        name = path.relative_to(folder).as_posix()
+        hidden = any(part.startswith(".") and part != ".env" for part in path.relative_to(folder).parts)
+        kind = kind_of_name(name)
+        if hidden or kind in (None, "request") or not path.is_file() or path.stat().st_size > LARGEST_FILE:
+            continue
+        number += 1
+        if number > MOST_FILES:
+            return
+        yield path, name
+
+
+def _listed(folder: Path, unreadable: list[str]) -> list[Path]:
+    """All files under ``folder``, sorted."""
+
+    def note(error: OSError) -> None:
+        unreadable.append(Path(error.filename).relative_to(folder).as_posix())
+
+    walk = os.walk(folder, onerror=note)
+    return sorted(Path(root) / name for root, _, names in walk for name in names)
