@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 from trtllm_check.lint.carriers import CARRIERS, carried
 from trtllm_check.lint.carriers.aws_calls import AwsCall
-from trtllm_check.lint.carriers.aws_cli import cli_call
+from trtllm_check.lint.carriers.aws_cli import cli_call, cli_variables
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.loose_variables import loose_variables
 from trtllm_check.lint.carriers.python_calls import Call
@@ -19,8 +19,10 @@ from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.windows import shell_name
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
 from trtllm_check.lint.document import CONFIG, ConfigFile, Document, PropertiesFile, VariableList
+from trtllm_check.lint.echoed_files import echoed_files
 from trtllm_check.lint.engine_json import engine_call, is_config
 from trtllm_check.lint.facts import DocumentFacts, config_facts, stated
+from trtllm_check.lint.file_cells import OF_SETTINGS, file_cells
 from trtllm_check.lint.held_commands import held_commands
 from trtllm_check.lint.invocations import invocations
 from trtllm_check.lint.json_pieces import pieces, told_pieces
@@ -108,6 +110,8 @@ class Builder:
         if word is None:
             self.sources.append((file, text))
             self.ours = self.ours or is_ours(text, kind)
+        if kind in ("python", "shell") and "%%" in text:
+            text, word = self.add_cells(text, file, word)
         if kind == "config.pbtxt" and MESSAGE.search(text):
             pass  # messages are defined or printed here, and no configuration is written
         elif kind == "config.pbtxt" and word is not None and not knows_a_field(text):
@@ -120,7 +124,7 @@ class Builder:
         elif kind == "serving.properties":
             text = MAGIC.sub("", text)  # of the cell that wrote it; its line stays
             if is_properties(text) or PurePosixPath(name or file).name == SERVING_PROPERTIES:
-                self.properties.append(PropertiesFile(file, text, line))
+                self.properties.append(PropertiesFile(file, text, line, _lines(word, text)))
         elif kind == "environment":
             self.add_environment(word or _whole(text))
         elif kind == "request" and (call := engine_call(fields, word or _whole(text), file, name)):
@@ -137,6 +141,13 @@ class Builder:
             self.add_carried(kind, text, word or _whole(text), file)
         else:
             self.add_shell(text, file, word)
+
+    def add_cells(self, text: str, file: str, word: Word | None) -> tuple[str, Word | None]:
+        """Files that cells of a notebook write, pasted as text; the text without them."""
+        cells, rest = file_cells(word or _whole(text))
+        for cell in cells:
+            self.add(cell.text.text, cell.kind, file=file, word=cell.text, name=cell.name)
+        return (rest.text, rest if word else None) if cells else (text, word)
 
     def add_objects(self, text: str, file: str, word: Word | None, name: str) -> bool:
         """The objects of JSON that is no single one; False where there are none."""
@@ -183,6 +194,8 @@ class Builder:
             self.add_written(command)
             if call := cli_call(command):
                 self.aws_calls.append(call._replace(file=command.file))
+                for word in cli_variables(command):
+                    self.add_variable(word)
             if command.words[:1] and command.words[0].text != "export":
                 continue
             for word in command.assignments or command.words[1:]:
@@ -284,6 +297,13 @@ class Builder:
             if kind not in (None, "shell", "config.json"):
                 self.add(bodies[0].text, kind, file=command.file, word=bodies[0], name=name)
 
+    def add_echoed(self) -> None:
+        """``echo "engine=MPI" >> serving.properties``, line by line."""
+        for one in echoed_files(self.commands):
+            kind = kind_of_name(one.name)
+            if kind in OF_SETTINGS:
+                self.add(one.text.text, kind, file=one.file, word=one.text, name=one.name)
+
     def add_handed(self, command: ShellCommand, body: Word) -> None:
         """``kubectl apply -f - <<EOF``, ``docker build - <<EOF`` and ``cat <<EOF | kubectl apply -f -``."""
         first = next((word.text for word in command.words if word.text != "sudo"), "")
@@ -333,6 +353,7 @@ class Builder:
             self.environment[name] = value
 
     def document(self) -> Document:
+        self.add_echoed()
         found = invocations(self.commands)
         if self.yaml:
             self.commands = with_configs(self.commands, found, self.yaml, self.sources)
@@ -396,6 +417,16 @@ def _is_in_python(configs: Iterable[ConfigFile]) -> bool:
 
 def _numbers(runs: Iterable[Lines]) -> set[int]:
     return {number for run in runs for number in range(run.first, run.last + 1)}
+
+
+def _lines(word: Word | None, text: str) -> tuple[int, ...]:
+    """The line of each line of ``text``, where it was put together of several places; else nothing."""
+    if word is None or len(word.places) != len(text):
+        return ()
+    starts = [0, *(index + 1 for index, character in enumerate(text) if character == "\n")]
+    lines = [word.places[start][0] for start in starts if start < len(text)]
+    is_whole = lines == list(range(lines[0], lines[0] + len(lines))) if lines else True
+    return () if is_whole else (*lines, lines[-1])  # the last: of what follows a last line's end
 
 
 def _whole(text: str, first_line: int = 1) -> Word:

@@ -67,11 +67,20 @@ class ConfigFile(NamedTuple):
 
 
 class PropertiesFile(NamedTuple):
-    """One serving.properties, placed as :class:`ConfigFile`."""
+    """One serving.properties, placed as :class:`ConfigFile`; ``lines``: of each line, where they do not follow."""
 
     path: str
     text: str
     line: int = 1
+    lines: tuple[int, ...] = ()
+
+    def line_of(self, number: int) -> int:
+        """The line of the input where line ``number`` of the text stands, from 0."""
+        return self.lines[number] if self.lines else self.line + number
+
+    def line_at(self, index: int) -> int:
+        """The line of the input where the character ``index`` of the text stands."""
+        return self.line_of(self.text.count("\n", 0, index))
 
 
 class VariableList(NamedTuple):

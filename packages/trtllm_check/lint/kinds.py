@@ -163,6 +163,7 @@ PYTHON_HEAD = re.compile(
 LMI_KEY = re.compile(
     r"^\s*(?:options?[._]\w|engine\s*[=:]|\w*rolling_batch|tensor_parallel_degree)", re.MULTILINE | re.IGNORECASE
 )
+FILE_CELL = re.compile(r"(?<=\n)[ \t]*%%(?:writefile|file)[ \t][^\n]*\n(?:[^\n]*\S[^\n]*(?:\n|\Z))*")
 SECTION = re.compile(r"^\[[\w .:@/\"-]+\][ \t\r]*$", re.MULTILINE)
 LMI_SETTING = re.compile(r"^\s*(?:option\.\w+|engine)\s*[=:]", re.MULTILINE)
 ENVIRONMENT_LINE = re.compile(r"^(?:export\s+|-e\s+)?[A-Z][A-Z0-9_]*=.*$")
@@ -256,6 +257,8 @@ def _is_json(text: str) -> bool:
 @lru_cache(maxsize=64)
 def kind_of_text(text: str) -> Kind:
     """The kind that a text looks like; shell if nothing else."""
+    if "\n%%" in text and not is_notebook(text):
+        text = FILE_CELL.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)  # a file among other cells
     lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith(("#", "!"))]
     if is_notebook(text):
         return "notebook"

@@ -17,6 +17,8 @@ MEANT = {  # names of other tools, whose nearest spelling means something else h
     "option.tp_size": "option.tensor_parallel_degree",
     "option.model": "option.model_id",
 }
+MEANT_VALUES = {"tensorrtllm": "trtllm", "tensorrt": "trtllm", "transformersneuronx": "neuronx", "vllmasync": "vllm"}
+"""Values as people write them, without their marks, and the container's word for it."""
 Severity = Literal["error", "warning"]
 Outcome = Literal["works", "undocumented", "ignored", "stops the start"]
 Kind = Literal["syntax", "refused", "ignored", "undocumented"]
@@ -148,10 +150,26 @@ def _check(image: LmiImage, key: str, value: str, line: int) -> list[PropertyPro
     else:
         accepted = " or ".join([*rule.values, *([KINDS[rule.kind]] if rule.kind else [])])
         why = rule.replaced.get(value) or rule.why or f"it takes {accepted}"
-        fix = rule.fix or f"set it to {accepted}"
+        fix = _spelled(image, key, value) or rule.fix or f"set it to {accepted}"
     refused = f"{image.tag} does not take {key}={value}"
     message = refused if reading == "refused" else f"{key}={value} is {reading} by {image.tag}"
     return [PropertyProblem(SEVERITY[reading], key, message, why, fix, source, reading, line)]
+
+
+def _spelled(image: LmiImage, key: str, value: str) -> str:
+    """What to write for a value that is nearly one of this image's, or of another's; empty for any other."""
+    bare = re.sub(r"\W|_", "", value.lower())
+    wanted = MEANT_VALUES.get(bare, bare)
+    newest_first = sorted(
+        lmi_facts().images, key=lambda one: [int(part) for part in re.findall(r"\d+", one.tag)], reverse=True
+    )
+    for one in (image, *newest_first):
+        for known in _rule(one, key).values:
+            if re.sub(r"\W|_", "", known.lower()) == wanted and known != value:
+                return f"write {key}={known}" + (
+                    "" if one is image else f", and take an image of it, such as {one.tag}"
+                )
+    return ""
 
 
 def _of_another_batch(image: LmiImage, key: str, value: str, line: int, batch: str) -> list[PropertyProblem]:

@@ -33,6 +33,8 @@ MACHINES, SCALED = ("--instance-type", "--instance-types"), "--scalable-dimensio
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 PART = re.compile(r"(?:\A|,)(?P<name>\w+)=")
 VARIABLE = re.compile(r"\$\{|\$\(|^\$|^(?:file|fileb|https?)://")
+ENVIRONMENT = re.compile(r"\bEnvironment=\{(?P<pairs>[^{}]*)\}")
+PAIR = re.compile(r"(?:\A|,)[ ]*(?P<pair>[A-Za-z_]\w*=[^,]*)")
 TEXTS = ("environment", "tags")  # all that is in them is text
 
 
@@ -66,6 +68,15 @@ def cli_words(command: ShellCommand) -> CliWords | None:
     while words and words[0].text in BEFORE:
         words.pop(0)
     return _split(words[1:]) if words and file_name(words[0].text) == "aws" else None
+
+
+def cli_variables(command: ShellCommand) -> Iterator[Word]:
+    """``A=b`` and ``C=d`` of ``--primary-container Image=x,Environment={A=b,C=d}``."""
+    found = cli_words(command)
+    for word in (one for _, values in found.options for one in values) if found is not None else ():
+        for environment in ENVIRONMENT.finditer(word.text):
+            pairs = word.part(*environment.span("pairs"))
+            yield from (pairs.part(*one.span("pair")) for one in PAIR.finditer(pairs.text))
 
 
 def names_a_machine(command: ShellCommand) -> bool:

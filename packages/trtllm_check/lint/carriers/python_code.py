@@ -18,6 +18,7 @@ from trtllm_check.lint.carriers.python_faults import comma_missing, json_words
 from trtllm_check.lint.carriers.python_grown import grown, is_command, perhaps
 from trtllm_check.lint.carriers.python_mending import mended
 from trtllm_check.lint.carriers.python_printed import printed
+from trtllm_check.lint.carriers.python_properties import property_files
 from trtllm_check.lint.carriers.python_requests import sent_requests
 from trtllm_check.lint.carriers.python_tensors import tensor_uses
 from trtllm_check.lint.carriers.python_text import PythonText
@@ -148,6 +149,9 @@ class _Reader(PythonWords):
             self.note(node)
             if isinstance(node, ast.Assert):  # what a test expects is not run
                 self.done |= {id(one) for one in ast.walk(node)}
+        if "option." in self.word.text:
+            files = tuple(("serving.properties", one) for one in property_files(self, self.done))
+            self.found = self.found.with_(Carried(texts=files))
         script = Script()
         self.done |= printed(self, script)
         self.done |= grown(self, script)

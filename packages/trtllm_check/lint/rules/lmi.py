@@ -86,7 +86,7 @@ def _room(document: Document, image: str, release: str) -> Iterator[Draft]:
     found = {name: word for name in LENGTHS if (word := document.lmi_environment.get(f"OPTION_{name.upper()}"))}
     for file in document.properties:
         for match in LENGTH.finditer(file.text):
-            line = file.line + file.text.count("\n", 0, match.start("value"))
+            line = file.line_at(match.start("value"))
             found[match["name"]] = Word(match["value"], line, 1)
     if len(found) == len(LENGTHS) and all(word.text.isdecimal() for word in found.values()):
         longest, most = (int(found[name].text) for name in ("max_output_len", "max_input_len"))
@@ -122,7 +122,7 @@ def _engine(file: PropertiesFile, images: tuple[str, ...]) -> Iterator[Draft]:
     match = ENGINE.search(file.text)
     if match is None or match[1] != DEEPSPEED:
         return
-    line = file.line + file.text.count("\n", 0, match.start(1))
+    line = file.line_at(match.start(1))
     for problem in _problems(f"engine={DEEPSPEED}", *images):
         place = Word(match[0].strip(), line, 1)
         yield _draft(problem, place, problem.message, file.path, named=True)
@@ -227,7 +227,7 @@ def _file(
             continue
         if not named and _is_open_choice(finding, re.sub(r"\s*=\s*", "=", line.strip())):
             continue
-        if finding.kind == "syntax" or (file.path, file.line + finding.line - 1) not in said:
+        if finding.kind == "syntax" or (file.path, file.line_of(finding.line - 1)) not in said:
             found.append(finding)
     yield from _placed(file, found, named=named)
 
@@ -240,7 +240,7 @@ def _placed(file: PropertiesFile, found: "Iterable[PropertyProblem]", *, named: 
             continue
         if finding.kind == "syntax" and not file.path and PROSE.search(line):
             continue
-        place = Word(line.strip(), file.line + finding.line - 1, len(line) - len(line.lstrip()) + 1)
+        place = Word(line.strip(), file.line_of(finding.line - 1), len(line) - len(line.lstrip()) + 1)
         yield _draft(finding, place, finding.message, file.path, named=named)
 
 

@@ -71,9 +71,8 @@ def _version(document: Document) -> str:
 def lines(file: PropertiesFile) -> Iterator[KeyLine]:
     """The settings of a file, without what a comment behind the value says."""
     for match in SETTING.finditer(file.text):
-        before = file.text[: match.start("key")]
         value = match["value"].partition(" #")[0].rstrip()
-        place = Word(value, file.line + before.count("\n"), 1)
+        place = Word(value, file.line_at(match.start("key")), 1)
         name = match["key"].removeprefix(PREFIX) if match["key"].startswith(PREFIX) else ""
         yield KeyLine(match["key"], name, place, file.path)
 

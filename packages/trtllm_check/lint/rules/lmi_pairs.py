@@ -68,7 +68,7 @@ def _tags(document: Document) -> Iterator[str]:
 def _settings(file: PropertiesFile) -> dict[str, Word]:
     found: dict[str, Word] = {}
     for match in SETTING.finditer(file.text):
-        line = file.line + file.text.count("\n", 0, match.start("value"))
+        line = file.line_at(match.start("value"))
         found[match["key"]] = Word(match["value"], line, 1)
     return found
 

@@ -62,7 +62,7 @@ def _containers(document: Document) -> Iterator[LmiSettings]:
     for file in document.properties:
         found: dict[str, Word] = {}
         for match in SETTING.finditer(file.text):
-            line = file.line + file.text.count("\n", 0, match.start("value"))
+            line = file.line_at(match.start("value"))
             found[match["key"]] = Word(match["value"].partition(" #")[0].rstrip(), line, 1)
         engine = found.get("engine")
         if engine is None or engine.text not in OLD_ENGINES:

@@ -199,11 +199,11 @@ def _lmi(document: Document) -> Iterator[ServedModel]:
         yield _container(found, flags, "")
     for file in document.properties:
         found, flags = {}, {}
-        for number, line in enumerate(file.text.split("\n"), file.line):
+        for number, line in enumerate(file.text.split("\n")):
             key, sign, value = line.partition("=")
             if sign and key.strip().startswith("option."):
                 name = key.strip().removeprefix("option.").lower()
-                found[SAME.get(name, name)] = Word(value.strip(), number, 1)
+                found[SAME.get(name, name)] = Word(value.strip(), file.line_of(number), 1)
                 flags[SAME.get(name, name)] = key.strip()
         if found:
             yield _container(found, flags, file.path)
