@@ -50,12 +50,13 @@ def answer(
 
 
 def _checked(text: str, release: str, gpu: str, number: int | None) -> Checked:
-    from trtllm_check.lint import check_commands, remarks_on, target
+    from trtllm_check.lint import remarks_on
     from trtllm_check.lint.amounts import refuse_too_much
     from trtllm_check.lint.ignoring import without_ignored
     from trtllm_check.lint.kinds import kind_of_text
     from trtllm_check.lint.page_logs import is_output, read_page, with_told
     from trtllm_check.lint.reading import LARGEST_FILE, read_document
+    from trtllm_check.lint.recipes import check_page
 
     if len(text.encode()) > LARGEST_FILE:
         raise UsageError(
@@ -69,8 +70,8 @@ def _checked(text: str, release: str, gpu: str, number: int | None) -> Checked:
     if told and not document.is_understood:
         return Checked(told)
     remarks = remarks_on(document, "the text")
-    asked = target(document, release)
-    found = with_told(check_commands(document, asked, gpu, number), told)
+    found, asked = check_page(document, text, release, gpu, number)
+    found = with_told(found, told)
     found = without_ignored(found, {"": text})
     return Checked(found, asked.release, asked.how, tuple(remarks), asked.instead or asked.release)
 

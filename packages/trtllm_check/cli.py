@@ -117,6 +117,7 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
     from trtllm_check.lint.kinds import kind_of_name, kind_of_text
     from trtllm_check.lint.page_logs import has_typed_commands, is_output, read_page, with_told
     from trtllm_check.lint.reading import read_document
+    from trtllm_check.lint.recipes import check_page
 
     folder = source != STANDARD_INPUT and Path(source).is_dir()
     if not folder and source.endswith(LOG_SUFFIXES):
@@ -139,8 +140,9 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
     told = [] if folder or kind_of_name(source) not in (None, "shell") else read_page(text)
     if told and not document.is_understood:
         return [finding._replace(file=_name(source)) for finding in told], ReleaseAsked(release)
-    asked = target(_understood(document, source), release)
-    found = with_told(check_commands(document, asked, gpu, gpus), told)
+    page = "" if folder or kind_of_name(source) not in (None, "shell") else text
+    found, asked = check_page(_understood(document, source), page, release, gpu, gpus)
+    found = with_told(found, told)
     found = without_ignored(found, read_texts(Path(source), found) if folder else {"": text})
     return (found if folder else [finding._replace(file=_name(source)) for finding in found]), asked
 

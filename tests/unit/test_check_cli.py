@@ -180,7 +180,7 @@ def test_an_error_without_an_explanation_is_shown() -> None:
 
 def test_the_text_has_everything_and_each_correction_once() -> None:
     snippet = named("002-")
-    code, out, err = invoke("--release", snippet.release, "-", text=snippet.text)
+    code, out, err = invoke("--hints", "--release", snippet.release, "-", text=snippet.text)
     assert (code, err) == (1, "")
     found = snippet.check()
     assert len(found) == 3
@@ -188,7 +188,7 @@ def test_the_text_has_everything_and_each_correction_once() -> None:
         assert all(part in out for part in (one.rule, one.message, one.why, one.source, f"{one.line}:{one.column}"))
     assert len({one.fix.text for one in found}) == 1
     assert out.count("--max_seq_len 5120") == 1
-    assert out.endswith("2 errors, 1 warning for TensorRT-LLM 0.12.0\n")
+    assert out.endswith("2 errors, 1 hint for TensorRT-LLM 0.12.0\n")
 
 
 def test_colours_for_people_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,7 +55,8 @@ VERSIONS = [
     ("0.12.0", "pip install nvidia-modelopt[all]==0.13.1", ["1 modelopt-not-the-pin error"]),
     ("0.17.0", "pip install nvidia-modelopt==0.23.2", []),
     ("0.17.0", "pip install nvidia-modelopt==0.25.0", ["1 modelopt-not-the-pin error"]),
-    ("0.12.0", "pip install nvidia-ammo==0.7.0", ["1 modelopt-not-the-pin error"]),
+    ("0.12.0", "pip install nvidia-modelopt==0.7.0", ["1 modelopt-not-the-pin error"]),
+    ("0.12.0", "pip install nvidia-ammo==0.7.0", []),
     ("0.8.0", "pip install nvidia-ammo==0.7.3", []),
     ("1.3.0rc22", "pip install nvidia-modelopt==0.46.0", []),
     ("0.12.0", "pip install nvidia-modelopt", []),
@@ -198,7 +199,7 @@ def test_the_corrected_command(family: ModuleType, release: str, text: str, comm
 
 
 def test_a_pin_is_held_against_a_release_that_somebody_named() -> None:
-    document = read_document("pip install nvidia-ammo~=0.7.0\ntrtllm-serve /models/mine\n")
+    document = read_document("pip install nvidia-modelopt==0.7.0\ntrtllm-serve /models/mine\n")
     found = {asked: {one.rule for one in check_commands(document, target(document, asked))} for asked in ("", "0.12.0")}
     assert "modelopt-not-the-pin" in found["0.12.0"] - found[""]
 

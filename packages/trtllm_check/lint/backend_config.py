@@ -362,8 +362,9 @@ def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str, 
         if given.text not in _types()[wanted.name]:
             shown = {"input": wanted.name, "given": given.text, "instead": wanted.data_type}
             yield Problem("engine-inputs", "type", given, shown)
-    yield from _dims(message)
-    yield from _outputs(message, {tensor.name: len(tensor.dims) for tensor in model.outputs})
+    if message.text("max_batch_size") not in ("", "0"):  # without batches the dims are the whole shape
+        yield from _dims(message)
+        yield from _outputs(message, {tensor.name: len(tensor.dims) for tensor in model.outputs})
     outputs = {tensor.name: tensor.data_type for tensor in model.outputs if not tensor.name.endswith("_logits")}
     for one in message.messages("output"):
         given = one.scalar("data_type")

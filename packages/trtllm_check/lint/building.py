@@ -64,6 +64,7 @@ MESSAGE = re.compile(  # the last: what a program in Python printed
     r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=|^[ \t]*\w+[ ]+\w+:[ ]+(?:True|False)[ \r]*$", re.MULTILINE
 )
 READERS = ("kubectl", "oc", "docker", "docker-compose", "podman")  # of manifests and Dockerfiles on standard input
+OF_WHOLE_MANIFESTS = "manifest-together"
 BACKEND = re.compile(r"^[ \t]*backend[ \t]*:[ \t]*[\"'](\w+)[\"']", re.MULTILINE)
 
 
@@ -227,7 +228,10 @@ class Builder:
                 name = piece_name(text, inside, block.start) if kind == "config.pbtxt" else ""
                 whole = dedented(_whole(inside, line))
                 whole = with_imports(whole, names) if kind == "python" else whole
+                known = len(self.faults)
                 self.add(whole.text, kind, file=file, word=whole, name=name)
+                if block.end == len(text):  # the paste ends within it, and what it lacks may stand behind
+                    self.faults[known:] = [one for one in self.faults[known:] if one.rule != OF_WHOLE_MANIFESTS]
 
     def add_embedded(self, text: str, commands: Sequence[ShellCommand], file: str) -> set[int]:
         """What is no command and in no fence; the lines of it."""

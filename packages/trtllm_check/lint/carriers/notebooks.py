@@ -18,6 +18,8 @@ SHELL_LINE = re.compile(r"\s*(?:!|%(?=(?:pip|cd|env)\b))")
 # A line whose only effect is on its own shell, which ends with the line.
 LOST = re.compile(r"\s*!\s*(?P<what>(?:cd|export)[ \t]+(?P<rest>[^\s;&|]+))[ \t]*(?:#.*)?$")
 MAGIC = re.compile(r"\s*[%!]")
+KIND = re.compile(r'"cell_type": *"(?P<kind>\w+)"')
+SOURCE = re.compile(r'"source": *\[(?P<lines>(?:\s*"(?:[^"\\\n]|\\.)*",?)*)\s*(?:\]|\Z)')
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)|[^\\]", re.DOTALL)
 OUTPUTS = re.compile(r"^ *\"outputs\": \[\n(?:(?! *\"source\": ).*\n)*", re.MULTILINE)
@@ -62,7 +64,10 @@ def _parses(text: str) -> bool:
 
 
 def is_notebook(text: str) -> bool:
-    return text.lstrip().startswith("{") and '"cells"' in text and '"nbformat"' in text
+    """True for a whole notebook, and for cells that were cut out of one."""
+    if text.lstrip().startswith("{") and '"cells"' in text and '"nbformat"' in text:
+        return True
+    return '"cell_type"' in text and len(SOURCE.findall(text)) > 1 and not text.lstrip().startswith("[")
 
 
 @lru_cache(maxsize=8)
@@ -77,9 +82,23 @@ def _cells(text: str) -> list[Any] | None:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
-        return None
+        return _cut_out(text) or None
     cells = content.get("cells") if isinstance(content, dict) else None
     return cells if isinstance(cells, list) else None
+
+
+def _cut_out(text: str) -> list[Any]:
+    """The cells of a piece of a notebook, of which the first may lack its begin and the last its end."""
+    kinds = [(match.start(), match["kind"]) for match in KIND.finditer(text)]
+    found = []
+    for source in SOURCE.finditer(text):
+        kind = next((kind for start, kind in reversed(kinds) if start < source.start()), "code")
+        lines = [one[0] for one in STRING.finditer(source["lines"])]
+        try:
+            found.append({"cell_type": kind, "source": [json.loads(one) for one in lines]})
+        except ValueError:
+            continue
+    return found
 
 
 def _placed(word: Word, cells: list[Any]) -> Iterator[tuple[str, list[Word]]]:

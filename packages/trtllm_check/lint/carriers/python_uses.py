@@ -80,12 +80,42 @@ def _modelopt(text: PythonText) -> Iterator[FormFault]:
     """A static configuration of modelopt's without calibration; which there are is in the tables of names."""
     facts = _facts()["modelopt"]
     for call in text.calls:
-        if text.dotted(call.func) != f"{facts['module']}.quantize" or len(call.args) != 2:
+        if not _is_quantize(text, call.func, facts["module"]) or len(call.args) > 2:
             continue
-        config = call.args[1]
-        named = config.attr if isinstance(config, ast.Attribute) else ""
-        if named in facts["calibrated"].split() and not call.keywords:
+        given = {one.arg: one.value for one in call.keywords}
+        loop = given.pop("forward_loop", None)
+        config = call.args[1] if len(call.args) == 2 else given.pop("config", None)
+        if given.keys() - {"model"} or not (loop is None or _is_none(loop)):
+            continue
+        named = _attribute(text, config)
+        if named in facts["calibrated"].split():
             yield fault(text, call, "calibration", name=named)
+
+
+def _is_quantize(text: PythonText, func: ast.expr, module: str) -> bool:
+    """``mtq.quantize``, also in a piece of code whose imports were left out."""
+    if text.dotted(func) == f"{module}.quantize":
+        return True
+    return ast.unparse(func) == "mtq.quantize" and "mtq" not in text.names
+
+
+def _attribute(text: PythonText, node: ast.expr | None) -> str:
+    """The last name of ``mtq.FP8_DEFAULT_CFG``, also where a name or a parameter's default stands for it."""
+    if isinstance(node, ast.Name):
+        defaults = [
+            value
+            for one in text.nodes
+            if isinstance(one, ast.FunctionDef)
+            for name, value in zip(reversed(one.args.args), reversed(one.args.defaults), strict=False)
+            if name.arg == node.id
+        ]
+        values = [*text.values_of(node.id), *defaults]
+        node = values[0] if len(values) == 1 else None
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _tokens(text: PythonText) -> Iterator[FormFault]:

@@ -19,6 +19,7 @@ from trtllm_check.lint.shell.words import Word, lines_of
 
 WITHOUT_GPU = re.compile(r"(?<![a-z0-9])(?:cpu|arm64|aarch64|graviton|neuron|tpu|xpu|hpu|gaudi)(?![a-z0-9])")
 """In the name of an image: one for other processors."""
+ON_A_CPU = re.compile(r"--device[ =]cpu\b")
 OF_A_CPU = ("opea/vllm:latest", "${REGISTRY:-opea}/vllm:${TAG:-latest}")
 CLIENT = re.compile(
     r"\b(?:genai-perf|aiperf|perf_analyzer|guidellm|locust|curl|vllm bench serve|benchmark_serving|lmcache server"
@@ -235,7 +236,11 @@ def _needs_none(workload: ServedContainer) -> bool:
     asks = CLIENT.search(words) is not None and STARTS_A_SERVER.search(words) is None
     idles = workload.replaced and IDLES.match(words) is not None
     return (
-        asks or idles or WITHOUT_GPU.search(workload.image.rpartition("/")[2]) is not None or workload.image in OF_A_CPU
+        asks
+        or idles
+        or ON_A_CPU.search(words) is not None
+        or WITHOUT_GPU.search(workload.image.rpartition("/")[2]) is not None
+        or workload.image in OF_A_CPU
     )
 
 

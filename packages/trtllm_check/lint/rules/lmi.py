@@ -210,7 +210,7 @@ def _told(line: str, image: str) -> "PropertyProblem | None":
 def _is_open_choice(finding: "PropertyProblem", line: str) -> bool:
     """True where no image is named and the line may be right for the one that is meant: nothing spells it wrong."""
     return ENGINE_CHOICE.search(line) is not None or (
-        finding.kind == "ignored" and finding.fix.find("did you mean") < 0
+        finding.kind == "ignored" and (finding.fix.find("did you mean") < 0 or _any_takes(line))
     )
 
 

@@ -24,6 +24,7 @@ ENGINE_MODEL = "tensorrt_llm"
 TRUE = ("true", "True", "TRUE")
 PAGED = "--use_paged_context_fmha"
 TYPED = "the server's parser stops with `Expected integer or identifier, got: $`"
+HINTS = ("queue-instances",)
 MOST_BLS, MOST_WORKERS = 64, 8  # each instance is a Python process
 REASONS = {
     "bls_instance_count": "an instance of the BLS holds one request to its end",
@@ -34,16 +35,24 @@ REASONS = {
 
 @dataclass
 class _Correction:
-    """A command's findings, each with what it knows, and the new values that correct all of them together."""
+    """A command's findings, each with what it knows, and the new values that correct all of them together.
+
+    ``hinted``: what hints would change beyond that, and nobody else.
+    """
 
     filling: Filling
     found: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     changes: dict[str, str | None] = field(default_factory=dict)
+    hinted: dict[str, str | None] = field(default_factory=dict)
 
     def add(self, rule: str, variable: str, new: str | None, **known: Any) -> None:
         """``new``: what the variable has to be; None takes it out."""
         self.found.append((rule, {"variable": variable, "model": self.filling.model, **known}))
-        self.changes.setdefault(variable, new)
+        (self.hinted if rule in HINTS else self.changes).setdefault(variable, new)
+
+    def values(self, rule: str) -> dict[str, str | None]:
+        """What the fix of a finding of ``rule`` writes."""
+        return self.changes | self.hinted if rule in HINTS else self.changes
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -106,8 +115,8 @@ def _fill_commands(document: Document, platform: Platform, commands: list[Fillin
     for correction in corrections.values():
         filling = correction.filling
         others = [one for name, one in models.items() if name != filling.model]
-        edits = (filling.with_values(correction.changes),)
         for id_, known in correction.found:
+            edits = (filling.with_values(correction.values(id_)),)
             for draft in drafts(
                 platform.release.name,
                 id_,
@@ -116,8 +125,15 @@ def _fill_commands(document: Document, platform: Platform, commands: list[Fillin
                 invocation=filling.invocation,
                 **known,
             ):  # a variable of another model of the repository does no harm here
-                is_harmless = id_ == "unknown-variable" and any(known["variable"] in one.variables for one in others)
+                is_harmless = id_ == "unknown-variable" and _is_harmless(known["variable"], filling, others)
                 yield draft._replace(severity="info") if is_harmless else draft
+
+
+def _is_harmless(variable: str, filling: Filling, others: Sequence[ModelSpec]) -> bool:
+    """True for a variable of another model of the repository, and for one that asks for what is done anyway."""
+    if rule_data(FAMILY)["harmless"].get(variable) == filling.values.get(variable):
+        return True
+    return any(variable in one.variables for one in others)
 
 
 def _values_refused(filling: Filling, platform: Platform) -> Iterator[Draft]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from trtllm_check.lint.document import Document
+from trtllm_check.lint.evidence import facts_release
 from trtllm_check.lint.facts import model_name
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
 from trtllm_check.lint.installs import Clone, Requirement, clones, is_typed, requirements
@@ -258,7 +259,7 @@ def _wheel(requirement: Requirement, release: Release, *, newest: bool) -> Itera
             form="no version",
         )
         return
-    if requirement.name != "tensorrt-llm" or not version or version == release.name or _base(version) == release.name:
+    if requirement.name != "tensorrt-llm" or not version or facts_release(version) == release.name:
         return
     right = requirement.word.text.replace(version, release.name)
     yield from _replaced("wheel-of-another-release", requirement, release, right)
@@ -267,11 +268,11 @@ def _wheel(requirement: Requirement, release: Release, *, newest: bool) -> Itera
 def _modelopt(requirement: Requirement, release: Release) -> Iterator[Draft]:
     names = ("nvidia-modelopt", "nvidia-ammo")
     pinned = next((name for name in names if name in release.pins), "")
-    if requirement.name not in names or not pinned or not requirement.specifier:
-        return
+    if requirement.name != pinned or not requirement.specifier:
+        return  # the other one has modules of another name, which the release does not import
     pin = release.pins[pinned]
     specifier = pin if pin[0] in "<>=~!" else f"=={pin}" if pin.count(".") > 1 else f"~={pin}.0"
-    if requirement.name == pinned and (not requirement.exact or requirement.meets(specifier)):
+    if not requirement.exact or requirement.meets(specifier):
         return
     right = f"{pinned}{requirement.extras}{specifier}"
     yield from _replaced("modelopt-not-the-pin", requirement, release, right)

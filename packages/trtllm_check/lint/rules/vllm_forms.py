@@ -55,7 +55,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         told = release_for(document, one)
         for given in one.given:
-            if given.flag.startswith("--"):
+            if given.name == "--config" and "=" in given.word.text and given.values:
+                yield from _say(one, given, given.word, "config", platform.release.name, value=given.values[0].text)
+            elif given.flag.startswith("--"):
                 yield from _option(document, one, given, command, told, platform.release.name)
 
 
