@@ -199,7 +199,7 @@ def _rule(image: LmiImage, key: str) -> Key:
     family = facts.family(image)
     if key in family.keys:
         return family.keys[key]
-    if family.passed_on and key.removeprefix("option.") in family.passed_on.names:
+    if family.passed_on and key.startswith("option.") and key.removeprefix("option.") in family.passed_on.names:
         return Key(source=family.passed_on.source, batches=family.batches)
     if key in facts.server_keys.names:
         return Key(source=facts.server_keys.source)

@@ -52,6 +52,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release, texts = platform.release.name, dict(document.texts)
     for docker in document.of("docker"):
         words = docker.positional
+        yield from _of_others(docker, release)
         if not words or words[0].text not in RUNS or posixpath.basename(docker.path.text) == "podman":
             continue
         yield from _options(docker, release)
@@ -87,6 +88,23 @@ def _options(docker: Invocation, release: str) -> Iterator[Draft]:
         known: dict[str, Any] = {"flag": name, "meant": meant}
         yield from drafts(release, "docker-option", given.word, form=form, file=docker.command.file, **known)
         return
+
+
+def _of_others(docker: Invocation, release: str) -> Iterator[Draft]:
+    """``docker tag -t``: an option that this command of docker's does not have."""
+    words = docker.positional
+    name = words[0].text if words else ""
+    options = rule_data(FAMILY)["commands"].get(name)
+    if options is None or posixpath.basename(docker.path.text) != "docker":
+        return
+    place = docker.command.words.index(words[0]) if words[0] in docker.command.words else 0
+    for word in docker.command.words[place + 1 :]:
+        flag = word.text.partition("=")[0]
+        if AN_OPTION.fullmatch(word.text) and flag not in (*options.split(), "--help", "-h"):
+            form = "short of a command" if not flag.startswith("--") else "of a command"
+            known: dict[str, Any] = {"flag": flag, "command": name, "letter": flag.lstrip("-")[:1]}
+            yield from drafts(release, "docker-option", word, form=form, file=docker.command.file, **known)
+            return
 
 
 def _no_image(docker: Invocation, text: str, release: str) -> Iterator[Draft]:

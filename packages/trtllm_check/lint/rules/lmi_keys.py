@@ -50,6 +50,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         is_own = not entry.startswith(HANDLER)  # a handler of one's own reads keys of its own
         for line in settings:
             yield from _apart(line, release)
+            if not is_own and not line.name and _lacks_prefix(line):
+                known: dict[str, Any] = {"key": line.key, "near": f"{PREFIX}{line.key}"}
+                yield from drafts(release, "lmi-key-gone", line.value, form="no prefix", file=line.file, **known)
             if line.name and engine not in OLD_ENGINES:
                 found = _key(line, version, release, image)
                 yield from found if not is_own else (draft._replace(severity="info") for draft in found)
@@ -110,6 +113,13 @@ def _key(line: KeyLine, version: str, release: str, image: str) -> Iterator[Draf
     if near := _near(line.name, environment=line.key.startswith(VARIABLE)):
         known = {**about, "near": f"{PREFIX}{near}" if line.key.startswith(PREFIX) else f"{VARIABLE}{near.upper()}"}
         yield from drafts(release, "lmi-key-gone", line.value, form="near", file=line.file, **known)
+
+
+def _lacks_prefix(line: KeyLine) -> bool:
+    """True for ``trust_remote_code=true``."""
+    if line.key in lmi_facts().server_keys.names or is_open(line.key):
+        return False
+    return lmi_keys().key(line.key) is not None or line.key in lmi_facts().engine_args.fields
 
 
 def _reads(image: str, name: str) -> bool:
