@@ -132,7 +132,7 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
     text = "" if folder else _text(source, LARGEST_TEXT)
     if not folder:
         refuse_too_much(text, source, kind_of_name(source) or kind_of_text(text))
-    document = read_document(Path(source)) if folder else read_document(text, kind_of_name(source))
+    document = read_document(Path(source)) if folder else read_document(text, kind_of_name(source), is_named=True)
     may_be_output = not folder and (document.is_understood or kind_of_name(source) in (None, "shell", "request"))
     if may_be_output and is_output(text, is_understood=document.is_understood):
         typer.echo(f"{source}: read as a log", err=True)

@@ -322,3 +322,14 @@ def test_what_another_installation_brings_is_named(name: str) -> None:
 def test_a_missing_part_of_what_is_there_is_a_fault(name: str | None) -> None:
     with pytest.raises(ModuleNotFoundError):
         not_installed(ModuleNotFoundError(name=name))
+
+
+def test_a_file_of_that_name_is_a_whole_configuration(tmp_path: Path) -> None:
+    step = (
+        'model_name: "tensorrt_llm"\n input_map { key: "input_ids" value: "_IDS" }\n output_map { key: "a" value: "b" }'
+    )
+    text = f'name: "e"\nplatform: "ensemble"\nmax_batch_size: 4\nensemble_scheduling {{\n step [ {{ {step} }} ]\n}}\n'
+    path = tmp_path / "config.pbtxt"
+    path.write_text(text, encoding="utf-8")
+    assert "error ensemble-wiring" in invoke("--release", "0.12.0", path)[1]
+    assert "error ensemble-wiring" not in invoke("--release", "0.12.0", "-", text=text)[1]

@@ -210,3 +210,25 @@ def test_deep_nesting_is_no_crash() -> None:
 
 def test_the_last_of_two_values_holds_as_in_protobuf() -> None:
     assert read_config('backend: "python"\nbackend: "tensorrtllm"\n').text("backend") == "tensorrtllm"
+
+
+STEPS = """name: "ensemble"
+platform: "ensemble"
+max_batch_size: 4
+ensemble_scheduling {
+  step [ {
+    model_name: "tensorrt_llm"
+    model_version: -1
+    input_map { key: "input_ids" value: "_IDS" }
+    input_map { key: "input_lengths" value: "_LENGTHS" }
+    output_map { key: "output_ids" value: "_OUT" }
+  } ]
+}
+"""
+
+
+@pytest.mark.parametrize(("is_named", "expected"), [(True, {"config-refused", "ensemble-wiring"}), (False, set())])
+def test_a_file_holds_all_that_the_server_reads_and_a_paste_may_not(is_named: bool, expected: set[str]) -> None:
+    document = read_document(STEPS, "config.pbtxt", is_named=is_named)
+    platform = Platform(load_release("0.12.0"))
+    assert {one.rule for one in check(document, platform) if one.severity == "error"} == expected

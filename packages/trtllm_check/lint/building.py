@@ -71,7 +71,8 @@ BACKEND = re.compile(r"^[ \t]*backend[ \t]*:[ \t]*[\"'](\w+)[\"']", re.MULTILINE
 class Builder:
     """Takes texts in, each with its kind; :meth:`document` is all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_named: bool = False) -> None:
+        self.is_named = is_named  # the only text is a file whose name tells its kind
         self.unreadable: list[str] = []
         self.sources: list[tuple[str, str]] = []
         self.variable_lists: list[VariableList] = []
@@ -119,7 +120,7 @@ class Builder:
             pass  # another message of protobuf's text format
         elif kind == "config.pbtxt":
             path = name if word else file or name
-            is_file = PurePosixPath(path).name == CONFIG
+            is_file = PurePosixPath(path).name == CONFIG or (self.is_named and word is None)
             text = text if is_file else from_the_first_whole_field(text)
             self.configs.append(ConfigFile(file, text, model_of(path, text), line, is_file=is_file))
         elif kind == "serving.properties":

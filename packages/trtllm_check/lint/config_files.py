@@ -48,18 +48,18 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
     """The drafts of all config.pbtxt of ``document``."""
     configs: list[tuple[ConfigFile, Message]] = []
     is_complete = not _parameters_elsewhere(document)
-    for config in document.configs:
-        if config.is_file and config.model.isdecimal():
+    for written in document.configs:
+        if written.is_file and written.model.isdecimal():
             continue  # in the folder of a version, where the server does not read it
-        is_piece = not config.is_file
-        config = config._replace(is_file=config.is_file or is_complete)
+        is_piece = not written.is_file
+        config = written._replace(is_file=written.is_file or is_complete)
         try:
             message = read_config(config.text)
         except ConfigError as error:
             is_cut = ELISION.search(config.text) or (is_piece and ends_within(config.text))
             yield from _mended(config, platform, None if is_cut else error)
             continue
-        configs.append((config, message))
+        configs.append((written, message))
         alone = len(document.configs) == 1 and _is_template(config)
         yield from _left(config, message, platform, is_shown=alone)
         against = None
@@ -81,7 +81,7 @@ def _ensemble(
     config: ConfigFile, message: Message, configs: list[tuple[ConfigFile, Message]], platform: Platform
 ) -> Iterator[Draft]:
     """Its steps, and what must not stand beside them."""
-    is_file = posixpath.basename(config.path) == CONFIG
+    is_file, is_of_a_folder = config.is_file, posixpath.basename(config.path) == CONFIG
     is_cut = LEFT_OUT.search(config.text) is not None or ELISION.search(config.text) is not None
     is_shown = is_file or all(message.messages(name) for name in ("input", "output"))
     is_whole = not is_cut and (is_shown or all(map(message.text, HEAD)))
@@ -93,12 +93,12 @@ def _ensemble(
         return
     others = [(other, found) for other, found in configs if other is not config and _siblings(other, config)]
     models = {other.model: found for other, found in others}
-    is_open = not is_file and len(models) < len(others)  # a page with two editions of a model
+    is_open = not is_of_a_folder and len(models) < len(others)  # a page with two editions of a model
     for loose in loose_ends(message, models, _inputs_of_engine(platform.release.name)):
         form = "missing model" if loose.model else ""
         known = {"problem": loose.problem, "model": loose.model}
         for draft in _draft("ensemble-wiring", config, platform, loose.place, form=form, **known):
-            if loose.model and not is_file:  # of a page, which shows no whole repository
+            if loose.model and not is_of_a_folder:  # of a page or one file, which show no whole repository
                 yield draft._replace(severity="info")
             elif loose.model and loose.model not in MODELS:  # some need no config.pbtxt, and some are not in git
                 yield draft._replace(severity="warning")

@@ -16,9 +16,12 @@ MOST_FILES = 1_000
 LARGEST_FILE = 1_000_000
 
 
-def read_document(source: str | Path, kind: Kind | None = None) -> Document:
-    """A text, a file or a folder. ``kind`` is seen from the name or the text where it is not given."""
-    builder = Builder()
+def read_document(source: str | Path, kind: Kind | None = None, *, is_named: bool = False) -> Document:
+    """A text, a file or a folder. ``kind`` is seen from the name or the text where it is not given.
+
+    ``is_named``: the text is a whole file of that kind, as its name tells, and no piece that was pasted.
+    """
+    builder = Builder(is_named=is_named)
     if isinstance(source, str):
         source = source.replace("\r\n", "\n")  # as a file is read; lines and columns stay
         text = as_markdown(plain(source)) if kind in (None, "shell") else source
