@@ -130,17 +130,18 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
         found = check_commands(document, asked, gpu, gpus)
         return [*(one._replace(file=_name(source)) for one in found), *shown], asked
     text = "" if folder else _text(source, LARGEST_TEXT)
+    named = kind_of_name(source)
     if not folder:
-        refuse_too_much(text, source, kind_of_name(source) or kind_of_text(text))
-    document = read_document(Path(source)) if folder else read_document(text, kind_of_name(source), is_named=True)
-    may_be_output = not folder and (document.is_understood or kind_of_name(source) in (None, "shell", "request"))
+        refuse_too_much(text, source, named or kind_of_text(text))
+    document = read_document(Path(source)) if folder else read_document(text, named, is_named=named is not None)
+    may_be_output = not folder and (document.is_understood or named in (None, "shell", "request"))
     if may_be_output and is_output(text, is_understood=document.is_understood):
         typer.echo(f"{source}: read as a log", err=True)
         return _log_findings(text, source), ReleaseAsked(release)
-    told = [] if folder or kind_of_name(source) not in (None, "shell") else read_page(text)
+    told = [] if folder or named not in (None, "shell") else read_page(text)
     if told and not document.is_understood:
         return [finding._replace(file=_name(source)) for finding in told], ReleaseAsked(release)
-    page = "" if folder or kind_of_name(source) not in (None, "shell") else text
+    page = "" if folder or named not in (None, "shell") else text
     found, asked = check_page(_understood(document, source), page, release, gpu, gpus)
     found = with_told(found, told)
     found = without_ignored(found, read_texts(Path(source), found) if folder else {"": text})
