@@ -18,6 +18,7 @@ from trtllm_check.rules.table import TOPICS, CommandFacts, met
 FAMILY = "pairs"
 BUILD = "trtllm-build"
 SWITCH_ON = "switch on"
+SERVER, ORCHESTRATOR = "tritonserver", "TRTLLM_ORCHESTRATOR"
 LAUNCHERS = ("mpirun", "mpiexec", "srun")
 
 
@@ -30,6 +31,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _table(document, platform, invocation, facts, gpu.architecture if gpu else "")
             yield from _fixed_ranks(document, platform.release, invocation)
             yield from _ranks(platform.release, invocation, facts)
+        elif invocation.tool == SERVER and invocation.ranks is not None and not _is_orchestrated(document):
+            yield from _ranks(platform.release, invocation, document.facts_of(invocation))
+
+
+def _is_orchestrated(document: Document) -> bool:
+    """True where Triton itself starts the workers, on ranks of their own."""
+    return any(ORCHESTRATOR in text for _, text in document.texts)
 
 
 def _table(
@@ -158,7 +166,7 @@ def started_ranks(invocation: Invocation) -> Started | None:
     """How many ranks an engine is started on, where the command says it in so many words."""
     if invocation.tool == "launch_triton_server.py" and not orchestrated(invocation):
         given = invocation.find("--world_size")
-    elif invocation.tool in ("run.py", "summarize.py"):
+    elif invocation.tool in ("run.py", "summarize.py", SERVER):
         given = next(iter(_launcher(invocation.launcher)), None) if invocation.ranks is not None else None
     else:
         return None
