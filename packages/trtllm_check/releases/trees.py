@@ -24,7 +24,7 @@ WELL_KNOWN = frozenset(
 )
 
 
-class Tree(NamedTuple):
+class RepositoryTree(NamedTuple):
     """The files of one repository. ``is_whole``: all its folders are known, and not only those with scripts."""
 
     package: PythonPackage
@@ -59,10 +59,10 @@ def _folder(path: str) -> str:
 
 
 @cache
-def backend_tree() -> Tree:
+def backend_tree() -> RepositoryTree:
     """The repository tensorrtllm_backend."""
     content = read_yaml(FILE)
-    return Tree(_package(content["source"], content["releases"], content["folders"]), is_whole=True)
+    return RepositoryTree(_package(content["source"], content["releases"], content["folders"]), is_whole=True)
 
 
 @cache
@@ -72,7 +72,7 @@ def backend_branches() -> frozenset[str]:
 
 
 @cache
-def examples_tree() -> Tree:
+def examples_tree() -> RepositoryTree:
     """The scripts among TensorRT-LLM's examples and benchmarks."""
     content = read_yaml(EXAMPLES)
     files: dict[str, dict[str, str]] = {}
@@ -88,7 +88,7 @@ def examples_tree() -> Tree:
         files.setdefault(folder, {})[THERE] = ",".join(sorted(all_spans))
     files[THERE] = {THERE: f"{content['releases'].split()[0]}.."}
     lines = {folder: _by_spans(names) for folder, names in files.items()}
-    return Tree(_package(content["source"], content["releases"], lines), is_whole=False)
+    return RepositoryTree(_package(content["source"], content["releases"], lines), is_whole=False)
 
 
 def _by_spans(names: dict[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from trtllm_check.lint.installs import Clone
 from trtllm_check.lint.shell.words import ShellCommand, Word
 from trtllm_check.lint.whereabouts import BACKEND, FETCHED, MOVES, SUBMODULE, Standing, standings
 from trtllm_check.releases.load import container_release
-from trtllm_check.releases.trees import WELL_KNOWN, Tree, backend_tree, examples_tree
+from trtllm_check.releases.trees import WELL_KNOWN, RepositoryTree, backend_tree, examples_tree
 
 RULE = "file-of-a-clone"
 SOURCES = ("cp", "mv", "ln")
@@ -122,7 +122,7 @@ def _judged(
         yield from _nowhere(one, word, *inside[0], release)
 
 
-def _tree(clone: Clone) -> Tree:
+def _tree(clone: Clone) -> RepositoryTree:
     return backend_tree() if clone.name.lower() == BACKEND else examples_tree()
 
 

@@ -22,7 +22,7 @@ FIRST_WORDS = 4
 OF_THE_BACKEND = re.compile(r"(?:inflight_batcher_llm/client|tools/inflight_batcher_llm)/[\w.]+$")
 
 
-class Policy(NamedTuple):
+class AnswerPolicy(NamedTuple):
     """What the text says of the engine's model: ``decoupled`` True or False, at ``place``; ``backend`` as written."""
 
     decoupled: bool
@@ -69,14 +69,14 @@ def _client(command: ShellCommand, folder: str) -> Word | None:
     return word if of_the_backend and not is_other else None
 
 
-def _policies(document: Document, platform: Platform) -> Iterator[Policy]:
+def _policies(document: Document, platform: Platform) -> Iterator[AnswerPolicy]:
     for one in fillings(document, platform.release):
         value = one.values.get("decoupled_mode", "")
         if one.model == ENGINE_MODEL and value in (*TRUE, *FALSE):
             edits: tuple[Edit, ...] = (one.with_values({"decoupled_mode": "true"}),)
             backend = one.values.get("triton_backend", "")
             file = one.invocation.command.file
-            yield Policy(value in TRUE, one.word, backend, one.invocation, edits, file)
+            yield AnswerPolicy(value in TRUE, one.word, backend, one.invocation, edits, file)
     for config in document.configs:
         if config.model != ENGINE_MODEL:
             continue
@@ -88,4 +88,4 @@ def _policies(document: Document, platform: Platform) -> Iterator[Policy]:
         for scalar in scalars[-1:]:
             if scalar is not None and scalar.text.lower() in ("true", "false"):
                 place = Word(scalar.text, config.line + scalar.line - 1, scalar.column)
-                yield Policy(scalar.text.lower() == "true", place, "", None, (), config.path)
+                yield AnswerPolicy(scalar.text.lower() == "true", place, "", None, (), config.path)
