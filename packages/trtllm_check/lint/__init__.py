@@ -25,7 +25,6 @@ FAMILIES = (
     "memory",
     "room",
     "engine_limits",
-    "decoupled",
     "engine_features",
     "contexts",
     "templates",
@@ -115,7 +114,6 @@ FAMILIES = (
     "source_builds",
     "grpc_clients",
     "unfilled_models",
-    "repository_flow",
     "triton_tensors",
     "model_layouts",
     "plain_servers",
@@ -132,8 +130,6 @@ FAMILIES = (
     "python_names",
     "folders",
     "example_folders",
-    "cloned_files",
-    "clone_tags",
     "example_scripts",
     "first_examples",
     "earlier_builders",
@@ -154,6 +150,7 @@ FAMILIES = (
     "no_shell",
     "chat_templates",
     "client_models",
+    *("cloned_files", "clone_tags", "repository_flow", "decoupled", "box_mounts"),
     "shell",
 )
 

@@ -16,6 +16,7 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.box import Box, boxes
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Release, known_releases, load_release
+from trtllm_check.releases.lmi import lmi_images
 from trtllm_check.releases.load import container_release
 from trtllm_check.releases.templates import template_releases
 
@@ -40,6 +41,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if not release.builds_engines:
         yield from _removed(document, release)
     yield from _images(document, release)
+    if not platform.guessed and document.of("trtllm-build"):
+        yield from _retrieved(document, platform)
     yield from _engines(document, release)
     if not platform.guessed:
         yield from _told_otherwise(document, release)
@@ -156,11 +159,24 @@ def _told_otherwise(document: Document, release: Release) -> Iterator[Draft]:
     if told is None or not told.release or told.release == release.name or any(one.image for one in builds):
         return
     lines = [one for _, text in document.texts for one in evidence(text) if one.kind != "link"]
-    if lines and all(one.kind == "container" and one.release == release.name for one in lines):
+    if lines and all(one.kind in ("container", "image") and one.release == release.name for one in lines):
         place = Word(told.text, told.line, 1)
         known: dict[str, Any] = {"image": lines[0].text, "right": release.server_image}
         known |= {"built": f"TensorRT-LLM {told.written or told.release}", "holds": f"TensorRT-LLM {release.name}"}
         yield from drafts(release.name, "engine-of-another-release", place, form="told", **known)
+
+
+def _retrieved(document: Document, platform: Platform) -> Iterator[Draft]:
+    """An engine of the text, and ``image_uris.retrieve(framework="djl-tensorrtllm", version="0.29.0")``."""
+    release = platform.release
+    for call in document.aws_calls:
+        framework, version = call.settings.get("framework"), call.settings.get("version")
+        if framework is None or version is None or framework.text != "djl-tensorrtllm" or version.kind != "text":
+            continue
+        found = [one for one in lmi_images() if one.tag.startswith(f"{version.text}-") and one.engine_release]
+        if found and release.name not in {one.engine_release for one in found}:
+            image = Word(found[0].tag, version.place.line, version.place.column)
+            yield from _lmi(None, image, found[0].engine_release, release, call.file)
 
 
 def _is_later(image: str) -> bool:
@@ -180,10 +196,10 @@ def _earlier_build(document: Document, docker: Invocation | None, image: str) ->
     return None
 
 
-def _lmi(docker: Invocation, word: Word, holds: str, release: Release) -> Iterator[Draft]:
+def _lmi(docker: Invocation | None, word: Word, holds: str, release: Release, file: str = "") -> Iterator[Draft]:
     images = release.containers.lmi
     registry, sign, _ = word.text.rpartition(":")
-    edits: tuple[Edit, ...] = (Swap(word, f"{registry}{sign}{images[0]}"),) if images else ()
+    edits: tuple[Edit, ...] = (Swap(word, f"{registry}{sign}{images[0]}"),) if images and docker else ()
     available = f"{release.name} has {', '.join(images)}" if images else f"{release.name} has none"
     instead = f"use {images[0]}" if images else "build with a release that has an LMI image, or use LMI's vLLM image"
     yield from drafts(
@@ -192,6 +208,7 @@ def _lmi(docker: Invocation, word: Word, holds: str, release: Release) -> Iterat
         word,
         edits=edits,
         invocation=docker,
+        file=file,
         image=word.text.rpartition("/")[2],
         holds=holds,
         available=available,
