@@ -150,7 +150,7 @@ FAMILIES = (
     "no_shell",
     "chat_templates",
     "client_models",
-    *("cloned_files", "clone_tags", "repository_flow", "decoupled", "box_mounts"),
+    *("cloned_files", "clone_tags", "repository_flow", "decoupled", "box_mounts", "model_steps"),
     "shell",
 )
 
