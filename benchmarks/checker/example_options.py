@@ -74,7 +74,7 @@ class Scripts:
         called = ast.unparse(call.func)
         if called.endswith(".parse_known_args"):
             return {ANY}
-        if any(one.arg == "parents" for one in call.keywords):
+        if called.endswith("Parser") and any(one.arg == "parents" for one in call.keywords):
             return {ANY}
         given = [*call.args, *(one.value for one in call.keywords)]
         if not any(isinstance(one, ast.Name) and "parser" in one.id for one in given):

@@ -152,6 +152,7 @@ FAMILIES = (
     "no_shell",
     "chat_templates",
     "client_models",
+    *("cloned_files", "clone_tags", "repository_flow", "decoupled", "box_mounts", "model_steps"),
     "shell",
 )
 
@@ -182,6 +183,8 @@ OF_ANY_RELEASE = frozenset(
         *(
             "heads",
             "widths",
+            "clone_tags",
+            "cloned_files",
             "python_names",
             "example_scripts",
             "first_examples",

@@ -26,6 +26,9 @@ REPOSITORY = r"(?:NVIDIA/TensorRT-LLM|triton-inference-server/tensorrtllm_backen
 OF_A_LOG = "log"
 TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, how it is written
     (5, "wheel", re.compile(rf"tensorrt[-_]llm(?:\[\w+\])?\s*={{2,3}}\s*{VERSION}", re.I)),
+    (5, "wheel", re.compile(rf"tensorrt_llm-{VERSION}-cp3\d", re.I)),
+    (5, "wheel", re.compile(r"tensorrt[-_]llm(?:\[\w+\])?\s*~=\s*(?P<version>\d+\.\d+\.\d+)", re.I)),
+    (4, "clone", re.compile(rf"{REPOSITORY}/archive/(?:refs/tags/)?{VERSION}(?=\.(?:tar|zip))", re.I)),
     (4, "clone", re.compile(rf"(?:-b|--branch|--tag)[ =]+{VERSION}(?=\s)[^\n]*{REPOSITORY}", re.I)),
     (4, "clone", re.compile(rf"{REPOSITORY}(?:\.git)?[^\n]*(?:-b|--branch)[ =]+{VERSION}(?=\s|$)", re.I | re.M)),
     (4, "clone", re.compile(rf"(?:-b|--branch)[ =]+r(?P<month>\d\d\.\d\d)(?=\s)[^\n]*{REPOSITORY}", re.I)),
@@ -43,15 +46,17 @@ TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, h
     (3, "checkout", re.compile(rf"git (?:checkout|switch)\s+(?:tags/)?{VERSION}(?=\s|$)", re.M)),
     (2, "folder", re.compile(rf"(?:TensorRT-LLM|tensorrtllm_backend)-v?{VERSION}(?=[/\s\"'])")),
     (1, "link", re.compile(rf"github\.com/{REPOSITORY}/(?:tree|blob|raw|releases/tag)/{VERSION}(?=[/\s)])", re.I)),
+    (2, "link", re.compile(rf"raw\.githubusercontent\.com/{REPOSITORY}/(?:refs/tags/)?{VERSION}/", re.I)),
 )
 SAID = re.compile(
-    r"\b(?:TensorRT[-_ ]LLM(?:[,:]? |(?: version| release)?: ?)|TRT[-_ ]?LLM[,:]? "
+    r"\b(?:TensorRT[-_ ]LLM(?:[,:]? |(?:[ _](?:version|release|tag|branch))?[*`]*:[*`]* ?|[*` ]*\|[*` ]*)"
+    r"|TRT[-_ ]?LLM[,:]? "
     r"|tensorrtllm[_-]backend(?:\.git)?`?,? (?:# ?)?"
     rf"|trtllm(?:-(?:serve|build|bench))?[,:]? (?=v?\d+\.\d+\.\d))\(?(?:version |release |branch )?{VERSION}\b",
     re.I,
 )
 RANGE_BEFORE = re.compile(r"(?:\b(?:since|from|until|before|after|than|least|to|up|or|and|in)|[<>=~])\s*\W?$", re.I)
-RANGE_AFTER = re.compile(r"\)?\s*(?:\+|or\b|and\b|to\b|-|–|/|~|>|onwards|later|or newer|\.x|\.\*)", re.I)
+RANGE_AFTER = re.compile(r"\)?[ \t]*(?:\+|or\b|and\b|to\b|-|–|/|~|>|onwards|later|or newer|\.x|\.\*)", re.I)
 COMMENTED_OUT = re.compile(r"[ \t]*#[# \t]*(?:export )?(\w+)=")
 OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc)\d+$")
 DIGITS = re.compile(r"\d+")
@@ -167,11 +172,17 @@ def told(document: Document) -> Evidence | None:
     """The evidence that counts: of the release with the most weight, its first; what the flags tell if nothing else."""
     texts = ((file, text.replace('\\"', '"') if is_notebook(text) else text) for file, text in document.texts)
     found = [one._replace(file=file) for file, text in texts for one in evidence(text)]
+    if found and any("$" in text for _, text in document.texts):  # an image that variables name, beside what is plain
+        known = {(one.kind, one.line) for one in found}
+        images = [one for one in _resolved(document, "docker") if one.kind == "container"]
+        added = [one for one in images if (one.kind, one.line) not in known]
+        if added and len(document.texts) == 1:
+            found = sorted([*found, *added], key=lambda one: (-one.weight, one.line))
     best = _strongest(found)
     if best is not None and best.kind == OF_A_LOG and _is_of_another_time(document, best.release):
         found = [one for one in found if one.kind != OF_A_LOG]
         return _strongest(found) or _strongest(_resolved(document)) or by_flags(document)
-    return _strongest(found) or _strongest(_resolved(document)) or _said(document) or by_flags(document)
+    return _strongest(found) or _strongest(_resolved(document)) or said(document) or by_flags(document)
 
 
 def _is_of_another_time(document: Document, release: str) -> bool:
@@ -189,7 +200,7 @@ def _is_of_another_time(document: Document, release: str) -> bool:
     return len({id(one) for one in later}) > 1
 
 
-def _said(document: Document) -> Evidence | None:
+def said(document: Document) -> Evidence | None:
     """A release that the words of the text name, the only one, and not as the first or last of several."""
     found: dict[str, Evidence] = {}
     for file, text in document.texts:
@@ -207,9 +218,9 @@ def _said(document: Document) -> Evidence | None:
     return found.popitem()[1] if len(found) == 1 else None
 
 
-def _resolved(document: Document) -> Iterator[Evidence]:
+def _resolved(document: Document, *tools: str) -> Iterator[Evidence]:
     """What commands and images say once their variables are known."""
-    for one in document.of("git", "pip", "docker"):
+    for one in document.of(*(tools or ("git", "pip", "docker"))):
         text = " ".join(word.text for word in (one.path, *one.arguments))
         yield from (found._replace(line=one.path.line, file=one.command.file) for found in evidence(f"{text} "))
     for word in document.images:

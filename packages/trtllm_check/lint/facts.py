@@ -26,6 +26,7 @@ INPUT = {
     "trtllm-build": ("--checkpoint_dir",),
     "run.py": ("--engine_dir",),
     "summarize.py": ("--engine_dir",),
+    "mmlu.py": ("--engine_dir",),
     "gptManagerBenchmark": ("--engine_dir",),
     "gptSessionBenchmark": ("--engine_dir",),
     "fill_template.py": ("engine_dir",),

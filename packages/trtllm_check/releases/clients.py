@@ -55,6 +55,13 @@ def example_scripts(name: str) -> dict[str, frozenset[str]]:
     return {path: frozenset(" ".join(scripts[path].values()).split()) for path in paths}
 
 
+@cache
+def example_words() -> frozenset[str]:
+    """All options of all example scripts: what a later release may have given to another one."""
+    scripts = read_yaml(EXAMPLES)["scripts"].values()
+    return frozenset(word for options in scripts for names in options.values() for word in names.split())
+
+
 def _table(tool: str, file: Path) -> PythonPackage | None:
     entry: dict[str, Any] | None = read_yaml(file).get(tool)
     return _made(tool, entry) if entry is not None else None

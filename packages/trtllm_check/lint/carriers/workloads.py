@@ -10,6 +10,7 @@ from trtllm_check.lint.shell.words import Word
 ACCELERATOR = re.compile(r"gpu|tpu|neuron|gaudi|mig-|npu|dcu|xpu|accelerator", re.IGNORECASE)
 COUNTED = ("nvidia.com/gpu", "amd.com/gpu")
 SHARED = "/dev/shm"
+DRIVE = re.compile(r"^[A-Za-z]:(?=[\\/])")
 POD_KINDS = ("Deployment", "StatefulSet", "Pod", "DaemonSet", "ReplicaSet", "LeaderWorkerSet")
 # Kinds of others that hold whole containers: what is told of GPUs elsewhere is not known.
 OTHER_KINDS = ("Job", "LLMInferenceService", "ServingRuntime", "ClusterServingRuntime", "InferenceService")
@@ -272,7 +273,7 @@ def _targets(node: Any) -> Iterator[str]:
     """The folders inside of compose's volumes."""
     for one in items_of(node):
         entries = fields_of(one)
-        parts = _text(one).split(":")
+        parts = DRIVE.sub("", _text(one)).split(":")
         inside = _text(entries.get("target")) or (parts[1] if len(parts) > 1 and parts[1].startswith("/") else parts[0])
         yield inside.rstrip("/")
 

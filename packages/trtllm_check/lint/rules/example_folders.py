@@ -9,7 +9,7 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.rules.names import is_open, tool_drafts
 from trtllm_check.lint.shell.words import ShellCommand, Word
 from trtllm_check.releases.load import in_range
 
@@ -34,7 +34,8 @@ LEADS_OUT = re.compile(r"\.\./(?P<rest>(?:quantization/quantize|run|summarize|mm
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
-    own = {id(one.path) for one in document.of("convert_checkpoint.py", "run.py", "quantize.py", "summarize.py")}
+    of_llama = document.of("convert_checkpoint.py", "run.py", "quantize.py", "summarize.py")
+    own = {id(one.path) for one in of_llama if any(tool_drafts(one, platform.release))}
     words = (word.text for command in document.commands for word in command.words)
     clones = any(text[-3:].lower() == "llm" and CLONE.search(f"{text}/") for text in words)
     if not platform.guessed:

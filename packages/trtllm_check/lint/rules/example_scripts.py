@@ -10,7 +10,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import ShellCommand, Word
-from trtllm_check.releases.clients import backend_scripts, example_script
+from trtllm_check.releases.clients import backend_scripts, example_script, example_words
 from trtllm_check.releases.python_names import ANY
 
 RULE = "example-option"
@@ -22,6 +22,8 @@ PLACE = re.compile(r"(?:^|/)((?:examples|benchmarks)/.*)")
 OF_THE_BACKEND = re.compile(r"(?:^|/)((?:inflight_batcher_llm/client|tools/(?:inflight_batcher_llm|gpt))/[\w.-]+\.py)$")
 CLIENTS = "inflight_batcher_llm/client"
 PRECISION, CALIBRATED = "--weight_only_precision", ("int4_awq", "awq", "w4a8_awq", "fp8", "int8_sq")
+BELOW_MODELS = re.compile(r"examples/models/(?:core|contrib)/")  # where they went with 0.19
+LATER = "9"  # than all releases that were read
 FIRST_WORDS = 12  # of a command, mpirun and its options included
 OF_TABLES = re.compile(
     r"examples/(?:llama/(?:convert_checkpoint|summarize)|quantization/quantize|run|summarize|mmlu)\.py"
@@ -82,13 +84,16 @@ def _precision(script: str, command: ShellCommand, at: int, release: str) -> Ite
 
 def _options(script: str, command: ShellCommand, at: int, version: str, release: str, texts: Texts) -> Iterator[Draft]:
     yield from _precision(script, command, at, release)
+    is_later = False
     table = example_script(script)
+    if table is None and BELOW_MODELS.match(script):
+        script, version = BELOW_MODELS.sub("examples/", script), LATER
+        table = example_script(script) if not OF_TABLES.fullmatch(script) else None
     if table is None:
         return
     if version and not table.near_releases(version):
-        if script not in backend_scripts().values():
-            return
         version = ""  # later than all that were read: the scripts hardly changed, and a slip stays one
+        is_later = script not in backend_scripts().values()
     known = table.calls[script]
     absent = table.judge_command(script, THERE, version) if version else None
     if absent is not None and script == OF_LLAMA:
@@ -117,6 +122,8 @@ def _options(script: str, command: ShellCommand, at: int, version: str, release:
             continue
         if flag not in known and any(one.startswith(flag) for one in known):
             continue  # argparse completes it
+        if is_later and flag in example_words():
+            continue  # it may have come
         verdict = table.judge_keyword(script, flag, version)
         if verdict is None or (not version and (flag in known or not verdict.near)):
             continue  # where no release is told, only a slip of all of them counts

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from trtllm_check.lint.carried import carriages
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.filling import Filling, fillings
 from trtllm_check.lint.finding import Draft, Platform, Swap, drafts
@@ -19,9 +20,7 @@ SERVERS = ("launch_triton_server.py", "tritonserver")
 ENSEMBLE, STEPS = "ensemble", ("preprocessing", "tensorrt_llm", "postprocessing")
 BATCH, LONGEST = "triton_max_batch_size", 9
 READ = ("--model_repo", "--model-repository", "--model-store")
-MADE = re.compile(
-    r"(?:^|[\s;&])(?:cp|mv|mkdir|ln|rsync|tar|unzip|git|wget|aws|gsutil|huggingface-cli|hf)\b[^\n]*", re.MULTILINE
-)
+MADE = re.compile(r"(?:^|[\s;&])(?:mkdir|tar|unzip|git|wget|aws|gsutil|huggingface-cli|hf)\b[^\n]*", re.MULTILINE)
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -108,19 +107,31 @@ def _elsewhere(document: Document, fills: tuple[Invocation, ...], release: str) 
     }
     if len(filled) != 1 or not (folder := filled.pop()) or is_open(folder):
         return
+    has_containers = bool(document.mounts or document.images)
     for server in document.of(*SERVERS):
         given = server.find(*READ)
         read = posixpath.normpath(given.values[0].text) if given and given.values else ""
-        if not read or not given or is_open(read) or read.startswith("/") != folder.startswith("/"):
+        if not read or not given or is_open(read):
             continue
-        name = posixpath.basename(read)
+        if read.startswith("/") != folder.startswith("/") and (has_containers or folder.startswith("..")):
+            continue
         if not _names(read, document).isdisjoint(_names(folder, document)):
             continue  # one folder of the host, mounted in two containers
-        if name != posixpath.basename(folder) and not _is_made(document, name):
+        name = posixpath.basename(read)
+        others = _names(read, document)
+        is_near = any(_below(folder, one) or _below(one, folder) for one in others)
+        if is_near or (name != posixpath.basename(folder) and not _is_made(document, name)):
             yield from drafts(release, "fill-elsewhere", given.values[0], invocation=server, read=read, folder=folder)
 
 
+def _below(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder}/")
+
+
 def _is_made(document: Document, name: str) -> bool:
-    """True where a command that makes or moves folders names this one."""
+    """True where a command makes this folder, or brings something to it."""
+    for one in carriages(document):
+        if any(name in re.split(r"[/:]", target.rstrip("/*.")) for target in one.targets):
+            return True
     made = " ".join(match[0] for _, text in document.texts for match in MADE.finditer(text))
     return re.search(rf"\b{re.escape(name)}\b", made) is not None

@@ -39,6 +39,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         names = [file_name(word.text) for word in command.words[:MOST_BEFORE]]
         if BUILDER in names:
             yield from _builder(command, release)
+            yield from _no_scales(command, release)
             yield from _world(command, names.index(BUILDER), built, release)
         if names[:1] == ["mkdir"]:
             made |= {word.text.rstrip("/") for word in command.words[1:]}
@@ -64,6 +65,14 @@ def _builder(command: ShellCommand, release: str) -> Iterator[Draft]:
         if word.text == SCALES and behind.text.endswith(".engine"):
             known = {"option": SCALES, "value": behind.text}
             yield from drafts(release, RULE, behind, form="scales", file=command.file, **known)
+
+
+def _no_scales(command: ShellCommand, release: str) -> Iterator[Draft]:
+    """``--enable_fp8`` without the scales that quantize.py has measured."""
+    given = {word.text.partition("=")[0]: word for word in command.words}
+    asked = given.get("--enable_fp8") or given.get("--fp8_kv_cache")
+    if asked is not None and SCALES not in given and any(map(PLUGIN.fullmatch, given)):
+        yield from drafts(release, RULE, asked, form="no scales", file=command.file, option=asked.text, scales=SCALES)
 
 
 def _world(command: ShellCommand, at: int, built: dict[str, set[tuple[int, int]]], release: str) -> Iterator[Draft]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
+from trtllm_check.lint.carried import carriages, may_bring
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.facts import OUTPUT, QUANTIZES, written_folder
 from trtllm_check.lint.filling import fillings
@@ -17,10 +18,12 @@ from trtllm_check.releases import Release
 
 BUILD = "trtllm-build"
 ENGINE_DIR = re.compile(r"(?<![\w])engine_dir:([^,]+)")
+TOKENIZER_DIR = re.compile(r"(?<![\w])tokenizer_dir:([^,]+)")
+OF_SAGEMAKER = "/opt/ml/model"  # where its containers see what was built elsewhere
+CONVERTER = "convert_checkpoint.py"
+SAVES = "save_pretrained"
 NOT_LETTERS = re.compile(r"[\W_]+")
 DOTS = re.compile(r"^(?:\.{1,2}/)+")
-COPIES = ("cp", "ln", "mv", "rsync", "tar")
-MOVES = ("cp", "hf", "huggingface-cli", "ln", "mv", "rsync", "aws", "gsutil", "tar")
 OF_FOLDERS = (".engine", ".safetensors", "/config.json")
 PARTS = ("encoder", "decoder", "vision", "llm")
 BENCHMARK = "Benchmark"  # programs that a page shows with engines of other models
@@ -45,12 +48,14 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     yield from _files(document, [*readings, *_of_configs(document)], release.name)
     yield from _misspelt(readings, folders, release.name)
     yield from _of_another_kind(document, readings, release.name)
+    yield from _tokenizers(document, release)
+    yield from _of_a_model(document, readings, release.name)
     builds = [one for one in document.of(BUILD) if one.has("--output_dir")]
-    if not _moves(document):
-        for one in _checkpoints_read(document):
-            yield from _elsewhere(document, one, document.of(*QUANTIZES), "checkpoint-elsewhere", release.name)
-        for one in readings:
-            yield from _elsewhere(document, one, builds, "engine-elsewhere", release.name)
+    checkpoints = list(_checkpoints_read(document))
+    for one in checkpoints:
+        yield from _elsewhere(document, one, document.of(*QUANTIZES), checkpoints, release.name)
+    for one in readings:
+        yield from _elsewhere(document, one, builds, readings, release.name)
 
 
 def _output_folders(document: Document) -> set[str]:
@@ -101,32 +106,65 @@ def _of_another_kind(document: Document, readings: Sequence[FolderRead], release
     """An engine's folder where a checkpoint's or a tokenizer's is wanted."""
     checkpoints = {_written(one) for one in document.of(*QUANTIZES)}
     engines = {_written(one) for one in document.of(BUILD)} - checkpoints - {""}
-    if _copies(document):
-        return
+    carried = carriages(document)
     for reading in readings:
-        if reading.path in checkpoints - {""} and reading.path not in engines and not _is_open(reading.path):
+        path = reading.path
+        is_checkpoint = path in checkpoints - {""} and path not in engines and not _is_open(path)
+        if is_checkpoint and not may_bring(carried, path, engines, copies=True):
             yield from drafts(
-                release,
-                KIND,
-                reading.place,
-                form="checkpoint",
-                invocation=reading.by,
-                file=reading.file,
-                path=reading.path,
+                release, KIND, reading.place, form="checkpoint", invocation=reading.by, file=reading.file, path=path
             )
-    if _moves(document):
-        return
     for one in document.of(BUILD):
         for word in one.values("--checkpoint_dir"):
             path = posixpath.normpath(word.text)
-            if path in engines and path != _written(one) and not _is_open(path):
+            if path in engines and path != _written(one) and not _is_open(path) and not may_bring(carried, path):
                 yield from drafts(release, KIND, word, invocation=one, path=word.text, tool=one.tool)
     for one in document.of("run.py", "summarize.py"):
         read = {posixpath.normpath(word.text) for word in one.values("--engine_dir")}
         for word in one.values("--tokenizer_dir"):
             path = posixpath.normpath(word.text)
-            if path in engines | read and not _is_open(path):
+            if path in engines | read and not _is_open(path) and not may_bring(carried, path):
                 yield from drafts(release, KIND, word, form="tokenizer", invocation=one, path=word.text, tool=one.tool)
+
+
+def _tokenizers(document: Document, release: Release) -> Iterator[Draft]:
+    """``tokenizer_dir`` of a template that names what trtllm-build or the converter writes."""
+    written = {tool: {_written(one) for one in document.of(tool)} - {""} for tool in (BUILD, CONVERTER)}
+    if not any(written.values()) or any(SAVES in text for _, text in document.texts):
+        return
+    carried = carriages(document)
+    for filling in fillings(document, release):
+        found = TOKENIZER_DIR.search(filling.word.text)
+        path = posixpath.normpath(found[1]) if found else ""
+        tool = next((tool for tool, folders in written.items() if path in folders), "")
+        if found and tool and not _is_open(path) and not may_bring(carried, path):
+            place = filling.word.part(found.start(1), found.end(1))
+            known: dict[str, Any] = {"path": path, "tool": filling.model, "writer": tool}
+            file = filling.invocation.command.file
+            yield from drafts(release.name, KIND, place, form="tokenizer of a template", file=file, **known)
+
+
+def _of_a_model(document: Document, readings: Sequence[FolderRead], release: str) -> Iterator[Draft]:
+    """The folder of the weights where the engine that is made of them is wanted."""
+    converters = document.of(*QUANTIZES)
+    models = {posixpath.normpath(word.text): one for one in converters for word in one.values("--model_dir")}
+    made = {path for one in document.of(*OUTPUT) if (path := _told(one))}
+    carried = carriages(document)
+    for one in readings:
+        maker = models.get(one.path)
+        if maker is None or _is_open(one.path) or may_bring(carried, one.path, made, copies=True):
+            continue
+        if any(_is_open(path) or path == one.path or path.startswith(f"{one.path}/") for path in made):
+            continue
+        known: dict[str, Any] = {"path": one.path, "maker": maker.tool, "line": maker.path.line}
+        yield from drafts(release, KIND, one.place, form="model", invocation=one.by, file=_file(one), **known)
+
+
+def _told(one: Invocation) -> str:
+    """Where a command writes, its default included where it is told what to read."""
+    if path := written_folder(one):
+        return posixpath.normpath(path)
+    return OUTPUT[one.tool][1] if one.has("--model_dir", "--checkpoint_dir") else ""
 
 
 def _written(one: Invocation) -> str:
@@ -147,31 +185,24 @@ def _plain(path: str) -> str:
     return NOT_LETTERS.sub("", path).lower()
 
 
-def _copies(document: Document) -> bool:
-    """True if something of the text copies or renames folders."""
-    return any(posixpath.basename(word.text) in COPIES for command in document.commands for word in command.words[:2])
-
-
-def _moves(document: Document) -> bool:
-    """True if something of the text may bring a folder to another place."""
-    return bool(document.of("cp", "hf", "huggingface-cli")) or any(
-        posixpath.basename(word.text) in MOVES for command in document.commands for word in command.words[:2]
-    )
-
-
 def _elsewhere(
-    document: Document, one: FolderRead, writers: Sequence[Invocation], rule: str, release: str
+    document: Document, one: FolderRead, writers: Sequence[Invocation], alike: Sequence[FolderRead], release: str
 ) -> Iterator[Draft]:
     """A folder that is read, beside the one that the only writer fills, or nearly one that one of several does."""
-    written = [posixpath.normpath(path) for path in map(written_folder, writers) if path]
+    written = [path for path in map(_told, writers) if path]
     known = [path for path in written if not _is_open(path)]
-    if not known or len(known) < len(writers) or _is_open(one.path):
+    if not known or len(known) < len(writers) or _is_open(one.path) or one.path.startswith(OF_SAGEMAKER):
         return
+    rule = "checkpoint-elsewhere" if one.by and one.by.tool == BUILD else "engine-elsewhere"
     parent, part = posixpath.split(posixpath.normpath(one.path))
     if part in PARTS and parent in known:
         return  # a converter writes one checkpoint for each part of the model
     wholes = {posixpath.dirname(path) if posixpath.basename(path) in PARTS else path for path in known}
-    if any(_may_be_one(path, one.path) for path in (*known, *wholes)) or _stands_elsewhere(document, one):
+    is_example = len({each.path for each in alike}) > len(writers)  # a page reads what it shows no build of
+    is_one_place = not document.images and not document.mounts and not is_example
+    if any(_may_be_one(path, one.path, is_one_place) for path in (*known, *wholes)):
+        return
+    if _stands_elsewhere(document, one) or may_bring(carriages(document), one.path, known):
         return
     near = next((path for path in known if _nearly(path, one.path)), "")
     is_of_several = len(wholes) > 1 or (one.by is not None and one.by.tool.endswith(BENCHMARK))
@@ -192,10 +223,13 @@ def _is_open(path: str) -> bool:
     return is_open(path) or "$" in path
 
 
-def _may_be_one(written: str, read: str) -> bool:
-    """True for paths that may be the same: one from another folder, or in a container, or the parts of a model."""
+def _may_be_one(written: str, read: str, is_one_place: bool) -> bool:
+    """True for paths that may be the same: one from another folder, or in a container, or the parts of a model.
+
+    ``is_one_place``: the text tells of no container, which sees a folder elsewhere.
+    """
     first, second = DOTS.sub("", written).strip("/"), DOTS.sub("", read).strip("/")
-    if posixpath.basename(first) == posixpath.basename(second):
+    if posixpath.basename(first) == posixpath.basename(second) and not is_one_place:
         return not _nearly(written, read)
     return f"/{first}".endswith(f"/{second}") or f"/{second}".endswith(f"/{first}") or first.startswith(f"{second}/")
 
@@ -216,7 +250,7 @@ def _stands_elsewhere(document: Document, one: FolderRead) -> bool:
     around = [mount.inside for mount in document.mounts]
     if any(_inside(one.path, folder) for folder in around if folder not in ("", "/")):
         return True
-    others = [word for command in document.commands for word in (*command.words, *command.assignments)]
+    others = [word for command in document.commands for word in command.words]
     same = [
         word
         for word in others

@@ -14,7 +14,9 @@ FOLDERS = re.compile(r"(?P<folder>/app/(?:all_models|tools|scripts|ci))(?:/|$)")
 # What puts something there: a mount, a copy, a clone, a link.
 MADE = re.compile(r":/app(?:[/:\s\"',]|$)|(?:COPY|ADD|mkdir|WORKDIR|clone|ln)\b[^\n]*\s/app(?:[/\s]|$)")
 PYTORCH_IMAGE = re.compile(r"nvcr\.io/nvidia/pytorch:")
-PLAIN_TRITON = re.compile(r"nvcr\.io/nvidia/tritonserver:(?P<month>\d\d\.\d\d)(?:-vllm-python)?-py3")
+PLAIN_TRITON = re.compile(
+    r"nvcr\.io/nvidia/tritonserver:(?P<month>\d\d\.\d\d)-(?:(?:pyt|tf2|vllm)-python-)?py3(?:-min|-sdk|-igpu)?"
+)
 INSTALLED = ("trtllm-build", "trtllm-serve", "trtllm-bench", "trtllm-eval")
 TRITON = re.compile(r"nvidia/tritonserver:[\d.]+-trtllm-")
 EXACT = re.compile(r"tensorrt[-_]llm={2,3}(?P<version>\d[\w.]*)", re.IGNORECASE)

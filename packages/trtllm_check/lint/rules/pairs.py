@@ -1,11 +1,12 @@
 """What must hold between arguments, checkpoint and GPU: the conditions of the rulebook, and the ranks."""
 
+import posixpath
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.facts import DocumentFacts
+from trtllm_check.lint.facts import DocumentFacts, output
 from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, drafts, gpu_of
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import RANKS, Given
@@ -18,18 +19,42 @@ from trtllm_check.rules.table import TOPICS, CommandFacts, met
 FAMILY = "pairs"
 BUILD = "trtllm-build"
 SWITCH_ON = "switch on"
+SERVER, ORCHESTRATOR = "tritonserver", "TRTLLM_ORCHESTRATOR"
 LAUNCHERS = ("mpirun", "mpiexec", "srun")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All conditions of the table, and the number of ranks."""
     gpu = gpu_of(platform)
+    for serve in document.of("trtllm-serve"):
+        yield from _served_engine(document, serve, platform.release.name)
     for invocation in document.invocations:
         if is_checked(invocation, platform.release) and not missing(invocation, platform.release):
             facts = document.facts_of(invocation)
             yield from _table(document, platform, invocation, facts, gpu.architecture if gpu else "")
             yield from _fixed_ranks(document, platform.release, invocation)
             yield from _ranks(platform.release, invocation, facts)
+        elif invocation.tool == SERVER and invocation.ranks is not None and not _is_orchestrated(document):
+            yield from _ranks(platform.release, invocation, document.facts_of(invocation))
+
+
+def _served_engine(document: Document, serve: Invocation, release: str) -> Iterator[Draft]:
+    """``trtllm-serve ENGINE --tp_size 2`` of an engine of the text with other ranks."""
+    operands = [posixpath.normpath(word.text) for word in serve.positional]
+    build = next((one for one in document.of(BUILD) if output(one) in operands), None)
+    facts = document.facts_of(build) if build is not None else None
+    for flag, built in (("--tp_size", facts.tp), ("--pp_size", facts.pp)) if facts and build else ():
+        given = serve.find(flag)
+        number = _number(serve.value(flag))
+        if given is not None and build is not None and built is not None and number not in (None, 1, built):
+            known: dict[str, Any] = {"tool": serve.tool, "flag": flag, "given": number, "built": built}
+            known["line"] = build.path.line
+            yield from drafts(release, "ranks-not-tp-pp", given.word, form="of the engine", invocation=serve, **known)
+
+
+def _is_orchestrated(document: Document) -> bool:
+    """True where Triton itself starts the workers, on ranks of their own."""
+    return any(ORCHESTRATOR in text for _, text in document.texts)
 
 
 def _table(
@@ -158,7 +183,7 @@ def started_ranks(invocation: Invocation) -> Started | None:
     """How many ranks an engine is started on, where the command says it in so many words."""
     if invocation.tool == "launch_triton_server.py" and not orchestrated(invocation):
         given = invocation.find("--world_size")
-    elif invocation.tool in ("run.py", "summarize.py"):
+    elif invocation.tool in ("run.py", "summarize.py", "mmlu.py", SERVER):
         given = next(iter(_launcher(invocation.launcher)), None) if invocation.ranks is not None else None
     else:
         return None

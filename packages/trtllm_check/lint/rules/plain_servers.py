@@ -8,7 +8,10 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Swap, drafts
 from trtllm_check.lint.rules.box import boxes
 
-PLAIN = re.compile(r"(?P<name>(?:nvcr\.io/)?nvidia/tritonserver:(?P<month>\d\d\.\d\d))-(?:pyt-python-)?py3")
+PLAIN = re.compile(
+    r"(?P<name>(?:nvcr\.io/)?nvidia/tritonserver:(?P<month>\d\d\.\d\d))"
+    r"-(?:(?:pyt|tf2|vllm)-python-)?py3(?:-min|-sdk|-igpu)?"
+)
 OF_ENGINES = re.compile(
     r"^\s*(?:backend|platform)\s*:\s*\"(?:tensorrtllm|tensorrt_llm\w*)\"|triton_backend:tensorrtllm\b", re.MULTILINE
 )

@@ -8,7 +8,7 @@ from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.settings import Setting
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.rules.served import AWS_VLLM, LMI, ServedModel, served
+from trtllm_check.lint.rules.served import AWS_VLLM, LMI, TENSORRT_LLM, ServedModel, served
 from trtllm_check.lint.shell.words import Word
 
 FAMILY = "sagemaker"
@@ -21,6 +21,7 @@ TIMES = (
     *("modeldatadownloadtimeoutinseconds", "modeldatadownloadtimeout"),
 )
 SERVERLESS_MB = range(1024, 6145, 1024)
+OPTIMIZES = re.compile(r"\.optimize\(|OverrideEnvironment")  # a job of SageMaker's, with an engine of its own
 TRT_IMAGE = re.compile(r"djl-inference:[\w.-]*tensorrtllm")
 VOLUMES = ("volumesizeingb", "volumesize")
 DATA = ("modeldataurl", "modeldata")
@@ -70,11 +71,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     containers = [one for one in served(document) if one.tool in (LMI, AWS_VLLM)]
     is_smaller = any(QUANTIZED.search(text) for _, text in document.texts)
     instances = _instances(document) if containers else []
+    is_built = any(TRT_IMAGE.search(text) for _, text in document.texts)
+    is_optimized = any(OPTIMIZES.search(text) for _, text in document.texts)
     for one in containers:
         if instances:
             yield from _fits(one, instances, release)
             yield from () if is_smaller else _weights(one, instances, release)
-            if any(TRT_IMAGE.search(text) for _, text in document.texts):
+            if is_built or (one.engine == TENSORRT_LLM and not is_optimized):
                 yield from _no_fp8(one, instances, release)
 
 

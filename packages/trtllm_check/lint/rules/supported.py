@@ -7,10 +7,13 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.rules.lmi_images import image_of
 from trtllm_check.lint.rules.python_names import told_version
 from trtllm_check.lint.rules.served import LMI, MAKERS, TENSORRT_LLM, VLLM, ServedModel, served
 from trtllm_check.lint.rules.vllm_table import release_for
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.releases import known_releases
+from trtllm_check.releases.lmi import lmi_images
 from trtllm_check.releases.models import (
     Lack,
     NamedModel,
@@ -82,7 +85,7 @@ def _served(one: ServedModel, model: NamedModel, document: Document, platform: P
             place = one.place("model") if "model" in one.options else _model_place(one)
             yield from _unknown_class(one.model, model, place, one.file, document, platform)
     elif one.tool == LMI:
-        yield from _container(one, model, document, release)
+        yield from _container(one, model, document, platform)
 
 
 def _loaded(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -138,11 +141,18 @@ def _unknown_class(
     yield from drafts(platform.release.name, RULE, place, form="library", file=file, **known)
 
 
-def _container(one: ServedModel, model: NamedModel, document: Document, release: str) -> Iterator[Draft]:
-    """A model in the only LMI container that the text names."""
+def _container(one: ServedModel, model: NamedModel, document: Document, platform: Platform) -> Iterator[Draft]:
+    """A model in the only LMI container that the text names, by its tag or by what SageMaker's SDK looks up."""
+    release, said = platform.release.name, image_of(document, platform)
     tags = {word.text.rpartition(":")[2] for word in document.images if LMI_IMAGE in word.text}
-    version = vllm_of_lmi(tags.pop()) if len(tags) == 1 else ""
-    if version and one.engine != TENSORRT_LLM:
+    tags = tags or ({said.tag or said.said} if said.said and not said.others else set())
+    tag = tags.pop() if len(tags) == 1 else ""
+    holds = next((each.engine_release for each in lmi_images() if each.engine_release and tag == each.tag), "")
+    version = vllm_of_lmi(tag) if tag else ""
+    if holds and one.engine in ("", TENSORRT_LLM) and holds in known_releases():
+        lack = lacks_tensorrt_llm(model.architecture, holds, engine=True)
+        yield from _draft(one, lack, f"the container's TensorRT-LLM {holds}", release)
+    elif version and one.engine != TENSORRT_LLM:
         yield from _draft(one, lacks_vllm(model, parts(version)), f"the container's vLLM {version}", release)
 
 

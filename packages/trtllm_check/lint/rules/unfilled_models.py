@@ -34,7 +34,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         return
     repositories = {posixpath.dirname(posixpath.dirname(one.path)) for one in found}
     repository = repositories.pop()
-    if repositories or not _is_whole(document, repository):
+    if repositories or not is_whole(document, repository):
         return
     left = [name for name, spec in models.items() if name not in filled and spec.typed]
     left = [name for name in left if not _is_taken_away(document, name)]
@@ -58,7 +58,7 @@ def _last(server: Invocation) -> tuple[str, ...]:
     return tuple(posixpath.basename(word.text.rstrip("/")) for word in values)
 
 
-def _is_whole(document: Document, repository: str) -> bool:
+def is_whole(document: Document, repository: str) -> bool:
     """True for the folder of the backend itself, and for a copy of all of it."""
     if WHOLE.search(repository):
         return True

@@ -4,19 +4,24 @@ import json
 import re
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
+from typing import Any
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.evidence import facts_release
+from trtllm_check.lint.evidence import evidence, facts_release, said
 from trtllm_check.lint.facts import model_name
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
 from trtllm_check.lint.installs import Clone, Requirement, clones, is_typed, requirements
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.box import Box, boxes
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Release, known_releases, load_release
+from trtllm_check.releases.lmi import lmi_images
 from trtllm_check.releases.load import container_release
 from trtllm_check.releases.templates import template_releases
 
 FAMILY = "versions"
+CONTAINER = "--container-image"  # of srun, which writes a hash sign behind the registry
 OF_AN_ENGINE = ("--engine_dir", "--tokenizer_dir", "--max_output_len", "--input_text", "--hf_model_dir")  # run.py's
 ENGINE_TOOLS = ("quantize.py", "convert_checkpoint.py", "trtllm-build", "run.py")
 TRITON_IMAGE = re.compile(r"(?:^|/)tritonserver:[\w.-]*trtllm[\w.-]*$")
@@ -36,7 +41,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if not release.builds_engines:
         yield from _removed(document, release)
     yield from _images(document, release)
+    if not platform.guessed and document.of("trtllm-build"):
+        yield from _retrieved(document, platform)
     yield from _engines(document, release)
+    if not platform.guessed:
+        yield from _told_otherwise(document, release)
     newest = platform.guessed and release.name == known_releases()[-1]  # is what a text without a release means
     for clone in clones(document):
         yield from _clone(clone, release, newest=newest)
@@ -94,35 +103,80 @@ def _removed(document: Document, release: Release) -> Iterator[Draft]:
 
 
 def _images(document: Document, release: Release) -> Iterator[Draft]:
-    own = (*release.containers.triton, *release.containers.tensorrt_llm)
     for docker in document.of("docker"):
         operands = docker.positional
-        if len(operands) < 2 or operands[0].text not in ("run", "create", "pull"):
+        if len(operands) > 1 and operands[0].text in ("run", "create", "pull"):
+            yield from _image(document, operands[1], docker, docker.command.file, release)
+    for command in document.commands:
+        for before, word in pairwise(command.words):
+            flag, sign, _ = word.text.partition("=")
+            if before.text == CONTAINER or (flag == CONTAINER and sign):
+                given = word if before.text == CONTAINER else word.part(len(flag) + 1)
+                image = Word(given.text.replace("#", "/"), given.line, given.column)
+                yield from _image(document, image, None, command.file, release)
+    for box in boxes(document):
+        if box.docker is None and _builds_in(document, box):
+            yield from _image(document, box.place, None, box.file, release)
+
+
+def _builds_in(document: Document, box: Box) -> bool:
+    """True where the text that has the container also builds an engine, elsewhere."""
+    return any(one.command.file == box.file and one.image != box.image for one in document.of("trtllm-build"))
+
+
+def _image(document: Document, word: Word, docker: Invocation | None, file: str, release: Release) -> Iterator[Draft]:
+    """One image that a container is started from, by docker or by what a file of YAML says."""
+    lmi = LMI_IMAGE.search(word.text)
+    if lmi and lmi["release"] != release.name and docker is not None:
+        yield from _lmi(docker, word, lmi["release"], release)
+    plain = TRTLLM_IMAGE.search(word.text)
+    if plain and not plain["release"][:1].isdecimal():
+        return  # latest: what it holds changes
+    holds = plain["release"] if plain else _holder(word.text) if TRITON_IMAGE.search(word.text) else None
+    own = (*release.containers.triton, *release.containers.tensorrt_llm)
+    if holds is None or word.text in own or holds == release.name:
+        return
+    if not holds and (not word.text.startswith(NVIDIAS) or _is_later(word.text)):
+        return  # an image of one's own, or of a month without facts: what is in it is not known
+    right = release.image if plain and not release.containers.built else release.server_image
+    known = {
+        "image": word.text,
+        "right": right,
+        "holds": f"TensorRT-LLM {holds}" if holds else "none of the known releases",
+    }
+    build = _earlier_build(document, docker, word.text)
+    rule = "container-of-another-release" if build is None else "engine-of-another-release"
+    if build is not None:
+        known["built"] = build.image or f"TensorRT-LLM {release.name}"
+    edits = (Swap(word, right),) if docker is not None else ()
+    yield from drafts(release.name, rule, word, edits=edits, invocation=docker, file=file, **known)
+
+
+def _told_otherwise(document: Document, release: Release) -> Iterator[Draft]:
+    """``Engines are built with TensorRT-LLM 0.9.0``, and the only container of the text holds another release."""
+    builds = document.of("trtllm-build")
+    told = said(document) if builds and len(document.texts) == 1 else None
+    if told is None or not told.release or told.release == release.name or any(one.image for one in builds):
+        return
+    lines = [one for _, text in document.texts for one in evidence(text) if one.kind != "link"]
+    if lines and all(one.kind in ("container", "image") and one.release == release.name for one in lines):
+        place = Word(told.text, told.line, 1)
+        known: dict[str, Any] = {"image": lines[0].text, "right": release.server_image}
+        known |= {"built": f"TensorRT-LLM {told.written or told.release}", "holds": f"TensorRT-LLM {release.name}"}
+        yield from drafts(release.name, "engine-of-another-release", place, form="told", **known)
+
+
+def _retrieved(document: Document, platform: Platform) -> Iterator[Draft]:
+    """An engine of the text, and ``image_uris.retrieve(framework="djl-tensorrtllm", version="0.29.0")``."""
+    release = platform.release
+    for call in document.aws_calls:
+        framework, version = call.settings.get("framework"), call.settings.get("version")
+        if framework is None or version is None or framework.text != "djl-tensorrtllm" or version.kind != "text":
             continue
-        word = operands[1]
-        lmi = LMI_IMAGE.search(word.text)
-        if lmi and lmi["release"] != release.name:
-            yield from _lmi(docker, word, lmi["release"], release)
-        plain = TRTLLM_IMAGE.search(word.text)
-        if plain and not plain["release"][:1].isdecimal():
-            continue  # latest: what it holds changes
-        holds = plain["release"] if plain else _holder(word.text) if TRITON_IMAGE.search(word.text) else None
-        if holds is None or word.text in own or holds == release.name:
-            continue
-        if not holds and (not word.text.startswith(NVIDIAS) or _is_later(word.text)):
-            continue  # an image of one's own, or of a month without facts: what is in it is not known
-        right = release.image if plain and not release.containers.built else release.server_image
-        known = {
-            "image": word.text,
-            "right": right,
-            "holds": f"TensorRT-LLM {holds}" if holds else "none of the known releases",
-        }
-        build = _earlier_build(document, docker)
-        rule = "container-of-another-release" if build is None else "engine-of-another-release"
-        if build is not None:
-            known["built"] = build.image or f"TensorRT-LLM {release.name}"
-        edits = (Swap(word, right),)
-        yield from drafts(release.name, rule, word, edits=edits, invocation=docker, **known)
+        found = [one for one in lmi_images() if one.tag.startswith(f"{version.text}-") and one.engine_release]
+        if found and release.name not in {one.engine_release for one in found}:
+            image = Word(found[0].tag, version.place.line, version.place.column)
+            yield from _lmi(None, image, found[0].engine_release, release, call.file)
 
 
 def _is_later(image: str) -> bool:
@@ -132,9 +186,8 @@ def _is_later(image: str) -> bool:
     return month is not None and first is not None and month[1] > first[1]
 
 
-def _earlier_build(document: Document, docker: Invocation) -> Invocation | None:
-    """A trtllm-build before ``docker``, in another container than its own."""
-    image = docker.positional[1].text
+def _earlier_build(document: Document, docker: Invocation | None, image: str) -> Invocation | None:
+    """A trtllm-build before ``docker``, or anywhere beside a file of YAML, in another container than ``image``."""
     for one in document.invocations:
         if one is docker:
             return None
@@ -143,10 +196,10 @@ def _earlier_build(document: Document, docker: Invocation) -> Invocation | None:
     return None
 
 
-def _lmi(docker: Invocation, word: Word, holds: str, release: Release) -> Iterator[Draft]:
+def _lmi(docker: Invocation | None, word: Word, holds: str, release: Release, file: str = "") -> Iterator[Draft]:
     images = release.containers.lmi
     registry, sign, _ = word.text.rpartition(":")
-    edits: tuple[Edit, ...] = (Swap(word, f"{registry}{sign}{images[0]}"),) if images else ()
+    edits: tuple[Edit, ...] = (Swap(word, f"{registry}{sign}{images[0]}"),) if images and docker else ()
     available = f"{release.name} has {', '.join(images)}" if images else f"{release.name} has none"
     instead = f"use {images[0]}" if images else "build with a release that has an LMI image, or use LMI's vLLM image"
     yield from drafts(
@@ -155,6 +208,7 @@ def _lmi(docker: Invocation, word: Word, holds: str, release: Release) -> Iterat
         word,
         edits=edits,
         invocation=docker,
+        file=file,
         image=word.text.rpartition("/")[2],
         holds=holds,
         available=available,
