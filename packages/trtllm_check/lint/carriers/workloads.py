@@ -43,7 +43,8 @@ class ServedContainer(NamedTuple):
     ``requests_only``: Kubernetes' GPUs stand among the requests and not among the limits; ``ports``: compose's, of the
     host (0 where the reader fills it in) and inside. ``words``: what the image's entry point gets, or the command
     where it is ``replaced``; ``settings``: variables with their values; ``is_open``: more of them come from elsewhere;
-    ``mounts``: folders inside; ``labels`` and ``named_ports``: of the pod; ``alone``: no other container in it.
+    ``mounts``: folders inside; ``labels`` and ``named_ports``: of the pod; ``alone``: no other container in it;
+    ``owner``: the name of the object that holds it.
     """
 
     kind: Literal["compose", "kubernetes", "ecs"]
@@ -71,6 +72,7 @@ class ServedContainer(NamedTuple):
     labels: tuple[tuple[str, str], ...] = ()
     named_ports: tuple[tuple[str, int], ...] = ()
     alone: bool = True
+    owner: str = ""
 
     def holds(self, line: int) -> bool:
         return self.first <= line <= self.last
@@ -85,6 +87,7 @@ class ClusterService(NamedTuple):
     selector: tuple[tuple[str, str], ...] = ()
     targets: tuple[Word, ...] = ()
     ports: tuple[str, ...] = ()
+    is_headless: bool = False
 
 
 def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterService]:
@@ -100,7 +103,8 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
         targets = (one.get("targetPort") or one.get("port") for one in map(fields_of, items_of(spec.get("ports"))))
         words = tuple(place(one) for one in targets if one is not None and one.id == "scalar")
         ports = tuple(_text(fields_of(one).get("port")) for one in items_of(spec.get("ports")))
-        yield ClusterService(_text(name), place(name), "", _pairs(spec.get("selector")), words, ports)
+        is_headless = _text(spec.get("clusterIP")) == "None"
+        yield ClusterService(_text(name), place(name), "", _pairs(spec.get("selector")), words, ports, is_headless)
     if kind in (*POD_KINDS, *OTHER_KINDS):
         labels = _pairs(fields_of(top.get("metadata")).get("labels")) if kind == "Pod" else ()
         for pod, its_labels in _pods(top.get("spec"), labels, 0):
@@ -108,7 +112,8 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
             for container in containers:
                 if "image" in fields_of(container):
                     one = _kubernetes(container, pod, place, kind not in POD_KINDS or kind == "LeaderWorkerSet")
-                    one = one._replace(labels=its_labels, alone=len(containers) == 1)
+                    owner = _text(fields_of(top.get("metadata")).get("name"))
+                    one = one._replace(labels=its_labels, alone=len(containers) == 1, owner=owner)
                     if kind == "Deployment" and not one.words and "selector" not in fields_of(top.get("spec")):
                         one = one._replace(gpus=one.gpus or None)  # a part that is merged into another
                     # KServe's controller merges its own template under this one, with a volume at /dev/shm.

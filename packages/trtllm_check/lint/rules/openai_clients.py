@@ -2,25 +2,20 @@
 
 import re
 from collections.abc import Iterator
-from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import ServerAddress, published_ports
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
-from trtllm_check.lint.programs import PLAIN_SERVER, SERVER_IMAGE, VLLM_IMAGE
+from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.served import VLLM, Around, ServedModel, served
-from trtllm_check.lint.shell.pasted import fences
+from trtllm_check.lint.rules.openai_page import PORT, Page, Server, page_servers
+from trtllm_check.lint.rules.served import VLLM, Around, ServedModel
 from trtllm_check.lint.shell.words import ShellCommand, Word
-from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.lint.written_requests import WrittenRequest
-from trtllm_check.releases.vllm import vllm_facts
 
-PORT = 8000  # of vllm serve and of trtllm-serve where nothing is said
-SERVERS = ("vllm serve", "trtllm-serve")
 LOOPBACK_BY_DEFAULT = "trtllm-serve"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -32,7 +27,6 @@ NEAR_PATHS = {
     "/api/generate": TEXT,
 }
 ALWAYS_WRONG = re.compile(r"/v1/(?:chat/completion|chat_completions|completion|embedding)$")
-NO_DEFAULT_TEMPLATE = "0.5.5"  # requires transformers 4.44
 # Models that only continue a text: their tokenizer_config.json has no chat_template.
 BASE_MODEL = re.compile(
     r"meta-llama/(?:Llama-2-\d+b(?:-hf)?|(?:Meta-)?Llama-3(?:\.[12])?-\d+B)|mistralai/(?:Mistral|Mixtral)-\d[\dx]*B-v0\.[13]"
@@ -46,8 +40,6 @@ CLIENTS = ("OpenAI", "AsyncOpenAI", "ChatOpenAI", "VLLMOpenAI")
 OTHER_SERVERS = re.compile(
     r"\b(?:transformers serve|ollama (?:serve|run)|llama-server)\b"
 )  # they take names of their own
-PROXIES = re.compile(r"\bpython3?[ ](?:-m[ ])?\S*(?:proxy|router|gateway|balanc)\w*(?:\.py)?(?=\s)", re.IGNORECASE)
-LITELLM = re.compile(r"\blitellm\b", re.IGNORECASE)
 ADDRESS_OPTIONS = re.compile(  # of programs that ask a server: evalscope, guidellm, aiperf, lm_eval, bench serve ...
     r"--(?:api-url|api-base|base-url|base_url|openai-api-base|openai-base-url|server-url|target|url)(?:=(?P<value>.*))?"
 )
@@ -64,34 +56,14 @@ TWICE = re.compile(r"(?:/v1/*){2,}(?=/|$)")
 BASES = ("base_url", "openai_api_base", "api_base")
 
 
-class Server(NamedTuple):
-    """One server. ``ports``: where clients on the host reach it; empty where that is not known."""
-
-    start: ServedModel
-    port: int
-    ports: tuple[int, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What requests may call its model; empty where the reader fills it in."""
-        one = self.start.invocation
-        given = [word.text for word in one.values("--served-model-name", "--served_model_name")] if one else []
-        given = given or [self.start.model]
-        adapters = (
-            [word.text.partition("=")[0] for word in one.values("--lora-modules", "--lora_modules")] if one else []
-        )
-        every = tuple(name for name in (*given, *adapters) if name)
-        return () if not given[0] or any(is_open(name) or name.startswith("{") for name in every) else every
-
-
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     around = Around.of(document)
-    servers = [server_of(around, one) for one in served(document) if one.tool in SERVERS and one.invocation]
+    page = Page(document, list(page_servers(document)))
+    servers = page.servers
     for one in servers:
         yield from _container(around, one, release)
-    page = Page(document, servers)
     for request in () if page.is_of_another else document.requests:
         yield from _request(page, request, release)
     for command in document.commands:
@@ -117,77 +89,6 @@ def _is_triton_alone(document: Document) -> bool:
     """True for a page that starts Triton and names nothing that speaks OpenAI's protocol in front of it."""
     starts = document.of("tritonserver", "launch_triton_server.py")
     return bool(starts) and not any(FRONTENDS.search(text) for _, text in document.texts)
-
-
-class Page:
-    """What is looked up for every request: the servers, who sends it, and where else a port stands."""
-
-    def __init__(self, document: Document, servers: list[Server]) -> None:
-        self.servers = servers
-        self.document = document
-        self.names = [one.names for one in servers if one.start.engine == VLLM]
-        self.ports = {port for one in servers for port in one.ports}
-        self.senders = {id(word): one for one in document.of("curl") for word in one.arguments}
-        self.texts = document.texts
-        self.has_plain_server = any(one.path.text == PLAIN_SERVER for one in document.of("vllm"))
-        self.mentions: dict[int, bool] = {}
-
-    @cached_property
-    def has_default_template(self) -> bool:
-        """True for a vLLM of the time when transformers had a template for every tokenizer."""
-        told, first = vllm_told(self.document), vllm_facts().release(NO_DEFAULT_TEMPLATE)
-        return told is not None and first is not None and told.release.place < first.place
-
-    @cached_property
-    def has_proxy(self) -> bool:
-        return any(PROXIES.search(text) or "litellm" in text.lower() for _, text in self.texts)
-
-    @cached_property
-    def has_open_port(self) -> bool:
-        """True where a server listens nobody knows on which port."""
-        return any(not one.ports for one in self.servers)
-
-    @cached_property
-    def is_of_lmi(self) -> bool:
-        """True for a page that starts an LMI container, whose paths are others."""
-        return any("djl-inference" in word.text or "djl-serving" in word.text for word in self.document.images)
-
-    @cached_property
-    def is_of_another(self) -> bool:
-        """True for a page on LiteLLM's proxy, which has each path with and without /v1, and on no server."""
-        return not self.servers and any(len(LITELLM.findall(text)) > 1 for _, text in self.texts)
-
-    def is_inside(self, request: WrittenRequest) -> bool:
-        """True for a curl that runs in a container."""
-        curl = self.senders.get(id(request.place))
-        return curl is not None and bool(curl.image)
-
-    def is_beside(self, command: ShellCommand) -> bool:
-        """True for a command in the same block of a page, or the same script, as a server."""
-        text = dict(self.texts).get(command.file, "")
-        spans = [(text.count("\n", 0, one.start) + 1, text.count("\n", 0, one.end) + 1) for one in fences(text)]
-        span = next((one for one in spans if one[0] <= command.line <= one[1]), None)
-        if span is None:
-            return not spans
-        return any(span[0] <= one.start.at.line <= span[1] for one in self.servers if one.start.file == command.file)
-
-    def mentions_port(self, port: int) -> bool:
-        """True if the port stands on the page outside of addresses: a proxy's, a tunnel's, another server's."""
-        if port not in self.mentions:
-            pattern = re.compile(rf"(?<![\d:]){port}(?!\d)|:{port}(?=:)")
-            self.mentions[port] = any(pattern.search(text) for _, text in self.texts)
-        return self.mentions[port]
-
-
-def server_of(around: Around, one: ServedModel) -> Server:
-    port = one.number("port") or PORT
-    if "port" in one.options and one.number("port") is None:
-        return Server(one, port, ())
-    docker = around.docker(one)
-    if docker is not None and docker.value("--net", "--network") != "host":
-        return Server(one, port, tuple(host for host, inside in published_ports(docker) if inside == port))
-    workload = around.workload(one)
-    return Server(one, port, () if workload or (one.invocation and one.invocation.image) else (port,))
 
 
 def _container(around: Around, server: Server, release: str) -> Iterator[Draft]:

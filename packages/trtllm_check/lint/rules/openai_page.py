@@ -1,0 +1,184 @@
+"""The servers of OpenAI's protocol that a page starts, and what rules on their clients look up of the page."""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from trtllm_check.lint.carriers.workloads import ServedContainer
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.endpoints import published_ports
+from trtllm_check.lint.lookups import once
+from trtllm_check.lint.programs import PLAIN_SERVER
+from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.rules.served import VLLM, Around, ServedModel, served
+from trtllm_check.lint.shell.pasted import fences
+from trtllm_check.lint.shell.words import ShellCommand, lines_of
+from trtllm_check.lint.vllm_release import vllm_told
+from trtllm_check.lint.written_requests import WrittenRequest
+from trtllm_check.releases.vllm import vllm_facts
+
+PORT = 8000  # of vllm serve and of trtllm-serve where nothing is said
+SERVERS = ("vllm serve", "trtllm-serve")
+NO_DEFAULT_TEMPLATE = "0.5.5"  # requires transformers 4.44
+PROXIES = re.compile(r"\bpython3?[ ](?:-m[ ])?\S*(?:proxy|router|gateway|balanc)\w*(?:\.py)?(?=\s)", re.IGNORECASE)
+FORWARDED = re.compile(r"(?P<here>\d{2,5})?:(?P<there>\d{2,5})|(?P<only>\d{2,5})(?!.)")
+OTHER_SERVERS = re.compile(
+    r"\b(?:sglang|ollama|llama-server|llama\.cpp|lm studio|lmstudio|text-generation-(?:inference|launcher)|lmdeploy"
+    r"|tritonserver|launch_triton_server|openai_frontend|transformers serve|localai|mlx_lm"
+    r"|djl-(?:serving|inference))\b",
+    re.IGNORECASE,
+)
+LITELLM = re.compile(r"\blitellm\b", re.IGNORECASE)
+
+
+class Server(NamedTuple):
+    """One server. ``ports``: where clients on the host reach it; empty where that is not known.
+
+    ``first`` and ``last``: the lines that start it; ``is_in_cluster``: clients reach it by what kubectl forwards.
+    """
+
+    start: ServedModel
+    port: int
+    ports: tuple[int, ...]
+    first: int = 0
+    last: int = 0
+    is_in_cluster: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What requests may call its model; empty where the reader fills it in."""
+        one = self.start.invocation
+        given = [word.text for word in one.values("--served-model-name", "--served_model_name")] if one else []
+        given = given or [self.start.model]
+        adapters = (
+            [word.text.partition("=")[0] for word in one.values("--lora-modules", "--lora_modules")] if one else []
+        )
+        every = tuple(name for name in (*given, *adapters) if name)
+        return () if not given[0] or any(is_open(name) or name.startswith("{") for name in every) else every
+
+
+class Page:
+    """What is looked up for every request: the servers, who sends it, and where else a port stands."""
+
+    def __init__(self, document: Document, servers: list[Server]) -> None:
+        forwarded = forwarded_ports(document)
+        servers = [one._replace(ports=forwarded) if one.is_in_cluster else one for one in servers]
+        self.servers = servers
+        self.document = document
+        self.names = [one.names for one in servers if one.start.engine == VLLM]
+        self.ports = {port for one in servers for port in one.ports}
+        self.senders = {id(word): one for one in document.of("curl") for word in one.arguments}
+        self.texts = document.texts
+        self.has_plain_server = any(one.path.text == PLAIN_SERVER for one in document.of("vllm"))
+        self.mentions: dict[int, bool] = {}
+
+    @cached_property
+    def has_default_template(self) -> bool:
+        """True for a vLLM of the time when transformers had a template for every tokenizer."""
+        told, first = vllm_told(self.document), vllm_facts().release(NO_DEFAULT_TEMPLATE)
+        return told is not None and first is not None and told.release.place < first.place
+
+    @cached_property
+    def has_proxy(self) -> bool:
+        return any(PROXIES.search(text) or "litellm" in text.lower() for _, text in self.texts)
+
+    @cached_property
+    def has_open_port(self) -> bool:
+        """True where a server listens nobody knows on which port."""
+        return any(not one.ports for one in self.servers)
+
+    @cached_property
+    def is_of_lmi(self) -> bool:
+        """True for a page that starts an LMI container, whose paths are others."""
+        return any("djl-inference" in word.text or "djl-serving" in word.text for word in self.document.images)
+
+    @cached_property
+    def is_of_another(self) -> bool:
+        """True for a page on LiteLLM's proxy, which has each path with and without /v1, and on no server."""
+        return not self.servers and any(len(LITELLM.findall(text)) > 1 for _, text in self.texts)
+
+    def is_inside(self, request: WrittenRequest) -> bool:
+        """True for a curl that runs in a container."""
+        curl = self.senders.get(id(request.place))
+        return curl is not None and bool(curl.image)
+
+    def is_beside(self, command: ShellCommand) -> bool:
+        """True for a command in the same block of a page, or the same script, as a server."""
+        text = dict(self.texts).get(command.file, "")
+        spans = [(text.count("\n", 0, one.start) + 1, text.count("\n", 0, one.end) + 1) for one in fences(text)]
+        span = next((one for one in spans if one[0] <= command.line <= one[1]), None)
+        if span is None:
+            return not spans
+        return any(span[0] <= one.start.at.line <= span[1] for one in self.servers if one.start.file == command.file)
+
+    def mentions_port(self, port: int) -> bool:
+        """True if the port stands on the page outside of addresses: a proxy's, a tunnel's, another server's.
+
+        The port that a server has inside of its container, and which is published as another one, is no mention.
+        """
+        if port not in self.mentions:
+            pattern = re.compile(rf"(?<![\d:]){port}(?!\d)|:{port}(?=:)")
+            hidden = [one for one in self.servers if one.port == port and one.ports and port not in self.ports]
+            self.mentions[port] = any(pattern.search(_without(text, file, hidden)) for file, text in self.texts)
+        return self.mentions[port]
+
+    @cached_property
+    def has_other_servers(self) -> bool:
+        """True where the page names a server of another kind, whose port it may mean."""
+        return any(OTHER_SERVERS.search(text) for _, text in self.texts)
+
+
+def _without(text: str, file: str, servers: Sequence[Server]) -> str:
+    """``text`` without the lines that start ``servers``."""
+    own = [one for one in servers if one.start.file == file]
+    if not own:
+        return text
+    lines = lines_of(text)
+    kept = (line for number, line in enumerate(lines, 1) if not any(one.first <= number <= one.last for one in own))
+    return "\n".join(kept)
+
+
+@once
+def page_servers(document: Document) -> Iterator[Server]:
+    """The servers of OpenAI's protocol that a text starts."""
+    around = Around.of(document)
+    for one in served(document):
+        if one.tool in SERVERS and one.invocation:
+            yield server_of(around, one)
+
+
+def forwarded_ports(document: Document) -> tuple[int, ...]:
+    """The ports of the host that ``kubectl port-forward`` opens."""
+    found: list[int] = []
+    for command in document.commands:
+        texts = [word.text for word in command.words]
+        if "port-forward" in texts[:8] and any(text in ("kubectl", "oc") for text in texts[:2]):
+            pairs = filter(None, map(FORWARDED.fullmatch, texts))
+            found += [int(match["here"] or match["there"] or match["only"]) for match in pairs]
+    return tuple(dict.fromkeys(found))
+
+
+def server_of(around: Around, one: ServedModel) -> Server:
+    port = one.number("port") or PORT
+    start = one.invocation
+    lines = (start.command.line, start.command.end_line) if start is not None else (one.at.line, one.at.line)
+    if "port" in one.options and one.number("port") is None:
+        return Server(one, port, (), *lines)
+    docker = around.docker(one)
+    if docker is not None and docker.value("--net", "--network") != "host":
+        return Server(one, port, tuple(host for host, inside in published_ports(docker) if inside == port), *lines)
+    workload = around.workload(one)
+    if workload is not None and workload.kind == "compose":
+        lines = (workload.first, workload.last)
+        return Server(one, port, (port,) if workload.network == "host" else _of_compose(workload, port), *lines)
+    if workload is not None:
+        return Server(one, port, (), workload.first, workload.last, workload.kind == "kubernetes")
+    return Server(one, port, () if start is not None and start.image else (port,), *lines)
+
+
+def _of_compose(workload: ServedContainer, port: int) -> tuple[int, ...]:
+    """The host's ports of one service; none where one of them is not told, or the network is another's."""
+    if workload.network or workload.is_open or any(not host for host, _ in workload.ports):
+        return ()
+    return tuple(host for host, inside in workload.ports if inside == port)
