@@ -152,6 +152,7 @@ FAMILIES = (
     "no_shell",
     "chat_templates",
     "client_models",
+    "told_addresses",
     "shell",
 )
 

@@ -207,6 +207,9 @@ def _published(service: Setting) -> Iterator[tuple[str, str, Setting]]:
     """Host's address and port, the port inside, and where it stands."""
     ports = service.at("ports")
     for one in ports.parts if ports is not None else ():
+        published, target = _text(one.at("published")), _text(one.at("target"))
+        if published.isdecimal() and target.isdecimal():
+            yield published, target, one
         host, sign, inside = one.text.partition("/")[0].rpartition(":")
         if one.kind == "text" and sign and host.rpartition(":")[2].isdecimal() and inside.isdecimal():
             yield host, inside, one

@@ -199,6 +199,9 @@ def _kubernetes(container: Any, pod: Node, place: Place, several_nodes: bool) ->
 def _published(entries: Node) -> Iterator[tuple[int, int]]:
     """``host:inside`` of each port of compose."""
     for one in items_of(entries.get("ports")):
+        long = fields_of(one)
+        if (target := _number(long.get("target"))) is not None:
+            yield _number(long.get("published")) or 0, target
         text = _text(one).partition("/")[0]
         host, _, inside = text.rpartition(":")
         host = host.rpartition(":")[2] or inside

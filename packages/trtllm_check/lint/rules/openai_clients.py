@@ -12,21 +12,13 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.openai_page import PORT, Page, Server, page_servers
+from trtllm_check.lint.rules.openai_paths import ALWAYS_WRONG, CHAT, HEALTH, NEAR_PATHS, NOT_OF_LMI, TEXT, TWICE
 from trtllm_check.lint.rules.served import VLLM, Around, ServedModel
 from trtllm_check.lint.shell.words import ShellCommand, Word
 from trtllm_check.lint.written_requests import WrittenRequest
 
 LOOPBACK_BY_DEFAULT = "trtllm-serve"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
-NEAR_PATHS = {
-    **dict.fromkeys(("/v1/chat/completion", "/v1/chat", "/chat/completions", "/v1/chat_completions"), CHAT),
-    **dict.fromkeys(("/v1/completion", "/completions", "/v1/complete", "/generate", "/v1/generate"), TEXT),
-    **dict.fromkeys(("/v1/embedding", "/embeddings", "/api/embeddings", "/api/embed"), "/v1/embeddings"),
-    "/api/chat": CHAT,  # of Ollama, as /api/generate is
-    "/api/generate": TEXT,
-}
-ALWAYS_WRONG = re.compile(r"/v1/(?:chat/completion|chat_completions|completion|embedding)$")
 # Models that only continue a text: their tokenizer_config.json has no chat_template.
 BASE_MODEL = re.compile(
     r"meta-llama/(?:Llama-2-\d+b(?:-hf)?|(?:Meta-)?Llama-3(?:\.[12])?-\d+B)|mistralai/(?:Mistral|Mixtral)-\d[\dx]*B-v0\.[13]"
@@ -49,10 +41,6 @@ FRONTENDS = re.compile(
     re.IGNORECASE,
 )
 KEY_ELSEWHERE = re.compile(r"OPENAI_API_KEY|load_dotenv|\*\*|environ")
-# DJL Serving has /ping, /invocations, /predictions, /v1/chat/completions and /models: InferenceRequestHandler.java.
-NOT_OF_LMI = (TEXT, *(path for path in NEAR_PATHS if path != CHAT), "/v1/embeddings")
-HEALTH = ("/health", "/healthz", "/ready", "/health/ready", "/ping")
-TWICE = re.compile(r"(?:/v1/*){2,}(?=/|$)")
 BASES = ("base_url", "openai_api_base", "api_base")
 
 
