@@ -153,6 +153,8 @@ FAMILIES = (
     "chat_templates",
     "client_models",
     "told_addresses",
+    "container_reach",
+    "server_paths",
     "shell",
 )
 
@@ -238,6 +240,7 @@ OF_ANY_RELEASE = frozenset(
             "cluster_links",
             "cluster_names",
             "cluster_addresses",
+            "container_reach",
             "cloud_run",
             "gitlab",
             "modelopt_scripts",

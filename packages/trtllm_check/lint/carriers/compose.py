@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from trtllm_check.lint.carriers.compose_links import link_faults
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.schema import Schema, read_table, read_types
 from trtllm_check.lint.carriers.settings import Place, Setting, from_yaml
@@ -61,6 +62,7 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
             yield from _networks(service, top.at("networks"), seen)
         yield from _addresses(service, name, named)
     yield from _ports(named)
+    yield from link_faults(named, is_whole=is_whole)
 
 
 @cache

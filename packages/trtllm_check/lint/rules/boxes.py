@@ -99,7 +99,7 @@ def _cache(box: Box, release: str) -> Iterator[Draft]:
 def _ports(box: Box, release: str) -> Iterator[Draft]:
     """Published ports of engines whose commands are not read otherwise."""
     engine = box.serves
-    if engine is None or engine.name not in ("tgi", "sglang", "triton") or box.host_network:
+    if engine is None or engine.name not in ("tgi", "sglang", "triton", "nim", "lmi") or box.host_network:
         return
     if engine.name == "triton" and ("grpc" in box.text or "sagemaker" in box.text or "vertex" in box.text):
         return

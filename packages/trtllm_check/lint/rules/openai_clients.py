@@ -81,7 +81,7 @@ def _is_triton_alone(document: Document) -> bool:
 
 def _container(around: Around, server: Server, release: str) -> Iterator[Draft]:
     """A server in a container that nobody outside reaches."""
-    one, docker, workload = server.start, around.docker(server.start), around.workload(server.start)
+    one, docker, workload = server.start, server.docker, around.workload(server.start)
     host = one.options.get("host")
     is_alone = (docker is not None and docker.value("--net", "--network") != "host") or (
         workload is not None and SERVER_IMAGE.search(workload.image) is not None and not workload.host_network

@@ -8,16 +8,19 @@ from typing import NamedTuple
 from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import published_ports
+from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.lookups import once
 from trtllm_check.lint.programs import PLAIN_SERVER
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import VLLM, Around, ServedModel, served
 from trtllm_check.lint.shell.pasted import fences
-from trtllm_check.lint.shell.words import ShellCommand, lines_of
+from trtllm_check.lint.shell.words import ShellCommand, file_name, lines_of
 from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.lint.written_requests import WrittenRequest
 from trtllm_check.releases.vllm import vllm_facts
 
+RUN_AND_IMAGE = 2  # words of a docker run that takes the image's own command
+LOOSE = re.compile(r"[\"']?\$")  # a word that is a variable, which may hold any option
 PORT = 8000  # of vllm serve and of trtllm-serve where nothing is said
 SERVERS = ("vllm serve", "trtllm-serve")
 NO_DEFAULT_TEMPLATE = "0.5.5"  # requires transformers 4.44
@@ -35,7 +38,8 @@ LITELLM = re.compile(r"\blitellm\b", re.IGNORECASE)
 class Server(NamedTuple):
     """One server. ``ports``: where clients on the host reach it; empty where that is not known.
 
-    ``first`` and ``last``: the lines that start it; ``is_in_cluster``: clients reach it by what kubectl forwards.
+    ``docker``: the docker run that it starts in; ``first`` and ``last``: the lines that start it;
+    ``is_in_cluster``: clients reach it by what kubectl forwards.
     """
 
     start: ServedModel
@@ -44,6 +48,7 @@ class Server(NamedTuple):
     first: int = 0
     last: int = 0
     is_in_cluster: bool = False
+    docker: Invocation | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,7 +150,45 @@ def page_servers(document: Document) -> Iterator[Server]:
     around = Around.of(document)
     for one in served(document):
         if one.tool in SERVERS and one.invocation:
-            yield server_of(around, one)
+            found = server_of(around, one)
+            docker = around.docker(one) or (_built(document, one) if not found.ports else None)
+            ports = _of_docker(docker, found.port) if docker is not None and not found.ports else found.ports
+            yield found._replace(docker=docker, ports=ports)
+
+
+def built_images(document: Document, file: str) -> Iterator[str]:
+    """The names of the images that ``docker build -t`` of one file makes."""
+    for command in document.commands:
+        texts = [word.text for word in command.words]
+        names = [file_name(text) for text in texts[:2] if text != "sudo"]
+        if command.file != file or not texts or names[:1] not in (["docker"], ["podman"]) or "build" not in texts[:4]:
+            continue
+        for at, text in enumerate(texts):
+            flag, sign, value = text.partition("=")
+            if flag in ("-t", "--tag"):
+                yield value if sign else texts[at + 1] if at + 1 < len(texts) else ""
+
+
+def _built(document: Document, one: ServedModel) -> Invocation | None:
+    """The one docker run of the image that the text builds from the Dockerfile which starts this server."""
+    if one.invocation is None or not one.invocation.command.image or document.workloads:
+        return None
+    built = {name.removesuffix(":latest") for name in built_images(document, one.file)}
+    runs = [
+        docker
+        for docker in document.of("docker")
+        if len(docker.positional) > 1
+        and docker.positional[0].text == "run"
+        and docker.positional[1].text.removesuffix(":latest") in built
+    ]
+    is_plain = len(built) == 1 and len(runs) == 1 and len(runs[0].positional) == RUN_AND_IMAGE
+    return runs[0] if is_plain and not runs[0].has("--entrypoint") else None
+
+
+def _of_docker(docker: Invocation, port: int) -> tuple[int, ...]:
+    if docker.value("--net", "--network") == "host":
+        return (port,)
+    return tuple(host for host, inside in published_ports(docker) if inside == port)
 
 
 def forwarded_ports(document: Document) -> tuple[int, ...]:
@@ -167,7 +210,7 @@ def server_of(around: Around, one: ServedModel) -> Server:
         return Server(one, port, (), *lines)
     docker = around.docker(one)
     if docker is not None and docker.value("--net", "--network") != "host":
-        return Server(one, port, tuple(host for host, inside in published_ports(docker) if inside == port), *lines)
+        return Server(one, port, _of_docker(docker, port), *lines)
     workload = around.workload(one)
     if workload is not None and workload.kind == "compose":
         lines = (workload.first, workload.last)
