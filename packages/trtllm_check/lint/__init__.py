@@ -155,6 +155,8 @@ FAMILIES = (
     "told_addresses",
     "container_reach",
     "server_paths",
+    "proxies",
+    "quoted_variables",
     "shell",
 )
 

@@ -41,8 +41,22 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _discarded(box, release)
         yield from _one_word(box, release)
         yield from _neighbour(box, found, release)
+    yield from _one_port(found, release)
     for service in document.services:
         yield from _service(service, found, release)
+
+
+def _one_port(found: list[Box], release: str) -> Iterator[Draft]:
+    """Two servers of one pod that listen on one port: its containers share a network."""
+    seen: dict[tuple[str, int, int], Box] = {}
+    for box in found:
+        if box.workload is None or box.workload.kind != "kubernetes" or box.workload.alone:
+            continue
+        for port in box.listens()[:1]:
+            earlier = seen.setdefault((box.file, box.workload.pod, port), box)
+            if earlier is not box:
+                known: dict[str, Any] = {"port": port, "line": earlier.place.line}
+                yield from drafts(release, "port-twice", box.place, form="pod", file=box.file, **known)
 
 
 def _entry(box: Box, release: str) -> Iterator[Draft]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any
 
 from trtllm_check.lint.carriers.workloads import ClusterService
@@ -25,6 +26,7 @@ TYPES = {
     **dict.fromkeys(("pvc", "persistentvolumeclaim"), "PersistentVolumeClaim"),
 }
 OF_OBJECTS = ("port-forward", "logs", "exec", "scale", "wait", "get", "describe", "rollout", "edit")
+LABEL = re.compile(r"(?P<name>[\w./-]+)==?(?P<value>[\w.-]+)")
 NAMED = re.compile(r"(?P<type>[a-z.]+)/(?P<name>[a-z][a-z0-9-]*)")
 DEFAULT_PORTS = {"http": "80", "https": "443"}
 NEAR = 0.6
@@ -125,6 +127,27 @@ def _are_alike(one: str, other: str) -> bool:
     return one.startswith(f"{other}-") or other.startswith(f"{one}-") or bool(get_close_matches(one, [other], 1, 0.8))
 
 
+def _label(document: Document, words: Sequence[Word], file: str, release: str) -> Iterator[Draft]:
+    """``kubectl wait pod -l app=server`` where the only pods have another label."""
+    pods = [one for one in document.objects if one.pods and one.file == file]
+    if len(pods) != 1 or not any(word.text.startswith("pod") or word.text == "logs" for word in words):
+        return
+    labels = dict(pods[0].pods)
+    for before, word in pairwise(words):
+        inside = word.text.startswith(("-l=", "--selector="))
+        told = word.text.partition("=")[2] if inside else word.text if before.text in ("-l", "--selector") else ""
+        match = LABEL.fullmatch(told)
+        if match is None or labels.get(match["name"], match["value"]) == match["value"]:
+            continue
+        if (
+            is_told(match["value"])
+            and is_told(labels[match["name"]])
+            and _are_alike(match["value"], labels[match["name"]])
+        ):
+            known: dict[str, Any] = {"told": told, "right": f"{match['name']}={labels[match['name']]}"}
+            yield from drafts(release, LINK, word, form="label", file=file, **known)
+
+
 def _command(document: Document, command: ShellCommand, release: str) -> Iterator[Draft]:
     """``kubectl logs deployment/server`` of a deployment that has another name."""
     words = list(command.words)
@@ -133,6 +156,7 @@ def _command(document: Document, command: ShellCommand, release: str) -> Iterato
         words, texts = words[1:], texts[1:]
     if texts[:1] not in (["kubectl"], ["oc"]) or not any(verb in texts[1:5] for verb in OF_OBJECTS):
         return
+    yield from _label(document, words, command.file, release)
     for at, word in enumerate(words[1:], 1):
         if word.text == "--":
             return

@@ -56,6 +56,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             for reference in one.refers:
                 yield from _inside(one, reference, here, file, release)
             yield from _monitor(one, here, file, release)
+        yield from _apart(document, here, file, release)
 
 
 @once
@@ -158,6 +159,19 @@ def _inside(
     if apart and target.kind in BOUND and is_told(one.namespace) and is_told(target.namespace):
         known |= {"own": one.namespace, "other": target.namespace, "own_kind": one.kind}
         yield from drafts(release, LINK, reference.name, form="namespace", file=file, **known)
+
+
+def _apart(document: Document, here: Sequence[ClusterObject], file: str, release: str) -> Iterator[Draft]:
+    """A service in another namespace than the only pods that it selects."""
+    for service in document.services:
+        own = [one for one in here if one.kind == "Service" and one.name == service.name]
+        pods = [one for one in here if service.selector and set(service.selector) <= set(one.pods)]
+        if len(own) != 1 or not pods or service.file != file or not is_told(own[0].namespace):
+            continue
+        spaces = {one.namespace for one in pods}
+        if all(map(is_told, spaces)) and own[0].namespace not in spaces:
+            known: dict[str, Any] = {"name": service.name, "own": own[0].namespace, "other": ", ".join(sorted(spaces))}
+            yield from drafts(release, LINK, service.place, form="apart", file=file, **known)
 
 
 def _monitor(one: ClusterObject, here: Sequence[ClusterObject], file: str, release: str) -> Iterator[Draft]:

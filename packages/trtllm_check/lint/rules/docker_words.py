@@ -170,8 +170,10 @@ def _workload(one: ServedContainer, release: str) -> Iterator[Draft]:
 
 
 def _taken(shell: str, words: tuple[Word, ...], file: str, release: str) -> Iterator[Draft]:
-    first = words[0].text
+    first, *rest = words[0].text.split() or [""]
     name = posixpath.basename(first)
+    if rest and name not in ("vllm", "trtllm-serve", "tritonserver", "python3", "python"):
+        return
     if name in rule_data(FAMILY)["programs"].split() and (name == first or first.startswith(("/usr/", "/bin/"))):
         whole = " ".join(word.text for word in words)
         known: dict[str, Any] = {"shell": shell, "first": first, "whole": whole if len(whole) < 80 else f"{first} ..."}

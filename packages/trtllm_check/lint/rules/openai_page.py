@@ -20,6 +20,7 @@ from trtllm_check.lint.written_requests import WrittenRequest
 from trtllm_check.releases.vllm import vllm_facts
 
 RUN_AND_IMAGE = 2  # words of a docker run that takes the image's own command
+OF_MANIFESTS = re.compile(r"^[ \t-]*(?:targetPort|containerPort|port|name|prometheus\.io/port):.*$", re.MULTILINE)
 LOOSE = re.compile(r"[\"']?\$")  # a word that is a variable, which may hold any option
 PORT = 8000  # of vllm serve and of trtllm-serve where nothing is said
 SERVERS = ("vllm serve", "trtllm-serve")
@@ -124,8 +125,11 @@ class Page:
         """
         if port not in self.mentions:
             pattern = re.compile(rf"(?<![\d:]){port}(?!\d)|:{port}(?=:)")
+            inside = any(one.is_in_cluster and one.port == port for one in self.servers) and port not in self.ports
             hidden = [one for one in self.servers if one.port == port and one.ports and port not in self.ports]
-            self.mentions[port] = any(pattern.search(_without(text, file, hidden)) for file, text in self.texts)
+            texts = (_without(text, file, hidden) for file, text in self.texts)
+            texts = (OF_MANIFESTS.sub("", text) if inside else text for text in texts)
+            self.mentions[port] = any(map(pattern.search, texts))
         return self.mentions[port]
 
     @cached_property

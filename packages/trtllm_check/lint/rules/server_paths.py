@@ -35,9 +35,7 @@ OTHER_PROGRAMS = re.compile(
 )
 GET_CALL = re.compile(r"(?:\bget|\.get)\s*\(\s*(?:url\s*=\s*)?f?[\"'`]$")
 BODY_BEHIND = re.compile(r"[\"'`]\s*,\s*(?:json|data)\s*=")
-GATEWAYS = re.compile(
-    r"\b(?:nginx|envoy|haproxy|traefik|caddy|openai_frontend|openai_trtllm|litellm|proxy_pass|kong)\b", re.I
-)
+GATEWAYS = re.compile(r"\b(?:nginx|envoy|haproxy|traefik|caddy|openai_trtllm|litellm|proxy_pass|kong)\b", re.I)
 
 
 class _Asked(NamedTuple):
