@@ -157,6 +157,7 @@ FAMILIES = (
     "server_paths",
     "proxies",
     "quoted_variables",
+    "tool_targets",
     "shell",
 )
 

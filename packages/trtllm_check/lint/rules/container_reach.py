@@ -13,7 +13,7 @@ from trtllm_check.lint.rules.box import Box, boxes
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.openai_page import Page, built_images, page_servers
 from trtllm_check.lint.rules.told_addresses import is_of_another, told_addresses
-from trtllm_check.lint.shell.words import ShellCommand, Word, file_name
+from trtllm_check.lint.shell.words import ShellCommand, Word, file_name, lines_of
 
 LINK, ITSELF = "container-link", "address-of-the-container-itself"
 ADDRESS = re.compile(
@@ -45,19 +45,31 @@ class _Container(NamedTuple):
         return is_open(network) or network.startswith("container:") or self.docker.has("--link")
 
 
+class _Around(NamedTuple):
+    """What is looked up for each container of one file: all of them, who has which port of the host, what is asked."""
+
+    page: Page
+    found: Sequence[_Container]
+    ports: Mapping[int, int]
+    asked: frozenset[int]
+
+
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
-    texts = dict(document.texts)
-    for file in dict.fromkeys(one.command.file for one in document.of("docker")):
+    page = Page(document, list(page_servers(document)))
+    for file, text in document.texts:
         found = list(_containers(document, file))
+        if not found:
+            continue
         yield from _unknown_network(document, file, release)
         yield from _commands(document, found, file, release)
         yield from _images(document, found, file, release)
+        around = _Around(page, found, _host_ports(document, found), frozenset(_asked(document, file)))
         for one in found:
-            yield from _not_published(document, one, found, release)
-            yield from _variables(one, texts.get(file, ""), release)
-            yield from _addresses(document, one, found, release)
+            yield from _not_published(document, one, around, release)
+            yield from _variables(one, text, release)
+            yield from _addresses(one, around, release)
 
 
 def _containers(document: Document, file: str) -> Iterator[_Container]:
@@ -80,71 +92,68 @@ def _containers(document: Document, file: str) -> Iterator[_Container]:
         yield _Container(box, docker, names, frozenset(networks - set(NO_NAMES)))
 
 
-def _host_ports(document: Document, found: Sequence[_Container]) -> Mapping[int, str]:
-    """The ports of the host that servers of the text have -> the name of the container, if it is one."""
-    ports = {port: "" for one in page_servers(document) for port in one.ports}
-    for one in found:
+def _host_ports(document: Document, found: Sequence[_Container]) -> Mapping[int, int]:
+    """The ports of the host that servers of the text have -> the place of the container, -1 for none."""
+    ports = {port: -1 for one in page_servers(document) for port in one.ports}
+    for number, one in enumerate(found):
         listens = one.box.listens()
-        ports |= {host: one.names[0] if one.names else "" for host, inside in one.box.ports if inside in listens}
+        ports |= {host: number for host, inside in one.box.ports if inside in listens}
     return ports
 
 
-def _not_published(document: Document, one: _Container, found: Sequence[_Container], release: str) -> Iterator[Draft]:
+def _asked(document: Document, file: str) -> Iterator[int]:
+    """The ports of the host that requests and addresses of one file ask for paths of servers of models."""
+    for request in document.requests:
+        target = ServerAddress.of(request.url)
+        if target.is_local and target.port is not None and target.path.startswith(("/v1", "/generate", "/health")):
+            yield target.port
+    yield from (one.target.port for one in told_addresses(document) if one.file == file and one.target.port)
+
+
+def _not_published(document: Document, one: _Container, around: _Around, release: str) -> Iterator[Draft]:
     """A server in a network of its own, whose port a client of the host asks."""
     listens, docker = one.box.listens(), one.docker
     engine = one.box.serves
     if engine is None or engine.name == "triton" or not listens or one.is_open or one.box.host_network:
         return
-    if docker.has("-p", "--publish", "-P", "--publish-all") or listens[0] in _host_ports(document, found):
+    if docker.has("-p", "--publish", "-P", "--publish-all") or listens[0] in around.ports:
         return
-    asked = any(
-        target.is_local and target.port == listens[0] and target.path.startswith(("/v1", "/generate", "/health"))
-        for target in (ServerAddress.of(request.url) for request in document.requests)
-    )
-    asked |= any(each.file == one.box.file and each.target.port == listens[0] for each in told_addresses(document))
     inside = any(each.positional[:1] and each.positional[0].text == "exec" for each in document.of("docker"))
-    if asked and not inside:
+    if listens[0] in around.asked and not inside:
         known: dict[str, Any] = {"port": listens[0], "inside": listens[0]}
         edits: tuple[Edit, ...] = (Put("-p", f"{listens[0]}:{listens[0]}"),)
         yield from drafts(release, "server-port-not-published", docker.path, edits=edits, invocation=docker, **known)
 
 
-def _addresses(document: Document, one: _Container, found: Sequence[_Container], release: str) -> Iterator[Draft]:
+def _addresses(one: _Container, around: _Around, release: str) -> Iterator[Draft]:
     """What the variables and the arguments of one container tell of others."""
     told = [(name, word) for name, word in one.box.settings.items() if not FOR_BROWSERS.search(name)]
     for name, word in (*told, *(("", word) for word in one.box.words)):
         for match in ADDRESS.finditer(word.text):
             host, port = match["host"], int(match["port"])
             if host in LOCAL and not one.box.host_network and not one.is_open:
-                yield from _itself(document, one, found, name, word, match, release)
+                yield from _itself(one, around, name, word, match, release)
             elif host in HOST:
-                yield from _of_the_host(document, word, port, one.box.file, release)
+                yield from _of_the_host(around.page, word, port, one.box.file, release)
             elif "." not in host:
-                yield from _of_another(one, found, word, match, release)
+                yield from _of_another(one, around.found, word, match, release)
 
 
 def _itself(
-    document: Document,
-    one: _Container,
-    found: Sequence[_Container],
-    name: str,
-    word: Word,
-    match: re.Match[str],
-    release: str,
+    one: _Container, around: _Around, name: str, word: Word, match: re.Match[str], release: str
 ) -> Iterator[Draft]:
     """``-e OPENAI_API_BASE_URL=http://localhost:8000/v1`` beside a server of the host."""
     port = int(match["port"])
     own = {inside for _, inside in one.box.ports} | set(one.box.listens())
-    others = _host_ports(document, [each for each in found if each is not one])
-    if port not in own and port in others:
+    holder = around.ports.get(port)
+    if port not in own and holder is not None and (holder < 0 or around.found[holder] is not one):
         right = re.sub(r"//[^:/]*", "//host.docker.internal", match[0])
         known: dict[str, Any] = {"name": name or "its command", "address": match[0], "right": right}
         yield from drafts(release, ITSELF, word, file=one.box.file, **known)
 
 
-def _of_the_host(document: Document, word: Word, port: int, file: str, release: str) -> Iterator[Draft]:
+def _of_the_host(page: Page, word: Word, port: int, file: str, release: str) -> Iterator[Draft]:
     """``http://host.docker.internal:8001`` beside a server that has port 8000 of the host."""
-    page = Page(document, list(page_servers(document)))
     if not page.servers or page.has_open_port or port in page.ports or page.has_proxy:
         return
     if not is_of_another(page, port) and not page.mentions_port(port):
@@ -216,6 +225,8 @@ def _commands(document: Document, found: Sequence[_Container], file: str, releas
         if one.command.file != file or len(words) < 2 or words[0].text not in OF_CONTAINERS:
             continue
         given = words[1].text
+        if given.replace("_", "-") == name.replace("_", "-"):
+            continue  # known_words.py says it
         if given != name and not is_open(given) and _alike(given, name) and not name.startswith(given):
             known: dict[str, Any] = {"name": given, "right": name}
             yield from drafts(release, LINK, words[1], form="command", invocation=one, **known)
@@ -251,8 +262,9 @@ def _is_docker(command: ShellCommand) -> bool:
 
 def _variables(one: _Container, text: str, release: str) -> Iterator[Draft]:
     """``-e HF_TOKEN`` of a variable that is not exported, and ``-e 'HF_TOKEN=$HF_TOKEN'``."""
-    lines = text.split("\n")
-    for word in one.docker.values("-e", "--env"):
+    words = one.docker.values("-e", "--env")
+    lines = lines_of(text) if words else ()
+    for word in words:
         name, sign, value = word.text.partition("=")
         line = lines[word.line - 1] if 0 < word.line <= len(lines) else ""
         if not sign and re.fullmatch(r"[A-Z][A-Z0-9_]*", name):

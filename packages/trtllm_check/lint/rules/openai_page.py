@@ -77,7 +77,7 @@ class Page:
         self.senders = {id(word): one for one in document.of("curl") for word in one.arguments}
         self.texts = document.texts
         self.has_plain_server = any(one.path.text == PLAIN_SERVER for one in document.of("vllm"))
-        self.mentions: dict[int, bool] = {}
+        self.mentions: dict[tuple[int, tuple[str, int, int]], bool] = {}
 
     @cached_property
     def has_default_template(self) -> bool:
@@ -118,19 +118,24 @@ class Page:
             return not spans
         return any(span[0] <= one.start.at.line <= span[1] for one in self.servers if one.start.file == command.file)
 
-    def mentions_port(self, port: int) -> bool:
+    def mentions_port(self, port: int, asked: tuple[str, int, int] = ("", 0, 0)) -> bool:
         """True if the port stands on the page outside of addresses: a proxy's, a tunnel's, another server's.
 
-        The port that a server has inside of its container, and which is published as another one, is no mention.
+        The port that a server has inside of its container, and which is published as another one, is no mention, and
+        what stands in ``asked`` (a file, its first and its last line) is none.
         """
-        if port not in self.mentions:
+        if (port, asked) not in self.mentions:
             pattern = re.compile(rf"(?<![\d:]){port}(?!\d)|:{port}(?=:)")
+            hidden = [
+                (one.start.file, one.first, one.last)
+                for one in self.servers
+                if one.port == port and one.ports and port not in self.ports
+            ]
             inside = any(one.is_in_cluster and one.port == port for one in self.servers) and port not in self.ports
-            hidden = [one for one in self.servers if one.port == port and one.ports and port not in self.ports]
-            texts = (_without(text, file, hidden) for file, text in self.texts)
+            texts = (_without(text, file, [*hidden, asked]) for file, text in self.texts)
             texts = (OF_MANIFESTS.sub("", text) if inside else text for text in texts)
-            self.mentions[port] = any(map(pattern.search, texts))
-        return self.mentions[port]
+            self.mentions[port, asked] = any(map(pattern.search, texts))
+        return self.mentions[port, asked]
 
     @cached_property
     def has_other_servers(self) -> bool:
@@ -138,14 +143,13 @@ class Page:
         return any(OTHER_SERVERS.search(text) for _, text in self.texts)
 
 
-def _without(text: str, file: str, servers: Sequence[Server]) -> str:
-    """``text`` without the lines that start ``servers``."""
-    own = [one for one in servers if one.start.file == file]
+def _without(text: str, file: str, spans: Sequence[tuple[str, int, int]]) -> str:
+    """``text`` without the lines of ``spans``: a file, a first and a last line."""
+    own = [(first, last) for name, first, last in spans if name == file and last]
     if not own:
         return text
     lines = lines_of(text)
-    kept = (line for number, line in enumerate(lines, 1) if not any(one.first <= number <= one.last for one in own))
-    return "\n".join(kept)
+    return "\n".join(line for number, line in enumerate(lines, 1) if not any(a <= number <= b for a, b in own))
 
 
 @once

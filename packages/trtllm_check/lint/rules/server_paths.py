@@ -72,14 +72,15 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def server_kinds(document: Document) -> Mapping[int, str]:
-    """Port of the host -> the kind of the server behind it; empty where one of them is not told."""
+    """Port of the host -> the kind of the server behind it, "" where two take turns; {} where one is not told."""
     found: dict[int, str] = {}
     for server in page_servers(document):
         start = server.start.invocation
         kind = "plain" if start is not None and start.path.text == PLAIN_SERVER else OF_TOOLS[server.start.tool]
         if not server.ports:
             return {}
-        found |= dict.fromkeys(server.ports, kind)
+        for port in server.ports:
+            found[port] = kind if found.get(port, kind) == kind else ""
     for box in boxes(document):
         engine = box.serves
         if engine is None or engine.name not in OF_BOXES:
@@ -89,21 +90,26 @@ def server_kinds(document: Document) -> Mapping[int, str]:
             return {}
         ports = (listens[0],) if box.host_network else tuple(host for host, inside in box.ports if inside == listens[0])
         found |= dict.fromkeys(filter(None, ports), engine.name)
-    found |= dict(_frontends(document))
+    pairs = [(port, name) for port, name in _frontends(document)]
+    dockers = {id(docker.path): docker for docker in document.of("docker")}
     for triton in document.of(*TRITONS):
-        port = http_port(triton)
-        if port is None or triton.has("--allow-sagemaker", "--allow-vertex-ai", "--allow-http"):
+        own = http_port(triton)
+        if own is None or triton.has("--allow-sagemaker", "--allow-vertex-ai", "--allow-http"):
             return {}
-        if not any(word for word in triton.launcher if word.text.endswith("docker")) and not triton.image:
-            found[port] = "triton"
-        for docker in document.of("docker"):
-            if any(each is triton for each in document.lookups.started_by(docker.path)):
-                is_host = docker.value("--net", "--network") == "host"
-                ports = (
-                    (port,) if is_host else tuple(host for host, inside in published_ports(docker) if inside == port)
-                )
-                found |= dict.fromkeys(ports, "triton")
+        docker = next((dockers[id(word)] for word in triton.launcher if id(word) in dockers), None)
+        if docker is None:
+            pairs += [] if triton.image else [(own, "triton")]
+        else:
+            pairs += [(host, "triton") for host in _published(docker, own)]
+    for port, name in pairs:
+        found[port] = name if found.get(port, name) == name else ""
     return found
+
+
+def _published(docker: Invocation, port: int) -> tuple[int, ...]:
+    if docker.value("--net", "--network") == "host":
+        return (port,)
+    return tuple(host for host, inside in published_ports(docker) if inside == port)
 
 
 def _frontends(document: Document) -> Iterator[tuple[int, str]]:

@@ -5,6 +5,7 @@ address as a text, the name that it is given to, and the model and the key that 
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -46,6 +47,8 @@ OPTION = re.compile(r"(?<!\S)(?:--model|--model-name|-m)(?:[ ]+|=)(?P<value>[\w.
 BEARER = re.compile(r"Bearer[ ]+(?P<key>[^\s\"'`\\,;)}]+)")
 KEYED = re.compile(r"authorization|headers\s*[=:]\s*\w|api_?key|token\b|auth\b", re.IGNORECASE)
 CURL = re.compile(r"\bcurl\b")  # whose key openai_clients.py looks for
+LINE_END = re.compile(r"\n")
+OF_BUILDS = re.compile(r"[ \t]*(?:ENV|ARG|HEALTHCHECK|RUN)[ ]")
 COMMENT = re.compile(r"^[ \t]*(?:#|//|--[ ]|\*|<!--|rem )", re.IGNORECASE)
 ELSEWHERE = re.compile(r"https://(?!localhost|127\.0\.0\.1)[\w.-]+/v1|api\.openai\.com|generativelanguage|anthropic")
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
@@ -128,17 +131,19 @@ def told_addresses(document: Document) -> Iterator[ToldAddress]:
             continue
         blocks = [(one.start, one.end) for one in fences(text)]
         whole = not blocks and (kind_of_name(file) is not None or not file)
-        lines = lines_of(text)
+        lines, starts = lines_of(text), [0, *(match.end() for match in LINE_END.finditer(text))]
+        inside = _inside(document, file)
         for match in ADDRESS.finditer(text):
-            number = text.count("\n", 0, match.start()) + 1
-            if COMMENT.match(lines[number - 1]) or _is_inside(document, file, number, lines):
+            number = bisect_right(starts, match.start())
+            if COMMENT.match(lines[number - 1]) or number in inside or OF_BUILDS.match(lines[number - 1]):
                 continue
             block = next((one for one in blocks if one[0] <= match.start() < one[1]), None)
             if block is None and blocks and not (match["path"] or "").startswith("/v1/"):
                 continue  # of prose
             start, end = block or ((0, len(text)) if whole else (match.start(), match.end()))
-            name, is_option = _name(text[text.rfind("\n", 0, match.start()) + 1 : match.start()])
-            place = word_at(text, match.start(), match["url"].rstrip("."))
+            begin = starts[number - 1]
+            name, is_option = _name(text[begin : match.start()])
+            place = Word(match["url"].rstrip("."), number, match.start() - begin + 1)
             yield ToldAddress(place, name, text[start:end], match.start() - start, file, is_option)
 
 
@@ -151,17 +156,16 @@ def _name(before: str) -> tuple[str, bool]:
     return re.sub(r"[^a-z]", "", match["name"].rpartition(".")[2].lower()), is_option
 
 
-def _is_inside(document: Document, file: str, line: int, lines: tuple[str, ...]) -> bool:
-    """True for an address that a container of its own reads."""
-    if any(one.file == file and one.holds(line) and one.network != "host" for one in document.workloads):
-        return True
-    if re.match(r"[ \t]*(?:ENV|ARG|HEALTHCHECK|RUN)[ ]", lines[line - 1]):
-        return True
+def _inside(document: Document, file: str) -> set[int]:
+    """The lines of containers that have a network of their own."""
+    found: set[int] = set()
+    for one in document.workloads:
+        if one.file == file and one.network != "host":
+            found |= set(range(one.first, one.last + 1))
     for docker in document.of("docker"):
-        command = docker.command
-        if command.file == file and command.line <= line <= command.end_line:
-            return docker.value("--net", "--network") != "host"
-    return False
+        if docker.command.file == file and docker.value("--net", "--network") != "host":
+            found |= set(range(docker.command.line, docker.command.end_line + 1))
+    return found
 
 
 def _read_otherwise(document: Document) -> set[tuple[str, int]]:
@@ -169,6 +173,8 @@ def _read_otherwise(document: Document) -> set[tuple[str, int]]:
     found = {(one.file, (one.address or one.place).line) for one in document.requests if one.url}
     found |= {(one.file, one.address.line) for one in document.requests if one.address is not None}
     found |= {(one.command.file, word.line) for one in document.of("curl") for word in one.positional}
+    tools = document.of("lm_eval", "lm-eval", "guidellm", "genai-perf", "aiperf", "benchmark_serving.py")
+    found |= {(one.command.file, word.line) for one in tools for word in one.arguments if "://" in word.text}
     found |= {(call.file, word.line) for call in document.calls if call.api == "openai" for _, word in call.values}
     return found
 
