@@ -23,7 +23,7 @@ NAMED = {
 MONITORS = ("ServiceMonitor", "PodMonitor")
 
 
-class Reference(NamedTuple):
+class ObjectReference(NamedTuple):
     """What one object wants of another. ``key``: of a secret or a map; ``port``: of a service."""
 
     kind: str
@@ -50,7 +50,7 @@ class ClusterObject(NamedTuple):
     selects: Pairs = ()
     selects_place: Word | None = None
     asked: tuple[Word, ...] = ()
-    refers: tuple[Reference, ...] = ()
+    refers: tuple[ObjectReference, ...] = ()
     file: str = ""
 
 
@@ -100,7 +100,7 @@ def _ports(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield text_of(one.get("name")), text_of(one.get("port"))
 
 
-def _references(node: Any, place: Place, depth: int) -> Iterator[Reference]:
+def _references(node: Any, place: Place, depth: int) -> Iterator[ObjectReference]:
     """Everything below ``node`` that names another object."""
     if node is None or depth > DEEPEST or node.id == "scalar":
         return
@@ -113,7 +113,7 @@ def _references(node: Any, place: Place, depth: int) -> Iterator[Reference]:
         yield from _references(value, place, depth + 1)
 
 
-def _named(name: str, value: Any, place: Place) -> Iterator[Reference]:
+def _named(name: str, value: Any, place: Place) -> Iterator[ObjectReference]:
     """What one field refers to."""
     inside = fields_of(value)
     if name in NAMED and text_of(inside.get(OPTIONAL)).lower() != "true":
@@ -143,9 +143,9 @@ def _named(name: str, value: Any, place: Place) -> Iterator[Reference]:
 
 def _reference(
     kind: str, name: Any, field: str, place: Place, *, key: Any = None, port: Any = None
-) -> Iterator[Reference]:
+) -> Iterator[ObjectReference]:
     if name is not None and name.id == "scalar" and text_of(name):
-        yield Reference(kind, place(name), _word(key, place), _word(port, place), field)
+        yield ObjectReference(kind, place(name), _word(key, place), _word(port, place), field)
 
 
 def _word(node: Any, place: Place) -> Word | None:

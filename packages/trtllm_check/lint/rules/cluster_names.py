@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from trtllm_check.lint.carriers.cluster_objects import ClusterObject, Reference
+from trtllm_check.lint.carriers.cluster_objects import ClusterObject, ObjectReference
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.lookups import once
@@ -136,7 +136,7 @@ def _scaled(here: Sequence[ClusterObject], file: str, release: str) -> Iterator[
 
 
 def _inside(
-    one: ClusterObject, reference: Reference, here: Sequence[ClusterObject], file: str, release: str
+    one: ClusterObject, reference: ObjectReference, here: Sequence[ClusterObject], file: str, release: str
 ) -> Iterator[Draft]:
     """A key, a port and a namespace of an object that the text declares."""
     found = [each for each in here if each.kind == reference.kind and each.name == reference.name.text]

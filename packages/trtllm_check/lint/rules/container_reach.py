@@ -11,8 +11,8 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.box import Box, boxes
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.openai_page import Page, built_images, page_servers
-from trtllm_check.lint.rules.told_addresses import is_of_another, told_addresses
+from trtllm_check.lint.rules.openai_page import Page, built_images, is_of_another, page_servers
+from trtllm_check.lint.rules.told_addresses import told_addresses
 from trtllm_check.lint.shell.words import ShellCommand, Word, file_name, lines_of
 
 LINK, ITSELF = "container-link", "address-of-the-container-itself"

@@ -11,7 +11,7 @@ from trtllm_check.lint.endpoints import ServerAddress, published_ports
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.openai_page import PORT, Page, Server, page_servers
+from trtllm_check.lint.rules.openai_page import PORT, Page, Server, is_of_another, page_servers
 from trtllm_check.lint.rules.openai_paths import ALWAYS_WRONG, CHAT, HEALTH, NEAR_PATHS, NOT_OF_LMI, TEXT, TWICE
 from trtllm_check.lint.rules.served import VLLM, Around, ServedModel
 from trtllm_check.lint.shell.words import ShellCommand, Word
@@ -151,9 +151,11 @@ def _request(page: Page, request: WrittenRequest, release: str) -> Iterator[Draf
         return
     yield from _key(page, request, target, release)
     instead = NEAR_PATHS.get(path, "")
-    if instead and request.fields is not None and not (page.has_plain_server and path.startswith("/generate")):
-        yield from drafts(release, "openai-path", place, file=request.file, path=path, instead=instead, form="")
     ports = page.ports or {one.port for one in page.servers}
+    is_plain = page.has_plain_server and path.startswith("/generate")
+    is_other = target.port is not None and target.port not in ports and path.startswith(("/generate", "/api/"))
+    if instead and request.fields is not None and not is_plain and not is_other:
+        yield from drafts(release, "openai-path", place, file=request.file, path=path, instead=instead, form="")
     if target.port is None or target.port in ports:  # else a router's, with names of its own
         yield from wrong_model(page, request, path, release)
         yield from no_template(page, request, path, release)
@@ -234,7 +236,7 @@ def wrong_port(page: Page, request: WrittenRequest, target: ServerAddress, relea
     """A port that no server of the page listens on, and that stands nowhere else on it."""
     if not target.path.startswith("/v1") or target.port is None or target.port in page.ports or not target.is_local:
         return
-    if page.has_proxy:
+    if page.has_proxy or is_of_another(page, target.port):
         return  # a program of the page's own, on a port that it brings
     if page.has_open_port or page.is_inside(request) or page.mentions_port(target.port):
         return

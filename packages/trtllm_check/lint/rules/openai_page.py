@@ -1,13 +1,14 @@
 """The servers of OpenAI's protocol that a page starts, and what rules on their clients look up of the page."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import published_ports
+from trtllm_check.lint.finding import rule_data
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.lookups import once
 from trtllm_check.lint.programs import PLAIN_SERVER
@@ -19,6 +20,7 @@ from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.lint.written_requests import WrittenRequest
 from trtllm_check.releases.vllm import vllm_facts
 
+OF_ADDRESSES = "told_addresses"
 RUN_AND_IMAGE = 2  # words of a docker run that takes the image's own command
 OF_MANIFESTS = re.compile(r"^[ \t-]*(?:targetPort|containerPort|port|name|prometheus\.io/port):.*$", re.MULTILINE)
 LOOSE = re.compile(r"[\"']?\$")  # a word that is a variable, which may hold any option
@@ -87,7 +89,7 @@ class Page:
 
     @cached_property
     def has_proxy(self) -> bool:
-        return any(PROXIES.search(text) or "litellm" in text.lower() for _, text in self.texts)
+        return any(PROXIES.search(text) for _, text in self.texts)
 
     @cached_property
     def has_open_port(self) -> bool:
@@ -141,6 +143,14 @@ class Page:
     def has_other_servers(self) -> bool:
         """True where the page names a server of another kind, whose port it may mean."""
         return any(OTHER_SERVERS.search(text) for _, text in self.texts)
+
+
+def is_of_another(page: Page, port: int) -> bool:
+    """True for a port that another program has where nothing is said, and that the page may mean."""
+    named: Mapping[int, str] = rule_data(OF_ADDRESSES)["others"]
+    if port not in named:
+        return False
+    return not named[port] or any(re.search(named[port], text, re.IGNORECASE) for _, text in page.texts)
 
 
 def _without(text: str, file: str, spans: Sequence[tuple[str, int, int]]) -> str:

@@ -13,9 +13,9 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import PLAIN_SERVER
 from trtllm_check.lint.rules.box import boxes
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.openai_page import LOOSE, Page, page_servers
+from trtllm_check.lint.rules.openai_page import LOOSE, Page, is_of_another, page_servers
 from trtllm_check.lint.rules.openai_paths import HEALTH, NOT_OF_LMI
-from trtllm_check.lint.rules.told_addresses import is_of_another, told_addresses
+from trtllm_check.lint.rules.told_addresses import told_addresses
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.written_requests import WrittenRequest
 

@@ -6,7 +6,7 @@ address as a text, the name that it is given to, and the model and the key that 
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.kinds import kind_of_name
 from trtllm_check.lint.lookups import once
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.openai_page import Page, page_servers
+from trtllm_check.lint.rules.openai_page import Page, is_of_another, page_servers
 from trtllm_check.lint.rules.openai_paths import NEAR_PATHS, TWICE
 from trtllm_check.lint.rules.served import VLLM
 from trtllm_check.lint.shell.pasted import fences
@@ -45,7 +45,7 @@ PREFIXED = re.compile(
 )
 OPTION = re.compile(r"(?<!\S)(?:--model|--model-name|-m)(?:[ ]+|=)(?P<value>[\w./:-]+)")
 BEARER = re.compile(r"Bearer[ ]+(?P<key>[^\s\"'`\\,;)}]+)")
-KEYED = re.compile(r"authorization|headers\s*[=:]\s*\w|api_?key|token\b|auth\b", re.IGNORECASE)
+KEYED = re.compile(r"authorization|\bheaders\b(?!\s*[=:]\s*\{)|api_?key|token\b|auth\b", re.IGNORECASE)
 CURL = re.compile(r"\bcurl\b")  # whose key openai_clients.py looks for
 LINE_END = re.compile(r"\n")
 OF_BUILDS = re.compile(r"[ \t]*(?:ENV|ARG|HEALTHCHECK|RUN)[ ]")
@@ -218,18 +218,10 @@ def _port(page: Page, one: ToldAddress, release: str) -> Iterator[Draft]:
     speaks = one.path.startswith("/v1") or one.is_base or (one.name in _names("bases") and not one.path)
     if port is None or port in page.ports or not page.ports or page.has_open_port or not speaks:
         return
-    if is_of_another(page, port) or page.mentions_port(port) or (page.has_proxy and one.name != "apibase"):
+    if is_of_another(page, port) or page.mentions_port(port):
         return
     known: dict[str, Any] = {"port": port, "right": ", ".join(map(str, sorted(page.ports)))}
     yield from drafts(release, "wrong-port", one.word, form="OpenAI", file=one.file, **known)
-
-
-def is_of_another(page: Page, port: int) -> bool:
-    """True for a port that another program has where nothing is said, and that the page may mean."""
-    named: Mapping[int, str] = rule_data(FAMILY)["others"]
-    if port not in named:
-        return False
-    return not named[port] or any(re.search(named[port], text, re.IGNORECASE) for _, text in page.texts)
 
 
 def asked_model(name: str) -> str:

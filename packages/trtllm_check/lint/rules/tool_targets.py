@@ -9,9 +9,8 @@ from trtllm_check.lint.endpoints import ServerAddress
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.openai_page import PORT, Page, page_servers
+from trtllm_check.lint.rules.openai_page import PORT, Page, is_of_another, page_servers
 from trtllm_check.lint.rules.served import VLLM
-from trtllm_check.lint.rules.told_addresses import is_of_another
 from trtllm_check.lint.shell.words import Word
 
 BENCH = ("vllm", "benchmark_serving.py")
