@@ -64,7 +64,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         kind = kinds.get(one.target.port or 0, "")
         if (one.file, one.place.line) in said or not one.target.is_local:
             continue
-        found = [*_paths(one, kind, release), *_method(one, kind, release), *_of_tgi(one, kind, release)]
+        found = [*_paths(document, one, kind, release), *_method(one, kind, release), *_of_tgi(one, kind, release)]
         found += list(_port(document, one, kinds, release)) if not found else []
         if found:
             said.add((one.file, one.place.line))
@@ -140,10 +140,12 @@ def _asked(document: Document) -> Iterator[_Asked]:
         yield _Asked(told.target, told.word, told.file, None, None, is_get)
 
 
-def _paths(one: _Asked, kind: str, release: str) -> Iterator[Draft]:
+def _paths(document: Document, one: _Asked, kind: str, release: str) -> Iterator[Draft]:
     """A path that another kind of server has."""
     entry = rule_data(FAMILY)["kinds"].get(kind)
     if entry is None or not one.path or is_open(one.path) or _is_said_elsewhere(one, kind):
+        return
+    if any(re.search(entry["unless"], text, re.IGNORECASE) for _, text in document.texts):
         return
     if any(fnmatchcase(one.path, path) for path in entry["lacks"]):
         parts = {"metrics": "metrics", "health": "health", "ready": "health", "live": "health"}

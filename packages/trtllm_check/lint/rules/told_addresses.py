@@ -7,17 +7,17 @@ address as a text, the name that it is given to, and the model and the key that 
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import ServerAddress
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.kinds import kind_of_name
+from trtllm_check.lint.kinds import kind_of_name, kind_of_text
 from trtllm_check.lint.lookups import once
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.openai_page import Page, is_of_another, page_servers
-from trtllm_check.lint.rules.openai_paths import NEAR_PATHS, TWICE
+from trtllm_check.lint.rules.openai_paths import CHAT, NEAR_PATHS, TEXT, TWICE
 from trtllm_check.lint.rules.served import VLLM
 from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.lint.shell.words import Word, lines_of, word_at
@@ -32,7 +32,8 @@ GIVEN = re.compile(
     r"\\?[\"'`f]{0,2}$"
 )
 SETTING = re.compile(
-    r"(?<![\w.$])(?P<name>[A-Za-z][\w-]*)(?:\\?[\"'])?\]?[ \t]*(?::=|=>|[=:(]|:[ \t]*\w+[ \t]*=)[ \t]*\\?[\"'`]?"
+    r"(?<![\w.$])(?P<name>[A-Za-z][\w-]*)(?:\\?[\"'])?\]?[ \t]*(?::=|=>|[=:(]|:[ \t]*\w+[ \t]*=)"
+    r"[ \t]*(?P<quote>\\?[\"'`])?"
     r"(?P<value>[\w./:@ +-]+?)(?=\\?[\"'`]|[,)}\]\s;]|$)",
     re.MULTILINE,
 )
@@ -55,6 +56,12 @@ HUB = re.compile(r"[\w.-]+/[\w.-]+")
 HEALTH = re.compile(r"/(?:health|metrics|ping|version)/?$")
 MASKED = re.compile(r"x{4,}|your|<|>|\*{3,}|\.\.\.|change|replace|secret|^sk-[.x]", re.IGNORECASE)
 POSTS = re.compile(r"/v1/(?:chat/completions|completions|embeddings)$")
+LOG = re.compile(r"Uvicorn running|\bINFO\b|\bWARNING\b|Traceback \(most|engine with config|HTTP/1\.1\"")
+OTHER_KINDS = re.compile(r"embed|bge|(?<![a-z])e5-|rerank|whisper|tts|clip|MiniLM|gte-|sentence", re.IGNORECASE)
+OF_ENGINES = re.compile(r"openai|llm|apibase")
+OF_CLIENTS = re.compile(r"openai|litellm|hosted_vllm|\bLLM\b", re.IGNORECASE)
+RELATIVE = re.compile(r"[\"'`}]/?v1(?:/|[\"'`])")
+NEAR_LINES = 10  # of one object or of a client and what it asks
 TLS = ("ssl_certfile", "ssl_keyfile")
 TLS_IN_FRONT = re.compile(r"ssl_certificate|tls|caddy|traefik|letsencrypt|certbot|ssl[-_]", re.IGNORECASE)
 LONGEST = 400_000
@@ -63,7 +70,8 @@ LONGEST = 400_000
 class ToldAddress(NamedTuple):
     """``name``: what it is given to, as small letters; ``block``: the piece of the text that it stands in.
 
-    ``start``: where it stands in the block; ``is_option``: of a command, each of which has its own way to end it.
+    ``start``: where it stands in the block; ``is_option``: of a command, each of which has its own way to end it;
+    ``is_code``: the block is no prose.
     """
 
     word: Word
@@ -72,6 +80,7 @@ class ToldAddress(NamedTuple):
     start: int
     file: str
     is_option: bool = False
+    is_code: bool = True
 
     @property
     def target(self) -> ServerAddress:
@@ -85,6 +94,12 @@ class ToldAddress(NamedTuple):
     def is_base(self) -> bool:
         """True for what OpenAI's clients add a path to."""
         return self.name in _names("openai_bases") and not self.is_option and OF_EVALUATION.search(self.block) is None
+
+    @property
+    def speaks_openai(self) -> bool:
+        """True for a name that is OpenAI's or an engine's, and for any base beside a client of them."""
+        is_base = self.name in _names("bases") and (self.is_base or self.is_option)
+        return OF_ENGINES.search(self.name) is not None or (is_base and OF_CLIENTS.search(self.block) is not None)
 
     @property
     def is_of_spring(self) -> bool:
@@ -131,6 +146,8 @@ def told_addresses(document: Document) -> Iterator[ToldAddress]:
             continue
         blocks = [(one.start, one.end) for one in fences(text)]
         whole = not blocks and (kind_of_name(file) is not None or not file)
+        is_code = whole and kind_of_text(text) not in ("shell", "request") and "\n" in text
+        pieces: dict[tuple[int, int], str] = {}
         lines, starts = lines_of(text), [0, *(match.end() for match in LINE_END.finditer(text))]
         inside = _inside(document, file)
         for match in ADDRESS.finditer(text):
@@ -144,7 +161,10 @@ def told_addresses(document: Document) -> Iterator[ToldAddress]:
             begin = starts[number - 1]
             name, is_option = _name(text[begin : match.start()])
             place = Word(match["url"].rstrip("."), number, match.start() - begin + 1)
-            yield ToldAddress(place, name, text[start:end], match.start() - start, file, is_option)
+            piece = pieces.setdefault((start, end), text[start:end])
+            if LOG.search(piece if block else lines[number - 1]):
+                continue  # what a server said
+            yield ToldAddress(place, name, piece, match.start() - start, file, is_option, block is not None or is_code)
 
 
 def _name(before: str) -> tuple[str, bool]:
@@ -202,7 +222,7 @@ def _path(page: Page, one: ToldAddress, release: str) -> Iterator[Draft]:
     if TWICE.search(path):
         instead = TWICE.sub("/v1", text)
         yield from drafts(release, "openai-path", one.word, form="twice", file=one.file, path=text, instead=instead)
-    elif one.is_base and path in ("", "/v1/chat/completions", "/v1/completions"):
+    elif one.is_base and path in ("", CHAT, TEXT) and one.target.port in page.ports and _is_whole(one):
         base = text.rstrip("/")
         instead = f"{base}/v1" if not path else f"{base[: -len(path)]}/v1"
         form = "base" if not path else "base too long"
@@ -213,9 +233,14 @@ def _path(page: Page, one: ToldAddress, release: str) -> Iterator[Draft]:
         yield from drafts(release, "openai-path", one.word, form="", file=one.file, path=path, instead=instead)
 
 
+def _is_whole(one: ToldAddress) -> bool:
+    """True for the base of a client of OpenAI's to which nothing in its block adds /v1."""
+    return one.speaks_openai and RELATIVE.search(one.block) is None
+
+
 def _port(page: Page, one: ToldAddress, release: str) -> Iterator[Draft]:
     port = one.target.port
-    speaks = one.path.startswith("/v1") or one.is_base or (one.name in _names("bases") and not one.path)
+    speaks = one.path.startswith("/v1") or (not one.path and one.speaks_openai)
     if port is None or port in page.ports or not page.ports or page.has_open_port or not speaks:
         return
     if is_of_another(page, port) or page.mentions_port(port):
@@ -229,20 +254,30 @@ def asked_model(name: str) -> str:
     return next((name.removeprefix(one) for one in rule_data(FAMILY)["prefixes"] if name.startswith(one)), name)
 
 
-def _settings(one: ToldAddress, part: str) -> list[tuple[str, int]]:
-    """The values of the names of ``part`` in the block, with their places there."""
+@lru_cache(maxsize=64)
+def _settings(block: str, part: str, *, plainly: bool = False) -> tuple[tuple[str, int], ...]:
+    """The values of the names of ``part`` in a block, with their places there.
+
+    ``plainly``: only those in quotes and of variables, which are no words of a sentence.
+    """
     names = _names(part)
-    return [
+    return tuple(
         (match["value"].strip(), match.start("value"))
-        for match in SETTING.finditer(one.block)
+        for match in SETTING.finditer(block)
         if re.sub(r"[^a-z]", "", match["name"].lower()) in names
-    ]
+        and (not plainly or match["quote"] or match["name"].isupper())
+    )
+
+
+@lru_cache(maxsize=64)
+def _asks_one(block: str) -> bool:
+    """True where all addresses of the block are one server's."""
+    return len({match["port"] for match in ADDRESS.finditer(block)}) == 1 and not ELSEWHERE.search(block)
 
 
 def _is_alone(page: Page, one: ToldAddress) -> bool:
     """True where the block asks one server only, which is one of the page's."""
-    addresses = {match["port"] for match in ADDRESS.finditer(one.block)}
-    return len(addresses) == 1 and one.target.port in page.ports and not ELSEWHERE.search(one.block)
+    return one.target.port in page.ports and _asks_one(one.block)
 
 
 def _model(page: Page, one: ToldAddress, release: str) -> Iterator[Draft]:
@@ -252,18 +287,21 @@ def _model(page: Page, one: ToldAddress, release: str) -> Iterator[Draft]:
         return
     if page.has_other_servers or not (one.path.startswith("/v1") or one.is_base):
         return
-    told = [(value, at) for value, at in _settings(one, "models") if _is_a_name(value)]
+    settings = _settings(one.block, "models", plainly=not one.is_code)
+    told = [(value, at) for value, at in settings if _is_a_name(value)]
     told += [(match["value"], match.start("value")) for match in PREFIXED.finditer(one.block)]
     if one.is_option or not told:
         told += [(match["value"], match.start("value")) for match in OPTION.finditer(one.block)]
     if len({value for value, _ in told}) != 1:
         return
-    value, at = told[0]
-    if asked_model(value) in names or value in names:
+    value, at = min(told, key=lambda each: abs(each[1] - one.start))
+    is_of_text = OTHER_KINDS.search(value) is None or any(OTHER_KINDS.search(name) for name in names)
+    if asked_model(value) in names or value in names or not is_of_text:
         return
-    word = _word(page, one, value, at)
+    is_near = one.block.count("\n", min(at, one.start), max(at, one.start)) <= NEAR_LINES
     known: dict[str, Any] = {"asked": asked_model(value), "names": ", ".join(dict.fromkeys(names))}
-    yield from drafts(release, "openai-model", word, file=one.file, **known)
+    for draft in drafts(release, "openai-model", _word(page, one, value, at), file=one.file, **known):
+        yield draft if is_near else draft._replace(severity="warning")
 
 
 def _is_a_name(value: str) -> bool:
@@ -289,7 +327,7 @@ def _key(page: Page, one: ToldAddress, release: str) -> Iterator[Draft]:
     if is_open(wanted) or MASKED.search(wanted) or wanted in one.block or CURL.search(one.block):
         return
     none = rule_data(FAMILY)["no_keys"]
-    told = [value for value, _ in _settings(one, "keys")]
+    told = [value for value, _ in _settings(one.block, "keys", plainly=not one.is_code)]
     told += [match["key"] for match in BEARER.finditer(one.block)]
     if told and all(value.lower() in none for value in told):
         yield from drafts(release, "request-body", one.word, form="another key", file=one.file, given=told[0])

@@ -96,6 +96,8 @@ def _model(page: Page, target: _Target, release: str) -> Iterator[Draft]:
     model = target.model
     if len(own) != 1 or not own[0].names or model is None or is_open(model.text) or not model.text:
         return
+    if "served_model_name" in own[0].start.options and target.one.tool in (*BENCH, "genai-perf", "aiperf"):
+        return  # bench_names.py says it
     if model.text not in own[0].names:
         known: dict[str, Any] = {"asked": model.text, "names": ", ".join(own[0].names)}
         yield from drafts(release, "openai-model", model, invocation=target.one, **known)
