@@ -122,6 +122,8 @@ def _named(name: str, value: Any, place: Place) -> Iterator[ObjectReference]:
     elif name == "imagePullSecrets":
         for one in items_of(value):
             yield from _reference("Secret", fields_of(one).get("name"), name, place)
+    elif name == "runtime" and value.id == "scalar":
+        yield from _reference("ServingRuntime", value, name, place)
     elif name == "serviceAccountName":
         yield from _reference("ServiceAccount", value, name, place)
     elif name == "scaleTargetRef":

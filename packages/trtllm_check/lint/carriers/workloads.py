@@ -46,7 +46,7 @@ class ServedContainer(NamedTuple):
     where it is ``replaced``; ``settings``: variables with their values; ``is_open``: more of them come from elsewhere;
     ``mounts``: folders inside; ``labels`` and ``named_ports``: of the pod; ``alone``: no other container in it;
     ``owner``: the name of the object or service that holds it;
-    ``pod``: the line where the containers of its pod begin.
+    ``pod``: the line where the containers of its pod begin; ``holder``: the kind of the object.
     """
 
     kind: Literal["compose", "kubernetes", "ecs"]
@@ -76,6 +76,7 @@ class ServedContainer(NamedTuple):
     alone: bool = True
     owner: str = ""
     pod: int = 0
+    holder: str = ""
 
     def holds(self, line: int) -> bool:
         return self.first <= line <= self.last
@@ -117,7 +118,9 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
                     one = _kubernetes(container, pod, place, kind not in POD_KINDS or kind == "LeaderWorkerSet")
                     owner = _text(fields_of(top.get("metadata")).get("name"))
                     line = place(pod["containers"]).line
-                    one = one._replace(labels=its_labels, alone=len(containers) == 1, owner=owner, pod=line)
+                    one = one._replace(
+                        labels=its_labels, alone=len(containers) == 1, owner=owner, pod=line, holder=kind
+                    )
                     if kind == "Deployment" and not one.words and "selector" not in fields_of(top.get("spec")):
                         one = one._replace(gpus=one.gpus or None)  # a part that is merged into another
                     # KServe's controller merges its own template under this one, with a volume at /dev/shm.

@@ -49,7 +49,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         here = [one for one in document.objects if one.file == file]
         every = [*here, *(one for one in made(document) if one.file == file)]
         text = dict(document.texts).get(file, "")
-        for kind in (*BOUND, "Service"):
+        for kind in (*BOUND, "Service", "ServingRuntime"):
             yield from _missing(kind, here, every, text, release)
         yield from _scaled(here, file, release)
         for one in here:

@@ -52,7 +52,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release, texts = platform.release.name, dict(document.texts)
     for docker in document.of("docker"):
         words = docker.positional
-        if not words or words[0].text not in RUNS or posixpath.basename(docker.path.text) == "podman":
+        if not words or words[0].text not in RUNS or posixpath.basename(docker.path.text) in ("podman", "nerdctl"):
             continue
         yield from _options(docker, release)
         yield from _no_image(docker, texts.get(docker.command.file, ""), release)

@@ -21,6 +21,7 @@ SCRAPED = re.compile(
     r"(?P<address>(?P<host>[A-Za-z][\w-]*|127\.0\.0\.1):(?P<port>\d{2,5}))[\"']",
     re.MULTILINE,
 )
+SERVED = re.compile(r"(?<![\w./-])(?:\w+://)?(?P<host>[A-Za-z][\w-]*):(?P<port>\d{4,5})(?![\d:])")
 SCRAPE = re.compile(r"\bscrape_configs:|\bstatic_configs:")
 NGINX, PROMETHEUS = re.compile(r"(?:^|/)(?:nginx|openresty)(?::|$)"), re.compile(r"(?:^|/)prometheus(?::|$)")
 LOOPBACK = ("localhost", "127.0.0.1")
@@ -32,6 +33,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     services = [box for box in boxes(document) if box.workload is not None and box.workload.kind == "compose"]
     if len(services) < 2:
         return
+    yield from _services(services, platform.release.name)
     for pattern, image, is_scrape in ((PASSED, NGINX, False), (SCRAPED, PROMETHEUS, True)):
         own = next((box for box in services if image.search(box.image)), None)
         if own is None or own.host_network:
@@ -72,6 +74,22 @@ def _address(
         if len(close) == 1 and len(names) == len(services):
             known["right"] = close[0]
             yield from drafts(release, "compose-together", place, form="host", file=file, **known)
+
+
+def _services(services: list[Box], release: str) -> Iterator[Draft]:
+    """``TRITON_URL=triton:9000``, where the other service's server has other ports. vLLM's: carriers/compose.py."""
+    names = {box.workload.owner: box for box in services if box.workload is not None}
+    for box in services:
+        for word in (*box.settings.values(), *box.words):
+            for match in SERVED.finditer(word.text):
+                target = names.get(match["host"])
+                engine = target.serves if target is not None else None
+                if target is None or target is box or engine is None or engine.name == "vllm" or target.host_network:
+                    continue
+                listens, port = target.listens(), int(match["port"])
+                if listens and port not in listens and str(port) not in target.text:
+                    known: dict[str, Any] = {"address": match[0], "name": match["host"], "port": listens[0]}
+                    yield from drafts(release, "compose-together", word, form="server port", file=box.file, **known)
 
 
 def _inside(box: Box) -> set[int]:

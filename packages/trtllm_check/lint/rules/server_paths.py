@@ -26,6 +26,7 @@ DATA = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--data-u
         "-T", "--upload-file", "-I", "--head", "-K", "--config", "--next")  # fmt: skip
 FRONTENDS = {
     "frontend": (re.compile(r"openai_frontend/main\.py"), "--openai-port", 9000),
+    "sglang": (re.compile(r"sglang\.launch_server|sglang serve"), "--port", 30000),
     "fastchat": (re.compile(r"fastchat\.serve\.openai_api_server"), "--port", 8000),
 }
 STATE = ("/health", "/metrics", "/ping", "/version")
