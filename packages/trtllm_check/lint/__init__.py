@@ -158,6 +158,7 @@ FAMILIES = (
     "proxies",
     "quoted_variables",
     "tool_targets",
+    "platform_ports",
     "shell",
 )
 

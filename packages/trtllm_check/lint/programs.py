@@ -24,7 +24,9 @@ EXISTING = frozenset(  # commands that TensorRT-LLM installs: setup.py, console_
 )
 OWN = re.compile(r"trtllm-[a-z]+(?:-[a-z]+)*")  # of TensorRT-LLM, or meant so
 ALIASES = {
-    "pip3": "pip", "apt": "apt-get", "mpiexec": "mpirun",
+    "pip3": "pip",
+    "apt": "apt-get",
+    "mpiexec": "mpirun",
     **dict.fromkeys(("podman", "nvidia-docker", "nerdctl"), "docker"),
 }
 MODULES = {
