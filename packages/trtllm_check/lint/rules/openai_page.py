@@ -28,6 +28,9 @@ PORT = 8000  # of vllm serve and of trtllm-serve where nothing is said
 SERVERS = ("vllm serve", "trtllm-serve")
 NO_DEFAULT_TEMPLATE = "0.5.5"  # requires transformers 4.44
 PROXIES = re.compile(r"\bpython3?[ ](?:-m[ ])?\S*(?:proxy|router|gateway|balanc)\w*(?:\.py)?(?=\s)", re.IGNORECASE)
+ELSEWHERE = frozenset(
+    {"kubectl", "oc", "docker", "podman", "nerdctl", "ssh", "srun", "docker-compose", "gcloud", "lxc"}
+)
 FORWARDED = re.compile(r"(?P<here>\d{2,5})?:(?P<there>\d{2,5})|(?P<only>\d{2,5})(?!.)")
 OTHER_SERVERS = re.compile(
     r"\b(?:sglang|ollama|llama-server|llama\.cpp|lm studio|lmstudio|text-generation-(?:inference|launcher)|lmdeploy"
@@ -108,8 +111,8 @@ class Page:
 
     def is_inside(self, request: WrittenRequest) -> bool:
         """True for a curl that runs in a container."""
-        curl = self.senders.get(id(request.place))
-        return curl is not None and bool(curl.image)
+        curl = self.senders.get(id(request.place)) or self.document.lookups.sender(request.place)
+        return curl is not None and is_elsewhere(curl)
 
     def is_beside(self, command: ShellCommand) -> bool:
         """True for a command in the same block of a page, or the same script, as a server."""
@@ -143,6 +146,12 @@ class Page:
     def has_other_servers(self) -> bool:
         """True where the page names a server of another kind, whose port it may mean."""
         return any(OTHER_SERVERS.search(text) for _, text in self.texts)
+
+
+def is_elsewhere(one: Invocation) -> bool:
+    """True for a command that runs in a container, a pod or on another machine."""
+    first = next((word for word in one.command.words if word.text != "sudo"), one.path)
+    return bool(one.image) or (first is not one.path and file_name(first.text) in ELSEWHERE)
 
 
 def is_of_another(page: Page, port: int) -> bool:

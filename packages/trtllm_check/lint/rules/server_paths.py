@@ -13,10 +13,10 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import PLAIN_SERVER
 from trtllm_check.lint.rules.box import boxes
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.openai_page import LOOSE, Page, is_of_another, page_servers
+from trtllm_check.lint.rules.openai_page import LOOSE, Page, is_elsewhere, is_of_another, page_servers
 from trtllm_check.lint.rules.openai_paths import HEALTH, NOT_OF_LMI
 from trtllm_check.lint.rules.told_addresses import told_addresses
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, file_name
 from trtllm_check.lint.written_requests import WrittenRequest
 
 FAMILY = "server_paths"
@@ -29,6 +29,7 @@ FRONTENDS = {
     "sglang": (re.compile(r"sglang\.launch_server|sglang serve"), "--port", 30000),
     "fastchat": (re.compile(r"fastchat\.serve\.openai_api_server"), "--port", 8000),
 }
+STARTERS = ("python", "python3", "nohup", "sglang", "exec", "uv")
 STATE = ("/health", "/metrics", "/ping", "/version")
 OTHER_PROGRAMS = re.compile(
     r"\b(?:uvicorn|fastapi|flask|gunicorn|streamlit|gradio|prometheus|grafana|express|next\.js|npm|triton|dcgm|exporter)\b",
@@ -118,7 +119,8 @@ def _frontends(document: Document) -> Iterator[tuple[int, str]]:
     for command in document.commands:
         whole = " ".join(word.text for word in command.words)
         for name, (begin, option, port) in FRONTENDS.items():
-            if begin.search(whole) and not command.image and "docker" not in whole:
+            first = file_name(command.words[0].text) if command.words else ""
+            if begin.search(whole) and not command.image and first in STARTERS and "--help" not in whole:
                 given = re.search(rf"{option}[= ](\S+)", whole)
                 if given is None or given[1].isdecimal():
                     yield int(given[1]) if given else port, name
@@ -128,12 +130,12 @@ def _asked(document: Document) -> Iterator[_Asked]:
     """All requests of the host, of curl and of programs, and addresses in any other language."""
     for request in document.requests:
         sender = document.lookups.sender(request.place)
-        if request.url and (sender is None or not sender.image):
+        if request.url and (sender is None or not is_elsewhere(sender)):
             yield _Asked(ServerAddress.of(request.url), request.address or request.place, request.file, sender, request)
     for curl in document.of("curl"):
         urls = [*curl.values("--url"), *curl.positional]
         is_get = (curl.value("-X", "--request") or "GET").upper() == "GET" and not curl.has(*DATA)
-        if urls and not curl.image and is_get and not any(LOOSE.match(word.text) for word in curl.arguments):
+        if urls and not is_elsewhere(curl) and is_get and not any(LOOSE.match(word.text) for word in curl.arguments):
             yield _Asked(ServerAddress.of(urls[0].text), urls[0], curl.command.file, curl, None, True)
     for told in told_addresses(document):
         before = told.block[max(told.start - 40, 0) : told.start]

@@ -50,6 +50,7 @@ KEYED = re.compile(r"authorization|\bheaders\b(?!\s*[=:]\s*\{)|api_?key|token\b|
 CURL = re.compile(r"\bcurl\b")  # whose key openai_clients.py looks for
 LINE_END = re.compile(r"\n")
 OF_BUILDS = re.compile(r"[ \t]*(?:ENV|ARG|HEALTHCHECK|RUN)[ ]")
+RUNS_ELSEWHERE = re.compile(r"\b(?:kubectl|oc|docker|podman)\b[^\n|;&]*\bexec\b|(?:^|[\s;&|])(?:ssh|srun|gcloud)[ ]")
 COMMENT = re.compile(r"^[ \t]*(?:#|//|--[ ]|\*|<!--|rem )", re.IGNORECASE)
 ELSEWHERE = re.compile(r"https://(?!localhost|127\.0\.0\.1)[\w.-]+/v1|api\.openai\.com|generativelanguage|anthropic")
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
@@ -152,7 +153,8 @@ def told_addresses(document: Document) -> Iterator[ToldAddress]:
         inside = _inside(document, file)
         for match in ADDRESS.finditer(text):
             number = bisect_right(starts, match.start())
-            if COMMENT.match(lines[number - 1]) or number in inside or OF_BUILDS.match(lines[number - 1]):
+            line = lines[number - 1]
+            if COMMENT.match(line) or number in inside or OF_BUILDS.match(line) or RUNS_ELSEWHERE.search(line):
                 continue
             block = next((one for one in blocks if one[0] <= match.start() < one[1]), None)
             if block is None and blocks and not (match["path"] or "").startswith("/v1/"):
