@@ -25,8 +25,9 @@ FOR_BROWSERS = re.compile(
     r"ORIGIN|CORS|REDIRECT|PUBLIC|FRONT|CALLBACK|EXTERNAL|VITE|WEBUI_URL|SITE|HOSTNAME|ALLOWED", re.IGNORECASE
 )
 NO_NAMES = ("", "bridge", "default", "host", "none")  # networks in which no container is known by its name
-OF_CONTAINERS = ("exec", "logs", "stop", "rm", "restart", "start", "inspect", "kill", "attach", "port", "top", "wait")
+OF_CONTAINERS = ("exec", "logs", "inspect", "attach", "port", "top")
 VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?")
+FENCE = re.compile(r"[ \t>]*(?:```|~~~)")
 NEAR, ALIKE = 0.8, 0.75
 
 
@@ -271,7 +272,9 @@ def _variables(one: _Container, text: str, release: str) -> Iterator[Draft]:
             assigned = re.search(rf"^[ \t]*{name}=[^\n]*$", text, re.MULTILINE)
             exported = re.search(rf"\b(?:export|declare|typeset|set -a|set -o allexport)\b[^\n]*(?:{name}\b|$)", text)
             read = re.search(r"^[ \t]*(?:source|\.|set -a|read)[ \t]", text, re.MULTILINE)
-            if assigned and not exported and not read and text.count("\n", 0, assigned.start()) + 1 < word.line:
+            first = text.count("\n", 0, assigned.start()) + 1 if assigned else word.line
+            is_apart = any(FENCE.match(each) for each in lines[first : word.line])  # a file that the page shows
+            if first < word.line and not exported and not read and not is_apart:
                 yield from drafts(release, "not-handed-in", word, form="bare", file=one.box.file, name=name)
         elif (
             sign and VARIABLE.search(value) and f"'{word.text}'" in line and not re.search(r"\b(?:bash|sh) -c\b", line)

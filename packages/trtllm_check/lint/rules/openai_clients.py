@@ -68,8 +68,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if call.name in CLIENTS and not page.is_of_another:
             for name, word in call.values:
                 if name in BASES:
-                    yield from _base(word, call.file, release)
-                    if is_triton_alone and ServerAddress.of(word.text).port == PORT:
+                    port = ServerAddress.of(word.text).port
+                    if port is None or not is_of_another(page, port):  # LiteLLM's has each path with and without /v1
+                        yield from _base(word, call.file, release)
+                    if is_triton_alone and port == PORT:
                         yield from drafts(release, "openai-path", word, form="Triton", file=call.file)
 
 
