@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from trtllm_check.lint.carriers import CARRIERS, carried
 from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.aws_cli import cli_call, cli_variables
+from trtllm_check.lint.carriers.cluster_objects import ClusterObject
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.loose_variables import loose_variables
 from trtllm_check.lint.carriers.python_calls import Call
@@ -87,7 +88,7 @@ class Builder:
         self.images: list[Word] = []
         self.calls: list[Call] = []
         self.of_triton: list[Call] = []  # model.json, which a model in Python reads as it likes
-        self.workloads: list[ServedContainer | ClusterService] = []
+        self.workloads: list[ServedContainer | ClusterService | ClusterObject] = []
         self.aws_calls: list[AwsCall] = []
         self.faults: list[FormFault] = []
         self.names: list[UsedName] = []
@@ -396,6 +397,7 @@ class Builder:
             names=tuple(self.names),
             tensors=tuple(self.tensors),
             services=tuple(one for one in self.workloads if isinstance(one, ClusterService)),
+            objects=tuple(one for one in self.workloads if isinstance(one, ClusterObject)),
             mounts=tuple(mounts),
             json_configs=tuple(self.json_configs),
             file_facts=tuple(self.file_facts),

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.aws_cli import names_a_machine
+from trtllm_check.lint.carriers.cluster_objects import ClusterObject
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_tensors import TensorUse
@@ -125,6 +126,7 @@ class Document:
     calls: tuple[Call, ...] = ()
     workloads: tuple[ServedContainer, ...] = ()
     services: tuple[ClusterService, ...] = ()
+    objects: tuple[ClusterObject, ...] = ()
     aws_calls: tuple[AwsCall, ...] = ()
     faults: tuple[FormFault, ...] = ()
     names: tuple[UsedName, ...] = ()

@@ -7,7 +7,7 @@ from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.document import ConfigFile
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell import ShellCommand
-from trtllm_check.lint.vllm_files import config_words, lone_config, named_configs, with_config
+from trtllm_check.lint.vllm_files import config_model, config_words, lone_config, named_configs, with_config
 
 OPTION_FLAGS = ("--extra_llm_api_options", "--config")
 Sources = Sequence[tuple[str, str]]
@@ -40,7 +40,8 @@ def with_configs(
         at = file.path if file.path in dict(sources) else ""
         if name in named:
             words = config_words(file.text, file.line)
-            commands = [with_config(one, found, name, words) if one.file == at else one for one in commands]
+            model = config_model(file.text, file.line)
+            commands = [with_config(one, found, name, words, model) if one.file == at else one for one in commands]
         elif file.text in [text for _, text in sources]:
             commands += lone_config(file.text, at)
     return commands

@@ -23,7 +23,12 @@ EXISTING = frozenset(  # commands that TensorRT-LLM installs: setup.py, console_
     f"trtllm-{name}" for name in ("build", "serve", "bench", "eval", "refit", "prune", "llmapi-launch", "hlapi-launch")
 )
 OWN = re.compile(r"trtllm-[a-z]+(?:-[a-z]+)*")  # of TensorRT-LLM, or meant so
-ALIASES = {"pip3": "pip", "apt": "apt-get", "mpiexec": "mpirun", "podman": "docker", "nvidia-docker": "docker"}
+ALIASES = {
+    "pip3": "pip",
+    "apt": "apt-get",
+    "mpiexec": "mpirun",
+    **dict.fromkeys(("podman", "nvidia-docker", "nerdctl"), "docker"),
+}
 MODULES = {
     "tensorrt_llm.commands.build": "trtllm-build",
     "tensorrt_llm.commands.serve": "trtllm-serve",

@@ -35,16 +35,36 @@ def config_words(text: str, first: int, *, model: bool = False) -> tuple[Word, .
     return tuple(words)
 
 
+def config_model(text: str, first: int) -> Word | None:
+    """The model that the file names, which ``vllm serve`` takes where its command names none."""
+    for number, line in enumerate(text.split("\n"), first):
+        match = ENTRY.match(line)
+        if match is not None and match["key"] == "model" and match["value"]:
+            return Word(match["value"].strip("\"'"), number, match.start("value") + 1)
+    return None
+
+
 def named_configs(found: Sequence[Invocation]) -> set[str]:
     """The names of the files that vLLM's commands read."""
     return {_name(word.text) for one in found if one.tool == "vllm" for word in one.values("--config")}
 
 
-def with_config(command: ShellCommand, found: Sequence[Invocation], name: str, words: tuple[Word, ...]) -> ShellCommand:
-    """``command`` with what its file of options says at its end, where it starts vLLM with that file."""
+def with_config(
+    command: ShellCommand, found: Sequence[Invocation], name: str, words: tuple[Word, ...], model: Word | None = None
+) -> ShellCommand:
+    """``command`` with what its file of options says at its end, where it starts vLLM with that file.
+
+    ``model``: of the file; it stands behind ``serve`` where nothing else does.
+    """
     own = [one for one in found if one.command is command and one.tool == "vllm"]
     named = {_name(word.text) for one in own for word in one.values("--config")}
-    return command._replace(words=(*command.words, *words)) if name in named else command
+    if name not in named:
+        return command
+    given = command.words
+    serve = [number for number, word in enumerate(given) if word.text == "serve"]
+    if model is not None and len(own) == len(serve) == len(own[0].positional) == 1 and not own[0].has("--model"):
+        given = (*given[: serve[0] + 1], model, *given[serve[0] + 1 :])
+    return command._replace(words=(*given, *words))
 
 
 def lone_config(text: str, file: str) -> Iterator[ShellCommand]:

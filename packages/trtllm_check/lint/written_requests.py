@@ -19,6 +19,7 @@ MESSAGE = re.compile(
     r"(?:[ \t>]*[A-Za-z][\w-]*:[ \t][^\n]*\n)*(?:[ \t>\r]*\n)*[ \t]*(?=\{)",
     re.MULTILINE,
 )
+FROM_CAT = re.compile(r"(?P<name>[A-Za-z_]\w*)=\$\(\s*cat\s*<<")
 LONGEST = 20_000
 
 REQUEST_FIELDS = frozenset({"text_input", "inputs", "prompt", "messages", "input_ids", "parameters", "instances"})
@@ -69,7 +70,7 @@ def of_curl(curl: Invocation, files: Mapping[str, Word]) -> WrittenRequest | Non
     if not urls:
         return None
     given = curl.values(*BODY_FLAGS)
-    bodies = [word for word in given if not word.text.startswith("@")]
+    bodies = [files.get(word.text, word) for word in given if not word.text.startswith("@")]
     if any(word.text == "@-" for word in given):
         bodies += [one.target for one in curl.command.redirects if one.operator in ("<<", "<<<")]
     bodies += [files[name] for word in given if (name := word.text[1:]) in files and word.text.startswith("@")]
@@ -97,13 +98,25 @@ def of_others(commands: Sequence[ShellCommand]) -> Iterator[WrittenRequest]:
 def written_files(commands: Sequence[ShellCommand]) -> dict[str, Word]:
     """``cat > body.json <<EOF``: the files that here-documents become, by their names."""
     found: dict[str, Word] = {}
-    for command in commands:
+    for number, command in enumerate(commands):
+        for word in command.assignments if not command.words else ():
+            match = FROM_CAT.match(word.text)
+            inner = [one for one in commands[max(number - 2, 0) : number + 2] if _is_cat_within(one, command)]
+            if match is not None and len(inner) == 1:
+                found[f"${{{match['name']}}}"] = inner[0].redirects[0].target
+        if command.words[:1] and command.words[0].text == "read" and command.redirects[:1]:
+            found[f"${{{command.words[-1].text}}}"] = command.redirects[0].target
         bodies = [one.target for one in command.redirects if one.operator == "<<"]
         names = [one.target.text for one in command.redirects if one.operator in (">", ">|")]
         if bodies and command.words[:1] and command.words[0].text in ("cat", "tee"):
             names += [word.text for word in command.words[1:]]
             found |= dict.fromkeys(names, bodies[0])
     return found
+
+
+def _is_cat_within(one: ShellCommand, around: ShellCommand) -> bool:
+    is_cat = [word.text for word in one.words] == ["cat"] and [each.operator for each in one.redirects] == ["<<"]
+    return is_cat and one.file == around.file and around.line <= one.line <= around.end_line
 
 
 def http_messages(text: str) -> Iterator[HttpMessage]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from trtllm_check.lint.carriers.compose_links import link_faults
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.schema import Schema, read_table, read_types
 from trtllm_check.lint.carriers.settings import Place, Setting, from_yaml
@@ -61,6 +62,7 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
             yield from _networks(service, top.at("networks"), seen)
         yield from _addresses(service, name, named)
     yield from _ports(named)
+    yield from link_faults(named, is_whole=is_whole)
 
 
 @cache
@@ -207,6 +209,9 @@ def _published(service: Setting) -> Iterator[tuple[str, str, Setting]]:
     """Host's address and port, the port inside, and where it stands."""
     ports = service.at("ports")
     for one in ports.parts if ports is not None else ():
+        published, target = _text(one.at("published")), _text(one.at("target"))
+        if published.isdecimal() and target.isdecimal():
+            yield published, target, one
         host, sign, inside = one.text.partition("/")[0].rpartition(":")
         if one.kind == "text" and sign and host.rpartition(":")[2].isdecimal() and inside.isdecimal():
             yield host, inside, one

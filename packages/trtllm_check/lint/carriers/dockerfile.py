@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 from trtllm_check.lint.carriers.dockerfile_entry import entry_faults
 from trtllm_check.lint.carriers.dockerfile_faults import DockerStep, faults
-from trtllm_check.lint.carriers.dockerfile_runs import NAMES, program_faults, run_faults, unknown_instruction
+from trtllm_check.lint.carriers.dockerfile_runs import (
+    NAMES,
+    lost_faults,
+    program_faults,
+    run_faults,
+    unknown_instruction,
+)
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.script import Carried, Script
 from trtllm_check.lint.shell import Word
@@ -62,6 +68,7 @@ def carried(word: Word) -> Carried:
                 *faults(steps, word.text),
                 *run_faults(steps),
                 *program_faults(steps),
+                *lost_faults(steps),
                 *entry_faults(steps),
                 *_strange(word),
             )

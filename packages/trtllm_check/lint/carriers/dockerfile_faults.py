@@ -37,7 +37,7 @@ CUDA_FOLDER = re.compile(r"/usr/local/cuda-(?P<version>\d+\.\d+)")
 BARE = re.compile(r"distroless/(?:static|base|cc)|^scratch$")
 FROM_STAGE = re.compile(r"(?:--\w+=\S+\s+)*--from=(?P<stage>[A-Za-z][\w-]*)(?=\s)")
 NEAR_STAGE = 0.6
-WHOLE_VARIABLE = re.compile(r"\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)")
+WHOLE_VARIABLE = re.compile(r"(?:--[a-z][\w-]*=)?\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)")
 MAY_BE_A_SHELL = re.compile(
     r"(?:ba|da|z|a)?sh|env|tini|dumb-init|s6-.*|su|gosu|eval|.*entry.*|.*start.*|.*run.*|.*\.(?:sh|py)"
 )

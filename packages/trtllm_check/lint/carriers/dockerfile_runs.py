@@ -36,6 +36,14 @@ ON_A_GPU = re.compile(
     r"(?P<program>trtllm-build|trtllm-bench|vllm serve|nvidia-smi)\b"
     r"(?![^&;|\n]*--help)(?![^&;\n]*\|\|)"
 )
+ALONE = re.compile(
+    r"(?P<word>cd|source|\.)[ \t]+[^\s&;|]+"
+    r"|(?P<export>export)[ \t]+(?:[A-Za-z_]\w*=(?:\"[^\"]*\"|[^\s&;|\"]*)[ \t]*)+"
+)
+SERVES = re.compile(
+    r"(?:^|&&|;)[ \t]*(?P<program>tritonserver|python3? (?:\S*/)?launch_triton_server\.py|trtllm-serve)"
+    r"(?=[ \t]+-|[ \t]+\S+/)(?![^&;|\n]*--help)[^&;|]*\Z"
+)
 UNINSTALL = re.compile(r"(?<!uv )\bpip3? uninstall (?![^&;|\n]*(?<!\S)-(?:y|-yes)\b)[^&;|\n]*")
 SIGNS = ("&&", "||", "|", ";", "\\")
 WORD = re.compile(r"[A-Za-z][\w.+-]*")
@@ -77,6 +85,30 @@ def run_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
             if match := OPEN.search(text):
                 place = step.argument.part(match.start(), match.start() + 2)
                 yield FormFault("image-base", place, "open", (("sign", match[0].strip()),))
+
+
+def lost_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
+    """``RUN cd``, ``RUN export`` and ``RUN source`` alone, whose shell ends with them; a server that never ends."""
+    image, is_bash = "", False
+    for number, step in enumerate(steps):
+        text = step.argument.text.strip()
+        if step.name == "FROM":
+            image, is_bash = step.stage()[0], False
+        elif step.name == "SHELL":
+            is_bash = "bash" in text
+        if step.name != "RUN" or step.form is not None:
+            continue
+        following = [one.name for one in steps[number + 1 :]]
+        is_followed = "RUN" in following or (text.startswith("export") and {"CMD", "ENTRYPOINT"} & {*following})
+        if (match := ALONE.fullmatch(text)) is not None and is_followed:
+            word = match["word"] or match["export"]
+            is_absent = word == "source" and not is_bash and SH.match(image) is not None
+            form = "source" if is_absent else "lost"
+            right = {"cd": "WORKDIR FOLDER", "export": "ENV NAME=VALUE"}.get(word, "both commands in one RUN with &&")
+            yield FormFault("image-base", step.argument, form, (("what", text.split("\n")[0]), ("right", right)))
+        elif (started := SERVES.search(text)) is not None and not text.rstrip().endswith("&"):
+            place = step.argument.part(*started.span("program"))
+            yield FormFault("image-base", place, "server", (("program", started["program"]),))
 
 
 def program_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:

@@ -16,7 +16,16 @@ SHELL_CELL = re.compile(r"\s*%%(?:bash|sh|script\b.*|shell)\b.*")
 FILE_CELL = re.compile(r"\s*%%(?:writefile|file)\s+(?:-a\s+)?(?P<name>\S+)")
 SHELL_LINE = re.compile(r"\s*(?:!|%(?=(?:pip|cd|env)\b))")
 # A line whose only effect is on its own shell, which ends with the line.
-LOST = re.compile(r"\s*!\s*(?P<what>(?:cd|export)[ \t]+(?P<rest>[^\s;&|]+))[ \t]*(?:#.*)?$")
+LOST = re.compile(
+    r"\s*!\s*(?P<what>(?:cd|export|source|\.|(?:conda|micromamba) activate)[ \t]+(?P<rest>[^\s;&|]+))[ \t]*(?:#.*)?$"
+)
+# A server in the foreground of a cell, and what asks it in a later one.
+SERVES = re.compile(
+    r"^[ \t]*!\s*(?P<what>(?:[A-Z_]+=\S+[ ]+)*(?:vllm serve|trtllm-serve(?: serve)?|tritonserver"
+    r"|python3? -m vllm\.entrypoints\.(?:openai\.)?api_server))(?P<rest>(?:[ \t](?:[^\n\\]|\\\n|\\.)*)?)$",
+    re.MULTILINE,
+)
+ASKS = re.compile(r"localhost|127\.0\.0\.1|0\.0\.0\.0")
 MAGIC = re.compile(r"\s*[%!]")
 KIND = re.compile(r'"cell_type": *"(?P<kind>\w+)"')
 SOURCE = re.compile(r'"source": *\[(?P<lines>(?:\s*"(?:[^"\\\n]|\\.)*",?)*)\s*(?:\]|\Z)')
@@ -35,7 +44,9 @@ def carried(word: Word) -> Carried:
         return Carried()
     found = Carried()
     code: list[Word] = []
-    for kind, lines in _placed(word, cells):
+    placed = list(_placed(word, cells))
+    found = found.with_(Carried(faults=tuple(_unending(placed))))
+    for kind, lines in placed:
         cell = _cell(kind, lines)
         code += [text for name, text in cell.texts if name == PYTHON and _parses(text.text)]
         kept = tuple((name, text) for name, text in cell.texts if name != PYTHON or not _parses(text.text))
@@ -180,9 +191,28 @@ def _code(text: Word) -> Carried:
     return found.with_(Carried(scripts=((script, ""),))) if script.text else found
 
 
+def _unending(placed: list[tuple[str, list[Word]]]) -> Iterator[FormFault]:
+    """``!vllm serve MODEL``, whose cell does not end while it serves, in front of a cell that asks it."""
+    texts = ["".join(word.text for word in lines) if kind == "code" else "" for kind, lines in placed]
+    for number, (_, lines) in enumerate(placed):
+        match = SERVES.search(texts[number])
+        if match is None or "&" in match["rest"] or "--help" in match["rest"]:
+            continue
+        if any(ASKS.search(text) for text in texts[number + 1 :]):
+            position = match.start("what")
+            for line in lines:
+                if position < len(line.text):
+                    place = line.part(position, position + len(match["what"]))
+                    yield FormFault("behind-a-server", place, "cell", (("tool", match["what"].strip()),))
+                    break
+                position -= len(line.text)
+
+
 def _lost(line: Word, match: re.Match[str]) -> FormFault:
     """``!cd folder`` and ``!export NAME=value``."""
     is_folder = match["what"].startswith("cd")
+    if not match["what"].startswith(("cd", "export")):
+        return FormFault("notebook-line", line.part(*match.span("what")), "environment", (("what", match["what"]),))
     name, _, value = match["rest"].partition("=")
     right = f"%cd {match['rest']}" if is_folder else f"%env {name}={value}"
     known = (("what", match["what"]), ("right", right))

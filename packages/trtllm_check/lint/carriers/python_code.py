@@ -13,7 +13,7 @@ from trtllm_check.lint.carriers.percent_cells import cells
 from trtllm_check.lint.carriers.printed import is_sentence
 from trtllm_check.lint.carriers.python_asks import asks
 from trtllm_check.lint.carriers.python_calls import calls, given_to
-from trtllm_check.lint.carriers.python_containers import container_commands
+from trtllm_check.lint.carriers.python_containers import container_commands, docker_workloads
 from trtllm_check.lint.carriers.python_faults import comma_missing, json_words
 from trtllm_check.lint.carriers.python_grown import grown, is_command, perhaps
 from trtllm_check.lint.carriers.python_mending import mended
@@ -172,7 +172,7 @@ class _Reader(PythonWords):
         names, tensors = tuple(used_names(text)), tuple(tensor_uses(text))
         self.found = self.found.with_(
             Carried(calls=tuple(found), aws_calls=tuple(aws), faults=faults, names=names, tensors=tensors)
-        ).with_(Carried(requests=tuple(sent_requests(self))))
+        ).with_(Carried(requests=tuple(sent_requests(self)), workloads=tuple(docker_workloads(self))))
         if any(_imports_ours(node) for node in nodes):
             for node in nodes:
                 if isinstance(node, ast.Call) and called_name(node) == "LLM":

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.python_words import PythonWords, called_name, split
+from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.programs import TOOLS, VLLM_IMAGE
 from trtllm_check.lint.shell import Word
 from trtllm_check.lint.shell.words import file_name
@@ -43,6 +44,49 @@ def container_commands(code: PythonWords) -> Iterator[ContainerCommand]:
                 break
         else:
             yield from _behind_the_entry(code, fields, image)
+
+
+def docker_workloads(code: PythonWords) -> Iterator[ServedContainer]:
+    """What ``client.containers.run(IMAGE, ports={"8000/tcp": 8000})`` starts; of GPUs and memory nothing is told."""
+    for node in ast.walk(code.tree):
+        owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+        if not isinstance(node, ast.Call) or called_name(node) not in OF_DOCKER:
+            continue
+        if not isinstance(owner, ast.Attribute) or owner.attr != "containers":
+            continue
+        fields = _fields(node)
+        image = code.value(fields["image"]) if "image" in fields else None
+        network = code.value(fields["network_mode"]) if "network_mode" in fields else None
+        if image is None or any(one.arg is None for one in node.keywords):
+            continue
+        first, column = code.place(node)
+        place = Word(image.text, first, column)
+        yield ServedContainer(
+            "compose",
+            image.text,
+            place,
+            first,
+            first + (node.end_lineno or node.lineno) - node.lineno,
+            None,
+            True,
+            place,
+            ports=tuple(_ports(fields.get("ports"))),
+            host_network=network is not None and network.text == "host",
+            network=network.text if network is not None else "",
+            words=tuple(_words(code, fields["command"])) if "command" in fields else (),
+            replaced="entrypoint" in fields,
+            is_open=any(name in fields for name in ("environment", "network")),
+        )
+
+
+def _ports(node: ast.expr | None) -> Iterator[tuple[int, int]]:
+    """Host's port and port inside; 0 for one that the program works out."""
+    for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+        inside = str(key.value).partition("/")[0] if isinstance(key, ast.Constant) else ""
+        value = value.elts[-1] if isinstance(value, ast.Tuple) and value.elts else value
+        host = str(value.value) if isinstance(value, ast.Constant) else ""
+        if inside.isdecimal() and len(inside) < 6:
+            yield int(host) if host.isdecimal() and len(host) < 6 else 0, int(inside)
 
 
 def _behind_the_entry(code: PythonWords, fields: Mapping[str, ast.expr], image: str) -> Iterator[ContainerCommand]:

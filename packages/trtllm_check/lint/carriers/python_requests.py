@@ -20,7 +20,9 @@ INVOKES, PREDICTS = ("invoke_endpoint", "invoke_endpoint_with_response_stream"),
 OF_LMI = frozenset({"inputs", "parameters", "prompt", "messages"})
 INVOCATIONS = "/invocations"
 BODIES = ("json", "data", "content", "body")
-SERVED = re.compile(r"/v1/(?:chat/)?completions|/v1/embeddings|/v2/models/|/generate|/invocations|/predictions/")
+SERVED = re.compile(
+    r"/v1/completions|/chat/completions|/v1/embeddings|/v2/models/|/generate|/invocations|/predictions/"
+)
 DEEPEST = 12
 MOST = 200  # entries of a body
 

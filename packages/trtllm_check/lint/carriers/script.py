@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.aws_calls import AwsCall
+from trtllm_check.lint.carriers.cluster_objects import ClusterObject
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.python_tensors import TensorUse
@@ -33,7 +34,7 @@ class Carried(NamedTuple):
     texts: tuple[tuple[str, Word], ...] = ()
     images: tuple[Word, ...] = ()
     calls: tuple[Call, ...] = ()
-    workloads: tuple[ServedContainer | ClusterService, ...] = ()
+    workloads: tuple[ServedContainer | ClusterService | ClusterObject, ...] = ()
     aws_calls: tuple[AwsCall, ...] = ()
     faults: tuple[FormFault, ...] = ()
     names: tuple[UsedName, ...] = ()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from trtllm_check.lint.carriers.script import Carried, Script, unknown
 from trtllm_check.lint.carriers.settings import Setting
-from trtllm_check.lint.carriers.workloads import SHARED, ServedContainer
+from trtllm_check.lint.carriers.workloads import SHARED, ClusterService, Probe, ServedContainer
 from trtllm_check.lint.programs import VLLM_IMAGE
 from trtllm_check.lint.shell.words import Word
 
@@ -14,6 +14,8 @@ RESOURCE = re.compile(
     r"\s+\"[^\"]+\"\s*\{",
     re.MULTILINE,
 )
+SERVICE = re.compile(r"^[ \t]*resource\s+\"kubernetes_service(?:_v1)?\"\s+\"[^\"]+\"\s*\{", re.MULTILINE)
+PROBES = {"livenessProbe": "livenessprobe", "startupProbe": "startupprobe", "readinessProbe": "readinessprobe"}
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 ACCELERATOR = re.compile(r"gpu|tpu|neuron|gaudi|mig-|npu", re.IGNORECASE)
 
@@ -22,14 +24,55 @@ def pods(word: Word, read: Callable[[int], Setting]) -> Carried:
     """The containers of all resources. ``read``: the block whose first sign stands behind a position."""
     found = Carried()
     for match in RESOURCE.finditer(word.text) if "kubernetes_" in word.text else ():
-        for table in read(match.end()).tables():
+        block = read(match.end())
+        owner, labels = _inside(block, "metadata", "name"), _inside(block, "spec", "template", "metadata", "labels")
+        about = (owner.text if owner is not None else "", _pairs(labels))
+        for table in block.tables():
             containers = [one for name, one in table.items if name == "container" and one.kind == "table"]
             for one in containers:
-                found = found.with_(_container(one, table, alone=len(containers) == 1))
-    return found
+                found = found.with_(_container(one, table, about, alone=len(containers) == 1))
+    return found.with_(Carried(workloads=tuple(_services(word, read))))
 
 
-def _container(one: Setting, pod: Setting, *, alone: bool) -> Carried:
+def _services(word: Word, read: Callable[[int], Setting]) -> Iterator[ClusterService]:
+    for match in SERVICE.finditer(word.text) if "kubernetes_service" in word.text else ():
+        block = read(match.end())
+        name, spec = _inside(block, "metadata", "name"), block.get("spec")
+        if name is None or name.kind != "text" or spec is None:
+            continue
+        ports = [one for field, one in spec.items if field == "port" and one.kind == "table"]
+        targets = tuple(one.place for port in ports if (one := port.get("targetport") or port.get("port")) is not None)
+        numbers = tuple(one.text for port in ports if (one := port.get("port")) is not None)
+        yield ClusterService(name.text, name.place, "", _pairs(spec.get("selector")), targets, numbers)
+
+
+def _inside(setting: Setting | None, *names: str) -> Setting | None:
+    for name in names:
+        setting = setting.get(name) if setting is not None else None
+    return setting
+
+
+def _pairs(setting: Setting | None) -> tuple[tuple[str, str], ...]:
+    return tuple((value.written, value.text) for _, value in setting.items) if setting is not None else ()
+
+
+def _probes(one: Setting) -> Iterator[Probe]:
+    for name, field in PROBES.items():
+        probe = one.get(field)
+        if probe is None or probe.kind != "table":
+            continue
+        delay, period, most = (
+            int(value.text) if (value := probe.get(key)) is not None and value.text.isdecimal() else default
+            for key, default in (("initialdelayseconds", 0), ("periodseconds", 10), ("failurethreshold", 3))
+        )
+        asked = probe.get("httpget", "tcpsocket")
+        port, path = _inside(asked, "port"), _inside(asked, "path")
+        number = int(port.text) if port is not None and port.text.isdecimal() and len(port.text) < 6 else 0
+        seconds = delay + period * max(most - 1, 0)
+        yield Probe(name, seconds, probe.place, number, path.text if path is not None else "")
+
+
+def _container(one: Setting, pod: Setting, about: tuple[str, tuple[tuple[str, str], ...]], *, alone: bool) -> Carried:
     image = one.get("image")
     name = image.text if image is not None and image.kind == "text" else ""
     command, args = one.get("command"), one.get("args")
@@ -45,6 +88,7 @@ def _container(one: Setting, pod: Setting, *, alone: bool) -> Carried:
         script.words(words)
     built = script.word()
     box = _workload(one, pod, image, words, alone=alone) if image is not None and name else None
+    box = box._replace(owner=about[0], labels=about[1]) if box is not None else None
     return Carried(
         scripts=((built, name),) if built.text.strip() else (),
         images=(image.place,) if image is not None and name else (),
@@ -99,7 +143,16 @@ def _workload(one: Setting, pod: Setting, image: Setting, words: tuple[Word, ...
         is_open=is_open,
         mounts=folders,
         alone=alone,
+        probes=tuple(_probes(one)),
+        named_ports=tuple(_ports(one)),
     )
+
+
+def _ports(one: Setting) -> Iterator[tuple[str, int]]:
+    for field, port in one.items:
+        number, name = port.get("containerport"), port.get("name")
+        if field == "port" and number is not None and number.text.isdecimal() and len(number.text) < 6:
+            yield name.text if name is not None else "", int(number.text)
 
 
 def _lines(table: Setting) -> Iterator[int]:

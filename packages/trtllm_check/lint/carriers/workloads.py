@@ -11,6 +11,7 @@ ACCELERATOR = re.compile(r"gpu|tpu|neuron|gaudi|mig-|npu|dcu|xpu|accelerator", r
 COUNTED = ("nvidia.com/gpu", "amd.com/gpu")
 SHARED = "/dev/shm"
 DRIVE = re.compile(r"^[A-Za-z]:(?=[\\/])")
+OWN_ADDRESS = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0):(?P<port>\d{2,5})(?P<path>/[\w./-]*)?")
 POD_KINDS = ("Deployment", "StatefulSet", "Pod", "DaemonSet", "ReplicaSet", "LeaderWorkerSet")
 # Kinds of others that hold whole containers: what is told of GPUs elsewhere is not known.
 OTHER_KINDS = ("Job", "LLMInferenceService", "ServingRuntime", "ClusterServingRuntime", "InferenceService")
@@ -44,7 +45,9 @@ class ServedContainer(NamedTuple):
     ``requests_only``: Kubernetes' GPUs stand among the requests and not among the limits; ``ports``: compose's, of the
     host (0 where the reader fills it in) and inside. ``words``: what the image's entry point gets, or the command
     where it is ``replaced``; ``settings``: variables with their values; ``is_open``: more of them come from elsewhere;
-    ``mounts``: folders inside; ``labels`` and ``named_ports``: of the pod; ``alone``: no other container in it.
+    ``mounts``: folders inside; ``labels`` and ``named_ports``: of the pod; ``alone``: no other container in it;
+    ``owner``: the name of the object or service that holds it;
+    ``pod``: the line where the containers of its pod begin; ``holder``: the kind of the object.
     """
 
     kind: Literal["compose", "kubernetes", "ecs"]
@@ -72,6 +75,9 @@ class ServedContainer(NamedTuple):
     labels: tuple[tuple[str, str], ...] = ()
     named_ports: tuple[tuple[str, int], ...] = ()
     alone: bool = True
+    owner: str = ""
+    pod: int = 0
+    holder: str = ""
 
     def holds(self, line: int) -> bool:
         return self.first <= line <= self.last
@@ -86,22 +92,24 @@ class ClusterService(NamedTuple):
     selector: tuple[tuple[str, str], ...] = ()
     targets: tuple[Word, ...] = ()
     ports: tuple[str, ...] = ()
+    is_headless: bool = False
 
 
 def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterService]:
     """The containers and services of one document of YAML."""
     top = fields_of(node)
     if "services" in top:
-        for service in fields_of(top["services"]).values():
+        for owner, service in fields_of(top["services"]).items():
             if service.id == "mapping" and "image" in fields_of(service):
-                yield _compose(service, place)
+                yield _compose(service, place)._replace(owner=owner)
     kind = _text(top.get("kind"))
     if kind == "Service" and (name := fields_of(top.get("metadata")).get("name")) is not None:
         spec = fields_of(top.get("spec"))
         targets = (one.get("targetPort") or one.get("port") for one in map(fields_of, items_of(spec.get("ports"))))
         words = tuple(place(one) for one in targets if one is not None and one.id == "scalar")
         ports = tuple(_text(fields_of(one).get("port")) for one in items_of(spec.get("ports")))
-        yield ClusterService(_text(name), place(name), "", _pairs(spec.get("selector")), words, ports)
+        is_headless = _text(spec.get("clusterIP")) == "None"
+        yield ClusterService(_text(name), place(name), "", _pairs(spec.get("selector")), words, ports, is_headless)
     if kind in (*POD_KINDS, *OTHER_KINDS):
         labels = _pairs(fields_of(top.get("metadata")).get("labels")) if kind == "Pod" else ()
         for pod, its_labels in _pods(top.get("spec"), labels, 0):
@@ -109,7 +117,11 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
             for container in containers:
                 if "image" in fields_of(container):
                     one = _kubernetes(container, pod, place, kind not in POD_KINDS or kind == "LeaderWorkerSet")
-                    one = one._replace(labels=its_labels, alone=len(containers) == 1)
+                    owner = _text(fields_of(top.get("metadata")).get("name"))
+                    line = place(pod["containers"]).line
+                    one = one._replace(
+                        labels=its_labels, alone=len(containers) == 1, owner=owner, pod=line, holder=kind
+                    )
                     if kind == "Deployment" and not one.words and "selector" not in fields_of(top.get("spec")):
                         one = one._replace(gpus=one.gpus or None)  # a part that is merged into another
                     # KServe's controller merges its own template under this one, with a volume at /dev/shm.
@@ -195,6 +207,9 @@ def _kubernetes(container: Any, pod: Node, place: Place, several_nodes: bool) ->
 def _published(entries: Node) -> Iterator[tuple[int, int]]:
     """``host:inside`` of each port of compose."""
     for one in items_of(entries.get("ports")):
+        long = fields_of(one)
+        if (target := _number(long.get("target"))) is not None:
+            yield _number(long.get("published")) or 0, target
         text = _text(one).partition("/")[0]
         host, _, inside = text.rpartition(":")
         host = host.rpartition(":")[2] or inside
@@ -214,7 +229,16 @@ def _probes(entries: Node, place: Place) -> Iterator[Probe]:
         if delay is not None and period is not None and most is not None:
             asked = fields_of(probe.get("httpGet") or probe.get("tcpSocket"))
             about = _number(asked.get("port")) or 0, _text(asked.get("path")), _text(asked.get("scheme"))
+            if "exec" in probe:
+                about = _asked_by(fields_of(probe["exec"]).get("command"))
             yield Probe(name, delay + period * max(most - 1, 0), place(entries[name]), *about)
+
+
+def _asked_by(node: Any) -> tuple[int, str, str]:
+    """The port and the path that a command of a probe asks its own container for."""
+    whole = " ".join(_text(one) for one in items_of(node))
+    match = OWN_ADDRESS.search(whole)
+    return (int(match["port"]), match["path"] or "", "") if match else (0, "", "")
 
 
 def _pods(

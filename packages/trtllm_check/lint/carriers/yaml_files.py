@@ -24,6 +24,7 @@ from trtllm_check.lint.carriers import (
     yaml_faults,
 )
 from trtllm_check.lint.carriers.aws_calls import resources
+from trtllm_check.lint.carriers.cluster_objects import objects
 from trtllm_check.lint.carriers.requirements import is_conda, of_conda
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown
 from trtllm_check.lint.carriers.workloads import workloads
@@ -80,7 +81,7 @@ def carried(word: Word) -> Carried:
         found = Carried(
             scripts=tuple((one, "") for one in yaml_arguments.scripts(node, reader.argument)),
             calls=tuple(yaml_arguments.calls(node, reader.argument)),
-            workloads=tuple(workloads(node, reader.at)),
+            workloads=(*workloads(node, reader.at), *objects(node, reader.at)),
             aws_calls=tuple(resources(node, reader.at)),
             faults=(
                 *manifests.faults(node, reader.at, is_template="{{" in word.text),

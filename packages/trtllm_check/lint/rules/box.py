@@ -20,6 +20,14 @@ PORT = re.compile(r"(?:^|\s)--(?:http[-_])?port(?:[ =]|\s+)[\"']?(?P<port>[^\s\"
 SPREAD = re.compile(r"\bray (?:start|up)\b|multi-node-serving|torchrun|mpirun|haproxy|nginx|proxy", re.IGNORECASE)
 
 
+OWN_PORTS = {
+    "tgi": ("PORT",),
+    "nim": ("NIM_HTTP_API_PORT", "NIM_SERVER_PORT"),
+    "lmi": ("SERVING_INFERENCE_ADDRESS", "SERVING_HTTP_PORT"),
+}
+"""Variables that tell a server its port."""
+
+
 class EngineOfImage(NamedTuple):
     """What is known of one engine's image. ``starts``: a command that starts the server, where one does not."""
 
@@ -77,10 +85,13 @@ class Box(NamedTuple):
         if engine is None or len(engine.starts.findall(self.text)) > 1:
             return ()
         given = PORT.findall(self.text)
-        variable = self.settings.get("PORT") if engine.name == "tgi" else None
+        names = OWN_PORTS.get(engine.name, ())
+        variable = next((self.settings[name] for name in names if name in self.settings), None)
         told = given or ([variable.text] if variable is not None else [])
+        if engine.name == "lmi" and any("conf" in mount or mount.endswith("properties") for mount in self.mounts):
+            return ()  # config.properties may tell another address
         if not told:
-            return () if self.is_open and engine.name == "tgi" else (engine.port, *engine.others)
+            return () if self.is_open and engine.name in OWN_PORTS else (engine.port, *engine.others)
         if len(told) > 1 or not told[0].isascii() or not told[0].isdecimal() or len(told[0]) > 5:
             return ()
         return (int(told[0]), *engine.others)

@@ -22,6 +22,7 @@ TILDE = re.compile(r"~/")
 ONE_WORD = re.compile(r"(?P<flag>--[a-z][\w-]*)[ ]+(?P<value>[^\s-]\S*)")
 OWN_ADDRESS = re.compile(r"(?:https?://)?(?:localhost|127\.0\.0\.1):(?P<port>\d{2,5})(?!\d)")
 REPOSITORY = re.compile(r"(?:--model-(?:repository|store)[= ]|--model[= ]|vllm serve |^)(?P<path>/[\w.-]+/\S+|/\S+)")
+ROUTED = ("InferenceService", "ServingRuntime", "ClusterServingRuntime")  # whose requests go to containerPort
 NEAR = 0.8  # /model and /models
 QUOTES = "\"'"
 
@@ -41,8 +42,22 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _discarded(box, release)
         yield from _one_word(box, release)
         yield from _neighbour(box, found, release)
+    yield from _one_port(found, release)
     for service in document.services:
         yield from _service(service, found, release)
+
+
+def _one_port(found: list[Box], release: str) -> Iterator[Draft]:
+    """Two servers of one pod that listen on one port: its containers share a network."""
+    seen: dict[tuple[str, int, int], Box] = {}
+    for box in found:
+        if box.workload is None or box.workload.kind != "kubernetes" or box.workload.alone:
+            continue
+        for port in box.listens()[:1]:
+            earlier = seen.setdefault((box.file, box.workload.pod, port), box)
+            if earlier is not box:
+                known: dict[str, Any] = {"port": port, "line": earlier.place.line}
+                yield from drafts(release, "port-twice", box.place, form="pod", file=box.file, **known)
 
 
 def _entry(box: Box, release: str) -> Iterator[Draft]:
@@ -99,11 +114,18 @@ def _cache(box: Box, release: str) -> Iterator[Draft]:
 def _ports(box: Box, release: str) -> Iterator[Draft]:
     """Published ports of engines whose commands are not read otherwise."""
     engine = box.serves
-    if engine is None or engine.name not in ("tgi", "sglang", "triton") or box.host_network:
+    if engine is None or box.host_network:
+        return
+    listens = box.listens()
+    holder = box.workload.holder if box.workload is not None else ""
+    declared = [port for _, port in box.workload.named_ports] if box.workload is not None else []
+    if listens and holder in ROUTED and len(declared) == 1 and declared[0] and declared[0] not in listens:
+        routed: dict[str, Any] = {"port": listens[0], "published": declared[0], "holder": holder}
+        yield from drafts(release, "server-port-not-published", box.place, form="routed", file=box.file, **routed)
+    if engine.name not in ("tgi", "sglang", "triton", "nim", "lmi"):
         return
     if engine.name == "triton" and ("grpc" in box.text or "sagemaker" in box.text or "vertex" in box.text):
         return
-    listens = box.listens()
     inside = [port for _, port in box.ports]
     if listens and inside and not box.open_ports and not set(listens) & set(inside):
         shown = ", ".join(map(str, dict.fromkeys(inside)))

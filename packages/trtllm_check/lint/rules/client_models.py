@@ -10,14 +10,11 @@ from trtllm_check.lint.finding import Draft, Platform
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.openai_clients import (
     BASES,
-    SERVERS,
-    Page,
     no_template,
-    server_of,
     wrong_model,
     wrong_port,
 )
-from trtllm_check.lint.rules.served import Around, served
+from trtllm_check.lint.rules.openai_page import Page, page_servers
 from trtllm_check.lint.written_requests import WrittenRequest
 
 CHAINS = {"ChatOpenAI": "/chat/completions", "VLLMOpenAI": "/completions"}
@@ -30,12 +27,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     asked = [one for call in document.calls if call.api == "openai" for one in _requests(call)]
     if not asked:
         return
-    around = Around.of(document)
-    servers = [server_of(around, one) for one in served(document) if one.tool in SERVERS and one.invocation]
-    page = Page(document, servers)
-    if not servers or page.is_of_another or page.has_proxy:
+    page = Page(document, list(page_servers(document)))
+    if not page.servers or page.is_of_another or page.has_proxy:
         return
-    ports = page.ports or {one.port for one in servers}
+    ports = page.ports or {one.port for one in page.servers}
     seen: set[int] = set()
     for request in asked:
         target = ServerAddress.of(request.url)

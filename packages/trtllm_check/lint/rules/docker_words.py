@@ -53,7 +53,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for docker in document.of("docker"):
         words = docker.positional
         yield from _of_others(docker, release)
-        if not words or words[0].text not in RUNS or posixpath.basename(docker.path.text) == "podman":
+        if not words or words[0].text not in RUNS or posixpath.basename(docker.path.text) in ("podman", "nerdctl"):
             continue
         yield from _options(docker, release)
         yield from _no_image(docker, texts.get(docker.command.file, ""), release)
@@ -188,8 +188,10 @@ def _workload(one: ServedContainer, release: str) -> Iterator[Draft]:
 
 
 def _taken(shell: str, words: tuple[Word, ...], file: str, release: str) -> Iterator[Draft]:
-    first = words[0].text
+    first, *rest = words[0].text.split() or [""]
     name = posixpath.basename(first)
+    if rest and name not in ("vllm", "trtllm-serve", "tritonserver", "python3", "python"):
+        return
     if name in rule_data(FAMILY)["programs"].split() and (name == first or first.startswith(("/usr/", "/bin/"))):
         whole = " ".join(word.text for word in words)
         known: dict[str, Any] = {"shell": shell, "first": first, "whole": whole if len(whole) < 80 else f"{first} ..."}

@@ -13,7 +13,21 @@ from trtllm_check.lint.programs import VLLM_IMAGE
 from trtllm_check.lint.shell.words import ShellCommand, lines_of
 
 SERVERS = ("vllm", "trtllm-serve", "tritonserver")
-CLIENTS = ("curl", "python", "python3", "guidellm", "lm_eval", "genai-perf", "aiperf", "until", "while", "pytest")
+CLIENTS = (
+    "curl",
+    "python",
+    "python3",
+    "guidellm",
+    "lm_eval",
+    "genai-perf",
+    "aiperf",
+    "until",
+    "while",
+    "pytest",
+    "sleep",
+    "wget",
+    "http",
+)
 BACKGROUND = re.compile(r"(?<![&>])&(?![&>])")
 BRANCH = re.compile(r"^\s*(?:else|elif|fi|done|esac|;;|\}|EOF|trap)\b|^\s*(?:;;|\}|\)|\{)|\bexit\b", re.MULTILINE)
 READ_INSIDE = re.compile(r"(?:VLLM|NCCL)_[A-Z0-9_]+|HF_TOKEN|HUGGING_FACE_HUB_TOKEN|HF_ENDPOINT")

@@ -18,7 +18,8 @@ RUNNER = re.compile(
 )
 WANTS = re.compile(
     r"^[ ]+(?:-[ ]+)?(?:run:[ ]*)?(?:nohup[ ]+)?"
-    r"(?P<what>nvidia-smi\b|docker run [^\n#]*--gpus\b|(?P<server>vllm serve|python3? -m vllm\.entrypoints)\b)",
+    r"(?P<what>options:[^\n#]*--gpus\b|nvidia-smi\b"
+    r"|docker run [^\n#]*--gpus\b|(?P<server>vllm serve|python3? -m vllm\.entrypoints)\b)",
     re.MULTILINE,
 )
 WITHOUT_GPU = re.compile(r"cpu|TARGET_DEVICE|inference-sim|mock|fake|macos|xpu", re.IGNORECASE)  # other builds of vLLM
@@ -35,7 +36,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             if runner is None or wants is None or (wants["server"] and WITHOUT_GPU.search(text)):
                 continue
             place = word_at(text, wants.start("what"), wants["what"])
-            known: dict[str, Any] = {"runner": runner["runner"], "what": wants["what"].split(" ")[0]}
+            known: dict[str, Any] = {
+                "runner": runner["runner"],
+                "what": wants["what"].split(" ")[0].replace("options:", "docker"),
+            }
             yield from drafts(platform.release.name, "runner-without-gpu", place, file=file, **known)
 
 

@@ -185,6 +185,14 @@ def _command(one: Invocation, release: str) -> Iterator[Draft]:
                 release, "no-such-sub-command", second, form="bench", file=one.command.file, name=second.text
             )
         return
+    if one.path.text == one.tool == "vllm" and first is not None and first.text.startswith("--model"):
+        about: dict[str, Any] = {
+            "tool": "vllm",
+            "name": first.text,
+            "commands": ", ".join(known),
+            "instead": "vllm serve MODEL",
+        }
+        yield from drafts(release, "no-such-sub-command", first, form="", invocation=one, **about)
     if (
         first is None
         or first.text in known

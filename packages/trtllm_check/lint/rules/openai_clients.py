@@ -2,37 +2,23 @@
 
 import re
 from collections.abc import Iterator
-from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import ServerAddress, published_ports
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
-from trtllm_check.lint.programs import PLAIN_SERVER, SERVER_IMAGE, VLLM_IMAGE
+from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.served import VLLM, Around, ServedModel, served
-from trtllm_check.lint.shell.pasted import fences
+from trtllm_check.lint.rules.openai_page import PORT, Page, Server, is_of_another, page_servers
+from trtllm_check.lint.rules.openai_paths import ALWAYS_WRONG, CHAT, HEALTH, NEAR_PATHS, NOT_OF_LMI, TEXT, TWICE
+from trtllm_check.lint.rules.served import VLLM, Around, ServedModel
 from trtllm_check.lint.shell.words import ShellCommand, Word
-from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.lint.written_requests import WrittenRequest
-from trtllm_check.releases.vllm import vllm_facts
 
-PORT = 8000  # of vllm serve and of trtllm-serve where nothing is said
-SERVERS = ("vllm serve", "trtllm-serve")
 LOOPBACK_BY_DEFAULT = "trtllm-serve"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
-NEAR_PATHS = {
-    **dict.fromkeys(("/v1/chat/completion", "/v1/chat", "/chat/completions", "/v1/chat_completions"), CHAT),
-    **dict.fromkeys(("/v1/completion", "/completions", "/v1/complete", "/generate", "/v1/generate"), TEXT),
-    **dict.fromkeys(("/v1/embedding", "/embeddings", "/api/embeddings", "/api/embed"), "/v1/embeddings"),
-    "/api/chat": CHAT,  # of Ollama, as /api/generate is
-    "/api/generate": TEXT,
-}
-ALWAYS_WRONG = re.compile(r"/v1/(?:chat/completion|chat_completions|completion|embedding)$")
-NO_DEFAULT_TEMPLATE = "0.5.5"  # requires transformers 4.44
 # Models that only continue a text: their tokenizer_config.json has no chat_template.
 BASE_MODEL = re.compile(
     r"meta-llama/(?:Llama-2-\d+b(?:-hf)?|(?:Meta-)?Llama-3(?:\.[12])?-\d+B)|mistralai/(?:Mistral|Mixtral)-\d[\dx]*B-v0\.[13]"
@@ -46,8 +32,6 @@ CLIENTS = ("OpenAI", "AsyncOpenAI", "ChatOpenAI", "VLLMOpenAI")
 OTHER_SERVERS = re.compile(
     r"\b(?:transformers serve|ollama (?:serve|run)|llama-server)\b"
 )  # they take names of their own
-PROXIES = re.compile(r"\bpython3?[ ](?:-m[ ])?\S*(?:proxy|router|gateway|balanc)\w*(?:\.py)?(?=\s)", re.IGNORECASE)
-LITELLM = re.compile(r"\blitellm\b", re.IGNORECASE)
 ADDRESS_OPTIONS = re.compile(  # of programs that ask a server: evalscope, guidellm, aiperf, lm_eval, bench serve ...
     r"--(?:api-url|api-base|base-url|base_url|openai-api-base|openai-base-url|server-url|target|url)(?:=(?P<value>.*))?"
 )
@@ -57,41 +41,17 @@ FRONTENDS = re.compile(
     re.IGNORECASE,
 )
 KEY_ELSEWHERE = re.compile(r"OPENAI_API_KEY|load_dotenv|\*\*|environ")
-# DJL Serving has /ping, /invocations, /predictions, /v1/chat/completions and /models: InferenceRequestHandler.java.
-NOT_OF_LMI = (TEXT, *(path for path in NEAR_PATHS if path != CHAT), "/v1/embeddings")
-HEALTH = ("/health", "/healthz", "/ready", "/health/ready", "/ping")
-TWICE = re.compile(r"(?:/v1/*){2,}(?=/|$)")
 BASES = ("base_url", "openai_api_base", "api_base")
-
-
-class Server(NamedTuple):
-    """One server. ``ports``: where clients on the host reach it; empty where that is not known."""
-
-    start: ServedModel
-    port: int
-    ports: tuple[int, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What requests may call its model; empty where the reader fills it in."""
-        one = self.start.invocation
-        given = [word.text for word in one.values("--served-model-name", "--served_model_name")] if one else []
-        given = given or [self.start.model]
-        adapters = (
-            [word.text.partition("=")[0] for word in one.values("--lora-modules", "--lora_modules")] if one else []
-        )
-        every = tuple(name for name in (*given, *adapters) if name)
-        return () if not given[0] or any(is_open(name) or name.startswith("{") for name in every) else every
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     around = Around.of(document)
-    servers = [server_of(around, one) for one in served(document) if one.tool in SERVERS and one.invocation]
+    page = Page(document, list(page_servers(document)))
+    servers = page.servers
     for one in servers:
         yield from _container(around, one, release)
-    page = Page(document, servers)
     for request in () if page.is_of_another else document.requests:
         yield from _request(page, request, release)
     for command in document.commands:
@@ -108,8 +68,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if call.name in CLIENTS and not page.is_of_another:
             for name, word in call.values:
                 if name in BASES:
-                    yield from _base(word, call.file, release)
-                    if is_triton_alone and ServerAddress.of(word.text).port == PORT:
+                    port = ServerAddress.of(word.text).port
+                    if port is None or not is_of_another(page, port):  # LiteLLM's has each path with and without /v1
+                        yield from _base(word, call.file, release)
+                    if is_triton_alone and port == PORT:
                         yield from drafts(release, "openai-path", word, form="Triton", file=call.file)
 
 
@@ -119,80 +81,9 @@ def _is_triton_alone(document: Document) -> bool:
     return bool(starts) and not any(FRONTENDS.search(text) for _, text in document.texts)
 
 
-class Page:
-    """What is looked up for every request: the servers, who sends it, and where else a port stands."""
-
-    def __init__(self, document: Document, servers: list[Server]) -> None:
-        self.servers = servers
-        self.document = document
-        self.names = [one.names for one in servers if one.start.engine == VLLM]
-        self.ports = {port for one in servers for port in one.ports}
-        self.senders = {id(word): one for one in document.of("curl") for word in one.arguments}
-        self.texts = document.texts
-        self.has_plain_server = any(one.path.text == PLAIN_SERVER for one in document.of("vllm"))
-        self.mentions: dict[int, bool] = {}
-
-    @cached_property
-    def has_default_template(self) -> bool:
-        """True for a vLLM of the time when transformers had a template for every tokenizer."""
-        told, first = vllm_told(self.document), vllm_facts().release(NO_DEFAULT_TEMPLATE)
-        return told is not None and first is not None and told.release.place < first.place
-
-    @cached_property
-    def has_proxy(self) -> bool:
-        return any(PROXIES.search(text) or "litellm" in text.lower() for _, text in self.texts)
-
-    @cached_property
-    def has_open_port(self) -> bool:
-        """True where a server listens nobody knows on which port."""
-        return any(not one.ports for one in self.servers)
-
-    @cached_property
-    def is_of_lmi(self) -> bool:
-        """True for a page that starts an LMI container, whose paths are others."""
-        return any("djl-inference" in word.text or "djl-serving" in word.text for word in self.document.images)
-
-    @cached_property
-    def is_of_another(self) -> bool:
-        """True for a page on LiteLLM's proxy, which has each path with and without /v1, and on no server."""
-        return not self.servers and any(len(LITELLM.findall(text)) > 1 for _, text in self.texts)
-
-    def is_inside(self, request: WrittenRequest) -> bool:
-        """True for a curl that runs in a container."""
-        curl = self.senders.get(id(request.place))
-        return curl is not None and bool(curl.image)
-
-    def is_beside(self, command: ShellCommand) -> bool:
-        """True for a command in the same block of a page, or the same script, as a server."""
-        text = dict(self.texts).get(command.file, "")
-        spans = [(text.count("\n", 0, one.start) + 1, text.count("\n", 0, one.end) + 1) for one in fences(text)]
-        span = next((one for one in spans if one[0] <= command.line <= one[1]), None)
-        if span is None:
-            return not spans
-        return any(span[0] <= one.start.at.line <= span[1] for one in self.servers if one.start.file == command.file)
-
-    def mentions_port(self, port: int) -> bool:
-        """True if the port stands on the page outside of addresses: a proxy's, a tunnel's, another server's."""
-        if port not in self.mentions:
-            pattern = re.compile(rf"(?<![\d:]){port}(?!\d)|:{port}(?=:)")
-            self.mentions[port] = any(pattern.search(text) for _, text in self.texts)
-        return self.mentions[port]
-
-
-def server_of(around: Around, one: ServedModel) -> Server:
-    port = one.number("port") or PORT
-    if "port" in one.options and one.number("port") is None:
-        return Server(one, port, ())
-    docker = around.docker(one)
-    if docker is not None and docker.value("--net", "--network") != "host":
-        return Server(one, port, tuple(host for host, inside in published_ports(docker) if inside == port))
-    workload = around.workload(one)
-    return Server(one, port, () if workload or (one.invocation and one.invocation.image) else (port,))
-
-
 def _container(around: Around, server: Server, release: str) -> Iterator[Draft]:
     """A server in a container that nobody outside reaches."""
-    one, docker, workload = server.start, around.docker(server.start), around.workload(server.start)
+    one, docker, workload = server.start, server.docker, around.workload(server.start)
     host = one.options.get("host")
     is_alone = (docker is not None and docker.value("--net", "--network") != "host") or (
         workload is not None and SERVER_IMAGE.search(workload.image) is not None and not workload.host_network
@@ -262,9 +153,11 @@ def _request(page: Page, request: WrittenRequest, release: str) -> Iterator[Draf
         return
     yield from _key(page, request, target, release)
     instead = NEAR_PATHS.get(path, "")
-    if instead and request.fields is not None and not (page.has_plain_server and path.startswith("/generate")):
-        yield from drafts(release, "openai-path", place, file=request.file, path=path, instead=instead, form="")
     ports = page.ports or {one.port for one in page.servers}
+    is_plain = page.has_plain_server and path.startswith("/generate")
+    is_other = target.port is not None and target.port not in ports and path.startswith(("/generate", "/api/"))
+    if instead and request.fields is not None and not is_plain and not is_other:
+        yield from drafts(release, "openai-path", place, file=request.file, path=path, instead=instead, form="")
     if target.port is None or target.port in ports:  # else a router's, with names of its own
         yield from wrong_model(page, request, path, release)
         yield from no_template(page, request, path, release)
@@ -345,7 +238,7 @@ def wrong_port(page: Page, request: WrittenRequest, target: ServerAddress, relea
     """A port that no server of the page listens on, and that stands nowhere else on it."""
     if not target.path.startswith("/v1") or target.port is None or target.port in page.ports or not target.is_local:
         return
-    if page.has_proxy:
+    if page.has_proxy or is_of_another(page, target.port):
         return  # a program of the page's own, on a port that it brings
     if page.has_open_port or page.is_inside(request) or page.mentions_port(target.port):
         return
