@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
-from trtllm_check.lint.carriers.python_calls import constant, given_to
+from trtllm_check.lint.carriers.python_given import constant, given_to
 from trtllm_check.lint.carriers.python_values import Values
 from trtllm_check.lint.carriers.settings import Kind, Setting, from_yaml, key
 from trtllm_check.lint.shell.words import Word

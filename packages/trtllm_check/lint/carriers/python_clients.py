@@ -24,16 +24,6 @@ def _facts() -> dict[str, Any]:
     return content
 
 
-def _sampling(text: PythonText) -> Iterator[FormFault]:
-    """``stop_token_ids=2``, which is no list."""
-    for call in text.calls:
-        if text.dotted(call.func).rpartition(".")[2] == "SamplingParams":
-            for one in call.keywords:
-                is_number = isinstance(one.value, ast.Constant) and type(one.value.value) is int
-                if one.arg == "stop_token_ids" and is_number:
-                    yield fault(text, one.value, "no list", name=one.arg, value=ast.unparse(one.value))
-
-
 def _removed(text: PythonText) -> Iterator[FormFault]:
     """``openai.ChatCompletion.create``, which openai 1.0 took away."""
     for call in text.calls:
@@ -62,7 +52,6 @@ def client_faults(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     yield from _answers(text)
     yield from _adapters(text)
     yield from _imports(text)
-    yield from _sampling(text)
     yield from _removed(text)
     yield from _gone(text)
     if is_script:
@@ -70,7 +59,7 @@ def client_faults(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
 
 
 def _openai(text: PythonText) -> Iterator[FormFault]:
-    """``create(top_k=20)``: an argument of vLLM's that OpenAI's client has not."""
+    """What is taken of an answer: of a stream, of a chat, of an object that is no dictionary."""
     clients = text.made_by("openai.OpenAI", "openai.AsyncOpenAI")
     chats: set[str] = set()
     streams: set[str] = set()
@@ -86,12 +75,6 @@ def _openai(text: PythonText) -> Iterator[FormFault]:
             for one in call.keywords
         ):
             streams |= {name for name in text.targets_of(call) if len(text.values_of(name)) == 1}
-        for one in call.keywords:
-            name = one.arg or ""
-            if name in _facts()["extra"].split():
-                yield fault(text, one.value, "extra argument", name=name)
-            elif name in _facts()["foreign"]:
-                yield fault(text, one.value, "foreign argument", name=name, instead=_facts()["foreign"][name])
     for node in text.nodes:
         of = node.value if isinstance(node, ast.Attribute) and node.attr == "choices" else None
         if isinstance(node, ast.expr) and isinstance(of, ast.Name) and of.id in streams:

@@ -12,9 +12,10 @@ from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
 from trtllm_check.lint.carriers.percent_cells import cells
 from trtllm_check.lint.carriers.printed import is_sentence
 from trtllm_check.lint.carriers.python_asks import asks
-from trtllm_check.lint.carriers.python_calls import calls, given_to
+from trtllm_check.lint.carriers.python_calls import calls
 from trtllm_check.lint.carriers.python_containers import container_commands
 from trtllm_check.lint.carriers.python_faults import comma_missing, json_words
+from trtllm_check.lint.carriers.python_given import given_to
 from trtllm_check.lint.carriers.python_grown import grown, is_command, perhaps
 from trtllm_check.lint.carriers.python_mending import mended
 from trtllm_check.lint.carriers.python_printed import printed
@@ -162,7 +163,7 @@ class _Reader(PythonWords):
         found = [*calls(self.tree, self.word, self.starts, self.names)]
         aws = aws_calls(self.tree, self.word.text, self.place, self.names)
         is_script = self.word.places[:1] == ((1, 1),)
-        text = PythonText(self.tree, self.word, self.starts)
+        text = PythonText(self.tree, self.word, self.starts, self.names)
         faults = (*json_words(self.tree, self.word, self.starts), *uses(text, is_script=is_script))
         found += asks(text, self.value)
         names, tensors = tuple(used_names(text)), tuple(tensor_uses(text))

@@ -78,7 +78,7 @@ def _kept(text: PythonText, node: ast.Assign, owner: str) -> Iterator[FormFault]
 
 def _built(text: PythonText) -> Iterator[FormFault]:
     """``LLM(model="./engine")`` of TensorRT-LLM, which loads a checkpoint with PyTorch from 1.0 on."""
-    for call in text.calls:
+    for call in map(text.as_written, text.calls):
         if text.dotted(call.func) != OURS or any(one.arg in ("backend", None) for one in call.keywords):
             continue
         given = [*call.args[:1], *(one.value for one in call.keywords if one.arg == "model")]
