@@ -15,7 +15,7 @@ from trtllm_check.lint.carriers.python_asks import asks
 from trtllm_check.lint.carriers.python_calls import calls
 from trtllm_check.lint.carriers.python_containers import container_commands
 from trtllm_check.lint.carriers.python_faults import comma_missing, json_words
-from trtllm_check.lint.carriers.python_given import given_to
+from trtllm_check.lint.carriers.python_given import entries, given_to
 from trtllm_check.lint.carriers.python_grown import grown, is_command, perhaps
 from trtllm_check.lint.carriers.python_mending import mended
 from trtllm_check.lint.carriers.python_printed import printed
@@ -57,7 +57,9 @@ VARIABLE = re.compile(r"[A-Za-z_]\w*")
 OF_A_FILE = re.compile(r"^[ \t]*(?:FROM[ ]+\S+|[A-Za-z_]\w*:(?:[ ].*)?)[ \t]*$", re.MULTILINE)
 FEWEST_LINES = 1  # line ends between the first and the last line
 LLM_API = ("tensorrt_llm", "tensorrt_llm.llmapi")  # tensorrt_llm._tensorrt_engine has the engine's own
+OUR_LLM = tuple(f"{module}.LLM" for module in LLM_API)
 LLM_OPTIONS = "llm_options.yml"
+TABLES = ("kv_cache_config", "cuda_graph_config", "moe_config")  # options that are tables, and dictionaries here
 NOT_OPTIONS = ("backend",)  # the pages of the releases leave it out
 LONGEST_TREE = 200_000
 MARGIN = re.compile(r"(?:[ \t]*(?:#.*)?\n)*[ \t]+[^\s#]")
@@ -171,9 +173,9 @@ class _Reader(PythonWords):
             Carried(calls=tuple(found), aws_calls=tuple(aws), faults=faults, names=names, tensors=tensors)
         ).with_(Carried(requests=tuple(sent_requests(self))))
         if any(_imports_ours(node) for node in nodes):
-            for node in nodes:
-                if isinstance(node, ast.Call) and called_name(node) == "LLM":
-                    self.options(node)
+            for call in text.calls:
+                if called_name(call) == "LLM" or text.dotted(call.func) in OUR_LLM:
+                    self.options(call)
         for node in nodes:
             if isinstance(node, ast.Dict):
                 self.environment(node, script)
@@ -253,7 +255,10 @@ class _Reader(PythonWords):
             if one.name not in NOT_OPTIONS:
                 index = self.starts[one.at.lineno - 1] + one.at.col_offset
                 place = self.word.places[min(index, len(self.word.places) - 1)]
-                script.add(f"{one.name}: null\n", place)
+                inside = entries(one.value, self.names)[0] if one.name in TABLES else []
+                script.add(f"{one.name}:{'' if inside else ' null'}\n", place)
+                for each in inside:
+                    script.add(f"  {each.name}: null\n", self.place(each.at))
         if script.characters:
             self.found = self.found.with_(Carried(texts=((LLM_OPTIONS, script.word()),)))
 

@@ -120,8 +120,9 @@ def constant(node: ast.expr, names: Values, depth: int = 0) -> ast.Constant | No
         return node if isinstance(node, ast.Constant) else None
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         number = node.operand.value
-        is_number = isinstance(number, int | float) and not isinstance(number, bool)
-        return ast.copy_location(ast.Constant(-number), node) if is_number else None
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            return None
+        return ast.copy_location(ast.Constant(-number), node)
     if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
         known = names.known(node)
         return constant(known, names, depth + 1) if known is not None else None

@@ -297,6 +297,8 @@ def _parts(target: ast.Tuple | ast.List, value: ast.expr) -> list[ast.expr]:
 
 def _is_plain(node: ast.expr | None) -> bool:
     """True for a default that somebody meant: a text or a number."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        node = node.operand
     if not isinstance(node, ast.Constant) or isinstance(node.value, bool):
         return False
     return isinstance(node.value, int | float) or (isinstance(node.value, str) and bool(node.value.strip()))
