@@ -19,6 +19,7 @@ from trtllm_check.lint.carriers.python_arrays import array_faults
 from trtllm_check.lint.carriers.python_async import async_faults
 from trtllm_check.lint.carriers.python_clients import client_faults
 from trtllm_check.lint.carriers.python_engines import engine_faults
+from trtllm_check.lint.carriers.python_results import result_faults
 from trtllm_check.lint.carriers.python_sagemaker import sagemaker_faults
 from trtllm_check.lint.carriers.python_started import start_faults
 from trtllm_check.lint.carriers.python_text import PythonText, fault
@@ -48,6 +49,7 @@ def uses(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     yield from engine_faults(text, is_script=is_script)
     yield from async_faults(text)
     yield from answer_faults(text)
+    yield from result_faults(text)
     yield from boto_faults(text)
     yield from sagemaker_faults(text)
     yield from start_faults(text)

@@ -64,7 +64,7 @@ def used_names(text: PythonText) -> Iterator[UsedName]:
                 yield UsedName(dotted, text.at(node))
     made = _made(text, packages, guarded)
     yield from _members(text, made, guarded)
-    yield from _calls(text, packages, _objects(text, packages, guarded), guarded)
+    yield from _calls(text, packages, made_objects(text, packages, guarded), guarded)
 
 
 def asks_version(text: str, package: str) -> bool:
@@ -122,7 +122,9 @@ def _members(text: PythonText, made: dict[str, str], guarded: set[int]) -> Itera
             yield UsedName(made[owner.id], text.at(call.func), getattr(call.func, "attr", ""))
 
 
-def _objects(text: PythonText, packages: frozenset[str], guarded: set[int]) -> dict[str, str]:
+def made_objects(
+    text: PythonText, packages: frozenset[str], guarded: frozenset[int] | set[int] = frozenset()
+) -> dict[str, str]:
     """The same as :func:`_made`, with attributes, what ``with`` names and what ``await`` waits for."""
     found: dict[str, set[str]] = {}
     for node in text.nodes:
@@ -152,7 +154,7 @@ def _objects(text: PythonText, packages: frozenset[str], guarded: set[int]) -> d
 def _calls(text: PythonText, packages: frozenset[str], made: dict[str, str], guarded: set[int]) -> Iterator[UsedName]:
     """The keywords of calls whose whole name has a table, and what calls are given."""
     for call in text.calls:
-        dotted = text.dotted(call.func) or _of_an_object(call.func, made)
+        dotted = text.dotted(call.func) or of_an_object(call.func, made)
         package = python_package(dotted.partition(".")[0]) if dotted.partition(".")[0] in packages else None
         if package is None or id(text.as_written(call)) in guarded:
             continue
@@ -164,7 +166,7 @@ def _calls(text: PythonText, packages: frozenset[str], made: dict[str, str], gua
             yield UsedName(dotted, text.at(text.as_written(call).func), call=given(text, call))
 
 
-def _of_an_object(func: ast.expr, made: dict[str, str]) -> str:
+def of_an_object(func: ast.expr, made: dict[str, str]) -> str:
     """``client.chat.completions.create`` behind the class, or the method, that made ``client``."""
     behind = ""
     while isinstance(func, ast.Attribute):
