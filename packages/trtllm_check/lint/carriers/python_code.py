@@ -9,6 +9,7 @@ from functools import cached_property
 
 from trtllm_check.lint.carriers.aws_calls import aws_calls
 from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
+from trtllm_check.lint.carriers.loose_names import loose_names
 from trtllm_check.lint.carriers.percent_cells import cells
 from trtllm_check.lint.carriers.printed import is_sentence
 from trtllm_check.lint.carriers.python_asks import asks
@@ -168,7 +169,7 @@ class _Reader(PythonWords):
         text = PythonText(self.tree, self.word, self.starts, self.names)
         faults = (*json_words(self.tree, self.word, self.starts), *uses(text, is_script=is_script))
         found += asks(text, self.value)
-        names, tensors = tuple(used_names(text)), tuple(tensor_uses(text))
+        names, tensors = (*used_names(text), *loose_names(text)), tuple(tensor_uses(text))
         self.found = self.found.with_(
             Carried(calls=tuple(found), aws_calls=tuple(aws), faults=faults, names=names, tensors=tensors)
         ).with_(Carried(requests=tuple(sent_requests(self))))

@@ -35,6 +35,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for form, at, known in (
             *_misfits(one.call, _signatures(package, one.dotted, version), one),
             *_kinds(one, one.call, package, version),
+            *_needs(one, one.call, package, version),
         ):
             for draft in drafts(
                 platform.release.name, RULE, at, form=form, file=one.file, call=shown_call(one), **known
@@ -43,9 +44,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _signatures(package: PythonPackage, dotted: str, told: Told) -> tuple[Signature, ...]:
-    """What the told release takes, or what any release does."""
+    """What the told release takes; what any release does where none is told, or the call is gone from that one."""
     is_known = bool(told.version) and not told.many and bool(package.near_releases(told.version))
-    return package.signature(dotted, told.version if is_known else "")
+    found = package.signature(dotted, told.version) if is_known else ()
+    return found or package.signature(dotted, "")
 
 
 def _misfits(call: UsedCall, forms: tuple[Signature, ...], one: UsedName) -> Iterator[tuple[str, Any, dict[str, Any]]]:
@@ -92,6 +94,21 @@ def _kinds(
         if rule is not None and given.kind in rule["refuses"].split():
             form = "text" if given.kind == "str" and rule.get("number") else "kind"
             yield form, given.at, _shown(given, rule)
+
+
+def _needs(
+    one: UsedName, call: UsedCall, package: PythonPackage, told: Told
+) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """What has a default, and is refused without a value."""
+    needs = rule_data(FAMILY)["needs"].get(package.signed(one.dotted))
+    forms = _signatures(package, one.dotted, told)
+    names = {given.name for given in call.names}
+    if needs is None or not forms or call.is_open or names & set(needs["unless"].split()):
+        return
+    names |= set(forms[0].places[: len(call.places)])
+    if lacking := [name for name in needs["all"].split() if name not in names]:
+        known = {"name": " and ".join(lacking), "unless": needs["unless"].split()[0]}
+        yield "needed", one.place, known
 
 
 def _wanted(one: UsedName, package: PythonPackage) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     old: dict[tuple[str, str], list[tuple[UsedName, NameVerdict]]] = {}
     files = [file for file, _ in document.texts]
     for one in document.names:
-        package = python_package(one.package) if one.call is None else None
+        package = python_package(one.package) if one.call is None and one.error != "NameError" else None
         if package is None or is_local(one.package, files):
             continue
         if one.package not in told:
