@@ -175,7 +175,7 @@ class _Reader(PythonWords):
         ).with_(Carried(requests=tuple(sent_requests(self))))
         if any(_imports_ours(node) for node in nodes):
             for call in text.calls:
-                if called_name(call) == "LLM" or text.dotted(call.func) in OUR_LLM:
+                if (text.dotted(call.func) or called_name(call)) in (*OUR_LLM, "LLM"):
                     self.options(call)
         for node in nodes:
             if isinstance(node, ast.Dict):

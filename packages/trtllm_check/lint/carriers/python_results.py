@@ -33,6 +33,9 @@ def result_faults(text: PythonText) -> Iterator[FormFault]:
             yield from _attribute(text, node, kinds.of(node.value))
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             yield from _entry(text, node, kinds.of(node.value))
+        elif isinstance(node, ast.Call) and kinds.of(node.func) in _facts()["types"]:
+            kind = _called(kinds.of(node.func))
+            yield fault(text, node.func, "no function", written=_written(node.func), kind=kind)
         elif isinstance(node, ast.Await):
             kind = kinds.of(node.value)
             if kind and kind[0] not in (COROUTINE, GENERATOR, STREAM) and not kind.startswith("openai."):
@@ -52,7 +55,9 @@ def _attribute(text: PythonText, node: ast.Attribute, kind: str) -> Iterator[For
         if not is_there and not name.startswith("_"):
             right = known.get("write", {}).get(name, "")
             instead = f"write {owner}{right}" if right else "take what it has"
-            yield fault(text, node, "no attribute", kind=_called(kind), name=name, owner=owner, instead=instead)
+            yield fault(
+                text, node, f"no attribute{_of_ours(kind)}", kind=_called(kind), name=name, owner=owner, instead=instead
+            )
 
 
 def _entry(text: PythonText, node: ast.Subscript, kind: str) -> Iterator[FormFault]:
@@ -62,7 +67,14 @@ def _entry(text: PythonText, node: ast.Subscript, kind: str) -> Iterator[FormFau
             yield fault(text, node, "key of a list", written=_written(node), owner=_written(node.value))
     elif kind and kind[0] not in (COROUTINE, GENERATOR, STREAM) and isinstance(key, str | int):
         right = f"{_written(node.value)}.{key}" if isinstance(key, str) else f"{_written(node.value)} itself"
-        yield fault(text, node, "no subscript", written=_written(node), kind=_called(kind), instead=right)
+        yield fault(
+            text, node, f"no subscript{_of_ours(kind)}", written=_written(node), kind=_called(kind), instead=right
+        )
+
+
+def _of_ours(kind: str) -> str:
+    """What answers of TensorRT-LLM are said of: before 0.11 they were of another class."""
+    return " of ours" if kind.startswith("tensorrt_llm.") else ""
 
 
 def _written(node: ast.expr) -> str:

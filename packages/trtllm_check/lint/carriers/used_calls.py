@@ -21,7 +21,7 @@ LONGEST = 40
 DEEPEST = 8
 
 
-class Given(NamedTuple):
+class GivenArgument(NamedTuple):
     """One argument: its name, "" for one by place, where it stands, and what it is.
 
     ``kind``: ``str``, ``text`` (one that is no number), ``int``, ``float``, ``bool``, ``None``, ``list``,
@@ -37,16 +37,16 @@ class Given(NamedTuple):
 class UsedCall(NamedTuple):
     """``is_open``: more arguments come from elsewhere."""
 
-    places: tuple[Given, ...]
-    names: tuple[Given, ...]
+    places: tuple[GivenArgument, ...]
+    names: tuple[GivenArgument, ...]
     is_open: bool = False
 
 
 def given(text: PythonText, node: ast.Call) -> UsedCall:
     """What a call is given."""
     more = any(one.arg is None for one in node.keywords) or any(isinstance(one, ast.Starred) for one in node.args)
-    places = tuple(Given("", text.at(one), *_told(text, one)) for one in node.args)
-    named = tuple(Given(one.arg, text.at(one), *_told(text, one.value)) for one in node.keywords if one.arg)
+    places = tuple(GivenArgument("", text.at(one), *_told(text, one)) for one in node.args)
+    named = tuple(GivenArgument(one.arg, text.at(one), *_told(text, one.value)) for one in node.keywords if one.arg)
     return UsedCall(places, named, more)
 
 

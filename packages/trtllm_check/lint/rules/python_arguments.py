@@ -7,7 +7,7 @@ releases that were read. A kind is refused where every release that was read ref
 from collections.abc import Iterator
 from typing import Any
 
-from trtllm_check.lint.carriers.used_calls import Given, UsedCall
+from trtllm_check.lint.carriers.used_calls import GivenArgument, UsedCall
 from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
@@ -91,9 +91,21 @@ def _kinds(
     named = [given._replace(name=name) for given, name in zip(call.places, places, strict=False)]
     for given in (*named, *call.names):
         rule = wanted.get(given.name)
-        if rule is not None and given.kind in rule["refuses"].split():
+        if rule is not None and given.kind in rule["refuses"].split() and not _is_coerced(given, rule, told):
             form = "text" if given.kind == "str" and rule.get("number") else "kind"
             yield form, given.at, _shown(given, rule)
+
+
+def _is_coerced(given: GivenArgument, rule: dict[str, Any], told: Told) -> bool:
+    """True for a text of digits that becomes a number, in the told release or perhaps."""
+    from packaging.version import InvalidVersion, Version
+
+    if given.kind != "str" or "coerced" not in rule:
+        return False
+    try:
+        return not told.version or Version(told.version) >= Version(rule["coerced"])
+    except InvalidVersion:
+        return True
 
 
 def _needs(
@@ -122,7 +134,7 @@ def _wanted(one: UsedName, package: PythonPackage) -> dict[str, Any]:
     }
 
 
-def _shown(given: Given, rule: dict[str, Any]) -> dict[str, Any]:
+def _shown(given: GivenArgument, rule: dict[str, Any]) -> dict[str, Any]:
     words: dict[str, str] = rule_data(FAMILY)["words"]
     kind = words.get(given.kind, f"an object of {given.kind}")
     number = given.written.strip("\"'")
