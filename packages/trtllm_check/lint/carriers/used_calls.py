@@ -45,6 +45,7 @@ class UsedCall(NamedTuple):
 def given(text: PythonText, node: ast.Call) -> UsedCall:
     """What a call is given."""
     more = any(one.arg is None for one in node.keywords) or any(isinstance(one, ast.Starred) for one in node.args)
+    more = more or any(isinstance(one, ast.Constant) and one.value is ... for one in node.args)  # left out
     places = tuple(GivenArgument("", text.at(one), *_told(text, one)) for one in node.args)
     named = tuple(GivenArgument(one.arg, text.at(one), *_told(text, one.value)) for one in node.keywords if one.arg)
     return UsedCall(places, named, more)

@@ -194,6 +194,13 @@ def _patterns(name: str) -> Iterator[tuple[re.Pattern[str], bool]]:
     for one in data.get("images", ()):
         yield re.compile(one), False
     dist = data["distribution"].replace("-", "[-_]")
+    yield re.compile(rf"^name = \"{dist}\"\nversion = \"(?P<version>\d+\.\d+\.\d+)\"", re.MULTILINE), False  # of a lock
+    yield re.compile(rf"(?<![\w.-]){dist}-(?P<version>\d+\.\d+\.\d+)-(?:cp3|py3)"), False  # a wheel
+    if name not in rule_data(FAMILY)["hinted"]:
+        yield (
+            re.compile(rf"(?<![\w./-]){dist}[ ]v?(?P<version>\d+\.\d+\.\d+)(?![\w.+-]*\w)(?!\+)", re.IGNORECASE),
+            False,
+        )
     yield re.compile(rf"(?<![\w./-]){dist}(?:\[[\w, -]+\])?\s*(?P<version>{SPECIFIER}(?:\s*,\s*{SPECIFIER})*)"), True
 
 

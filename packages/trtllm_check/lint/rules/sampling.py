@@ -22,6 +22,7 @@ RULE = "sampling-value"
 CHAT = "/v1/chat/completions"
 OURS = "tensorrt_llm"
 ENGINES = (VLLM, OURS)
+GUIDES = ("GuidedDecodingParams", "StructuredOutputsParams")
 BEST_SINCE = "0.17.0"  # TensorRT-LLM's best_of
 RANDOM = frozenset({"use_beam_search", "top_k", "top_p", "temperature", "beam_width"})
 PATHS = ("/v1/completions", "/v1/chat/completions")
@@ -41,6 +42,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if call.api in ENGINES and call.name == "SamplingParams":
             yield from _judge(dict(call.values), call.name, call.file, release, call.api)
             yield from _best(dict(call.values), call, release)
+        if call.name in GUIDES and call.api in ENGINES:
+            yield from _guides(call, release)
     if any(one.engine == VLLM for one in served(document)):
         for request in document.requests:
             if ServerAddress.of(request.url).path.rstrip("/") in PATHS:
@@ -160,6 +163,14 @@ def _body(request: WrittenRequest) -> dict[str, Word]:
     numbers = {name: value for name, value in fields.items() if isinstance(value, int | float)}
     places = {name: request.at(name) for name in numbers}
     return {name: Word(str(value), places[name].line, places[name].column) for name, value in numbers.items()}
+
+
+def _guides(call: Call, release: str) -> Iterator[Draft]:
+    """``GuidedDecodingParams(json=..., regex=...)``: one answer cannot follow two."""
+    given = [word for word in call.arguments if word.text in rule_data(FAMILY)["guides"]]
+    if len(given) > 1:
+        known: dict[str, Any] = {"where": call.name, "first": given[0].text, "second": given[1].text}
+        yield from drafts(release, RULE, given[1], form="guides", file=call.file, **known)
 
 
 def _best(values: Mapping[str, Word], call: Call, release: str) -> Iterator[Draft]:
