@@ -193,7 +193,7 @@ class PythonPackage:
         if name in known:
             return self._placed(known[name], version, owner, name)
         if self._holds(known.get(OTHERS, ""), version):
-            alike = next((one for one in known if _folded(one) == _folded(name)), "")
+            alike = next((one for one in known if one.lower() == name.lower()), "")  # KVCacheConfig
             return NameVerdict("never", owner, name, near=alike) if alike else None
         here = [one for one, spans in known.items() if self._holds(spans, version)]
         near = nearest(name, frozenset(here), NEAR)
@@ -241,11 +241,6 @@ class PythonPackage:
 def _ends(dotted: str) -> list[int]:
     """Where the dots are, the last first, and the end."""
     return [len(dotted), *(index for index in range(len(dotted) - 1, 0, -1) if dotted[index] == ".")]
-
-
-def _folded(name: str) -> str:
-    """``KVCacheConfig`` and ``KvCacheConfig`` are one word for people."""
-    return name.replace("_", "").lower()
 
 
 def _flat(grouped: Mapping[str, str]) -> dict[str, str]:
