@@ -6,6 +6,7 @@ the number of releases that hold it.
 
 import ast
 import hashlib
+import re
 import subprocess
 import tarfile
 import warnings
@@ -17,21 +18,34 @@ from typing import NamedTuple
 LISTED = ("MODULE_ATTRS",)  # tables of names that a module's __getattr__ serves
 LISTED_BY_MODULE = ("_SUBMOD_ATTRS", "_import_structure")  # the same: module -> its names
 SELF = ("self", "cls")
+MODELS = ("BaseModel",)  # of pydantic
+RECORDS = re.compile(r"\b(?:dataclass|config|Struct|NamedTuple|\w*BaseModel)\b")
 
 
 class Signature(NamedTuple):
-    """The keywords of a call; ``is_open``: it takes any others, too."""
+    """The keywords of a call; ``is_open``: it takes any others, too.
+
+    ``order``: what it takes by place; ``required``: what has no default; ``is_variadic``: places without an end.
+    """
 
     keywords: frozenset[str]
     is_open: bool
+    order: tuple[str, ...] = ()
+    required: frozenset[str] = frozenset()
+    is_variadic: bool = False
 
 
 class ClassFacts(NamedTuple):
-    """One class: its bases as written, the fields of its body, what it defines."""
+    """One class: its bases as written, the fields of its body, what it defines.
+
+    ``is_record``: its fields are the arguments that make one; ``by_name``: and by name alone.
+    """
 
     bases: tuple[str, ...]
-    fields: frozenset[str]
+    fields: Mapping[str, bool]  # whether it has a default
     methods: Mapping[str, Signature]
+    is_record: bool = False
+    by_name: bool = False
 
 
 class ModuleFacts(NamedTuple):
@@ -201,27 +215,45 @@ class _Reader:
 
 
 def _class(node: ast.ClassDef) -> ClassFacts:
-    fields: set[str] = set()
+    fields: dict[str, bool] = {}
     methods: dict[str, Signature] = {}
     for one in node.body:
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
-            if "ClassVar" not in ast.unparse(one.annotation):
-                fields.add(one.target.id)
+            if "ClassVar" not in ast.unparse(one.annotation) and not _is_left_out(one.value):
+                fields[one.target.id] = one.value is not None
         elif isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
             before = methods.get(one.name)  # overloads stand before the method itself
             now = _signature(one)
-            methods[one.name] = (
-                Signature(before.keywords | now.keywords, before.is_open or now.is_open) if before else now
-            )
-    return ClassFacts(tuple(ast.unparse(base) for base in node.bases), frozenset(fields), methods)
+            if before is not None:
+                now = now._replace(
+                    keywords=before.keywords | now.keywords,
+                    is_open=before.is_open or now.is_open,
+                    is_variadic=before.is_variadic or now.is_variadic,
+                )
+            methods[one.name] = now
+    bases = tuple(ast.unparse(base) for base in node.bases)
+    makers = " ".join(ast.unparse(one) for one in (*node.decorator_list, *node.keywords))
+    is_record = bool(RECORDS.search(" ".join([makers, *bases])))
+    by_name = "kw_only=True" in makers or any(base.endswith(MODELS) for base in bases)
+    return ClassFacts(bases, fields, methods, is_record, by_name)
+
+
+def _is_left_out(value: ast.expr | None) -> bool:
+    """``field(init=False)``."""
+    given = value.keywords if isinstance(value, ast.Call) else ()
+    return any(one.arg == "init" and ast.unparse(one.value) == "False" for one in given)
 
 
 def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Signature:
     given = node.args
+    every = [one.arg for one in (*given.posonlyargs, *given.args)]
+    needed = set(every[: len(every) - len(given.defaults)])
+    needed |= {one.arg for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is None}
     names = {one.arg for one in (*given.args, *given.kwonlyargs) if one.arg not in SELF}
     decorators = " ".join(ast.unparse(one) for one in node.decorator_list)
     is_open = given.kwarg is not None or "deprecate" in decorators
-    return Signature(frozenset(names), is_open)
+    order = tuple(one for one in every if one not in SELF)
+    return Signature(frozenset(names), is_open, order, frozenset(needed - set(SELF)), given.vararg is not None)
 
 
 def walk_modules(tree: Tree) -> Iterator[tuple[str, bool, str]]:

@@ -163,8 +163,8 @@ class Builder:
             self.add(one.text, "request", file=file, word=_as_written(part, one.text), name=name)
         return bool(found)
 
-    def add_carried(self, kind: Kind, text: str, whole: Word, file: str) -> None:
-        """A text of another language: its scripts, the files in it, its images."""
+    def add_carried(self, kind: Kind, text: str, whole: Word, file: str, around: str = "") -> None:
+        """A text of another language: its scripts, the files in it, its images. ``around``: the image that runs it."""
         if self.depth > DEEPEST:
             return
         self.depth += 1
@@ -179,7 +179,8 @@ class Builder:
         self.names += [one._replace(file=file) for one in found.names]
         self.tensors += [one._replace(file=file) for one in found.tensors]
         for script, image in found.scripts:
-            self.add_commands([one._replace(image=image) for one in read_inside(script, file, is_built=True)])
+            inner = read_inside(script, file, is_built=True)
+            self.add_commands([one._replace(image=image or around) for one in inner])
         for name, word in found.texts:
             self.add(word.text, kind_of_name(name) or kind_of_text(word.text), file=file, word=word, name=name)
         for sent in found.requests:
@@ -327,12 +328,7 @@ class Builder:
         elif words[:1] and words[0].text != "-":
             return
         for word in bodies:
-            found = carried("python", word)
-            self.names += [one._replace(file=command.file) for one in found.names]
-            self.calls += [one._replace(file=command.file) for one in found.calls]
-            for script, image in found.scripts:
-                inner = read_inside(script, command.file, is_built=True)
-                self.add_commands([one._replace(image=image or command.image) for one in inner])
+            self.add_carried("python", word.text, word, command.file, command.image)
 
     def add_environment(self, whole: Word) -> None:
         """Lines of NAME=value, or a JSON object."""

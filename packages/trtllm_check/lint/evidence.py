@@ -26,9 +26,10 @@ REPOSITORY = r"(?:NVIDIA/TensorRT-LLM|triton-inference-server/tensorrtllm_backen
 OF_A_LOG = "log"
 TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, how it is written
     (5, "wheel", re.compile(rf"tensorrt[-_]llm(?:\[\w+\])?\s*={{2,3}}\s*{VERSION}", re.I)),
-    (5, "wheel", re.compile(rf"tensorrt_llm-{VERSION}-cp3\d", re.I)),
+    (5, "wheel", re.compile(rf"\btensorrt_llm-{VERSION}-(?:cp3|\*)", re.I)),
     (5, "wheel", re.compile(r"tensorrt[-_]llm(?:\[\w+\])?\s*~=\s*(?P<version>\d+\.\d+\.\d+)", re.I)),
     (4, "clone", re.compile(rf"{REPOSITORY}/archive/(?:refs/tags/)?{VERSION}(?=\.(?:tar|zip))", re.I)),
+    (5, "wheel", re.compile(rf"^name = \"tensorrt[-_]llm\"\nversion = \"{VERSION}\"", re.M)),
     (4, "clone", re.compile(rf"(?:-b|--branch|--tag)[ =]+{VERSION}(?=\s)[^\n]*{REPOSITORY}", re.I)),
     (4, "clone", re.compile(rf"{REPOSITORY}(?:\.git)?[^\n]*(?:-b|--branch)[ =]+{VERSION}(?=\s|$)", re.I | re.M)),
     (4, "clone", re.compile(rf"(?:-b|--branch)[ =]+r(?P<month>\d\d\.\d\d)(?=\s)[^\n]*{REPOSITORY}", re.I)),

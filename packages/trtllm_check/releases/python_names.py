@@ -41,6 +41,25 @@ class NameVerdict(NamedTuple):
         return f"{self.owner}.{self.name}" if self.owner else self.name
 
 
+class Signature(NamedTuple):
+    """What a call takes. ``places``: the first names by place; ``most``: how many places there are, -1 for no end."""
+
+    places: tuple[str, ...]
+    required: frozenset[str]
+    most: int
+
+    @classmethod
+    def of(cls, form: str) -> "Signature":
+        """``name! path! base +3 ; request_id``: ``!`` where required, behind ``;`` what is required by name alone."""
+        front, _, named = form.partition(";")
+        words = front.split()
+        places = [one for one in words if one != "*" and not one.startswith("+")]
+        more = sum(int(one[1:]) for one in words if one.startswith("+"))
+        required = {one.rstrip("!") for one in places if one.endswith("!")} | set(named.split())
+        most = -1 if "*" in words else len(places) + more
+        return cls(tuple(one.rstrip("!") for one in places), frozenset(required), most)
+
+
 class PythonPackage:
     """The tables of one package."""
 
@@ -63,6 +82,7 @@ class PythonPackage:
         self.calls = {call: _flat(found) for call, found in content["calls"].items()}
         self.alike: dict[str, str] = content.get("alike", {})
         self.members = {owner: _flat(found) for owner, found in content["members"].items()}
+        self.arguments: dict[str, dict[str, str]] = content.get("arguments", {})
 
     @cached_property
     def positions(self) -> dict[str, int]:
@@ -118,6 +138,33 @@ class PythonPackage:
             return dotted
         return next((call for pattern, call in self.alike.items() if fnmatchcase(dotted, pattern)), "")
 
+    def has_arguments(self, dotted: str) -> bool:
+        return bool(self.signed(dotted))
+
+    def signature(self, dotted: str, version: str) -> "tuple[Signature, ...]":
+        """What the call takes in ``version``, in all releases where that is "": each form once.
+
+        Nothing where a release was not read.
+        """
+        found = self.arguments.get(self.signed(dotted), {})
+        asked = set(self._places(version)) if version else set(range(len(self.releases)))
+        forms, seen = [], set()
+        for spans, form in found.items():
+            here = {one for one in asked if any(first <= one <= last for first, last in self._ranges(spans))}
+            seen |= here
+            if here:
+                forms.append(Signature.of(form))
+        return tuple(forms) if seen == asked or (not version and seen) else ()
+
+    def signed(self, dotted: str) -> str:
+        """The name by which the call has a signature: its own, that of one that is alike, or its last parts."""
+        names = [dotted, *(self.call_of(dotted[:end]) + dotted[end:] for end in _ends(dotted))]
+        parts = dotted.split(".")
+        names += [".".join(parts[start:]) for start in range(1, len(parts))]
+        made = [one for one in parts[:-1] if not one.startswith("from_")]  # by a method of the class
+        names += [".".join([*made[start:], parts[-1]]) for start in range(len(made))]
+        return next((one for one in names if one in self.arguments), "")
+
     def judge_member(self, owner: str, name: str, version: str) -> NameVerdict | None:
         """The same of an attribute of an object of class ``owner``."""
         return self._inside(self.members.get(owner), owner, name, version)
@@ -146,7 +193,8 @@ class PythonPackage:
         if name in known:
             return self._placed(known[name], version, owner, name)
         if self._holds(known.get(OTHERS, ""), version):
-            return None
+            alike = next((one for one in known if one.lower() == name.lower()), "")  # KVCacheConfig
+            return NameVerdict("never", owner, name, near=alike) if alike else None
         here = [one for one, spans in known.items() if self._holds(spans, version)]
         near = nearest(name, frozenset(here), NEAR)
         return NameVerdict("absent" if OTHERS in known else "never", owner, name, near=near)
@@ -188,6 +236,11 @@ class PythonPackage:
             return NameVerdict("gone", owner, name, since, last, self.moved.get(dotted, ""))
         after = [first for first, _ in ranges if first > max(asked)]
         return NameVerdict("later", owner, name, self.releases[after[0]]) if after else None
+
+
+def _ends(dotted: str) -> list[int]:
+    """Where the dots are, the last first, and the end."""
+    return [len(dotted), *(index for index in range(len(dotted) - 1, 0, -1) if dotted[index] == ".")]
 
 
 def _flat(grouped: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
-from trtllm_check.lint.carriers.python_calls import constant, given_to
+from trtllm_check.lint.carriers.python_given import constant, given_to, spread
 from trtllm_check.lint.carriers.python_values import Values
 from trtllm_check.lint.carriers.settings import Kind, Setting, from_yaml, key
 from trtllm_check.lint.shell.words import Word
@@ -56,11 +56,20 @@ def aws_calls(
     if not any(word in text for word in ABOUT):
         return
     names = _Names(_set_once(tree), values)
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
+    imported = {
+        one.asname: one.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for one in node.names
+        if one.asname
+    }
+    for written in ast.walk(tree):
+        if not isinstance(written, ast.Call):
             continue
+        node = spread(written, values, is_ours=False)
         func = node.func
         name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+        name = imported.get(name, name)
         if name in CALLS:
             items = tuple(
                 (key(one.arg), _python(one.value, names, place, one.arg, 0)) for one in node.keywords if one.arg

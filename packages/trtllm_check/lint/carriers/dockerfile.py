@@ -34,6 +34,9 @@ MOST_STRANGE = 2
 HEREDOC = re.compile(r"<<-?[\"']?(?P<name>\w+)[\"']?")
 
 
+COPIES = ("COPY", "ADD")
+
+
 class Instruction(NamedTuple):
     name: str
     argument: Word
@@ -62,6 +65,8 @@ def carried(word: Word) -> Carried:
             if name == "ARG" and (match := PAIR.match(argument.text)):
                 arguments[match["name"]] = match["value"].strip("\"'")
             stage.read(name, argument)
+            if name in COPIES and (file := _written(argument)):
+                found = found.with_(Carried(texts=(file,)))
     return found.with_(stage.carried()).with_(
         Carried(
             faults=(
@@ -74,6 +79,15 @@ def carried(word: Word) -> Carried:
             )
         )
     )
+
+
+def _written(argument: Word) -> tuple[str, Word] | None:
+    """``COPY <<EOF /app/app.py``: the file, and the lines that are written there."""
+    first, _, _ = argument.text.partition("\n")
+    heredocs = list(HEREDOC.finditer(first))
+    begin, end = len(first) + 1, argument.text.rfind(heredocs[0]["name"]) if heredocs else 0
+    name = first.split()[-1] if heredocs else ""
+    return (name, argument.part(begin, end)) if len(heredocs) == 1 and begin < end and "<<" not in name else None
 
 
 def _strange(word: Word) -> Iterator[FormFault]:
@@ -163,7 +177,7 @@ def _instructions(word: Word) -> Iterator[Instruction]:
             script.end()
             line = word.part(starts[number], starts[number] + len(lines[number]))
             number += 1
-        if match["name"].upper() == "RUN" and (heredoc := HEREDOC.search(script.word().text)):
+        if match["name"].upper() in ("RUN", *COPIES) and (heredoc := HEREDOC.search(script.word().text)):
             while number < len(lines):
                 script.end()
                 script.take(word.part(starts[number], starts[number] + len(lines[number])))

@@ -1,9 +1,10 @@
 """Calls of the Python APIs of TensorRT-LLM and vLLM: which class or method, the names and values of its arguments."""
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
+from trtllm_check.lint.carriers.python_given import GivenKeyword, constant, entries, given_to, spread
 from trtllm_check.lint.carriers.python_values import Values
 from trtllm_check.lint.shell.words import Word
 
@@ -28,9 +29,6 @@ MODULES = {
 # Keywords of llama_index, langchain and others, whose value goes to vLLM's EngineArgs whole.
 HANDED_ON = ("vllm_kwargs",)
 OF_RAY, RAY_MODEL, RAY_ENGINE = "LLMConfig", "model_loading_config", "engine_kwargs"
-VARIABLES = ("os.getenv", "os.environ.get", "getenv", "environ.get")  # which may give a default
-CASTS: Mapping[str, Callable[[Any], str | int | float]] = {"int": int, "float": float, "str": str}
-DEEPEST = 8
 METHODS = ("generate", "generate_async", "chat", "beam_search", "encode", "embed", "classify", "score")
 
 
@@ -64,14 +62,16 @@ def calls(tree: ast.Module, word: Word, starts: list[int], names: Values) -> Ite
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        api, name = _called(node.func, imported, modules)
-        if not api and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
-            api, name = made.get(ast.unparse(node.func.value), ""), f"LLM.{node.func.attr}"
+        meant = spread(node, names)
+        func = meant.func
+        api, name = _called(func, imported, modules)
+        if not api and isinstance(func, ast.Attribute) and func.attr in METHODS:
+            api, name = made.get(ast.unparse(func.value), ""), f"LLM.{func.attr}"
         if api:
-            given, more = given_to(node, names)
+            given, more = given_to(meant, names)
             if name == OF_RAY:
                 given, more = _of_ray(given, names)
-            values = tuple(_values(node, given, names, word, starts))
+            values = tuple(_values(meant.args, given, names, word, starts))
             values = tuple(
                 (option, _loaded(value, folders) if option == "model" else value) for option, value in values
             )
@@ -103,12 +103,11 @@ def _loaded(value: Word, folders: dict[str, str]) -> Word:
 
 def _of_ray(given: "list[GivenKeyword]", names: Values) -> "tuple[list[GivenKeyword], bool]":
     """The engine's arguments of Ray's LLMConfig, and its model."""
-    parts = {one.name: _entries(one.value, names, 0) for one in given}
-    model = {one.name: one for one in parts.get(RAY_MODEL) or ()}
+    parts = {one.name: entries(one.value, names) for one in given}
+    model = {one.name: one for one in parts.get(RAY_MODEL, ((), False))[0]}
     source = model.get("model_source") or model.get("model_id")
-    engine = parts.get(RAY_ENGINE, [])
-    found = [*([source._replace(name="model")] if source is not None else []), *(engine or ())]
-    return found, engine is None
+    engine, more = parts.get(RAY_ENGINE, ((), False))
+    return [*([source._replace(name="model")] if source is not None else []), *engine], more
 
 
 def _set_later(tree: ast.Module) -> Iterator[tuple[ast.expr, list[tuple[ast.Attribute, ast.Constant]]]]:
@@ -225,81 +224,10 @@ def _made(tree: ast.Module, imported: dict[str, tuple[str, str]], modules: dict[
     yield from ((name, apis[0]) for name, apis in found.items() if len(apis) == 1 and apis[0])
 
 
-class GivenKeyword(NamedTuple):
-    """One keyword of a call, where it is written, and its value."""
-
-    name: str
-    at: ast.expr | ast.keyword
-    value: ast.expr
-
-
-def given_to(node: ast.Call, names: Values) -> tuple[list[GivenKeyword], bool]:
-    """The keywords of a call with those of ``**options`` where the code tells them; True where more come."""
-    found: list[GivenKeyword] = []
-    more = False
-    for one in node.keywords:
-        if one.arg is not None:
-            found.append(GivenKeyword(one.arg, one, one.value))
-            continue
-        inside = _entries(one.value, names, 0)
-        found += inside or ()
-        more = more or inside is None
-    return found, more
-
-
-def _entries(node: ast.expr, names: Values, depth: int) -> list[GivenKeyword] | None:
-    """What ``**node`` gives; None where it is not told."""
-    if depth > DEEPEST:
-        return None
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
-        found, more = given_to(node, names)
-        return None if more else found
-    if not isinstance(node, ast.Dict):
-        known = names.known(node)
-        return _entries(known, names, depth + 1) if known is not None else None
-    entries: list[GivenKeyword] = []
-    for key, value in zip(node.keys, node.values, strict=True):
-        if key is None:
-            inside = _entries(value, names, depth + 1)
-            if inside is None:
-                return None
-            entries += inside
-        elif isinstance(key, ast.Constant) and isinstance(key.value, str):
-            entries.append(GivenKeyword(key.value, key, value))
-        else:
-            return None
-    return entries
-
-
-def constant(node: ast.expr, names: Values, depth: int = 0) -> ast.Constant | None:
-    """The constant that an expression is: a name that is set once, ``int(...)`` of one, a default of a variable."""
-    if isinstance(node, ast.Constant) or depth > DEEPEST:
-        return node if isinstance(node, ast.Constant) else None
-    if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
-        known = names.known(node)
-        return constant(known, names, depth + 1) if known is not None else None
-    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or) and len(node.values) == 2:
-        first = node.values[0]
-        is_read = isinstance(first, ast.Call) and ast.unparse(first.func) in VARIABLES and len(first.args) == 1
-        return constant(node.values[1], names, depth + 1) if is_read else None
-    if not isinstance(node, ast.Call) or node.keywords:
-        return None
-    func = ast.unparse(node.func)
-    if func in VARIABLES and len(node.args) == 2:
-        return constant(node.args[1], names, depth + 1)
-    if func in CASTS and len(node.args) == 1:
-        inner = constant(node.args[0], names, depth + 1)
-        try:
-            return ast.copy_location(ast.Constant(CASTS[func](inner.value)), node) if inner is not None else None
-        except (TypeError, ValueError):
-            return None
-    return None
-
-
 def _values(
-    node: ast.Call, given: list[GivenKeyword], names: Values, word: Word, starts: list[int]
+    args: list[ast.expr], given: list[GivenKeyword], names: Values, word: Word, starts: list[int]
 ) -> Iterator[tuple[str, Word]]:
-    first = [("model", one) for one in node.args[:1] if not isinstance(one, ast.Starred)]
+    first = [("model", one) for one in args[:1] if not isinstance(one, ast.Starred)]
     for name, value in [*first, *((one.name, one.value) for one in given)]:
         known = constant(value, names)
         if known is not None and isinstance(known.value, str | int | float):

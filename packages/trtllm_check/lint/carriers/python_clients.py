@@ -11,27 +11,12 @@ from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_text import PythonText, fault
 
 FACTS = "python_clients.yml"
-ANSWERS = (
-    ("answer text", ("vllm.LLM",)),
-    ("answer text of ours", ("tensorrt_llm.LLM", "tensorrt_llm.llmapi.LLM")),
-)
-"""The form of the rule, and the classes whose ``generate`` gives such answers."""
 
 
 @cache
 def _facts() -> dict[str, Any]:
     content: dict[str, Any] = read_yaml(Path(__file__).with_name(FACTS))
     return content
-
-
-def _sampling(text: PythonText) -> Iterator[FormFault]:
-    """``stop_token_ids=2``, which is no list."""
-    for call in text.calls:
-        if text.dotted(call.func).rpartition(".")[2] == "SamplingParams":
-            for one in call.keywords:
-                is_number = isinstance(one.value, ast.Constant) and type(one.value.value) is int
-                if one.arg == "stop_token_ids" and is_number:
-                    yield fault(text, one.value, "no list", name=one.arg, value=ast.unparse(one.value))
 
 
 def _removed(text: PythonText) -> Iterator[FormFault]:
@@ -58,87 +43,12 @@ def _gone(text: PythonText) -> Iterator[FormFault]:
 
 def client_faults(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     """All faults. ``is_script``: a program of its own, and no cell of a notebook."""
-    yield from _openai(text)
-    yield from _answers(text)
     yield from _adapters(text)
     yield from _imports(text)
-    yield from _sampling(text)
     yield from _removed(text)
     yield from _gone(text)
     if is_script:
         yield from _forked(text)
-
-
-def _openai(text: PythonText) -> Iterator[FormFault]:
-    """``create(top_k=20)``: an argument of vLLM's that OpenAI's client has not."""
-    clients = text.made_by("openai.OpenAI", "openai.AsyncOpenAI")
-    chats: set[str] = set()
-    streams: set[str] = set()
-    for call in text.calls:
-        path = ast.unparse(call.func)
-        owner, _, method = path.partition(".")
-        if owner not in clients or method not in ("chat.completions.create", "completions.create"):
-            continue
-        if method.startswith("chat"):
-            chats |= text.targets_of(call)
-        if any(
-            one.arg == "stream" and isinstance(one.value, ast.Constant) and one.value.value is True
-            for one in call.keywords
-        ):
-            streams |= {name for name in text.targets_of(call) if len(text.values_of(name)) == 1}
-        for one in call.keywords:
-            name = one.arg or ""
-            if name in _facts()["extra"].split():
-                yield fault(text, one.value, "extra argument", name=name)
-            elif name in _facts()["foreign"]:
-                yield fault(text, one.value, "foreign argument", name=name, instead=_facts()["foreign"][name])
-    for node in text.nodes:
-        of = node.value if isinstance(node, ast.Attribute) and node.attr == "choices" else None
-        if isinstance(node, ast.expr) and isinstance(of, ast.Name) and of.id in streams:
-            yield fault(text, node, "stream", name=of.id)
-        if isinstance(node, ast.Attribute) and node.attr == "text" and _is_choice(node.value, chats):
-            yield fault(text, node, "chat text", written=ast.unparse(node))
-        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-            is_choices = isinstance(node.slice, ast.Constant) and node.slice.value == "choices"
-            if is_choices and node.value.id in chats:
-                yield fault(text, node, "subscript", name=node.value.id)
-
-
-def _is_choice(node: ast.expr, chats: set[str]) -> bool:
-    """True for ``answer.choices[0]``."""
-    owner = node.value if isinstance(node, ast.Subscript) else None
-    is_list = isinstance(owner, ast.Attribute) and owner.attr == "choices"
-    return (
-        is_list and isinstance(owner, ast.Attribute) and isinstance(owner.value, ast.Name) and owner.value.id in chats
-    )
-
-
-def _answers(text: PythonText) -> Iterator[FormFault]:
-    """``outputs[0].text`` of what ``LLM.generate`` returns."""
-    for form, classes in ANSWERS:
-        engines = text.made_by(*classes) | text.attributes_made_by(*classes)
-        yield from _texts(text, engines, form) if engines else ()
-
-
-def _texts(text: PythonText, engines: set[str], form: str) -> Iterator[FormFault]:
-    answers: set[str] = set()
-    for call in text.calls:
-        is_ours = isinstance(call.func, ast.Attribute) and call.func.attr in ("generate", "chat")
-        if is_ours and isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) in engines:
-            answers |= text.targets_of(call)
-    answers = {name for name in answers if len(text.values_of(name)) == 1}
-    singles = {
-        node.target.id
-        for node in text.nodes
-        if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and ast.unparse(node.iter) in answers
-    }
-    for node in text.nodes:
-        if not isinstance(node, ast.Attribute) or node.attr != "text":
-            continue
-        owner = node.value
-        of_list = isinstance(owner, ast.Subscript) and ast.unparse(owner.value) in answers
-        if of_list or (isinstance(owner, ast.Name) and owner.id in singles):
-            yield fault(text, node, form, written=ast.unparse(node), owner=ast.unparse(owner))
 
 
 def _adapters(text: PythonText) -> Iterator[FormFault]:

@@ -9,12 +9,14 @@ from functools import cached_property
 
 from trtllm_check.lint.carriers.aws_calls import aws_calls
 from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
+from trtllm_check.lint.carriers.loose_names import loose_names
 from trtllm_check.lint.carriers.percent_cells import cells
 from trtllm_check.lint.carriers.printed import is_sentence
 from trtllm_check.lint.carriers.python_asks import asks
-from trtllm_check.lint.carriers.python_calls import calls, given_to
+from trtllm_check.lint.carriers.python_calls import calls
 from trtllm_check.lint.carriers.python_containers import container_commands, docker_workloads
 from trtllm_check.lint.carriers.python_faults import comma_missing, json_words
+from trtllm_check.lint.carriers.python_given import entries, given_to
 from trtllm_check.lint.carriers.python_grown import grown, is_command, perhaps
 from trtllm_check.lint.carriers.python_mending import mended
 from trtllm_check.lint.carriers.python_printed import printed
@@ -57,7 +59,9 @@ VARIABLE = re.compile(r"[A-Za-z_]\w*")
 OF_A_FILE = re.compile(r"^[ \t]*(?:FROM[ ]+\S+|[A-Za-z_]\w*:(?:[ ].*)?)[ \t]*$", re.MULTILINE)
 FEWEST_LINES = 1  # line ends between the first and the last line
 LLM_API = ("tensorrt_llm", "tensorrt_llm.llmapi")  # tensorrt_llm._tensorrt_engine has the engine's own
+OUR_LLM = tuple(f"{module}.LLM" for module in LLM_API)
 LLM_OPTIONS = "llm_options.yml"
+TABLES = ("kv_cache_config", "cuda_graph_config", "moe_config")  # options that are tables, and dictionaries here
 NOT_OPTIONS = ("backend",)  # the pages of the releases leave it out
 LONGEST_TREE = 200_000
 MARGIN = re.compile(r"(?:[ \t]*(?:#.*)?\n)*[ \t]+[^\s#]")
@@ -166,17 +170,17 @@ class _Reader(PythonWords):
         found = [*calls(self.tree, self.word, self.starts, self.names)]
         aws = aws_calls(self.tree, self.word.text, self.place, self.names)
         is_script = self.word.places[:1] == ((1, 1),)
-        text = PythonText(self.tree, self.word, self.starts)
+        text = PythonText(self.tree, self.word, self.starts, self.names)
         faults = (*json_words(self.tree, self.word, self.starts), *uses(text, is_script=is_script))
         found += asks(text, self.value)
-        names, tensors = tuple(used_names(text)), tuple(tensor_uses(text))
+        names, tensors = (*used_names(text), *loose_names(text)), tuple(tensor_uses(text))
         self.found = self.found.with_(
             Carried(calls=tuple(found), aws_calls=tuple(aws), faults=faults, names=names, tensors=tensors)
         ).with_(Carried(requests=tuple(sent_requests(self)), workloads=tuple(docker_workloads(self))))
         if any(_imports_ours(node) for node in nodes):
-            for node in nodes:
-                if isinstance(node, ast.Call) and called_name(node) == "LLM":
-                    self.options(node)
+            for call in text.calls:
+                if (text.dotted(call.func) or called_name(call)) in (*OUR_LLM, "LLM"):
+                    self.options(call)
         for node in nodes:
             if isinstance(node, ast.Dict):
                 self.environment(node, script)
@@ -256,7 +260,10 @@ class _Reader(PythonWords):
             if one.name not in NOT_OPTIONS:
                 index = self.starts[one.at.lineno - 1] + one.at.col_offset
                 place = self.word.places[min(index, len(self.word.places) - 1)]
-                script.add(f"{one.name}: null\n", place)
+                inside = entries(one.value, self.names)[0] if one.name in TABLES else []
+                script.add(f"{one.name}:{'' if inside else ' null'}\n", place)
+                for each in inside:
+                    script.add(f"  {each.name}: null\n", self.place(each.at))
         if script.characters:
             self.found = self.found.with_(Carried(texts=((LLM_OPTIONS, script.word()),)))
 

@@ -23,11 +23,10 @@ MAKERS = ("from_engine_args", "from_vllm_config")
 
 
 def engine_faults(text: PythonText, *, is_script: bool = False) -> Iterator[FormFault]:
-    """``await engine.generate(...)``, and a plain loop over it; ``LLM(...).generate(...).outputs``."""
+    """``await engine.generate(...)``, and a plain loop over it."""
     yield from _lists(text)
     yield from _built(text)
     yield from _of_texts(text)
-    yield from _one_answer(text)
     if is_script and not AWAY.search(text.word.text):
         yield from _two(text)
     engines = set(_engines(text))
@@ -78,7 +77,7 @@ def _kept(text: PythonText, node: ast.Assign, owner: str) -> Iterator[FormFault]
 
 def _built(text: PythonText) -> Iterator[FormFault]:
     """``LLM(model="./engine")`` of TensorRT-LLM, which loads a checkpoint with PyTorch from 1.0 on."""
-    for call in text.calls:
+    for call in map(text.as_written, text.calls):
         if text.dotted(call.func) != OURS or any(one.arg in ("backend", None) for one in call.keywords):
             continue
         given = [*call.args[:1], *(one.value for one in call.keywords if one.arg == "model")]
@@ -111,54 +110,14 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
-def _one_answer(text: PythonText) -> Iterator[FormFault]:
-    """``out = llm.generate("a text"); out[0]``: TensorRT-LLM answers one prompt with one object, and no list."""
-    engines = text.made_by(OURS, "tensorrt_llm.llmapi.LLM") | text.attributes_made_by(OURS, "tensorrt_llm.llmapi.LLM")
-    answers: set[str] = set()
-    for call in text.calls:
-        owner, _, method = ast.unparse(call.func).rpartition(".")
-        if owner in engines and method == "generate" and call.args and _is_text(call.args[0]):
-            answers |= {name for name in text.targets_of(call) if len(text.values_of(name)) == 1}
-    for node in text.nodes:
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in answers:
-            yield fault(text, node, "one request output", written=ast.unparse(node), owner=node.value.id)
-            return
-
-
 def _lists(text: PythonText) -> Iterator[FormFault]:
-    """The answer of ``LLM(...)`` is a list, with one entry for each prompt, and has none of an entry's attributes."""
+    """``LLM(...).chat("a text")``, which wants messages."""
     engines = text.made_by(*LISTING)
     for call in text.calls:
         engine, _, method = ast.unparse(call.func).rpartition(".")
         first = call.args[0] if call.args and engine in engines and method == "chat" else None
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
             yield fault(text, first, "chat of a text", owner=engine)
-    answers = {name for name in _names(text) if _is_answer(text, name, engines)} if engines else set()
-    for node in text.nodes:
-        if not isinstance(node, ast.Attribute) or node.attr not in OF_AN_ENTRY:
-            continue
-        owner = node.value
-        if (isinstance(owner, ast.Name) and owner.id in answers) or _gives_a_list(owner, engines):
-            yield fault(text, node, "list of answers", owner=ast.unparse(owner), attribute=node.attr)
-
-
-def _names(text: PythonText) -> set[str]:
-    return {node.id for node in text.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-
-
-def _is_answer(text: PythonText, name: str, engines: set[str]) -> bool:
-    stores = sum(
-        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store) for node in text.nodes
-    )
-    made = text.values_of(name)
-    return bool(made) and len(made) == stores and all(_gives_a_list(one, engines) for one in made)
-
-
-def _gives_a_list(node: ast.expr, engines: set[str]) -> bool:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return False
-    owner = node.func.value
-    return node.func.attr in ("generate", "chat") and isinstance(owner, ast.Name) and owner.id in engines
 
 
 def _engines(text: PythonText) -> Iterator[str]:

@@ -1,8 +1,11 @@
 """Python code with its imports, as the rules on its use ask for it: dotted names, places, what a name is set to."""
 
 import ast
+import sys
 
 from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.python_given import spread
+from trtllm_check.lint.carriers.python_values import Values
 from trtllm_check.lint.shell import Word
 
 RULE = "python-use"
@@ -12,10 +15,9 @@ RANKED = ("tensor_parallel_size", "pipeline_parallel_size")
 class PythonText:
     """The code with its imports: name in the code -> the dotted name that it stands for."""
 
-    def __init__(self, tree: ast.Module, word: Word, starts: list[int]) -> None:
-        self.tree, self.word, self.starts = tree, word, starts
+    def __init__(self, tree: ast.Module, word: Word, starts: list[int], values: Values) -> None:
+        self.tree, self.word, self.starts, self.values = tree, word, starts, values
         self.nodes = list(ast.walk(tree))
-        self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
         self.names: dict[str, str] = {}
         for node in self.nodes:
             if isinstance(node, ast.Import):
@@ -26,6 +28,18 @@ class PythonText:
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 for one in node.names:
                     self.names[one.asname or one.name] = f"{node.module}.{one.name}"
+        self.meant: dict[int, ast.Call] = {}  # id of a call -> the same with all that it is given
+        self.written: dict[int, ast.Call] = {}  # and back
+        for node in self.nodes:
+            if isinstance(node, ast.Call):
+                is_ours = self.dotted(node.func).partition(".")[0] not in ("", *sys.stdlib_module_names)
+                self.meant[id(node)] = whole = spread(node, values, is_ours=is_ours)
+                self.written[id(whole)] = node
+        self.calls = list(self.meant.values())
+
+    def as_written(self, call: ast.Call) -> ast.Call:
+        """The node of the tree that a call of ``calls`` was made of."""
+        return self.written[id(call)]
 
     def dotted(self, node: ast.AST) -> str:
         """``mtq.quantize`` as ``modelopt.torch.quantization.quantize``; "" for what is no imported name."""
@@ -45,7 +59,8 @@ class PythonText:
     def values_of(self, name: str) -> list[ast.expr]:
         """All that the code assigns to ``name``."""
         found = [node for node in self.nodes if isinstance(node, ast.Assign)]
-        return [node.value for node in found for one in node.targets if isinstance(one, ast.Name) and one.id == name]
+        values = [node.value for node in found for one in node.targets if isinstance(one, ast.Name) and one.id == name]
+        return [self.meant.get(id(one), one) for one in values]
 
     def made_by(self, *dotted: str) -> set[str]:
         """The names that are set once, to a call of one of ``dotted``."""
@@ -73,7 +88,7 @@ class PythonText:
         for node in self.nodes:
             if isinstance(node, ast.Assign):
                 value = node.value.value if isinstance(node.value, ast.Await) else node.value
-                if value is call:
+                if value is self.as_written(call):
                     found |= {one.id for one in node.targets if isinstance(one, ast.Name)}
         return found
 

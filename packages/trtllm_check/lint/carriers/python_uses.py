@@ -19,6 +19,7 @@ from trtllm_check.lint.carriers.python_arrays import array_faults
 from trtllm_check.lint.carriers.python_async import async_faults
 from trtllm_check.lint.carriers.python_clients import client_faults
 from trtllm_check.lint.carriers.python_engines import engine_faults
+from trtllm_check.lint.carriers.python_results import result_faults
 from trtllm_check.lint.carriers.python_sagemaker import sagemaker_faults
 from trtllm_check.lint.carriers.python_started import start_faults
 from trtllm_check.lint.carriers.python_text import PythonText, fault
@@ -48,6 +49,7 @@ def uses(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     yield from engine_faults(text, is_script=is_script)
     yield from async_faults(text)
     yield from answer_faults(text)
+    yield from result_faults(text)
     yield from boto_faults(text)
     yield from sagemaker_faults(text)
     yield from start_faults(text)
@@ -167,10 +169,19 @@ def _triton(text: PythonText) -> Iterator[FormFault]:
             scheme, _, rest = address.partition("://")
             if rest:
                 yield fault(text, value, "scheme", address=address, instead=rest, scheme=scheme)
-            elif address.endswith(f":{protocol['not']}"):
+            elif address.endswith(f":{protocol['not']}") and _is_written(text, call):
                 instead = f"{address.rpartition(':')[0]}:{protocol['port']}"
                 names = {"address": address, "protocol": protocol["name"], "other": protocol["other"]}
                 yield fault(text, value, "port", instead=instead, **names)
+
+
+def _is_written(text: PythonText, call: ast.Call) -> bool:
+    """False for a client whose address is a parameter, which callers give with the protocol."""
+    written = text.as_written(call)
+    given = [*written.args[:1], *(one.value for one in written.keywords if one.arg == "url")]
+    return not any(
+        isinstance(one, ast.Attribute) or (isinstance(one, ast.Name) and not text.values_of(one.id)) for one in given
+    )
 
 
 def _datatypes(text: PythonText) -> Iterator[FormFault]:
@@ -226,6 +237,7 @@ def _backend(text: PythonText) -> Iterator[FormFault]:
                 made = text.values_of(value.id) if isinstance(value, ast.Name) else [value]
                 if value is not None and made and all(_is_response(text, each) for each in made):
                     yield fault(text, value, "one answer")
+            yield from _no_answer(text, node)
     yield from _signatures(text)
     classes = [node for node in text.nodes if isinstance(node, ast.ClassDef)]
     if UTILS in text.names.values() and MODEL_CLASS not in {*text.names, *(one.name for one in classes)}:
@@ -233,6 +245,15 @@ def _backend(text: PythonText) -> Iterator[FormFault]:
             has_it = any(isinstance(part, ast.FunctionDef) and part.name == "execute" for part in one.body)
             if has_it and get_close_matches(one.name, [MODEL_CLASS], 1, ALIKE):
                 yield fault(text, one, "model class", name=one.name)
+
+
+def _no_answer(text: PythonText, node: ast.FunctionDef) -> Iterator[FormFault]:
+    """``execute`` that collects answers and returns nothing, of a model that sends none."""
+    inside = list(ast.walk(node))
+    makes = any(isinstance(one, ast.Call) and text.dotted(one.func) == RESPONSE for one in inside)
+    ends = any(isinstance(one, ast.Return | ast.Yield | ast.Raise | ast.YieldFrom) for one in inside)
+    if makes and not ends and "response_sender" not in text.word.text:
+        yield fault(text, node, "no answer")
 
 
 def _is_response(text: PythonText, node: ast.expr | None) -> bool:

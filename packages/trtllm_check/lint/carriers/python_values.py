@@ -16,6 +16,10 @@ DEEPEST = 8
 MOST_VALUES = 8
 
 
+Entry = tuple[ast.Constant | None, ast.expr | None]
+"""Key and value, each None where it is not told: the value of one that a branch sets is not."""
+
+
 class Scope:
     """One function, or the module: what it assigns to each name; None among them for what is not told."""
 
@@ -23,6 +27,9 @@ class Scope:
         self.parent, self.owner = parent, owner
         self.assigned: dict[str, list[ast.expr | None]] = {}
         self.grown: set[str] = set()
+        self.margins: dict[str, int] = {}  # where the statement begins that sets a name
+        self.entries: dict[str, list[Entry]] = {}  # ``name["key"] = value``
+        self.loose: set[str] = set()  # names that methods change, such as ``update``
 
     def add(self, name: str, value: ast.expr | None) -> None:
         self.assigned.setdefault(name, []).append(value)
@@ -110,6 +117,17 @@ class Values:
             return None
         return next((value for end, value in reversed(places) if end < node.lineno), None)
 
+    def grown(self, node: ast.expr) -> tuple[ast.expr, list[Entry]] | None:
+        """What a name is set to once, and the entries that the same function adds to it; None for what is not told."""
+        if not isinstance(node, ast.Name):
+            return None
+        here = self.scope_of(node)
+        scope = here.of(node.id)
+        values = scope.assigned[node.id] if scope is not None else []
+        added = here.entries.get(node.id, [])
+        is_told = scope is here and node.id not in here.loose and all(key is not None for key, _ in added)
+        return (values[0], added) if is_told and len(values) == 1 and values[0] is not None else None
+
     def several(self, node: ast.Name) -> list[ast.expr]:
         """All values of a name that has more than one, where each of them stands in the text."""
         scope = self.scope_of(node).of(node.id)
@@ -183,12 +201,14 @@ class Values:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr in GROWING and isinstance(node.func.value, ast.Name):
                 scope.grown.add(node.func.value.id)
+                scope.loose.add(node.func.value.id)
             elif node.func.attr == "add_argument":
                 self._option(node)
 
     def _target(self, target: ast.expr, value: ast.expr, scope: Scope) -> None:
         if isinstance(target, ast.Name):
             scope.add(target.id, value)
+            scope.margins.setdefault(target.id, target.col_offset)
             if isinstance(value, ast.Call) and ast.unparse(value.func).endswith(READS_ARGUMENTS):
                 self.parsed.add(target.id)
         elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
@@ -199,6 +219,9 @@ class Values:
                 self.options.setdefault(target.attr, []).append(None)
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
             scope.grown.add(target.value.id)
+            is_straight = scope.margins.get(target.value.id) == target.col_offset  # in no branch of its own
+            key = target.slice if isinstance(target.slice, ast.Constant) else None
+            scope.entries.setdefault(target.value.id, []).append((key, value if is_straight else None))
         elif isinstance(target, ast.Tuple | ast.List):
             parts = _parts(target, value)
             for number, inner in enumerate(target.elts):
@@ -274,6 +297,8 @@ def _parts(target: ast.Tuple | ast.List, value: ast.expr) -> list[ast.expr]:
 
 def _is_plain(node: ast.expr | None) -> bool:
     """True for a default that somebody meant: a text or a number."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        node = node.operand
     if not isinstance(node, ast.Constant) or isinstance(node.value, bool):
         return False
     return isinstance(node.value, int | float) or (isinstance(node.value, str) and bool(node.value.strip()))

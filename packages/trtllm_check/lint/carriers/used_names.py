@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.python_text import PythonText
+from trtllm_check.lint.carriers.used_calls import UsedCall, given
 from trtllm_check.lint.shell import Word
 from trtllm_check.releases.python_names import python_package, python_packages
 
@@ -26,7 +27,8 @@ VERSIONED = (
 class UsedName(NamedTuple):
     """``dotted``: the whole name; ``member``: what is asked of an object of that class, else "".
 
-    ``keyword``: what the call of that name is given by this keyword. ``error``: what Python raises where it is missing.
+    ``keyword``: what the call of that name is given by this keyword; ``call``: all that it is given.
+    ``error``: what Python raises where it is missing.
     """
 
     dotted: str
@@ -35,6 +37,7 @@ class UsedName(NamedTuple):
     keyword: str = ""
     error: str = "AttributeError"
     file: str = ""
+    call: UsedCall | None = None
 
     @property
     def package(self) -> str:
@@ -61,7 +64,7 @@ def used_names(text: PythonText) -> Iterator[UsedName]:
                 yield UsedName(dotted, text.at(node))
     made = _made(text, packages, guarded)
     yield from _members(text, made, guarded)
-    yield from _keywords(text, packages, made, guarded)
+    yield from _calls(text, packages, made_objects(text, packages, guarded), guarded)
 
 
 def asks_version(text: str, package: str) -> bool:
@@ -115,24 +118,63 @@ def _members(text: PythonText, made: dict[str, str], guarded: set[int]) -> Itera
     """``llm.chat(...)`` where ``llm`` is an object of a package."""
     for call in text.calls:
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if isinstance(owner, ast.Name) and owner.id in made and id(call) not in guarded:
+        if isinstance(owner, ast.Name) and owner.id in made and id(text.as_written(call)) not in guarded:
             yield UsedName(made[owner.id], text.at(call.func), getattr(call.func, "attr", ""))
 
 
-def _keywords(
-    text: PythonText, packages: frozenset[str], made: dict[str, str], guarded: set[int]
-) -> Iterator[UsedName]:
-    """The keywords of calls whose whole name has a table."""
+def made_objects(
+    text: PythonText, packages: frozenset[str], guarded: frozenset[int] | set[int] = frozenset()
+) -> dict[str, str]:
+    """The same as :func:`_made`, with attributes, what ``with`` names and what ``await`` waits for."""
+    found: dict[str, set[str]] = {}
+    for node in text.nodes:
+        pairs: list[tuple[ast.expr, ast.expr]] = []
+        if isinstance(node, ast.Assign):
+            pairs = [(target, node.value) for target in node.targets]
+        elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+            pairs = [(node.target, node.value)]
+        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+            pairs = [(node.optional_vars, node.context_expr)]
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension | ast.AugAssign):
+            pairs = [(node.target, node.target)]
+        elif isinstance(node, ast.arg):
+            found.setdefault(node.arg, set()).add("")
+        for target, value in pairs:
+            made = value.value if isinstance(value, ast.Await) else value
+            if isinstance(made, ast.Constant) and made.value is None:
+                continue
+            dotted = text.dotted(made.func) if isinstance(made, ast.Call) else ""
+            is_ours = dotted.partition(".")[0] in packages and id(node) not in guarded
+            for one in ast.walk(target):
+                if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Store):
+                    found.setdefault(ast.unparse(one), set()).add(dotted if is_ours and one is target else "")
+    return {name: next(iter(kinds)) for name, kinds in found.items() if len(kinds) == 1 and "" not in kinds}
+
+
+def _calls(text: PythonText, packages: frozenset[str], made: dict[str, str], guarded: set[int]) -> Iterator[UsedName]:
+    """The keywords of calls whose whole name has a table, and what calls are given."""
     for call in text.calls:
-        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        dotted = text.dotted(call.func)
-        if isinstance(owner, ast.Name) and owner.id in made:
-            dotted = f"{made[owner.id]}.{getattr(call.func, 'attr', '')}"
+        dotted = text.dotted(call.func) or of_an_object(call.func, made)
         package = python_package(dotted.partition(".")[0]) if dotted.partition(".")[0] in packages else None
-        if package is not None and package.call_of(dotted) and id(call) not in guarded:
+        if package is None or id(text.as_written(call)) in guarded:
+            continue
+        if package.call_of(dotted):
             for one in call.keywords:
                 if one.arg is not None:
                     yield UsedName(dotted, text.at(one), keyword=one.arg)
+        if package.has_arguments(dotted):
+            yield UsedName(dotted, text.at(text.as_written(call).func), call=given(text, call))
+
+
+def of_an_object(func: ast.expr, made: dict[str, str]) -> str:
+    """``client.chat.completions.create`` behind the class, or the method, that made ``client``."""
+    behind = ""
+    while isinstance(func, ast.Attribute):
+        behind = f".{func.attr}{behind}"
+        func = func.value
+        if (found := made.get(ast.unparse(func))) is not None:
+            return f"{found}{behind}"
+    return ""
 
 
 def _root(node: ast.expr) -> str:

@@ -105,7 +105,8 @@ def _by_release(call: Call, word: Word, document: Document, platform: Platform) 
     is_known = bool(package.near_releases(told.version))
     if verdict is None or (verdict.kind in ("later", "absent") and not is_known):
         return
-    form = "never" if verdict.kind == "never" else verdict.kind if is_known else "gone today"
+    never = "never" if verdict.near else "never at all"
+    form = never if verdict.kind == "never" else verdict.kind if is_known else "gone today"
     for draft in drafts(
         platform.release.name,
         "python-keyword",
@@ -125,7 +126,8 @@ def _by_release(call: Call, word: Word, document: Document, platform: Platform) 
 
 def _keyword(package: PythonPackage, call: Call, name: str, told: Told) -> NameVerdict | None:
     own = package.judge_keyword(call.name, name, told.version, PASSED_ON.get(call.name, ""))
-    is_certain = own is not None and (own.kind != "never" or own.near)
+    closed = call.name in rule_data(FAMILY).get(call.api, {}).get("closed", ())
+    is_certain = own is not None and (own.kind != "never" or own.near or closed)
     return own if is_certain else None
 
 

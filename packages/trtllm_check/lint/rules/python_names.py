@@ -45,8 +45,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     old: dict[tuple[str, str], list[tuple[UsedName, NameVerdict]]] = {}
     files = [file for file, _ in document.texts]
     for one in document.names:
-        package = python_package(one.package)
-        if package is None or _is_local(one.package, files):
+        package = python_package(one.package) if one.call is None and one.error != "NameError" else None
+        if package is None or is_local(one.package, files):
             continue
         if one.package not in told:
             told[one.package] = told_version(document, one.package, package, platform)
@@ -89,25 +89,39 @@ def _keyword(one: UsedName, package: PythonPackage, told: Told, platform: Platfo
     """A keyword that the call of the told release does not take, or none of all releases."""
     verdict = None if told.many else package.judge_keyword(one.dotted, one.keyword, told.version)
     is_known = bool(package.near_releases(told.version))
-    if verdict is None or (verdict.kind in ("later", "absent") and not is_known):
+    if verdict is None or (verdict.kind in ("later", "absent") and not is_known) or one.keyword in elsewhere(one):
         return
-    meant: dict[str, str] = rule_data(FAMILY)["packages"][one.package].get("keywords", {})
-    form = {"never": "never" if verdict.near else "never at all"}.get(verdict.kind, verdict.kind)
+    meant = _meant_instead(one)
+    form = {"never": "never" if verdict.near and not meant else "never at all"}.get(verdict.kind, verdict.kind)
     for draft in drafts(
         platform.release.name,
         "python-keyword",
         one.place,
         form=form if is_known or verdict.kind == "never" else "gone today",
         file=one.file,
-        call=_shown(one),
+        call=shown_call(one),
         name=one.keyword,
         version=told.version,
         since=verdict.since,
         last=verdict.last,
         near=verdict.near,
-        do=meant.get(one.keyword) or f"leave {one.keyword} out",
+        do=meant or f"leave {one.keyword} out",
     ):
         yield draft._replace(source=package.source)
+
+
+def elsewhere(one: UsedName) -> frozenset[str]:
+    """The arguments that other rules speak of."""
+    return frozenset(rule_data(FAMILY)["packages"][one.package].get("elsewhere", "").split())
+
+
+def _meant_instead(one: UsedName) -> str:
+    """What to write for a keyword that people know from elsewhere; "" for others."""
+    known = rule_data(FAMILY)["packages"][one.package]
+    if one.keyword in known.get("extra", "").split() and one.dotted.endswith(".create"):
+        return f"write extra_body=dict({one.keyword}=...)"
+    meant: str = known.get("keywords", {}).get(one.keyword, "")
+    return meant
 
 
 @lru_cache(maxsize=8)
@@ -116,7 +130,7 @@ def _is_patched(texts: tuple[tuple[str, str], ...]) -> bool:
     return any(PATCHES.search(text) for _, text in texts)
 
 
-def _shown(one: UsedName) -> str:
+def shown_call(one: UsedName) -> str:
     """The call without its package; ``modelopt.torch.quantization.quantize`` whole, for PyTorch has names like it."""
     short = one.dotted.removeprefix(f"{one.package}.")
     return one.dotted if short.startswith("torch.") else short
@@ -180,6 +194,13 @@ def _patterns(name: str) -> Iterator[tuple[re.Pattern[str], bool]]:
     for one in data.get("images", ()):
         yield re.compile(one), False
     dist = data["distribution"].replace("-", "[-_]")
+    yield re.compile(rf"^name = \"{dist}\"\nversion = \"(?P<version>\d+\.\d+\.\d+)\"", re.MULTILINE), False  # of a lock
+    yield re.compile(rf"(?<![\w.-]){dist}-(?P<version>\d+\.\d+\.\d+)-(?:cp3|py3)"), False  # a wheel
+    if name not in rule_data(FAMILY)["hinted"]:
+        yield (
+            re.compile(rf"(?<![\w./-]){dist}[ ]v?(?P<version>\d+\.\d+\.\d+)(?![\w.+-]*\w)(?!\+)", re.IGNORECASE),
+            False,
+        )
     yield re.compile(rf"(?<![\w./-]){dist}(?:\[[\w, -]+\])?\s*(?P<version>{SPECIFIER}(?:\s*,\s*{SPECIFIER})*)"), True
 
 
@@ -206,7 +227,7 @@ def _verdict(package: PythonPackage, one: UsedName, version: str) -> NameVerdict
     return found._replace(owner=owner) if found is not None else None
 
 
-def _is_local(package: str, files: list[str]) -> bool:
+def is_local(package: str, files: list[str]) -> bool:
     """True where the folder that is checked has the package itself."""
     return any(re.search(rf"(?:^|/){package}(?:\.py$|/)", file) for file in files)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import BLS, ENSEMBLE, ServerAddress, inputs_of, serves
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
@@ -19,6 +20,11 @@ from trtllm_check.releases.templates import template_releases
 FAMILY = "sampling"
 RULE = "sampling-value"
 CHAT = "/v1/chat/completions"
+OURS = "tensorrt_llm"
+ENGINES = (VLLM, OURS)
+GUIDES = ("GuidedDecodingParams", "StructuredOutputsParams")
+BEST_SINCE = "0.17.0"  # TensorRT-LLM's best_of
+RANDOM = frozenset({"use_beam_search", "top_k", "top_p", "temperature", "beam_width"})
 PATHS = ("/v1/completions", "/v1/chat/completions")
 HTTP = "the server"
 OF_ALL = ("temperature", "top_p", "max_tokens", "n")  # alike in every server with OpenAI's paths
@@ -33,8 +39,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     for call in document.calls:
-        if call.api == VLLM and call.name == "SamplingParams":
-            yield from _judge(dict(call.values), call.name, call.file, release)
+        if call.api in ENGINES and call.name == "SamplingParams":
+            yield from _judge(dict(call.values), call.name, call.file, release, call.api)
+            yield from _best(dict(call.values), call, release)
+        if call.name in GUIDES and call.api in ENGINES:
+            yield from _guides(call, release)
     if any(one.engine == VLLM for one in served(document)):
         for request in document.requests:
             if ServerAddress.of(request.url).path.rstrip("/") in PATHS:
@@ -156,16 +165,43 @@ def _body(request: WrittenRequest) -> dict[str, Word]:
     return {name: Word(str(value), places[name].line, places[name].column) for name, value in numbers.items()}
 
 
-def _judge(values: Mapping[str, Word], where: str, file: str, release: str) -> Iterator[Draft]:
+def _guides(call: Call, release: str) -> Iterator[Draft]:
+    """``GuidedDecodingParams(json=..., regex=...)``: one answer cannot follow two."""
+    given = [word for word in call.arguments if word.text in rule_data(FAMILY)["guides"]]
+    if len(given) > 1:
+        known: dict[str, Any] = {"where": call.name, "first": given[0].text, "second": given[1].text}
+        yield from drafts(release, RULE, given[1], form="guides", file=call.file, **known)
+
+
+def _best(values: Mapping[str, Word], call: Call, release: str) -> Iterator[Draft]:
+    """``best_of`` below ``n``; of TensorRT-LLM more than one where nothing makes the answers differ."""
+    best, answers = _number(values.get("best_of")), _number(values.get("n"))
+    if best is None:
+        return
+    at, given = values["best_of"], {word.text for word in call.arguments}
+    known: dict[str, Any] = {"where": call.name, "best": at.text, "value": values["n"].text if "n" in values else "1"}
+    if answers is not None and best < answers:
+        yield from drafts(release, RULE, at, form="best", file=call.file, **known)
+    elif call.api == OURS and best > 1 and _has_best(release) and not call.is_open and not given & RANDOM:
+        yield from drafts(release, RULE, at, form="best greedy", file=call.file, **known)
+
+
+def _has_best(release: str) -> bool:
+    from packaging.version import Version
+
+    return Version(release) >= Version(BEST_SINCE)
+
+
+def _judge(values: Mapping[str, Word], where: str, file: str, release: str, engine: str = VLLM) -> Iterator[Draft]:
     bounds = rule_data(FAMILY)
-    for name, bound in bounds["vllm"].items():
+    for name, bound in bounds[engine].items():
         number = _number(values.get(name))
         if number is None or _fits(number, bound):
             continue
         known = {"where": where, "name": name, "value": values[name].text, "range": _range(bound)}
         yield from drafts(release, RULE, values[name], file=file, **known)
     heat, answers = _number(values.get("temperature")), _number(values.get("n"))
-    beams = "use_beam_search" in values  # which wants a temperature of 0
+    beams = "use_beam_search" in values or engine != VLLM  # which wants a temperature of 0
     if heat is not None and answers is not None and not beams and 0 <= heat < bounds["greedy"] and answers > 1:
         known = {"where": where, "value": values["n"].text}
         yield from drafts(release, RULE, values["n"], form="greedy", file=file, **known)

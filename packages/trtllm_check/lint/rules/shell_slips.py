@@ -7,7 +7,7 @@ from typing import Any
 
 from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.vllm import is_vllm_option
 from trtllm_check.lint.shell.words import ShellCommand, Word, lines_of
@@ -170,6 +170,9 @@ def _archive(invocation: Invocation, release: str) -> Iterator[Draft]:
     for word in words[1:]:
         if word.text.endswith(".deb") and "/" not in word.text and "$" not in word.text:
             yield from drafts(release, "package-file", word, file=invocation.command.file, name=word.text)
+        elif instead := rule_data("apt_names").get(word.text):
+            known: dict[str, Any] = {"name": word.text, "instead": instead}
+            yield from drafts(release, "package-file", word, form="of pip", file=invocation.command.file, **known)
 
 
 def _unanswered(invocation: Invocation, release: str) -> Iterator[Draft]:
