@@ -227,7 +227,7 @@ class _Reader:
             if re.fullmatch(r"-\w*c", word.text) and number + 1 < len(rest):
                 if rest[number + 1].text == "--" and number + 2 < len(rest):
                     number += 1
-                self.inner(rest[number + 1], around)
+                self.inner(rest[number + 1], around, around.env)
                 if "${@}" in rest[number + 1].text or "$@" in rest[number + 1].text:
                     self.unwrap(rest[number + 3 :], _behind(around, rest[: number + 3]))
                 return
@@ -249,8 +249,9 @@ class _Reader:
             if redirect.operator in ("<<", "<<<"):
                 self.inner(redirect.target, around)
 
-    def inner(self, word: Word, around: _Surroundings) -> None:
-        for command in read_inside(word, around.command.file):
+    def inner(self, word: Word, around: _Surroundings, outside: Mapping[str, str] | None = None) -> None:
+        """``outside``: the variables that are known to reach it."""
+        for command in read_inside(word, around.command.file, env=outside):
             env = {**around.env, **command.env}
             self.unwrap(command.words, around._replace(command=command, env=env))
 

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+from trtllm_check.lint.carriers.yaml_entries import entries_of
 from trtllm_check.lint.shell.words import Word
 
 ACCELERATOR = re.compile(r"gpu|tpu|neuron|gaudi|mig-|npu|dcu|xpu|accelerator", re.IGNORECASE)
@@ -13,7 +14,7 @@ SHARED = "/dev/shm"
 POD_KINDS = ("Deployment", "StatefulSet", "Pod", "DaemonSet", "ReplicaSet", "LeaderWorkerSet")
 # Kinds of others that hold whole containers: what is told of GPUs elsewhere is not known.
 OTHER_KINDS = ("Job", "LLMInferenceService", "ServingRuntime", "ClusterServingRuntime", "InferenceService")
-MERGES = ("<<", "extends")
+MERGES = ("extends",)
 Place = Callable[[Any], Word]
 Node = Mapping[str, Any]
 
@@ -92,7 +93,7 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
     top = fields_of(node)
     if "services" in top:
         for service in fields_of(top["services"]).values():
-            if service.id == "mapping" and "image" in fields_of(service):
+            if service.id == "mapping" and "image" in entries_of(service):
                 yield _compose(service, place)
     kind = _text(top.get("kind"))
     if kind == "Service" and (name := fields_of(top.get("metadata")).get("name")) is not None:
@@ -116,7 +117,7 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
 
 
 def _compose(service: Any, place: Place) -> ServedContainer:
-    entries = fields_of(service)
+    entries = entries_of(service)
     open_ = any(name in entries for name in MERGES)
     resources = fields_of(fields_of(entries.get("deploy")).get("resources"))
     devices = [
