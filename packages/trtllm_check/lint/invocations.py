@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from trtllm_check.lint.hosted_words import hosted_words
 from trtllm_check.lint.programs import (
     ALIASES,
     EXISTING,
@@ -150,6 +151,9 @@ class _Reader:
             self.add(meant.text, meant, rest[1:], around._replace(command=command))
         elif name in PROGRAMS or name in TOOLS or (OWN.fullmatch(name) and rest and not path.text.endswith("/")):
             self.add(name, path, rest, around)
+        elif hosted := hosted_words(words):
+            serve = Word("serve", path.line, path.column)
+            self.add("vllm", path, (serve, *hosted), _behind(around, words[:1]))
         elif name in HOLDERS:
             self.holder(words, around)
         elif name not in MENTIONS:

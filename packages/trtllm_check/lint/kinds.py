@@ -19,6 +19,7 @@ from trtllm_check.lint.carriers.windows import is_windows
 from trtllm_check.lint.carriers.yaml_files import YAML_HEAD, is_yaml
 from trtllm_check.lint.shell.languages import COMMANDS, PYTHONS, SHELLS
 from trtllm_check.lint.shell.pasted import DOCKERFILE_LINE, fences, has_fence
+from trtllm_check.lint.vllm_files import is_lone_config
 
 Kind = Literal[
     "shell",
@@ -269,7 +270,7 @@ def kind_of_text(text: str) -> Kind:
         return "environment" if _all_upper(text) else "yaml" if MANIFEST.search(text) else "request"
     if kind := _program_text(text):
         return kind
-    if is_options(text):
+    if is_options(text) or is_lone_config(text):
         return "yaml"
     if COMMAND.search(text) or WRITES.search(text):
         return "windows" if is_windows(text) and not has_fence(text) else "shell"
@@ -278,7 +279,8 @@ def kind_of_text(text: str) -> Kind:
     if enough and not YAML_BLOCK.search(text) and not has_fence(text) and _is_mostly_fields(lines):
         return "config.pbtxt"
     settings = sum(SETTING.match(line) is not None for line in lines)
-    if LMI_SETTING.search(text) and 2 * settings > len(lines) and all(line.isascii() for line in lines):
+    is_plain = not has_fence(text) and all(line.isascii() for line in lines)
+    if LMI_SETTING.search(text) and 2 * settings > len(lines) and is_plain:
         return "serving.properties"
     if lines and all(ENVIRONMENT_LINE.match(line) for line in lines):
         return "environment"

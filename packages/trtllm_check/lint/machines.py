@@ -33,9 +33,9 @@ KIND = re.compile(
     r"(?P<form>[- ](?:SXM\d?|PCIe|NVL|HBM\d\w?))?(?:[- ,:]{0,2}\(?(?P<memory>\d+) ?Gi?B\b\)?)?s?(?![A-Za-z0-9_])",
     re.IGNORECASE,
 )
-NUMBER_WORDS = {"a": 1, "an": 1, "one": 1, "single": 1, "two": 2, "four": 4, "eight": 8}
+NUMBER_WORDS = {"a": 1, "an": 1, "one": 1, "single": 1, "two": 2, "dual": 2, "four": 4, "quad": 4, "eight": 8}
 COUNT_BEFORE = re.compile(
-    r"(?<![\w.-])(?P<count>\d{1,2}|a single|an?|one|single|two|four|eight)(?:[- ]?[x×*]| ?[张块卡])?"
+    r"(?<![\w.-])(?P<count>\d{1,2}|a single|an?|one|single|two|dual|four|quad|eight)(?:[- ]?[x×*]| ?[张块卡])?"
     r" ?(?:NVIDIA )?(?:Tesla )?$",
     re.IGNORECASE,
 )
@@ -206,9 +206,11 @@ def _in_words(texts: Texts) -> MachineTold | None:
                 line, ahead = cells["cell"][1:], ahead[cells.start("cell") :]
             kinds.add(match["kind"].lower())
             of_another_kind = match["form"] and match["form"][1:].lower() in ("nvl", "pcie")
-            if of_another_kind or len(kinds) > 1 or NOT_PLAIN.search(line):
+            if of_another_kind or len(kinds) > 1:
                 return None
             memories |= {match["memory"]} if match["memory"] else set()
+            if NOT_PLAIN.search(line):
+                continue  # it tells of no machine, and of no other kind
             found = COUNT_BEFORE.search(ahead) or COUNT_BEHIND.match(text[match.end() : match.end() + SHORT])
             is_printed = bool(match["form"] and match["memory"]) and AS_NVIDIA_SMI.search(ahead) is not None
             is_its_kind = ITS_KIND.search(ahead) is not None or (cells is not None and CELL.search(ahead) is not None)

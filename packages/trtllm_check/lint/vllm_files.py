@@ -76,6 +76,13 @@ def is_loose_config(text: str) -> bool:
     return len(known) >= ENOUGH and len(known) == len(keys)
 
 
+def is_lone_config(text: str) -> bool:
+    """True for a text of lines of options alone, which nothing else says of itself what it is."""
+    lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
+    alone = bool(lines) and all(ENTRY.match(line) or ITEM.match(line) for line in lines)
+    return alone and any(True for _ in lone_config(text, ""))
+
+
 def lone_config(text: str, file: str) -> Iterator[ShellCommand]:
     """The server that a file of options alone is for; nothing for any other YAML."""
     keys = [match["key"].replace("_", "-") for line in text.split("\n") if (match := ENTRY.match(line))]

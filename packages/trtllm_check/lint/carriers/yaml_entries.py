@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 MERGE = "<<"
-DEEPEST = 8
+DEEPEST, MOST_DEPTH = 8, 40
+REF = "!Ref"
 ConfigMaps = Mapping[str, Mapping[str, Any]]
 """The nodes of the values of each ConfigMap."""
 
@@ -49,6 +50,25 @@ def from_key(maps: ConfigMaps, source: Any) -> Any:
     """The value that ``valueFrom`` names of a ConfigMap of the same text; None for any other."""
     wanted = entries_of(entries_of(source).get("configMapKeyRef"))
     return maps.get(text_of(wanted.get("name")), {}).get(text_of(wanted.get("key")))
+
+
+def fill_parameters(node: Any) -> None:
+    """Puts the defaults of CloudFormation's parameters in place of ``!Ref`` to them."""
+    top = entries_of(node)
+    if "Resources" not in top or "Parameters" not in top:
+        return
+    parameters = {name: entries_of(one).get("Default") for name, one in entries_of(top["Parameters"]).items()}
+    _fill(top["Resources"], {name: one for name, one in parameters.items() if text_of(one)}, 0)
+
+
+def _fill(node: Any, known: Mapping[str, Any], depth: int) -> None:
+    if node.id == "scalar":
+        if str(node.tag) == REF and node.value in known:
+            node.tag, node.value = known[node.value].tag, known[node.value].value
+    elif depth < MOST_DEPTH:
+        for one in node.value:
+            for inner in one if node.id == "mapping" else (one,):
+                _fill(inner, known, depth + 1)
 
 
 def text_of(node: Any) -> str:

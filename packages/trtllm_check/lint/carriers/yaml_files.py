@@ -19,6 +19,7 @@ from trtllm_check.lint.carriers import (
     kubernetes_values,
     manifests,
     model_ranks,
+    served_models,
     truss,
     yaml_arguments,
     yaml_faults,
@@ -28,7 +29,14 @@ from trtllm_check.lint.carriers.requirements import is_conda, of_conda
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown, with_single_dollars
 from trtllm_check.lint.carriers.stack_values import stack_command
 from trtllm_check.lint.carriers.workloads import workloads
-from trtllm_check.lint.carriers.yaml_entries import ConfigMaps, config_maps, entries_of, from_key, from_maps
+from trtllm_check.lint.carriers.yaml_entries import (
+    ConfigMaps,
+    config_maps,
+    entries_of,
+    fill_parameters,
+    from_key,
+    from_maps,
+)
 from trtllm_check.lint.programs import ALIASES, PROGRAMS, PYTHON, TOOL_NAMES, TOOLS, VLLM_IMAGE
 from trtllm_check.lint.shell import Word
 
@@ -73,12 +81,18 @@ def carried(word: Word) -> Carried:
     documents = list(_documents(reader.masked))
     reader.maps = config_maps(documents)
     for node in documents:
+        fill_parameters(node)
         reader.walk(node, "", 0)
         if _is_multiplied(node):
             continue
+        started = served_models.kserve_command(node, reader.argument, reader.place)
+        listed = [*yaml_arguments.scripts(node, reader.argument), *([started] if started is not None else [])]
         found = Carried(
-            scripts=tuple((one, "") for one in yaml_arguments.scripts(node, reader.argument)),
-            calls=tuple(yaml_arguments.calls(node, reader.argument)),
+            scripts=tuple((one, "") for one in listed),
+            calls=(
+                *yaml_arguments.calls(node, reader.argument),
+                *served_models.ray_calls(node, reader.argument),
+            ),
             workloads=tuple(workloads(node, reader.at)),
             aws_calls=tuple(resources(node, reader.at)),
             faults=(
@@ -237,9 +251,8 @@ class _Reader:
         kubernetes = (
             of_chart or "args" in by_name or "name" in by_name or API_VERSION.search(self.word.text) is not None
         )
-        return VLLM_IMAGE.search(image) is not None and not (
-            "entrypoint" in by_name or (kubernetes and "command" in by_name)
-        )
+        replaced = "command" in by_name and not str(by_name["command"].value).startswith("--")  # as Ansible writes it
+        return VLLM_IMAGE.search(image) is not None and not ("entrypoint" in by_name or (kubernetes and replaced))
 
     def command(
         self,
