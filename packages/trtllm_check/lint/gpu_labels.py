@@ -39,6 +39,8 @@ GOOGLE = re.compile(
     r"--gpu-type[= ][\"']?(?P<run>nvidia-[\w-]+)"
     r"|run\.googleapis\.com/accelerator[\"']?:[ ]*[\"']?(?P<yaml>nvidia-[\w-]+)"
     r"|--accelerator[= ][\"']?(?:count=\d+,)?type=(?P<vm>nvidia-[\w-]+)"
+    r"|^[ \t]*type[ \t]*=[ \t]*\"(?P<terraform>nvidia-[\w-]+)\"|\bresourceProfile:[ ]*nvidia-gpu-(?P<kubeai>[\w-]+)",
+    re.MULTILINE,
 )
 ONE_KIND = re.compile(r"[\"']?\{?[ ]*(?P<name>[A-Za-z][\w-]*)[ ]*(?::[ ]*\d+)?[ ]*\}?[\"']?")
 # As nodes and platforms write them: the maker, the form and the memory around the kind.
@@ -63,8 +65,8 @@ V100 = "v100"  # of 16 or 32 GB
 def _labelled(texts: tuple[tuple[str, str], ...]) -> MachineTold | None:
     if any(text.count("```") > ONE_PIECE for _, text in texts):
         return None  # a page, whose pieces may be for different machines
-    found = {one for _, text in texts for one in _names(text)}
-    return _machine(*found.pop()) if len(found) == 1 else None
+    found = {_machine(*one) for one in {one for _, text in texts for one in _names(text)}}
+    return found.pop() if len(found) == 1 else None
 
 
 def gpu_told(document: Document) -> MachineTold | None:
@@ -94,7 +96,7 @@ def _names(text: str) -> Iterator[tuple[str, str]]:
     for match in islice(RUNPOD.finditer(text), MOST_MATCHES) if OF_RUNPOD.search(text) else ():
         yield match["name"].lower(), "label"
     for match in islice(GOOGLE.finditer(text), MOST_MATCHES):
-        yield (match["run"] or match["yaml"] or match["vm"]), "gke"
+        yield next(name for name in match.groups() if name).lower(), "gke"
     for asks, about in ((SKYPILOT, OF_SKYPILOT), (IN_PYTHON, OF_PYTHON)):
         for match in islice(asks.finditer(text), MOST_MATCHES) if about.search(text) else ():
             one = ONE_KIND.fullmatch(match["value"].strip())

@@ -35,7 +35,9 @@ SEPARATOR = re.compile(r"[/\\]")  # of paths on Windows too
 A_PROGRAM = re.compile(r"[\w./~$@{}+-]+")
 MOST_BEFORE = 24  # words of an unknown program's own in front of the tool that it starts
 OWN_VLLM = re.compile(r"(?:^|/)[\w.-]*vllm[\w.-]*(?::[\w.-]+)?$|^\$\{?(?:\w+_)?VLLM_(?:\w+_)?IMAGE\b")
-HELD = re.compile(r"(?:--(?:wrap|command)=)?(?=[^\s=]+[ \t][\s\S])(?!--?\w)")  # a script in a word, behind its option
+HELD = re.compile(
+    r"(?:--(?:wrap|command)=)?(?=(?:[A-Z_]+=\S+[ \t]+)*[^\s=]+[ \t][\s\S])(?!--?\w)"
+)  # a script in a word, behind its option
 PROFILERS = frozenset({"nsys", "ncu", "nvprof", "strace", "perf", "accelerate", "torchrun"})
 
 
@@ -152,8 +154,9 @@ class _Reader:
         elif name in PROGRAMS or name in TOOLS or (OWN.fullmatch(name) and rest and not path.text.endswith("/")):
             self.add(name, path, rest, around)
         elif hosted := hosted_words(words):
-            serve = Word("serve", path.line, path.column)
-            self.add("vllm", path, (serve, *hosted), _behind(around, words[:1]))
+            program, serve = (Word(text, path.line, path.column) for text in ("vllm", "serve"))
+            command = around.command._replace(words=(program, serve, *hosted))  # what a correction is about
+            self.add("vllm", path, (serve, *hosted), around._replace(command=command))
         elif name in HOLDERS:
             self.holder(words, around)
         elif name not in MENTIONS:

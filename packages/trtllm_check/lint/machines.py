@@ -20,6 +20,7 @@ from trtllm_check.lint.machine_lists import listed_gpus
 Texts = tuple[tuple[str, str], ...]
 MOST_MATCHES = 200
 DIFFERENT = 8  # GiB between two memories of one kind; less is what the driver keeps to itself
+ONE_BLOCK = 2  # fences
 SHORT = 12  # letters behind a name that may tell how many
 INSTANCE = re.compile(
     r"(?<![\w.-])(?:ml\.)?(?P<name>(?:p[2-6]\w*|g[3-7]\w*|gr6|inf\d|trn\d\w*)\.(?:\d*xlarge|metal))(?![\w-])"
@@ -88,6 +89,7 @@ TWO_CELLS = re.compile(
     r"[ \t]*\|[ \t]*\**(?:gpus?|hardware|machine|accelerators?|instance|gpu type)\**[ \t]*(?P<cell>\|[^|]*)\|[ \t]*\r?",
     re.IGNORECASE,
 )
+OF_THE_HUB = re.compile(r"(?<![\w./-])[A-Za-z][\w.-]*/[\w.-]*\d[\w.-]*")  # a model, whose slash offers no choice
 CELL = re.compile(r"\|[ \t]*\**(?:NVIDIA )?(?:Tesla )?$")
 AS_NVIDIA_SMI = re.compile(r"(?:^|[\s#|:*-])NVIDIA $")  # before a name with its form, as the driver prints it
 
@@ -209,7 +211,9 @@ def _in_words(texts: Texts) -> MachineTold | None:
             if of_another_kind or len(kinds) > 1:
                 return None
             memories |= {match["memory"]} if match["memory"] else set()
-            if NOT_PLAIN.search(line):
+            if NOT_PLAIN.search(OF_THE_HUB.sub("", line)):
+                if text.count("```") > ONE_BLOCK:
+                    return None  # a page, which may be about several
                 continue  # it tells of no machine, and of no other kind
             found = COUNT_BEFORE.search(ahead) or COUNT_BEHIND.match(text[match.end() : match.end() + SHORT])
             is_printed = bool(match["form"] and match["memory"]) and AS_NVIDIA_SMI.search(ahead) is not None

@@ -44,6 +44,11 @@ OTHERS = (
         re.compile(r"\baccelerator_count[ ]*=[ ]*(?P<count>\d+)"),
     ),
     (
+        "KubeAI",
+        re.compile(r"^apiVersion: kubeai\.org/", re.MULTILINE),
+        re.compile(r"\bresourceProfile:[ ]*[\w-]+:(?P<count>\d+)"),
+    ),
+    (
         "docker",
         re.compile(r"^(?:import docker|from docker)\b", re.MULTILINE),
         re.compile(r"\bDeviceRequest\([^()]*\bcount[ ]*=[ ]*(?P<count>\d+)"),
@@ -83,6 +88,7 @@ def modal_gpus(text: str) -> Iterator[ModalGpus]:
 
 
 def _modal_value(written: str, text: str) -> re.Match[str] | None:
+    written = written.removeprefix("[").removesuffix("]") if "," not in written else written
     if (found := MODAL_VALUE.fullmatch(written)) is not None:
         return found
     given = _set_once(written, text)

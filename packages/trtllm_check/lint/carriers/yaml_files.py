@@ -65,6 +65,7 @@ CONTROL = re.compile(
 GO_COMMENT = re.compile(r"\{\{-?[ ]?/\*(?:.|\n)*?\*/[ ]?-?\}\}")
 BLANK_LINE = re.compile(r"^[ \r]+$", re.MULTILINE)
 INLINE_CONTROL = re.compile(r"\{%.*?%\}")  # of Jinja, within a line
+RAY_SERVE = "serveConfigV2"  # of KubeRay: YAML in a text
 EXTENSION = "x-"  # of compose: what other parts may take
 REFERENCE = re.compile(r"\$\((\w+)\)")
 NAME = re.compile(r"[A-Za-z_]\w*")
@@ -351,7 +352,8 @@ class _Reader:
         if lowered in (*SCRIPTS, *COMMANDS, *IMAGES):
             return
         value = str(node.value)
-        if "\n" in value and "." in name:
+        if "\n" in value and ("." in name or name == RAY_SERVE):
+            name = f"{name}.yaml" if name == RAY_SERVE else name
             self.found = self.found.with_(Carried(texts=((name, self.scalar(node)),)))
         elif TOOL_LINE.search(value):
             self.found = self.found.with_(Carried(scripts=((self.scalar(node), image),)))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.python_calls import Call
+from trtllm_check.lint.carriers.settings import Setting
 from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import Invocation
@@ -52,6 +53,7 @@ SAME = {
     "max_rolling_batch_size": "max_num_seqs",
     "quantize": "quantization",
 }
+MODEL_SETTINGS = ("HF_MODEL_ID", "OPTION_MODEL_ID")
 DJL_MODEL = "DJLModel"  # of SageMaker's SDK
 OF_DJL_MODEL = {"modelid": "model", "tensorparalleldegree": "tensor_parallel_size", "dtype": "dtype"}
 OURS = ("trtllm-serve", "trtllm-bench")
@@ -158,7 +160,7 @@ def _command(one: Invocation, engine: str, tool: str) -> ServedModel:
     named = [_folder(word.text) for word in one.values(*SOURCES)]
     operands = [_folder(text) for text in operands[:1]]
     model = "" if any(map(is_open, [*named, *operands])) else (named or operands or [""])[0]
-    more = any(is_open(word.text) for word in one.arguments)
+    more = any(is_open(_folder(word.text)) for word in one.arguments)
     return ServedModel(engine, tool, model, options, flags, one.path, one.command.file, one, more)
 
 
@@ -213,6 +215,8 @@ def _lmi(document: Document) -> Iterator[ServedModel]:
             if name in OF_DJL_MODEL and setting.kind in ("text", "number"):
                 found.setdefault(OF_DJL_MODEL[name], Word(setting.text, setting.place.line, setting.place.column))
                 flags.setdefault(OF_DJL_MODEL[name], setting.written or name)
+    for one in _model_settings(document) if found and "model" not in found else ():
+        found["model"], flags["model"] = Word(one.text, one.place.line, one.place.column), one.written
     if found:
         yield _container(found, flags, "")
     for file in document.properties:
@@ -225,6 +229,15 @@ def _lmi(document: Document) -> Iterator[ServedModel]:
                 flags[SAME.get(name, name)] = key.strip()
         if found:
             yield _container(found, flags, file.path)
+
+
+def _model_settings(document: Document) -> Iterator[Setting]:
+    """The model among the variables of a call or a resource, where the variables alone do not tell it."""
+    for call in document.aws_calls:
+        for table in call.settings.tables():
+            for _, one in table.items:
+                if one.written in MODEL_SETTINGS and one.kind == "text":
+                    yield one
 
 
 def _container(found: dict[str, Word], flags: dict[str, str], file: str) -> ServedModel:
