@@ -199,6 +199,7 @@ def _in_words(texts: Texts) -> MachineTold | None:
     counts: dict[int, int] = {}  # how many -> the line
     is_told = False
     for _, text in texts:
+        is_page = text.count("```") > ONE_BLOCK  # which may be about several
         for match in _kinds(text):
             start = text.rfind("\n", 0, match.start()) + 1
             end = text.find("\n", match.end())
@@ -212,8 +213,8 @@ def _in_words(texts: Texts) -> MachineTold | None:
                 return None
             memories |= {match["memory"]} if match["memory"] else set()
             if NOT_PLAIN.search(OF_THE_HUB.sub("", line)):
-                if text.count("```") > ONE_BLOCK:
-                    return None  # a page, which may be about several
+                if is_page:
+                    return None
                 continue  # it tells of no machine, and of no other kind
             found = COUNT_BEFORE.search(ahead) or COUNT_BEHIND.match(text[match.end() : match.end() + SHORT])
             is_printed = bool(match["form"] and match["memory"]) and AS_NVIDIA_SMI.search(ahead) is not None

@@ -86,13 +86,14 @@ def _room(one: ServedModel, model: PublishedModel, have: float, ranks: int | Non
     tensor, stages = ranks or one.number(TP) or 1, one.number(PP) or 1
     if not value or not share:
         return None
-    weights = model.billions * 1e9 * ROUNDED * _bits(one) / 8 / (tensor * stages)
+    weights = model.billions * 1e9 * ROUNDED * bits_of(one) / 8 / (tensor * stages)
     if weights / ROUNDED > have * usual:
         return None  # that the weights alone do not fit is another finding
     return _Room(weights, model.cache_bytes(tensor, stages, value), have * share)
 
 
-def _bits(one: ServedModel) -> int:
+def bits_of(one: ServedModel) -> int:
+    """Bits of a weight, by the names of the checkpoint and of the method, no more than there are."""
     method = one.options["quantization"].text if "quantization" in one.options else ""
     named = [bits for pattern, bits in BITS if pattern.search(f"{one.model} {method}")]
     return min(named, default=16)

@@ -181,12 +181,10 @@ def seen(
         count = len(match["ids"].split(",")) if match else int(word.text) if word.text.isdecimal() else 0
         if count:
             yield count, word, "docker gives"
-    text = dict(document.texts).get(one.file, "")
-    if one.invocation is None or (IN_PYTHON.search(text) and not one.invocation.env.get("CUDA_VISIBLE_DEVICES")):
-        found = list(SET_IN_PYTHON.finditer(text))
-        if len(found) == 1:
-            line = text.count("\n", 0, found[0].start()) + 1
-            yield len(found[0][1].split(",")), Word(found[0][0], line, 1), "CUDA_VISIBLE_DEVICES names"
+    if one.invocation is None or not one.invocation.env.get("CUDA_VISIBLE_DEVICES"):
+        told = _told_in_python(dict(document.texts).get(one.file, ""), is_call=one.invocation is None)
+        if told is not None:
+            yield *told, "CUDA_VISIBLE_DEVICES names"
     workload = around.workload(one)
     if workload is not None and workload.gpus:
         yield workload.gpus, workload.gpus_place, "the container gets"
@@ -205,6 +203,16 @@ def _only_docker(around: Around) -> Invocation | None:
     runs = [one for one in around.dockers.values() if [word.text for word in one.positional[:1]] == ["run"]]
     image = runs[0].positional[1].text if len(runs) == 1 and len(runs[0].positional) > 1 else ""
     return runs[0] if ONE_SERVER.search(image) else None
+
+
+@lru_cache(maxsize=8)
+def _told_in_python(text: str, *, is_call: bool) -> tuple[int, Word] | None:
+    """How many GPUs a program in Python leaves to itself, or to what it starts, in the one place that says so."""
+    found = list(SET_IN_PYTHON.finditer(text)) if is_call or IN_PYTHON.search(text) else []
+    if len(found) != 1:
+        return None
+    line = text.count("\n", 0, found[0].start()) + 1
+    return len(found[0][1].split(",")), Word(found[0][0], line, 1)
 
 
 def _is_an_endpoints(document: Document, instance: str) -> bool:
