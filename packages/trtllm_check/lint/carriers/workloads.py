@@ -13,6 +13,8 @@ COUNTED = ("nvidia.com/gpu", "amd.com/gpu")
 SHARED = "/dev/shm"
 POD_KINDS = ("Deployment", "StatefulSet", "Pod", "DaemonSet", "ReplicaSet", "LeaderWorkerSet")
 # Kinds of others that hold whole containers: what is told of GPUs elsewhere is not known.
+GROUP = "LeaderWorkerSet"
+WHOLE = ("Job", "InferenceService")  # whose one pod has what stands there, if anything does
 OTHER_KINDS = ("Job", "LLMInferenceService", "ServingRuntime", "ClusterServingRuntime", "InferenceService")
 MERGES = ("extends",)
 Place = Callable[[Any], Word]
@@ -108,7 +110,9 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
             containers = items_of(pod.get("containers"))
             for container in containers:
                 if "image" in fields_of(container):
-                    one = _kubernetes(container, pod, place, kind not in POD_KINDS or kind == "LeaderWorkerSet")
+                    whole = kind in WHOLE and "workerSpec" not in pod
+                    one = _kubernetes(container, pod, place, not whole and (kind not in POD_KINDS or kind == GROUP))
+                    one = one._replace(gpus=one.gpus or None) if whole else one
                     one = one._replace(labels=its_labels, alone=len(containers) == 1)
                     if kind == "Deployment" and not one.words and "selector" not in fields_of(top.get("spec")):
                         one = one._replace(gpus=one.gpus or None)  # a part that is merged into another
