@@ -36,7 +36,9 @@ OTHERS = (
     (
         "dstack",
         re.compile(r"^type:[ ]*(?:service|task|dev-environment)\b[\s\S]*^resources:", re.MULTILINE),
-        re.compile(r"^[ ]+gpu:[ ]*[\"']?(?:[A-Za-z][\w-]*)?(?::?\d+GB)?(?::(?P<count>\d+))?[\"']?[ ]*$", re.MULTILINE),
+        re.compile(
+            r"^[ ]+gpu:[ ]*(?=\S)[\"']?(?:[A-Za-z][\w-]*)?(?::?\d+GB)?(?::(?P<count>\d+))?[\"']?[ ]*$", re.MULTILINE
+        ),
     ),
     (
         "Vertex AI",

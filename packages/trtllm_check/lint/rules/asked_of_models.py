@@ -65,7 +65,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 def _wrong(server: ServedModel, path: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """The form of the rule, the field and what its text wants."""
     about = {"model": server.model, "tool": server.tool, "line": server.at.line}
-    length = _length(server)
+    length = _length(server) if server.engine == VLLM else 0  # TensorRT-LLM takes what is left of the sequence
     for name in LENGTHS:
         asked = fields.get(name)
         if isinstance(asked, int) and not isinstance(asked, bool) and 0 < length <= asked:
@@ -89,10 +89,9 @@ def _wrong(server: ServedModel, path: str, fields: Mapping[str, Any]) -> Iterato
 
 def _length(server: ServedModel) -> int:
     """Tokens of the longest sequence; 0 where that is not known."""
-    for name in ("max_model_len", "max_seq_len"):
-        if name in server.options:
-            return server.number(name) or 0
-    model = published_model(server.model) if server.engine == VLLM and LONGER.isdisjoint(server.options) else None
+    if "max_model_len" in server.options:
+        return server.number("max_model_len") or 0
+    model = published_model(server.model) if LONGER.isdisjoint(server.options) else None
     return model.context if model is not None and model.official and model.context_read and not server.is_open else 0
 
 

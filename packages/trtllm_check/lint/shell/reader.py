@@ -21,8 +21,12 @@ REDIRECTS = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect
 ASSIGNMENTS = frozenset({"variable_assignment", "variable_assignments"})
 SETTING = frozenset({"read", "mapfile", "readarray", "getopts"})  # what they put into variables is unknown
 IGNORED = frozenset({"time", "coproc"})
+# A function that runs what it is given: its call is read as that command.
+WRAPS = re.compile(
+    r"(?:^|[;&|{(!]|\b(?:setsid|exec|nohup|sudo|time|env|eval|do|then|else|if|while))[ \t]*[\"']?\$(?:[@*1]|\{[@*1])",
+    re.MULTILINE,
+)
 POSITIONAL = re.compile(r"\$(?:[1-9@*]|\{[1-9@*][^{}]*\})")
-MOST_CALLS = 4
 DEEPEST = 60
 DEEPEST_SUBSTITUTION = 5
 
@@ -37,9 +41,8 @@ class Reader:
         self.variables = Variables()
         self.functions: dict[str, dict[str, list[str]]] = {}  # what a call of each sets
         self.local: set[str] = set()
-        self.bodies: dict[str, tuple[Node, int]] = {}  # of those that are read where they are called, and their offset
-        self.called: list[str] = []
-        self.running: set[str] = set()
+        self.bodies: dict[str, tuple[Node, int]] = {}  # of those that are called once, and their offset
+        self.called: set[str] = set()
         self.expander = Expander(text, pasted.mask, places, self.variables)
         self.commands: list[ShellCommand] = []
         self.within = 0  # command substitutions around what is read
@@ -153,7 +156,8 @@ class Reader:
             outer, self.local = self.local, set()
             first, heredocs = len(self.commands), self.heredocs
             after = self.way([body], depth).values
-            if POSITIONAL.search(self.written(body)) and 0 < self.calls_of(self.written(name)) <= MOST_CALLS:
+            written, is_alone = self.written(body), self.calls_of(self.written(name)) == 1
+            if is_alone and POSITIONAL.search(written) and not WRAPS.search(written):
                 del self.commands[first:]
                 self.heredocs, self.bodies[self.written(name)] = heredocs, (body, self.expander.offset)
             kept = {one: value for one, value in after.items() if value != self.variables.values.get(one)}
@@ -167,16 +171,14 @@ class Reader:
     def call(self, name: str, arguments: Sequence[Word]) -> None:
         """Reads the body of a function with what the call gives it; without a call its arguments are unknown."""
         body, offset = self.bodies[name]
-        if name in self.running or len(self.called) > MOST_CALLS * len(self.bodies):
+        if name in self.called:
             return
-        self.called.append(name)
-        self.running.add(name)
+        self.called.add(name)
         before, outer, self.expander.offset = self.variables, self.expander.offset, offset
         self.variables = self.expander.variables = before.copy()
         if arguments:
             self.variables.positional([word.text for word in arguments])
         self.statements([body], 0)
-        self.running.discard(name)
         self.variables = self.expander.variables = before
         self.expander.offset = outer
 
