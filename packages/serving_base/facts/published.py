@@ -18,6 +18,7 @@ class PublishedModel(NamedTuple):
 
     ``heads_read`` and ``context_read`` are True for what was read somewhere, not only remembered. ``billions``: of
     parameters, as the name says, 0 where it does not or where the weights are published in fewer than 16 bits.
+    ``token_values``: numbers in the KV cache for one token, of one KV head in all layers, 0 where not known.
     """
 
     heads: int
@@ -28,11 +29,16 @@ class PublishedModel(NamedTuple):
     heads_read: bool
     context_read: bool
     billions: float = 0.0
+    token_values: int = 0
 
     def divides(self, ranks: int) -> bool:
         """True if ``ranks`` ranks can share the attention heads and the KV heads, which are copied where too few."""
         kv = self.kv_heads
         return self.heads % ranks == 0 and (kv % ranks == 0 if kv >= ranks else ranks % kv == 0)
+
+    def cache_bytes(self, ranks: int, stages: int, value: float) -> float:
+        """What one token takes in the KV cache of one of ``ranks`` x ``stages`` GPUs, in values of ``value`` bytes."""
+        return self.token_values * max(self.kv_heads / ranks, 1) * value / stages
 
     @property
     def ranks(self) -> list[int]:
@@ -54,8 +60,9 @@ def published_model(name: str) -> PublishedModel | None:
         heads_read = "read" in one
         context_read = one.get("context_read", one.get("read", NOWHERE)) != NOWHERE
         billions = _billions(last, one)
+        values = 2 * int(one.get("layers", 0)) * int(one.get("head", 0))
         return PublishedModel(
-            int(one["heads"]), int(one["kv_heads"]), known, source, official, heads_read, context_read, billions
+            int(one["heads"]), int(one["kv_heads"]), known, source, official, heads_read, context_read, billions, values
         )
     return None
 

@@ -24,6 +24,11 @@ FAMILIES = (
     "defaults",
     "memory",
     "room",
+    "cache_room",
+    "cards",
+    "disk_room",
+    "asked_of_models",
+    "model_options",
     "engine_limits",
     "engine_features",
     "contexts",
@@ -238,6 +243,7 @@ OF_ANY_RELEASE = frozenset(
             "tgi",
             "gpus_seen",
             "gpus_unused",
+            "cache_room",
             "vllm",
             "vllm_values",
             "vllm_forms",
@@ -315,13 +321,13 @@ def check_commands(
     and the rules that need it are silent.
     """
     from trtllm_check.lint.fixing import findings
+    from trtllm_check.lint.gpu_labels import gpu_told
     from trtllm_check.lint.guesses import without_guesses
-    from trtllm_check.lint.machines import machine_told
     from trtllm_check.lint.reading import read_document
 
     platform = platform_of(release if isinstance(release, ReleaseAsked) else ReleaseAsked(release), gpu, gpus)
     document = read_document(source) if isinstance(source, str | Path) else source
-    if not gpu and (machine := machine_told(document)) is not None:
+    if not gpu and (machine := gpu_told(document)) is not None:
         platform = platform._replace(gpu=machine.gpu, gpus=gpus or machine.gpus)
     found = findings(document, platform, families(earlier=platform.earlier), without_guesses)
     return _softened(found) if isinstance(release, ReleaseAsked) and release.near else found

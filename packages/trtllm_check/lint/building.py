@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
+from trtllm_check.lint import dotenv
 from trtllm_check.lint.carriers import CARRIERS, carried
 from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.aws_cli import cli_call, cli_variables
@@ -97,6 +98,7 @@ class Builder:
         self.ours = False
         self.yaml: list[ConfigFile] = []
         self.depth = 0
+        self.dotenv: dict[str, str] = {}
 
     def add(self, text: str, kind: Kind, *, file: str = "", word: Word | None = None, name: str = "") -> None:
         """One text; ``word`` is its place where it is a part of another, ``name`` how it is called there."""
@@ -129,6 +131,7 @@ class Builder:
             if is_properties(text) or PurePosixPath(name or file).name == SERVING_PROPERTIES:
                 self.properties.append(PropertiesFile(file, text, line, _lines(word, text)))
         elif kind == "environment":
+            self.dotenv |= dotenv.of_file(text) if PurePosixPath(file or name).name == ".env" else {}
             self.add_environment(word or _whole(text))
         elif kind == "request" and (call := engine_call(fields, word or _whole(text), file, name)):
             self.of_triton.append(call)
@@ -178,8 +181,9 @@ class Builder:
         self.faults += [one._replace(file=file) for one in found.faults]
         self.names += [one._replace(file=file) for one in found.names]
         self.tensors += [one._replace(file=file) for one in found.tensors]
+        outside = dotenv.reaches(text, self.dotenv)
         for script, image in found.scripts:
-            inner = read_inside(script, file, is_built=True)
+            inner = read_inside(script, file, is_built=True, env=outside)
             self.add_commands([one._replace(image=image or around) for one in inner])
         for name, word in found.texts:
             self.add(word.text, kind_of_name(name) or kind_of_text(word.text), file=file, word=word, name=name)
@@ -214,6 +218,7 @@ class Builder:
         self.texts.append((text, commands, read, file))
         self.add_commands(commands)
         names = imported(text)
+        self.dotenv |= dotenv.of_page(text)
         for block in fences(text):
             inside = text[block.start : block.end]
             is_other = is_called_a_shell(block.language, inside)

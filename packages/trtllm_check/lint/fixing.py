@@ -33,6 +33,7 @@ FEWEST_FLAGS = 2
 TOO_MANY = f"correct the first {MOST_CORRECTED} commands, then check again: no more are corrected at once"
 NOTHING_LEFT = "write the command anew: of its arguments none is one of this tool in this release"
 GRAVITY = {"error": 0, "warning": 1, "info": 2}
+VARIABLE_NAME = re.compile(r"\{[^{}]*\}|\w+")
 QUOTES = "'\""
 LEAVE_OUT = ("unknown-flag",)  # rules whose correction may take an option out
 
@@ -363,6 +364,8 @@ def _extent(word: Word, command: ShellCommand, start: int) -> tuple[int, int]:
         word.places.index(one.places[0]) for one in command.assignments if one.places and one.places[0] in word.places
     ]
     start, end = min([start, *starts]), max([start, *ends])
+    if word.text[end - 1 : end] == "$" and (name := VARIABLE_NAME.match(word.text, end)):
+        end = name.end()  # a value from outside stands at the first letter of its variable
     while start and word.text[start - 1] in QUOTES:
         start -= 1
     while end < len(word.text) and word.text[end] in QUOTES:

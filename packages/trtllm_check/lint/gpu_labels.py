@@ -1,4 +1,5 @@
-"""The one kind of GPU that a configuration asks a platform for: SkyPilot's accelerators, Modal's gpu=, labels of nodes.
+"""The one kind of GPU that a configuration asks a platform for: SkyPilot's accelerators, Modal's gpu=, labels of nodes,
+Slurm's --gres, and what RunPod and Google's clouds are asked for.
 
 What a platform may give in its place counts: Modal takes an A100 of 80 GB for ``A100``, and an H200 for ``H100``.
 """
@@ -9,7 +10,7 @@ from functools import lru_cache
 from itertools import islice
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.machines import MOST_MATCHES, MachineTold, machine_of
+from trtllm_check.lint.machines import MOST_MATCHES, MachineTold, machine_of, machine_told
 from trtllm_check.lint.reservations import IN_PYTHON, OF_PYTHON, OF_SKYPILOT, SKYPILOT, modal_gpus
 
 LABEL = re.compile(
@@ -19,11 +20,33 @@ LABEL = re.compile(
 ANY_LABEL = re.compile(
     r"gpu\.product|gke-accelerator|skypilot\.co/accelerator|instance-gpu-name|accelerator_type[\"']?[ \t]*[:=]"
 )
+# The same among a node affinity's expressions, with one value.
+EXPRESSION = re.compile(
+    r"\bkey:[ \t]*[\"']?(?P<key>nvidia\.com/gpu\.product|cloud\.google\.com/gke-accelerator"
+    r"|karpenter\.k8s\.aws/instance-gpu-name)[\"']?[ \t]*\n[ \t]*operator:[ \t]*[\"']?In[\"']?[ \t]*\n[ \t]*values:"
+    r"(?:[ \t]*\[[ \t]*[\"']?(?P<listed>[\w.-]+)[\"']?[ \t]*\]"
+    r"|[ \t]*\n[ \t]*-[ \t]*[\"']?(?P<item>[\w.-]+)[\"']?[ \t]*"
+    r"(?:\n(?![ \t]*-[ \t]*[\"']?[\w.-]+[\"']?[ \t]*(?:\n|\Z))|\Z))"
+)
+OF_SLURM = re.compile(r"#SBATCH|\bsrun\b|\bsalloc\b")
+SLURM = re.compile(
+    r"--(?:gres[= ]gpu:|gpus(?:-per-(?:node|task))?[= ])(?!all\b|device)(?P<name>[A-Za-z][\w.-]*)(?=[:\s]|$)",
+    re.MULTILINE,
+)
+OF_RUNPOD = re.compile(r"\brunpod", re.IGNORECASE)
+RUNPOD = re.compile(r"\bgpu_?type(?:_?ids?)?[\"']?[ ]*[=: ][ ]*\[?[\"'](?P<name>[A-Za-z][\w. -]*)[\"']", re.IGNORECASE)
+GOOGLE = re.compile(
+    r"--gpu-type[= ][\"']?(?P<run>nvidia-[\w-]+)"
+    r"|run\.googleapis\.com/accelerator[\"']?:[ ]*[\"']?(?P<yaml>nvidia-[\w-]+)"
+    r"|--accelerator[= ][\"']?(?:count=\d+,)?type=(?P<vm>nvidia-[\w-]+)"
+    r"|^[ \t]*type[ \t]*=[ \t]*\"(?P<terraform>nvidia-[\w-]+)\"|\bresourceProfile:[ ]*nvidia-gpu-(?P<kubeai>[\w-]+)",
+    re.MULTILINE,
+)
 ONE_KIND = re.compile(r"[\"']?\{?[ ]*(?P<name>[A-Za-z][\w-]*)[ ]*(?::[ ]*\d+)?[ ]*\}?[\"']?")
 # As nodes and platforms write them: the maker, the form and the memory around the kind.
 WRITTEN = re.compile(
-    r"(?:nvidia-)?(?:tesla-)?(?P<kind>a100|h100|h200|a10g|a10|l40s|l40|l4|t4|v100|a40|rtx-?a6000|a6000)"
-    r"(?:-(?:sxm\d?|pcie|hbm\d\w?|nvl|mega|vws))?(?:-(?P<memory>\d+)gb)?(?:-(?:hbm\d\w?|pcie))?"
+    r"(?:nvidia-)?(?:tesla-|geforce-)?(?P<kind>a100|h100|h200|a10g|a10|l40s|l40|l4|t4|v100|a40|rtx-?a6000|a6000"
+    r"|rtx-?(?:3090|4090|5090))(?:-(?:sxm\d?|pcie|hbm\d\w?|nvl|mega|vws))?(?:-(?P<memory>\d+)gb)?(?:-(?:hbm\d\w?|pcie))?"
 )
 # The memory that a kind without one has there, or the kind that may come in its place.
 MORE = {
@@ -31,7 +54,9 @@ MORE = {
     "skypilot": {"a100": "40"},
     "gke": {"a100": "40"},
     "ray": {"a100": "80"},
+    "slurm": {"a100": "80"},
 }
+RTX = re.compile(r"rtx-?(?=\w)")
 ONE_PIECE = 2  # fences
 V100 = "v100"  # of 16 or 32 GB
 
@@ -40,8 +65,13 @@ V100 = "v100"  # of 16 or 32 GB
 def _labelled(texts: tuple[tuple[str, str], ...]) -> MachineTold | None:
     if any(text.count("```") > ONE_PIECE for _, text in texts):
         return None  # a page, whose pieces may be for different machines
-    found = {one for _, text in texts for one in _names(text)}
-    return _machine(*found.pop()) if len(found) == 1 else None
+    found = {_machine(*one) for one in {one for _, text in texts for one in _names(text)}}
+    return found.pop() if len(found) == 1 else None
+
+
+def gpu_told(document: Document) -> MachineTold | None:
+    """The one machine of a text, or the one kind of GPU that it asks for."""
+    return machine_told(document) or gpu_labelled(document)
 
 
 def gpu_labelled(document: Document) -> MachineTold | None:
@@ -52,11 +82,21 @@ def gpu_labelled(document: Document) -> MachineTold | None:
 def _names(text: str) -> Iterator[tuple[str, str]]:
     """Each name, and whose it is; an empty one for what is not plain."""
     matches = list(islice(LABEL.finditer(text), MOST_MATCHES))
-    if len(ANY_LABEL.findall(text)) > len(matches):
+    expressions = list(islice(EXPRESSION.finditer(text), MOST_MATCHES))
+    if len(ANY_LABEL.findall(text)) > len(matches) + len(expressions):
         yield "", ""
+    for match in expressions:
+        yield (match["listed"] or match["item"]).lower(), "gke" if "gke" in match["key"] else "label"
     for match in matches:
-        whose = "gke" if "gke-accelerator" in match[0] else "ray" if "accelerator_type" in match[0] else "label"
+        of_google = "gke-accelerator" in match[0] or match["name"].startswith("NVIDIA_")
+        whose = "gke" if of_google else "ray" if "accelerator_type" in match[0] else "label"
         yield match["name"].lower(), whose
+    for match in islice(SLURM.finditer(text), MOST_MATCHES) if OF_SLURM.search(text) else ():
+        yield match["name"].lower(), "slurm"
+    for match in islice(RUNPOD.finditer(text), MOST_MATCHES) if OF_RUNPOD.search(text) else ():
+        yield match["name"].lower(), "label"
+    for match in islice(GOOGLE.finditer(text), MOST_MATCHES):
+        yield next(name for name in match.groups() if name).lower(), "gke"
     for asks, about in ((SKYPILOT, OF_SKYPILOT), (IN_PYTHON, OF_PYTHON)):
         for match in islice(asks.finditer(text), MOST_MATCHES) if about.search(text) else ():
             one = ONE_KIND.fullmatch(match["value"].strip())
@@ -66,10 +106,10 @@ def _names(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _machine(name: str, whose: str) -> MachineTold | None:
-    written = WRITTEN.fullmatch(name)
+    written = WRITTEN.fullmatch(name.replace(" ", "-").replace("_", "-"))
     if written is None:
         return None
-    kind, memory = written["kind"], written["memory"] or ""
+    kind, memory = RTX.sub("rtx ", written["kind"]), written["memory"] or ""
     if kind == V100 and not memory:
         memory = "32"
     if not memory:

@@ -21,15 +21,37 @@ def held_commands(commands: Sequence[ShellCommand], found: Sequence[Invocation])
     """The commands in the values of variables; none that ``found`` has already, because the text runs them."""
     known = {_words(one) for one in found}
     held: list[ShellCommand] = []
+    grown = _grown(commands)
     printed = {id(first): text for first, text in _printed(commands)}
     for command in commands:
-        for value in (*_values(command), *(commands_in(printed[id(command)]) if id(command) in printed else ())):
+        values = () if id(command) in grown else _values(command)
+        for value in (*values, *(commands_in(printed[id(command)]) if id(command) in printed else ())):
             inner = read_inside(value, command.file)
             started = invocations(inner)
             if started and not any(_words(one) in known for one in started):
                 held += inner
                 known |= {_words(one) for one in started}
     return held
+
+
+def _grown(commands: Sequence[ShellCommand]) -> set[int]:
+    """Assignments whose value a later one of the same variable begins with: ``CMD="$CMD --more"``."""
+    last: dict[tuple[str, str], str] = {}
+    longer: set[tuple[str, str]] = set()  # by ``CMD+=" --more"``
+    found: set[int] = set()
+    for command in reversed(commands):
+        if len(command.assignments) != 1 or command.words:
+            continue
+        name, _, value = command.assignments[0].text.partition("=")
+        key = (command.file, name.rstrip("+"))
+        if name.endswith("+"):
+            longer.add(key)
+            continue
+        if key in longer or (value and last.get(key, "").startswith(f"{value} ")):
+            found.add(id(command))
+        longer.discard(key)
+        last[key] = value
+    return found
 
 
 def _values(command: ShellCommand) -> Iterator[Word]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from trtllm_check.lint.hosted_words import hosted_words
 from trtllm_check.lint.programs import (
     ALIASES,
     EXISTING,
@@ -34,7 +35,9 @@ SEPARATOR = re.compile(r"[/\\]")  # of paths on Windows too
 A_PROGRAM = re.compile(r"[\w./~$@{}+-]+")
 MOST_BEFORE = 24  # words of an unknown program's own in front of the tool that it starts
 OWN_VLLM = re.compile(r"(?:^|/)[\w.-]*vllm[\w.-]*(?::[\w.-]+)?$|^\$\{?(?:\w+_)?VLLM_(?:\w+_)?IMAGE\b")
-HELD = re.compile(r"(?:--(?:wrap|command)=)?(?=[^\s=]+[ \t][\s\S])(?!--?\w)")  # a script in a word, behind its option
+HELD = re.compile(
+    r"(?:--(?:wrap|command)=)?(?=(?:[A-Z_]+=\S+[ \t]+)*[^\s=]+[ \t][\s\S])(?!--?\w)"
+)  # a script in a word, behind its option
 PROFILERS = frozenset({"nsys", "ncu", "nvprof", "strace", "perf", "accelerate", "torchrun"})
 
 
@@ -150,6 +153,10 @@ class _Reader:
             self.add(meant.text, meant, rest[1:], around._replace(command=command))
         elif name in PROGRAMS or name in TOOLS or (OWN.fullmatch(name) and rest and not path.text.endswith("/")):
             self.add(name, path, rest, around)
+        elif hosted := hosted_words(words):
+            program, serve = (Word(text, path.line, path.column) for text in ("vllm", "serve"))
+            command = around.command._replace(words=(program, serve, *hosted))  # what a correction is about
+            self.add("vllm", path, (serve, *hosted), around._replace(command=command))
         elif name in HOLDERS:
             self.holder(words, around)
         elif name not in MENTIONS:
@@ -227,7 +234,7 @@ class _Reader:
             if re.fullmatch(r"-\w*c", word.text) and number + 1 < len(rest):
                 if rest[number + 1].text == "--" and number + 2 < len(rest):
                     number += 1
-                self.inner(rest[number + 1], around)
+                self.inner(rest[number + 1], around, around.env)
                 if "${@}" in rest[number + 1].text or "$@" in rest[number + 1].text:
                     self.unwrap(rest[number + 3 :], _behind(around, rest[: number + 3]))
                 return
@@ -249,8 +256,9 @@ class _Reader:
             if redirect.operator in ("<<", "<<<"):
                 self.inner(redirect.target, around)
 
-    def inner(self, word: Word, around: _Surroundings) -> None:
-        for command in read_inside(word, around.command.file):
+    def inner(self, word: Word, around: _Surroundings, outside: Mapping[str, str] | None = None) -> None:
+        """``outside``: the variables that are known to reach it."""
+        for command in read_inside(word, around.command.file, env=outside):
             env = {**around.env, **command.env}
             self.unwrap(command.words, around._replace(command=command, env=env))
 

@@ -19,6 +19,7 @@ from trtllm_check.lint.carriers.windows import is_windows
 from trtllm_check.lint.carriers.yaml_files import YAML_HEAD, is_yaml
 from trtllm_check.lint.shell.languages import COMMANDS, PYTHONS, SHELLS
 from trtllm_check.lint.shell.pasted import DOCKERFILE_LINE, fences, has_fence
+from trtllm_check.lint.vllm_files import is_lone_config
 
 Kind = Literal[
     "shell",
@@ -167,6 +168,9 @@ FILE_CELL = re.compile(r"(?<=\n)[ \t]*%%(?:writefile|file)[ \t][^\n]*\n(?:[^\n]*
 SECTION = re.compile(r"^\[[\w .:@/\"-]+\][ \t\r]*$", re.MULTILINE)
 LMI_SETTING = re.compile(r"^\s*(?:option\.\w+|engine)\s*[=:]", re.MULTILINE)
 ENVIRONMENT_LINE = re.compile(r"^(?:export\s+|-e\s+)?[A-Z][A-Z0-9_]*=.*$")
+STARTS_A_PROGRAM = re.compile(
+    r"^[A-Z][A-Z0-9_]*=\S*[ \t]+(?:uvx?|conda|poetry|pipenv|pixi|nohup|exec|env)[ \t]", re.MULTILINE
+)
 COMMAND = re.compile(rf"^\s*(?:\$ )?(?:[A-Za-z_]\w*=\S* +)*{COMMANDS}", re.MULTILINE)
 WRITES = re.compile(r"^[ \t]*(?:cat|tee|sudo tee)[ \t][^\n]*<<-?[ \t]*['\"]?\w", re.MULTILINE)
 MANIFEST = re.compile(
@@ -272,7 +276,7 @@ def kind_of_text(text: str) -> Kind:
         return "environment" if _all_upper(text) else "yaml" if MANIFEST.search(text) else "request"
     if kind := _program_text(text):
         return kind
-    if is_options(text):
+    if is_options(text) or is_lone_config(text):
         return "yaml"
     if COMMAND.search(text) or WRITES.search(text):
         return "windows" if is_windows(text) and not has_fence(text) else "shell"
@@ -281,9 +285,10 @@ def kind_of_text(text: str) -> Kind:
     if enough and not YAML_BLOCK.search(text) and not has_fence(text) and _is_mostly_fields(lines):
         return "config.pbtxt"
     settings = sum(SETTING.match(line) is not None for line in lines)
-    if LMI_SETTING.search(text) and 2 * settings > len(lines) and all(line.isascii() for line in lines):
+    is_plain = not has_fence(text) and all(line.isascii() for line in lines)
+    if LMI_SETTING.search(text) and 2 * settings > len(lines) and is_plain:
         return "serving.properties"
-    if lines and all(ENVIRONMENT_LINE.match(line) for line in lines):
+    if lines and all(ENVIRONMENT_LINE.match(line) for line in lines) and not STARTS_A_PROGRAM.search(text):
         return "environment"
     return "shell"
 

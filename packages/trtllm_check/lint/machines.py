@@ -6,18 +6,21 @@ text's GPUs are unknown then.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from serving_base.facts.gpus import gpu_names, instances
+from serving_base.facts.gpus import GIB, gpu_names, instances, known_gpu
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.document import Document
+from trtllm_check.lint.machine_lists import listed_gpus
 
 Texts = tuple[tuple[str, str], ...]
 MOST_MATCHES = 200
+DIFFERENT = 8  # GiB between two memories of one kind; less is what the driver keeps to itself
+ONE_BLOCK = 2  # fences
 SHORT = 12  # letters behind a name that may tell how many
 INSTANCE = re.compile(
     r"(?<![\w.-])(?:ml\.)?(?P<name>(?:p[2-6]\w*|g[3-7]\w*|gr6|inf\d|trn\d\w*)\.(?:\d*xlarge|metal))(?![\w-])"
@@ -28,12 +31,12 @@ KIND = re.compile(
     r"|[AB]?6000(?! ada)|G?B[123]00|GH200|GB10|(?:RTX|GTX|TITAN|Quadro)[- ]?\w*(?: ?(?:ADA|Ti|PRO))?(?: \d{4})?"
     r"|[3-5]090|MI\d{2,3}\w*|Gaudi ?\d?|TPU|Trainium\d?|Inferentia\d?|Jetson|Orin|Thor|DGX Spark|Hopper|Ampere"
     r"|Ada|Blackwell)"
-    r"(?P<form>[- ](?:SXM\d?|PCIe|NVL|HBM\d\w?))?(?:[- ,]{0,2}\(?(?P<memory>\d+) ?Gi?B\b\)?)?s?(?![A-Za-z0-9_])",
+    r"(?P<form>[- ](?:SXM\d?|PCIe|NVL|HBM\d\w?))?(?:[- ,:]{0,2}\(?(?P<memory>\d+) ?Gi?B\b\)?)?s?(?![A-Za-z0-9_])",
     re.IGNORECASE,
 )
-NUMBER_WORDS = {"a": 1, "an": 1, "one": 1, "single": 1, "two": 2, "four": 4, "eight": 8}
+NUMBER_WORDS = {"a": 1, "an": 1, "one": 1, "single": 1, "two": 2, "dual": 2, "four": 4, "quad": 4, "eight": 8}
 COUNT_BEFORE = re.compile(
-    r"(?<![\w.-])(?P<count>\d{1,2}|a single|an?|one|single|two|four|eight)(?:[- ]?[x×*]| ?[张块卡])?"
+    r"(?<![\w.-])(?P<count>\d{1,2}|a single|an?|one|single|two|dual|four|quad|eight)(?:[- ]?[x×*]| ?[张块卡])?"
     r" ?(?:NVIDIA )?(?:Tesla )?$",
     re.IGNORECASE,
 )
@@ -58,15 +61,36 @@ MEMORIES = {
 }
 
 
+# Compute capability, without its point, of the kinds that have no entry there (developer.nvidia.com/cuda-gpus).
+CAPABILITIES = {
+    "p100": 60,
+    "v100": 70,
+    "t4": 75,
+    **dict.fromkeys(("a30", "a800"), 80),
+    **dict.fromkeys(("a10", "a10g", "a16", "a2", "a40", "a6000", "rtx a6000", "rtx 3090", "3090"), 86),
+    **dict.fromkeys(("l40", "l20", "rtx 4090", "4090", "rtx 6000 ada"), 89),
+    **dict.fromkeys(("h800", "h100 nvl"), 90),
+    **dict.fromkeys(("rtx 5090", "5090"), 120),
+}
+OF_FAMILIES = {"p3": 70, "p3dn": 70, "g4dn": 75, "g5": 86}  # of AWS
+
 # Several machines, whose GPUs no one line tells.
 CLUSTER = re.compile(
     r"\bray start\b|\bRAY_|multi-?node|\bnodes\b|--nnodes|\bcluster\b|hostfile|LeaderWorkerSet", re.IGNORECASE
 )
 ITS_KIND = re.compile(
-    r"\b(?:gpus?|hardware|machine|server|card|box)(?:[ _]?(?:name|type|model))?[ \t]*[:=][ \t]*(?:an? )?(?:NVIDIA )?"
-    r"(?:Tesla )?$",
+    r"\b(?:gpus?|hardware|machine|server|card|box|host|node|vm|accelerator|runs? on|running on|deployed on)"
+    r"(?:[ _]?(?:name|type|model))?\**[ \t]*[:=]\**[ \t]*(?:an? )?(?:NVIDIA )?(?:Tesla |GeForce )?$"
+    r"|\b(?:runs|running|deployed|served|hosted) on (?:NVIDIA )?(?:Tesla )?$",
     re.IGNORECASE,
 )
+# A row of a table of two columns, which tells the one machine: | GPU | 1x L4 |
+TWO_CELLS = re.compile(
+    r"[ \t]*\|[ \t]*\**(?:gpus?|hardware|machine|accelerators?|instance|gpu type)\**[ \t]*(?P<cell>\|[^|]*)\|[ \t]*\r?",
+    re.IGNORECASE,
+)
+OF_THE_HUB = re.compile(r"(?<![\w./-])[A-Za-z][\w.-]*/[\w.-]*\d[\w.-]*")  # a model, whose slash offers no choice
+CELL = re.compile(r"\|[ \t]*\**(?:NVIDIA )?(?:Tesla )?$")
 AS_NVIDIA_SMI = re.compile(r"(?:^|[\s#|:*-])NVIDIA $")  # before a name with its form, as the driver prints it
 
 
@@ -83,6 +107,14 @@ class MachineTold(NamedTuple):
     line: int = 0
     name: str = ""
     memory_gib: int = 0
+
+
+def capability(machine: MachineTold) -> int:
+    """Of its GPUs, without its point; 0 where it is not known."""
+    if machine.gpu:
+        return int(known_gpu(gpu_names()[machine.gpu]).architecture.removeprefix("sm"))
+    family = machine.instance.partition(".")[0]
+    return OF_FAMILIES.get(family) or CAPABILITIES.get(machine.name.lower(), 0)
 
 
 def machine_told(document: Document) -> MachineTold | None:
@@ -104,7 +136,7 @@ def _told(texts: Texts) -> MachineTold | None:
         match[0].lower() for _, text in texts for match in islice(_of_other_clouds().finditer(text), MOST_MATCHES)
     }
     if not named:
-        return _in_words(texts)
+        return _listed(texts) or _in_words(texts)
     if len(named) != 1:
         return None
     name = named.pop()
@@ -138,6 +170,28 @@ def _of_other_clouds() -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, names))})(?![\w-])", re.IGNORECASE)
 
 
+def _listed(texts: Texts) -> MachineTold | None:
+    """The GPUs that the driver lists, where the text names no other kind."""
+    found = [(one, text) for _, text in texts if (one := listed_gpus(text)) is not None]
+    if len(found) != 1 or any(CLUSTER.search(text) for _, text in texts):
+        return None
+    listed, within = found[0]
+    others = [listed.rest if text is within else text for _, text in texts]
+    matches = [KIND.search(name) for name in listed.names]
+    kinds = {match["kind"].lower() for match in matches if match is not None}
+    first = matches[0]
+    if first is None or None in matches or len(kinds) != 1:
+        return None
+    if any(match["kind"].lower() not in kinds for text in others for match in _kinds(text)):
+        return None
+    memory = str(round(listed.mib / 1024)) if listed.mib else first["memory"] or ""
+    return machine_of(kinds.pop(), memory, len(listed.names), listed.line)
+
+
+def _kinds(text: str) -> Iterator[re.Match[str]]:
+    return islice(KIND.finditer(text), MOST_MATCHES)
+
+
 def _in_words(texts: Texts) -> MachineTold | None:
     """``# on 4x A100 40GB``."""
     kinds: set[str] = set()
@@ -145,18 +199,27 @@ def _in_words(texts: Texts) -> MachineTold | None:
     counts: dict[int, int] = {}  # how many -> the line
     is_told = False
     for _, text in texts:
-        for match in islice(KIND.finditer(text), MOST_MATCHES):
+        is_page = text.count("```") > ONE_BLOCK  # which may be about several
+        for match in _kinds(text):
             start = text.rfind("\n", 0, match.start()) + 1
             end = text.find("\n", match.end())
             line, ahead = text[start : end if end >= 0 else len(text)], text[start : match.start()]
+            cells = TWO_CELLS.fullmatch(line)
+            if cells is not None and match.start() >= start + cells.start("cell"):
+                line, ahead = cells["cell"][1:], ahead[cells.start("cell") :]
             kinds.add(match["kind"].lower())
             of_another_kind = match["form"] and match["form"][1:].lower() in ("nvl", "pcie")
-            if of_another_kind or len(kinds) > 1 or NOT_PLAIN.search(line):
+            if of_another_kind or len(kinds) > 1:
                 return None
             memories |= {match["memory"]} if match["memory"] else set()
+            if NOT_PLAIN.search(OF_THE_HUB.sub("", line)):
+                if is_page:
+                    return None
+                continue  # it tells of no machine, and of no other kind
             found = COUNT_BEFORE.search(ahead) or COUNT_BEHIND.match(text[match.end() : match.end() + SHORT])
             is_printed = bool(match["form"] and match["memory"]) and AS_NVIDIA_SMI.search(ahead) is not None
-            is_told = is_told or found is not None or is_printed or ITS_KIND.search(ahead) is not None
+            is_its_kind = ITS_KIND.search(ahead) is not None or (cells is not None and CELL.search(ahead) is not None)
+            is_told = is_told or found is not None or is_printed or is_its_kind
             if found:
                 word = found["count"].lower().removeprefix("a ")
                 counts.setdefault(NUMBER_WORDS.get(word) or int(word), text.count("\n", 0, start) + 1)
@@ -169,8 +232,10 @@ def _in_words(texts: Texts) -> MachineTold | None:
 
 def machine_of(kind: str, memory: str, count: int | None, line: int) -> MachineTold | None:
     """By facts/gpus.yml, or by the memory alone."""
-    name = f"{kind}-{memory}gb" if memory else kind
-    if name in gpu_names():
-        return MachineTold("", name, count, line)
+    for name in (f"{kind}-{memory}gb", kind) if memory else (kind,):
+        gpu = known_gpu(gpu_names()[name]) if name in gpu_names() else None
+        if gpu is not None and (not memory or abs(gpu.memory_bytes / GIB - int(memory)) < DIFFERENT):
+            return MachineTold("", name, count, line)
     known = MEMORIES.get(kind, 0)
-    return MachineTold("", "", count, line, kind.upper(), known) if known and int(memory or 0) <= known else None
+    told = int(memory or known)
+    return MachineTold("", "", count, line, kind.upper(), told) if known and told <= known else None

@@ -7,7 +7,14 @@ from trtllm_check.lint.carriers.python_code import LLM_OPTIONS
 from trtllm_check.lint.document import ConfigFile
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell import ShellCommand
-from trtllm_check.lint.vllm_files import config_model, config_words, lone_config, named_configs, with_config
+from trtllm_check.lint.vllm_files import (
+    config_model,
+    config_words,
+    is_loose_config,
+    lone_config,
+    named_configs,
+    with_config,
+)
 
 OPTION_FLAGS = ("--extra_llm_api_options", "--config")
 Sources = Sequence[tuple[str, str]]
@@ -35,12 +42,14 @@ def with_configs(
     """``commands`` with the words of the YAML that ``vllm serve --config`` reads, and what such YAML alone starts."""
     named = named_configs(found)
     commands = list(commands)
+    loose = [file for file in yaml if not file.model and is_loose_config(file.text)]
+    is_told = any(Path(file.model).name in named for file in yaml)
+    only = loose[0] if len(loose) == len(named) == 1 and not is_told else None  # of a page, which names it in prose
     for file in yaml:
-        name = Path(file.model).name
+        name = next(iter(named)) if file is only else Path(file.model).name
         at = file.path if file.path in dict(sources) else ""
         if name in named:
-            words = config_words(file.text, file.line)
-            model = config_model(file.text, file.line)
+            words, model = config_words(file.text, file.line), config_model(file.text, file.line)
             commands = [with_config(one, found, name, words, model) if one.file == at else one for one in commands]
         elif file.text in [text for _, text in sources]:
             commands += lone_config(file.text, at)

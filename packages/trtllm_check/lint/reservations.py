@@ -1,4 +1,6 @@
-"""GPUs that a text asks a platform for: SkyPilot's ``accelerators``, Modal's ``gpu=``, BentoML's ``resources``."""
+"""GPUs that a text asks a platform for: SkyPilot's ``accelerators``, Modal's ``gpu=``, BentoML's ``resources``, RunPod,
+dstack, Vertex AI, and docker's SDK.
+"""
 
 import re
 from collections.abc import Iterator
@@ -22,6 +24,38 @@ SIZE = re.compile(r"\b(?:size|memory)[ ]*=[ ]*[\"']?(?P<size>\d+)")
 DEFAULT = re.compile(r"os\.(?:getenv|environ\.get)\([^(),]+,[ ]*(?P<value>[\"'][^\"']+[\"'])\)")
 BENTO = re.compile(r"\bresources[ ]*=[ ]*\{[^{}]*[\"']gpu[\"'][ ]*:[ ]*[\"']?(?P<count>\d+)")
 OF_BENTO = re.compile(r"^[ \t]*import bentoml\b", re.MULTILINE)
+
+
+# Who gives them, what tells that a text is about it, and how many it asks for.
+OTHERS = (
+    (
+        "RunPod",
+        re.compile(r"\brunpod(?:ctl)?\b"),
+        re.compile(r"\b(?:gpu_count|gpuCount|--gpuCount)[\"']?[ ]*[=: ][ ]*(?P<count>\d+)"),
+    ),
+    (
+        "dstack",
+        re.compile(r"^type:[ ]*(?:service|task|dev-environment)\b[\s\S]*^resources:", re.MULTILINE),
+        re.compile(
+            r"^[ ]+gpu:[ ]*(?=\S)[\"']?(?:[A-Za-z][\w-]*)?(?::?\d+GB)?(?::(?P<count>\d+))?[\"']?[ ]*$", re.MULTILINE
+        ),
+    ),
+    (
+        "Vertex AI",
+        re.compile(r"\baiplatform\b"),
+        re.compile(r"\baccelerator_count[ ]*=[ ]*(?P<count>\d+)"),
+    ),
+    (
+        "KubeAI",
+        re.compile(r"^apiVersion: kubeai\.org/", re.MULTILINE),
+        re.compile(r"\bresourceProfile:[ ]*[\w-]+:(?P<count>\d+)"),
+    ),
+    (
+        "docker",
+        re.compile(r"^(?:import docker|from docker)\b", re.MULTILINE),
+        re.compile(r"\bDeviceRequest\([^()]*\bcount[ ]*=[ ]*(?P<count>\d+)"),
+    ),
+)
 
 
 class Reserved(NamedTuple):
@@ -56,6 +90,7 @@ def modal_gpus(text: str) -> Iterator[ModalGpus]:
 
 
 def _modal_value(written: str, text: str) -> re.Match[str] | None:
+    written = written.removeprefix("[").removesuffix("]") if "," not in written else written
     if (found := MODAL_VALUE.fullmatch(written)) is not None:
         return found
     given = _set_once(written, text)
@@ -97,6 +132,9 @@ def _found(text: str) -> Iterator[Reserved]:
             yield Reserved(int(one["count"] or 1), _line(text, match), "SkyPilot gives")
     for asked in modal_gpus(text):
         yield Reserved(asked.number, text.count("\n", 0, asked.at) + 1, "Modal gives")
+    for by, about, asks in OTHERS:
+        for match in asks.finditer(text) if about.search(text) else ():
+            yield Reserved(int(match["count"] or 1), _line(text, match), f"{by} gives")
     if OF_BENTO.search(text):
         for match in BENTO.finditer(text):
             yield Reserved(int(match["count"]), _line(text, match), "BentoML gives")

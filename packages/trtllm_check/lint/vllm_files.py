@@ -11,6 +11,7 @@ from trtllm_check.releases.vllm import options_of
 ENTRY = re.compile(r"^(?P<key>[A-Za-z][\w-]*)[ \t]*:(?:[ \t]+(?P<value>[^#\n]*?))?[ \t]*(?:#.*)?$")
 ITEM = re.compile(r"^[ \t]*-[ \t]+(?P<value>[^#\n]+?)[ \t]*(?:#.*)?$")
 SERVER = ("python3", "-m", "vllm.entrypoints.openai.api_server")
+SERVE = "serve"
 ENOUGH, MOST_UNKNOWN = 2, 1
 
 
@@ -35,15 +36,6 @@ def config_words(text: str, first: int, *, model: bool = False) -> tuple[Word, .
     return tuple(words)
 
 
-def config_model(text: str, first: int) -> Word | None:
-    """The model that the file names, which ``vllm serve`` takes where its command names none."""
-    for number, line in enumerate(text.split("\n"), first):
-        match = ENTRY.match(line)
-        if match is not None and match["key"] == "model" and match["value"]:
-            return Word(match["value"].strip("\"'"), number, match.start("value") + 1)
-    return None
-
-
 def named_configs(found: Sequence[Invocation]) -> set[str]:
     """The names of the files that vLLM's commands read."""
     return {_name(word.text) for one in found if one.tool == "vllm" for word in one.values("--config")}
@@ -54,17 +46,41 @@ def with_config(
 ) -> ShellCommand:
     """``command`` with what its file of options says at its end, where it starts vLLM with that file.
 
-    ``model``: of the file; it stands behind ``serve`` where nothing else does.
+    ``model``: the one of the file, which counts where ``vllm serve`` is given none.
     """
     own = [one for one in found if one.command is command and one.tool == "vllm"]
     named = {_name(word.text) for one in own for word in one.values("--config")}
     if name not in named:
         return command
-    given = command.words
-    serve = [number for number, word in enumerate(given) if word.text == "serve"]
-    if model is not None and len(own) == len(serve) == len(own[0].positional) == 1 and not own[0].has("--model"):
-        given = (*given[: serve[0] + 1], model, *given[serve[0] + 1 :])
-    return command._replace(words=(*given, *words))
+    serves = [number for number, word in enumerate(command.words) if word.text == SERVE]
+    has_none = all([word.text for word in one.positional] == [SERVE] and not one.has("--model") for one in own)
+    if model is None or len(serves) != 1 or not has_none:
+        return command._replace(words=(*command.words, *words))
+    behind = serves[0] + 1
+    return command._replace(words=(*command.words[:behind], model, *command.words[behind:], *words))
+
+
+def config_model(text: str, first: int) -> Word | None:
+    """The model that a file of options names."""
+    for number, line in enumerate(text.split("\n"), first):
+        match = ENTRY.match(line)
+        if match is not None and match["key"] == "model" and match["value"]:
+            return Word(match["value"].strip("\"'"), number, match.start("value") + 1)
+    return None
+
+
+def is_loose_config(text: str) -> bool:
+    """True for YAML with nothing but options of ``vllm serve``."""
+    keys = [match["key"].replace("_", "-") for line in text.split("\n") if (match := ENTRY.match(line))]
+    known = [key for key in keys if key in options_of(SERVE)]
+    return len(known) >= ENOUGH and len(known) == len(keys)
+
+
+def is_lone_config(text: str) -> bool:
+    """True for a text of lines of options alone, which nothing else says of itself what it is."""
+    lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
+    alone = bool(lines) and all(ENTRY.match(line) or ITEM.match(line) for line in lines)
+    return alone and any(True for _ in lone_config(text, ""))
 
 
 def lone_config(text: str, file: str) -> Iterator[ShellCommand]:

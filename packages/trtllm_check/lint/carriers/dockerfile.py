@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from trtllm_check.lint.carriers.dockerfile_entry import entry_faults
+from trtllm_check.lint.carriers.dockerfile_entry import entry_faults, goes_behind
 from trtllm_check.lint.carriers.dockerfile_faults import DockerStep, faults
 from trtllm_check.lint.carriers.dockerfile_runs import (
     NAMES,
@@ -141,8 +141,12 @@ class _Stage:
             self.script.words(form)
 
     def carried(self) -> Carried:
-        if isinstance(self.entry, tuple):
+        if isinstance(self.entry, tuple) and self.entry:
             self.run((*self.entry, *(self.command if isinstance(self.command, tuple) else ())))
+        elif self.entry is None and isinstance(self.command, tuple) and goes_behind(self.image, self.command):
+            place = (self.command[0].line, self.command[0].column)
+            start = (Word(text, *place, (place,) * len(text)) for text in ("vllm", "serve"))
+            self.run((*start, *self.command))
         else:
             for form in (self.entry, self.command):
                 if form is not None:

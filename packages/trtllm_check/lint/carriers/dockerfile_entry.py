@@ -39,6 +39,11 @@ PORT = re.compile(r"--port[= ]+[\"']?(?P<port>[^\s\"']+)")
 VLLM_PORT = "8000"
 
 
+def goes_behind(image: str, command: Sequence[Word]) -> bool:
+    """True for a CMD of options, which the entry point of vLLM's own image gets."""
+    return VLLM_IMAGE.search(image) is not None and bool(command) and command[0].text.startswith("-")
+
+
 class _Last:
     """The last stage: its base, and the last of the instructions that start something."""
 

@@ -10,6 +10,7 @@ from trtllm_check.lint.shell.words import Word
 CLIENTS = ("openai.OpenAI", "openai.AsyncOpenAI")
 ASKS = {"chat.completions.create": "/chat/completions", "completions.create": "/completions"}
 ADDRESS, MODEL = "base_url", "model"
+VALUES, TOOLS = ("max_tokens", "max_completion_tokens", "tool_choice"), "tools"
 
 
 def asks(text: PythonText, told: Callable[[ast.AST], Word | None]) -> Iterator[Call]:
@@ -24,7 +25,19 @@ def asks(text: PythonText, told: Callable[[ast.AST], Word | None]) -> Iterator[C
         if address is not None and model is not None and asked is not None and asked.text:
             at = text.at(model)
             place = Word(asked.text, at.line, at.column)
-            yield Call("openai", ASKS[method], (), values=((ADDRESS, address), (MODEL, place)))
+            more = tuple(_more(text, call, told))
+            yield Call("openai", ASKS[method], (), values=((ADDRESS, address), (MODEL, place), *more))
+
+
+def _more(text: PythonText, call: ast.Call, told: Callable[[ast.AST], Word | None]) -> Iterator[tuple[str, Word]]:
+    """How long an answer may be, and whether it may call tools."""
+    for one in call.keywords:
+        value = told(one.value) if one.arg in VALUES else None
+        at = text.at(one.value)
+        if one.arg in VALUES and value is not None:
+            yield one.arg, Word(value.text, at.line, at.column)
+        elif one.arg == TOOLS and not (isinstance(one.value, ast.Constant) and one.value.value is None):
+            yield TOOLS, Word(TOOLS, at.line, at.column)
 
 
 def _addresses(text: PythonText, told: Callable[[ast.AST], Word | None]) -> Iterator[tuple[str, Word]]:

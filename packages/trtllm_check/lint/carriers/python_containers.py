@@ -14,10 +14,23 @@ from trtllm_check.lint.programs import TOOLS, VLLM_IMAGE
 from trtllm_check.lint.shell import Word
 from trtllm_check.lint.shell.words import file_name
 
-IMAGES = ("image", "Image", "image_name", "image_uri")
+IMAGES = ("image", "Image", "image_name", "image_uri", "serving_container_image_uri")
 # Each pair: what replaces the image's entry point, and what is put behind it.
-PAIRS = (("command", "args"), ("cmds", "arguments"), ("entrypoint", "command"), ("entryPoint", "command"))
-ALONE = ("args", "arguments", "command", "docker_args", "dockerArgs")  # behind the entry point of the image
+PAIRS = (
+    ("command", "args"),
+    ("serving_container_command", "serving_container_args"),
+    ("cmds", "arguments"),
+    ("entrypoint", "command"),
+    ("entryPoint", "command"),
+)
+ALONE = (
+    "args",
+    "arguments",
+    "command",
+    "docker_args",
+    "dockerArgs",
+    "serving_container_args",
+)  # behind the entry point of the image
 OF_DOCKER = ("run", "create")  # of client.containers: the image and its command without names
 
 

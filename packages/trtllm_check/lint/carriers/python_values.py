@@ -247,6 +247,8 @@ class Values:
                 self.annotated[(id(scope), one.arg)] = default.id
             only = passed.only(one.arg, place - is_method if place >= 0 else -1) if is_given else None
             told = only if only is not None and self._is_called(node, owner) else None
+            if (clicked := _of_click(node, one.arg)) is not None and not is_given:
+                default = clicked
             scope.add(one.arg, default if _is_plain(default) and not is_given else told)
         for star in (node.args.vararg, node.args.kwarg):
             if star is not None:
@@ -293,6 +295,18 @@ def _parts(target: ast.Tuple | ast.List, value: ast.expr) -> list[ast.expr]:
     if not isinstance(value, ast.Tuple | ast.List) or len(value.elts) != len(target.elts):
         return []
     return [] if any(isinstance(one, ast.Starred) for one in value.elts) else value.elts
+
+
+def _of_click(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast.expr | None:
+    """The default that ``@click.option("--name", default=...)`` gives to a parameter."""
+    for one in node.decorator_list:
+        is_option = isinstance(one, ast.Call) and ast.unparse(one.func).rpartition(".")[2] == "option"
+        if not is_option or not isinstance(one, ast.Call):
+            continue
+        flags = [str(each.value) for each in one.args if isinstance(each, ast.Constant)]
+        if name in {flag.lstrip("-").replace("-", "_") for flag in flags}:
+            return next((each.value for each in one.keywords if each.arg == "default"), None)
+    return None
 
 
 def _is_plain(node: ast.expr | None) -> bool:

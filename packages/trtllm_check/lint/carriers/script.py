@@ -126,6 +126,16 @@ def joined(words: Sequence[Word]) -> Word:
     return Word("".join(word.text for word in words), line, column, tuple(places))
 
 
+def with_single_dollars(word: Word) -> Word:
+    """compose's ``$$NAME`` as the container gets it."""
+    parts = word.text.split("$$")
+    starts = [0]
+    for part in parts[:-1]:
+        starts.append(starts[-1] + len(part) + 2)
+    pieces = [word.part(max(start - 1, 0), start + len(part)) for start, part in zip(starts, parts, strict=True)]
+    return joined(pieces) if len(parts) > 1 else word
+
+
 def dedented(word: Word) -> Word:
     """``word`` without the margin that all of its lines have; each character at its place."""
     lines = word.text.split("\n")

@@ -30,6 +30,11 @@ SILENT = ("vllm", "trtllm-serve", "tritonserver", "sglang")  # none of them call
 RULE = "systemd-unit"
 
 
+# A program of supervisord, whose sections are alike: supervisord.org/configuration.html, [program:x].
+SUPERVISED_PAIR = re.compile(r"(?P<name>[A-Za-z_]\w*)=\"?(?P<value>(?<=\")[^\"]*|[^\",\s]+)")
+SUPERVISED = re.compile(r"^\[program:[\w-]+\][ \t]*\n(?:[^\[\n][^\n]*\n|\n)*?command[ \t]*=", re.MULTILINE)
+
+
 class UnitEntry(NamedTuple):
     """One ``Key=value``, its continued lines joined; ``value`` at its place."""
 
@@ -40,12 +45,16 @@ class UnitEntry(NamedTuple):
 
 def is_unit(text: str) -> bool:
     """True for the unit of a service, and for nothing else that holds one."""
+    if SUPERVISED.search(text) is not None:
+        return True
     return HEAD.match(text) is not None and SERVICE.search(text) is not None and COMMAND.search(text) is not None
 
 
 def carried(word: Word) -> Carried:
     """The commands as one script with the variables before them."""
     script = Script()
+    if SUPERVISED.search(word.text) is not None:
+        return _supervised(word)
     is_part = word.line > 1  # perhaps of a script, whose shell replaces what begins with a dollar
     entries = [one for one in _entries(word) if one.section == "Service"]
     for one in entries:
@@ -66,6 +75,21 @@ def carried(word: Word) -> Carried:
     faults += _notify(entries)
     found = script.word()
     return Carried(scripts=((found, ""),), faults=tuple(faults)) if found.text else Carried()
+
+
+def _supervised(word: Word) -> Carried:
+    """The programs of supervisord, each with its variables."""
+    found: list[tuple[Word, str]] = []
+    for section in dict.fromkeys(one.section for one in _entries(word)):
+        entries = {one.key: one.value for one in _entries(word) if one.section == section}
+        if not section.startswith("program:") or "command" not in entries:
+            continue
+        script = Script()
+        for pair in SUPERVISED_PAIR.finditer(entries["environment"].text) if "environment" in entries else ():
+            script.variable(pair["name"], entries["environment"].part(pair.start("value"), pair.end("value")))
+        script.line(entries["command"])
+        found.append((script.word(), ""))
+    return Carried(scripts=tuple(found))
 
 
 def _notify(entries: Sequence[UnitEntry]) -> Iterator[FormFault]:

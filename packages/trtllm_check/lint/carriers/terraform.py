@@ -12,6 +12,7 @@ from trtllm_check.lint.carriers.literals import scripts
 from trtllm_check.lint.carriers.schema import HERE, Schema, read_types
 from trtllm_check.lint.carriers.script import Carried, aligned
 from trtllm_check.lint.carriers.settings import Setting, from_yaml, key
+from trtllm_check.lint.carriers.terraform_variables import with_defaults
 from trtllm_check.lint.shell.words import Word
 
 FILE = "terraform.yml"
@@ -46,6 +47,7 @@ def is_terraform(text: str) -> bool:
 def carried(word: Word) -> Carried:
     """The SageMaker resources, as the calls that they lead to, and fields that they do not have."""
     data: dict[str, Any] = read_yaml(HERE / FILE)
+    word = with_defaults(word)
     calls: list[AwsCall] = []
     faults: list[FormFault] = []
     for match in RESOURCE.finditer(word.text):

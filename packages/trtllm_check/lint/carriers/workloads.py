@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+from trtllm_check.lint.carriers.yaml_entries import entries_of
 from trtllm_check.lint.shell.words import Word
 
 ACCELERATOR = re.compile(r"gpu|tpu|neuron|gaudi|mig-|npu|dcu|xpu|accelerator", re.IGNORECASE)
@@ -14,8 +15,10 @@ DRIVE = re.compile(r"^[A-Za-z]:(?=[\\/])")
 OWN_ADDRESS = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0):(?P<port>\d{2,5})(?P<path>/[\w./-]*)?")
 POD_KINDS = ("Deployment", "StatefulSet", "Pod", "DaemonSet", "ReplicaSet", "LeaderWorkerSet")
 # Kinds of others that hold whole containers: what is told of GPUs elsewhere is not known.
+GROUP = "LeaderWorkerSet"
+WHOLE = ("Job", "InferenceService")  # whose one pod has what stands there, if anything does
 OTHER_KINDS = ("Job", "LLMInferenceService", "ServingRuntime", "ClusterServingRuntime", "InferenceService")
-MERGES = ("<<", "extends")
+MERGES = ("extends",)
 Place = Callable[[Any], Word]
 Node = Mapping[str, Any]
 
@@ -100,7 +103,7 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
     top = fields_of(node)
     if "services" in top:
         for owner, service in fields_of(top["services"]).items():
-            if service.id == "mapping" and "image" in fields_of(service):
+            if service.id == "mapping" and "image" in entries_of(service):
                 yield _compose(service, place)._replace(owner=owner)
     kind = _text(top.get("kind"))
     if kind == "Service" and (name := fields_of(top.get("metadata")).get("name")) is not None:
@@ -116,7 +119,9 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
             containers = items_of(pod.get("containers"))
             for container in containers:
                 if "image" in fields_of(container):
-                    one = _kubernetes(container, pod, place, kind not in POD_KINDS or kind == "LeaderWorkerSet")
+                    whole = kind in WHOLE and "workerSpec" not in pod
+                    one = _kubernetes(container, pod, place, not whole and (kind not in POD_KINDS or kind == GROUP))
+                    one = one._replace(gpus=one.gpus or None) if whole else one
                     owner = _text(fields_of(top.get("metadata")).get("name"))
                     line = place(pod["containers"]).line
                     one = one._replace(
@@ -129,7 +134,7 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
 
 
 def _compose(service: Any, place: Place) -> ServedContainer:
-    entries = fields_of(service)
+    entries = entries_of(service)
     open_ = any(name in entries for name in MERGES)
     resources = fields_of(fields_of(entries.get("deploy")).get("resources"))
     devices = [

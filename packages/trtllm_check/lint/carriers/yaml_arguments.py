@@ -5,7 +5,7 @@ behind them is unknown, so only what each option says for itself is checked.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -16,6 +16,9 @@ from trtllm_check.releases.vllm import options_of, vllm_facts
 
 LISTS = re.compile(r"args?$|arguments$|flags$|options$", re.IGNORECASE)
 MAPPINGS = re.compile(r"(?:engine|vllm|llm)[-_]?(?:args?|kwargs|config|arguments)$", re.IGNORECASE)
+MODEL_KEYS, INSIDE = ("model", "modelName", "model_name", "modelId", "model_id"), ("name", "id", "repo", "path")
+OWNED = re.compile(r"[\w.-]+/[\w.-]+")
+OF_CHARTS = re.compile(r"(?:extra|additional|vllm|engine|server)[-_]?(?:args?|arguments|flags|options)$", re.IGNORECASE)
 STARTERS = frozenset({"image", "command", "entrypoint", "containers"})  # whose readers know the program
 OPTION = re.compile(r"--(?P<name>[A-Za-z][\w-]*)(?:[.=\s].*)?", re.DOTALL)
 FEWEST = 2  # options of vLLM that tell whose arguments these are
@@ -43,7 +46,8 @@ OF_THE_SERVER = (
 def scripts(node: Any, argument: Argument) -> Iterator[Word]:
     """``vllm serve ... OPTIONS ...`` of each list; ``argument`` makes the word of one of its entries."""
     yield from _models(node, argument, 0)
-    for name, value, beside in _entries(node, 0):
+    for name, value, around in _entries(node, 0):
+        beside = set(around)
         if beside >= KUBEAI:
             continue  # read with its model
         if name in PACKAGES and value.id == "sequence":
@@ -54,7 +58,8 @@ def scripts(node: Any, argument: Argument) -> Iterator[Word]:
                 script.words([*(Word(text, *place, (place,) * len(text)) for text in ("pip", "install")), *packages])
                 yield script.word()
             continue
-        if value.id != "sequence" or not LISTS.search(name) or beside & STARTERS:
+        read = beside & STARTERS and not OF_CHARTS.match(name)
+        if value.id != "sequence" or not LISTS.search(name) or read:
             continue
         items = [one for one in value.value if one.id == "scalar"]
         if len(items) < len(value.value) or not _are_options([str(one.value) for one in items]):
@@ -62,9 +67,23 @@ def scripts(node: Any, argument: Argument) -> Iterator[Word]:
         words = [argument(one) for one in items]
         place = (words[0].line, words[0].column)
         start = [Word(text, *place, (place,) * len(text)) for text in ("vllm", "serve")]
+        model = _chart_model(around) if read or OF_CHARTS.match(name) else None
+        named = argument(model) if model is not None else unknown("model of a list", place)
         script = Script()
-        script.words([*start, unknown("model of a list", place), *words, unknown("more", place)])
+        script.words([*start, named, *words, *([unknown("more", place)] if model is None else ())])
         yield script.word()
+
+
+def _chart_model(around: Mapping[str, Any]) -> Any:
+    """The model of a chart's values, beside the arguments: ``model: owner/name``, ``model: {name: owner/name}``."""
+    for name in MODEL_KEYS:
+        value = around.get(name)
+        if value is not None and value.id == "mapping":
+            inside = {str(key.value): one for key, one in value.value if key.id == "scalar"}
+            value = next((inside[key] for key in INSIDE if key in inside), None)
+        if value is not None and value.id == "scalar" and OWNED.fullmatch(str(value.value)):
+            return value
+    return None
 
 
 def _models(node: Any, argument: Argument, depth: int) -> Iterator[Word]:
@@ -104,8 +123,8 @@ def calls(node: Any, argument: Argument) -> Iterator[Call]:
         yield Call("vllm", "EngineArgs", given, values=values)
 
 
-def _entries(node: Any, depth: int) -> Iterator[tuple[str, Any, set[str]]]:
-    """Every entry of every mapping with its name, and the names beside it."""
+def _entries(node: Any, depth: int) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+    """Every entry of every mapping with its name, and the entries beside it."""
     if depth > DEEPEST:
         return
     if node.id == "sequence":
@@ -113,8 +132,8 @@ def _entries(node: Any, depth: int) -> Iterator[tuple[str, Any, set[str]]]:
             yield from _entries(one, depth + 1)
     elif node.id == "mapping":
         named = [(str(key.value), value) for key, value in node.value if key.id == "scalar"]
-        beside = {name for name, _ in named}
-        if READ_BELOW & beside:
+        beside = dict(named)
+        if READ_BELOW & set(beside):
             return
         for name, value in named:
             yield name, value, beside

@@ -19,6 +19,7 @@ from trtllm_check.lint.carriers import (
     kubernetes_values,
     manifests,
     model_ranks,
+    served_models,
     truss,
     yaml_arguments,
     yaml_faults,
@@ -26,8 +27,17 @@ from trtllm_check.lint.carriers import (
 from trtllm_check.lint.carriers.aws_calls import resources
 from trtllm_check.lint.carriers.cluster_objects import objects
 from trtllm_check.lint.carriers.requirements import is_conda, of_conda
-from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown
+from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown, with_single_dollars
+from trtllm_check.lint.carriers.stack_values import stack_command
 from trtllm_check.lint.carriers.workloads import workloads
+from trtllm_check.lint.carriers.yaml_entries import (
+    ConfigMaps,
+    config_maps,
+    entries_of,
+    fill_parameters,
+    from_key,
+    from_maps,
+)
 from trtllm_check.lint.programs import ALIASES, PROGRAMS, PYTHON, TOOL_NAMES, TOOLS, VLLM_IMAGE
 from trtllm_check.lint.shell import Word
 
@@ -42,12 +52,6 @@ GROWING = ("recommendedConfigs", "multiHostCommands")  # llmaz's BackendRuntime,
 COMMANDS = ("entrypoint", "command", "args")
 ENVIRONMENTS = ("env", "envs", "environment", "variables", "hosting_variables")
 IMAGES = ("image", "image_uri", "container", "containerimage", "imageuri")
-CHART_FLAGS = {  # vllm-project/production-stack helm/templates/deployment-vllm-multi.yaml
-    "maxModelLen": "--max-model-len",
-    "dtype": "--dtype",
-    "tensorParallelSize": "--tensor-parallel-size",
-    "gpuMemoryUtilization": "--gpu-memory-utilization",
-}
 OF_CHARTS = frozenset({"repository", "tag", "imagetag", "imagepullpolicy", "replicacount", "containerport"})
 """Beside an image or a command in the values of a chart, and not in a file of compose."""
 VLLM_OWN_IMAGE = re.compile(r"(?:^|/)vllm/vllm-openai:")
@@ -62,6 +66,8 @@ CONTROL = re.compile(
 GO_COMMENT = re.compile(r"\{\{-?[ ]?/\*(?:.|\n)*?\*/[ ]?-?\}\}")
 BLANK_LINE = re.compile(r"^[ \r]+$", re.MULTILINE)
 INLINE_CONTROL = re.compile(r"\{%.*?%\}")  # of Jinja, within a line
+RAY_SERVE = "serveConfigV2"  # of KubeRay: YAML in a text
+EXTENSION = "x-"  # of compose: what other parts may take
 REFERENCE = re.compile(r"\$\((\w+)\)")
 NAME = re.compile(r"[A-Za-z_]\w*")
 TOOL_LINE = re.compile(rf"^[ \t]*(?:\S+/)?(?:{TOOL_NAMES}|docker run)(?:\s|$)|^\s*python3? \S*\.py", re.MULTILINE)
@@ -74,13 +80,21 @@ def carried(word: Word) -> Carried:
     if is_conda(word.text):
         return of_conda(word)
     reader = _Reader(word)
-    for node in _documents(reader.masked):
+    documents = list(_documents(reader.masked))
+    reader.maps = config_maps(documents)
+    for node in documents:
+        fill_parameters(node)
         reader.walk(node, "", 0)
         if _is_multiplied(node):
             continue
+        started = served_models.kserve_command(node, reader.argument, reader.place)
+        listed = [*yaml_arguments.scripts(node, reader.argument), *([started] if started is not None else [])]
         found = Carried(
-            scripts=tuple((one, "") for one in yaml_arguments.scripts(node, reader.argument)),
-            calls=tuple(yaml_arguments.calls(node, reader.argument)),
+            scripts=tuple((one, "") for one in listed),
+            calls=(
+                *yaml_arguments.calls(node, reader.argument),
+                *served_models.ray_calls(node, reader.argument),
+            ),
             workloads=(*workloads(node, reader.at), *objects(node, reader.at)),
             aws_calls=tuple(resources(node, reader.at)),
             faults=(
@@ -156,6 +170,9 @@ class _Reader:
         self.starts = [0, *(match.end() for match in re.finditer("\n", word.text))]
         self.controls = {word.text.count("\n", 0, match.start()) for match in CONTROL.finditer(word.text)}
         self.seen: set[int] = set()
+        self.names: set[str] = set()  # of the variables of the container that is read
+        self.maps: ConfigMaps = {}
+        self.is_compose = False
         self.found = Carried()
 
     def walk(self, node: Any, image: str, depth: int) -> None:
@@ -167,9 +184,12 @@ class _Reader:
             for one in node.value:
                 self.walk(one, image, depth + 1)
         elif node.id == "mapping":
-            entries = {str(key.value): value for key, value in node.value if key.id == "scalar"}
+            entries = entries_of(node)
+            self.is_compose = "services" in entries if not depth else self.is_compose
             image = self.container(entries, image)
             for name, value in entries.items():
+                if self.is_compose and not depth and name.startswith(EXTENSION):
+                    continue  # read where it is merged
                 if value.id == "scalar":
                     self.text(name, value, image)
                 elif name.lower() != ecs_templates.CONTAINERS:
@@ -185,10 +205,11 @@ class _Reader:
                 self.found = self.found.with_(Carried(images=(found,)))
                 break
         script = Script()
-        for name in ENVIRONMENTS:
-            if name in by_name:
-                for key, value in self.variables(by_name[name]):
-                    script.variable(key, value)
+        variables = [(name, self.value(one)) for name, one in from_maps(self.maps, by_name.get("envfrom"))]
+        variables += [one for name in ENVIRONMENTS if name in by_name for one in self.variables(by_name[name])]
+        self.names = {name for name, _ in variables}
+        for key, value in variables:
+            script.variable(key, value)
         for name in ("setup", *SCRIPTS) if "run" in by_name and "resources" in by_name else SCRIPTS:  # of SkyPilot
             for value in self.listed(by_name.get(name)):
                 script.line(self.scalar(value))
@@ -207,27 +228,13 @@ class _Reader:
         return image
 
     def chart(self, entries: dict[str, Any]) -> None:
-        """A model of the production stack's values: its chart writes the command, ``extraArgs`` at its end."""
-        model, config = entries.get("modelURL"), entries.get("vllmConfig")
-        if model is None or model.id != "scalar" or config is None or config.id != "mapping":
-            return
-        inside = {str(key.value): value for key, value in config.value if key.id == "scalar"}
-        extra = self.listed(inside.get("extraArgs"))
-        if not extra or inside["extraArgs"].id != "sequence":
-            return
-        place = self.place(extra[0])
-        words = [Word(text, *place, (place,) * len(text)) for text in ("vllm", "serve")]
-        words.append(self.argument(model))
-        for name, flag in CHART_FLAGS.items():
-            if name in inside and inside[name].id == "scalar":
-                words += [Word(flag, *place, (place,) * len(flag)), self.argument(inside[name])]
-        script = Script()
-        script.words([*words, *(self.argument(one) for one in extra)])
-        image = self.image_of(entries)
-        # Another repository's tags are no versions of vLLM.
-        self.found = self.found.with_(
-            Carried(scripts=((script.word(), image if VLLM_OWN_IMAGE.search(image) else ""),))
-        )
+        """A model of the production stack's values."""
+        command = stack_command(entries, self.argument, self.place)
+        if command is not None:
+            image = self.image_of(entries)
+            # Another repository's tags are no versions of vLLM.
+            image = image if VLLM_OWN_IMAGE.search(image) else ""
+            self.found = self.found.with_(Carried(scripts=((command, image),)))
 
     def image_of(self, entries: dict[str, Any]) -> str:
         """``repository`` and ``tag`` as one name, "" without them."""
@@ -246,9 +253,8 @@ class _Reader:
         kubernetes = (
             of_chart or "args" in by_name or "name" in by_name or API_VERSION.search(self.word.text) is not None
         )
-        return VLLM_IMAGE.search(image) is not None and not (
-            "entrypoint" in by_name or (kubernetes and "command" in by_name)
-        )
+        replaced = "command" in by_name and not str(by_name["command"].value).startswith("--")  # as Ansible writes it
+        return VLLM_IMAGE.search(image) is not None and not ("entrypoint" in by_name or (kubernetes and replaced))
 
     def command(
         self,
@@ -271,7 +277,7 @@ class _Reader:
                 words += [Word(text, *place, (place,) * len(text)) for text in ("vllm", "serve")]
         if len(nodes) > 1 and all(node.id == "scalar" and node.style not in ("|", ">") for node in nodes):
             for node in nodes:  # an entry point and its arguments as two texts
-                script.take(self.scalar(node))
+                script.take(with_single_dollars(self.scalar(node)) if self.is_compose else self.scalar(node))
                 script.add(" ", self.place(node))
             script.end()
             return
@@ -279,7 +285,7 @@ class _Reader:
             if node.id == "sequence":
                 words += [self.argument(one) for one in node.value if one.id == "scalar"]
             elif node.id == "scalar" and not words:
-                text = self.scalar(node)
+                text = with_single_dollars(self.scalar(node)) if self.is_compose else self.scalar(node)
                 script.line(text if not is_compose or " -c" in text.text else _on_one_line(text))
             elif node.id == "scalar":
                 words.append(self.argument(node))
@@ -289,6 +295,9 @@ class _Reader:
     def argument(self, node: Any) -> Word:
         """``$(NAME)`` is Kubernetes' way to write a variable, ``$$`` compose's to write a dollar."""
         word = self.scalar(node)
+        word = with_single_dollars(word) if self.is_compose else word
+        known = REFERENCE.sub(lambda match: f"${{{match[1]}}}" if match[1] in self.names else match[0], word.text)
+        word = Word(known, word.line, word.column, word.places)
         is_script = " " in TEMPLATE.sub("", word.text).strip()  # whose templates the shell's reader masks
         if REFERENCE.fullmatch(word.text) or (TEMPLATE.search(word.text) and not is_script):
             return unknown(word.text, (word.line, word.column))
@@ -310,7 +319,8 @@ class _Reader:
                     entry = {str(key.value).lower(): value for key, value in one.value if key.id == "scalar"}
                     name = str(entry["name"].value) if "name" in entry and entry["name"].id == "scalar" else ""
                     if NAME.fullmatch(name):
-                        yield name, self.value(entry.get("value"), entry["name"])
+                        given = entry.get("value") or from_key(self.maps, entry.get("valuefrom"))
+                        yield name, self.value(given, entry["name"])
 
     def value(self, node: Any, otherwise: Any = None) -> Word:
         """A value, or an unknown one where it comes from elsewhere (a secret, a function, a template)."""
@@ -343,7 +353,8 @@ class _Reader:
         if lowered in (*SCRIPTS, *COMMANDS, *IMAGES):
             return
         value = str(node.value)
-        if "\n" in value and "." in name:
+        if "\n" in value and ("." in name or name == RAY_SERVE):
+            name = f"{name}.yaml" if name == RAY_SERVE else name
             self.found = self.found.with_(Carried(texts=((name, self.scalar(node)),)))
         elif TOOL_LINE.search(value):
             self.found = self.found.with_(Carried(scripts=((self.scalar(node), image),)))

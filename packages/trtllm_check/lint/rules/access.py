@@ -9,7 +9,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.reservations import MODAL, OF_SKYPILOT
 from trtllm_check.lint.rules.box import Box, boxes
-from trtllm_check.lint.rules.served import LMI, VLLM, served
+from trtllm_check.lint.rules.served import LMI, TENSORRT_LLM, VLLM, Around, ServedModel, served
 from trtllm_check.lint.shell.words import Word, word_at
 
 FAMILY = "access"
@@ -24,6 +24,12 @@ DOWNLOADS = ("huggingface-cli", "hf")
 PROPERTY = "option."  # of serving.properties, beside which the variables stand elsewhere
 # What brings a token, or the weights, into one of Modal.
 BRINGS = re.compile(r"\bSecret\b|\bVolume\b|NetworkFileSystem|CloudBucketMount|\.env\(")
+# Machines of others that begin with nothing: dstack, RunPod, Cloud Run, and containers of docker's SDK without mounts.
+FRESH = re.compile(
+    r"^type:[ ]*(?:service|task)\b[\s\S]*^commands:|\brunpod\.create_pod\(|\brunpodctl create pod\b"
+    r"|\bgcloud run deploy\b|\.containers\.run\((?![\s\S]*\b(?:volumes|mounts)[ ]*=)",
+    re.MULTILINE,
+)
 MAKES_A_MODEL = (
     "Model",
     "DJLModel",
@@ -49,11 +55,18 @@ def _without_token(document: Document, platform: Platform) -> Iterator[Draft]:
     """Gated models in what is given no token, if the text has none."""
     release = platform.release.name
     done: set[str] = set()
+    around = Around.of(document)
+    starts = [one for one in served(document) if one.engine in (VLLM, TENSORRT_LLM) and is_gated(one.model)]
     for box in boxes(document):
-        word = _model(box)
+        word = _model(box) or next((one.place("model") for one in starts if _starts_in(box, one, around)), None)
         if word is not None and not box.is_open and not _brings(box) and box.engine is not None:
             done.add(word.text)
-            known: dict[str, Any] = {"model": _plain(word), "where": "this container"}
+            named = (
+                _plain(word)
+                if is_gated(_plain(word))
+                else next(one.model for one in starts if _starts_in(box, one, around))
+            )
+            known: dict[str, Any] = {"model": named, "where": "this container"}
             yield from drafts(release, RULE, word, file=box.file, **known)
     for file, text in document.texts:
         for match in NAMED.finditer(text) if OF_A_POD.search(text) else ():
@@ -69,7 +82,7 @@ def _without_token(document: Document, platform: Platform) -> Iterator[Draft]:
         if is_inside and words and is_gated(words[0].text) and not download.has("--token"):
             known = {"model": words[0].text, "where": "this build"}
             yield from drafts(release, RULE, words[0], invocation=download, **known)
-    rented = {file for file, text in document.texts if OF_SKYPILOT.search(text)}
+    rented = {file for file, text in document.texts if OF_SKYPILOT.search(text) or FRESH.search(text)}
     for one in served(document):
         if one.engine == VLLM and one.file in rented and is_gated(one.model) and one.model not in done:
             done.add(one.model)
@@ -80,6 +93,12 @@ def _without_token(document: Document, platform: Platform) -> Iterator[Draft]:
         if by_variables and is_gated(one.model) and one.model not in done:
             known = {"model": one.model, "where": "the endpoint's container"}
             yield from drafts(release, RULE, one.place("model"), file=one.file, **known)
+
+
+def _starts_in(box: Box, one: ServedModel, around: Around) -> bool:
+    if box.docker is not None:
+        return around.docker(one) is box.docker
+    return box.workload is not None and around.workload(one) is box.workload
 
 
 def _is_endpoint(document: Document) -> bool:
@@ -95,7 +114,7 @@ def _of_modal(document: Document, release: str) -> Iterator[Draft]:
     """An ``LLM`` of a gated model in Modal, whose containers have the secrets that they are given."""
     for one in served(document):
         text = dict(document.texts).get(one.file, "")
-        if one.invocation is None and is_gated(one.model) and MODAL.search(text) and not BRINGS.search(text):
+        if is_gated(one.model) and MODAL.search(text) and not BRINGS.search(text):
             known: dict[str, Any] = {"model": one.model, "where": "Modal's container"}
             yield from drafts(release, RULE, one.place("model"), file=one.file, **known)
 

@@ -13,6 +13,7 @@ from trtllm_check.lint.shell.words import ShellCommand, file_name
 
 FAMILY = "first_words"
 MOST_WORDS = 60
+FUNCTION = re.compile(r"^[ \t]*(?:function[ \t]+)?(?P<name>[A-Za-z_][\w-]*)[ \t]*\(\)[ \t\r\n]*\{", re.MULTILINE)
 PROSE = re.compile(r"[.,;:]$|^(?:the|a|an|it|and|or|with|from|in|on|to|is|are|for|by|of|your|this)$", re.IGNORECASE)
 
 
@@ -36,8 +37,10 @@ def mistaken() -> tuple[Mistaken, ...]:
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
+    own = {match["name"] for _, text in document.texts for match in FUNCTION.finditer(text)}
     for command in document.commands:
-        yield from _first(command, platform.release.name)
+        if not command.words or command.words[0].text not in own:
+            yield from _first(command, platform.release.name)
 
 
 def _first(command: ShellCommand, release: str) -> Iterator[Draft]:

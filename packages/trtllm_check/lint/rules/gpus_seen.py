@@ -29,7 +29,9 @@ IDLES = re.compile(r"(?:(?:/bin/)?(?:ba)?sh -l?c )?[\"']?(?:sleep (?:infinity|in
 STARTS_A_SERVER = re.compile(r"\bvllm serve\b|api_server|tritonserver\b|trtllm-serve\b|launch_triton_server")
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
 QUOTED = re.compile(r"[\"']")
-SET_IN_PYTHON = re.compile(r"CUDA_VISIBLE_DEVICES[\"']\s*\]?\s*[=,]\s*[\"']([\d, ]+)[\"']")
+SET_IN_PYTHON = re.compile(r"CUDA_VISIBLE_DEVICES[\"']?\s*\]?\s*[=,:]\s*[\"']([\d, ]+)[\"']")
+IN_PYTHON = re.compile(r"^(?:import|from) [a-z]", re.MULTILINE)
+ONE_SERVER = re.compile(r"tritonserver|djl-(?:serving|inference)")
 OF_AN_ACTOR = re.compile(r"\bray_actor_options[\"']?\s*[=:]\s*\{[^{}]*[\"']num_gpus[\"']\s*:\s*(?P<gpus>\d+)(?![\d.])")
 SPREAD = re.compile(r"^[\"']?(?:\$\{?[\w@*]+(?:\[@\])?\}?|\$\(.*\)|\{\{.*\}\})[\"']?$")
 LISTS = re.compile(r"ARG|OPT|EXTRA|FLAG|@|\*", re.IGNORECASE)
@@ -174,18 +176,16 @@ def seen(
                 place = above[-1] if above else one.at
                 if not is_of_another_section(text, place.line, one.at.line):
                     yield len(ids), place, f"{name} names"
-        docker = around.docker(one)
-        for word in docker.values("--gpus") if docker else ():
-            match = DEVICES.fullmatch(word.text)
-            count = len(match["ids"].split(",")) if match else int(word.text) if word.text.isdecimal() else 0
-            if count:
-                yield count, word, "docker gives"
-    else:
-        text = dict(document.texts).get(one.file, "")
-        found = list(SET_IN_PYTHON.finditer(text))
-        if len(found) == 1:
-            line = text.count("\n", 0, found[0].start()) + 1
-            yield len(found[0][1].split(",")), Word(found[0][0], line, 1), "CUDA_VISIBLE_DEVICES names"
+    docker = around.docker(one) if one.invocation is not None else _only_docker(around)
+    for word in docker.values("--gpus") if docker else ():
+        match = DEVICES.fullmatch(word.text)
+        count = len(match["ids"].split(",")) if match else int(word.text) if word.text.isdecimal() else 0
+        if count:
+            yield count, word, "docker gives"
+    if one.invocation is None or not one.invocation.env.get("CUDA_VISIBLE_DEVICES"):
+        told = _told_in_python(dict(document.texts).get(one.file, ""), is_call=one.invocation is None)
+        if told is not None:
+            yield *told, "CUDA_VISIBLE_DEVICES names"
     workload = around.workload(one)
     if workload is not None and workload.gpus:
         yield workload.gpus, workload.gpus_place, "the container gets"
@@ -197,6 +197,23 @@ def seen(
         line = _names(dict(document.texts).get(one.file, ""), machine.instance)
         if line:
             yield machine.gpus, Word("", line, 1), f"{machine.instance} has"
+
+
+def _only_docker(around: Around) -> Invocation | None:
+    """The one docker run of a text that starts Triton or LMI, for an engine whose options a file or variables tell."""
+    runs = [one for one in around.dockers.values() if [word.text for word in one.positional[:1]] == ["run"]]
+    image = runs[0].positional[1].text if len(runs) == 1 and len(runs[0].positional) > 1 else ""
+    return runs[0] if ONE_SERVER.search(image) else None
+
+
+@lru_cache(maxsize=8)
+def _told_in_python(text: str, *, is_call: bool) -> tuple[int, Word] | None:
+    """How many GPUs a program in Python leaves to itself, or to what it starts, in the one place that says so."""
+    found = list(SET_IN_PYTHON.finditer(text)) if is_call or IN_PYTHON.search(text) else []
+    if len(found) != 1:
+        return None
+    line = text.count("\n", 0, found[0].start()) + 1
+    return len(found[0][1].split(",")), Word(found[0][0], line, 1)
 
 
 def _is_an_endpoints(document: Document, instance: str) -> bool:

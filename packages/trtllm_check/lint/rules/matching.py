@@ -48,10 +48,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     cards = _Cards("\n".join(text for _, text in document.texts))
     yield from _chats(document, release)
     for one in served(document):
-        if one.engine != VLLM or one.tool == LMI:
+        if one.engine != VLLM:
             continue
         yield from _quantization(one, release)
         yield from _parsers(one, release)
+        yield from _thoughts(one, release)
+        if one.tool == LMI:
+            continue
         yield from _type(document, one, cards, release)
         yield from _kernels(document, one, cards, release)
 
@@ -104,6 +107,13 @@ def _parsers(one: ServedModel, release: str) -> Iterator[Draft]:
             first = fitting.split()[0]
             edits = (Put(one.flag(option), first),)
             yield from _say(one, option, "parser", release, edits=edits, parser=word.text, instead=first)
+
+
+def _thoughts(one: ServedModel, release: str) -> Iterator[Draft]:
+    """``--reasoning-parser deepseek_r1`` of a model that writes no thoughts."""
+    word, data = one.options.get("reasoning_parser"), rule_data(FAMILY)
+    if word is not None and word.text == data["takes_all"] and re.search(data["no_thoughts"], one.model, re.IGNORECASE):
+        yield from _say(one, "reasoning_parser", "no thoughts", release, parser=word.text)
 
 
 class _Cards:

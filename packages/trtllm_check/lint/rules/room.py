@@ -10,9 +10,8 @@ from serving_base.facts.models import shape_of_size
 from serving_base.facts.published import PublishedModel, published_model
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, gpu_of
-from trtllm_check.lint.gpu_labels import gpu_labelled
+from trtllm_check.lint.gpu_labels import gpu_told
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.machines import machine_told
 from trtllm_check.lint.rules.arguments import is_checked
 from trtllm_check.lint.rules.pairs import engine_world
 from trtllm_check.lint.rules.served import LMI, OURS, RAY, TENSORRT_LLM, VLLM, ServedModel, served
@@ -48,7 +47,7 @@ SET_LATER = re.compile(
 # Hardware with more memory, or with none of its own.
 OTHER_HARDWARE = re.compile(
     r"\b(?:G?B[23]00|GH200|MI\d{3}\w*|Gaudi\d?|HPU|TPU|v\d[ep]-\d+|neuron\w*|inf2|trn\d|ascend|NPU|ROCm|XPU|Xeon"
-    r"|CPU[- ]only|on (?:a )?CPU|Blackwell|MIG)\b|vllm[-/]cpu|TARGET_DEVICE|\b(?:1[89]\d|2\d\d) ?GB\b",
+    r"|CPU[- ]only|on (?:a )?CPU|Blackwell|MIG(?! M\.))\b|vllm[-/]cpu|TARGET_DEVICE|\b(?:1[89]\d|2\d\d) ?GB\b",
     re.IGNORECASE,
 )
 
@@ -76,17 +75,17 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     starts = [*_servers(document), *(() if platform.gpu else _builds(document, platform))]
     if not starts or any(OTHER_HARDWARE.search(text) for _, text in document.texts):
         return
-    have = _memory(document, platform)
+    have = gpu_memory(document, platform)
     for start, place, invocation, file in starts:
         yield from _said(start, place, invocation, file, platform, have)
 
 
-def _memory(document: Document, platform: Platform) -> tuple[str, float]:
+def gpu_memory(document: Document, platform: Platform) -> tuple[str, float]:
     """Name and bytes of the GPU that is asked for or told; "" and 0 for none."""
     gpu = gpu_of(platform)
     if gpu is not None:
         return platform.gpu, gpu.visible_bytes
-    machine = machine_told(document) or gpu_labelled(document)
+    machine = gpu_told(document)
     if machine is not None and machine.gpu:
         return machine.gpu, known_gpu(gpu_names()[machine.gpu]).visible_bytes
     return (machine.name, machine.memory_gib * GIB) if machine is not None else ("", 0)

@@ -4,10 +4,12 @@
 say the same; rules on values read them here.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.python_calls import Call
+from trtllm_check.lint.carriers.settings import Setting
 from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import Invocation
@@ -51,9 +53,15 @@ SAME = {
     "max_rolling_batch_size": "max_num_seqs",
     "quantize": "quantization",
 }
+MODEL_SETTINGS = ("HF_MODEL_ID", "OPTION_MODEL_ID")
+DJL_MODEL = "DJLModel"  # of SageMaker's SDK
+OF_DJL_MODEL = {"modelid": "model", "tensorparalleldegree": "tensor_parallel_size", "dtype": "dtype"}
 OURS = ("trtllm-serve", "trtllm-bench")
 MAKERS = ("convert_checkpoint.py", "quantize.py")
 SOURCES = ("--model_dir", "--hf_model_dir", "--model", "-m")
+
+
+SIZED = re.compile(r"(?<![\w.])[\w.-]*\d+b(?![a-z])[\w.-]*$", re.IGNORECASE)
 
 
 class Around(NamedTuple):
@@ -149,10 +157,17 @@ def _command(one: Invocation, engine: str, tool: str) -> ServedModel:
         options[name] = given.values[0] if given.values else Word("True", given.word.line, given.word.column)
         flags[name] = given.name
     operands = [word.text for word in one.positional if word.text not in ("serve", "throughput", "latency", "build")]
-    named = [word.text for word in one.values(*SOURCES)]
-    model = "" if any(map(is_open, [*named, *operands[:1]])) else (named or operands or [""])[0]
-    more = any(is_open(word.text) for word in one.arguments)
+    named = [_folder(word.text) for word in one.values(*SOURCES)]
+    operands = [_folder(text) for text in operands[:1]]
+    model = "" if any(map(is_open, [*named, *operands])) else (named or operands or [""])[0]
+    more = any(is_open(_folder(word.text)) for word in one.arguments)
     return ServedModel(engine, tool, model, options, flags, one.path, one.command.file, one, more)
+
+
+def _folder(text: str) -> str:
+    """A folder or a prefix whose place is unknown by its own name: ``$MODELS/Qwen2.5-7B-Instruct``."""
+    last = text.rstrip("/").rpartition("/")[2]
+    return f"./{last}" if is_open(text) and SIZED.search(last) and not is_open(last) else text
 
 
 def _call(call: Call) -> ServedModel:
@@ -195,6 +210,13 @@ def _lmi(document: Document) -> Iterator[ServedModel]:
             name = key.removeprefix("option.").lower()
             found[SAME.get(name, name)] = word
             flags[SAME.get(name, name)] = variable
+    for call in document.aws_calls if "model" not in found else ():
+        for name, setting in call.settings.items if call.name == DJL_MODEL else ():
+            if name in OF_DJL_MODEL and setting.kind in ("text", "number"):
+                found.setdefault(OF_DJL_MODEL[name], Word(setting.text, setting.place.line, setting.place.column))
+                flags.setdefault(OF_DJL_MODEL[name], setting.written or name)
+    for one in _model_settings(document) if found and "model" not in found else ():
+        found["model"], flags["model"] = Word(one.text, one.place.line, one.place.column), one.written
     if found:
         yield _container(found, flags, "")
     for file in document.properties:
@@ -209,8 +231,18 @@ def _lmi(document: Document) -> Iterator[ServedModel]:
             yield _container(found, flags, file.path)
 
 
+def _model_settings(document: Document) -> Iterator[Setting]:
+    """The model among the variables of a call or a resource, where the variables alone do not tell it."""
+    for call in document.aws_calls:
+        for table in call.settings.tables():
+            for _, one in table.items:
+                if one.written in MODEL_SETTINGS and one.kind == "text":
+                    yield one
+
+
 def _container(found: dict[str, Word], flags: dict[str, str], file: str) -> ServedModel:
     batch = found["rolling_batch"].text if "rolling_batch" in found else ""
     engine = {"vllm": VLLM, "lmi-dist": VLLM, "trtllm": TENSORRT_LLM}.get(batch, "")
-    model = found["model"].text if "model" in found and not is_open(found["model"].text) else ""
+    model = _folder(found["model"].text) if "model" in found else ""
+    model = "" if is_open(model) else model
     return ServedModel(engine, LMI, model, found, flags, next(iter(found.values())), file)

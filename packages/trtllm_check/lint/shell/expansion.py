@@ -234,7 +234,7 @@ def resolved(node: "Node", expander: Expander) -> Sequence[str] | None:
     if known is not None:
         known = [one if SIMPLE.search(one) or not SUBSTITUTED.search(one) else f"${{{name}}}" for one in known]
     if len(children) == 1:
-        return [f"${{{name}}}"] if known is None else known if every else known[:1]
+        return [f"${{{name}}}"] if known is None else known if every or name in ("@", "*") else known[:1]
     how, rest = children[1].type, children[2:]
     if how in (":-", "-", ":=", "="):
         if known and (known[0] or not how.startswith(":")):

@@ -21,6 +21,12 @@ REDIRECTS = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect
 ASSIGNMENTS = frozenset({"variable_assignment", "variable_assignments"})
 SETTING = frozenset({"read", "mapfile", "readarray", "getopts"})  # what they put into variables is unknown
 IGNORED = frozenset({"time", "coproc"})
+# A function that runs what it is given: its call is read as that command.
+WRAPS = re.compile(
+    r"(?:^|[;&|{(!]|\b(?:setsid|exec|nohup|sudo|time|env|eval|do|then|else|if|while))[ \t]*[\"']?\$(?:[@*1]|\{[@*1])",
+    re.MULTILINE,
+)
+POSITIONAL = re.compile(r"\$(?:[1-9@*]|\{[1-9@*][^{}]*\})")
 DEEPEST = 60
 DEEPEST_SUBSTITUTION = 5
 
@@ -35,6 +41,8 @@ class Reader:
         self.variables = Variables()
         self.functions: dict[str, dict[str, list[str]]] = {}  # what a call of each sets
         self.local: set[str] = set()
+        self.bodies: dict[str, tuple[Node, int]] = {}  # of those that are called once, and their offset
+        self.called: set[str] = set()
         self.expander = Expander(text, pasted.mask, places, self.variables)
         self.commands: list[ShellCommand] = []
         self.within = 0  # command substitutions around what is read
@@ -42,6 +50,8 @@ class Reader:
     def read(self) -> list[ShellCommand]:
         for unit in units(self.source):
             self.read_unit(unit)
+        for name in [name for name in self.bodies if name not in self.called]:
+            self.call(name, [])
         return self.commands
 
     def read_unit(self, unit: Unit) -> None:
@@ -144,10 +154,33 @@ class Reader:
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
         if name is not None and body is not None:
             outer, self.local = self.local, set()
+            first, heredocs = len(self.commands), self.heredocs
             after = self.way([body], depth).values
+            written, is_alone = self.written(body), self.calls_of(self.written(name)) == 1
+            if is_alone and POSITIONAL.search(written) and not WRAPS.search(written):
+                del self.commands[first:]
+                self.heredocs, self.bodies[self.written(name)] = heredocs, (body, self.expander.offset)
             kept = {one: value for one, value in after.items() if value != self.variables.values.get(one)}
             self.functions[self.written(name)] = {one: kept[one] for one in kept if one not in self.local}
             self.local = outer
+
+    def calls_of(self, name: str) -> int:
+        """How often a line of the text begins with ``name`` and words behind it."""
+        return len(re.findall(rf"^[ \t]*{re.escape(name)}[ \t]+(?![ \t(={{])\S", self.source, re.MULTILINE))
+
+    def call(self, name: str, arguments: Sequence[Word]) -> None:
+        """Reads the body of a function with what the call gives it; without a call its arguments are unknown."""
+        body, offset = self.bodies[name]
+        if name in self.called:
+            return
+        self.called.add(name)
+        before, outer, self.expander.offset = self.variables, self.expander.offset, offset
+        self.variables = self.expander.variables = before.copy()
+        if arguments:
+            self.variables.positional([word.text for word in arguments])
+        self.statements([body], 0)
+        self.variables = self.expander.variables = before
+        self.expander.offset = outer
 
     # --- commands ------------------------------------------------------------------------------------------------
 
@@ -178,6 +211,10 @@ class Reader:
         self.read_substitutions()
         self.emit(whole or node, words, assignments, targets)
         name = words[0].text if words else ""
+        if name in self.bodies:
+            self.call(name, words[1:])
+        if name == "shift" and len(words) == 1 and (given := self.variables.get("@")) is not None:
+            self.variables.positional(list(given)[1:])
         if name in self.functions:
             self.variables.values.update(self.functions[name])
         if name in SETTING:

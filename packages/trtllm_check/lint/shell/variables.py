@@ -31,6 +31,14 @@ class Variables:
         else:
             self.values[name] = joined
 
+    def positional(self, words: Sequence[str]) -> None:
+        """``$1``, ``$2`` and so on, and ``$@``."""
+        for name in [name for name in self.values if name.isdecimal() or name in ("@", "*")]:
+            self.values.pop(name)
+        for number, word in enumerate(words, 1):
+            self.values[str(number)] = [word]
+        self.values["@"] = self.values["*"] = list(words)
+
     def append(self, name: str, text: str) -> None:
         """``NAME+=text`` of a variable that is no array."""
         self.set(name, ["".join(self.values.get(name, [])[:1]) + text])
