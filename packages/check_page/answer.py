@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from serving_base.errors import PlaybookError, UsageError
 
 
-class Checked(NamedTuple):
+class PageAnswer(NamedTuple):
     """What was found in a text. ``release``: that it was checked for, ``how`` it is known, and what it is called."""
 
     findings: list[Any]
@@ -49,7 +49,7 @@ def answer(
     return {**found, "summary": summary(checked.findings, checked.named), "remarks": [*checked.remarks]}
 
 
-def _checked(text: str, release: str, gpu: str, number: int | None) -> Checked:
+def _checked(text: str, release: str, gpu: str, number: int | None) -> PageAnswer:
     from trtllm_check.lint import remarks_on
     from trtllm_check.lint.amounts import refuse_too_much
     from trtllm_check.lint.ignoring import without_ignored
@@ -68,15 +68,15 @@ def _checked(text: str, release: str, gpu: str, number: int | None) -> Checked:
         return _logged(text)._replace(remarks=("read as a log",))
     told = read_page(text)
     if told and not document.is_understood:
-        return Checked(told)
+        return PageAnswer(told)
     remarks = remarks_on(document, "the text")
     found, asked = check_page(document, text, release, gpu, number)
     found = with_told(found, told)
     found = without_ignored(found, {"": text})
-    return Checked(found, asked.release, asked.how, tuple(remarks), asked.instead or asked.release)
+    return PageAnswer(found, asked.release, asked.how, tuple(remarks), asked.instead or asked.release)
 
 
-def _logged(text: str) -> Checked:
+def _logged(text: str) -> PageAnswer:
     from trtllm_check.lint.logs import read_log
 
-    return Checked(read_log(text))
+    return PageAnswer(read_log(text))

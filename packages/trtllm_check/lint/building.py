@@ -25,6 +25,7 @@ from trtllm_check.lint.echoed_files import echoed_files
 from trtllm_check.lint.engine_json import engine_call, is_config
 from trtllm_check.lint.facts import DocumentFacts, config_facts, stated
 from trtllm_check.lint.file_cells import OF_SETTINGS, file_cells
+from trtllm_check.lint.handed_texts import handed_texts
 from trtllm_check.lint.held_commands import held_commands
 from trtllm_check.lint.invocations import invocations
 from trtllm_check.lint.json_pieces import pieces, told_pieces
@@ -40,12 +41,20 @@ from trtllm_check.lint.kinds import (
 from trtllm_check.lint.mounts import Mount, mounts_of
 from trtllm_check.lint.option_files import option_files, with_configs
 from trtllm_check.lint.ours import is_ours
-from trtllm_check.lint.passages import Lines, option_runs, posts, properties_blocks, python_behind_words, variable_lists
+from trtllm_check.lint.passages import (
+    Lines,
+    numbers_of,
+    option_runs,
+    posts,
+    properties_blocks,
+    python_behind_words,
+    variable_lists,
+)
 from trtllm_check.lint.pbtxt_pages import config_runs, from_the_first_whole_field, knows_a_field, model_of, piece_name
 from trtllm_check.lint.programs import PYTHON, TOOL_NAMES
 from trtllm_check.lint.shell import ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
-from trtllm_check.lint.shell.words import places_of
+from trtllm_check.lint.shell.words import as_written, line_numbers, whole_text
 from trtllm_check.lint.unread import heredoc_lines, unread
 from trtllm_check.lint.written_requests import (
     WrittenRequest,
@@ -65,7 +74,6 @@ DEEPEST = 4  # a script in YAML in a cell of a notebook
 MESSAGE = re.compile(  # the last: what a program in Python printed
     r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=|^[ \t]*\w+[ ]+\w+:[ ]+(?:True|False)[ \r]*$", re.MULTILINE
 )
-READERS = ("kubectl", "oc", "docker", "docker-compose", "podman")  # of manifests and Dockerfiles on standard input
 OF_WHOLE_MANIFESTS = "manifest-together"
 BACKEND = re.compile(r"^[ \t]*backend[ \t]*:[ \t]*[\"'](\w+)[\"']", re.MULTILINE)
 
@@ -129,14 +137,14 @@ class Builder:
         elif kind == "serving.properties":
             text = MAGIC.sub("", text)  # of the cell that wrote it; its line stays
             if is_properties(text) or PurePosixPath(name or file).name == SERVING_PROPERTIES:
-                self.properties.append(PropertiesFile(file, text, line, _lines(word, text)))
+                self.properties.append(PropertiesFile(file, text, line, line_numbers(word, text)))
         elif kind == "environment":
             self.dotenv |= dotenv.of_file(text) if PurePosixPath(file or name).name == ".env" else {}
-            self.add_environment(word or _whole(text))
-        elif kind == "request" and (call := engine_call(fields, word or _whole(text), file, name)):
+            self.add_environment(word or whole_text(text))
+        elif kind == "request" and (call := engine_call(fields, word or whole_text(text), file, name)):
             self.of_triton.append(call)
         elif kind == "request":
-            self.requests.append(WrittenRequest("", fields, word or _whole(text), file=file))
+            self.requests.append(WrittenRequest("", fields, word or whole_text(text), file=file))
         elif kind == "config.json":
             self.json_configs.append(ConfigFile(file, text, model_of(file or name, ""), line))
             self.file_facts.append(config_facts(text))
@@ -144,13 +152,13 @@ class Builder:
             if kind == "yaml":
                 places = word.places if word is not None and name == LLM_OPTIONS else ()
                 self.yaml.append(ConfigFile(file or name, text, name or file, line, places))
-            self.add_carried(kind, text, word or _whole(text), file)
+            self.add_carried(kind, text, word or whole_text(text), file)
         else:
             self.add_shell(text, file, word)
 
     def add_cells(self, text: str, file: str, word: Word | None) -> tuple[str, Word | None]:
         """Files that cells of a notebook write, pasted as text; the text without them."""
-        cells, rest = file_cells(word or _whole(text))
+        cells, rest = file_cells(word or whole_text(text))
         for cell in cells:
             self.add(cell.text.text, cell.kind, file=file, word=cell.text, name=cell.name)
         return (rest.text, rest if word else None) if cells else (text, word)
@@ -158,12 +166,12 @@ class Builder:
     def add_objects(self, text: str, file: str, word: Word | None, name: str) -> bool:
         """The objects of JSON that is no single one; False where there are none."""
         found = list(pieces(text))
-        whole = word or _whole(text if found else "")
+        whole = word or whole_text(text if found else "")
         if found and word is None:
             self.sources.append((file, text))
         for one in found:
             part = whole.part(one.start, one.start + len(one.text))
-            self.add(one.text, "request", file=file, word=_as_written(part, one.text), name=name)
+            self.add(one.text, "request", file=file, word=as_written(part, one.text), name=name)
         return bool(found)
 
     def add_carried(self, kind: Kind, text: str, whole: Word, file: str, around: str = "") -> None:
@@ -228,13 +236,13 @@ class Builder:
             kind = "systemd" if is_unit(inside) else kind_of_fence(block.language, inside)
             line = text.count("\n", 0, block.start) + 1
             for run in option_runs(inside) if kind == "shell" else ():
-                whole = dedented(_whole(run.text, line + run.first - 1))
+                whole = dedented(whole_text(run.text, line + run.first - 1))
                 read |= set(range(whole.line, whole.line + run.text.count("\n") + 1))
                 self.add(whole.text, "yaml", file=file, word=whole)
             if kind != "shell":
                 read |= set(range(line, line + inside.count("\n") + 1))
                 name = piece_name(text, inside, block.start) if kind == "config.pbtxt" else ""
-                whole = dedented(_whole(inside, line))
+                whole = dedented(whole_text(inside, line))
                 whole = with_imports(whole, names) if kind == "python" else whole
                 known = len(self.faults)
                 self.add(whole.text, kind, file=file, word=whole, name=name)
@@ -256,26 +264,26 @@ class Builder:
         runs = list(config_runs(text, taken))
         for lines in runs:
             name = piece_name(text, lines.text, text.find(lines.text))
-            self.add(lines.text, "config.pbtxt", file=file, word=_whole(lines.text, lines.first), name=name)
+            self.add(lines.text, "config.pbtxt", file=file, word=whole_text(lines.text, lines.first), name=name)
         messages = self.add_messages(text, file)
         if (behind := python_behind_words(text)) is not None and behind.first not in taken:
-            self.add(behind.text, "python", file=file, word=_whole(behind.text, behind.first))
-            messages |= _numbers([behind])
+            self.add(behind.text, "python", file=file, word=whole_text(behind.text, behind.first))
+            messages |= numbers_of([behind])
         objects: list[Lines] = []
         for one in told_pieces(
-            text, taken | messages | _numbers([*free, *named, *runs]), ENVIRONMENT_NAMES, tuple(PREFIXES)
+            text, taken | messages | numbers_of([*free, *named, *runs]), ENVIRONMENT_NAMES, tuple(PREFIXES)
         ):
             first = text.count("\n", 0, one.start) + 1
             objects.append(Lines(first, first + one.text.count("\n"), one.text))
-            place = _whole(text).part(one.start, one.start + len(one.text))
-            self.add(one.text, "request", file=file, word=_as_written(place, one.text))
-        return self.add_posts(text, file) | messages | _numbers([*free, *named, *runs, *objects])
+            place = whole_text(text).part(one.start, one.start + len(one.text))
+            self.add(one.text, "request", file=file, word=as_written(place, one.text))
+        return self.add_posts(text, file) | messages | numbers_of([*free, *named, *runs, *objects])
 
     def add_messages(self, text: str, file: str) -> set[int]:
         """Requests as they go over HTTP; the lines of them."""
         lines: set[int] = set()
         found = list(http_messages(text))
-        whole = _whole(text if found else "")
+        whole = whole_text(text if found else "")
         for one in found:
             body, address = whole.part(*one.body_span), whole.part(*one.url_span)
             self.requests.append(WrittenRequest(one.url, one.fields, body, one.method, file, address))
@@ -286,7 +294,7 @@ class Builder:
         """Requests of Python code; the lines of them."""
         lines: set[int] = set()
         found = list(posts(text))
-        whole = _whole(text if found else "")
+        whole = whole_text(text if found else "")
         for post in found:
             body, address = whole.part(*post.body_span), whole.part(post.url_span[0] + 1, post.url_span[1] - 1)
             self.requests.append(WrittenRequest(post.url, post.fields, body, "POST", file, address))
@@ -298,16 +306,8 @@ class Builder:
         bodies = [redirect.target for redirect in command.redirects if redirect.operator == "<<"]
         if command.words and PYTHON.fullmatch(command.words[0].text):
             self.add_program(command, bodies)
-        if not bodies or not command.words:
-            return
-        self.add_handed(command, bodies[0])
-        if command.words[0].text not in ("cat", "tee", "sudo"):
-            return
-        names = [redirect.target.text for redirect in command.redirects if redirect.operator in (">", ">>", ">|")]
-        for name in [*names, *(word.text for word in command.words[1:])]:
-            kind = kind_of_name(name)
-            if kind not in (None, "shell", "config.json"):
-                self.add(bodies[0].text, kind, file=command.file, word=bodies[0], name=name)
+        for one in handed_texts(command):
+            self.add(one.text.text, one.kind, file=command.file, word=one.text, name=one.name)
 
     def add_echoed(self) -> None:
         """``echo "engine=MPI" >> serving.properties``, line by line."""
@@ -315,15 +315,6 @@ class Builder:
             kind = kind_of_name(one.name)
             if kind in OF_SETTINGS:
                 self.add(one.text.text, kind, file=one.file, word=one.text, name=one.name)
-
-    def add_handed(self, command: ShellCommand, body: Word) -> None:
-        """``kubectl apply -f - <<EOF``, ``docker build - <<EOF`` and ``cat <<EOF | kubectl apply -f -``."""
-        first = next((word.text for word in command.words if word.text != "sudo"), "")
-        is_piped = first == "cat" and len(command.words) == 1 and all(one.operator == "<<" for one in command.redirects)
-        if first in READERS or is_piped:
-            kind = kind_of_text(body.text)
-            if kind in ("yaml", "dockerfile"):
-                self.add(body.text, kind, file=command.file, word=body)
 
     def add_program(self, command: ShellCommand, bodies: Sequence[Word]) -> None:
         """What Python is given to run: the names in it, and its calls."""
@@ -340,8 +331,8 @@ class Builder:
         content = json_object(whole.text)
         if content is not None:
             for key, value in content.items():
-                start = whole.text.find(f'"{key}"')
-                self.add_value(key, Word(str(value), *_start(whole.part(max(start, 0)))))
+                at = whole.part(max(whole.text.find(f'"{key}"'), 0))
+                self.add_value(key, Word(str(value), at.line, at.column))
             return
         position = 0
         for line in whole.text.split("\n"):
@@ -421,30 +412,3 @@ def _is_in_python(configs: Iterable[ConfigFile]) -> bool:
     """True where all models whose backend the text tells are of the Python backend."""
     backends = {match[1] for config in configs for match in BACKEND.finditer(config.text)}
     return backends == {"python"}
-
-
-def _numbers(runs: Iterable[Lines]) -> set[int]:
-    return {number for run in runs for number in range(run.first, run.last + 1)}
-
-
-def _lines(word: Word | None, text: str) -> tuple[int, ...]:
-    """The line of each line of ``text``, where it was put together of several places; else nothing."""
-    if word is None or len(word.places) != len(text):
-        return ()
-    starts = [0, *(index + 1 for index, character in enumerate(text) if character == "\n")]
-    lines = [word.places[start][0] for start in starts if start < len(text)]
-    is_whole = lines == list(range(lines[0], lines[0] + len(lines))) if lines else True
-    return () if is_whole else (*lines, lines[-1])  # the last: of what follows a last line's end
-
-
-def _whole(text: str, first_line: int = 1) -> Word:
-    return Word(text, first_line, 1, tuple(places_of(text, first_line)[: len(text)]))
-
-
-def _as_written(place: Word, text: str) -> Word:
-    """``text``, which is as long as ``place``, at its places."""
-    return Word(text, place.line, place.column, place.places)
-
-
-def _start(word: Word) -> tuple[int, int]:
-    return word.line, word.column

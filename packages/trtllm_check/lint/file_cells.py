@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from trtllm_check.lint.carriers.script import joined
 from trtllm_check.lint.kinds import Kind, kind_of_name
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, as_written
 
 HEAD = re.compile(r"^[ \t]*%%(?:writefile|file)[ \t]+(?:-a[ \t]+)?(?P<name>[\w./{}$-]+)[ \t]*\n", re.MULTILINE)
 END = re.compile(r"^[ \t]*(?:%%|```|~~~)", re.MULTILINE)
@@ -35,7 +35,7 @@ def file_cells(word: Word) -> tuple[list[FileCell], Word]:
         end = _last_setting(word.text, match.end(), end) if kind in OF_SETTINGS else end
         found.append(FileCell(match["name"], kind, word.part(match.end(), end)))
         blank = re.sub(r"[^\n]", " ", word.text[match.start() : end])
-        rest = joined([rest.part(0, match.start()), _as(blank, word.part(match.start(), end)), rest.part(end)])
+        rest = joined([rest.part(0, match.start()), as_written(word.part(match.start(), end), blank), rest.part(end)])
     return found, rest
 
 
@@ -48,7 +48,3 @@ def _last_setting(text: str, start: int, end: int) -> int:
         form = form if line.strip() else SURE
         start += len(line)
     return end
-
-
-def _as(text: str, place: Word) -> Word:
-    return Word(text, place.line, place.column, place.places)

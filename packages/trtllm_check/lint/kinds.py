@@ -16,7 +16,7 @@ from trtllm_check.lint.carriers.requirements import is_conda, is_requirements
 from trtllm_check.lint.carriers.systemd import is_unit
 from trtllm_check.lint.carriers.terraform import is_terraform
 from trtllm_check.lint.carriers.windows import is_windows
-from trtllm_check.lint.carriers.yaml_files import YAML_HEAD, is_yaml
+from trtllm_check.lint.carriers.yaml_documents import YAML_HEAD, is_yaml
 from trtllm_check.lint.shell.languages import COMMANDS, PYTHONS, SHELLS
 from trtllm_check.lint.shell.pasted import DOCKERFILE_LINE, fences, has_fence
 from trtllm_check.lint.vllm_files import is_lone_config

@@ -4,8 +4,8 @@ import json
 import re
 
 from trtllm_check.lint.carriers.python_code import parsed
+from trtllm_check.lint.carriers.yaml_documents import is_yaml
 from trtllm_check.lint.carriers.yaml_faults import OURS
-from trtllm_check.lint.carriers.yaml_files import is_yaml
 
 IMPORTS = re.compile(
     r"^[ \t]*(?:import|from)[ \t]+(?:tensorrt_llm|vllm|sagemaker|djl_python|tritonclient|triton_python_backend_utils"

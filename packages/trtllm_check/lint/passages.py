@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from textwrap import dedent
 from typing import Any, NamedTuple
 
@@ -146,3 +146,8 @@ def _runs(text: str, belongs: Any) -> Iterator[Lines]:
         if number > start:
             yield Lines(start + 1, number, "\n".join(lines[start:number]))
         start = number + 1
+
+
+def numbers_of(runs: Iterable[Lines]) -> set[int]:
+    """The numbers of all lines of ``runs``."""
+    return {number for run in runs for number in range(run.first, run.last + 1)}

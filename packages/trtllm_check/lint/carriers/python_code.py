@@ -28,7 +28,7 @@ from trtllm_check.lint.carriers.python_uses import uses
 from trtllm_check.lint.carriers.python_words import PythonWords, called_name
 from trtllm_check.lint.carriers.script import Carried, Script, dedented, joined, unknown
 from trtllm_check.lint.carriers.used_names import used_names
-from trtllm_check.lint.carriers.yaml_files import YAML_HEAD, is_yaml
+from trtllm_check.lint.carriers.yaml_documents import YAML_HEAD, is_yaml
 from trtllm_check.lint.programs import TOOL_NAMES
 from trtllm_check.lint.shell import Word
 from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES

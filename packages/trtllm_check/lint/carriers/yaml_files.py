@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from serving_base.yaml_files import values_of
 from trtllm_check.lint.carriers import (
     compose,
     ecs_templates,
@@ -30,6 +29,15 @@ from trtllm_check.lint.carriers.requirements import is_conda, of_conda
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown, with_single_dollars
 from trtllm_check.lint.carriers.stack_values import stack_command
 from trtllm_check.lint.carriers.workloads import workloads
+from trtllm_check.lint.carriers.yaml_documents import (
+    CONTROL,
+    DEEPEST,
+    MOST_NODES,
+    TEMPLATE,
+    documents,
+    is_multiplied,
+    masked,
+)
 from trtllm_check.lint.carriers.yaml_entries import (
     ConfigMaps,
     config_maps,
@@ -41,10 +49,6 @@ from trtllm_check.lint.carriers.yaml_entries import (
 from trtllm_check.lint.programs import ALIASES, PROGRAMS, PYTHON, TOOL_NAMES, TOOLS, VLLM_IMAGE
 from trtllm_check.lint.shell import Word
 
-YAML_HEAD = re.compile(
-    r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers|servingEngineSpec|routerSpec|trt_llm|kv_cache_config|cuda_graph_config):(?:\s|$)",
-    re.MULTILINE,
-)
 SCRIPTS = ("before_script", "script", "after_script", "run", "commands", "cmd", "userdata")
 LINES = ("runcmd", "bootcmd", "cmds")  # of cloud-init and Taskfiles: what is one word there is no line of a script
 API_VERSION = re.compile(r"^apiVersion:", re.MULTILINE)
@@ -55,24 +59,11 @@ IMAGES = ("image", "image_uri", "container", "containerimage", "imageuri")
 OF_CHARTS = frozenset({"repository", "tag", "imagetag", "imagepullpolicy", "replicacount", "containerport"})
 """Beside an image or a command in the values of a chart, and not in a file of compose."""
 VLLM_OWN_IMAGE = re.compile(r"(?:^|/)vllm/vllm-openai:")
-TEMPLATE = re.compile(r"\$?\{\{.*?\}\}")
-# A line that is nothing but actions of Go's or Jinja's templates, with or without a dash, and comments of Jinja's.
-CONTROL = re.compile(
-    r"^[ \t]*\{\{[ ]?-?[ \t]*(?:if|else|end|with|range|define|template|toYaml|include|tpl|block|nindent|indent|/\*"
-    r"|\$\w+[ \t]*:?=)(?:[^\n{}]|\{(?!\{)|\}(?!\}))*\}\}[ \t\r]*$"
-    r"|^[ \t]*\{%.*%\}[ \t\r]*$|^[ \t]*\{#.*#\}[ \t\r]*$",
-    re.MULTILINE,
-)
-GO_COMMENT = re.compile(r"\{\{-?[ ]?/\*(?:.|\n)*?\*/[ ]?-?\}\}")
-BLANK_LINE = re.compile(r"^[ \r]+$", re.MULTILINE)
-INLINE_CONTROL = re.compile(r"\{%.*?%\}")  # of Jinja, within a line
 RAY_SERVE = "serveConfigV2"  # of KubeRay: YAML in a text
 EXTENSION = "x-"  # of compose: what other parts may take
 REFERENCE = re.compile(r"\$\((\w+)\)")
 NAME = re.compile(r"[A-Za-z_]\w*")
 TOOL_LINE = re.compile(rf"^[ \t]*(?:\S+/)?(?:{TOOL_NAMES}|docker run)(?:\s|$)|^\s*python3? \S*\.py", re.MULTILINE)
-DEEPEST = 100
-MOST_NODES = 200_000
 
 
 def carried(word: Word) -> Carried:
@@ -80,12 +71,12 @@ def carried(word: Word) -> Carried:
     if is_conda(word.text):
         return of_conda(word)
     reader = _Reader(word)
-    documents = list(_documents(reader.masked))
-    reader.maps = config_maps(documents)
-    for node in documents:
+    nodes = list(documents(reader.masked))
+    reader.maps = config_maps(nodes)
+    for node in nodes:
         fill_parameters(node)
         reader.walk(node, "", 0)
-        if _is_multiplied(node):
+        if is_multiplied(node):
             continue
         started = served_models.kserve_command(node, reader.argument, reader.place)
         listed = [*yaml_arguments.scripts(node, reader.argument), *([started] if started is not None else [])]
@@ -114,59 +105,10 @@ def carried(word: Word) -> Carried:
     return reader.found.with_(Carried(faults=(*yaml_faults.faults(word, is_file), *of_templates)))
 
 
-def _is_multiplied(node: Any) -> bool:
-    """True where aliases of aliases stand for so much that nothing could read it as what it stands for."""
-    try:
-        return values_of(node) > MOST_NODES
-    except RecursionError:
-        return True
-
-
-def is_yaml(text: str) -> bool:
-    """True if it parses, to a mapping or a list."""
-    return any(True for _ in _documents(_masked(text)))
-
-
-def _masked(text: str) -> str:
-    """Helm's and GitHub's templates as plain letters of the same number; their control lines blank."""
-    text = GO_COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), yaml_faults.starts_at_margin(text))
-    text = CONTROL.sub(lambda match: " " * len(match[0]), text)
-    text = INLINE_CONTROL.sub(lambda match: " " * len(match[0]), text)
-    return TEMPLATE.sub(lambda match: "x" * len(match[0]), text)
-
-
-def _documents(text: str) -> Iterator[Any]:
-    import yaml
-
-    if "\t" in text:
-        text = "\n".join(line.replace("\t", " ") for line in text.split("\n"))
-    if _depth(f"\n{text}") > DEEPEST:
-        return
-    text = BLANK_LINE.sub("", text)  # one that is longer than what follows it ends a block before it begins
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        nodes: list[Any] = list(yaml.compose_all(text, loader))
-        yield from [node for node in nodes if node is not None and node.id != "scalar"]
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return
-
-
-def _depth(text: str) -> int:
-    """How deep brackets and lists on one line are nested."""
-    depth = deepest = 0
-    for match in re.finditer(r"[\[{]|[\]}]|\n[ ]*(?:-[ ]+)+", text):
-        if match[0] in "[{":
-            depth += 1
-        elif match[0] in "]}":
-            depth = max(depth - 1, 0)
-        deepest = max(deepest, depth, match[0].count("-"))
-    return deepest
-
-
 class _Reader:
     def __init__(self, word: Word) -> None:
         self.word = word
-        self.masked = _masked(word.text)
+        self.masked = masked(word.text)
         self.starts = [0, *(match.end() for match in re.finditer("\n", word.text))]
         self.controls = {word.text.count("\n", 0, match.start()) for match in CONTROL.finditer(word.text)}
         self.seen: set[int] = set()

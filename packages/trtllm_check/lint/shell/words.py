@@ -50,6 +50,26 @@ class Word:
         return Word(self.text[start:end], line, column, places)
 
 
+def whole_text(text: str, first_line: int = 1) -> Word:
+    """A whole text, whose first line is ``first_line`` of another, as a word."""
+    return Word(text, first_line, 1, tuple(places_of(text, first_line)[: len(text)]))
+
+
+def as_written(place: Word, text: str) -> Word:
+    """``text``, which is as long as ``place``, at its places."""
+    return Word(text, place.line, place.column, place.places)
+
+
+def line_numbers(word: Word | None, text: str) -> tuple[int, ...]:
+    """The line of each line of ``text``, where it was put together of several places; else nothing."""
+    if word is None or len(word.places) != len(text):
+        return ()
+    starts = [0, *(index + 1 for index, character in enumerate(text) if character == "\n")]
+    lines = [word.places[start][0] for start in starts if start < len(text)]
+    is_whole = lines == list(range(lines[0], lines[0] + len(lines))) if lines else True
+    return () if is_whole else (*lines, lines[-1])  # the last: of what follows a last line's end
+
+
 def word_at(text: str, start: int, word: str) -> Word:
     """``word`` at its place in a whole text."""
     return Word(word, text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
