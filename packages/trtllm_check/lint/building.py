@@ -32,6 +32,7 @@ from trtllm_check.lint.json_pieces import pieces, told_pieces
 from trtllm_check.lint.kinds import (
     Kind,
     is_called_a_shell,
+    is_mostly_settings,
     is_properties,
     kind_of_fence,
     kind_of_name,
@@ -120,6 +121,8 @@ class Builder:
             kind = "yaml"  # a definition of ECS, tasks of an editor: what starts a program as JSON
         if kind == "request" and fields is None and self.add_objects(text, file, word, name):
             return
+        if kind == "serving.properties" and word is None and not is_mostly_settings(text):
+            kind = "shell"  # a report that holds one
         if word is None:
             self.sources.append((file, text))
             self.ours = self.ours or is_ours(text, kind)

@@ -50,7 +50,11 @@ def clones(document: Document) -> list[Clone]:
             clone = _cloned(git)
             if clone is not None:
                 found.append(clone)
-        elif found and (verb in ("checkout", "switch") or (verb in ("fetch", "reset") and len(git.positional) > 2)):
+        elif found and (
+            verb in ("checkout", "switch")
+            or (verb == "fetch" and len(git.positional) > 2)
+            or (verb == "reset" and len(git.positional) > 1)
+        ):
             if git.positional[-1].text == "FETCH_HEAD":
                 continue  # what the fetch before it named
             inside = posixpath.basename(posixpath.normpath(git.value("-C") or folder))

@@ -149,6 +149,7 @@ STARTING_KEYS = frozenset(
     {"python_packages", "script", "before_script", "run", "setup", "commands", "command", "args", "entrypoint"}
 )
 FEWEST_YAML_KEYS = 2
+FEWEST_OTHERS = 5
 YAML_FIRST = re.compile(r"[ ]*(?:- )?[\w./-]+:(?:[ ]+\S|[ ]*$)|---$")
 YAML_LINE = re.compile(r"\s*(?:- )*(?:[\w./\"'-]+:(?:\s|$)|- )|---$|\s*- ?\S+$")
 OPTION_LINE = re.compile(r"^[a-z]+(?:_[a-z0-9]+)+:(?:[ \t\r]|$)", re.MULTILINE)
@@ -363,6 +364,13 @@ def _all_upper(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return bool(content) and isinstance(content, dict) and all(key.isupper() for key in content)
+
+
+def is_mostly_settings(text: str) -> bool:
+    """False for a page with a serving.properties in it: many of its lines set nothing."""
+    lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith(("#", "!"))]
+    others = sum("=" not in line for line in lines)
+    return others < FEWEST_OTHERS or 4 * others < len(lines)
 
 
 def is_properties(text: str) -> bool:

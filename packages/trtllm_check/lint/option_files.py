@@ -1,5 +1,6 @@
 """YAML that a command reads its options from: those of the LLM API, and those of ``vllm serve --config``."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from trtllm_check.lint.vllm_files import (
 )
 
 OPTION_FLAGS = ("--extra_llm_api_options", "--config")
+OURS = ("trtllm-serve", "trtllm-bench", "trtllm-eval", "trtllm-llmapi-launch")
 Sources = Sequence[tuple[str, str]]
 """File ("" for a single text) and what was read."""
 
@@ -27,13 +29,21 @@ def option_files(yaml: Sequence[ConfigFile], found: Sequence[Invocation], source
         return
     from trtllm_check.flows.options import looks_like_options
 
-    named = {Path(word.text).name for one in found for word in one.values(*OPTION_FLAGS)}
+    named = {Path(word.text).name for one in found for word in one.values(OPTION_FLAGS[0])}
+    named |= {Path(word.text).name for one in found if one.tool in OURS for word in one.values(OPTION_FLAGS[1])}
     others = named_configs(found)
     for file in yaml:
-        if Path(file.model).name in others:
+        name = Path(file.model).name
+        if name in others or (name and name not in named and _is_given_to_another(name, sources)):
             continue
         if Path(file.model).name in named or file.model == LLM_OPTIONS or looks_like_options(file.text):
             yield file._replace(path=file.path if file.path in dict(sources) else "")
+
+
+def _is_given_to_another(name: str, sources: Sources) -> bool:
+    """True for a file that some program's ``--config`` names, and none of TensorRT-LLM's does."""
+    given = re.compile(rf"--config[= ][\"']?\S*{re.escape(name)}")
+    return any(given.search(text) for _, text in sources)
 
 
 def with_configs(

@@ -65,6 +65,8 @@ RANKS = ("-n", "-np", "--np", "--n", "--ntasks", "-c")
 
 # What stands in front of another program: the options of it that take a value.
 WRAPPERS: dict[str, frozenset[str]] = {
+    # Helpers that scripts write for themselves.
+    **dict.fromkeys(("run", "run_cmd", "run_command", "exec_cmd"), frozenset[str]()),
     "sudo": frozenset({"-u", "-g", "-h", "-p", "-C", "--user", "--group"}),
     "env": frozenset({"-u", "-C", "--unset", "--chdir", "-S"}),
     "timeout": frozenset({"-s", "-k", "--signal", "--kill-after"}),

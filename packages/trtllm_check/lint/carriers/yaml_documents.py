@@ -41,7 +41,9 @@ def is_yaml(text: str) -> bool:
 
 def masked(text: str) -> str:
     """Helm's and GitHub's templates as plain letters of the same number; their control lines blank."""
-    text = GO_COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), yaml_faults.starts_at_margin(text))
+    text = GO_COMMENT.sub(
+        lambda match: re.sub(r"[^\n]", " ", match[0]), yaml_faults.starts_at_margin(yaml_faults.without_output(text))
+    )
     text = CONTROL.sub(lambda match: " " * len(match[0]), text)
     text = INLINE_CONTROL.sub(lambda match: " " * len(match[0]), text)
     return TEMPLATE.sub(lambda match: "x" * len(match[0]), text)

@@ -22,6 +22,11 @@ PLACEHOLDER = re.compile(r":[ ]+[{<\[][\w -]+[}>\]]|^\s*<[^>]+>\s*$|@\w+@")  # w
 WHOLE = re.compile(r"^(?:apiVersion|services|kind|version|image|servingEngineSpec)\s*:", re.MULTILINE)
 FIRST_LINE = re.compile(r"\n*([ ]+)\S")
 REFUSING = re.compile(r"^(?:apiVersion|services):", re.MULTILINE)  # kubectl and docker compose, whatever the values
+# What a program printed, and what a line of YAML looks like.
+OUTPUT = re.compile(
+    r"^(?:usage: \S+ \[-|Traceback \(most|[\w.-]+: error: |(?:ERROR|INFO|WARNING) (?=\S))", re.MULTILINE
+)
+OF_YAML = re.compile(r"[ ]+\S|-|[\"'\w./-]+:(?:\s|$)|#|[\])}]")
 MERGE = "<<"
 # What has to stand in a text, and not only in a comment, before a key that stands twice is our business.
 SERVES = re.compile(
@@ -35,7 +40,7 @@ COMMENT = re.compile(r"(?<!\S)#.*$", re.MULTILINE)
 
 def faults(word: Word, is_file: bool) -> Iterator[FormFault]:
     """What a parser stumbles on first; of a part of a page only where it begins like a whole file."""
-    text = word.text
+    text = without_output(word.text)
     if (
         not OURS.search(text)
         or NOT_YAML.search(text)
@@ -60,6 +65,18 @@ def faults(word: Word, is_file: bool) -> Iterator[FormFault]:
         read: set[int] = set()
         found = (fault for node in nodes for fault in _twice(word, node, read))
         yield from islice(found, 1)
+
+
+def without_output(text: str) -> str:
+    """``text`` with what a program printed, and was pasted below the file, blanked; each line stays."""
+    match = OUTPUT.search(text)
+    if match is None or match.start() == 0:
+        return text
+    lines = text[: match.start()].split("\n")[:-1]
+    while lines and not OF_YAML.match(lines[-1]):
+        lines.pop()  # what introduces it
+    kept = len("\n".join(lines))
+    return text[:kept] + re.sub(r"[^\n]", " ", text[kept:])
 
 
 def starts_at_margin(text: str) -> str:

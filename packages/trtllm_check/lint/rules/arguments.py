@@ -148,7 +148,12 @@ class _Arguments:
             return []
         words = sum(not given.flag and not self.is_sub_command(given) for given in self.given)
         positionals = [name for name in self.tool.arguments if not name.startswith("-")]
-        lacking = positionals[words:]
+        swallowed = sum(
+            len(given.values) - 1
+            for given in self.given
+            if len(given.values) > 1 and given.flag not in self.tool.arguments
+        )  # by a flag that the tool does not have
+        lacking = positionals[words + swallowed :]
         names = {self.full(given.name) for given in self.given if given.flag}
         for name, argument in self.tool.arguments.items():
             if argument.required and name.startswith("-") and not names & {name, *argument.aliases}:

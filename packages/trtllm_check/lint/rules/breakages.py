@@ -12,6 +12,7 @@ from trtllm_check.lint.installs import Requirement, is_typed, requirements
 from trtllm_check.lint.solving import disjoint
 from trtllm_check.releases.packages import as_version, needs_of, takes
 
+HUB = "huggingface-hub"
 FAMILY = "breakages"
 # What may bound a package without naming it here: a file of constraints, a lock.
 LOCKED = re.compile(r"--constraint|\s-c\s|--frozen|--locked|--no-deps|\.lock\b|pip-compile|constraint-dependencies")
@@ -154,6 +155,8 @@ def _is_bounded(document: Document, entry: dict[str, Any], wanted: list[Requirem
     """True where something else of the text keeps the newest away, or may."""
     if any(LOCKED.search(text) for _, text in document.texts) or any(not one.name for one in requirements(document)):
         return True
+    if entry["other"] == "transformers" and any(one.name == HUB and one.exact for one in wanted):
+        return True  # each release of it wants a hub of its own time
     for one in wanted:
         found = needs_of(one.name, one.exact) if one.exact else None
         need = found.needs.get(entry["other"], "") if found is not None else ""

@@ -20,6 +20,7 @@ from trtllm_check.lint.rules.pairs import LAUNCHERS, engine_world, orchestrated
 from trtllm_check.lint.shell.words import Word, file_name
 from trtllm_check.releases import Release, Tool
 
+CALIBRATED = ("int8", "fp8")  # caches that quantize.py calibrates beside any weights
 CALIBRATION_TEXTS = 512
 AWQ_TEXTS = 32
 LLAMA_3 = re.compile(r"llama-?_?3", re.IGNORECASE)
@@ -97,7 +98,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def _quantize(case: _Case) -> Iterator[Draft]:
     qformat, cache = case.value("--qformat"), case.value("--kv_cache_dtype")
-    if case.leaves_out("--qformat", "--autoq_format", "--auto_quantize_bits", "--weight_compression"):
+    formats = ("--qformat", "--autoq_format", "--auto_quantize_bits", "--weight_compression")
+    if case.leaves_out(*formats) and cache not in CALIBRATED:
         gpu = gpu_of(case.platform)
         best = "int8_sq" if gpu and not gpu.fp8 else "fp8"
         yield from case.drafts("quantizes-nothing", edits=(Put("--qformat", best),))

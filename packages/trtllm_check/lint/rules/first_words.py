@@ -1,6 +1,7 @@
 """Commands whose first word is another program than was meant: :file:`first_words.yml`."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from trtllm_check.lint.programs import ALIASES
 from trtllm_check.lint.rules.box import engines
 from trtllm_check.lint.shell.words import ShellCommand, file_name
 
+HELPER = "run"
 FAMILY = "first_words"
 MOST_WORDS = 60
 FUNCTION = re.compile(r"^[ \t]*(?:function[ \t]+)?(?P<name>[A-Za-z_][\w-]*)[ \t]*\(\)[ \t\r\n]*\{", re.MULTILINE)
@@ -38,6 +40,8 @@ def mistaken() -> tuple[Mistaken, ...]:
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     own = {match["name"] for _, text in document.texts for match in FUNCTION.finditer(text)}
+    heads = Counter(command.words[0].text for command in document.commands if command.words)
+    own |= {HELPER} if heads[HELPER] > 1 else set()  # of a script, which shows what it runs; it was left out
     for command in document.commands:
         if not command.words or command.words[0].text not in own:
             yield from _first(command, platform.release.name)

@@ -16,6 +16,7 @@ from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases import Release
 
+CHECKPOINT = "checkpoint-elsewhere"
 BUILD = "trtllm-build"
 ENGINE_DIR = re.compile(r"(?<![\w])engine_dir:([^,]+)")
 TOKENIZER_DIR = re.compile(r"(?<![\w])tokenizer_dir:([^,]+)")
@@ -193,7 +194,7 @@ def _elsewhere(
     known = [path for path in written if not _is_open(path)]
     if not known or len(known) < len(writers) or _is_open(one.path) or one.path.startswith(OF_SAGEMAKER):
         return
-    rule = "checkpoint-elsewhere" if one.by and one.by.tool == BUILD else "engine-elsewhere"
+    rule = CHECKPOINT if one.by and one.by.tool == BUILD else "engine-elsewhere"
     parent, part = posixpath.split(posixpath.normpath(one.path))
     if part in PARTS and parent in known:
         return  # a converter writes one checkpoint for each part of the model
@@ -206,8 +207,9 @@ def _elsewhere(
         return
     near = next((path for path in known if _nearly(path, one.path)), "")
     is_of_several = len(wholes) > 1 or (one.by is not None and one.by.tool.endswith(BENCHMARK))
-    if is_of_several and not near:
-        return
+    is_used = rule == CHECKPOINT and any(posixpath.normpath(each.path) in wholes for each in alike if each is not one)
+    if (is_of_several or is_used) and not near:
+        return  # another build reads what was written, and this one a checkpoint of its own
     earlier = [each for each in writers if (each.command.file, each.path.line) <= (_file(one), one.place.line)]
     if not earlier:
         return

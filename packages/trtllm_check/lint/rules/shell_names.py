@@ -6,6 +6,7 @@ from difflib import SequenceMatcher
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.kinds import kind_of_text
 from trtllm_check.lint.shell.words import ShellCommand, Word
 
 BEGINS_WITH_DIGIT = re.compile(r"(?P<name>\d+[A-Za-z_]\w*)=.*", re.DOTALL)
@@ -33,7 +34,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for command in document.commands:
         yield from _digits(command, release)
     for file, text in document.texts:
-        if SHELL.search(file) and "$" in text:
+        if SHELL.search(file) and "$" in text and kind_of_text(text) != "yaml":  # whose variables .env may set
             yield from _slips(document, file, text, release)
 
 

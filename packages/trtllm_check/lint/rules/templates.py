@@ -1,6 +1,7 @@
 """Triton's model repository: what fill_template.py leaves or drops, config.pbtxt files, and what the engine lacks."""
 
 import posixpath
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from trtllm_check.lint.backend_config import filled_problems
 from trtllm_check.lint.document import Document, VariableList
 from trtllm_check.lint.filling import Filling, filled_by_default, fillings, needed_strings, prompt_drafts
 from trtllm_check.lint.finding import Draft, Platform, Put, drafts, rule_data
+from trtllm_check.lint.installs import clones
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.fill_pairs import with_comma
 from trtllm_check.lint.rules.pairs import command_facts
@@ -24,6 +26,7 @@ ENGINE_MODEL = "tensorrt_llm"
 TRUE = ("true", "True", "TRUE")
 PAGED = "--use_paged_context_fmha"
 TYPED = "the server's parser stops with `Expected integer or identifier, got: $`"
+COMMIT, BACKEND = re.compile(r"[0-9a-f]{7,40}"), "tensorrtllm_backend"
 HINTS = ("queue-instances",)
 MOST_BLS, MOST_WORKERS = 64, 8  # each instance is a Python process
 REASONS = {
@@ -59,7 +62,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     commands = fillings(document, platform.release) if document.of("fill_template.py") else []
     if commands and platform.release.name in template_releases():
-        yield from _fill_commands(document, platform, commands)
+        at_a_commit = any(COMMIT.fullmatch(one.reference) and one.name.endswith(BACKEND) for one in clones(document))
+        for draft in _fill_commands(document, platform, commands):  # whose templates no release may have
+            yield draft._replace(severity="info") if at_a_commit else draft
     if document.configs:
         from trtllm_check.lint.config_files import config_drafts
 

@@ -48,7 +48,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _told_otherwise(document, release)
     newest = platform.guessed and release.name == known_releases()[-1]  # is what a text without a release means
     for clone in clones(document):
-        yield from _clone(clone, release, newest=newest)
+        yield from _clone(clone, release, newest=platform.guessed)
     wanted = list(requirements(document))
     listed = {one.exact for one in wanted if one.name == "tensorrt-llm" and one.exact and not is_typed(one.pip)}
     for requirement in wanted:
