@@ -33,6 +33,7 @@ NEAR = 0.8
 SHORTEST = 5  # --host is meant by --hostname
 DEFAULT_LENGTH = 1024  # of max_input_len and max_output_len where both exist: tools/trtllm-build.yml to 0.10.0
 CONTAINER = "/app/"
+NEXT = 2  # releases: this one and the one behind it
 CLONE_IN_IMAGE = "/app/tensorrt_llm/"  # of nvcr.io/nvidia/tensorrt-llm/release: TensorRT-LLM docker/Dockerfile.multi
 
 
@@ -293,9 +294,11 @@ def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Dra
         if not (old and path == old) and not _ends(path, old := other.repo_path):
             continue
         where = [name for name, one in others if old in (one.container_path, one.repo_path)]
+        next_ones = known_releases()[known_releases().index(release.name) :][:NEXT]
+        is_near = path.startswith(CONTAINER) and any(name in next_ones for name in where)  # its image was not read
         yield Draft(
             "moved-script",
-            "error",
+            "warning" if is_near else "error",
             invocation.path,
             f"Python stops: can't open file '{written}': No such file or directory",
             f"{old} is its path in {ranges(where)}; in {release.name} it is {tool.container_path or tool.repo_path}.",

@@ -84,6 +84,10 @@ class Page:
         self.has_plain_server = any(one.path.text == PLAIN_SERVER for one in document.of("vllm"))
         self.mentions: dict[tuple[int, tuple[str, int, int]], bool] = {}
 
+    def starts(self, model: str) -> bool:
+        """True for a model behind the word serve anywhere: also of a command that a reader does not take apart."""
+        return any(re.search(rf"\bserve[ ]+[\"']?{re.escape(model)}(?![\w/.-])", text) for _, text in self.texts)
+
     @cached_property
     def has_default_template(self) -> bool:
         """True for a vLLM of the time when transformers had a template for every tokenizer."""

@@ -98,6 +98,6 @@ def _model(page: Page, target: _Target, release: str) -> Iterator[Draft]:
         return
     if "served_model_name" in own[0].start.options and target.one.tool in (*BENCH, "genai-perf", "aiperf"):
         return  # bench_names.py says it
-    if model.text not in own[0].names:
+    if model.text not in own[0].names and not page.starts(model.text):
         known: dict[str, Any] = {"asked": model.text, "names": ", ".join(own[0].names)}
         yield from drafts(release, "openai-model", model, invocation=target.one, **known)
