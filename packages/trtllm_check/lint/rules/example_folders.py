@@ -9,6 +9,7 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.installs import clones as find_clones
 from trtllm_check.lint.rules.names import is_open, tool_drafts
 from trtllm_check.lint.shell.words import ShellCommand, Word
 from trtllm_check.releases.load import in_range
@@ -27,6 +28,8 @@ BUILDER = re.compile(r"examples/llama/build\.py$")
 OF_THE_BUILDER = ("--model_dir", "--use_gpt_attention_plugin", "--use_gemm_plugin", "--output_dir", "--ft_model_dir")
 NEAR = 0.85
 OF_A_CLONE = re.compile(r"github\.com/NVIDIA/TensorRT-LLM(?:\.git)?/?$", re.IGNORECASE)
+OURS = re.compile(r"(?:TensorRT-LLM|tensorrtllm_backend)$", re.IGNORECASE)
+DEFAULT_BRANCHES = ("", "main", "master")
 OF_THE_WHEEL = re.compile(r"(?:dist|site)-packages/tensorrt_llm/(?P<rest>(?:examples|benchmarks)/.*\.py)$")
 LEADS_OUT = re.compile(r"\.\./(?P<rest>(?:quantization/quantize|run|summarize|mmlu)\.py)")
 
@@ -41,6 +44,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if not platform.guessed:
         yield from _builder(document, release)
     yield from _outside(document, release)
+    is_of_a_clone = any(OURS.search(one.name) and one.reference in DEFAULT_BRANCHES for one in find_clones(document))
     newest = {file for file, text in document.texts if ITS_CLONE.search(text) and not A_STATE.search(text)}
     for command in document.commands:
         for word in _paths(command):
@@ -51,7 +55,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             if command.file in newest:
                 yield from _optimizer(command, word, release)
             if not platform.guessed and id(word) not in own:
-                yield from _moved(command, word, clones, release)
+                is_there = is_of_a_clone and NEW.fullmatch(word.text) and not word.text.startswith("/")
+                if not is_there:  # in the clone's newest state, whatever the container has
+                    yield from _moved(command, word, clones, release)
 
 
 def _builder(document: Document, release: str) -> Iterator[Draft]:
