@@ -36,6 +36,7 @@ CUDA_VISIBLE_DEVICES=0 python3 scripts/launch_triton_server.py --world_size 1 --
 trtllm-serve engine{0} --port {0}
 """,
     "vllm": "vllm serve Qwen/Qwen2.5-7B-Instruct --tensor-parallel-size 3 --max-model-len 8192 --port {0}\n",
+    "gated": "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 3 --port {0}\n",
     "unknown flags": "trtllm-build --checkpoint_dir c{0} --output_dir e{0} --max_output_len {0} --no_such {0}\n",
 }
 

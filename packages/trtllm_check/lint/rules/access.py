@@ -112,9 +112,9 @@ def _is_endpoint(document: Document) -> bool:
 
 def _of_modal(document: Document, release: str) -> Iterator[Draft]:
     """An ``LLM`` of a gated model in Modal, whose containers have the secrets that they are given."""
+    files = {file for file, text in document.texts if MODAL.search(text) and not BRINGS.search(text)}
     for one in served(document):
-        text = dict(document.texts).get(one.file, "")
-        if is_gated(one.model) and MODAL.search(text) and not BRINGS.search(text):
+        if one.file in files and is_gated(one.model):
             known: dict[str, Any] = {"model": one.model, "where": "Modal's container"}
             yield from drafts(release, RULE, one.place("model"), file=one.file, **known)
 

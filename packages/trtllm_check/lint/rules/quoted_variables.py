@@ -25,9 +25,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     texts = dict(document.texts)
     for curl in document.of("curl"):
         yield from _address(curl, lines_of(texts.get(curl.command.file, "")), release)
-    commanded = {
-        one.file: [each.line for each in document.commands if each.file == one.file] for one in document.commands
-    }
+    commanded: dict[str, set[int]] = {}
+    for one in document.commands:
+        commanded.setdefault(one.file, set()).add(one.line)
     for file, text in document.texts:
         if len(text) > LONGEST or file not in commanded:
             continue
