@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from each import each
 from trtllm_check.lint import check_commands, target
 from trtllm_check.lint.reading import read_document
@@ -109,3 +111,12 @@ def test_a_value_of_another_type_is_told_without_a_release() -> None:
     body = '{"text_input": "a", "max_tokens": "20", "bad_words": ""}'
     request = f"curl localhost:8000/v2/models/ensemble/generate -d '{body}'\n"
     assert severities(request)["request-body"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("OPTION_ENABLE_STREAMING", []), ("OPTION_ENABLE_STREEMING", ["warning"])]
+)
+def test_a_key_of_some_image_is_fine_where_the_text_names_none(name: str, expected: list[str]) -> None:
+    document = read_document(f"docker run -e HF_MODEL_ID=/opt/ml/model -e {name}=true lmi\n")
+    found = check_commands(document, target(document))
+    assert [one.severity for one in found if one.rule.startswith("lmi-key")] == expected
