@@ -2,8 +2,9 @@
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from trtllm_check.lint.reading import read_document
 
 FEW = 20
 MOST = 2.2
+SMALL = 0.005  # of all steps: what one function may take more than MOST times as many
 TEXTS = {
     "a chain": """\
 python3 convert_checkpoint.py --model_dir m{0} --output_dir ckpt{0} --dtype float16 --tp_size 2
@@ -37,17 +39,55 @@ trtllm-serve engine{0} --port {0}
 """,
     "vllm": "vllm serve Qwen/Qwen2.5-7B-Instruct --tensor-parallel-size 3 --max-model-len 8192 --port {0}\n",
     "gated": "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 3 --port {0}\n",
+    "clones": """\
+git clone https://github.com/NVIDIA/TensorRT-LLM clone{0}
+cd clone{0} && git checkout v0.12.0 && pip install -r examples/llama/requirements.txt && cd ..
+hf download Qwen/Qwen2.5-7B-Instruct --local-dir m{0}
+trtllm-build --checkpoint_dir m{0} --output_dir e{0} --no_such {0}
+""",
+    "Python": """llm{0} = LLM(model="m{0}", tensor_parallel_size=3, max_model_len={0})
+out{0} = llm{0}.generate(["a"], SamplingParams(max_new_tokens={0}))
+""",
+    "an image": "ENV NAME{0}=3\nRUN pip install vllm==0.6.{0}\nCOPY a{0} /b{0}\nRUN trtllm-build --no_such {0}\n",
+    "a page": """## Step {0}
+
+```bash
+trtllm-build --checkpoint_dir c{0} --output_dir e{0} --max_output_len {0}
+python3 run.py --engine_dir e{0} --max_output_len 5
+```
+
+Then come `vllm serve m{0} --port {0}` and the client.
+""",
+    "services": """  name{0}:
+    image: vllm/vllm-openai:v0.6.3
+    command: --model Qwen/Qwen2.5-7B-Instruct --tensor-parallel-size 3
+    ports: ['{0}:8000']
+    volumes: ['/m{0}:/m{0}']
+""",
     "unknown flags": "trtllm-build --checkpoint_dir c{0} --output_dir e{0} --max_output_len {0} --no_such {0}\n",
 }
 
 
-def steps(work: Callable[[], object]) -> int:
-    """The lines that run in ``work``, those of an inner loop each time."""
-    number = 0
+HEADS = {
+    "Python": "from vllm import LLM, SamplingParams\n",
+    "an image": "FROM deepjavalibrary/djl-serving:0.28.0-lmi\n",
+    "services": "services:\n",
+}
+
+
+def texts(name: str) -> tuple[str, str]:
+    """The same text with few commands, and with twice as many."""
+    short, long = ("".join(TEXTS[name].format(one) for one in range(1, many + 1)) for many in (FEW, 2 * FEW))
+    head = HEADS.get(name, "")
+    return head + short, head + long
+
+
+def steps(work: Callable[[], object]) -> Counter[CodeType]:
+    """Function -> the lines that run in ``work``, those of an inner loop each time."""
+    number: Counter[CodeType] = Counter()
 
     def inside(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal number
-        number += event == "line"
+        number[frame.f_code] += event == "line"
         return inside
 
     before = sys.gettrace()
@@ -73,9 +113,12 @@ def warm(*texts: str) -> None:
 @each("name", TEXTS)
 def test_twice_the_commands_take_twice_the_steps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fixing, "MOST_CORRECTED", 2)  # as many in both texts
-    short, long = ("".join(TEXTS[name].format(number) for number in range(1, many + 1)) for many in (FEW, 2 * FEW))
+    short, long = texts(name)
     warm(short, long)
-    assert steps(lambda: check(long)) < MOST * steps(lambda: check(short))
+    fewer, more = steps(lambda: check(short)), steps(lambda: check(long))
+    assert more.total() < MOST * fewer.total()
+    faster = {code.co_qualname: (fewer[code], number) for code, number in more.items() if number > MOST * fewer[code]}
+    assert [one for one, (few, many) in faster.items() if many - MOST * few > SMALL * more.total()] == []
 
 
 BOUNDED = ("finditer", "search")  # they may be told where to begin and to end
@@ -113,7 +156,7 @@ def patterns() -> Iterator[tuple[ModuleType, str, re.Pattern[str]]]:
 def test_twice_the_text_is_searched_twice_as_much(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One search through everything for each command is one line of Python and many steps of the machine."""
     monkeypatch.setattr(fixing, "MOST_CORRECTED", 2)
-    short, long = ("".join(TEXTS[name].format(number) for number in range(1, many + 1)) for many in (FEW, 2 * FEW))
+    short, long = texts(name)
     warm(short, long)
     read: list[int] = []
     with monkeypatch.context() as patch:
@@ -151,7 +194,7 @@ def letters(work: Callable[[], object]) -> int:
 @each("name", TEXTS)
 def test_twice_the_text_is_cut_twice_as_much(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fixing, "MOST_CORRECTED", 2)
-    short, long = ("".join(TEXTS[name].format(number) for number in range(1, many + 1)) for many in (FEW, 2 * FEW))
+    short, long = texts(name)
     warm(short, long)
     assert letters(lambda: check(long)) < MOST * letters(lambda: check(short))
 
@@ -163,5 +206,5 @@ def test_work_that_grows_faster_is_seen() -> None:
     def cuts(many: int) -> None:
         assert all(len(("a\n" * many).split("\n")) == many + 1 for _ in range(many))
 
-    assert steps(lambda: pairs(2 * FEW)) > MOST * steps(lambda: pairs(FEW))
+    assert steps(lambda: pairs(2 * FEW)).total() > MOST * steps(lambda: pairs(FEW)).total()
     assert letters(lambda: cuts(2 * FEW)) > MOST * letters(lambda: cuts(FEW))

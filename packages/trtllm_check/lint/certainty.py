@@ -6,7 +6,7 @@ hand, an example of one variable) is looked for here, so that no error rests on 
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 
@@ -14,6 +14,8 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.evidence import facts_release
 from trtllm_check.lint.finding import Draft, Platform, rule_data
 from trtllm_check.lint.impossible import in_no_release
+from trtllm_check.lint.lookups import once
+from trtllm_check.lint.shell import ShellCommand
 from trtllm_check.lint.shell.pasted import ELISION, is_of_another_section
 from trtllm_check.lint.shell.words import Word, lines_of
 from trtllm_check.releases.clients import example_scripts
@@ -273,7 +275,7 @@ def _is_of_the_first_build(draft: Draft) -> bool:
 def _is_anothers_script(draft: Draft, document: Document) -> bool:
     """True for a script of a common name in the reader's folder that gets nothing of ours, or of an older road."""
     one = draft.invocation
-    is_earlier = any(_runs_earlier_builder(command.words) for command in document.commands)
+    is_earlier = bool(_earlier_builders(document))
     if draft.rule == "ranks-not-tp-pp":  # stands at the launcher
         return is_earlier
     if one is None or one.tool not in COMMON_NAMES:
@@ -310,6 +312,11 @@ def _is_of_its_own(draft: Draft) -> bool:
         return False
     known = sum(bool(with_flag(one.tool, each.name)) for each in one.given)
     return sum(each.flag != "" for each in one.given) - known > known
+
+
+@once
+def _earlier_builders(document: Document) -> Iterator[ShellCommand]:
+    yield from (command for command in document.commands if _runs_earlier_builder(command.words))
 
 
 def _runs_earlier_builder(words: Sequence[Word]) -> bool:

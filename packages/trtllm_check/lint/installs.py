@@ -67,8 +67,8 @@ def clones(document: Document) -> list[Clone]:
 def _commands(document: Document) -> list[ShellCommand]:
     """The commands with words; those inside ``bash -c`` behind their own."""
     commands = [command for command in document.commands if command.words]
-    inner = [one.command for one in document.of("git") if not any(one.command is command for command in commands)]
-    return [*commands, *inner]
+    known = {id(command) for command in commands}
+    return [*commands, *(one.command for one in document.of("git") if id(one.command) not in known)]
 
 
 def _cloned(git: Invocation) -> Clone | None:

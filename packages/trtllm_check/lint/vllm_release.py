@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from trtllm_check.lint.document import Document
+from trtllm_check.lint.lookups import once
 from trtllm_check.lint.supposing import supposed
 from trtllm_check.releases.vllm import VllmRelease, vllm_facts
 
@@ -66,7 +67,12 @@ MOST = 100
 
 def is_of_a_month(document: Document) -> bool:
     """True for vLLM in a container whose tag is a month: it is no release that was read, nor today's."""
-    return any(OF_A_MONTH.search(text) for _, text in document.texts)
+    return any(_months(document))
+
+
+@once
+def _months(document: Document) -> Iterator[bool]:
+    yield any(OF_A_MONTH.search(text) for _, text in document.texts)
 
 
 class VllmTold(NamedTuple):

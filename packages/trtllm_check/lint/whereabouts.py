@@ -115,7 +115,7 @@ class _Walk:
         self.folder: str | None = "."  # from where the text begins; None: nobody knows
         self.clone: Clone | None = None
         self.is_sure = True
-        self.been: list[tuple[Clone | None, str]] = [(None, ".")]
+        self.been: dict[tuple[int, str], tuple[Clone | None, str]] = {(id(None), "."): (None, ".")}
         self.kept: tuple[str | None, Clone | None] = (".", None)
 
     def over(self, commands: list[ShellCommand]) -> Iterator[Standing]:
@@ -134,7 +134,7 @@ class _Walk:
                 self.folder, self.clone = self.kept
             piece, last = now, command.line
             if self.folder is not None:
-                others = tuple(self.been) if not self.is_sure else ()
+                others = tuple(self.been.values()) if not self.is_sure else ()
                 yield Standing(command, self.clone, self.folder, self.is_sure, is_script, self.known, others)
             self._after(command, line)
             if self.folder is not None and self.clone is not None:
@@ -144,8 +144,7 @@ class _Walk:
                 self.kept = self.folder, self.clone
 
     def _note(self, place: tuple[Clone | None, str]) -> None:
-        if not any(one[0] is place[0] and one[1] == place[1] for one in self.been):
-            self.been = [*self.been, place]
+        self.been.setdefault((id(place[0]), place[1]), place)
 
     def _after(self, command: ShellCommand, line: str) -> None:
         words = [word.text for word in command.words]

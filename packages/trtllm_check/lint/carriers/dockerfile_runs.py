@@ -90,6 +90,8 @@ def run_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
 def lost_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
     """``RUN cd``, ``RUN export`` and ``RUN source`` alone, whose shell ends with them; a server that never ends."""
     image, is_bash = "", False
+    last_run = max((number for number, step in enumerate(steps) if step.name == "RUN"), default=0)
+    last_start = max((number for number, step in enumerate(steps) if step.name in ("CMD", "ENTRYPOINT")), default=0)
     for number, step in enumerate(steps):
         text = step.argument.text.strip()
         if step.name == "FROM":
@@ -98,8 +100,7 @@ def lost_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
             is_bash = "bash" in text
         if step.name != "RUN" or step.form is not None:
             continue
-        following = [one.name for one in steps[number + 1 :]]
-        is_followed = "RUN" in following or (text.startswith("export") and {"CMD", "ENTRYPOINT"} & {*following})
+        is_followed = number < last_run or (text.startswith("export") and number < last_start)
         if (match := ALONE.fullmatch(text)) is not None and is_followed:
             word = match["word"] or match["export"]
             is_absent = word == "source" and not is_bash and SH.match(image) is not None

@@ -2,6 +2,8 @@
 
 import ast
 import sys
+from collections import defaultdict
+from functools import cached_property
 
 from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_given import spread
@@ -58,9 +60,17 @@ class PythonText:
 
     def values_of(self, name: str) -> list[ast.expr]:
         """All that the code assigns to ``name``."""
-        found = [node for node in self.nodes if isinstance(node, ast.Assign)]
-        values = [node.value for node in found for one in node.targets if isinstance(one, ast.Name) and one.id == name]
-        return [self.meant.get(id(one), one) for one in values]
+        return self._assigned.get(name, [])
+
+    @cached_property
+    def _assigned(self) -> dict[str, list[ast.expr]]:
+        found: dict[str, list[ast.expr]] = defaultdict(list)
+        for node in self.nodes:
+            if isinstance(node, ast.Assign):
+                for one in node.targets:
+                    if isinstance(one, ast.Name):
+                        found[one.id].append(self.meant.get(id(node.value), node.value))
+        return dict(found)
 
     def made_by(self, *dotted: str) -> set[str]:
         """The names that are set once, to a call of one of ``dotted``."""

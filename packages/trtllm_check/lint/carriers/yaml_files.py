@@ -5,6 +5,7 @@ What matters is the same in all of them: a mapping with an image, a command and 
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -117,6 +118,10 @@ class _Reader:
         self.is_compose = False
         self.found = Carried()
 
+    @cached_property
+    def _is_of_kubernetes(self) -> bool:
+        return API_VERSION.search(self.word.text) is not None
+
     def walk(self, node: Any, image: str, depth: int) -> None:
         """Every node once, aliases or not."""
         if id(node) in self.seen or depth > DEEPEST or len(self.seen) > MOST_NODES:
@@ -192,9 +197,7 @@ class _Reader:
         if not {*IMAGES, "<<"} & set(by_name):
             return False
         of_chart = not OF_CHARTS.isdisjoint(by_name)  # whose template writes the command of Kubernetes
-        kubernetes = (
-            of_chart or "args" in by_name or "name" in by_name or API_VERSION.search(self.word.text) is not None
-        )
+        kubernetes = of_chart or "args" in by_name or "name" in by_name or self._is_of_kubernetes
         replaced = "command" in by_name and not str(by_name["command"].value).startswith("--")  # as Ansible writes it
         return VLLM_IMAGE.search(image) is not None and not ("entrypoint" in by_name or (kubernetes and replaced))
 

@@ -2,6 +2,7 @@
 
 import posixpath
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
@@ -11,6 +12,8 @@ from trtllm_check.lint.facts import OUTPUT, output
 from trtllm_check.lint.filling import Filling, fillings
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.lookups import once
+from trtllm_check.lint.mounts import Mount
 from trtllm_check.lint.programs import SHELLS, VLLM_IMAGE
 from trtllm_check.lint.rules.hosted_runners import RUNNER
 from trtllm_check.lint.shell.words import Word, lines_of
@@ -157,15 +160,16 @@ def _shared_memory(document: Document, release: str, docker: Invocation, inner: 
         return
     edits = (Put("--shm-size", "20g"),)
     for draft in drafts(release, "small-shared-memory", docker.path, edits=edits, invocation=docker):
-        yield draft if _has_ranks(document) else draft._replace(severity="info")
+        yield draft if _with_ranks(document) else draft._replace(severity="info")
 
 
-def _has_ranks(document: Document) -> bool:
-    """True where the text shows more than one rank, which exchange data in shared memory."""
-    return any(
-        (one.ranks or 1) > 1 or any(word.text.isdecimal() and int(word.text) > 1 for word in one.values(*OF_RANKS))
-        for one in document.invocations
-    )
+@once
+def _with_ranks(document: Document) -> Iterator[Invocation]:
+    """The commands that show more than one rank, which exchange data in shared memory."""
+    for one in document.invocations:
+        numbers = [int(word.text) for word in one.values(*OF_RANKS) if word.text.isdecimal()]
+        if max([one.ranks or 1, *numbers]) > 1:
+            yield one
 
 
 def _mounts(document: Document, platform: Platform, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
@@ -260,10 +264,18 @@ def _hidden(
 
 def _mounted(document: Document, docker: Invocation) -> list[tuple[str, str]]:
     """Host folder and folder in the container of each mount of ``docker``."""
-    words = docker.values("-v", "--volume", "--mount")
-    return [
-        (one.host, one.inside.rstrip("/") or "/") for one in document.mounts if any(one.word is word for word in words)
-    ]
+    [of_words] = _mounts_of_words(document)
+    mounts = (one for word in docker.values("-v", "--volume", "--mount") for one in of_words.get(id(word), ()))
+    return [(one.host, one.inside.rstrip("/") or "/") for one in mounts]
+
+
+@once
+def _mounts_of_words(document: Document) -> Iterator[dict[int, list[Mount]]]:
+    """One dictionary: identity of an option's value -> the mounts that it tells."""
+    found: dict[int, list[Mount]] = defaultdict(list)
+    for one in document.mounts:
+        found[id(one.word)].append(one)
+    yield found
 
 
 def _paths(invocation: Invocation, only: Sequence[str] = ()) -> Iterator[Word]:

@@ -2,7 +2,8 @@
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
@@ -53,10 +54,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     yield from _of_a_model(document, readings, release.name)
     builds = [one for one in document.of(BUILD) if one.has("--output_dir")]
     checkpoints = list(_checkpoints_read(document))
+    converted, built = _filled(document.of(*QUANTIZES)), _filled(builds)
+    starts, loads = Counter(one.path for one in checkpoints), Counter(one.path for one in readings)
     for one in checkpoints:
-        yield from _elsewhere(document, one, document.of(*QUANTIZES), checkpoints, release.name)
+        yield from _elsewhere(document, one, converted, starts, release.name)
     for one in readings:
-        yield from _elsewhere(document, one, builds, readings, release.name)
+        yield from _elsewhere(document, one, built, loads, release.name)
 
 
 def _output_folders(document: Document) -> set[str]:
@@ -186,20 +189,40 @@ def _plain(path: str) -> str:
     return NOT_LETTERS.sub("", path).lower()
 
 
-def _elsewhere(
-    document: Document, one: FolderRead, writers: Sequence[Invocation], alike: Sequence[FolderRead], release: str
-) -> Iterator[Draft]:
-    """A folder that is read, beside the one that the only writer fills, or nearly one that one of several does."""
+class _Filled(NamedTuple):
+    """``paths``: the folders that ``writers`` fill; ``wholes``: with the parts of a model as its one folder.
+
+    ``is_known``: each writer tells its folder, and no variable is in it.
+    """
+
+    writers: Sequence[Invocation]
+    paths: tuple[str, ...]
+    wholes: frozenset[str]
+    is_known: bool
+
+
+def _filled(writers: Sequence[Invocation]) -> _Filled:
     written = [path for path in map(_told, writers) if path]
-    known = [path for path in written if not _is_open(path)]
-    if not known or len(known) < len(writers) or _is_open(one.path) or one.path.startswith(OF_SAGEMAKER):
+    known = tuple(path for path in written if not _is_open(path))
+    wholes = frozenset(posixpath.dirname(path) if posixpath.basename(path) in PARTS else path for path in known)
+    return _Filled(writers, known, wholes, bool(known) and len(known) == len(writers))
+
+
+def _elsewhere(
+    document: Document, one: FolderRead, filled: _Filled, alike: Mapping[str, int], release: str
+) -> Iterator[Draft]:
+    """A folder that is read, beside the one that the only writer fills, or nearly one that one of several does.
+
+    ``alike``: folder -> how many commands read it.
+    """
+    writers, known, wholes, is_known = filled
+    if not is_known or one.path in wholes or _is_open(one.path) or one.path.startswith(OF_SAGEMAKER):
         return
     rule = CHECKPOINT if one.by and one.by.tool == BUILD else "engine-elsewhere"
     parent, part = posixpath.split(posixpath.normpath(one.path))
     if part in PARTS and parent in known:
         return  # a converter writes one checkpoint for each part of the model
-    wholes = {posixpath.dirname(path) if posixpath.basename(path) in PARTS else path for path in known}
-    is_example = len({each.path for each in alike}) > len(writers)  # a page reads what it shows no build of
+    is_example = len(alike) > len(writers)  # a page reads what it shows no build of
     is_one_place = not document.images and not document.mounts and not is_example
     if any(_may_be_one(path, one.path, is_one_place) for path in (*known, *wholes)):
         return
@@ -207,7 +230,8 @@ def _elsewhere(
         return
     near = next((path for path in known if _nearly(path, one.path)), "")
     is_of_several = len(wholes) > 1 or (one.by is not None and one.by.tool.endswith(BENCHMARK))
-    is_used = rule == CHECKPOINT and any(posixpath.normpath(each.path) in wholes for each in alike if each is not one)
+    others = (path for path, number in alike.items() if path != one.path or number > 1)
+    is_used = rule == CHECKPOINT and any(posixpath.normpath(path) in wholes for path in others)
     if (is_of_several or is_used) and not near:
         return  # another build reads what was written, and this one a checkpoint of its own
     earlier = [each for each in writers if (each.command.file, each.path.line) <= (_file(one), one.place.line)]

@@ -141,13 +141,18 @@ def _ranks(
 def _of_an_actor(document: Document, one: ServedModel, release: str) -> Iterator[Draft]:
     """An engine on several GPUs in an actor of Ray that holds fewer, and no placement group for its workers."""
     text = dict(document.texts).get(one.file, "") if one.invocation is None else ""
-    held = list(OF_AN_ACTOR.finditer(text))
+    held = _actors(text)
     if len(held) == 1 and "placement_group" not in text and 0 < int(held[0]["gpus"]) < one.gpus:
         line = text.count("\n", 0, held[0].start()) + 1
         known: dict[str, Any] = {"tool": one.tool, "ranks": one.gpus, "seen": held[0]["gpus"], "line": line}
         yield from drafts(
             release, "gpus-fewer-than-ranks", one.place("tensor_parallel_size"), form="actor", file=one.file, **known
         )
+
+
+@lru_cache(maxsize=8)
+def _actors(text: str) -> tuple[re.Match[str], ...]:
+    return tuple(OF_AN_ACTOR.finditer(text))
 
 
 def _ray_for_one(one: ServedModel, release: str) -> Iterator[Draft]:

@@ -13,6 +13,7 @@ from trtllm_check.lint.endpoints import SERVERS, ServerAddress
 from trtllm_check.lint.filling import Filling, fillings
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.lookups import once
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.unfilled_models import is_whole
 from trtllm_check.lint.shell.words import Word
@@ -100,13 +101,21 @@ def _filled_source(
             return
 
 
+@once
+def _built(document: Document) -> Iterator[str]:
+    """The folders of engines that the text builds."""
+    for build in document.of(BUILD):
+        if value := build.value("--output_dir"):
+            yield posixpath.normpath(value)
+
+
 def _engine(document: Document, one: Filling, copies: list[Invocation], release: str) -> Iterator[Draft]:
     """``engine_dir`` one folder above or below the place where the text copies the engine."""
     given = next((one.values[name] for name in ENGINE if name in one.values), "")
     folder = posixpath.normpath(given) if given else ""
     if not folder or is_open(folder) or one.model != "tensorrt_llm":
         return
-    built = {posixpath.normpath(value) for build in document.of(BUILD) if (value := build.value("--output_dir"))}
+    built = set(_built(document))
     if folder in built or any(is_open(path) for path in built):
         return
     places = {place for copy in copies for place in _brought(copy, built)}

@@ -1,6 +1,7 @@
 """Wheels and the indexes that they lie on: for another Python, torch or CUDA than the one that is there."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -55,8 +56,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for match in WHEEL.finditer(text) if ".whl" in text else ():
             if not _is_comment(text, match.start()) and not _is_printed(text, match.start()):
                 yield from _wheel(document, match, file, text, torch, release)
+    of_pips: dict[int, list[Requirement]] = defaultdict(list)
+    for one in wanted:
+        of_pips[id(one.pip)].append(one)
     for pip in document.of("pip"):
-        yield from _index(pip, [one for one in wanted if one.pip is pip], torch_of(pip.command.file), release)
+        yield from _index(pip, of_pips.get(id(pip), []), torch_of(pip.command.file), release)
     yield from _local(document, wanted, release)
 
 
