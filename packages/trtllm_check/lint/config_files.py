@@ -25,7 +25,7 @@ from trtllm_check.lint.pbtxt_schema import misfits
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.triton_configs import refused
 from trtllm_check.lint.triton_ensembles import ensemble_objections, loose_ends
-from trtllm_check.releases.templates import ModelSpec, release_templates, template_releases
+from trtllm_check.releases.templates import ModelSpec, all_variables, release_templates, template_releases
 
 FAMILY = "templates"
 CONFIG = "config.pbtxt"
@@ -150,7 +150,7 @@ def _mended(config: ConfigFile, platform: Platform, error: ConfigError | None) -
             if one.line > error.line:
                 known = {"problem": one.message, "model": config.model, "instead": CLOSE.format(_line(config, one))}
                 yield from _draft("config-syntax", config, platform, Scalar("", one.line, one.column), **known)
-    yield from _left(config, message, platform, is_shown=error is None)
+    yield from _left(config, message, platform, is_shown=error is None or _is_template(config))
     for draft in _judged(config, message, platform, is_whole=False):
         if draft.rule not in LACKING or not any(f'"{one}"' in config.text for one in draft.message.split()):
             yield draft
@@ -178,6 +178,8 @@ def paths_in(config: ConfigFile) -> Iterator[Word]:
 def _is_template(config: ConfigFile) -> bool:
     """True for one that is as the release ships it: it has variables of the template, and none is filled."""
     left = set(PLACEHOLDER.findall(config.text))
+    if left and left.isdisjoint(all_variables()):
+        return True  # of somebody's own, with a program that fills it
     if "triton_max_batch_size" not in left:
         return False
     values = STRING_VALUE.findall(config.text)

@@ -14,6 +14,7 @@ STARTS = re.compile(
 )
 PRINTS = ("echo", "printf")
 ESCAPED_END = re.compile(r"\\n")
+QUOTES_AND_BLANKS = re.compile(r"[\s'\"\\]")
 OPTION = re.compile(r"\s--?[A-Za-z]")
 
 
@@ -88,5 +89,6 @@ def _said(echo: ShellCommand) -> Word:
     return of_lines([said.part(start, start + len(part)) for start, part in zip(starts, parts, strict=True)])
 
 
-def _words(one: Invocation) -> tuple[str, ...]:
-    return (one.tool, *(word.text for word in one.arguments))
+def _words(one: Invocation) -> tuple[str, str]:
+    """The same for a command and for what ``echo`` says of it, which has lost its quotes."""
+    return one.tool, QUOTES_AND_BLANKS.sub("", "".join(word.text for word in one.arguments))

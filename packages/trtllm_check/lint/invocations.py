@@ -217,6 +217,8 @@ class _Reader:
 
     def wrapper(self, name: str, words: tuple[Word, ...], around: _Surroundings) -> None:
         options = WRAPPERS[name]
+        if name == "command" and words[1:2] and words[1].text in ("-v", "-V"):
+            return  # asks only whether there is one
         end = _options_end(words, lambda flag: 1 if flag in options else 0)
         if name in ONE_OPERAND:
             end += 1

@@ -168,6 +168,13 @@ def llmapi_model(release: str, folder: Path = DATA_DIR) -> LlmApiModel:
 
 
 @cache
+def all_variables() -> frozenset[str]:
+    """The variables of all releases' templates."""
+    models = (model for name in template_releases() for model in release_templates(name).models.values())
+    return frozenset(name for model in models for name in (*model.variables, *model.uncertain))
+
+
+@cache
 def emptied_variables(folder: Path = DATA_DIR) -> dict[str, Emptied]:
     """Variables that every release's backend takes for unset when they are empty."""
     facts = read_yaml(folder / "triton" / "variables.yml")

@@ -89,11 +89,16 @@ def _tokens(box: Box, release: str) -> Iterator[Draft]:
     if not re.search(data["from_the_hub"], box.image) or any(name in box.settings for name in data["tokens"]):
         return
     for name, word in box.settings.items():
-        if TOKEN.fullmatch(name) and not ("embeddings" in box.image and name == "HF_API_TOKEN"):
+        if TOKEN.fullmatch(name) and not _is_empty(word) and not ("embeddings" in box.image and name == "HF_API_TOKEN"):
             yield from drafts(
                 release, "variable-read-by-nobody", word, form="token", file=box.file, name=name, image=box.image
             )
             return
+
+
+def _is_empty(word: Word) -> bool:
+    """True for a variable that is set to nothing: ``HUGGINGFACE_TOKEN=``."""
+    return word.text.rpartition("=")[2].strip("\"'") == ""
 
 
 def _sagemaker(document: Document, file: str, release: str) -> Iterator[Draft]:

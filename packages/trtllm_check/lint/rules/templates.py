@@ -17,7 +17,7 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.fill_pairs import with_comma
 from trtllm_check.lint.rules.pairs import command_facts
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.releases.templates import ModelSpec, release_templates, template_releases
+from trtllm_check.releases.templates import ModelSpec, all_variables, release_templates, template_releases
 from trtllm_check.rules import rule
 from trtllm_check.rules.table import met
 
@@ -28,6 +28,8 @@ PAGED = "--use_paged_context_fmha"
 TYPED = "the server's parser stops with `Expected integer or identifier, got: $`"
 COMMIT, BACKEND = re.compile(r"[0-9a-f]{7,40}"), "tensorrtllm_backend"
 HINTS = ("queue-instances",)
+OF_TEMPLATES = frozenset({"unfilled-variable", "unknown-variable"})
+OF_ITS_OWN = 2  # variables that no template has
 MOST_BLS, MOST_WORKERS = 64, 8  # each instance is a Python process
 REASONS = {
     "bls_instance_count": "an instance of the BLS holds one request to its end",
@@ -63,8 +65,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     commands = fillings(document, platform.release) if document.of("fill_template.py") else []
     if commands and platform.release.name in template_releases():
         at_a_commit = any(COMMIT.fullmatch(one.reference) and one.name.endswith(BACKEND) for one in clones(document))
+        is_own = len(_of_no_template(commands)) >= OF_ITS_OWN
         for draft in _fill_commands(document, platform, commands):  # whose templates no release may have
-            yield draft._replace(severity="info") if at_a_commit else draft
+            is_open = at_a_commit or (is_own and draft.rule in OF_TEMPLATES)
+            yield draft._replace(severity="info") if is_open else draft
     if document.configs:
         from trtllm_check.lint.config_files import config_drafts
 
@@ -73,6 +77,15 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for listed in document.variable_lists:
             yield from _listed(listed, platform.release.name)
     yield from prompt_drafts(document, platform, commands)
+
+
+def _of_no_template(commands: Sequence[Filling]) -> set[str]:
+    """The variables that no release's templates have, nor any that is called nearly so."""
+    import difflib
+
+    known = all_variables()
+    given = {name for one in commands for name in one.values if name not in known and "$" not in name}
+    return {name for name in given if not difflib.get_close_matches(name, known)}
 
 
 def _listed(listed: VariableList, release: str) -> Iterator[Draft]:

@@ -32,6 +32,7 @@ MONTH = re.compile(r":(\d\d\.\d\d)-trtllm")
 NVIDIAS = "nvcr.io/nvidia/"
 MODEL_FLAGS = ("--model_dir", "--meta_ckpt_dir", "--pyt_ckpt_path", "--hf_model_dir", "--tokenizer_dir")
 NEW_ROPE = re.compile(r"llama-3\.[1-9]")
+LINKED = re.compile(r"TensorRT-LLM/(?:blob|tree)/v(\d+\.\d+\.\d+)")
 OTHER_BUILD = re.compile(r"(?:\.post|\.dev|rc|\+)\d*.*$")
 
 
@@ -47,8 +48,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if not platform.guessed:
         yield from _told_otherwise(document, release)
     newest = platform.guessed and release.name == known_releases()[-1]  # is what a text without a release means
+    linked = {match[1] for _, text in document.texts for match in LINKED.finditer(text)}
+    is_open = platform.guessed or not linked <= {release.name}  # a page that is about several
     for clone in clones(document):
-        yield from _clone(clone, release, newest=platform.guessed)
+        yield from _clone(clone, release, newest=is_open)
     wanted = list(requirements(document))
     listed = {one.exact for one in wanted if one.name == "tensorrt-llm" and one.exact and not is_typed(one.pip)}
     for requirement in wanted:

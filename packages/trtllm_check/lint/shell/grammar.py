@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STRANGE = re.compile(r"[^\n\t -~]")
 WRITES = re.compile(r"\b(?:cat|tee)\b[^\n]*\.(?:py|ya?ml|json|pbtxt|properties)\b")  # what is in it is no shell's
-HEREDOC = re.compile(r"<<(?<![<(]<<)(-?)(?![<=])[ \t]*(\\?[\w.-]+|'[^'\n]+'|\"[^\"\n]+\")")
+HEREDOC = re.compile(r"<<(?<![<(]<<)(-?)(?![<=])[ \t]*(\\?[\w.-]+|'\\''[^'\n]+'\\''|'[^'\n]+'|\"[^\"\n]+\")")
 COMMAND_LINE = re.compile(rf"\n(?:{COMMANDS}|cat |echo |ls |wget |aws )")
 SCRIPT_FOLLOWS = re.compile(r"-\w*c['\"]?\s+(?:['\"]?--['\"]?\s+)?\$?$|'\\'$")  # or goes on behind a quote of its own
 LINE_END = re.compile(r"\n(?<!\\\n)")
