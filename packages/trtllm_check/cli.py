@@ -40,6 +40,7 @@ def check_command(
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: {release, findings}.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what --fix would change in a shell script.")] = False,
     fix: Annotated[bool, typer.Option("--fix", help="Change a shell script in place, with a backup.")] = False,
+    about: Annotated[str, typer.Option(metavar="RULE", help="Tell what a finding of this name means; alone.")] = "",
 ) -> None:
     """Check commands, config.pbtxt, serving.properties or a whole folder against one release; runs nothing.
 
@@ -50,6 +51,13 @@ def check_command(
     """
     from trtllm_check.lint.formats import report
 
+    if about:
+        from trtllm_check.lint.page import about as entry
+
+        if source or log:
+            raise UsageError("one thing at a time", fix="give --about RULE alone")
+        typer.echo(entry(about))
+        return
     if bool(source) == bool(log):
         raise UsageError("one thing at a time", fix="give a file, a folder or -, or --log FILE")
     if diff or fix:

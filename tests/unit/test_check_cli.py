@@ -175,6 +175,19 @@ def test_the_commands_of_a_terminal_are_read_with_what_they_print(tmp_path: Path
     assert "--enable_fp8" not in invoke(str(path), "--release", "0.12.0")[1]
 
 
+def test_the_page_of_one_finding_is_shown() -> None:
+    code, out, _ = invoke("--about", "flag-removed")
+    assert code == 0 and out.startswith("### `flag-removed`") and "Example" in out and "### `flag-renamed`" not in out
+    code, out, _ = invoke("--about", "gpu-memory")
+    assert code == 0 and "in a log" in out and "Fix: " in out
+
+
+def test_a_finding_that_there_is_not_is_named_with_those_nearby() -> None:
+    code, out, err = invoke("--about", "flag-remove")
+    assert (code, out) == (2, "") and "flag-removed" in err
+    assert invoke("--about", "flag-removed", "serve.sh")[0] == 2
+
+
 def test_an_error_without_an_explanation_is_shown() -> None:
     text = "[TRT-LLM] [I] loading\n[TRT-LLM] [E] the flux capacitor is empty\n"
     code, out, _ = invoke("--log", "-", text=text)

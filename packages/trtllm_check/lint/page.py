@@ -3,11 +3,13 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from serving_base.errors import UsageError
 from serving_base.yaml_files import read_yaml
 from trtllm_check.lint import check_commands
 from trtllm_check.lint.document import Document
@@ -16,6 +18,7 @@ from trtllm_check.lint.kinds import Kind
 from trtllm_check.lint.log_places import RaisedPart, places
 from trtllm_check.lint.logs import Sign, signs
 from trtllm_check.lint.logs import families as log_families
+from trtllm_check.lint.programs import PROGRAMS, TOOLS
 from trtllm_check.lint.reading import read_document
 from trtllm_check.rules import TOPICS, Entry, Rule, topic
 from trtllm_check.rules.table import worded
@@ -48,7 +51,8 @@ Dockerfile, compose, Kubernetes, Helm or CI file, a unit of systemd, a Makefile,
 serving.properties, LMI's variables, a request, a program of another language or a folder, and says what TensorRT-LLM
 R would do with it. It runs nothing. Without `--release` the release is the one that the text tells by a container, an
 image, a wheel, a clone, a log or its flags, and the report says by which; if it tells none, the newest.
-`playbook check --log FILE` reads the output of a tool that failed. Exit status: 1 for an error, 0 without one, 2 for
+`playbook check --log FILE` reads the output of a tool that failed, and `playbook check --about RULE` shows what this
+page says of one finding. Exit status: 1 for an error, 0 without one, 2 for
 input that cannot be used, 3 for a text that was not understood.
 
 **error**: the tool refuses, or its result is wrong. **warning**: silently not what was meant, or not certain.
@@ -226,6 +230,28 @@ def rule_ids() -> list[str]:
     return [rule.id for name in TOPICS for rule in _checked(name)]
 
 
+def about(name: str) -> str:
+    """What this page says of one finding, by the name in its report. :class:`UsageError` for a name that is none."""
+    for rule in (rule for title in TOPICS for rule in _checked(title) if rule.id == name):
+        return _entry(rule)
+    rows: dict[str, Sign | RaisedPart] = {one.rule: one for one in (*signs(), *log_families(), *places())}
+    if name in rows:
+        one = rows[name]
+        parts = (
+            f"### `{name}`",
+            "**error**, in a log",
+            _sentence(one.cause),
+            f"Fix: {one.fix}",
+            f"Source: {one.source}",
+        )
+        return "\n\n".join(parts)
+    near = get_close_matches(name, [*rule_ids(), *rows], 3)
+    raise UsageError(
+        f"the checker has no finding {name!r}",
+        fix=f"write {' or '.join(near)}" if near else "take a name from a report, or see docs/checks.md",
+    )
+
+
 def _checked(name: str) -> list[Rule]:
     return [rule for rule in topic(name) if rule.is_checked]
 
@@ -320,7 +346,9 @@ def _cell(text: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+    first = text.partition(" ")[0]
+    is_name = first in TOOLS or first in PROGRAMS  # a tool's name is written as it is called
+    return f"{text[:1] if is_name else text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def _unique(texts: Iterable[str]) -> tuple[str, ...]:
