@@ -234,7 +234,8 @@ def about(name: str) -> str:
     """What this page says of one finding, by the name in its report. :class:`UsageError` for a name that is none."""
     for rule in (rule for title in TOPICS for rule in _checked(title) if rule.id == name):
         return _entry(rule)
-    rows: dict[str, Sign | RaisedPart] = {one.rule: one for one in (*signs(), *log_families(), *places())}
+    told: list[Sign | RaisedPart] = [*signs(), *log_families(), *places()]
+    rows = {one.rule: one for one in told}
     if name in rows:
         one = rows[name]
         parts = (
