@@ -1,10 +1,11 @@
-"""Scripts that ``sh`` runs and that are written in bash: those behind ``#!/bin/sh``, and of containers."""
+"""Scripts that ``sh`` runs and that are written in bash, and lines of a notebook on a page, each with its own shell."""
 
 import posixpath
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.dash import WITH_DASH, of_bash
 from trtllm_check.lint.document import Document
@@ -17,6 +18,8 @@ END = re.compile(r"^[ \t]*(?:#!|`{3,}|~{3,})", re.MULTILINE)
 HELD = re.compile(r"<<-?[ \t]*['\"]?(?P<mark>\w+)['\"]?[^\n]*\n\Z")
 STARTED_BY_BASH = re.compile(r"(?<![\w/#!])bash[ \t]+(?:-\w+[ \t]+)*\S+\.sh\b")
 ENTRY = re.compile(r"\bentrypoint:\s*(?:\[|-)\s*[\"']?(?:/bin/|/usr/bin/)?sh[\"']?\s*(?:,|-)\s*[\"']?-\w*c\b")
+OF_A_NOTEBOOK = re.compile(r"^[ \t]*(?P<mark>[!%])(?P<command>[ ]?[a-z][^\n]*)$", re.MULTILINE)
+ALONE = re.compile(r"[ ]?(?P<what>cd|export|source|conda activate)[ \t]+(?P<rest>[^\s&;|#]+)[ \t]*(?:#.*)?")
 C_OPTION = re.compile(r"-\w*c")
 
 
@@ -26,11 +29,30 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for file, text in document.texts:
         if "#!" in text and not STARTED_BY_BASH.search(text):
             yield from _scripts(text, file, release)
+        if "!cd" in text or "! cd" in text or "!export" in text:
+            yield from _lost(text, file, release)
     texts = dict(document.texts)
     for one in document.workloads:
         script = _script(one, texts.get(one.file, ""))
         if script is not None and WITH_DASH.match(one.image):
             yield from _workload(one, script, release)
+
+
+def _lost(text: str, file: str, release: str) -> Iterator[Draft]:
+    """``!cd folder`` of a notebook that a page shows, and other lines behind it."""
+    if is_notebook(text):
+        return  # whose reader sees it
+    lines = list(OF_A_NOTEBOOK.finditer(text))
+    for number, match in enumerate(lines):
+        alone = ALONE.fullmatch(match["command"].rstrip())
+        if alone is None or match["mark"] == "%" or number + 1 == len(lines):
+            continue
+        name, _, value = alone["rest"].partition("=")
+        form = {"cd": "folder", "export": ""}.get(alone["what"], "environment")
+        known: dict[str, Any] = {"what": match["command"].strip()}
+        known["right"] = f"%cd {alone['rest']}" if form == "folder" else f"%env {name}={value}"
+        place = word_at(text, match.start("mark"), f"!{match['command'].strip()}")
+        yield from drafts(release, "notebook-line", place, form=form, file=file, **known)
 
 
 def _scripts(text: str, file: str, release: str) -> Iterator[Draft]:
