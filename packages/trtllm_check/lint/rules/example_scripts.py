@@ -36,11 +36,14 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     version = platform.written if platform.earlier else "" if platform.guessed else platform.release.name
     folders: dict[str, str] = {}
     among = any(CLIENTS in word.text for command in document.commands for word in command.words[1:2])
+    own = {id(command) for command in document.commands}
+    inner = [one.command for one in document.of("python") if id(one.command) not in own]  # of here-documents
+    for command in (*document.commands, *inner):
+        yield from _whole(command, platform.release.name)
     for command in document.commands:
         if command.words[:1] and command.words[0].text in ("cd", "pushd"):
             folders[command.file] = _moved(folders.get(command.file, ""), command)
             continue
-        yield from _whole(command, platform.release.name)
         at = next((n for n, word in enumerate(command.words[:FIRST_WORDS]) if word.text.endswith(".py")), None)
         script = _script(command.words[at], folders.get(command.file, ""), among=among) if at is not None else ""
         if at is not None and script and (platform.earlier or not OF_TABLES.fullmatch(script)):
