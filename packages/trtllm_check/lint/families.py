@@ -75,6 +75,7 @@ FAMILIES = (
     "open_ends",
     "dialects",
     "tildes",
+    "encoder_models",
     "downloads",
     "pasted_values",
     "yaml_arguments",
