@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from trtllm_check.lint.carriers.dockerfile_faults import DockerStep
 from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.dash import WITH_DASH, of_bash
 from trtllm_check.lint.shell.words import Word
 
 # What fetches the lists, what throws them away, what wants them, and what may do either.
@@ -20,6 +21,7 @@ BASE = re.compile(r"^(?:\S*/)?(?:ubuntu|debian|python|nvidia/cuda)(?::\S*)?$|^\$
 LOCAL = re.compile(r"\s(?:\./|/)\S*(?:\.deb|\$)")
 TEST = re.compile(r"(?:^|[\s;&|])(?P<test>\[[ ](?:[^\]\n\[])*?[ ]==[ ][^\]\n]*?[ ]\])(?=[\s;]|$)")
 SH = re.compile(r"^(?:\S*/)?(?:ubuntu|debian|python|nvidia/cuda|rocm/\S+|nvcr\.io/\S+)(?::\S*)?$|^\$")
+OWN_SHELL = re.compile(r"tensorrt-llm/|^rocm/")  # whose SHELL is bash, which images made from them take over
 PARENT = re.compile(r"(?:^|\s|\")\.\./")
 VALUED = re.compile(r"--\w+=\S+\s+")
 PIP = re.compile(r"(?:^|[\s;&|])(?:sudo )?pip3? install\b")
@@ -36,6 +38,7 @@ ON_A_GPU = re.compile(
     r"(?P<program>trtllm-build|trtllm-bench|vllm serve|nvidia-smi)\b"
     r"(?![^&;|\n]*--help)(?![^&;\n]*\|\|)"
 )
+TILDE = re.compile(r"(?:^|\s|\")(?P<path>~(?:/[^\s\"]*)?)\"?\]?$")
 ALONE = re.compile(
     r"(?P<word>cd|source|\.)[ \t]+[^\s&;|]+"
     r"|(?P<export>export)[ \t]+(?:[A-Za-z_]\w*=(?:\"[^\"]*\"|[^\s&;|\"]*)[ \t]*)+"
@@ -79,12 +82,28 @@ def run_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
             if not is_bash and SH.match(image) and (match := TEST.search(text)):
                 place = step.argument.part(match.start("test"), match.end("test"))
                 yield FormFault("image-base", place, "test", (("image", image),))
+            yield from _of_bash(step, image) if not is_bash else ()
             if match := INSIDE.search(text):
                 place = step.argument.part(*match.span("name"))
                 yield FormFault("image-base", place, "inside", (("name", match["name"]),))
             if match := OPEN.search(text):
                 place = step.argument.part(match.start(), match.start() + 2)
                 yield FormFault("image-base", place, "open", (("sign", match[0].strip()),))
+
+
+def _of_bash(step: DockerStep, image: str) -> Iterator[FormFault]:
+    """Bash's own syntax in a RUN of an image whose sh is dash."""
+    text = step.argument.text
+    if (
+        WITH_DASH.match(image)
+        and not OWN_SHELL.search(image)
+        and not (text.lstrip().startswith(("#!", "[")) or ALONE.fullmatch(text.strip()))
+    ):
+        for one in of_bash(text):
+            place = step.argument.part(one.start, one.start + len(one.what))
+            known = (("what", one.what), ("says", one.says), ("instead", one.instead), ("image", image))
+            form = "RUN" if BASE.match(image) else "RUN, perhaps"
+            yield FormFault("syntax-of-another-shell", place, form, known)
 
 
 def lost_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
@@ -98,6 +117,8 @@ def lost_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
             image, is_bash = step.stage()[0], False
         elif step.name == "SHELL":
             is_bash = "bash" in text
+        if step.name in ("WORKDIR", "COPY", "ADD") and (match := TILDE.search(text)):
+            yield FormFault("tilde-in-quotes", step.argument, "Dockerfile", (("value", match["path"]),))
         if step.name != "RUN" or step.form is not None:
             continue
         is_followed = number < last_run or (text.startswith("export") and number < last_start)

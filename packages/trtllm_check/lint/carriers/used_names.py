@@ -16,6 +16,7 @@ from trtllm_check.releases.python_names import python_package, python_packages
 
 TRIED = re.compile(r"ImportError|ModuleNotFoundError|AttributeError|suppress")
 ANYTHING = re.compile(r"Exception")
+CAUGHT = "ImportError, caught"
 SHORT = 3  # statements of a try that is there for an import
 LOOKS = re.compile(r"version|TYPE_CHECKING|hasattr|find_spec|is_available|_AVAILABLE|has_\w+|is_\w+_installed", re.I)
 VERSIONED = (
@@ -28,7 +29,7 @@ class UsedName(NamedTuple):
     """``dotted``: the whole name; ``member``: what is asked of an object of that class, else "".
 
     ``keyword``: what the call of that name is given by this keyword; ``call``: all that it is given.
-    ``error``: what Python raises where it is missing.
+    ``error``: what Python raises where it is missing; CAUGHT for an import whose failure the code expects.
     """
 
     dotted: str
@@ -53,7 +54,10 @@ def used_names(text: PythonText) -> Iterator[UsedName]:
     guarded = {id(node) for node in _guarded(text.tree)}
     certain = _certain(text, guarded)
     inner = {id(node.value) for node in text.nodes if isinstance(node, ast.Attribute)}
+    caught = {id(node) for node in _caught(text.tree)}
     for node in text.nodes:
+        if id(node) in caught and isinstance(node, ast.ImportFrom):
+            yield from (one._replace(error=CAUGHT) for one in _imports(text, node, packages))
         if id(node) in guarded:
             continue
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -181,6 +185,18 @@ def _root(node: ast.expr) -> str:
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _caught(tree: ast.Module) -> Iterator[ast.AST]:
+    """The statements of a ``try`` that is there for imports and does without them where one fails."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Try) or len(node.handlers) != 1 or not isinstance(node.handlers[0].type, ast.Name):
+            continue
+        instead = [one for part in node.handlers[0].body for one in ast.walk(part)]
+        modules = {one.module.partition(".")[0] for one in node.body if isinstance(one, ast.ImportFrom) and one.module}
+        others = {one.module.partition(".")[0] for one in instead if isinstance(one, ast.ImportFrom) and one.module}
+        if TRIED.search(node.handlers[0].type.id) and not modules & others:
+            yield from node.body
 
 
 def _guarded(tree: ast.Module) -> Iterator[ast.AST]:

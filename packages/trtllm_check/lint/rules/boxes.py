@@ -13,18 +13,16 @@ from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.programs import DOCKER_VALUED, PYTHON, SHELLS
 from trtllm_check.lint.rules.box import FAMILY, Box, boxes
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.shell.words import lines_of
 
 HUB_NAME = re.compile(r"[A-Za-z][\w-]*/[\w.-]+")
 FOR_WEIGHTS = re.compile(r"model|cache|weight|hub|hugging", re.IGNORECASE)
 OWN_FOLDER = ("/root/.cache", "/root/.cache/huggingface", "/root/.cache/huggingface/hub", "/root", "/data")
-TILDE = re.compile(r"~/")
 ONE_WORD = re.compile(r"(?P<flag>--[a-z][\w-]*)[ ]+(?P<value>[^\s-]\S*)")
 OWN_ADDRESS = re.compile(r"(?:https?://)?(?:localhost|127\.0\.0\.1):(?P<port>\d{2,5})(?!\d)")
 REPOSITORY = re.compile(r"(?:--model-(?:repository|store)[= ]|--model[= ]|vllm serve |^)(?P<path>/[\w.-]+/\S+|/\S+)")
 ROUTED = ("InferenceService", "ServingRuntime", "ClusterServingRuntime")  # whose requests go to containerPort
-NEAR = 0.8  # /model and /models
 QUOTES = "\"'"
+NEAR = 0.8  # /model and /models
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -38,7 +36,6 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _ports(box, release)
         yield from _probes(box, release)
         yield from _near_mount(box, release)
-        yield from _tilde(document, box, release)
         yield from _discarded(box, release)
         yield from _one_word(box, release)
         yield from _neighbour(box, found, release)
@@ -185,16 +182,6 @@ def _rests(path: str) -> Iterator[str]:
 
 def _near(path: str, rest: str, mounts: list[str]) -> bool:
     return bool(get_close_matches(path[: len(path) - len(rest)], mounts, 1, NEAR))
-
-
-def _tilde(document: Document, box: Box, release: str) -> Iterator[Draft]:
-    """``-v "~/x:/y"``: the shell leaves a tilde in quotes alone, and docker takes it for a name."""
-    lines = lines_of(dict(document.texts).get(box.file, ""))
-    for word in box.docker.values("-v", "--volume") if box.docker else ():
-        line = lines[word.line - 1] if 0 < word.line <= len(lines) else ""
-        written = f"{word.text.partition(':')[0]}:"
-        if TILDE.match(word.text) and any(f"{quote}{written}" in line for quote in QUOTES):
-            yield from drafts(release, "tilde-in-quotes", word, file=box.file, value=word.text)
 
 
 def _discarded(box: Box, release: str) -> Iterator[Draft]:

@@ -16,6 +16,7 @@ from trtllm_check.lint.lookups import once
 from trtllm_check.lint.mounts import Mount
 from trtllm_check.lint.programs import SHELLS, VLLM_IMAGE
 from trtllm_check.lint.rules.hosted_runners import RUNNER
+from trtllm_check.lint.rules.image_tags import written_images
 from trtllm_check.lint.shell.words import Word, lines_of
 
 FAMILY = "containers"
@@ -58,7 +59,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _renumbered(release, docker)
         yield from _at_random(document, release, docker)
         yield from _mounts(document, platform, docker, inner)
-    for word in {word.text: word for word in reversed(document.images)}.values():
+    images = [*document.images, *(word for word, _ in written_images(document))]
+    for word in {word.text: word for word in reversed(images)}.values():
         if UNKNOWN_IMAGE.match(word.text):
             instead = next(iter(platform.release.containers.triton), "nvcr.io/nvidia/tensorrt-llm/release")
             yield from drafts(release, "unknown-image", word, image=word.text, instead=instead)

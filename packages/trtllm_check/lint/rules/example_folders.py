@@ -9,6 +9,7 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.installs import Clone
 from trtllm_check.lint.installs import clones as find_clones
 from trtllm_check.lint.rules.names import is_open, tool_drafts
 from trtllm_check.lint.shell.words import ShellCommand, Word
@@ -24,6 +25,9 @@ OPTIMIZER = re.compile(r"(?P<before>(?:.*/)?(?:TensorRT-)?Model-Optimizer/)examp
 ITS_CLONE = re.compile(r"git clone (?!.*(?:-b|--branch)[ =]).*github\.com/NVIDIA/(?:TensorRT-)?Model-Optimizer")
 A_STATE = re.compile(r"git (?:-C \S+ )?(?:checkout|switch)|--branch|nvidia-modelopt\S*(?:==|<)")
 SCRIPTS = (".py", ".sh")
+TESTS = ("[", "[[", "test", "ls")
+PLAIN_NAME = re.compile(r"\$(\w+)")
+TENSORRT_LLM = "nvidia/tensorrt-llm"
 BUILDER = re.compile(r"examples/llama/build\.py$")
 OF_THE_BUILDER = ("--model_dir", "--use_gpt_attention_plugin", "--use_gemm_plugin", "--output_dir", "--ft_model_dir")
 NEAR = 0.85
@@ -44,7 +48,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if not platform.guessed:
         yield from _builder(document, release)
     yield from _outside(document, release)
-    is_of_a_clone = any(OURS.search(one.name) and one.reference in DEFAULT_BRANCHES for one in find_clones(document))
+    own_clones = find_clones(document)
+    is_of_a_clone = any(OURS.search(one.name) and one.reference in DEFAULT_BRANCHES for one in own_clones)
+    targets = {one.git.positional[-1].text.rstrip("/") for one in own_clones if one.name.lower() == TENSORRT_LLM}
+    main = [one for one in own_clones if one.name.lower() == TENSORRT_LLM and one.reference in DEFAULT_BRANCHES]
+    if not platform.told and len(main) == 1 and len(own_clones) == 1:
+        yield from _in_main(document, main[0], release)
     newest = {file for file, text in document.texts if ITS_CLONE.search(text) and not A_STATE.search(text)}
     for command in document.commands:
         for word in _paths(command):
@@ -57,7 +66,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             if not platform.guessed and id(word) not in own:
                 is_there = is_of_a_clone and NEW.fullmatch(word.text) and not word.text.startswith("/")
                 if not is_there:  # in the clone's newest state, whatever the container has
-                    yield from _moved(command, word, clones, release)
+                    yield from _moved(command, word, clones, targets, release)
 
 
 def _builder(document: Document, release: str) -> Iterator[Draft]:
@@ -103,6 +112,11 @@ def _paths(command: ShellCommand) -> Iterator[Word]:
     if words and words[0].text in ("cd", "pushd"):
         yield from words[1:2]
         return
+    if words and words[0].text in TESTS:
+        for word in words[1:4]:
+            if "/" in word.text:  # as it is written, with its quotes
+                yield Word(PLAIN_NAME.sub(r"${\1}", word.text.strip("\"'")), word.line, word.column)
+        return
     yield from (word for word in words[:4] if word.text.endswith(SCRIPTS) and not word.text.startswith("-"))
 
 
@@ -112,15 +126,16 @@ def _folders() -> dict[str, str]:
     return {model: kind for kind in ("core", "contrib") for model in data[kind].split()}
 
 
-def _moved(command: ShellCommand, word: Word, clones: bool, release: str) -> Iterator[Draft]:
-    """The folder of a model where another release has it."""
+def _moved(command: ShellCommand, word: Word, clones: bool, targets: set[str], release: str) -> Iterator[Draft]:
+    """The folder of a model where another release has it; ``targets``: where the text clones TensorRT-LLM to."""
     data = rule_data(FAMILY)
     new, old = NEW.fullmatch(word.text), OLD.fullmatch(word.text)
     match = new or old
-    if match is None or match["model"] not in _folders() or is_open(word.text):
+    if match is None or match["model"] not in _folders() or is_open(word.text[match.end("before") :]):
         return
     before = match["before"]
-    if not (CLONE.search(before) or (clones and not before.strip("./"))):
+    is_target = before.rstrip("/") in targets
+    if not is_target and (is_open(before) or not (CLONE.search(before) or (clones and not before.strip("./")))):
         return
     rest = match["rest"] or ""
     known: dict[str, Any] = {"path": word.text, "first": data["since"]}
@@ -130,6 +145,28 @@ def _moved(command: ShellCommand, word: Word, clones: bool, release: str) -> Ite
     elif new is not None and not in_range(release, data["since"]):
         known["right"] = f"{before}examples/{match['model']}{rest}"
         yield from drafts(release, RULE, word, form="later", file=command.file, **known)
+
+
+def _in_main(document: Document, clone: Clone, release: str) -> Iterator[Draft]:
+    """``cd TensorRT-LLM/examples/llama`` in a clone of no tag, whose newest state has it below examples/models."""
+    place = clone.git.positional[-1].text.rstrip("/") if len(clone.git.positional) > 2 else clone.folder
+    inside, seen = False, False
+    for command in document.commands:
+        seen = seen or command is clone.git.command
+        words = [word.text for word in command.words]
+        if not seen or command.file != clone.git.command.file or words[:1] in (["docker"], ["podman"]):
+            continue
+        for word in _paths(command):
+            match = OLD.fullmatch(word.text)
+            before = match["before"].rstrip("/") if match else ""
+            is_there = before == place or posixpath.basename(before) == place or (inside and before in ("", "."))
+            if match and is_there and match["model"] in _folders():
+                right = f"{match['before']}examples/models/{_folders()[match['model']]}/{match['model']}"
+                known: dict[str, Any] = {"path": word.text, "first": rule_data(FAMILY)["since"], "right": right}
+                yield from drafts(release, RULE, word, form="main", file=command.file, **known)
+                return
+        if words[:1] in (["cd"], ["pushd"]) and len(words) > 1:
+            inside = words[1].rstrip("/") in (place, f"./{place}") or words[1].endswith(f"/{place}")
 
 
 def _optimizer(command: ShellCommand, word: Word, release: str) -> Iterator[Draft]:

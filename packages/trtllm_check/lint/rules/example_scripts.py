@@ -7,13 +7,14 @@ from itertools import pairwise
 from typing import Any
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.lint.shell.words import ShellCommand, Word, file_name
 from trtllm_check.releases.clients import backend_scripts, example_script, example_words
 from trtllm_check.releases.python_names import ANY
 
 RULE = "example-option"
+FAMILY = "example_scripts"
 OF_LLAMA = "examples/llama/build.py"
 THERE = "."  # in the table: the script itself
 CLONE = re.compile(r"NVIDIA/TensorRT-LLM|(?:^|[\s/])TensorRT-LLM/(?:examples|benchmarks)|cd \S*TensorRT-LLM\b")
@@ -35,6 +36,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     version = platform.written if platform.earlier else "" if platform.guessed else platform.release.name
     folders: dict[str, str] = {}
     among = any(CLIENTS in word.text for command in document.commands for word in command.words[1:2])
+    own = {id(command) for command in document.commands}
+    inner = [one.command for one in document.of("python") if id(one.command) not in own]  # of here-documents
+    for command in (*document.commands, *inner):
+        yield from _whole(command, platform.release.name)
     for command in document.commands:
         if command.words[:1] and command.words[0].text in ("cd", "pushd"):
             folders[command.file] = _moved(folders.get(command.file, ""), command)
@@ -43,6 +48,28 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         script = _script(command.words[at], folders.get(command.file, ""), among=among) if at is not None else ""
         if at is not None and script and (platform.earlier or not OF_TABLES.fullmatch(script)):
             yield from _options(script, command, at, version, platform.release.name, document.texts)
+
+
+def _whole(command: ShellCommand, release: str) -> Iterator[Draft]:
+    """Options that no release of a script has whose options are all known."""
+    words = command.words
+    for number, script in enumerate(words[:FIRST_WORDS]):
+        entry = rule_data(FAMILY)["whole"].get(file_name(script.text)) if script.text.endswith(".py") else None
+        if entry is None:
+            continue
+        options = entry["options"].split()
+        for word, behind in pairwise((*words[number + 1 :], Word("", 0, 0))):
+            flag, sign, value = word.text.partition("=")
+            known: dict[str, Any] = {"script": file_name(script.text), "flag": flag, "where": entry["where"]}
+            if word.text in ("|", "&&", ";", "&"):
+                return
+            if flag in entry["words"]:
+                given = value if sign else behind.text
+                if given and not is_open(given) and given not in entry["words"][flag].split():
+                    known |= {"value": given, "words": ", ".join(entry["words"][flag].split())}
+                    yield from drafts(release, RULE, word, form="word", file=command.file, **known)
+            elif re.fullmatch(r"--[A-Za-z][\w-]*", flag) and not any(one.startswith(flag) for one in options):
+                yield from drafts(release, RULE, word, form="whole", file=command.file, **known)
 
 
 def _moved(folder: str, command: ShellCommand) -> str:

@@ -21,6 +21,9 @@ BLANK = re.compile(
     r"^[ \t]*(?:- )?image:[ \t]*[\"']?(?P<image>[a-z][\w.-]*[ ]+[\w.-]+/[\w./-]+:[\w.-]+)[\"']?[ \t]*$",
     re.MULTILINE,
 )
+WRITTEN = re.compile(
+    r"^[ \t]*(?:- )?image:[ \t]*[\"']?(?P<image>[a-z][\w.-]*(?:/[\w.-]+)+:[\w.-]+)[\"']?[ \t]*(?:#.*)?$", re.M
+)
 COLONS = re.compile(
     r"^[ \t]*(?:FROM[ \t]+(?:--platform=\S+[ \t]+)?|(?:- )?image:[ \t]*[\"']?)"
     r"(?P<image>[a-z0-9][\w.-]*(?:/[\w.-]+)*::(?P<tag>[\w.-]+))",
@@ -80,6 +83,16 @@ def _images(document: Document) -> Iterator[tuple[str, Word, str]]:
         file = next((file for file, text in document.texts if word.text in text), "")
         if ":" in word.text.rpartition("/")[2] or _is_pulled(document, word):
             yield word.text, word, file
+    yield from ((word.text, word, file) for word, file in written_images(document))
+
+
+def written_images(document: Document) -> Iterator[tuple[Word, str]]:
+    """``image: X`` of YAML that no reader knows: an object of somebody's own kind, or one in a here-document."""
+    known = {word.text for word in document.images} | {box.image for box in boxes(document)}
+    for file, text in document.texts:
+        for match in WRITTEN.finditer(text) if "image:" in text else ():
+            if match["image"] not in known:
+                yield word_at(text, match.start("image"), match["image"]), file
 
 
 def _is_pulled(document: Document, word: Word) -> bool:

@@ -34,7 +34,8 @@ SHORTEST = 5  # --host is meant by --hostname
 DEFAULT_LENGTH = 1024  # of max_input_len and max_output_len where both exist: tools/trtllm-build.yml to 0.10.0
 CONTAINER = "/app/"
 NEXT = 2  # releases: this one and the one behind it
-CLONE_IN_IMAGE = "/app/tensorrt_llm/"  # of nvcr.io/nvidia/tensorrt-llm/release: TensorRT-LLM docker/Dockerfile.multi
+# Clones in the image: of tensorrt-llm/release (TensorRT-LLM docker/Dockerfile.multi), and the reader's own.
+CLONES_IN_IMAGE = re.compile(r"/app/(?:tensorrt_llm|tensorrtllm_backend)/")
 
 
 class Successor(Record):
@@ -285,7 +286,7 @@ def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Dra
         return
     if _is_readers(path):
         return
-    path = path.removeprefix(CLONE_IN_IMAGE)
+    path = CLONES_IN_IMAGE.sub("", path, count=1) if CLONES_IN_IMAGE.match(path) else path
     if not path.startswith(CONTAINER) and (_ends(path, tool.repo_path) or _ends(tool.repo_path, path)):
         return
     others = [(name, other) for name, other in tool_history(invocation.tool) if other]
@@ -315,7 +316,7 @@ def _is_readers(path: str) -> bool:
 
 
 def _new_path(written: str, old: str, release: Release, tool: Tool) -> str:
-    if written.startswith(CONTAINER) and not written.startswith(CLONE_IN_IMAGE):
+    if written.startswith(CONTAINER) and not CLONES_IN_IMAGE.match(written):
         return tool.container_path or f"{release.checkouts[tool.repo].folder}/{tool.repo_path}"
     before = written.removesuffix(old)
     return f"{before}{tool.repo_path}" if before != written else tool.repo_path

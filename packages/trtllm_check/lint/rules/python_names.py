@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from trtllm_check.lint.carriers.used_names import UsedName
+from trtllm_check.lint.carriers.used_names import CAUGHT, UsedName
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import requirements
@@ -62,6 +62,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         verdict = _verdict(package, one, version.version)
         if verdict is None or (one.file, verdict.dotted) in seen or _said_elsewhere(document, one):
             continue
+        if one.error == CAUGHT:
+            whole = _verdict(package, one, "")  # of all releases
+            if whole is None or verdict.kind not in ("never", "absent") or whole.kind != "never" or not whole.near:
+                continue  # the code does without it
+            verdict = whole
         if verdict.kind == "gone" and is_shown_as_old(dict(document.texts).get(one.file, ""), one.place.line):
             continue
         seen.add((one.file, verdict.dotted))
@@ -70,7 +75,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue  # a module of that name, of nobody knows whom
         if verdict.kind == "never" and OTHER_BUILD.search(verdict.dotted):
             continue  # of a vendor's build for processors of its own
-        if verdict.kind == "never":
+        if one.error == CAUGHT:
+            yield from _draft(one, verdict, package, "never, caught", platform)
+        elif verdict.kind == "never":
             yield from _draft(one, verdict, package, "never" if verdict.near else "never, perhaps", platform)
         elif version.many:
             continue

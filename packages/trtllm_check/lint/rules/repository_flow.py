@@ -37,6 +37,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for copy in copies:
         yield from _flat(copy, release)
         yield from _over(copy, filled, copies, release)
+        yield from _overlaid(copy, copies, release)
     yield from _filled_source(document, filled, copies, release)
     for one in filled:
         yield from _engine(document, one, copies, release)
@@ -80,6 +81,29 @@ def _over(copy: Invocation, filled: list[Filling], copies: list[Invocation], rel
         form = "over" if others else "late"
         known: dict[str, Any] = {"target": target, "line": earlier[-1].word.line, "model": earlier[-1].model}
         yield from drafts(release, RULE, copy.path, form=form, invocation=copy, **known)
+
+
+def _overlaid(copy: Invocation, copies: list[Invocation], release: str) -> Iterator[Draft]:
+    """All templates over those of the multimodal models, whose ensemble has the same name."""
+    if _whole_of(copy, "inflight_batcher_llm") is None:
+        return
+    for one in copies:
+        word = _whole_of(one, "multimodal")
+        if word is not None and _target(one) == _target(copy) and _before(one, copy):
+            known: dict[str, Any] = {"target": _target(copy), "line": one.path.line}
+            yield from drafts(release, RULE, copy.path, form="overlaid", invocation=copy, **known)
+            return
+
+
+def _whole_of(copy: Invocation, name: str) -> Word | None:
+    """The word that stands for everything in a folder of templates, or for its ensemble."""
+    for word in copy.positional[:-1]:
+        match = TEMPLATES.search(word.text)
+        if match is not None and match["name"] == name:
+            rest = (match["rest"] or "").strip("/")
+            if rest in ALL or (name == "multimodal" and rest == "ensemble") or (not rest and word.text.endswith("/.")):
+                return word
+    return None
 
 
 def _filled_source(

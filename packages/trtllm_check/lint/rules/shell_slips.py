@@ -3,14 +3,16 @@
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.programs import PYTHON
 from trtllm_check.lint.rules.vllm import is_vllm_option
-from trtllm_check.lint.shell.words import ShellCommand, Word, lines_of
+from trtllm_check.lint.shell.words import ShellCommand, Word, file_name, lines_of
 
 OF_PYTHON = re.compile(r"=\s*(?:[frb]\\?[\"']|[\w.]+\()")  # an f-string, a call
 UPPER = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -44,6 +46,8 @@ ELSEWHERE = ("--system", "--python", "-p", "--target", "-t", "--prefix", "--help
 OF_APT = {"git": "git", "curl": "curl", "wget": "wget"}
 MPI = re.compile(r"^(?:tensorrt[-_]llm|mpi4py)(?:$|[=<>~!\[])")
 
+NAMELESS = re.compile(r"(?:^|/)\.py$")
+FOLDER_OF_SCRIPTS = re.compile(r"(?:^|/)examples/(?:models/(?:core|contrib)/)?[\w.-]+/$")
 NO_SHEBANG = re.compile(r"\A\s*(?P<line>!/(?:usr/)?bin/(?:env[ ]+)?(?:ba|z|da)?sh)[ \t]*$", re.MULTILINE)
 # A command whose lines after the first begin with the backslash that should end the one above.
 STARTS_WITH = re.compile(
@@ -64,6 +68,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     pythonic = cache(PYTHONIC.search)  # each text is searched once, not once for each of its commands
     for command in document.commands:
         yield from _bracket(command, release)
+        yield from _nameless(command, release)
         text = texts.get(command.file, "")
         if SHELLISH.match(text) or _is_used(command, text):
             yield from _assignment(command, text, release)
@@ -106,6 +111,15 @@ def _bracket(command: ShellCommand, release: str) -> Iterator[Draft]:
         return  # numbers in brackets, which a page shows as an answer
     if last.text != end and last.text.endswith("]") and not re.search(r"\[[^\]]*\]$", last.text):
         yield from drafts(release, "blank-missing", last, file=command.file, first=first, end=end, word=last.text)
+
+
+def _nameless(command: ShellCommand, release: str) -> Iterator[Draft]:
+    """``python3 examples/llama/.py --model_dir m``, and a folder of the examples in its place."""
+    for before, word in pairwise(command.words[:8]):
+        is_script = PYTHON.fullmatch(file_name(before.text)) is not None
+        if is_script and (NAMELESS.search(word.text) or FOLDER_OF_SCRIPTS.search(word.text)):
+            known: dict[str, Any] = {"path": word.text}
+            yield from drafts(release, "script-without-name", word, file=command.file, **known)
 
 
 def _is_used(command: ShellCommand, text: str) -> bool:

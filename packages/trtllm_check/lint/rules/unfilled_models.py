@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.filling import Filling, fillings
+from trtllm_check.lint.filling import ENGINE_MODEL, Filling, fillings
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.names import is_open
@@ -17,6 +17,9 @@ SERVERS = ("launch_triton_server.py", "tritonserver")
 HANDLE = frozenset({"rm", "mv", "sed", "for", "cp", "cat", "tee", "vi", "vim", "nano"})
 CONFIG = "config.pbtxt"
 FEWEST = 2  # models that are filled; a page that fills one shows an example
+SET = re.compile(r"^[ \t]*(?:export[ ]+)?(?P<name>\w*(?:ENGINE|TOKENIZER)\w*)=\S", re.MULTILINE | re.IGNORECASE)
+OTHERWISE = ("sed ", "cat ", "...", "…", ".py -i ${1}")  # what may fill the rest
+READ = ("--model_repo", "--model-repository", "--model-store", "--model-repo")
 EXPLICIT = ("--model-control-mode", "--load-model")
 
 
@@ -30,6 +33,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     models = release_templates(release.name).models
     filled = {one.model for one in found}
     few = len(filled & models.keys()) < FEWEST
+    if few and filled and ENGINE_MODEL not in filled and not platform.earlier:
+        yield from _unused(document, found, servers, release.name)
     if any(map(is_open, filled)) or (few and (not filled or _shows_others(document, found))):
         return
     repositories = {posixpath.dirname(posixpath.dirname(one.path)) for one in found}
@@ -45,6 +50,19 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from drafts(release.name, "model-never-filled", server.path, invocation=server, **known)
 
 
+def _unused(document: Document, found: list[Filling], servers: tuple[Invocation, ...], release: str) -> Iterator[Draft]:
+    """One model is filled, and the variables for the others' engine and tokenizer are set and go nowhere."""
+    read = {word.text.rstrip("/") for one in servers for word in one.values(*READ)}
+    one = found[0]
+    text = next((text for file, text in document.texts if file == one.invocation.command.file), "")
+    if posixpath.dirname(posixpath.dirname(one.path)) not in read or len(document.texts) != 1:
+        return
+    names = [match["name"] for match in SET.finditer(text) if len(re.findall(rf"\b{match['name']}\b", text)) == 1]
+    if names and not any(word in text for word in OTHERWISE):
+        known: dict[str, Any] = {"model": one.model, "names": " and ".join(dict.fromkeys(names))}
+        yield from drafts(release, "model-never-filled", one.word, form="unused", invocation=one.invocation, **known)
+
+
 def _shows_others(document: Document, found: list[Filling]) -> bool:
     """True where a text has more to say of its configurations than the commands that fill them."""
     filling = "".join(one.path for one in found).count(CONFIG)
@@ -54,7 +72,7 @@ def _shows_others(document: Document, found: list[Filling]) -> bool:
 
 def _last(server: Invocation) -> tuple[str, ...]:
     """The last part of the repository that a server reads."""
-    values = server.values("--model_repo", "--model-repository", "--model-store", "--model-repo")
+    values = server.values(*READ)
     return tuple(posixpath.basename(word.text.rstrip("/")) for word in values)
 
 

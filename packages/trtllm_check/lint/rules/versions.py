@@ -133,9 +133,7 @@ def _image(document: Document, word: Word, docker: Invocation | None, file: str,
     if lmi and lmi["release"] != release.name and docker is not None:
         yield from _lmi(docker, word, lmi["release"], release)
     plain = TRTLLM_IMAGE.search(word.text)
-    if plain and not plain["release"][:1].isdecimal():
-        return  # latest: what it holds changes
-    holds = plain["release"] if plain else _holder(word.text) if TRITON_IMAGE.search(word.text) else None
+    holds = release_of_the_image(word.text)
     own = (*release.containers.triton, *release.containers.tensorrt_llm)
     if holds is None or word.text in own or holds == release.name:
         return
@@ -153,6 +151,14 @@ def _image(document: Document, word: Word, docker: Invocation | None, file: str,
         known["built"] = build.image or f"TensorRT-LLM {release.name}"
     edits = (Swap(word, right),) if docker is not None else ()
     yield from drafts(release.name, rule, word, edits=edits, invocation=docker, file=file, **known)
+
+
+def release_of_the_image(image: str) -> str | None:
+    """The release in an image, "" for one without facts; None for another image, and for latest, which changes."""
+    plain = TRTLLM_IMAGE.search(image)
+    if plain is not None:
+        return plain["release"] if plain["release"][:1].isdecimal() else None
+    return _holder(image) if TRITON_IMAGE.search(image) else None
 
 
 def _told_otherwise(document: Document, release: Release) -> Iterator[Draft]:
@@ -272,7 +278,7 @@ def _clone(clone: Clone, release: Release, *, newest: bool) -> Iterator[Draft]:
         return
     if checkout is not None and clone.reference == checkout.tag:
         return
-    if key == "modelopt" or _release_of_tag(clone.reference, release) in ("", release.name):
+    if key == "modelopt" or release_of_tag(clone.reference, release) in ("", release.name):
         return
     right = checkout.tag if checkout else ""
     instead = (
@@ -288,7 +294,7 @@ def _clone(clone: Clone, release: Release, *, newest: bool) -> Iterator[Draft]:
     )
 
 
-def _release_of_tag(reference: str, release: Release) -> str:
+def release_of_tag(reference: str, release: Release) -> str:
     """The release that a tag or a release branch names: this one, another, or "" if it says neither."""
     month = re.fullmatch(r"r(\d\d\.\d\d)", reference)
     if month:
