@@ -22,7 +22,7 @@ from trtllm_check.lint.pbtxt import (
 from trtllm_check.lint.pbtxt_mending import ends_within, mended_config, open_brackets
 from trtllm_check.lint.pbtxt_pages import MODELS
 from trtllm_check.lint.pbtxt_schema import misfits
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, lines_of
 from trtllm_check.lint.triton_configs import refused
 from trtllm_check.lint.triton_ensembles import ensemble_objections, loose_ends
 from trtllm_check.releases.templates import ModelSpec, release_templates, template_releases
@@ -37,6 +37,15 @@ FILLS = "fill_template"
 PAGE = re.compile(r"(?:^|/)(?:[^/]+\.(?:md|rst|ipynb)|Dockerfile[^/]*|docker-compose[^/]*)$")
 CLOSE = "close the bracket before line {}"
 LEFT_OUT = re.compile(r"^[^\"#\n]*(?:\.\.\.|…)", re.MULTILINE)
+ABOVE = 4  # lines of a page that say what a piece is
+COMMENT = re.compile(r"#[^\n]*")
+INPUTS, BACKEND = re.compile(r"\binput\s*:?\s*[\[{]"), re.compile(r"^\W*(?:backend|platform)\s*:", re.MULTILINE)
+MORE = re.compile(
+    r"\b(?:rest|others?|more|remaining|omitted|unchanged|same as|etc|excerpts?|snippets?|partial|abridged"
+    r"|relevant|parts? of|sections?|add(?:ed|ing)?|append|edit|modify|change|update|set)\b"
+    r"|省略|其他|其余|片段|部分|抜粋|생략|일부",
+    re.IGNORECASE,
+)
 MOST_LEFT = {"tensorrt_llm": 10, "preprocessing": 4, "postprocessing": 4, "tensorrt_llm_bls": 4, "ensemble": 1}
 ENGINE_BACKEND = "tensorrtllm"
 LACKING = ("missing-parameter", "engine-inputs")
@@ -52,7 +61,7 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
         if written.is_file and written.model.isdecimal():
             continue  # in the folder of a version, where the server does not read it
         is_piece = not written.is_file
-        config = written._replace(is_file=written.is_file or is_complete)
+        config = written._replace(is_file=written.is_file or (is_complete and "input" in written.text))
         try:
             message = read_config(config.text)
         except ConfigError as error:
@@ -71,7 +80,12 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
             if against is not None:
                 yield from _broken(config, platform, against)
         yield from () if is_left_out else _misfits(config, message, platform, against)
-        yield from _judged(config, message, platform)
+        is_bare = not message.messages("input")
+        for draft in _judged(config, message, platform):
+            if draft.rule not in LACKING or not is_bare:
+                yield draft
+            elif not _is_excerpt(config, document):  # a page seldom says that it shows all
+                yield draft._replace(severity="warning") if is_piece else draft
     for config, message in configs:
         yield from _order(config, message, configs, platform)
         yield from _ensemble(config, message, configs, platform)
@@ -106,6 +120,18 @@ def _ensemble(
                 yield draft._replace(severity="warning") if is_open else draft
 
 
+def _is_excerpt(config: ConfigFile, document: Document) -> bool:
+    """True for a piece whose page has other pieces of the same file, or says that there is more."""
+    others = [mended_config(one.text) for one in document.configs if one.text != config.text and not one.is_file]
+    if any(not one.text("backend") and not one.text("platform") for one in others):
+        return True
+    lines = lines_of(dict(document.texts).get(config.path, ""))
+    above = "\n".join(lines[max(config.line - ABOVE, 0) : config.line - 1])
+    below = "\n".join(lines[config.line + config.text.count("\n") - 1 :])
+    goes_on = INPUTS.search(below[: found.start() if (found := BACKEND.search(below)) else None])
+    return bool(goes_on) or any(MORE.search(text) for text in (above, *COMMENT.findall(config.text)))
+
+
 def _inputs_of_engine(release: str) -> list[str]:
     """What the engine's model of the release's templates wants from each request."""
     known = [release] if release in template_releases() else template_releases()
@@ -134,7 +160,8 @@ def _judged(config: ConfigFile, message: Message, platform: Platform, *, is_whol
         if is_lacking and ELISION.search(config.text):
             continue
         name = str(problem.known.get("parameter", ""))
-        if is_lacking and name and platform.guessed and not always_required(name):
+        is_open = platform.guessed or not message.messages("input")
+        if is_lacking and name and is_open and not always_required(name):
             continue  # of some releases only, and which one is meant is not told
         yield from _draft(problem.rule, config, platform, problem.place, form=problem.form, **problem.known)
 
