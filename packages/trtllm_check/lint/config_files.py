@@ -24,7 +24,7 @@ from trtllm_check.lint.pbtxt_pages import MODELS
 from trtllm_check.lint.pbtxt_schema import misfits
 from trtllm_check.lint.shell.words import Word, lines_of
 from trtllm_check.lint.triton_configs import refused
-from trtllm_check.lint.triton_ensembles import ensemble_objections, loose_ends
+from trtllm_check.lint.triton_ensembles import ensemble_objections, foreign_keys, loose_ends
 from trtllm_check.releases.templates import ModelSpec, release_templates, template_releases
 
 FAMILY = "templates"
@@ -48,6 +48,7 @@ MORE = re.compile(
 )
 MOST_LEFT = {"tensorrt_llm": 10, "preprocessing": 4, "postprocessing": 4, "tensorrt_llm_bls": 4, "ensemble": 1}
 ENGINE_BACKEND = "tensorrtllm"
+OUR_MODELS = re.compile(r"inflight_batcher_llm|tensorrtllm_backend")
 LACKING = ("missing-parameter", "engine-inputs")
 NO_FORM = 'ModelParameter" has no field'
 STRING_VALUE = re.compile(r"\bstring_value\s*:\s*\"([^\"\n]*)\"")
@@ -88,11 +89,12 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
                 yield draft._replace(severity="warning") if is_piece else draft
     for config, message in configs:
         yield from _order(config, message, configs, platform)
-        yield from _ensemble(config, message, configs, platform)
+        page = dict(document.texts).get(config.path, "")
+        yield from _ensemble(config, message, configs, platform, page)
 
 
 def _ensemble(
-    config: ConfigFile, message: Message, configs: list[tuple[ConfigFile, Message]], platform: Platform
+    config: ConfigFile, message: Message, configs: list[tuple[ConfigFile, Message]], platform: Platform, page: str
 ) -> Iterator[Draft]:
     """Its steps, and what must not stand beside them."""
     is_file, is_of_a_folder = config.is_file, posixpath.basename(config.path) == CONFIG
@@ -103,11 +105,16 @@ def _ensemble(
         known = {"problem": one.problem, "model": config.model, "instead": one.instead}
         for draft in _draft("config-refused", config, platform, one.place, **known):
             yield draft if is_shown else draft._replace(severity="warning")  # perhaps not all of the file
-    if not message.messages("ensemble_scheduling") or not (is_file or message.messages("input")):
+    is_headed = not is_cut and all(map(message.text, HEAD))
+    if not message.messages("ensemble_scheduling") or not (is_file or message.messages("input") or is_headed):
         return
     others = [(other, found) for other, found in configs if other is not config and _siblings(other, config)]
     models = {other.model: found for other, found in others}
     is_open = not is_of_a_folder and len(models) < len(others)  # a page with two editions of a model
+    if not is_cut and not is_of_a_folder and OUR_MODELS.search(page):
+        for loose in foreign_keys(message, models):
+            for draft in _draft("ensemble-wiring", config, platform, loose.place, problem=loose.problem):
+                yield draft._replace(severity="warning")  # a repository whose models somebody has changed, perhaps
     for loose in loose_ends(message, models, _inputs_of_engine(platform.release.name)):
         form = "missing model" if loose.model else ""
         known = {"problem": loose.problem, "model": loose.model}
@@ -117,7 +124,7 @@ def _ensemble(
             elif loose.model and loose.model not in MODELS:  # some need no config.pbtxt, and some are not in git
                 yield draft._replace(severity="warning")
             else:
-                yield draft._replace(severity="warning") if is_open else draft
+                yield draft._replace(severity="warning") if is_open or not is_shown else draft
 
 
 def _is_excerpt(config: ConfigFile, document: Document) -> bool:
