@@ -30,6 +30,10 @@ MEANT = re.compile(r"(?:pytorch_)?(?:tensorrt[-_]?llm|trt[-_]?llm)(?:[-_]\w+)?",
 MANY = 4  # names of another release that are no slip any more
 ENGINE_PATH = "gpt_model_path"
 NOWHERE = Scalar("", 1, 1)
+FOLDERS = (ENGINE_PATH, "encoder_model_path", "engine_dir", "encoder_engine_dir", "tokenizer_dir")
+LITERAL = re.compile(r"~/.*|.*\$\$?\{?TRITON_MODEL_(?:DIRECTORY|REPOSITORY|NAME)\b.*")
+TO_FILL = re.compile(r"[A-Z]{4,}(?:_[A-Z]+)*")  # a word where a path belongs
+CACHE_TOKENS, FEWEST_TOKENS = "max_tokens_in_paged_kv_cache", 256
 OF_A_SHELL = re.compile(r"\$[A-Za-z_]\w*")  # of a here-document that is written where the variable is known
 
 
@@ -67,6 +71,8 @@ def config_problems(message: Message, release: str, model: str = "", *, is_file:
         return
     if is_whole:
         yield from _missing(given, reads, backend)
+    for name, one in given.items():
+        yield from _at_all(name, one.value.text, one.value, is_script=False) if one.value is not None else ()
     strangers: list[Problem] = []
     for name, one in given.items():
         parameter = reads.parameters.get(name)
@@ -80,6 +86,14 @@ def config_problems(message: Message, release: str, model: str = "", *, is_file:
         else:
             yield problem
     yield from _of_another_release(strangers, backend)
+
+
+def _at_all(name: str, value: str, place: Scalar, *, is_script: bool) -> Iterator[Problem]:
+    """What no release makes anything of: a path that nobody expands, and a cache that holds no request."""
+    if name in FOLDERS and (LITERAL.fullmatch(value) or (is_script and TO_FILL.fullmatch(value))):
+        yield Problem("path-taken-literally", "", place, {"parameter": name, "value": value})
+    if name == CACHE_TOKENS and value.isascii() and value.isdecimal() and 0 < int(value) < FEWEST_TOKENS:
+        yield Problem("cache-of-few-tokens", "", place, {"parameter": name, "value": value})
 
 
 def _backend(message: Message) -> Scalar | None:
@@ -178,8 +192,13 @@ def always_required(parameter: str) -> bool:
     return all((one := each.parameters.get(parameter)) is not None and bool(one.required) for each in reads)
 
 
-def filled_problems(values: Mapping[str, str], release: str) -> Iterator[Problem]:
-    """The same, without places, for the values that fill_template.py puts into the engine's template."""
+def filled_problems(values: Mapping[str, str], release: str, *, is_script: bool = False) -> Iterator[Problem]:
+    """The same, without places, for the values that fill_template.py puts into the engine's template.
+
+    ``is_script``: nobody is to put a path of his own in.
+    """
+    for variable, value in values.items():
+        yield from _at_all(variable, value, NOWHERE, is_script=is_script)
     reads = backend_reads(release)
     if reads is None or release not in template_releases() or values.get("triton_backend", ENGINE_BACKEND) == "python":
         return

@@ -200,13 +200,13 @@ def _misfits(config: ConfigFile, message: Message, platform: Platform, said: Con
         yield from _draft("config-syntax", config, platform, place, **known)
 
 
-def paths_in(config: ConfigFile) -> Iterator[Word]:
-    """The folders of the engine and the tokenizer that ``config`` names."""
+def paths_in(config: ConfigFile) -> Iterator[tuple[str, Word]]:
+    """The folders of the engine and the tokenizer that ``config`` names, with their parameters."""
     message = mended_config(config.text)
     parameters = {entry["parameter"]: entry for entry in rule_data(FAMILY)["needed"] if "dir" in entry["variable"]}
-    for value, _ in _needed_values(message, parameters):
+    for value, entry in _needed_values(message, parameters):
         if value.text.startswith("/") and "$" not in value.text:
-            yield _word(config, value)
+            yield entry["parameter"], _word(config, value)
 
 
 def _is_template(config: ConfigFile) -> bool:

@@ -227,7 +227,7 @@ def _titles(document: Document, platform: Platform) -> Iterator[Draft]:
             if right in text:
                 continue  # both are drawn or named, and one is a slip at most
             place = Word(match["path"], number + 1, match.start("path") + 1)
-            known = {"version": posixpath.basename(posixpath.dirname(match["path"])), "right": right}
+            known: dict[str, Any] = {"version": posixpath.basename(posixpath.dirname(match["path"])), "right": right}
             for draft in drafts(platform.release.name, RULE, place, form="config in a version", file=file, **known):
                 yield draft._replace(severity="warning")  # of a page's heading, which nobody runs
 

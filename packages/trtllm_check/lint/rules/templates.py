@@ -115,7 +115,7 @@ def _fill_commands(document: Document, platform: Platform, commands: list[Fillin
         for filling in group:
             _few_instances(corrections[id(filling)])
             if filling.model == ENGINE_MODEL:
-                yield from _values_refused(filling, platform)
+                yield from _values_refused(document, filling, platform)
             yield from _needs_paged(document, platform, corrections[id(filling)])
     for correction in corrections.values():
         filling = correction.filling
@@ -141,9 +141,10 @@ def _is_harmless(variable: str, filling: Filling, others: Sequence[ModelSpec]) -
     return any(variable in one.variables for one in others)
 
 
-def _values_refused(filling: Filling, platform: Platform) -> Iterator[Draft]:
+def _values_refused(document: Document, filling: Filling, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
-    for problem in filled_problems(filling.values, release):
+    text = dict(document.texts).get(filling.invocation.command.file, "")
+    for problem in filled_problems(filling.values, release, is_script=text.startswith("#!")):
         yield from drafts(
             release,
             problem.rule,
