@@ -49,6 +49,10 @@ MORE = re.compile(
 MOST_LEFT = {"tensorrt_llm": 10, "preprocessing": 4, "postprocessing": 4, "tensorrt_llm_bls": 4, "ensemble": 1}
 ENGINE_BACKEND = "tensorrtllm"
 OUR_MODELS = re.compile(r"inflight_batcher_llm|tensorrtllm_backend")
+NAMED_DIMS = re.compile(r"[ \t]*[,x×*|][ \t]*")
+FIRST_IS_BATCH = re.compile(
+    r"\W*(?:shape:?\W*)?(?:dynamic |variable |any )?batch(?:[ _-]?(?:size|dim(?:ension)?))?$|\W*(?:B|N|bs)$", re.I
+)
 LACKING = ("missing-parameter", "engine-inputs")
 NO_FORM = 'ModelParameter" has no field'
 STRING_VALUE = re.compile(r"\bstring_value\s*:\s*\"([^\"\n]*)\"")
@@ -162,6 +166,7 @@ def _judged(config: ConfigFile, message: Message, platform: Platform, *, is_whol
         known = {"problem": one.problem, "model": config.model, "instead": one.instead}
         yield from _draft("config-refused", config, platform, one.place, **known)
     yield from _on_gpus(config, message, platform)
+    yield from _batch_in_dims(config, message, platform)
     for problem in config_problems(message, platform.release.name, config.model, is_file=config.is_file):
         is_lacking = problem.rule in LACKING and problem.form in ("", "missing")
         if is_lacking and ELISION.search(config.text):
@@ -171,6 +176,23 @@ def _judged(config: ConfigFile, message: Message, platform: Platform, *, is_whol
         if is_lacking and name and is_open and not always_required(name):
             continue  # of some releases only, and which one is meant is not told
         yield from _draft(problem.rule, config, platform, problem.place, form=problem.form, **problem.known)
+
+
+def _batch_in_dims(config: ConfigFile, message: Message, platform: Platform) -> Iterator[Draft]:
+    """``dims: [ -1, 128 ]  # batch, features``: Triton puts the batch in front of them by itself."""
+    batch = message.text("max_batch_size")
+    if not batch.isdecimal() or batch == "0":
+        return
+    lines = lines_of(config.text)
+    for tensor in message.messages("input", "output"):
+        dims = tensor.scalars("dims")
+        comment = lines[dims[-1].line - 1].partition("#")[2] if dims else ""
+        named = NAMED_DIMS.split(comment.strip(" \t[]()"))
+        if len(dims) > 1 and len(named) == len(dims) and dims[0].text == "-1" and FIRST_IS_BATCH.match(named[0]):
+            shown = f"[{', '.join(one.text for one in dims)}]"
+            known = {"name": tensor.text("name"), "dims": shown, "more": len(dims) + 1, "batch": batch}
+            rest = ", ".join(one.text for one in dims[1:])
+            yield from _draft("batch-in-dims", config, platform, dims[0], right=rest, **known)
 
 
 def _mended(config: ConfigFile, platform: Platform, error: ConfigError | None) -> Iterator[Draft]:
