@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from trtllm_check.lint.backend_tensors import ENGINE_MODEL, Problem, tensor_problems
 from trtllm_check.lint.pbtxt import PLACEHOLDER, Message, Scalar
 from trtllm_check.releases import known_releases
 from trtllm_check.releases.backend import (
@@ -19,42 +20,20 @@ from trtllm_check.releases.history import ranges
 from trtllm_check.releases.load import load_tool
 from trtllm_check.releases.templates import VARIABLE, release_templates, template_releases
 
-DATA_TYPES = frozenset(
-    {
-        *(f"TYPE_{kind}{bits}" for kind in ("INT", "UINT") for bits in (8, 16, 32, 64)),
-        *("TYPE_FP16", "TYPE_FP32", "TYPE_FP64", "TYPE_BF16", "TYPE_BOOL", "TYPE_STRING"),
-    }
-)
 ENGINE_BACKEND = "tensorrtllm"
-ENGINE_MODEL = "tensorrt_llm"
 MODE, BATCHING = "decoding_mode", "gpt_model_type"
 OF_AN_ENGINE = re.compile(
     r"max_\w+|\w+_plugin|[tp]p_size|remove_input_padding|\w+_context_fmha|opt_num_tokens|paged_state"
 )
 """Options of a build whose names no model of another kind would have for something else."""
 MEANT = re.compile(r"(?:pytorch_)?(?:tensorrt[-_]?llm|trt[-_]?llm)(?:[-_]\w+)?", re.IGNORECASE)
-INSTEAD = {  # inputs of the other models, and of other engines
-    **dict.fromkeys(
-        ("max_tokens", "max_output_len", "max_new_tokens", "max_length", "output_len"), "request_output_len"
-    ),
-    **dict.fromkeys(("text_input", "prompt", "tokens", "token_ids", "input_tokens"), "input_ids"),
-    **dict.fromkeys(("input_length", "input_len", "sequence_length", "seq_len"), "input_lengths"),
-}
-OF_BATCHES = ("input_lengths",)  # read only where a request holds several prompts: inflight_batcher_llm/src/utils.cc
 MANY = 4  # names of another release that are no slip any more
 ENGINE_PATH = "gpt_model_path"
 NOWHERE = Scalar("", 1, 1)
-
-
-class Problem(NamedTuple):
-    """One thing that the backend does not take: the rule, what it knows, and where."""
-
-    rule: str
-    form: str
-    place: Scalar
-    known: Mapping[str, Any]
-
-
+FOLDERS = (ENGINE_PATH, "encoder_model_path", "engine_dir", "encoder_engine_dir", "tokenizer_dir")
+LITERAL = re.compile(r"~/.*|.*\$\$?\{?TRITON_MODEL_(?:DIRECTORY|REPOSITORY|NAME)\b.*")
+TO_FILL = re.compile(r"[A-Z]{4,}(?:_[A-Z]+)*")  # a word where a path belongs
+CACHE_TOKENS, FEWEST_TOKENS = "max_tokens_in_paged_kv_cache", 256
 OF_A_SHELL = re.compile(r"\$[A-Za-z_]\w*")  # of a here-document that is written where the variable is known
 
 
@@ -92,6 +71,8 @@ def config_problems(message: Message, release: str, model: str = "", *, is_file:
         return
     if is_whole:
         yield from _missing(given, reads, backend)
+    for name, one in given.items():
+        yield from _at_all(name, one.value.text, one.value, is_script=False) if one.value is not None else ()
     strangers: list[Problem] = []
     for name, one in given.items():
         parameter = reads.parameters.get(name)
@@ -99,12 +80,20 @@ def config_problems(message: Message, release: str, model: str = "", *, is_file:
             strangers += _unknown(name, one, given, reads, release, is_whole=is_whole)
         elif one.text and one.value is not None and not parameter.takes(one.text):
             yield _refused(name, one.text, parameter, one.value)
-    for problem in _inputs(message, backend, reads, release, is_whole=is_whole):
+    for problem in tensor_problems(message, backend, reads, release, is_whole=is_whole):
         if problem.form == "unknown":
             strangers.append(problem)
         else:
             yield problem
     yield from _of_another_release(strangers, backend)
+
+
+def _at_all(name: str, value: str, place: Scalar, *, is_script: bool) -> Iterator[Problem]:
+    """What no release makes anything of: a path that nobody expands, and a cache that holds no request."""
+    if name in FOLDERS and (LITERAL.fullmatch(value) or (is_script and TO_FILL.fullmatch(value))):
+        yield Problem("path-taken-literally", "", place, {"parameter": name, "value": value})
+    if name == CACHE_TOKENS and value.isascii() and value.isdecimal() and 0 < int(value) < FEWEST_TOKENS:
+        yield Problem("cache-of-few-tokens", "", place, {"parameter": name, "value": value})
 
 
 def _backend(message: Message) -> Scalar | None:
@@ -203,8 +192,13 @@ def always_required(parameter: str) -> bool:
     return all((one := each.parameters.get(parameter)) is not None and bool(one.required) for each in reads)
 
 
-def filled_problems(values: Mapping[str, str], release: str) -> Iterator[Problem]:
-    """The same, without places, for the values that fill_template.py puts into the engine's template."""
+def filled_problems(values: Mapping[str, str], release: str, *, is_script: bool = False) -> Iterator[Problem]:
+    """The same, without places, for the values that fill_template.py puts into the engine's template.
+
+    ``is_script``: nobody is to put a path of his own in.
+    """
+    for variable, value in values.items():
+        yield from _at_all(variable, value, NOWHERE, is_script=is_script)
     reads = backend_reads(release)
     if reads is None or release not in template_releases() or values.get("triton_backend", ENGINE_BACKEND) == "python":
         return
@@ -218,9 +212,17 @@ def filled_problems(values: Mapping[str, str], release: str) -> Iterator[Problem
 
 def _is_whole(message: Message, *, is_file: bool) -> bool:
     """True for a file that a server may have; a part of one, as pages show it, lacks what it does not show."""
-    given = _given(message)
-    few = len(message.messages("input")) == 1 and not is_file and not (ENGINE_PATH in given and len(given) > 1)
-    return bool(message.messages("input")) and not few and bool(message.messages("output"))
+    given, inputs, outputs = _given(message), message.messages("input"), message.messages("output")
+    if not inputs and not outputs:
+        return is_begun(message) and (is_file or message.text("name") not in ("", ENGINE_MODEL))
+    few = len(inputs) == 1 and not is_file and not (ENGINE_PATH in given and len(given) > 1)
+    return bool(inputs) and not few and bool(outputs)
+
+
+def is_begun(message: Message) -> bool:
+    """True for fields that begin as a file does and go on: a backend, a batch size, and what is set behind them."""
+    has_head = bool(message.text("backend") or message.text("platform")) and bool(message.text("max_batch_size"))
+    return has_head and any(isinstance(value, Message) for _, value in message.fields)
 
 
 def _given(message: Message) -> dict[str, SetParameter]:
@@ -242,7 +244,8 @@ def _missing(given: Mapping[str, SetParameter], reads: BackendReads, place: Scal
             continue
         if parameter.required:
             wrong = next((one for one in given if name in misnamed and reads.instead.get(one) == name), "")
-            where = given[wrong].key if wrong else place
+            beside = given[BATCHING].key if name == ENGINE_PATH and BATCHING in given else place
+            where = given[wrong].key if wrong else beside
             instead = (
                 f"call the parameter {name}, not {wrong}" if wrong else f"add the parameter {name}{_such_as(parameter)}"
             )
@@ -295,84 +298,3 @@ def _refused(name: str, value: str, parameter: BackendParameter, place: Scalar) 
     return Problem(
         "parameter-value", form, place, {**known, "default": parameter.default, "consequence": parameter.says}
     )
-
-
-@cache
-def _types() -> Mapping[str, frozenset[str]]:
-    """The types of the engine's inputs in the templates of all releases, but for those that are filled in."""
-    found: dict[str, set[str]] = {}
-    for release in template_releases():
-        for tensor in release_templates(release).models[ENGINE_MODEL].inputs:
-            found.setdefault(tensor.name, set()).add(tensor.data_type)
-    plain = {name: types for name, types in found.items() if not any("$" in one for one in types)}
-    before = {"TYPE_INT32": "TYPE_UINT32"}  # of the templates before 0.8, and taken alike
-    return {name: frozenset(types | {before.get(one, one) for one in types}) for name, types in plain.items()}
-
-
-@cache
-def _dims_of_inputs() -> Mapping[str, frozenset[tuple[str, ...]]]:
-    """The dims of each input of the engine's model in the templates of the releases."""
-    found: dict[str, set[tuple[str, ...]]] = {}
-    for release in template_releases():
-        for tensor in release_templates(release).models[ENGINE_MODEL].inputs:
-            found.setdefault(tensor.name, set()).add(tuple(map(str, tensor.dims)))
-    return {name: frozenset(dims) for name, dims in found.items()}
-
-
-def _dims(message: Message) -> Iterator[Problem]:
-    """Inputs whose dims have the batch once more, which Triton puts in front of them by itself."""
-    if message.text("max_batch_size") in ("", "0"):
-        return
-    for one in message.messages("input"):
-        dims, known = one.scalars("dims"), _dims_of_inputs().get(one.text("name"), frozenset())
-        written = tuple(place.text for place in dims)
-        if dims and written[1:] in known and all(len(other) != len(dims) for other in known):
-            shown = {"input": one.text("name"), "given": len(dims), "wanted": len(dims) - 1}
-            yield Problem("engine-inputs", "dims of an input", dims[0], shown)
-
-
-def _outputs(message: Message, known: Mapping[str, int]) -> Iterator[Problem]:
-    """Outputs with fewer or more dimensions than in the release's template: an ensemble of its models stops."""
-    for one in message.messages("output"):
-        dims, name = one.scalars("dims"), one.scalar("name")
-        if dims and name is not None and name.text in known and len(dims) != known[name.text]:
-            shown = {"input": name.text, "given": len(dims), "instead": ", ".join(["-1"] * known[name.text])}
-            yield Problem("engine-inputs", "dims", dims[0], shown)
-
-
-def _inputs(message: Message, place: Scalar, reads: BackendReads, release: str, *, is_whole: bool) -> Iterator[Problem]:
-    """Inputs that the backend does not read, and those that it cannot do without."""
-    if release not in template_releases() or not message.messages("input"):
-        return
-    model = release_templates(release).models[ENGINE_MODEL]
-    known = {tensor.name: tensor for tensor in model.inputs}
-    names = {tensor.text("name"): tensor.scalar("name") for tensor in message.messages("input")}
-    for name, where in names.items():
-        if name in known or name in reads.inputs_beside or where is None or PLACEHOLDER.search(name):
-            continue
-        left = [one for one in known if one not in names]
-        other = INSTEAD.get(name, f"runtime_{name}")
-        near = [other] if other in left else get_close_matches(name, left, 1, 0.7)
-        instead = f"write {near[0]}" if near else f"leave the input {name} out"
-        yield Problem("engine-inputs", "unknown", where, {"input": name, "instead": instead})
-    for one in message.messages("input"):
-        wanted, given = known.get(one.text("name")), one.scalar("data_type")
-        if wanted is None or given is None or wanted.name not in _types() or given.text not in DATA_TYPES:
-            continue
-        if given.text not in _types()[wanted.name]:
-            shown = {"input": wanted.name, "given": given.text, "instead": wanted.data_type}
-            yield Problem("engine-inputs", "type", given, shown)
-    if message.text("max_batch_size") not in ("", "0"):  # without batches the dims are the whole shape
-        yield from _dims(message)
-        yield from _outputs(message, {tensor.name: len(tensor.dims) for tensor in model.outputs})
-    outputs = {tensor.name: tensor.data_type for tensor in model.outputs if not tensor.name.endswith("_logits")}
-    for one in message.messages("output"):
-        given = one.scalar("data_type")
-        wanted_type = outputs.get(one.text("name"), "")
-        if given is not None and wanted_type in DATA_TYPES and given.text in DATA_TYPES and given.text != wanted_type:
-            shown = {"input": one.text("name"), "given": given.text, "instead": wanted_type}
-            yield Problem("engine-inputs", "output type", given, shown)
-    for name, tensor in known.items() if is_whole else ():
-        if name not in names and not tensor.optional and name not in OF_BATCHES:
-            text = f"add the input {name} ({tensor.data_type}, dims: {list(tensor.dims)})"
-            yield Problem("engine-inputs", "missing", place, {"input": name, "instead": text})

@@ -22,9 +22,9 @@ from trtllm_check.lint.pbtxt import (
 from trtllm_check.lint.pbtxt_mending import ends_within, mended_config, open_brackets
 from trtllm_check.lint.pbtxt_pages import MODELS
 from trtllm_check.lint.pbtxt_schema import misfits
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, lines_of
 from trtllm_check.lint.triton_configs import refused
-from trtllm_check.lint.triton_ensembles import ensemble_objections, loose_ends
+from trtllm_check.lint.triton_ensembles import ensemble_objections, foreign_keys, loose_ends
 from trtllm_check.releases.templates import ModelSpec, all_variables, release_templates, template_releases
 
 FAMILY = "templates"
@@ -37,8 +37,22 @@ FILLS = "fill_template"
 PAGE = re.compile(r"(?:^|/)(?:[^/]+\.(?:md|rst|ipynb)|Dockerfile[^/]*|docker-compose[^/]*)$")
 CLOSE = "close the bracket before line {}"
 LEFT_OUT = re.compile(r"^[^\"#\n]*(?:\.\.\.|…)", re.MULTILINE)
+ABOVE = 4  # lines of a page that say what a piece is
+COMMENT = re.compile(r"#[^\n]*")
+INPUTS, BACKEND = re.compile(r"\binput\s*:?\s*[\[{]"), re.compile(r"^\W*(?:backend|platform)\s*:", re.MULTILINE)
+MORE = re.compile(
+    r"\b(?:rest|others?|more|remaining|omitted|unchanged|same as|etc|excerpts?|snippets?|partial|abridged"
+    r"|relevant|parts? of|sections?|add(?:ed|ing)?|append|edit|modify|change|update|set)\b"
+    r"|省略|其他|其余|片段|部分|抜粋|생략|일부",
+    re.IGNORECASE,
+)
 MOST_LEFT = {"tensorrt_llm": 10, "preprocessing": 4, "postprocessing": 4, "tensorrt_llm_bls": 4, "ensemble": 1}
 ENGINE_BACKEND = "tensorrtllm"
+OUR_MODELS = re.compile(r"inflight_batcher_llm|tensorrtllm_backend")
+NAMED_DIMS = re.compile(r"[ \t]*[,x×*|][ \t]*")
+FIRST_IS_BATCH = re.compile(
+    r"\W*(?:shape:?\W*)?(?:dynamic |variable |any )?batch(?:[ _-]?(?:size|dim(?:ension)?))?$|\W*(?:B|N|bs)$", re.I
+)
 LACKING = ("missing-parameter", "engine-inputs")
 NO_FORM = 'ModelParameter" has no field'
 STRING_VALUE = re.compile(r"\bstring_value\s*:\s*\"([^\"\n]*)\"")
@@ -52,7 +66,7 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
         if written.is_file and written.model.isdecimal():
             continue  # in the folder of a version, where the server does not read it
         is_piece = not written.is_file
-        config = written._replace(is_file=written.is_file or is_complete)
+        config = written._replace(is_file=written.is_file or (is_complete and "input" in written.text))
         try:
             message = read_config(config.text)
         except ConfigError as error:
@@ -71,14 +85,20 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
             if against is not None:
                 yield from _broken(config, platform, against)
         yield from () if is_left_out else _misfits(config, message, platform, against)
-        yield from _judged(config, message, platform)
+        is_bare = not message.messages("input")
+        for draft in _judged(config, message, platform):
+            if draft.rule not in LACKING or not is_bare:
+                yield draft
+            elif not _is_excerpt(config, document):  # a page seldom says that it shows all
+                yield draft._replace(severity="warning") if is_piece else draft
     for config, message in configs:
         yield from _order(config, message, configs, platform)
-        yield from _ensemble(config, message, configs, platform)
+        page = dict(document.texts).get(config.path, "")
+        yield from _ensemble(config, message, configs, platform, page)
 
 
 def _ensemble(
-    config: ConfigFile, message: Message, configs: list[tuple[ConfigFile, Message]], platform: Platform
+    config: ConfigFile, message: Message, configs: list[tuple[ConfigFile, Message]], platform: Platform, page: str
 ) -> Iterator[Draft]:
     """Its steps, and what must not stand beside them."""
     is_file, is_of_a_folder = config.is_file, posixpath.basename(config.path) == CONFIG
@@ -89,11 +109,16 @@ def _ensemble(
         known = {"problem": one.problem, "model": config.model, "instead": one.instead}
         for draft in _draft("config-refused", config, platform, one.place, **known):
             yield draft if is_shown else draft._replace(severity="warning")  # perhaps not all of the file
-    if not message.messages("ensemble_scheduling") or not (is_file or message.messages("input")):
+    is_headed = not is_cut and all(map(message.text, HEAD))
+    if not message.messages("ensemble_scheduling") or not (is_file or message.messages("input") or is_headed):
         return
     others = [(other, found) for other, found in configs if other is not config and _siblings(other, config)]
     models = {other.model: found for other, found in others}
     is_open = not is_of_a_folder and len(models) < len(others)  # a page with two editions of a model
+    if not is_cut and not is_of_a_folder and OUR_MODELS.search(page):
+        for loose in foreign_keys(message, models):
+            for draft in _draft("ensemble-wiring", config, platform, loose.place, problem=loose.problem):
+                yield draft._replace(severity="warning")  # a repository whose models somebody has changed, perhaps
     for loose in loose_ends(message, models, _inputs_of_engine(platform.release.name)):
         form = "missing model" if loose.model else ""
         known = {"problem": loose.problem, "model": loose.model}
@@ -103,7 +128,19 @@ def _ensemble(
             elif loose.model and loose.model not in MODELS:  # some need no config.pbtxt, and some are not in git
                 yield draft._replace(severity="warning")
             else:
-                yield draft._replace(severity="warning") if is_open else draft
+                yield draft._replace(severity="warning") if is_open or not is_shown else draft
+
+
+def _is_excerpt(config: ConfigFile, document: Document) -> bool:
+    """True for a piece whose page has other pieces of the same file, or says that there is more."""
+    others = [mended_config(one.text) for one in document.configs if one.text != config.text and not one.is_file]
+    if any(not one.text("backend") and not one.text("platform") for one in others):
+        return True
+    lines = lines_of(dict(document.texts).get(config.path, ""))
+    above = "\n".join(lines[max(config.line - ABOVE, 0) : config.line - 1])
+    below = "\n".join(lines[config.line + config.text.count("\n") - 1 :])
+    goes_on = INPUTS.search(below[: found.start() if (found := BACKEND.search(below)) else None])
+    return bool(goes_on) or any(MORE.search(text) for text in (above, *COMMENT.findall(config.text)))
 
 
 def _inputs_of_engine(release: str) -> list[str]:
@@ -129,14 +166,33 @@ def _judged(config: ConfigFile, message: Message, platform: Platform, *, is_whol
         known = {"problem": one.problem, "model": config.model, "instead": one.instead}
         yield from _draft("config-refused", config, platform, one.place, **known)
     yield from _on_gpus(config, message, platform)
+    yield from _batch_in_dims(config, message, platform)
     for problem in config_problems(message, platform.release.name, config.model, is_file=config.is_file):
         is_lacking = problem.rule in LACKING and problem.form in ("", "missing")
         if is_lacking and ELISION.search(config.text):
             continue
         name = str(problem.known.get("parameter", ""))
-        if is_lacking and name and platform.guessed and not always_required(name):
+        is_open = platform.guessed or not message.messages("input")
+        if is_lacking and name and is_open and not always_required(name):
             continue  # of some releases only, and which one is meant is not told
         yield from _draft(problem.rule, config, platform, problem.place, form=problem.form, **problem.known)
+
+
+def _batch_in_dims(config: ConfigFile, message: Message, platform: Platform) -> Iterator[Draft]:
+    """``dims: [ -1, 128 ]  # batch, features``: Triton puts the batch in front of them by itself."""
+    batch = message.text("max_batch_size")
+    if not batch.isdecimal() or batch == "0":
+        return
+    lines = lines_of(config.text)
+    for tensor in message.messages("input", "output"):
+        dims = tensor.scalars("dims")
+        comment = lines[dims[-1].line - 1].partition("#")[2] if dims else ""
+        named = NAMED_DIMS.split(comment.strip(" \t[]()"))
+        if len(dims) > 1 and len(named) == len(dims) and dims[0].text == "-1" and FIRST_IS_BATCH.match(named[0]):
+            shown = f"[{', '.join(one.text for one in dims)}]"
+            known = {"name": tensor.text("name"), "dims": shown, "more": len(dims) + 1, "batch": batch}
+            rest = ", ".join(one.text for one in dims[1:])
+            yield from _draft("batch-in-dims", config, platform, dims[0], right=rest, **known)
 
 
 def _mended(config: ConfigFile, platform: Platform, error: ConfigError | None) -> Iterator[Draft]:
@@ -166,13 +222,13 @@ def _misfits(config: ConfigFile, message: Message, platform: Platform, said: Con
         yield from _draft("config-syntax", config, platform, place, **known)
 
 
-def paths_in(config: ConfigFile) -> Iterator[Word]:
-    """The folders of the engine and the tokenizer that ``config`` names."""
+def paths_in(config: ConfigFile) -> Iterator[tuple[str, Word]]:
+    """The folders of the engine and the tokenizer that ``config`` names, with their parameters."""
     message = mended_config(config.text)
     parameters = {entry["parameter"]: entry for entry in rule_data(FAMILY)["needed"] if "dir" in entry["variable"]}
-    for value, _ in _needed_values(message, parameters):
+    for value, entry in _needed_values(message, parameters):
         if value.text.startswith("/") and "$" not in value.text:
-            yield _word(config, value)
+            yield entry["parameter"], _word(config, value)
 
 
 def _is_template(config: ConfigFile) -> bool:

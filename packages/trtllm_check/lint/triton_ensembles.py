@@ -5,10 +5,12 @@ and src/ensemble_scheduler/ensemble_utils.cc (ValidateEnsembleConfig). The order
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from trtllm_check.lint.pbtxt import TRUE, Message, Scalar
 from trtllm_check.lint.triton_configs import Objection, is_told
+from trtllm_check.releases.templates import release_templates, template_releases
 
 ENSEMBLE = "ensemble"
 NOT_FOR_ENSEMBLES = {
@@ -19,6 +21,8 @@ NOT_FOR_ENSEMBLES = {
 STEP_NEEDS = ("model_name", "input_map", "output_map")
 ENGINE_MODEL, OF_THE_ENGINE = "tensorrt_llm", {"input_ids", "input_lengths"}
 ANY = "-1"
+OF_THE_TEMPLATES = ("preprocessing", ENGINE_MODEL, "postprocessing")
+SHOWN = 4  # names of tensors in a message
 
 
 class Loose(NamedTuple):
@@ -129,7 +133,7 @@ def loose_ends(ensemble: Message, models: Mapping[str, Message], of_engine: Coll
         if model is None and name.text == ENGINE_MODEL and _mapped(step) >= OF_THE_ENGINE:
             yield from _unmapped(step, name, of_engine)
         yield from _batch(ensemble, name, model)
-        yield from _inputs(step, name, model, given, tensors)
+        yield from _inputs(step, name, model, given if ensemble.messages("input") else None, tensors)
         yield from _outputs(step, name, model, tensors)
     for one in ensemble.messages("output"):
         output = one.scalar("name")
@@ -164,8 +168,9 @@ def _batch(ensemble: Message, name: Scalar, model: Message | None) -> Iterator[L
 
 
 def _inputs(
-    step: Message, name: Scalar, model: Message | None, given: set[str], tensors: dict[str, Tensor]
+    step: Message, name: Scalar, model: Message | None, given: set[str] | None, tensors: dict[str, Tensor]
 ) -> Iterator[Loose]:
+    """``given``: what the request and the steps give; None for an ensemble that does not show its own inputs."""
     declared = {one.text("name"): one for one in model.messages("input")} if model else {}
     for entry in step.messages("input_map"):
         key, value = entry.scalar("key"), entry.scalar("value")
@@ -173,7 +178,7 @@ def _inputs(
             continue
         if declared and key.text not in declared:
             yield Loose(key, f"step {name.text}: the model has no input {key.text}")
-        elif value.text not in given:
+        elif given is not None and value.text not in given:
             yield Loose(value, f"step {name.text}: input {key.text} reads {value.text}, which no step gives")
         elif model is not None and declared:
             yield from _differ(
@@ -181,6 +186,48 @@ def _inputs(
             )
     wanted = [one for one, tensor in declared.items() if tensor.text("optional").lower() not in TRUE]
     yield from _unmapped(step, name, wanted)
+
+
+def foreign_keys(ensemble: Message, models: Collection[str]) -> Iterator[Loose]:
+    """Keys of a step that the model of the templates has in no release; ``models``: those that the text shows itself.
+
+    One for each map, at its first such key.
+    """
+    steps = [step for part in ensemble.messages("ensemble_scheduling") for step in part.messages("step")]
+    if {step.text("model_name") for step in steps} < set(OF_THE_TEMPLATES):
+        return  # somebody else's repository, perhaps
+    for step in steps:
+        name = step.text("model_name")
+        for kind, known in zip(("input", "output"), _of_templates().get(name, ((), ())), strict=True):
+            keys = [key for entry in step.messages(f"{kind}_map") if (key := entry.scalar("key")) is not None]
+            strange = [key for key in keys if key.text not in known and "$" not in key.text]
+            if strange and name not in models:
+                names = ", ".join(dict.fromkeys(key.text for key in strange))
+                yield Loose(
+                    strange[0],
+                    f"step {name}: the template's model has no {kind} {names}; "
+                    f"its {kind}s are {', '.join(known[:SHOWN])}{' and more' * (len(known) > SHOWN)}",
+                )
+
+
+@cache
+def _of_templates() -> Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Inputs and outputs of each model of the templates, of all releases; what each release has comes first."""
+    found: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
+    for release in template_releases():
+        for name, model in release_templates(release).models.items():
+            for counts, tensors in zip(found.setdefault(name, ({}, {})), (model.inputs, model.outputs), strict=True):
+                for one in tensors:
+                    counts[one.name] = counts.get(one.name, 0) + 1
+    return {
+        name: (_by_count(inputs), _by_count(outputs))
+        for name, (inputs, outputs) in found.items()
+        if name in OF_THE_TEMPLATES
+    }
+
+
+def _by_count(counts: Mapping[str, int]) -> tuple[str, ...]:
+    return tuple(sorted(counts, key=lambda name: -counts[name]))
 
 
 def _mapped(step: Message) -> set[str]:

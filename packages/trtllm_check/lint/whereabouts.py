@@ -152,6 +152,8 @@ class _Walk:
             words = words[1:]
         first = words[0] if words else ""
         clone = self.by_command.get(id(command))
+        if clone is not None and self.folder is None:  # wherever that is: the clone lies there, and no earlier one
+            self.folder, self.clone, self.known = ".", None, {}
         if clone is not None and self.folder is not None:
             given = clone.git.positional[2:3]
             place = given[0].text if given else clone.name.partition("/")[2]

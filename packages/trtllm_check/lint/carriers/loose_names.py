@@ -14,7 +14,8 @@ from trtllm_check.lint.carriers.used_names import UsedName
 FACTS = "loose_names.yml"
 ERROR = "NameError"
 ELSEWHERE = ("globals", "exec", "eval", "get_ipython", "locals", "vars", "setattr")  # which may make names
-LEFT_OUT = re.compile(r"^[ \t]*(?:\.\.\.[ \t]*(?:#.*)?$|…|#[^\n]*(?:\.\.\.|…)|[%!])", re.MULTILINE)
+# Lines that stand for others, where an import may be among them: not within a function.
+LEFT_OUT = re.compile(r"^(?:\.\.\.[ \t]*(?:#.*)?$|…|#[^\n]*(?:\.\.\.|…)|[ \t]*[%!])", re.MULTILINE)
 FEWEST = 3  # statements of a program
 
 

@@ -112,19 +112,19 @@ def _named(document: Document, one: MountedServer, platform: Platform) -> Iterat
     """What a config.pbtxt or a command on the host fills in for the one server of the text."""
     release = platform.release.name
     for filling in fillings(document, platform.release) if document.of("fill_template.py") else ():
-        values = (filling.values.get(name, "") for name in PATH_VARIABLES)
-        for path in dict.fromkeys(values) if not filling.invocation.image else ():
+        values = {filling.values.get(name, ""): name for name in reversed(PATH_VARIABLES)}
+        for path, name in values.items() if not filling.invocation.image else ():
             if path.startswith("/") and "$" not in path and not _sees(one, path):
-                yield from _hidden(filling.word, path, filling.invocation.command.file, release)
+                yield from _hidden(filling.word, path, filling.invocation.command.file, release, name)
     if document.configs:
         from trtllm_check.lint.config_files import paths_in
 
         for config in document.configs:
-            for place in paths_in(config):
+            for name, place in paths_in(config):
                 if not _sees(one, place.text):
-                    yield from _hidden(place, place.text, config.path, release)
+                    yield from _hidden(place, place.text, config.path, release, name)
 
 
-def _hidden(place: Word, path: str, file: str, release: str) -> Iterator[Draft]:
-    known: dict[str, Any] = {"path": path, "folder": posixpath.dirname(path) or "/"}
+def _hidden(place: Word, path: str, file: str, release: str, name: str = "") -> Iterator[Draft]:
+    known: dict[str, Any] = {"path": f"{name} {path}" if name else path, "folder": posixpath.dirname(path) or "/"}
     yield from drafts(release, RULE, place, form="volume", file=file, **known)

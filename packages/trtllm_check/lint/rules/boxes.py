@@ -21,6 +21,8 @@ ONE_WORD = re.compile(r"(?P<flag>--[a-z][\w-]*)[ ]+(?P<value>[^\s-]\S*)")
 OWN_ADDRESS = re.compile(r"(?:https?://)?(?:localhost|127\.0\.0\.1):(?P<port>\d{2,5})(?!\d)")
 REPOSITORY = re.compile(r"(?:--model-(?:repository|store)[= ]|--model[= ]|vllm serve |^)(?P<path>/[\w.-]+/\S+|/\S+)")
 ROUTED = ("InferenceService", "ServingRuntime", "ClusterServingRuntime")  # whose requests go to containerPort
+OF_NVIDIA = re.compile(r"^nvcr\.io/nvidia/(?:tritonserver|tensorrt-llm/release):(?!.*-(?:sdk|min)$)[^$]+$")
+TOLD = re.compile(r"\b(?:tty|stdin|stdin_open|command|args|entrypoint|extends)\b|<<|\{\{|\$\{")
 QUOTES = "\"'"
 NEAR = 0.8  # /model and /models
 
@@ -31,6 +33,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     found = list(boxes(document))
     for box in found:
         yield from _entry(box, release)
+        yield from _idle(document, box, release)
         yield from _nim(box, release)
         yield from _cache(box, release)
         yield from _ports(box, release)
@@ -79,6 +82,24 @@ def _entry(box: Box, release: str) -> Iterator[Draft]:
     elif re.match(rule_data(FAMILY)["own_vllm"], box.image) and (name in SHELLS):
         known = {"image": box.image, "first": first.text}
         yield from drafts(release, "behind-the-entry-point", first, form="own", file=box.file, **known)
+
+
+def _idle(document: Document, box: Box, release: str) -> Iterator[Draft]:
+    """An image that starts a shell by itself, and nobody at its keyboard: the container ends at once."""
+    engine = box.engine
+    if engine is None or engine.has_entry or box.words or box.replaced or not OF_NVIDIA.search(box.image):
+        return
+    if box.docker is not None:
+        if box.docker.has("-i", "-t", "--interactive", "--tty") or box.docker.positional[0].text != "run":
+            return
+    elif box.workload is not None:
+        lines = lines_of(dict(document.texts).get(box.file, ""))[box.workload.first - 1 : box.workload.last]
+        is_part = box.workload.kind == "kubernetes" and box.workload.holder != "Pod" and not box.workload.labels
+        if is_part or any(TOLD.search(line) for line in lines):
+            return
+    yield from drafts(
+        release, "image-starts-nothing", box.place, form="idle", file=box.file, image=box.image, program=engine.program
+    )
 
 
 def _nim(box: Box, release: str) -> Iterator[Draft]:

@@ -103,6 +103,8 @@ def _judged(
     one: Standing, word: Word, platform: Platform, made: frozenset[str], *, fetched: bool
 ) -> Iterator[tuple[str, Draft]]:
     found = list(one.paths(GLOB.sub("", word.text)))
+    if not found and one.is_sure and one.clone is not None:
+        yield from _above(one, one.clone, word, platform.release.name)
     if not found or any(sign in word.text for sign in "${<%?[") or posixpath.basename(found[0][1]) in made - WELL_KNOWN:
         return
     release = platform.release.name
@@ -120,6 +122,18 @@ def _judged(
             return
     if inside and len(inside) == len(found):
         yield from _nowhere(one, word, *inside[0], release)
+
+
+def _above(one: Standing, clone: Clone, word: Word, release: str) -> Iterator[tuple[str, Draft]]:
+    """``../tools/fill_template.py`` at the top of the clone, where nobody has gone into the folder of the models."""
+    path = posixpath.normpath(posixpath.join(one.folder, word.text))
+    inside = path.removeprefix("../")
+    if path == inside or inside.startswith("..") or word.text[:1] in "/$~" or not _tree(clone).knows(inside):
+        return
+    if not any(place != posixpath.dirname(place) and inside.startswith(f"{place}/") for place in one.known):
+        right = posixpath.relpath(inside, one.folder)
+        known: dict[str, Any] = {"path": word.text, "repository": clone.name, "inside": "outside of it", "right": right}
+        yield from _drafts(release, word, "", one, **known)
 
 
 def _tree(clone: Clone) -> RepositoryTree:

@@ -2,25 +2,21 @@
 
 import posixpath
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 
-from trtllm_check.lint.document import ConfigFile, Document
+from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import SERVERS, ServerAddress, http_port, published_ports
-from trtllm_check.lint.facts import OUTPUT, output
-from trtllm_check.lint.filling import Filling, fillings
-from trtllm_check.lint.finding import Draft, Edit, Platform, Put, Swap, drafts, rule_data
+from trtllm_check.lint.finding import Draft, Platform, Put, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.lookups import once
-from trtllm_check.lint.mounts import Mount
-from trtllm_check.lint.programs import SHELLS, VLLM_IMAGE
+from trtllm_check.lint.programs import SHELLS
+from trtllm_check.lint.rules.container_paths import hidden_paths, image_of
 from trtllm_check.lint.rules.hosted_runners import RUNNER
 from trtllm_check.lint.rules.image_tags import written_images
 from trtllm_check.lint.shell.words import Word, lines_of
 
 FAMILY = "containers"
-PATH_VARIABLES = ("engine_dir", "tokenizer_dir")
 RANKED = ("run.py", "summarize.py", "trtllm-serve", "launch_triton_server.py", "tritonserver")
 OF_RANKS = (
     *("--tp_size", "--pp_size", "--world_size", "--workers", "--tp"),
@@ -58,7 +54,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _shared_memory(document, release, docker, inner)
         yield from _renumbered(release, docker)
         yield from _at_random(document, release, docker)
-        yield from _mounts(document, platform, docker, inner)
+        yield from hidden_paths(document, platform, docker, inner)
     images = [*document.images, *(word for word, _ in written_images(document))]
     for word in {word.text: word for word in reversed(images)}.values():
         if UNKNOWN_IMAGE.match(word.text):
@@ -103,10 +99,6 @@ def _runs(docker: Invocation) -> bool:
     return len(docker.positional) > 1 and docker.positional[0].text in ("run", "create")
 
 
-def _image(docker: Invocation) -> str:
-    return docker.positional[1].text
-
-
 def _is_shell(docker: Invocation) -> bool:
     command = docker.positional[2:]
     return not command or (len(command) == 1 and posixpath.basename(command[0].text) in SHELLS)
@@ -131,7 +123,7 @@ def _needs_gpu(text: str) -> bool:
 
 
 def _gpus(document: Document, release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
-    image = _image(docker)
+    image = image_of(docker)
     if CLIENTS.search(image) or not any(part in image for part in rule_data(FAMILY)["gpu_images"]):
         return
     given = docker.has("--gpus", "--device") or docker.value("--runtime") == "nvidia" or "nvidia" in docker.path.text
@@ -155,7 +147,7 @@ def _script(one: Invocation) -> str:
 
 
 def _shared_memory(document: Document, release: str, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
-    image = _image(docker)
+    image = image_of(docker)
     if not any(part in image for part in rule_data(FAMILY)["server_images"]) or PLAIN_SERVER.search(image):
         return
     if docker.has("--shm-size", "--ipc") or not (_is_shell(docker) or any(one.tool in SERVERS for one in inner)):
@@ -172,156 +164,6 @@ def _with_ranks(document: Document) -> Iterator[Invocation]:
         numbers = [int(word.text) for word in one.values(*OF_RANKS) if word.text.isdecimal()]
         if max([one.ranks or 1, *numbers]) > 1:
             yield one
-
-
-def _mounts(document: Document, platform: Platform, docker: Invocation, inner: list[Invocation]) -> Iterator[Draft]:
-    """Paths that the command in the container names, or the templates that its server reads."""
-    if not any(part in _image(docker) for part in rule_data(FAMILY)["path_images"]):
-        return
-    mounts = _mounted(document, docker)
-    if docker.has("--volumes-from") or any("${" in inside or "$(" in inside for _, inside in mounts):
-        return
-    # A path is there if it lies under the container's side of a mount or in a folder of the image. One that is mounted
-    # under another name gets that name in its own command; all others of this docker run share one new mount.
-    visible = [*(inside for _, inside in mounts), *rule_data(FAMILY)["in_image"]]
-    only = rule_data(FAMILY)["read"] if VLLM_IMAGE.search(_image(docker)) else ()
-    made = _handed_on(inner)
-    hidden = [
-        (one, word)
-        for one in inner
-        for word in _paths(one, only)
-        if not _is_under(word.text, visible) and posixpath.normpath(word.text) not in made
-    ]
-    new = _new_mount(docker, [word.text for _, word in hidden if not _seen_as(word.text, mounts)])
-    for one, word in hidden:
-        inside = _seen_as(word.text, mounts)
-        invocation, edits = (one, (Swap(word, inside),)) if inside else (docker, new)
-        instead = f"write {inside}" if inside else f"mount {posixpath.dirname(word.text) or '/'} with -v"
-        yield from _hidden(platform, word, word.text, invocation, edits, instead)
-    if not any(one.tool in SERVERS for one in inner):
-        return
-    for config, place in _config_paths(document):
-        if not _is_under(place.text, visible):
-            edits = _new_mount(docker, [place.text])
-            instead = f"mount {posixpath.dirname(place.text)} with -v"
-            yield from _hidden(platform, place, place.text, docker, edits, instead, config.path)
-    for filling in _host_fillings(document, platform):
-        yield from _filled_paths(platform, docker, filling, mounts, visible)
-
-
-def _handed_on(inner: list[Invocation]) -> set[str]:
-    """Folders that a command in the container writes and another one there reads."""
-    written = {folder for one in inner if one.tool in OUTPUT and (folder := output(one))}
-    named = [{posixpath.normpath(word.text) for word in one.arguments} for one in inner]
-    return {folder for folder in written if sum(folder in words for words in named) > 1}
-
-
-def _filled_paths(
-    platform: Platform, docker: Invocation, filling: Filling, mounts: list[tuple[str, str]], visible: list[str]
-) -> Iterator[Draft]:
-    """The folders that a template is filled with on the host."""
-    values = {name: filling.values.get(name, "") for name in PATH_VARIABLES}
-    paths = {name: path for name, path in values.items() if path.startswith("/") and "$" not in path}
-    hidden = {name: _seen_as(path, mounts) for name, path in paths.items() if not _is_under(path, visible)}
-    swap = filling.with_values({name: inside for name, inside in hidden.items() if inside})
-    new = _new_mount(docker, [paths[name] for name, inside in hidden.items() if not inside])
-    for name, inside in hidden.items():
-        instead = f"{name}:{inside}" if inside else f"mount {posixpath.dirname(paths[name])} with -v"
-        invocation, edits = (filling.invocation, (swap,)) if inside else (docker, new)
-        yield from _hidden(platform, filling.word, paths[name], invocation, edits, instead)
-
-
-def _config_paths(document: Document) -> Iterator[tuple[ConfigFile, Word]]:
-    """The paths in the config.pbtxt files of ``document``."""
-    if not document.configs:
-        return
-    from trtllm_check.lint.config_files import paths_in
-
-    for config in document.configs:
-        for place in paths_in(config):
-            yield config, place
-
-
-def _hidden(
-    platform: Platform,
-    place: Word,
-    path: str,
-    invocation: Invocation,
-    edits: tuple[Edit, ...],
-    instead: str,
-    file: str = "",
-) -> Iterator[Draft]:
-    name = platform.release.name
-    yield from drafts(
-        name,
-        "path-not-mounted",
-        place,
-        edits=edits,
-        invocation=invocation,
-        file=file,
-        path=path,
-        instead=instead,
-    )
-
-
-def _mounted(document: Document, docker: Invocation) -> list[tuple[str, str]]:
-    """Host folder and folder in the container of each mount of ``docker``."""
-    [of_words] = _mounts_of_words(document)
-    mounts = (one for word in docker.values("-v", "--volume", "--mount") for one in of_words.get(id(word), ()))
-    return [(one.host, one.inside.rstrip("/") or "/") for one in mounts]
-
-
-@once
-def _mounts_of_words(document: Document) -> Iterator[dict[int, list[Mount]]]:
-    """One dictionary: identity of an option's value -> the mounts that it tells."""
-    found: dict[int, list[Mount]] = defaultdict(list)
-    for one in document.mounts:
-        found[id(one.word)].append(one)
-    yield found
-
-
-def _paths(invocation: Invocation, only: Sequence[str] = ()) -> Iterator[Word]:
-    """Absolute paths among the arguments of a tool, or of the options in ``only``; fill_template.py's included."""
-    for given in invocation.given:
-        if only and given.name not in only:
-            continue
-        for word in given.values:
-            if word.text.startswith("/") and "$" not in word.text:
-                yield word
-
-
-def _is_under(path: str, folders: list[str]) -> bool:
-    path = posixpath.normpath(path)
-    return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
-
-
-def _seen_as(path: str, mounts: list[tuple[str, str]]) -> str:
-    """How the container calls a path of the host, "" if it does not see it."""
-    path = posixpath.normpath(path)
-    for host, inside in mounts:
-        host = posixpath.normpath(host)
-        if host.startswith("/") and _is_under(path, [host]):
-            return posixpath.normpath(inside + path.removeprefix(host))
-    return ""
-
-
-def _new_mount(docker: Invocation, paths: list[str]) -> tuple[Edit, ...]:
-    """One more mount, of the folder that holds all ``paths``."""
-    flag = next((flag for flag in ("--volume", "-v", "--mount") if not docker.has(flag)), "")
-    folder = posixpath.commonpath([posixpath.dirname(posixpath.normpath(path)) for path in paths]) if paths else "/"
-    if not flag or folder == "/":
-        folder = posixpath.normpath(paths[0]) if len(set(paths)) == 1 else ""
-    if not flag or not folder or folder == "/":
-        return ()
-    value = f"type=bind,source={folder},target={folder}" if flag == "--mount" else f"{folder}:{folder}"
-    return (Put(flag, value),)
-
-
-def _host_fillings(document: Document, platform: Platform) -> list[Filling]:
-    """The fill_template.py that run on the host, for a server in a container."""
-    if not document.of("fill_template.py"):
-        return []
-    return [one for one in fillings(document, platform.release) if not one.invocation.image]
 
 
 def _ports(document: Document, release: str) -> Iterator[Draft]:

@@ -12,6 +12,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.filling import Filling, fillings
 from trtllm_check.lint.finding import Draft, Platform, Swap, drafts
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.rules.container_paths import HERE
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.releases.templates import release_templates, template_releases
 
@@ -94,7 +95,8 @@ def with_comma(pair: str) -> str:
 
 def _names(folder: str, document: Document) -> set[str]:
     """A folder, and the folders of the host that a container sees there."""
-    inside = ((one.host.rstrip("/"), one.inside.rstrip("/")) for one in document.mounts)
+    inside = [(one.host.rstrip("/"), one.inside.rstrip("/")) for one in document.mounts]
+    inside += [(f"/{here.strip('/')}", path) for host, path in inside if (here := HERE.sub("", host)) != host]
     return {folder, *(host + folder[len(path) :] for host, path in inside if f"{folder}/".startswith(f"{path}/"))}
 
 

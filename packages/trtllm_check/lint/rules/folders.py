@@ -85,7 +85,7 @@ def _of_configs(document: Document) -> Iterator[FolderRead]:
     from trtllm_check.lint.config_files import paths_in
 
     for config in document.configs:
-        for place in paths_in(config):
+        for _, place in paths_in(config):
             yield FolderRead(posixpath.normpath(place.text), place, None, config.path)
 
 

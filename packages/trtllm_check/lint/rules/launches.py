@@ -6,6 +6,7 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.words import ShellCommand
 
 BUILDER = "build.py"  # of each model's folder, before trtllm-build
@@ -13,6 +14,13 @@ OTHERWISE = re.compile(  # ways in which one process starts the others, and serv
     r"TRTLLM_ORCHESTRATOR|orchestrator|--multi-model|mpirun|mpiexec|srun|llmapi|launch_triton_server|python_vllm|vllm",
     re.IGNORECASE,
 )
+ENGINE_OF_A_FILLING = re.compile(r"(?<![\w])(?:engine_dir|gpt_model_path):([^,\s$]+)")
+ENGINE_OF_A_CONFIG = re.compile(
+    r"key:\s*\"(?:engine_dir|gpt_model_path)\"\s*,?\s*value:?\s*\{\s*string_value:\s*\"([^\"$]+)\""
+)
+TP = re.compile(r"(?:^|[/_.-])(?:tp[-_]?|world[-_]?size[-_]?)(\d{1,3})(?!\d)|(?:^|[/_.-])(\d{1,3})[-_]?gpus?(?![a-z])")
+PP = re.compile(r"(?:^|[/_.-]|tp\d)pp[-_]?(\d{1,3})(?!\d)")
+MOST = 64  # ranks: what is more is no number of them
 MAKERS = ("convert_checkpoint.py", "quantize.py", "trtllm-build")
 
 
@@ -22,16 +30,36 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if not servers or any(OTHERWISE.search(text) for _, text in document.texts):
         return
     tp, pp = _ranks(document)
+    is_told_by_name = tp * pp == 1 and not document.of(*MAKERS) and not any(map(_is_builder, document.commands))
+    tp, pp = _named(document) if is_told_by_name else (tp, pp)
     if tp * pp > 1:
         known: dict[str, Any] = {"world": tp * pp, "tp": tp, "pp": pp, "tool": "tritonserver"}
-        yield from drafts(
+        for draft in drafts(
             platform.release.name,
             "ranks-not-tp-pp",
             servers[0].path,
             form="no MPI",
             file=servers[0].command.file,
             **known,
-        )
+        ):
+            yield draft._replace(severity="warning") if is_told_by_name else draft
+
+
+def _named(document: Document) -> tuple[int, int]:
+    """tp and pp as the folder of the only engine is called: ``/engines/llama-70b-tp8``, ``trt_engines/fp16/4-gpu``."""
+    paths = {value for one in document.of("fill_template.py") for value in ENGINE_OF_A_FILLING.findall(_words(one))}
+    for config in document.configs:
+        if '"tensorrtllm"' in config.text:
+            paths |= {match[1] for match in ENGINE_OF_A_CONFIG.finditer(config.text)}
+    if len(paths) != 1:
+        return 1, 1
+    name = paths.pop()
+    tp, pp = (int(found[found.lastindex or 1]) if (found := one.search(name)) else 1 for one in (TP, PP))
+    return (tp, pp) if 1 <= tp <= MOST and 1 <= pp <= MOST else (1, 1)
+
+
+def _words(one: Invocation) -> str:
+    return " ".join(word.text for word in one.arguments)
 
 
 def _ranks(document: Document) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from trtllm_check.lint.shell.pasted import fences
 
 FAMILY = "loose_names"
 RULE = "name-missing"
+FROM, PB_UTILS = re.compile(r"from (?P<module>\S+) import"), "triton_python_backend_utils"
 MADE = (
     r"\bimport\b[^\n]*\b{name}\b|\b(?:as|def|class|for)\s+{name}\b"
     r"|^[ \t]*{name}\s*(?::[^\n=]+)?=|^[ \t]+{name},?[ \t]*$"
@@ -26,8 +27,17 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         made = re.compile(MADE.format(name=re.escape(one.dotted)), re.MULTILINE)
         if made.search(text):
             continue  # another piece of the page does
-        form = "on a page" if any(fences(text)) else ""
+        is_page = any(fences(text))
+        form = "on a page" if is_page and not _imports_others(one.member, text) else ""
         instead = one.member if one.member.startswith("write ") else f"put {one.member} at the top"
-        yield from drafts(
+        for draft in drafts(
             platform.release.name, RULE, one.place, form=form, file=one.file, name=one.dotted, instead=instead
-        )
+        ):
+            yield draft._replace(severity="warning") if is_page and not form else draft
+
+
+def _imports_others(member: str, text: str) -> bool:
+    """True where the text has a line that imports other names of the module: this one was forgotten there."""
+    match = FROM.match(member)
+    module = match["module"] if match else PB_UTILS if "pb_utils." in member else ""
+    return bool(module) and re.search(rf"^[ \t]*from {re.escape(module)} import\b", text, re.MULTILINE) is not None

@@ -10,8 +10,9 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.pbtxt_mending import mended_config
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.lint.shell.words import ShellCommand, Word, lines_of
 from trtllm_check.lint.trees import DrawnTree, trees
 
 RULE = "model-layout"
@@ -24,6 +25,13 @@ WRITES = ("cat", "tee", "echo", "printf", "touch")
 LOOKS = ("ls", "tree", "find", "docker", "podman", "curl", "chmod", "chown", "sudo", "rm")
 WRONG = re.compile(r"\b(?:wrong|incorrect|bad|invalid|don['’]?t|do not|avoid|error)\b|[❌✗✘]", re.IGNORECASE)
 ABOVE = 5  # lines above a drawing that tell what it is
+OTHER_FILES = ("model.plan", "model.onnx", "model.pt", "model.engine", "model.trt", "model.safetensors")
+TITLE = re.compile(
+    r"^[ \t>]*(?:#+|//|\*\*|-)*[ \t]*(?:[Ff]ile(?:name)?:?)?[ \t]*[`*\"]*"
+    r"(?P<path>[\w./${}-]*[\w}-]/\d+/config\.pbtxt)[`*\"]*[ \t]*(?:\([^)]*\))?[ \t]*:?[`*]*[ \t]*$"
+)
+FENCE = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})")
+FIRST_FIELD = re.compile(r"^[ \t>]*(?:name|backend|platform|max_batch_size)[ \t]*:")
 TOOLS = (*COPIES, *MAKES, *WRITES, *LOOKS, *SERVERS, "cd")
 
 
@@ -74,8 +82,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     ]
     files = {command.file for command in document.commands}
     made = [_made([one for one in document.commands if one.file == file], file) for file in sorted(files)]
+    yield from _titles(document, platform)
     for layout in (*drawn, *made):
         yield from _versions(layout, platform)
+        yield from _engines(layout, document, platform)
         yield from _depth(layout, document, platform)
 
 
@@ -183,6 +193,43 @@ def _versions(layout: Layout, platform: Platform) -> Iterator[Draft]:
             yield from _draft(layout, held, platform, "file without a version", **known)
         elif some and not any(path in layout.folders for path in inside):
             yield from _draft(layout, layout.files[posixpath.join(model, CONFIG)], platform, "no version", model=name)
+
+
+def _engines(layout: Layout, document: Document, platform: Platform) -> Iterator[Draft]:
+    """A file of weights of another backend in the version of a model that TensorRT-LLM's backend loads."""
+    ours = {one.model or one_name for one in document.configs if (one_name := _of_the_engine(one.text))}
+    folders = [posixpath.dirname(path) for path in layout.files]
+    for path, place in layout.files.items():
+        version, name = posixpath.split(path)
+        model = posixpath.basename(posixpath.dirname(version))
+        if name not in OTHER_FILES or not _is_version(version) or model not in ours:
+            continue
+        if not any(one != version and one.startswith(version) for one in folders):
+            yield from _draft(layout, place, platform, "another's file", model=model, found=name)
+
+
+def _of_the_engine(text: str) -> str:
+    """The name in a configuration for TensorRT-LLM's backend, a dash where it has none; "" for another backend."""
+    message = mended_config(text)
+    return (message.text("name") or "-") if message.text("backend") == "tensorrtllm" else ""
+
+
+def _titles(document: Document, platform: Platform) -> Iterator[Draft]:
+    """``# models/llama/1/config.pbtxt`` above a configuration: the page puts it into the folder of a version."""
+    for file, text in document.texts:
+        lines = lines_of(text)
+        for number, line in enumerate(lines) if "/config.pbtxt" in text else ():
+            match = TITLE.match(line)
+            below = next((one for one in lines[number + 1 :] if one.strip() and not FENCE.match(one)), "")
+            if match is None or not FIRST_FIELD.match(below):
+                continue
+            right = posixpath.join(posixpath.dirname(posixpath.dirname(match["path"])), CONFIG)
+            if right in text:
+                continue  # both are drawn or named, and one is a slip at most
+            place = Word(match["path"], number + 1, match.start("path") + 1)
+            known: dict[str, Any] = {"version": posixpath.basename(posixpath.dirname(match["path"])), "right": right}
+            for draft in drafts(platform.release.name, RULE, place, form="config in a version", file=file, **known):
+                yield draft._replace(severity="warning")  # of a page's heading, which nobody runs
 
 
 def _depth(layout: Layout, document: Document, platform: Platform) -> Iterator[Draft]:

@@ -41,6 +41,7 @@ FRONTENDS = re.compile(
     re.IGNORECASE,
 )
 KEY_ELSEWHERE = re.compile(r"OPENAI_API_KEY|load_dotenv|\*\*|environ")
+TRITON = ("tritonserver", "launch_triton_server.py")
 BASES = ("base_url", "openai_api_base", "api_base")
 
 
@@ -56,8 +57,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _request(page, request, release)
     for command in document.commands:
         yield from _asked(page, command, release)
-    is_triton_alone = not servers and _is_triton_alone(document)
-    for request in document.requests if is_triton_alone else ():
+    of_triton = not servers and is_triton_alone(document)
+    for request in document.requests if of_triton else ():
         target = ServerAddress.of(request.url)
         if target.path.rstrip("/") in HEALTH and target.is_local and target.port == PORT and not request.fields:
             place, path = request.address or request.place, target.path
@@ -71,13 +72,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                     port = ServerAddress.of(word.text).port
                     if port is None or not is_of_another(page, port):  # LiteLLM's has each path with and without /v1
                         yield from _base(word, call.file, release)
-                    if is_triton_alone and port == PORT:
+                    if of_triton and port == PORT:
                         yield from drafts(release, "openai-path", word, form="Triton", file=call.file)
 
 
-def _is_triton_alone(document: Document) -> bool:
+def is_triton_alone(document: Document) -> bool:
     """True for a page that starts Triton and names nothing that speaks OpenAI's protocol in front of it."""
-    starts = document.of("tritonserver", "launch_triton_server.py")
+    starts = document.of(*TRITON)
     return bool(starts) and not any(FRONTENDS.search(text) for _, text in document.texts)
 
 

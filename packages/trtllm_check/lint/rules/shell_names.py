@@ -24,7 +24,7 @@ OF_THE_SYSTEM = re.compile(
     r"|OPTIND|REPLY|TMPDIR|LOGNAME|MASTER_\w+|WORLD_SIZE|RANK|LOCAL_RANK|DISPLAY|FUNCNAME|PIPESTATUS"
 )
 SHORTEST = 6
-LIKE = 0.87
+LIKE, FEWEST_LETTERS = 0.87, 3
 SHELL = re.compile(r"\.(?:sh|bash|slurm|sbatch|md|rst)$|^$")
 
 
@@ -61,17 +61,37 @@ def _slips(document: Document, file: str, text: str, release: str) -> Iterator[D
         return  # which is quicker to see than all that sets a name
     known = _set(text)
     places = {word.line for command in document.commands for word in command.words if command.file == file}
+    unset = sorted(used - known)
     said: set[str] = set()
     for match in USED.finditer(text):
         name = match["braced"] or match["plain"]
         if name not in used or name in known or name in said:
             continue
         line = text.count("\n", 0, match.start()) + 1
-        near = [one for one in sorted(known) if _is_slip(name, one)]
-        if len(near) == 1 and line in places:
-            said.add(name)
-            place = Word(match[0], line, match.start() - text.rfind("\n", 0, match.start()))
-            yield from drafts(release, "variable-name", place, form="slip", file=file, name=name, near=near[0])
+        near = [one for one in sorted(known) if _is_slip(name, one) or _lacks_a_letter(name, one)]
+        beside = [one for one in unset if len(one) > len(name) and _lacks_a_letter(name, one)]
+        if line not in places or len(near or beside) != 1:
+            continue
+        said.add(name)
+        place = Word(match[0], line, match.start() - text.rfind("\n", 0, match.start()))
+        form = "slip" if near else "beside"
+        yield from drafts(release, "variable-name", place, form=form, file=file, name=name, near=(near or beside)[0])
+
+
+def _lacks_a_letter(one: str, two: str) -> bool:
+    """``ROO_DIR`` and ``ROOT_DIR``: the same parts, but for one letter that is no plural."""
+    first, second = one.split("_"), two.split("_")
+    unlike = [(a, b) for a, b in zip(first, second, strict=False) if a != b]
+    if len(first) != len(second) or len(first) == 1 or len(unlike) != 1:
+        return False
+    (a, b) = unlike[0]
+    return (
+        len(b) == len(a) + 1
+        and min(len(a), len(b)) >= FEWEST_LETTERS
+        and b.isalpha()
+        and b != f"{a}S"
+        and any(b[:at] + b[at + 1 :] == a for at in range(len(b)))
+    )
 
 
 def _set(text: str) -> set[str]:

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 from trtllm_check.lint.backend_config import filled_problems
 from trtllm_check.lint.document import Document, VariableList
+from trtllm_check.lint.facts import model_name
 from trtllm_check.lint.filling import Filling, filled_by_default, fillings, needed_strings, prompt_drafts
 from trtllm_check.lint.finding import Draft, Platform, Put, drafts, rule_data
 from trtllm_check.lint.installs import clones
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.fill_pairs import with_comma
 from trtllm_check.lint.rules.pairs import command_facts
+from trtllm_check.lint.rules.versions import NEW_ROPE
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases.templates import ModelSpec, all_variables, release_templates, template_releases
 from trtllm_check.rules import rule
@@ -27,6 +29,8 @@ TRUE = ("true", "True", "TRUE")
 PAGED = "--use_paged_context_fmha"
 TYPED = "the server's parser stops with `Expected integer or identifier, got: $`"
 COMMIT, BACKEND = re.compile(r"[0-9a-f]{7,40}"), "tensorrtllm_backend"
+FIRST_OF_ALL = "0.5 to 0.7"  # releases without facts
+OF_ENGINES = re.compile(r"nvidia/tritonserver:\d\d\.\d\d-trtllm")
 HINTS = ("queue-instances",)
 OF_TEMPLATES = frozenset({"unfilled-variable", "unknown-variable"})
 OF_ITS_OWN = 2  # variables that no template has
@@ -77,6 +81,25 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for listed in document.variable_lists:
             yield from _listed(listed, platform.release.name)
     yield from prompt_drafts(document, platform, commands)
+    yield from _of_a_newer_model(document, platform, commands)
+
+
+def _of_a_newer_model(document: Document, platform: Platform, commands: list[Filling]) -> Iterator[Draft]:
+    """Llama-3.1 and later by the folder of its tokenizer, in a container whose TensorRT-LLM builds no engine of it."""
+    images = {word.text: word for word in reversed(document.images) if OF_ENGINES.search(word.text)}
+    support = platform.release.models.get("llama-3.1")
+    if len(images) != 1 or support is None or support.supported or (platform.guessed and not platform.earlier):
+        return
+    for filling in commands:
+        for name in ("tokenizer_dir", "engine_dir"):
+            model = model_name(filling.values.get(name, ""))
+            if NEW_ROPE.match(model):
+                image, place = images.popitem()
+                held = FIRST_OF_ALL if platform.earlier else platform.release.name
+                known: dict[str, Any] = {"image": image, "model": model, "held": held}
+                file = filling.invocation.command.file
+                yield from drafts(platform.release.name, "model-too-new", place, form="engine", file=file, **known)
+                return
 
 
 def _of_no_template(commands: Sequence[Filling]) -> set[str]:
@@ -128,7 +151,7 @@ def _fill_commands(document: Document, platform: Platform, commands: list[Fillin
         for filling in group:
             _few_instances(corrections[id(filling)])
             if filling.model == ENGINE_MODEL:
-                yield from _values_refused(filling, platform)
+                yield from _values_refused(document, filling, platform)
             yield from _needs_paged(document, platform, corrections[id(filling)])
     for correction in corrections.values():
         filling = correction.filling
@@ -154,9 +177,10 @@ def _is_harmless(variable: str, filling: Filling, others: Sequence[ModelSpec]) -
     return any(variable in one.variables for one in others)
 
 
-def _values_refused(filling: Filling, platform: Platform) -> Iterator[Draft]:
+def _values_refused(document: Document, filling: Filling, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
-    for problem in filled_problems(filling.values, release):
+    text = dict(document.texts).get(filling.invocation.command.file, "")
+    for problem in filled_problems(filling.values, release, is_script=text.startswith("#!")):
         yield from drafts(
             release,
             problem.rule,

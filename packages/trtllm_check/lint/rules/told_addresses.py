@@ -11,11 +11,12 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.endpoints import ServerAddress
+from trtllm_check.lint.endpoints import ServerAddress, http_port, published_ports
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.kinds import kind_of_name, kind_of_text
 from trtllm_check.lint.lookups import once
 from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.rules.openai_clients import TRITON, is_triton_alone
 from trtllm_check.lint.rules.openai_page import Page, is_of_another, page_servers
 from trtllm_check.lint.rules.openai_paths import CHAT, NEAR_PATHS, TEXT, TWICE
 from trtllm_check.lint.rules.served import VLLM
@@ -26,6 +27,9 @@ FAMILY = "told_addresses"
 ADDRESS = re.compile(
     r"(?P<url>(?P<scheme>https?)://(?:localhost|127\.0\.0\.1|0\.0\.0\.0):(?P<port>\d{2,5})(?P<path>/[\w./-]*)?)(?![\w${])"
 )
+OF_V1 = re.compile(r"(?P<url>https?://[\w.-]+:(?P<port>\d{2,5})/v1)(?![\w.-])")
+BASE_NAME = re.compile(r"(?:url|base|endpoint|host|uri)\w*[\"']?\]?[ \t]*[=:,][ \t]*[\"']?$", re.IGNORECASE)
+IN_FRONT = 80  # characters
 # NAME: "http://...", --name http://..., NAME=http://..., .name("http://...")
 GIVEN = re.compile(
     r"(?P<name>[A-Za-z][\w.-]*?)(?:\\?[\"'])?[ \t]*\]?[ \t]*(?::=|=>|[=:(]|[ \t])[ \t]*(?:\w+[ \t]*\(?)?"
@@ -112,6 +116,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     servers = page_servers(document)
     if not servers:
+        yield from _of_triton(document, platform.release.name)
         return
     page, release = Page(document, list(servers)), platform.release.name
     if page.is_of_another:
@@ -132,6 +137,26 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _path(page, one, release)
         yield from _port(page, one, release)
         yield from _model(page, one, release)
+
+
+def _of_triton(document: Document, release: str) -> Iterator[Draft]:
+    """``LLM_URL=http://host:8000/v1`` beside a tritonserver, whose own port speaks another protocol."""
+    if not is_triton_alone(document):
+        return
+    ports = {port for one in document.of(*TRITON) if (port := http_port(one)) is not None}
+    told = [pair for docker in document.of("docker") for pair in published_ports(docker)]
+    told += [pair for workload in document.workloads for pair in workload.ports]
+    ports |= {outside for outside, inside in told if inside in ports}
+    read = _read_otherwise(document)
+    for file, text in document.texts:
+        for match in OF_V1.finditer(text):
+            begin = text.rfind("\n", 0, match.start()) + 1
+            before = text[max(begin, match.start() - IN_FRONT) : match.start()]
+            number = text.count("\n", 0, begin) + 1
+            is_told = BASE_NAME.search(before) is not None and not COMMENT.match(text[begin : match.start()])
+            if is_told and int(match["port"]) in ports and (file, number) not in read:
+                place = word_at(text, match.start(), match["url"])
+                yield from drafts(release, "openai-path", place, form="Triton", file=file)
 
 
 @cache

@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import Requirement, is_typed, requirements
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.pythons import python_of
@@ -62,6 +62,19 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for pip in document.of("pip"):
         yield from _index(pip, of_pips.get(id(pip), []), torch_of(pip.command.file), release)
     yield from _local(document, wanted, release)
+    yield from _nowhere(document, wanted, release)
+
+
+def _nowhere(document: Document, wanted: list[Requirement], release: str) -> Iterator[Draft]:
+    """Names that no package has, where no other index is asked."""
+    if any(SEARCHED.search(text) for _, text in document.texts):
+        return
+    for one in wanted:
+        instead = rule_data("pip_names").get(one.name, "")
+        if instead and "/" not in one.word.text and "@" not in one.word.text:
+            file = one.pip.command.file if one.pip is not None else ""
+            known: dict[str, Any] = {"name": one.word.text, "instead": instead}
+            yield from drafts(release, "index-without", one.word, form="nowhere", file=file, **known)
 
 
 def _is_beside(one: Requirement, file: str) -> bool:
