@@ -41,6 +41,7 @@ MOST_LEFT = {"tensorrt_llm": 10, "preprocessing": 4, "postprocessing": 4, "tenso
 ENGINE_BACKEND = "tensorrtllm"
 LACKING = ("missing-parameter", "engine-inputs")
 NO_FORM = 'ModelParameter" has no field'
+OF_ENGINE, TENSORS = {"gpt_model_type", "gpt_model_path"}, re.compile(r"\b(?:in|out)puts?\b", re.IGNORECASE)
 STRING_VALUE = re.compile(r"\bstring_value\s*:\s*\"([^\"\n]*)\"")
 
 
@@ -122,6 +123,18 @@ def _parameters_elsewhere(document: Document) -> bool:
     return any(FILLS in text or "parameters" in text for _, text in document.texts)
 
 
+def _bare(config: ConfigFile, message: Message, platform: Platform) -> Iterator[Draft]:
+    """The engine's model with its parameters and without a word on inputs and outputs."""
+    keys = {one.text("key") for one in message.messages("parameters")}
+    is_head = message.text("name") and message.text("max_batch_size") and keys >= OF_ENGINE
+    backend = message.scalar("backend")
+    if backend is None or backend.text != "tensorrtllm" or not is_head:
+        return
+    if not TENSORS.search(config.text) and LEFT_OUT.search(config.text) is None:
+        for draft in _draft("engine-inputs", config, platform, backend, form="none", model=config.model):
+            yield draft if config.is_file else draft._replace(severity="warning")
+
+
 def _judged(config: ConfigFile, message: Message, platform: Platform, *, is_whole: bool = True) -> Iterator[Draft]:
     """What the server and the backend say of fields that are read."""
     is_whole = is_whole and ELISION.search(config.text) is None
@@ -129,6 +142,8 @@ def _judged(config: ConfigFile, message: Message, platform: Platform, *, is_whol
         known = {"problem": one.problem, "model": config.model, "instead": one.instead}
         yield from _draft("config-refused", config, platform, one.place, **known)
     yield from _on_gpus(config, message, platform)
+    if is_whole:
+        yield from _bare(config, message, platform)
     for problem in config_problems(message, platform.release.name, config.model, is_file=config.is_file):
         is_lacking = problem.rule in LACKING and problem.form in ("", "missing")
         if is_lacking and ELISION.search(config.text):

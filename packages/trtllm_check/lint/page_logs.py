@@ -32,7 +32,8 @@ REPORT = re.compile(
 )
 """What people write who report a failure, and manuals do not."""
 STAMPED = re.compile(
-    r"^[ \t]*(?:[EF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+:\d+\]|\[[\d/]{10}-[\d:]{8}\] \[TRT-LLM\] \[E\]|\[TensorRT-LLM\]\[ERROR\])",
+    r"^[ \t]*(?:[EF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+:\d+\]"
+    r"|\[[\d/]{10}-[\d:]{8}\] \[TRT-LLM\] \[E\]|\[TensorRT-LLM\]\[ERROR\])",
     re.MULTILINE,
 )
 """A line of error with the stamp that a server or a builder gave it: whoever copied it, had it."""

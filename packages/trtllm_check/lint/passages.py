@@ -20,7 +20,8 @@ BEGINS = re.compile(
     r"(?:import [\w.]+(?: as \w+)?(?:, ?[\w.]+)*|from [\w.]+ import (?:\([^()]*\)?|[\w, ]+))[ \t]*(?:#.*)?$"
 )
 KNOWN_IMPORT = re.compile(
-    r"^(?:from|import) (?:tensorrt_llm|vllm|tritonclient|openai|transformers|modelopt|sagemaker|torch|boto3|requests)\b",
+    r"^(?:from|import) (?:tensorrt_llm|vllm|tritonclient|openai|transformers|modelopt|sagemaker|torch|boto3"
+    r"|requests)\b",
     re.MULTILINE,
 )
 COMMAND_LINE = re.compile(rf"[ \t]*(?:[$>][ ]+)?{COMMANDS}")

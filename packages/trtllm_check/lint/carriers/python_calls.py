@@ -124,7 +124,8 @@ def _set_later(tree: ast.Module) -> Iterator[tuple[ast.expr, list[tuple[ast.Attr
             continue
         target, value = node.targets[0], node.value
         if isinstance(target, ast.Name) and isinstance(value, ast.Call):
-            if ast.unparse(made.setdefault(target.id, value).func) != ast.unparse(value.func):
+            first = made.setdefault(target.id, value)
+            if ast.unparse(first.func) != ast.unparse(value.func):
                 others.add(target.id)
         if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
             found.setdefault(target.value.id, []).append((target, value))

@@ -15,7 +15,8 @@ BACK = 4  # lines above the one that the parser names: where it stops depends on
 LONGEST = 20_000
 LEFT_OUT = re.compile(r"^[ \t]*(?:\.\.\.|…)", re.MULTILINE)  # a text that leaves something out is no whole program
 REFUSED = re.compile(  # words of CPython's compiler, in all versions that run TensorRT-LLM
-    r"'return' with value in async generator|keyword argument repeated|duplicate argument|'yield from' inside async function"
+    r"'return' with value in async generator|keyword argument repeated|duplicate argument"
+    r"|'yield from' inside async function"
     r"|name '\w+' is (?:parameter and (?:global|nonlocal)|(?:used|assigned to) (?:prior to|before) (?:global|nonlocal))"
 )
 ENDS_OPEN = re.compile(r"(?:^|[,([{:=\\])\s*$|#")

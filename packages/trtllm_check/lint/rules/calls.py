@@ -26,10 +26,25 @@ OPTION = re.compile(r"--(?P<name>[\w.-]+)")
 NEAR = 0.8
 SHORT_TYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "half": "float16"}
 QUANTIZED_TYPES = {
-    "fp8": "FP8", "float8": "FP8", "int8": "W8A16", "int4": "W4A16", "nvfp4": "NVFP4", "fp4": "NVFP4",
-    "float8_e4m3fn": "FP8", "fp8_e4m3": "FP8", "e4m3": "FP8", "w8a8": "W8A8_SQ_PER_CHANNEL", "w4a16": "W4A16",
-    "int4_awq": "W4A16_AWQ", "awq": "W4A16_AWQ", "w4a16_awq": "W4A16_AWQ", "gptq": "W4A16_GPTQ",
-    "int4_gptq": "W4A16_GPTQ", "int8_sq": "W8A8_SQ_PER_CHANNEL", "w4a8_awq": "W4A8_AWQ", "mxfp4": "W4A8_MXFP4_FP8",
+    "fp8": "FP8",
+    "float8": "FP8",
+    "int8": "W8A16",
+    "int4": "W4A16",
+    "nvfp4": "NVFP4",
+    "fp4": "NVFP4",
+    "float8_e4m3fn": "FP8",
+    "fp8_e4m3": "FP8",
+    "e4m3": "FP8",
+    "w8a8": "W8A8_SQ_PER_CHANNEL",
+    "w4a16": "W4A16",
+    "int4_awq": "W4A16_AWQ",
+    "awq": "W4A16_AWQ",
+    "w4a16_awq": "W4A16_AWQ",
+    "gptq": "W4A16_GPTQ",
+    "int4_gptq": "W4A16_GPTQ",
+    "int8_sq": "W8A8_SQ_PER_CHANNEL",
+    "w4a8_awq": "W4A8_AWQ",
+    "mxfp4": "W4A8_MXFP4_FP8",
 }
 PASSED_ON = {"LLM": "EngineArgs"}  # who gets the keywords that a call does not take
 NESTED = {"KvCacheConfig": "kv_cache_config", "CudaGraphConfig": "cuda_graph_config", "MoeConfig": "moe_config"}

@@ -29,6 +29,9 @@ CACHE, BLOCK = "max_tokens_in_paged_kv_cache", 32  # the smallest block of token
 BY_DEFAULT = "1"  # beams of an engine where nothing is said
 RUNS = ("run.py", "summarize.py")
 ENSEMBLE, ENGINE_MODEL = "ensemble", "tensorrt_llm"
+REFUSES_DECOUPLED = re.compile(
+    r"doesn't support models with decoupled transaction policy|ModelInfer RPC doesn't support models with decoupled"
+)
 INFLIGHT = "inflight_fused_batching"
 
 
@@ -200,9 +203,17 @@ def _decoupled(document: Document, one: Filling, release: Release) -> Iterator[D
             yield from drafts(
                 release.name, "decoupled-needed", place, form="infer", file=request.file, model=target.model
             )
+    if any(REFUSES_DECOUPLED.search(text) for _, text in document.texts):
+        yield from _policy(one, release)
     for use in document.tensors if one.model == ENGINE_MODEL else ():
         if use.kind == "asked" and use.model in (ENGINE_MODEL, ENSEMBLE) and use.protocol in ("http", "grpc"):
             yield from drafts(release.name, "decoupled-needed", use.place, form="infer", file=use.file, model=use.model)
+
+
+def _policy(one: Filling, release: Release) -> Iterator[Draft]:
+    """The line that makes the model decoupled, where the text quotes the server's word against it."""
+    place = one.at("decoupled_mode")
+    yield from drafts(release.name, "decoupled-needed", place, form="infer", invocation=one.invocation, model=one.model)
 
 
 def _share_of(one: Filling, release: Release) -> Iterator[Draft]:
