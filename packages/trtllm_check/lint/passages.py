@@ -24,6 +24,7 @@ KNOWN_IMPORT = re.compile(
     r"|requests)\b",
     re.MULTILINE,
 )
+HANDED = re.compile(r"<<-?[ ]?[\"']?\w|\bpython3?(?:\.\d+)? -c\b|-c[ ]+[\"'][ \t]*$", re.MULTILINE)  # to an interpreter
 COMMAND_LINE = re.compile(rf"[ \t]*(?:[$>][ ]+)?{COMMANDS}")
 MOST_TRIES, MOST_FAILED = 60, 6  # of a page, and one after the other
 OPTION = re.compile(r"[ \t]*(?:- )?[a-z][a-z0-9]*(?:_[a-z0-9]+)*:(?:[ \t]+\S.*)?[ \t]*")
@@ -85,7 +86,7 @@ def python_behind_words(text: str) -> Lines | None:
 
 def python_pieces(text: str) -> list[Lines]:
     """The runs of Python that begin with an import, between the commands and the prose of a page without fences."""
-    if has_fence(text) or text.startswith("#!") or "<<" in text or not KNOWN_IMPORT.search(text):
+    if has_fence(text) or text.startswith("#!") or HANDED.search(text) or not KNOWN_IMPORT.search(text):
         return []
     lines = text.split("\n")
     found: list[Lines] = []

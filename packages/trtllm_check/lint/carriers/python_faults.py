@@ -17,7 +17,6 @@ LEFT_OUT = re.compile(r"^[ \t]*(?:\.\.\.|…)", re.MULTILINE)  # a text that lea
 REFUSED = re.compile(  # words of CPython's compiler, in all versions that run TensorRT-LLM
     r"'return' with value in async generator|keyword argument repeated|duplicate argument"
     r"|'yield from' inside async function"
-    r"|name '\w+' is (?:parameter and (?:global|nonlocal)|(?:used|assigned to) (?:prior to|before) (?:global|nonlocal))"
 )
 ENDS_OPEN = re.compile(r"(?:^|[,([{:=\\])\s*$|#")
 

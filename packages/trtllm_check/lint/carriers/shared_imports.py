@@ -15,6 +15,7 @@ IMPORTS = re.compile(r"^[ \t]*(?:from[ ]+\S+[ ]+)?import[ ]+(?:\([^()]*\)|[^\n]+
 OURS, OTHERS = re.compile(r"tensorrt[-_]?llm|trtllm-\w", re.IGNORECASE), re.compile(r"vllm|sglang", re.IGNORECASE)
 STARRED, MADE = re.compile(r"\bimport[ ]+\*"), re.compile(r"^[ \t]*(?:class|def)[ ]+(\w+)", re.MULTILINE)
 PACKAGE = "tensorrt_llm"
+STRANGE = re.compile(r"^[ \t]*(?:from (?!tensorrt_llm|vllm)\S+ import [^\n]*\bLLM\b|class LLM\b)", re.MULTILINE)
 SUPPOSED = ("LLM", "SamplingParams")  # of a page that leaves out all imports and speaks of one engine only
 
 
@@ -31,7 +32,8 @@ def imported(page: str) -> dict[str, str]:
             if OF_CLASSES.fullmatch(name):
                 found.setdefault(name, set()).add(match["module"])
     is_ours = bool(matches) and matches[0]["module"].startswith(PACKAGE)
-    if is_ours or (not matches and OURS.search(page) and not OTHERS.search(page)):
+    is_alone = is_ours or (not matches and OURS.search(page) is not None and OTHERS.search(page) is None)
+    if is_alone and STRANGE.search(page) is None:
         for name in SUPPOSED:
             found.setdefault(name, {PACKAGE})
     return {name: min(modules) for name, modules in found.items() if len(modules) == 1}

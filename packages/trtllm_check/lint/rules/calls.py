@@ -73,7 +73,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             if known is not None and call.api == "vllm":
                 found += _left(call, word, document, platform)
             yield from found or _by_release(call, word, document, platform)
-        if known is not None and call.api == OURS:
+        if known is not None and call.api == OURS and "." not in call.name:
             yield from _fields(call, known, api, platform)
 
 

@@ -53,7 +53,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if at is None or id(command) in told:
             continue
         script, words = _name(command.words[at]), command.words[at + 1 :]
-        if not any(word.text.startswith("--output_dir") for word in words):
+        if not any(
+            word.text.startswith(("--output_dir", "--output-model-dir", "--output_model_dir")) for word in words
+        ):
             continue  # of another project
         yield from _type(script, words, command, release)
         if script == CONVERTER:

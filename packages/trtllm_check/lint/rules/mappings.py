@@ -12,6 +12,7 @@ RULE = "mapping-refused"
 CONVERTERS = ("convert_checkpoint.py", "quantize.py")
 OURS = "tensorrt_llm"
 TENSORS, EXPERTS, SPLIT = "tensor_parallel_size", "moe_expert_parallel_size", "moe_tensor_parallel_size"
+MISNAMED = frozenset({"tp_size", "tp", "tensor_parallel", "num_gpus"})  # which calls.py speaks of
 SERVERS = ("trtllm-serve", "trtllm-bench")
 
 
@@ -55,7 +56,7 @@ def _called(call: Call, release: str) -> Iterator[Draft]:
     """The same of ``LLM(tensor_parallel_size=2, moe_expert_parallel_size=4)``."""
     told = {word.text for word in call.arguments}
     counts = {name: int(word.text) for name, word in call.values if word.text.isdecimal() and len(word.text) < 9}
-    if any(name in told and name not in counts for name in (TENSORS, EXPERTS, SPLIT)):
+    if any(name in told and name not in counts for name in (TENSORS, EXPERTS, SPLIT)) or told & MISNAMED:
         return
     tp, ep, split = counts.get(TENSORS, 1), counts.get(EXPERTS, 0), counts.get(SPLIT, 0)
     for word in call.arguments:
