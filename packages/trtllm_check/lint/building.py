@@ -49,7 +49,9 @@ from trtllm_check.lint.passages import (
     posts,
     properties_blocks,
     python_behind_words,
+    python_pieces,
     variable_lists,
+    without,
 )
 from trtllm_check.lint.pbtxt_pages import config_runs, from_the_first_whole_field, knows_a_field, model_of, piece_name
 from trtllm_check.lint.programs import PYTHON, TOOL_NAMES
@@ -224,8 +226,11 @@ class Builder:
         if place is not None:
             self.add_commands(read_inside(place, file))
             return
-        commands = read_commands(without_python(text), file)
-        read = self.add_embedded(text, commands, file)
+        pieces = python_pieces(text)
+        commands = read_commands(without_python(without(text, pieces)), file)
+        read = self.add_embedded(text, commands, file) | numbers_of(pieces)
+        for piece in pieces:
+            self.add(piece.text, "python", file=file, word=whole_text(piece.text, piece.first))
         self.texts.append((text, commands, read, file))
         self.add_commands(commands)
         names = imported(text)
@@ -269,7 +274,8 @@ class Builder:
             name = piece_name(text, lines.text, text.find(lines.text))
             self.add(lines.text, "config.pbtxt", file=file, word=whole_text(lines.text, lines.first), name=name)
         messages = self.add_messages(text, file)
-        if (behind := python_behind_words(text)) is not None and behind.first not in taken:
+        behind = python_behind_words(text) if not python_pieces(text) else None
+        if behind is not None and behind.first not in taken:
             self.add(behind.text, "python", file=file, word=whole_text(behind.text, behind.first))
             messages |= numbers_of([behind])
         objects: list[Lines] = []

@@ -40,6 +40,11 @@ class Filling(NamedTuple):
     def model(self) -> str:
         return PurePosixPath(self.path).parent.name
 
+    def at(self, variable: str) -> Word:
+        """The last pair that sets ``variable``, in its own line; all substitutions where none does."""
+        found = list(re.finditer(rf"(?:^|(?<=,))[ ]*({re.escape(variable)}:[^,]*)", self.word.text))
+        return self.word.part(*found[-1].span(1)) if found else self.word
+
     def with_values(self, changes: Mapping[str, str | None]) -> Swap:
         """The substitutions with ``changes``: a value sets a variable, None takes it out."""
         values = {name: value for name, value in {**self.values, **changes}.items() if value is not None}

@@ -8,7 +8,7 @@ from trtllm_check.lint.logs import known_line, read_log, read_question, read_sig
 from trtllm_check.lint.programs import TOOL_NAMES
 from trtllm_check.lint.shell.pasted import FENCE
 
-STARTED = rf"(?:\S+=\S+ )*(?:{TOOL_NAMES}|docker run|mpirun|python3? (?:-m |\S+\.py\b))"
+STARTED = rf"(?:\S+=\S+ )*(?:{TOOL_NAMES}|docker run|mpirun|python3?(?:\.\d+)? (?:-m |\S+\.py\b))"
 REPORT = re.compile(
     r"describe the (?:bug|issue)|^#+ *(?:actual|current|expected) behaviou?r|^#+ *system info|your current environment"
     r"|steps to reproduce|^#+ *reproduc(?:tion|e)\b|^\*\*(?:to reproduce|triton information|description)\*\*"
@@ -31,6 +31,12 @@ REPORT = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """What people write who report a failure, and manuals do not."""
+STAMPED = re.compile(
+    r"^[ \t]*(?:[EF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+:\d+\]"
+    r"|\[[\d/]{10}-[\d:]{8}\] \[TRT-LLM\] \[E\]|\[TensorRT-LLM\]\[ERROR\])",
+    re.MULTILINE,
+)
+"""A line of error with the stamp that a server or a builder gave it: whoever copied it, had it."""
 MANUAL = re.compile(
     r"\byou(?:'ll| may| might| could| can| will| should)? (?:see|get|encounter|run into|hit)\b"
     r"|^#{1,6}[ ][^\n]*\b(?:troubleshooting|common (?:issues|errors|problems))\b"
@@ -39,10 +45,11 @@ MANUAL = re.compile(
 )
 TYPED = re.compile(
     rf"\A\s*(?:[^\n]{{0,80}}[$#] )?(?:{STARTED})"
-    rf"|^(?:\([\w.-]+\) )?(?:[\w.-]+@[\w.-]+:?[^$#\n]{{0,80}})?[$#] (?:{STARTED})",
+    rf"|^(?:\([\w.-]+\) )?(?:[\w.-]+@[\w.-]+:?[^$#\n]{{0,80}})?[$#] (?:{STARTED})"
+    rf"|^[ \t]*\n(?:{STARTED})[^\n]* --\w",
     re.MULTILINE,
 )
-"""A command that stands before its output: after a prompt, or as the first line."""
+"""A command that stands before its output: after a prompt, as the first line, or below an empty one with an option."""
 NOTED = re.compile(r"\s*(?:[-*+]|\d+\.)\s")
 HEADED = re.compile(r"#{1,6}[ ]|[-*+][ ]\[[ xX]\][ ]")
 """A heading of Markdown, or a thing to tick off."""
@@ -67,7 +74,7 @@ def read_page(text: str) -> list[Finding]:
     """
     if text.startswith("#!") or MANUAL.search(text):
         return []  # what a script says in its comments did not happen
-    found = read_log(_only_logs(text)) if REPORT.search(text) else []
+    found = read_log(_only_logs(text)) if REPORT.search(text) or STAMPED.search(text) else []
     found += read_sign("lfs-pointer-text", text, POINTER) if " 1" in text and "-r" in text else []
     is_question = len(text) <= LONGEST_QUESTION and not re.search(r"^\s*(?:```|~~~)", text, re.MULTILINE)
     return found or (read_question(text) if is_question else [])

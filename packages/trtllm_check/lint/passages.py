@@ -10,11 +10,23 @@ from trtllm_check.lint.carriers.python_code import parsed
 from trtllm_check.lint.carriers.python_faults import comma_missing
 from trtllm_check.lint.carriers.python_mending import is_nearly_python
 from trtllm_check.lint.kinds import is_options
+from trtllm_check.lint.shell.languages import COMMANDS
 from trtllm_check.lint.shell.pasted import has_fence
 from trtllm_check.lint.shell.words import Word
 
 IMPORTS = re.compile(r"^(?:import [\w.]+[ \t]*$|from [\w.]+ import [\w, ]+[ \t]*$)", re.MULTILINE)
 SENTENCE = re.compile(r"^[A-Z][^\n]* [^\n]* [^\n]*[.:][ \t]*$", re.MULTILINE)
+BEGINS = re.compile(
+    r"(?:import [\w.]+(?: as \w+)?(?:, ?[\w.]+)*|from [\w.]+ import (?:\([^()]*\)?|[\w, ]+))[ \t]*(?:#.*)?$"
+)
+KNOWN_IMPORT = re.compile(
+    r"^(?:from|import) (?:tensorrt_llm|vllm|tritonclient|openai|transformers|modelopt|sagemaker|torch|boto3"
+    r"|requests)\b",
+    re.MULTILINE,
+)
+HANDED = re.compile(r"<<-?[ ]?[\"']?\w|\bpython3?(?:\.\d+)? -c\b|-c[ ]+[\"'][ \t]*$", re.MULTILINE)  # to an interpreter
+COMMAND_LINE = re.compile(rf"[ \t]*(?:[$>][ ]+)?{COMMANDS}")
+MOST_TRIES, MOST_FAILED = 60, 6  # of a page, and one after the other
 OPTION = re.compile(r"[ \t]*(?:- )?[a-z][a-z0-9]*(?:_[a-z0-9]+)*:(?:[ \t]+\S.*)?[ \t]*")
 LMI_LINE = re.compile(r"[ \t]*(?:option\.\w+|engine)[ \t]*=[ \t]*\S", re.ASCII)
 PROPERTY = re.compile(r"[ \t]*[A-Za-z][\w.-]*[ \t]*=.*", re.ASCII)
@@ -70,6 +82,55 @@ def python_behind_words(text: str) -> Lines | None:
         return None
     first = text.count("\n", 0, match.start()) + 1
     return Lines(first, first + piece.count("\n"), piece)
+
+
+def python_pieces(text: str) -> list[Lines]:
+    """The runs of Python that begin with an import, between the commands and the prose of a page without fences."""
+    if has_fence(text) or text.startswith("#!") or HANDED.search(text) or not KNOWN_IMPORT.search(text):
+        return []
+    lines = text.split("\n")
+    found: list[Lines] = []
+    tries = MOST_TRIES
+    first = 0
+    while first < len(lines) and tries > 0:
+        if not BEGINS.match(lines[first]):
+            first += 1
+            continue
+        last, failed = 0, 0
+        for end in _ends(lines, first):
+            tries -= 1
+            if failed > MOST_FAILED or tries < 0:
+                break
+            is_python = _is_python("\n".join(lines[first:end]))
+            last, failed = (end, 0) if is_python else (last, failed + 1)
+        piece = "\n".join(lines[first:last]).rstrip()
+        if last and "(" in piece and KNOWN_IMPORT.search(piece):
+            found.append(Lines(first + 1, first + 1 + piece.count("\n"), piece))
+        first = max(last, first + 1)
+    return found
+
+
+def _ends(lines: list[str], first: int) -> Iterator[int]:
+    """Where a run that begins at ``first`` may end: at each empty line, and at the first command of a shell."""
+    for number in range(first, len(lines)):
+        if COMMAND_LINE.match(lines[number]) and not _is_python(lines[number]):
+            yield number
+            return
+        if not lines[number].strip():
+            yield number
+    yield len(lines)
+
+
+def _is_python(piece: str) -> bool:
+    return len(piece) <= LONGEST and parsed(piece) is not None
+
+
+def without(text: str, runs: Iterable[Lines]) -> str:
+    """``text`` with the lines of ``runs`` empty."""
+    numbers = numbers_of(runs)
+    if not numbers:
+        return text
+    return "\n".join("" if number in numbers else line for number, line in enumerate(text.split("\n"), 1))
 
 
 def option_runs(text: str) -> list[Lines]:

@@ -37,7 +37,7 @@ class Call(NamedTuple):
 
     ``values``: name -> value, of those that stand in the code as a text, a number, True or False; an LLM's first
     positional argument is its ``model``. ``tried``: the code catches what a wrong argument raises; ``is_open``: more
-    arguments come from elsewhere.
+    arguments come from elsewhere. ``later``: the names of what the code sets of the object that was made.
     """
 
     api: str
@@ -47,6 +47,7 @@ class Call(NamedTuple):
     values: tuple[tuple[str, Word], ...] = ()
     tried: bool = False
     is_open: bool = False
+    later: tuple[Word, ...] = ()
 
 
 def calls(tree: ast.Module, word: Word, starts: list[int], names: Values) -> Iterator[Call]:
@@ -75,10 +76,13 @@ def calls(tree: ast.Module, word: Word, starts: list[int], names: Values) -> Ite
             values = tuple(
                 (option, _loaded(value, folders) if option == "model" else value) for option, value in values
             )
-            for place, value in later.get(node, ()):
-                values += ((place.attr, Word(str(value.value), *_place(place, word, starts))),)
+            places = later.get(node, [])
+            for place, value in places:
+                if isinstance(value, ast.Constant) and isinstance(value.value, str | int | float):
+                    values += ((place.attr, Word(str(value.value), *_place(place, word, starts))),)
+            set_later = tuple(Word(place.attr, *_place(place, word, starts)) for place, _ in places)
             arguments = tuple(Word(one.name, *_place(one.at, word, starts)) for one in given)
-            yield Call(api, name, arguments, values=values, tried=id(node) in tried, is_open=more)
+            yield Call(api, name, arguments, values=values, tried=id(node) in tried, is_open=more, later=set_later)
 
 
 def _downloads(tree: ast.Module, names: Values) -> Iterator[tuple[str, str]]:
@@ -110,24 +114,22 @@ def _of_ray(given: "list[GivenKeyword]", names: Values) -> "tuple[list[GivenKeyw
     return [*([source._replace(name="model")] if source is not None else []), *engine], more
 
 
-def _set_later(tree: ast.Module) -> Iterator[tuple[ast.expr, list[tuple[ast.Attribute, ast.Constant]]]]:
+def _set_later(tree: ast.Module) -> Iterator[tuple[ast.expr, list[tuple[ast.Attribute, ast.expr]]]]:
     """Calls whose result has a name, with what ``name.option = True`` sets of it afterwards."""
-    made: dict[str, ast.expr] = {}
-    found: dict[str, list[tuple[ast.Attribute, ast.Constant]]] = {}
+    made: dict[str, ast.Call] = {}
+    others: set[str] = set()  # names that are made of two classes
+    found: dict[str, list[tuple[ast.Attribute, ast.expr]]] = {}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
         target, value = node.targets[0], node.value
         if isinstance(target, ast.Name) and isinstance(value, ast.Call):
-            made.setdefault(target.id, value)
-        if (
-            isinstance(target, ast.Attribute)
-            and isinstance(target.value, ast.Name)
-            and isinstance(value, ast.Constant)
-            and isinstance(value.value, str | int | float)
-        ):
+            first = made.setdefault(target.id, value)
+            if ast.unparse(first.func) != ast.unparse(value.func):
+                others.add(target.id)
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
             found.setdefault(target.value.id, []).append((target, value))
-    yield from ((made[name], places) for name, places in found.items() if name in made)
+    yield from ((made[name], places) for name, places in found.items() if name in made and name not in others)
 
 
 def _tried(tree: ast.Module) -> Iterator[ast.AST]:

@@ -15,7 +15,7 @@ from trtllm_check.lint.carriers.printed import is_sentence
 from trtllm_check.lint.carriers.python_asks import asks
 from trtllm_check.lint.carriers.python_calls import calls
 from trtllm_check.lint.carriers.python_containers import container_commands, docker_workloads
-from trtllm_check.lint.carriers.python_faults import comma_missing, json_words
+from trtllm_check.lint.carriers.python_faults import comma_missing, json_words, refused
 from trtllm_check.lint.carriers.python_given import entries, given_to
 from trtllm_check.lint.carriers.python_grown import grown, is_command, perhaps
 from trtllm_check.lint.carriers.python_mending import mended
@@ -171,7 +171,11 @@ class _Reader(PythonWords):
         aws = aws_calls(self.tree, self.word.text, self.place, self.names)
         is_script = self.word.places[:1] == ((1, 1),)
         text = PythonText(self.tree, self.word, self.starts, self.names)
-        faults = (*json_words(self.tree, self.word, self.starts), *uses(text, is_script=is_script))
+        faults = (
+            *json_words(self.tree, self.word, self.starts),
+            *refused(self.tree, self.word, self.starts),
+            *uses(text, is_script=is_script),
+        )
         found += asks(text, self.value)
         names, tensors = (*used_names(text), *loose_names(text)), tuple(tensor_uses(text))
         self.found = self.found.with_(

@@ -100,8 +100,11 @@ def _of_texts(text: PythonText) -> Iterator[FormFault]:
         for one in call.keywords:
             if one.arg in TEXT_NAMES:
                 yield fault(text, one.value, "runner of texts", written=f"{one.arg}=")
-        first = call.args[0] if call.args else None
-        items = first.elts if isinstance(first, ast.List) else [first] if first is not None else []
+        named = next((one.value for one in call.keywords if one.arg == "batch_input_ids"), None)
+        first = call.args[0] if call.args else named
+        values = text.values_of(first.id) if isinstance(first, ast.Name) else [first]
+        value = values[0] if len(values) == 1 else None  # a name that is set once
+        items = value.elts if isinstance(value, ast.List) else [value] if value is not None else []
         if first is not None and items and all(map(_is_text, items)):
             yield fault(text, first, "runner of texts", written=ast.unparse(first)[:40])
 

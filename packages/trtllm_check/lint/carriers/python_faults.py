@@ -1,4 +1,6 @@
-"""What stops Python before or while it runs a text: a comma that is missing, and JSON's words for True, False, None."""
+"""What stops Python before or while it runs a text: a comma that is missing, JSON's words for True, False, None, and
+what the compiler refuses.
+"""
 
 import ast
 import re
@@ -12,6 +14,10 @@ OF_JSON = {"true": "True", "false": "False", "null": "None"}
 BACK = 4  # lines above the one that the parser names: where it stops depends on its release
 LONGEST = 20_000
 LEFT_OUT = re.compile(r"^[ \t]*(?:\.\.\.|…)", re.MULTILINE)  # a text that leaves something out is no whole program
+REFUSED = re.compile(  # words of CPython's compiler, in all versions that run TensorRT-LLM
+    r"'return' with value in async generator|keyword argument repeated|duplicate argument"
+    r"|'yield from' inside async function"
+)
 ENDS_OPEN = re.compile(r"(?:^|[,([{:=\\])\s*$|#")
 
 
@@ -56,6 +62,26 @@ def json_words(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[Form
             known = (("name", node.id), ("right", OF_JSON[node.id]))
             yield FormFault("python-stops", word.part(index, index + len(node.id)), "name", known)
             made.add(node.id)
+
+
+def refused(tree: ast.Module, word: Word, starts: list[int]) -> Iterator[FormFault]:
+    """What parses, and what the compiler refuses wherever the text stands: the file cannot be loaded."""
+    if not (any(isinstance(node, ast.Call | ast.AsyncFunctionDef | ast.FunctionDef) for node in ast.walk(tree))):
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(tree, "text", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except SyntaxError as error:
+        if error.lineno is None or not REFUSED.match(error.msg) or error.lineno > len(starts):
+            return
+        lines = word.text.split("\n")
+        line = lines[error.lineno - 1]
+        begin = starts[error.lineno - 1] + len(line) - len(line.lstrip())
+        known = (("problem", error.msg),)
+        yield FormFault("python-stops", word.part(begin, begin + len(line.strip())), "refused", known)
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        return
 
 
 def _problem(text: str) -> SyntaxError | None:

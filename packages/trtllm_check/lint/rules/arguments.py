@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, Swap
+from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, Swap, rule_data
 from trtllm_check.lint.fixing import arguments
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import Given
@@ -48,6 +48,19 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _Arguments(invocation, platform.release).drafts()
         elif invocation.tool in CLICK and is_absent(invocation.tool, platform.release):
             yield from _of_no_release(invocation)
+
+
+def of_the_first_build(document: Document, platform: Platform) -> Iterator[Draft]:
+    """Options of the trtllm-build of 0.7, of which there are no other facts, that neither it nor a later one has."""
+    first = rule_data("arguments")["first_build"].split()
+    for invocation in document.of("trtllm-build"):
+        if not is_checked(invocation, platform.release):
+            continue
+        for draft in _Arguments(invocation, platform.release).drafts():
+            flag = draft.place.text.partition("=")[0]
+            if draft.rule == UNKNOWN_FLAG and flag not in first and not with_flag(invocation.tool, flag):
+                said = draft.message.replace(f" of {platform.release.name} ", " of 0.7 and of later releases ")
+                yield draft._replace(message=said)
 
 
 def _of_no_release(invocation: Invocation) -> Iterator[Draft]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trtllm_check.flows.options import check_options, option_releases
+from trtllm_check.flows.options import check_options, have, option_releases
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.used_names import asks_version
 from trtllm_check.lint.document import Document
@@ -14,16 +14,38 @@ from trtllm_check.lint.rules.python_names import Told, told_version
 from trtllm_check.lint.rules.vllm import argument_changes, engine_arguments
 from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.supposing import supposed
 from trtllm_check.lint.vllm_release import is_of_a_month
 from trtllm_check.releases.nearest import nearest
 from trtllm_check.releases.python_names import NameVerdict, PythonPackage, python_package
 from trtllm_check.releases.vllm import vllm_facts
 
 FAMILY = "calls"
+OURS = "tensorrt_llm"
 OPTION = re.compile(r"--(?P<name>[\w.-]+)")
 NEAR = 0.8
 SHORT_TYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "half": "float16"}
-QUANTIZED_TYPES = {"fp8": "FP8", "float8": "FP8", "int8": "W8A16", "int4": "W4A16", "nvfp4": "NVFP4", "fp4": "NVFP4"}
+QUANTIZED_TYPES = {
+    "fp8": "FP8",
+    "float8": "FP8",
+    "int8": "W8A16",
+    "int4": "W4A16",
+    "nvfp4": "NVFP4",
+    "fp4": "NVFP4",
+    "float8_e4m3fn": "FP8",
+    "fp8_e4m3": "FP8",
+    "e4m3": "FP8",
+    "w8a8": "W8A8_SQ_PER_CHANNEL",
+    "w4a16": "W4A16",
+    "int4_awq": "W4A16_AWQ",
+    "awq": "W4A16_AWQ",
+    "w4a16_awq": "W4A16_AWQ",
+    "gptq": "W4A16_GPTQ",
+    "int4_gptq": "W4A16_GPTQ",
+    "int8_sq": "W8A8_SQ_PER_CHANNEL",
+    "w4a8_awq": "W4A8_AWQ",
+    "mxfp4": "W4A8_MXFP4_FP8",
+}
 PASSED_ON = {"LLM": "EngineArgs"}  # who gets the keywords that a call does not take
 NESTED = {"KvCacheConfig": "kv_cache_config", "CudaGraphConfig": "cuda_graph_config", "MoeConfig": "moe_config"}
 
@@ -34,21 +56,45 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if call.tried:
             continue
         api = rule_data(FAMILY).get(call.api, {"takes": ()})
-        if call.name in NESTED and call.api == "tensorrt_llm":
+        if call.name in NESTED and call.api == OURS:
             yield from _options(call, platform)
-        if call.api == "tensorrt_llm" and call.name in rule_data(FAMILY)["tensorrt_llm"]["meant_of"]:
+        if call.api == OURS and call.name in rule_data(FAMILY)[OURS]["meant_of"]:
             yield from _of_another_engine(call, platform)
-        if call.name == "LLM" and call.api == "tensorrt_llm":
+        if call.name == "LLM" and call.api == OURS:
             yield from _quantized_type(call, platform.release.name)
         known = _takes(api, call) if call.name in api["takes"] else None
         for word in call.arguments:
             if known is not None and word.text not in known:
                 yield from _unknown(call, word, api, known, platform)
                 continue
+            if word.text in api.get("meant_of", {}).get(call.name, ()):
+                continue  # _of_another_engine says it
             found = list(_gone(call, word, api.get("gone", {}), platform)) if known is not None else []
             if known is not None and call.api == "vllm":
                 found += _left(call, word, document, platform)
             yield from found or _by_release(call, word, document, platform)
+        if known is not None and call.api == OURS and "." not in call.name:
+            yield from _fields(call, known, api, platform)
+
+
+def _fields(call: Call, known: set[str], api: dict[str, Any], platform: Platform) -> Iterator[Draft]:
+    """``build_config.precision = "fp8"``: a field that the class has in no version."""
+    meant = {**api["means"].get(call.name, {}), **api["meant_of"].get(call.name, {})}
+    for word in call.later:
+        if word.text in known or word.text.startswith("_"):
+            continue
+        close = meant.get(word.text) or nearest(word.text, frozenset(known), NEAR)
+        for draft in drafts(
+            platform.release.name,
+            "python-argument",
+            word,
+            form="no field",
+            file=call.file,
+            call=call.name,
+            name=word.text,
+            instead=f"write {close}" if close else f"leave {word.text} out",
+        ):
+            yield draft._replace(source=api["source"])
 
 
 def _options(call: Call, platform: Platform) -> Iterator[Draft]:
@@ -56,6 +102,8 @@ def _options(call: Call, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     if release in option_releases():
         for word in call.arguments:
+            if word.text in rule_data(FAMILY)[OURS]["meant_of"].get(call.name, ()):
+                continue
             for problem in check_options(f"{NESTED[call.name]}:\n  {word.text}: null\n", release):
                 if problem.option.endswith(f".{word.text}"):
                     yield from draft_options(problem, release, word, call.file, certain=False)
@@ -63,21 +111,20 @@ def _options(call: Call, platform: Platform) -> Iterator[Draft]:
 
 def _of_another_engine(call: Call, platform: Platform) -> Iterator[Draft]:
     """``LLM(tp_size=4, gpu_memory_utilization=0.9)``: keywords of vLLM or of a command, which no release takes here."""
-    meant = rule_data(FAMILY)["tensorrt_llm"]["meant_of"][call.name]
-    is_read = call.name == "LLM" or call.name in NESTED  # llm_options.py says it, of a release that it has
-    is_known = is_read and platform.release.name in option_releases() and not platform.guessed
-    for word in () if is_known else call.arguments:
-        if word.text in meant:
+    meant = rule_data(FAMILY)[OURS]["meant_of"][call.name]
+    for word in call.arguments:
+        if word.text in meant and platform.release.name not in have(word.text, NESTED.get(call.name, "")):
             for draft in drafts(
                 platform.release.name,
                 "python-argument",
                 word,
+                form="of another",
                 file=call.file,
                 call=call.name,
                 name=word.text,
                 instead=f"write {meant[word.text]}",
             ):
-                yield draft._replace(source=rule_data(FAMILY)["tensorrt_llm"]["source"])
+                yield draft._replace(source=rule_data(FAMILY)[OURS]["source"])
 
 
 def _quantized_type(call: Call, release: str) -> Iterator[Draft]:
@@ -160,13 +207,14 @@ def _gone(call: Call, word: Word, gone: dict[str, Any], platform: Platform) -> I
     from packaging.version import Version
 
     instead = gone.get(call.name, {}).get(word.text, "")
-    if not instead or Version(platform.release.name) < Version(gone["since"]):
+    is_asked = call.api == OURS and bool(supposed(OURS))  # with another release than today's
+    if not instead or (not is_asked and Version(platform.release.name) < Version(gone["since"])):
         return
     yield from drafts(
         platform.release.name,
         "python-argument",
         word,
-        form="gone, perhaps" if platform.guessed else "gone",
+        form="gone, perhaps" if platform.guessed or is_asked else "gone",
         file=call.file,
         call=call.name,
         name=word.text,

@@ -76,7 +76,7 @@ def _policies(document: Document, platform: Platform) -> Iterator[AnswerPolicy]:
             edits: tuple[Edit, ...] = (one.with_values({"decoupled_mode": "true"}),)
             backend = one.values.get("triton_backend", "")
             file = one.invocation.command.file
-            yield AnswerPolicy(value in TRUE, one.word, backend, one.invocation, edits, file)
+            yield AnswerPolicy(value in TRUE, one.at("decoupled_mode"), backend, one.invocation, edits, file)
     for config in document.configs:
         if config.model != ENGINE_MODEL:
             continue

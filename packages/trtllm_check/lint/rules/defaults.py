@@ -31,6 +31,7 @@ OPEN_PROMPT = re.compile(r"\$|^\{[^{}]*\}$")  # a variable; other braces may be 
 MOST_TOKENS = 16384
 LLAMA_3_LENGTH = 8192
 ANSWER = 1024  # what is added to a prompt's length where nothing says how long answers are
+OF_RANKS = ("run.py", "summarize.py")
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     }
     for invocation in document.invocations:
         release = platform.release
-        if invocation.tool in rules and is_checked(invocation, release) and not missing(invocation, release):
+        if invocation.tool in rules and is_checked(invocation, release):
             case = _Case(document, platform, invocation, release.tools[invocation.tool])
-            yield from rules[invocation.tool](case)
+            if not missing(invocation, release):
+                yield from rules[invocation.tool](case)
+            elif invocation.tool in OF_RANKS:
+                yield from _world(case, is_whole=False)
 
 
 def _quantize(case: _Case) -> Iterator[Draft]:
@@ -207,8 +211,8 @@ def _longest_prompt(case: _Case) -> str:
     return values[-1] if values else str(default.default if default and default.default else LLAMA_3_LENGTH)
 
 
-def _world(case: _Case) -> Iterator[Draft]:
-    """ranks-not-tp-pp: the number of ranks is left out."""
+def _world(case: _Case, *, is_whole: bool = True) -> Iterator[Draft]:
+    """ranks-not-tp-pp: the number of ranks is left out. Of a command that lacks more, no correction is written."""
     invocation, facts = case.invocation, case.facts
     world = engine_world(facts, case.release)
     names = [file_name(word.text) for word in invocation.launcher]
@@ -225,6 +229,7 @@ def _world(case: _Case) -> Iterator[Draft]:
         first = next((word for word in words if PYTHON.fullmatch(PurePosixPath(word.text).name)), invocation.path)
         edits = (Insert(first, ("mpirun", "-n", str(world), "--allow-run-as-root")),)
     ranks = {"world": world, "tp": facts.tp, "pp": facts.pp}
+    edits = edits if is_whole else ()
     yield from case.drafts("ranks-not-tp-pp", None, edits, "one rank", **ranks, left_out=left_out)
 
 

@@ -16,26 +16,29 @@ SUMS = {("--max_output_len", "--max_seq_len"): " (it is the prompt and the answe
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
-    """One draft for each tool, at the first of its options that are gone."""
+    """One draft for each option of a tool, at its first place."""
     if not (platform.guessed or supposed(OURS)) or platform.earlier:
         return
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     for one in document.invocations:
         holding = [name for name, tool in tool_history(one.tool) if tool]
         tool = platform.release.tools.get(one.tool)
         asked = [given for given in one.given if tool is not None and tool.has(given.name)]  # else arguments.py says it
         gone = {given.name: given for given in asked if holding and _is_gone(one.tool, given.name, holding[-1])}
-        if not gone or one.tool in seen:
+        if not gone:
             continue
         lasts = {name: with_flag(one.tool, name)[-1] for name in gone}
-        last = min(lasts.values(), key=holding.index)
-        if is_checked(one, load_release(last)):
-            seen.add(one.tool)
-            known: dict[str, Any] = {"tool": one.tool, "flags": " ".join(gone), "last": last}
-            known["instead"] = "; ".join(_instead(one.tool, name, holding[-1]) for name in gone)
-            place = next(iter(gone.values())).word
+        first = min(lasts.values(), key=holding.index)
+        if not is_checked(one, load_release(first)):
+            continue
+        for name, given in gone.items():
+            if (one.tool, name) in seen:
+                continue
+            seen.add((one.tool, name))
+            known: dict[str, Any] = {"tool": one.tool, "flag": name, "last": lasts[name], "pin": first}
+            known["instead"] = _instead(one.tool, name, holding[-1])
             yield from drafts(
-                platform.release.name, "flag-removed", place, form="in later releases", invocation=one, **known
+                platform.release.name, "flag-removed", given.word, form="in later releases", invocation=one, **known
             )
 
 

@@ -25,9 +25,13 @@ TYPES = ("float16", "bfloat16", "float32")
 SHARES = ("--kv_cache_free_gpu_memory_fraction", "--kv_cache_free_gpu_mem_fraction", "--free_gpu_memory_fraction")
 SHARE = "kv_cache_free_gpu_mem_fraction"
 SHARE_IN = re.compile(rf"key\s*:\s*\"{SHARE}\"\s*,?\s*value\s*:?\s*\{{\s*string_value\s*:\s*\"(?P<value>[^\"\n]+)\"")
+CACHE, BLOCK = "max_tokens_in_paged_kv_cache", 32  # the smallest block of tokens that is the default in a release
 BY_DEFAULT = "1"  # beams of an engine where nothing is said
 RUNS = ("run.py", "summarize.py")
 ENSEMBLE, ENGINE_MODEL = "ensemble", "tensorrt_llm"
+REFUSES_DECOUPLED = re.compile(
+    r"doesn't support models with decoupled transaction policy|ModelInfer RPC doesn't support models with decoupled"
+)
 INFLIGHT = "inflight_fused_batching"
 
 
@@ -45,8 +49,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _types(build, maker, release)
     for one in filled:
         yield from _share_of(one, release)
+        yield from _cache_of(one, release)
         engine = one.values.get("engine_dir") or one.values.get("gpt_model_path") or ""
         built = made.get(posixpath.normpath(engine)) if engine else None
+        if built is None and len(builds) == 1 and one.model == ENGINE_MODEL:
+            built = builds[0]  # which is copied or mounted there
         if built is not None:
             yield from _filled(one, built, release)
         yield from _decoupled(document, one, release)
@@ -113,6 +120,11 @@ def _is_paged(release: Release) -> bool:
     return argument is None or argument.default != "disable"
 
 
+def _default(release: Release, flag: str) -> str:
+    argument = release.tools[BUILD].argument(flag)
+    return str(argument.default) if argument is not None else ""
+
+
 def _types(build: Invocation, maker: Invocation, release: Release) -> Iterator[Draft]:
     """Plugins of another type than the checkpoint's."""
     dtype = maker.value("--dtype", "--data_type")
@@ -131,14 +143,17 @@ def _filled(one: Filling, build: Invocation, release: Release) -> Iterator[Draft
     beams, most = number_of(one.values.get("max_beam_width")), number_of(build.value("--max_beam_width") or BY_DEFAULT)
     if beams and most and beams > most:
         edits: tuple[Edit, ...] = (one.with_values({"max_beam_width": str(most)}),)
-        yield from _say("beams", one.word, one.invocation, release, edits, wanted=beams, most=most)
-    batch, largest = number_of(one.values.get("triton_max_batch_size")), number_of(build.value("--max_batch_size"))
+        yield from _say("beams", one.at("max_beam_width"), one.invocation, release, edits, wanted=beams, most=most)
+    batch = number_of(one.values.get("triton_max_batch_size"))
+    largest = number_of(build.value("--max_batch_size") or _default(release, "--max_batch_size"))
     if batch and largest and batch > largest:
         edits = (one.with_values({"triton_max_batch_size": str(largest)}),)
-        yield from _say("batch", one.word, one.invocation, release, edits, wanted=batch, most=largest)
-    cache, longest = number_of(one.values.get("max_tokens_in_paged_kv_cache")), _longest(build)
+        yield from _say(
+            "batch", one.at("triton_max_batch_size"), one.invocation, release, edits, wanted=batch, most=largest
+        )
+    cache, longest = number_of(one.values.get(CACHE)), _longest(build)
     if cache and longest and cache < longest:
-        yield from _say("cache", one.word, one.invocation, release, (), wanted=cache, most=longest)
+        yield from _say("cache", one.at(CACHE), one.invocation, release, (), wanted=cache, most=longest)
     kind = one.values.get("batching_strategy") or one.values.get("batching_type") or ""
     for flag, values in PACKED.items():
         given = build.find(flag)
@@ -188,15 +203,23 @@ def _decoupled(document: Document, one: Filling, release: Release) -> Iterator[D
             yield from drafts(
                 release.name, "decoupled-needed", place, form="infer", file=request.file, model=target.model
             )
+    if any(REFUSES_DECOUPLED.search(text) for _, text in document.texts):
+        yield from _policy(one, release)
     for use in document.tensors if one.model == ENGINE_MODEL else ():
         if use.kind == "asked" and use.model in (ENGINE_MODEL, ENSEMBLE) and use.protocol in ("http", "grpc"):
             yield from drafts(release.name, "decoupled-needed", use.place, form="infer", file=use.file, model=use.model)
 
 
+def _policy(one: Filling, release: Release) -> Iterator[Draft]:
+    """The line that makes the model decoupled, where the text quotes the server's word against it."""
+    place = one.at("decoupled_mode")
+    yield from drafts(release.name, "decoupled-needed", place, form="infer", invocation=one.invocation, model=one.model)
+
+
 def _share_of(one: Filling, release: Release) -> Iterator[Draft]:
     value = one.values.get(SHARE, "")
     if _is_no_share(value):
-        yield from _say("share", one.word, one.invocation, release, (), name=SHARE, value=value)
+        yield from _say("share", one.at(SHARE), one.invocation, release, (), name=SHARE, value=value)
 
 
 def _share_in(config: ConfigFile, release: Release) -> Iterator[Draft]:
@@ -246,6 +269,13 @@ def _share(invocation: Invocation, release: Release) -> Iterator[Draft]:
         if given.name in SHARES and given.values and _is_no_share(given.values[0].text):
             known = {"name": given.name, "value": given.values[0].text}
             yield from _say("share", given.values[0], invocation, release, (), **known)
+
+
+def _cache_of(one: Filling, release: Release) -> Iterator[Draft]:
+    """A key-value cache of fewer tokens than one of its blocks."""
+    tokens = number_of(one.values.get(CACHE))
+    if tokens is not None and 0 < tokens < BLOCK:
+        yield from _say("tiny cache", one.at(CACHE), one.invocation, release, (), name=CACHE, value=tokens)
 
 
 def _is_no_share(text: str) -> bool:

@@ -49,7 +49,7 @@ def _batches(filled: list[Filling], release: str) -> Iterator[Draft]:
             yield from drafts(
                 release,
                 "ensemble-wiring",
-                one.word,
+                one.at(BATCH),
                 form="batch",
                 edits=edits,
                 invocation=one.invocation,

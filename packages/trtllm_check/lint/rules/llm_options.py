@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from serving_base.errors import NotYaml
 from trtllm_check.flows.options import OptionProblem, check_options, llm_options, option_releases
 from trtllm_check.lint.document import ConfigFile, Document
-from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.serving import ENGINE_BACKENDS
 from trtllm_check.lint.shell.words import Word
 
@@ -17,6 +17,7 @@ OF_TRITON = "triton_config"  # of model.yaml, which the server's own model reads
 READERS = ("trtllm-serve", "trtllm-bench", "trtllm-eval")
 VALUE = "takes one of"
 RULE = "llm-option-refused"
+OURS = "tensorrt_llm"
 PYTORCH = "LLM on PyTorch"
 
 
@@ -33,8 +34,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         except NotYaml:
             continue
         for problem in problems:
-            if problem.option == OF_TRITON:
-                continue
+            if problem.option == OF_TRITON or (
+                file.places and problem.option in rule_data("calls")[OURS]["meant_of"]["LLM"]
+            ):
+                continue  # the server's own; calls.py says what belongs to another class
             certain = not file.places  # LLM(...) may take more
             open_ = platform.guessed and VALUE in problem.message and _is_taken_elsewhere(problem, file.text)
             place = option_place(file, problem.option)

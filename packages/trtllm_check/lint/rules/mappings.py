@@ -3,12 +3,16 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.document import ConfigFile, Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 
 RULE = "mapping-refused"
 CONVERTERS = ("convert_checkpoint.py", "quantize.py")
+OURS = "tensorrt_llm"
+TENSORS, EXPERTS, SPLIT = "tensor_parallel_size", "moe_expert_parallel_size", "moe_tensor_parallel_size"
+MISNAMED = frozenset({"tp_size", "tp", "tensor_parallel", "num_gpus"})  # which calls.py speaks of
 SERVERS = ("trtllm-serve", "trtllm-bench")
 
 
@@ -18,6 +22,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _experts(one, platform.release.name)
     for one in document.of(*SERVERS):
         yield from _parallel(one, platform.release.name)
+    for call in document.calls:
+        if call.api == OURS and call.name == "LLM" and not call.is_open:
+            yield from _called(call, platform.release.name)
     for config in document.json_configs:
         fields = config.fields
         checkpoint = fields.get("pretrained_config")
@@ -43,6 +50,22 @@ def _parallel(one: Invocation, release: str) -> Iterator[Draft]:
     if given is not None and ep and ep > 1 and (tp or 1) % ep:
         known: dict[str, Any] = {"ep": ep, "tp": tp or 1, "tool": one.tool}
         yield from drafts(release, RULE, given.word, form="expert parallel", invocation=one, **known)
+
+
+def _called(call: Call, release: str) -> Iterator[Draft]:
+    """The same of ``LLM(tensor_parallel_size=2, moe_expert_parallel_size=4)``."""
+    told = {word.text for word in call.arguments}
+    counts = {name: int(word.text) for name, word in call.values if word.text.isdecimal() and len(word.text) < 9}
+    if any(name in told and name not in counts for name in (TENSORS, EXPERTS, SPLIT)) or told & MISNAMED:
+        return
+    tp, ep, split = counts.get(TENSORS, 1), counts.get(EXPERTS, 0), counts.get(SPLIT, 0)
+    for word in call.arguments:
+        if word.text == EXPERTS and ep > 1 and tp % ep:
+            known: dict[str, Any] = {"ep": ep, "tp": tp}
+            yield from drafts(release, RULE, word, form="expert parallel of a call", file=call.file, **known)
+        elif word.text == SPLIT and split and ep and split * ep != tp:
+            known = {"moe_tp": split, "moe_ep": ep, "tp": tp}
+            yield from drafts(release, RULE, word, form="experts", file=call.file, **known)
 
 
 def _given(one: Invocation, *flags: str) -> int:

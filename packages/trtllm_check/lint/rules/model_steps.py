@@ -5,7 +5,7 @@ Families are told by names: of folders, of the hub's models, of the folders of T
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -43,6 +43,13 @@ FAMILIES = {
     "Yi": r"(?<![a-z])yi-\d",
     "another": r"distill|minicpm|janus|llava|vila|gpt2|starcoder|nemotron|(?<![a-z])t5|bart|whisper|mamba|solar|zephyr",
 }
+# A model that learned from another has the layers of its base.
+DISTILLED = {r"distill-?_?qwen": "Qwen", r"distill-?_?llama": "Llama 3"}
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+CLONED = re.compile(
+    r"clone .*?https://huggingface\.co/(?P<name>[\w.-]+/[\w.-]+?)(?:\.git)?/?(?: (?P<folder>[\w./-]+))?$"
+)
+ABOVE = re.compile(r"^(?:\.{1,2}/)+")
 ANY_OF = {"Llama": ("Llama 2", "Llama 3")}
 # The folders of the examples whose converter reads models of these families and of no other one here.
 READS = {
@@ -55,6 +62,7 @@ READS = {
     "chatglm": ("ChatGLM",),
     "baichuan": ("Baichuan",),
     "internlm": ("InternLM",),
+    **dict.fromkeys(("deepseek_v1", "deepseek_v2", "deepseek_v3"), ("DeepSeek",)),
     "gptj": ("GPT-J",),
     "gptneox": ("GPT-NeoX",),
     "mpt": ("MPT",),
@@ -67,8 +75,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     makers = document.of(*MAKERS)
     texts = {file: lines_of(text) for file, text in document.texts} if makers else {}
+    held = dict(downloads(document)) if makers else {}
     for one in makers:
-        yield from _script(one, texts.get(one.command.file, ()), release)
+        yield from _script(one, texts.get(one.command.file, ()), held, release)
     told = {name for one in makers for word in one.values(*MODEL_FLAGS) if (name := family(word.text))}
     if len(told) != 1 or any(not family(word.text) for one in makers for word in one.values(*MODEL_FLAGS)):
         return
@@ -86,6 +95,8 @@ def family(path: str) -> str:
     text = path.lower().rstrip("/")
     if is_open(text):
         return ""
+    if distilled := next((name for pattern, name in DISTILLED.items() if re.search(pattern, text)), ""):
+        return distilled
     for name in (posixpath.basename(text), text):
         found = [one for one, pattern in FAMILIES.items() if re.search(pattern, name)]
         if found:
@@ -102,15 +113,39 @@ def _is_written(word: Word, lines: Sequence[str]) -> bool:
     return 0 < word.line <= len(lines) and word.text in lines[word.line - 1]
 
 
-def _script(one: Invocation, lines: Sequence[str], release: str) -> Iterator[Draft]:
+def downloads(document: Document) -> Iterator[tuple[str, str]]:
+    """Folders that a command of the text fills with a model of the hub, from the folder that all steps begin in."""
+    for one in document.of("hf", "huggingface-cli"):
+        names = [word.text for word in one.positional if HUB_NAME.fullmatch(word.text)]
+        folder = one.value("--local-dir")
+        if folder and names:
+            yield _below(folder), names[0]
+    for one in document.of("git"):
+        match = CLONED.search(" ".join(word.text for word in one.command.words))
+        if match:
+            yield _below(match["folder"] or posixpath.basename(match["name"])), match["name"]
+
+
+def held_model(path: str, held: Mapping[str, str]) -> str:
+    """The model that a command has put there; else the path."""
+    return held.get(_below(path), path)
+
+
+def _below(path: str) -> str:
+    return ABOVE.sub("", posixpath.normpath(path))
+
+
+def _script(one: Invocation, lines: Sequence[str], held: Mapping[str, str], release: str) -> Iterator[Draft]:
     """``examples/llama/convert_checkpoint.py --model_dir Qwen-7B``."""
     folder = posixpath.basename(posixpath.dirname(one.path.text)) or one.folder
     if one.tool != CONVERTER or folder not in READS:
         return
     for word in one.values("--model_dir"):
-        name = family(word.text)
+        model = held_model(word.text, held)
+        name = family(model)
         if name and name not in READS[folder] and _is_written(word, lines):
-            known: dict[str, Any] = {"folder": folder, "model": name, "path": word.text}
+            path = f"{word.text} ({model})" if model != word.text else model
+            known: dict[str, Any] = {"folder": folder, "model": name, "path": path}
             yield from drafts(release, RULE, word, form="script", invocation=one, **known)
 
 

@@ -22,7 +22,10 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Models that only continue a text: their tokenizer_config.json has no chat_template.
 BASE_MODEL = re.compile(
     r"meta-llama/(?:Llama-2-\d+b(?:-hf)?|(?:Meta-)?Llama-3(?:\.[12])?-\d+B)|mistralai/(?:Mistral|Mixtral)-\d[\dx]*B-v0\.[13]"
-    r"|facebook/opt-[\w.]+|(?:openai-community/)?gpt2(?:-\w+)?|EleutherAI/[\w.-]+|bigscience/bloom[\w-]*|tiiuae/falcon-\d+b",
+    r"|facebook/opt-[\w.]+|(?:openai-community/)?gpt2(?:-\w+)?|EleutherAI/[\w.-]+|bigscience/bloom[\w-]*|tiiuae/falcon-\d+b"
+    r"|google/gemma(?:-2)?-\d+b|google/gemma-3-\d+b-pt|microsoft/phi-(?:1|1_5|2)|codellama/CodeLlama-\d+b(?:-Python)?-hf"
+    r"|bigcode/(?:starcoder|starcoder2-\d+b|santacoder)|mosaicml/mpt-\d+b|mistralai/Mistral-[\w-]+-Base-\d{4}"
+    r"|huggyllama/llama-\d+b|NousResearch/(?:Llama-2-\d+b-hf|Meta-Llama-3(?:\.1)?-\d+B)|Salesforce/codegen[\w.-]+",
     re.IGNORECASE,
 )
 OF_OPENAI = re.compile(r"(?:completions?|embeddings?|chat_completions)$")
@@ -229,10 +232,11 @@ def no_template(page: Page, request: WrittenRequest, path: str, release: str) ->
     start = page.servers[0].start
     if path != CHAT or len(page.servers) > 1 or not BASE_MODEL.fullmatch(start.model):
         return
-    given = start.is_open or "chat_template" in start.options or page.has_default_template
-    if start.engine == VLLM and not given:
-        place = request.address or request.place
-        yield from drafts(release, "chat-without-template", place, file=request.file, model=start.model)
+    is_vllm = start.engine == VLLM
+    given = start.is_open or "chat_template" in start.options or (is_vllm and page.has_default_template)
+    if (is_vllm or start.tool == LOOPBACK_BY_DEFAULT) and not given:
+        place, form = request.address or request.place, "" if is_vllm else "TensorRT-LLM"
+        yield from drafts(release, "chat-without-template", place, form=form, file=request.file, model=start.model)
 
 
 def wrong_port(page: Page, request: WrittenRequest, target: ServerAddress, release: str) -> Iterator[Draft]:

@@ -97,10 +97,10 @@ def _kinds(
 
 
 def _is_coerced(given: GivenArgument, rule: dict[str, Any], told: Told) -> bool:
-    """True for a text of digits that becomes a number, in the told release or perhaps."""
+    """True for a text of digits that becomes a number, or a dictionary an object, in the told release or perhaps."""
     from packaging.version import InvalidVersion, Version
 
-    if given.kind != "str" or "coerced" not in rule:
+    if given.kind != rule.get("taken", "str") or "coerced" not in rule:
         return False
     try:
         return not told.version or Version(told.version) >= Version(rule["coerced"])

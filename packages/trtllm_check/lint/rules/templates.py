@@ -161,7 +161,7 @@ def _fill_commands(document: Document, platform: Platform, commands: list[Fillin
             for draft in drafts(
                 platform.release.name,
                 id_,
-                filling.word,
+                filling.at(known["variable"]),
                 edits=edits,
                 invocation=filling.invocation,
                 **known,
@@ -184,7 +184,7 @@ def _values_refused(document: Document, filling: Filling, platform: Platform) ->
         yield from drafts(
             release,
             problem.rule,
-            filling.word,
+            filling.at(problem.known.get("parameter", "")),
             form=problem.form,
             invocation=filling.invocation,
             **problem.known,
@@ -204,7 +204,7 @@ def _cut(platform: Platform, filling: Filling) -> Iterator[Draft]:
         yield from drafts(
             platform.release.name,
             "unescaped-separator",
-            filling.word,
+            filling.at(variable),
             edits=(filling.with_values({} if filling.escapes else dict.fromkeys(filling.broken)),),
             invocation=filling.invocation,
             variable=variable,
@@ -340,7 +340,7 @@ def _needs_paged(document: Document, platform: Platform, correction: _Correction
         yield from drafts(
             platform.release.name,
             id_,
-            filling.word,
+            filling.at(variable),
             form=form,
             edits=(Put(PAGED, "enable"),),
             invocation=build,
