@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trtllm_check.lint.document import Document, PropertiesFile
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.rules import lmi_keys
+from trtllm_check.lint.rules import lmi_keys, lmi_words
 from trtllm_check.lint.rules.lmi_images import UNKNOWN, around, image_of, of_its_kind
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
@@ -61,6 +61,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         return
     named = not platform.guessed or bool(told.said)
     said = {(draft.file, draft.place.line) for draft in lmi_keys.check(document, platform)}
+    said |= {
+        (file.path, one.value.line)
+        for file in document.properties
+        for one in lmi_keys.lines(file)
+        if lmi_words.of_endpoint(one)
+    }
     for file in document.properties:
         if not _is_another_engines(file, *told.tags):
             is_own = _has_own_handler(file, document)
