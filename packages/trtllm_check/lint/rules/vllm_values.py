@@ -29,7 +29,7 @@ ADAPTERS = re.compile(
     re.IGNORECASE,
 )
 NO_TEXTS = frozenset({"tokens_only", "task", "runner", "convert", "tokenizer", "model_impl"})
-NO_TEXT = re.compile(r"prithvi|terratorch|embed|rerank|reward|classif|^$", re.IGNORECASE)
+NO_TEXT = re.compile(r"prithvi|terratorch|embed|rerank|reward|classif", re.IGNORECASE)
 FP8_MODEL = re.compile(r"[-_]fp8(?:[-_]|$)", re.IGNORECASE)
 
 
@@ -171,10 +171,10 @@ def _together(one: ServedModel, release: str) -> Iterator[Draft]:
 
 def _without(one: ServedModel, whole: str, told: VllmRelease | None, release: str) -> Iterator[Draft]:
     """A server without what its answers need: adapters, a tokenizer."""
-    spread = one.invocation is None or one.is_open or any(is_open(word.text) for word in one.invocation.arguments)
-    if spread:
+    if one.invocation is None:
         return
-    if told is not None and one.is_on("enable_lora") and ADAPTERS.search(whole) is None:
+    spread = one.is_open or any(is_open(word.text) for word in one.invocation.arguments)
+    if told is not None and not spread and one.is_on("enable_lora") and ADAPTERS.search(whole) is None:
         yield from _say(one, "enable_lora", "adapters", release, model=one.model)
     if one.is_on("skip_tokenizer_init") and NO_TEXTS.isdisjoint(one.options) and NO_TEXT.search(one.model) is None:
         yield from _say(one, "skip_tokenizer_init", "tokenizer", release)
