@@ -21,7 +21,9 @@ HELD = re.compile(
 )
 OF_VLLM, OF_ANY = re.compile(r"VLLM"), re.compile(r"(?:ADDITIONAL|EXTRA|SERVER?|ENGINE|CMD|CLI|COMMAND|INFERENCE)_")
 ABOUT = re.compile(r"vllm", re.IGNORECASE)
-OTHERS = re.compile(r"sglang|llama[-_.]?(?:server|cpp)|text-generation-launcher|trtllm-serve|tritonserver|lmdeploy|BENCH")
+OTHERS = re.compile(
+    r"sglang|llama[-_.]?(?:server|cpp)|text-generation-launcher|trtllm-serve|tritonserver|lmdeploy|BENCH"
+)
 FLAG = re.compile(r"(?<!\S)--(?P<name>[a-z][a-z0-9_-]*)")
 MOST = 20
 

@@ -12,6 +12,7 @@ from trtllm_check.lint.rules.python_names import told_version
 from trtllm_check.lint.rules.served import LMI, MAKERS, TENSORRT_LLM, VLLM, ServedModel, served
 from trtllm_check.lint.rules.vllm_table import release_for
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.releases import known_releases
 from trtllm_check.releases.lmi import lmi_images
 from trtllm_check.releases.models import (
@@ -40,6 +41,17 @@ OWN_CODE = re.compile(r"trust[_-]remote[_-]code(?!\s*=\s*False)")
 CONTAINER = re.compile(r"\btransformers_version\s*=\s*[\"'](\d+\.\d+(?:\.\d+)?)[\"']")
 MODEL_ID = re.compile(r"[\"']HF_MODEL_ID[\"']\s*:\s*[\"']([\w.-]+/[\w.-]+)[\"']")
 REGISTERED = re.compile(r"\bModelRegistry\b|\bregister_model\(")
+# The value of a key or a variable that a model's name is in.
+NAMED = re.compile(
+    r"(?:^|[{,\s])[\"']?(?:\w*[Mm]odel\w*|\w*MODEL\w*|repo|repoId|repo_id|id|name|default|uri|source)[\"']?[ \t]*"
+    r"[:=][ \t]*[\"']?(?:hf://|huggingface://)?"
+    r"(?P<model>[A-Za-z][\w.-]*/[\w.-]*[A-Za-z][\w.-]*)[\"']?[ \t]*(?=[,}\n#]|$)",
+    re.MULTILINE,
+)
+SURE = 4  # the weight of an image
+OTHER_ENGINE = re.compile(
+    r"sglang|text-generation-inference|tritonserver|trtllm|tensorrt|ollama|llama\.cpp", re.IGNORECASE
+)
 REPOSITORY = re.compile(r"[\"']([\w.-]+/[\w.-]+)[\"']")
 
 
@@ -57,6 +69,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield draft
     if not said:
         yield from _configs(document, platform)
+        yield from _named(document, platform)
 
 
 @lru_cache(maxsize=8)
@@ -86,6 +99,34 @@ def _served(one: ServedModel, model: NamedModel, document: Document, platform: P
             yield from _unknown_class(one.model, model, place, one.file, document, platform)
     elif one.tool == LMI:
         yield from _container(one, model, document, platform)
+
+
+def _named(document: Document, platform: Platform) -> Iterator[Draft]:
+    """The one model of a text whose form no reader knows, beside the one image of vLLM that it names."""
+    told = vllm_told(document)
+    if told is None or told.weight < SURE or any(OTHER_ENGINE.search(text) for _, text in document.texts):
+        return
+    if any(one.engine == VLLM and one.tool != LMI for one in served(document)) or _registers(document.texts):
+        return
+    found = {
+        match["model"]
+        for _, text in document.texts
+        for match in NAMED.finditer(text)
+        if named_model(match["model"]) is not None
+    }
+    version = parts(told.release.written)
+    if len(found) != 1:
+        return
+    (name,) = found
+    known = named_model(name)
+    lack = lacks_vllm(known, version) if known is not None else None
+    if lack is not None and lack.since:
+        engine = f"vLLM {'.'.join(map(str, version))}"
+        about: dict[str, Any] = {"model": name, "architecture": lack.architecture, "lacks": engine, "project": "vLLM"}
+        about |= {"since": lack.since, "until": ""}
+        image = dict(document.texts)[told.file].split("\n")[told.line - 1]
+        place = Word(image.strip(), told.line, len(image) - len(image.lstrip()) + 1)
+        yield from drafts(platform.release.name, RULE, place, file=told.file, **about)
 
 
 def _loaded(document: Document, platform: Platform) -> Iterator[Draft]:
