@@ -106,7 +106,9 @@ def _named(document: Document, platform: Platform) -> Iterator[Draft]:
     told = vllm_told(document)
     if told is None or told.weight < SURE or any(OTHER_ENGINE.search(text) for _, text in document.texts):
         return
-    if any(one.engine == VLLM and one.tool != LMI for one in served(document)) or _registers(document.texts):
+    if any(one.engine == VLLM and one.tool != LMI and one.model for one in served(document)) or _registers(
+        document.texts
+    ):
         return
     found = {
         match["model"]
