@@ -149,6 +149,7 @@ FAMILIES = (
     "windows",
     "first_words",
     "no_shell",
+    "mixed_languages",
     "chat_templates",
     "client_models",
     *("cloned_files", "clone_tags", "repository_flow", "decoupled", "box_mounts", "model_steps"),
@@ -276,7 +277,7 @@ OF_ANY_RELEASE = frozenset(
             "mappings",
             "checkpoints",
         ),
-        *("windows", "shell", "secrets"),
+        *("windows", "shell", "secrets", "mixed_languages"),
         *("pins", "breakages", "wheels", "requirement_forms", "image_tags", "image_bases", "project_pythons"),
     }
 )

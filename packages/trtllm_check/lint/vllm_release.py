@@ -18,9 +18,6 @@ IMAGE = re.compile(
     r"(?:^|(?<!lmcache)[/\s\"'=:(])(?:vllm-openai(?:-[a-z]+)?|vllm-tpu|vllm-cpu(?:-env|-release-repo)?|vllm-arm64-cpu-release-repo"
     r"|(?:vllm/)?vllm):v?(?P<version>\d+\.\d+\.\d+(?:\.?post\d+)?)(?![\w.]*\d)"
 )
-OF_A_CHART = re.compile(
-    r"\brepository:[ ]*[\"']?[\w./-]*\bvllm-openai[\"']?[ ]*\n[ ]*(?:pullPolicy:[^\n]*\n[ ]*)?tag:[ ]*[\"']?" + VERSION
-)
 ENGINE = VERSION.replace("version", "engine")
 LOG = rf"vLLM API server version {VERSION}|Initializing (?:an LLM|a V[01] LLM) engine \({ENGINE}\)"
 VARIABLE = r"^\W*(?:(?:ARG|ENV|export)\s+)?[\"']?VLLM_(?:VERSION|TAG|REF)[\"']?\s*[=:]\s*[\"']?"
@@ -34,7 +31,6 @@ TEXTS: tuple[tuple[int, re.Pattern[str]], ...] = (  # weight, how it is written
     (5, re.compile(rf"^[\s#>|]*vllm[ \t|]+{VERSION}(?=[\s+|]|$)", re.MULTILINE)),
     (5, re.compile(rf"^[\s#]*vllm\s*=\s*(?:\{{[^}}\n]*version\s*=\s*)?[\"']={{0,2}}{VERSION}[\"']", re.MULTILINE)),
     (4, IMAGE),
-    (4, OF_A_CHART),
     (4, re.compile(rf"(?:-b|--branch)[ =]+{VERSION}(?=\s)[^\n]*{REPOSITORY}", ANY)),
     (4, re.compile(rf"{REPOSITORY}(?:\.git)?[^\n]*(?:-b|--branch|@)[ =]*{VERSION}(?=\s|$|[\"'#])", ANY)),
     (4, re.compile(rf"{VARIABLE}{VERSION}", EACH_LINE)),

@@ -32,6 +32,13 @@ CHOICES = re.compile(
     r"[<{(\[](?P<list>[\w.-]+(?:[ \t]*\|[ \t]*[\w.-]+)+)[>})\]]"
 )
 SHORT = 4
+MODELS = ("OPTION_MODEL_ID", "HF_MODEL_ID")
+# The TensorRT-LLM of an image, and the one that the path of an artifact names.
+BUILT_FOR = re.compile(r"(?<![\d.])0\.\d+\.\d+-tensorrtllm(?P<version>\d+\.\d+\.\d+)")
+MADE_WITH = re.compile(
+    r"(?:trt-?llm|tensorrt[-_]?llm)(?:[-_]?engines?)?[-_/]?v?(?P<version>\d\.\d{1,2}(?:\.\d+)?)(?=[/_-]|$)",
+    re.IGNORECASE,
+)
 LONG_GONE = "deepspeed"  # the batch that no image has had since 0.28.0
 
 
@@ -47,6 +54,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _choices(text, file, match, release)
     for one in document.properties:
         yield from _keys(one, release)
+    yield from _engines(document, release)
     names_none = not document.images and not any(NAMED.search(text) for _, text in document.texts)
     if names_none and (platform.guessed or supposed(OURS)):  # else the facts on the image speak
         yield from _gone(document, release)
@@ -137,6 +145,21 @@ def _is_of_tensorrt(one: KeyLine) -> bool:
     families = lmi_facts().families
     key = f"option.{one.name}"
     return bool(one.name) and key in families["toolkit"].keys and key not in families["deepspeed"].keys
+
+
+def _engines(document: Document, release: str) -> Iterator[Draft]:
+    """An artifact whose path names another version of TensorRT-LLM than the one image of the text has."""
+    tags = {match["version"]: match[0] for _, text in document.texts for match in BUILT_FOR.finditer(text)}
+    if len(tags) != 1:
+        return
+    ((version, tag),) = tags.items()
+    found = [(file.path, one.value) for file in document.properties for one in lines(file) if one.name == "model_id"]
+    found += [("", word) for name in MODELS if (word := document.lmi_environment.get(name)) is not None]
+    for path, word in found:
+        match = MADE_WITH.search(word.text)
+        if match is not None and not f"{version}.".startswith(f"{match['version']}."):
+            known: dict[str, Any] = {"path": word.text, "made": match["version"], "version": version, "image": tag}
+            yield from drafts(release, RULE, word, form="engine", file=path, **known)
 
 
 def _gone(document: Document, release: str) -> Iterator[Draft]:

@@ -48,6 +48,11 @@ NAMED = re.compile(
     r"(?P<model>[A-Za-z][\w.-]*/[\w.-]*[A-Za-z][\w.-]*)[\"']?[ \t]*(?=[,}\n#]|$)",
     re.MULTILINE,
 )
+OF_A_CHART = re.compile(
+    r"\brepository:[ ]*[\"']?(?:docker\.io/)?vllm/vllm-openai[\"']?[ ]*\n[ ]*(?:pullPolicy:[^\n]*\n[ ]*)?"
+    r"tag:[ ]*[\"']?v?(?P<version>\d+\.\d+\.\d+(?:\.post\d+)?)[\"']?[ ]*(?:#[^\n]*)?$",
+    re.MULTILINE,
+)
 SURE = 4  # the weight of an image
 OTHER_ENGINE = re.compile(
     r"sglang|text-generation-inference|tritonserver|trtllm|tensorrt|ollama|llama\.cpp", re.IGNORECASE
@@ -103,8 +108,13 @@ def _served(one: ServedModel, model: NamedModel, document: Document, platform: P
 
 def _named(document: Document, platform: Platform) -> Iterator[Draft]:
     """The one model of a text whose form no reader knows, beside the one image of vLLM that it names."""
-    told = vllm_told(document)
-    if told is None or told.weight < SURE or any(OTHER_ENGINE.search(text) for _, text in document.texts):
+    if any(OTHER_ENGINE.search(text) for _, text in document.texts):
+        return
+    where = _of_a_chart(document)
+    told = vllm_told(document) if where is None else None  # else a supposed one may come first
+    if told is not None and told.weight >= SURE:
+        where = told.release.written, told.file, told.line
+    if where is None:
         return
     if any(one.engine == VLLM and one.tool != LMI and one.model for one in served(document)) or _registers(
         document.texts
@@ -116,7 +126,8 @@ def _named(document: Document, platform: Platform) -> Iterator[Draft]:
         for match in NAMED.finditer(text)
         if named_model(match["model"]) is not None
     }
-    version = parts(told.release.written)
+    written, file, line = where
+    version = parts(written)
     if len(found) != 1:
         return
     (name,) = found
@@ -126,9 +137,18 @@ def _named(document: Document, platform: Platform) -> Iterator[Draft]:
         engine = f"vLLM {'.'.join(map(str, version))}"
         about: dict[str, Any] = {"model": name, "architecture": lack.architecture, "lacks": engine, "project": "vLLM"}
         about |= {"since": lack.since, "until": ""}
-        image = dict(document.texts)[told.file].split("\n")[told.line - 1]
-        place = Word(image.strip(), told.line, len(image) - len(image.lstrip()) + 1)
-        yield from drafts(platform.release.name, RULE, place, file=told.file, **about)
+        image = dict(document.texts)[file].split("\n")[line - 1]
+        place = Word(image.strip(), line, len(image) - len(image.lstrip()) + 1)
+        yield from drafts(platform.release.name, RULE, place, file=file, **about)
+
+
+def _of_a_chart(document: Document) -> tuple[str, str, int] | None:
+    """The version, file and line of the one ``repository: vllm/vllm-openai`` with a ``tag`` below it."""
+    found = [(file, text, match) for file, text in document.texts for match in OF_A_CHART.finditer(text)]
+    if len(found) != 1:
+        return None
+    ((file, text, match),) = found
+    return match["version"], file, text.count("\n", 0, match.start("version")) + 1
 
 
 def _loaded(document: Document, platform: Platform) -> Iterator[Draft]:
