@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from trtllm_check.lint.carriers.python_words import spaced
 from trtllm_check.lint.shell import ShellCommand, Word, read_inside
 from trtllm_check.lint.shell.words import word_at
-from trtllm_check.releases.vllm import options_of
+from trtllm_check.releases.vllm import options_of, vllm_facts
 
 NAME = r"[A-Z][A-Z0-9_]*_(?:ARGS|ARGUMENTS|OPTIONS|OPTS|FLAGS|PARAMS)"
 HELD = re.compile(
@@ -25,6 +25,7 @@ OTHERS = re.compile(
     r"sglang|llama[-_.]?(?:server|cpp)|text-generation-launcher|trtllm-serve|tritonserver|lmdeploy|BENCH"
 )
 FLAG = re.compile(r"(?<!\S)--(?P<name>[a-z][a-z0-9_-]*)")
+SWITCHED = re.compile(r"(?<!`)`(?P<given>--(?P<name>[a-z][a-z_-]+)[ =](?:[Ff]alse|[Tt]rue))`(?!`)")
 MOST = 20
 
 
@@ -38,12 +39,28 @@ def held_arguments(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]
             name = match["name"] or match["listed"]
             if _is_used(text, name) or not _is_of_vllm(text, name, match[group]):
                 continue
-            place = word_at(text, match.start(group), match[group])
-            at = (place.line, place.column)
-            start = [Word(part, *at, (at,) * len(part)) for part in ("vllm", "serve", "${MODEL}")]
-            places = tuple((at[0], at[1] + number) for number in range(len(place.text)))
-            whole = spaced([*start, Word(place.text, *at, places)], " ")
-            yield from read_inside(whole, file) if whole is not None else ()
+            yield from _served(word_at(text, match.start(group), match[group]), file)
+        for place in _of_prose(text):
+            yield from _served(place, file)
+
+
+def _served(place: Word, file: str) -> Iterator[ShellCommand]:
+    at = (place.line, place.column)
+    start = [Word(part, *at, (at,) * len(part)) for part in ("vllm", "serve", "${MODEL}")]
+    places = tuple((at[0], at[1] + number) for number in range(len(place.text)))
+    whole = spaced([*start, Word(place.text, *at, places)], " ")
+    yield from read_inside(whole, file) if whole is not None else ()
+
+
+def _of_prose(text: str) -> Iterator[Word]:
+    """``--enforce-eager false`` between backquotes, on a page that starts vLLM's server: a switch with a value."""
+    if "`" not in text or "vllm serve" not in text:
+        return
+    newest = vllm_facts().newest.place
+    for match in [*SWITCHED.finditer(text)][:MOST]:
+        known = options_of("serve").get(match["name"].replace("_", "-"))
+        if known is not None and known.at(newest) in ("switch", "toggle"):
+            yield word_at(text, match.start("given"), match["given"])
 
 
 def _is_used(text: str, name: str) -> bool:

@@ -108,8 +108,8 @@ def _served(one: ServedModel, model: NamedModel, document: Document, platform: P
 
 def _named(document: Document, platform: Platform) -> Iterator[Draft]:
     """The one model of a text whose form no reader knows, beside the one image of vLLM that it names."""
-    if any(OTHER_ENGINE.search(text) for _, text in document.texts):
-        return
+    if any(OTHER_ENGINE.search(text) or "```" in text for _, text in document.texts):
+        return  # a page may name an image beside another use of the model
     where = _of_a_chart(document)
     told = vllm_told(document) if where is None else None  # else a supposed one may come first
     if told is not None and told.weight >= SURE:
