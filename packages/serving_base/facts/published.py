@@ -17,7 +17,7 @@ class PublishedModel(NamedTuple):
     """One model. ``context``: tokens of its longest sequence, 0 where it is not known; ``official``: its own name.
 
     ``heads_read`` and ``context_read`` are True for what was read somewhere, not only remembered. ``billions``: of
-    parameters, as the name says, 0 where it does not or where the weights are published in fewer than 16 bits.
+    parameters, as the name says, 0 where it does not; ``bits``: of a weight as it is published.
     ``token_values``: numbers in the KV cache for one token, of one KV head in all layers, 0 where not known.
     """
 
@@ -30,6 +30,7 @@ class PublishedModel(NamedTuple):
     context_read: bool
     billions: float = 0.0
     token_values: int = 0
+    bits: int = 16
 
     def divides(self, ranks: int) -> bool:
         """True if ``ranks`` ranks can share the attention heads and the KV heads, which are copied where too few."""
@@ -61,8 +62,9 @@ def published_model(name: str) -> PublishedModel | None:
         context_read = one.get("context_read", one.get("read", NOWHERE)) != NOWHERE
         billions = _billions(last, one)
         values = 2 * int(one.get("layers", 0)) * int(one.get("head", 0))
+        heads, kv_heads, bits = (int(one.get(key, 16)) for key in ("heads", "kv_heads", "bits"))
         return PublishedModel(
-            int(one["heads"]), int(one["kv_heads"]), known, source, official, heads_read, context_read, billions, values
+            heads, kv_heads, known, source, official, heads_read, context_read, billions, values, bits
         )
     return None
 
@@ -70,7 +72,7 @@ def published_model(name: str) -> PublishedModel | None:
 def _billions(name: str, one: dict[str, Any]) -> float:
     """Of parameters; of several experts only where the file knows the sum."""
     told = SIZE.search(name)
-    return 0.0 if one.get("bits") else float(one.get("billions") or (told[1] if told else 0))
+    return float(one.get("billions") or (told[1] if told else 0))
 
 
 @cache

@@ -26,6 +26,7 @@ from trtllm_check.lint.engine_json import engine_call, is_config
 from trtllm_check.lint.facts import DocumentFacts, config_facts, stated
 from trtllm_check.lint.file_cells import OF_SETTINGS, file_cells
 from trtllm_check.lint.handed_texts import handed_texts
+from trtllm_check.lint.held_arguments import held_arguments
 from trtllm_check.lint.held_commands import held_commands
 from trtllm_check.lint.invocations import invocations
 from trtllm_check.lint.json_pieces import pieces, told_pieces
@@ -365,7 +366,7 @@ class Builder:
         if self.yaml:
             self.commands = with_configs(self.commands, found, self.yaml, self.sources)
             found = invocations(self.commands)
-        held = held_commands(self.commands, found)
+        held = [*held_commands(self.commands, found), *held_arguments(self.sources)]
         self.commands += held
         found += invocations(held)
         images = list(self.images)

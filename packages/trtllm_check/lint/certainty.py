@@ -53,6 +53,7 @@ OURS = ("convert_checkpoint.py", "trtllm-build", "quantize.py", "run.py", "summa
 COMMON_NAMES = ("run.py", "summarize.py", "quantize.py")
 OF_EXAMPLES = re.compile(r"examples?/|tensorrt[-_]?llm|\$", re.IGNORECASE)
 OF_WHOLE_COMMANDS = frozenset({"build-of-nothing", "missing-flag"})
+OF_LENGTHS = "engine-limit"
 OF_WRITTEN_OUT = OF_WHOLE_COMMANDS | {"command-form", "no-gpus"}
 CONTRAST = re.compile(
     r"❌\s*(?:wrong|bad|incorrect|don['’]?t|avoid|never|before)\b", re.IGNORECASE
@@ -102,6 +103,8 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if draft.rule == "python-use" and OF_OLD_OPENAI in draft.message and _keeps_old_openai(document.texts):
         return draft._replace(severity="info")
     if draft.rule in OF_WRITTEN_OUT and _leaves_out(draft, document):
+        return draft._replace(severity="info")
+    if draft.rule == OF_LENGTHS and _shows_wrong_and_right(document.texts):
         return draft._replace(severity="info")
     if draft.severity != "error":
         return draft

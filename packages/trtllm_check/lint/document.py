@@ -92,6 +92,10 @@ class VariableList(NamedTuple):
     file: str = ""
 
 
+# An image of vLLM in a variable of a .env or of Terraform.
+PINNED = re.compile(r"^[ \t]*(?:[A-Z][A-Z0-9_]*IMAGE=|default[ \t]*=[ \t]*)[\"']?vllm/vllm-openai:v\d", re.MULTILINE)
+
+
 @dataclass(frozen=True)
 class Document:
     """``facts`` holds for the whole input, :meth:`facts_of` for one invocation and what it reads.
@@ -156,6 +160,7 @@ class Document:
             [one for one in self.commands if any(OUR_SCRIPT.search(word.text) for word in one.words[:3])],
             [one for one in self.workloads if MODEL_IMAGE.search(one.image)],
             [one for one in self.images if MODEL_IMAGE.search(one.text)],
+            [text for _, text in self.texts if PINNED.search(text)],
         )
         return (
             any(known)

@@ -64,6 +64,7 @@ PLAIN_ERROR = re.compile(
     r"|^fatal:|^\S*Killed\s*$|core dumped|terminate called|^CMake Error|^make(?:\[\d+\])?: \*\*\*|^Caused by:|^panic:|"
     r"\bUNAVAILABLE\b|^E: |^Exception\b|uncaught exception|NCCL WARN|ERR!|^Error response from|^docker: "
     r"|^Usage: .*\n.*\n+Error|\b(?:CREATE|UPDATE|DELETE)_FAILED\b|, version solving failed|^\s*\"FailureReason\": \""
+    r"|\bTypeError: [\w.]+\(\) got an unexpected keyword argument '"  # the title of a report has it behind other words
 )
 COUNTED = re.compile(r"\b0 (?:errors?|failures?|failed)\b|\bno errors?\b|errors?[=: ]+0\b|error[ _]rate", re.IGNORECASE)
 LOG_LINE = re.compile(

@@ -15,7 +15,7 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.finding import Finding, Fix
 from trtllm_check.lint.log_lines import FOLLOWING, LogLine, said_aloud, trouble, without_colours
 from trtllm_check.lint.log_models import heads_said, heads_told
-from trtllm_check.lint.log_options import instead_of
+from trtllm_check.lint.log_options import instead_of, releases_of
 from trtllm_check.lint.log_places import place_of
 
 SIGNS = Path(__file__).with_name("logs.yml")
@@ -244,6 +244,7 @@ def _filled(sign: Sign, match: re.Match[str]) -> Sign:
     """The sign with what its pattern's groups found; a name without a find is left out."""
     words = {name: (value or "").strip(" .,;:'\"") for name, value in match.groupdict().items()}
     words["instead"] = instead_of(words["option"]) if words.get("option") else ""
+    words["releases"] = releases_of(words["option"], match.string) if words.get("option") else ""
 
     def fill(text: str) -> str:
         filled = NAME.sub(lambda name: words.get(name[1], name[0]), text)

@@ -103,6 +103,10 @@ def _fate(image: LmiImage, key: str, value: str, finding: PropertyProblem | None
     return Fate(key, value, outcome, finding.fix, finding.source)
 
 
+BLANK = re.compile(  # deepjavalibrary/djl-serving#1351; wlm ModelInfo.java trims the model's name only
+    r"[ \t]*(?P<key>engine|option\.(?:rolling_batch|tensor_parallel_degree))[ \t]*[=:][ \t]*(?P<value>\w[\w.-]*)[ \t]+"
+)
+MOST_BLANKS = 2
 ALTERNATIVE = re.compile(  # of the lines around it, of which the reader keeps one
     r"^[ \t]*[#!][^\n]*\b(?:or|alternative\w*|either|option [0-9a-c]|choose|one of|instead|variant)\b",
     re.IGNORECASE | re.MULTILINE,
@@ -132,6 +136,18 @@ def syntax_problems(text: str) -> Iterator[PropertyProblem]:
             why = "a comment is a line of its own; after a value it belongs to the value"
             yield _wrong("error", key, f"{key} has a comment in its value", why, "put it on its own line", number)
         seen.add(key)
+    yield from _blanks(text)
+
+
+def _blanks(text: str) -> Iterator[PropertyProblem]:
+    """A blank behind a value that is looked up as it stands; on many lines they are the page's, not the writer's."""
+    found = [(number, match) for number, line in enumerate(text.split("\n"), 1) if (match := BLANK.fullmatch(line))]
+    for number, match in found if len(found) <= MOST_BLANKS else ():
+        key, value = match["key"], match["value"]
+        severity: Severity = "error" if key == "engine" else "warning"
+        message = f"{key} has a trailing blank: its value is {value + ' '!r}, and not {value!r}"
+        why = "java.util.Properties keeps a space at the end of a value (Deep learning engine not found: MPI )"
+        yield _wrong(severity, key, message, why, f"write {key}={value} without whitespace behind it", number)
 
 
 def _wrong(severity: Severity, key: str, message: str, why: str, fix: str, line: int) -> PropertyProblem:

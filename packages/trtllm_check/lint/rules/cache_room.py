@@ -11,6 +11,7 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.gpu_labels import gpu_told
 from trtllm_check.lint.rules.room import OTHER_HARDWARE, PP, SET_LATER, STARTS, TP, gpu_memory
 from trtllm_check.lint.rules.served import LMI, VLLM, ServedModel, served
+from trtllm_check.lint.rules.weight_bits import bits_of
 
 RULE = "cache-too-small"
 LENGTH, SHARE, TYPE = "max_model_len", "gpu_memory_utilization", "kv_cache_dtype"
@@ -29,11 +30,6 @@ UNKNOWN = frozenset(
 LONGER = frozenset({"hf_overrides", "rope_scaling", "rope_theta", "config_format", "hf_config_path"})
 OPEN = re.compile(
     r"gguf|exl\d|hqq|aqlm|mlx|lora|adapter|draft|eagle|medusa|prun|sparse|tiny|dummy|engine|ckpt", re.IGNORECASE
-)
-# Bits of a weight by the name of the checkpoint or the method, no more than there are; the first that fits counts.
-BITS = (
-    (re.compile(r"awq|gptq|int4|fp4|nf4|w4a|4-?bits?|bnb|bitsandbytes|marlin|quant", re.IGNORECASE), 4),
-    (re.compile(r"fp8|int8|w8a|8-?bits?|modelopt|compressed", re.IGNORECASE), 8),
 )
 NARROW = re.compile(r"fp8|int8|fp4", re.IGNORECASE)  # a checkpoint that may tell the type of the cache, too
 VALUES = {"auto": 2, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
@@ -86,17 +82,10 @@ def _room(one: ServedModel, model: PublishedModel, have: float, ranks: int | Non
     tensor, stages = ranks or one.number(TP) or 1, one.number(PP) or 1
     if not value or not share:
         return None
-    weights = model.billions * 1e9 * ROUNDED * bits_of(one) / 8 / (tensor * stages)
+    weights = model.billions * 1e9 * ROUNDED * bits_of(one, model) / 8 / (tensor * stages)
     if weights / ROUNDED > have * usual:
         return None  # that the weights alone do not fit is another finding
     return _Room(weights, model.cache_bytes(tensor, stages, value), have * share)
-
-
-def bits_of(one: ServedModel) -> int:
-    """Bits of a weight, by the names of the checkpoint and of the method, no more than there are."""
-    method = one.options["quantization"].text if "quantization" in one.options else ""
-    named = [bits for pattern, bits in BITS if pattern.search(f"{one.model} {method}")]
-    return min(named, default=16)
 
 
 def _share(one: ServedModel, otherwise: float) -> float:

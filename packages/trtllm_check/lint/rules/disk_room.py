@@ -8,8 +8,9 @@ from serving_base.facts.published import published_model
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.reservations import OF_SKYPILOT
-from trtllm_check.lint.rules.cache_room import OPEN, ROUNDED, bits_of
+from trtllm_check.lint.rules.cache_room import OPEN, ROUNDED
 from trtllm_check.lint.rules.served import MAKERS, served
+from trtllm_check.lint.rules.weight_bits import bits_of
 from trtllm_check.lint.shell.words import word_at
 
 RULE = "disk-too-small"
@@ -62,7 +63,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     elif ELSEWHERE.search(text):
         return
     sizes = [
-        (model.billions * ROUNDED * bits_of(one) / 8, one.model)
+        (model.billions * ROUNDED * bits_of(one, model) / 8, one.model)
         for one in served(document)
         if one.tool not in MAKERS and one.model.count("/") == 1 and not one.model.startswith((".", "/"))
         if (model := published_model(one.model)) is not None and model.billions and not OPEN.search(one.model)

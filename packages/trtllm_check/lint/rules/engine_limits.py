@@ -26,6 +26,10 @@ SHARES = ("--kv_cache_free_gpu_memory_fraction", "--kv_cache_free_gpu_mem_fracti
 SHARE = "kv_cache_free_gpu_mem_fraction"
 SHARE_IN = re.compile(rf"key\s*:\s*\"{SHARE}\"\s*,?\s*value\s*:?\s*\{{\s*string_value\s*:\s*\"(?P<value>[^\"\n]+)\"")
 CACHE, BLOCK = "max_tokens_in_paged_kv_cache", 32  # the smallest block of tokens that is the default in a release
+# Models that answer with no text of their own, or whose decoder has lengths of its own.
+NO_ANSWERS = re.compile(
+    r"bert|enc(?:oder)?\b|embed|rerank|reward|classif|whisper|t5\b|bart|vision|score", re.IGNORECASE
+)
 BY_DEFAULT = "1"  # beams of an engine where nothing is said
 RUNS = ("run.py", "summarize.py")
 ENSEMBLE, ENGINE_MODEL = "ensemble", "tensorrt_llm"
@@ -107,6 +111,10 @@ def _lengths(build: Invocation, release: Release) -> Iterator[Draft]:
     if given and prompt and whole and prompt > whole and release.tools[BUILD].has("--max_seq_len"):
         edits = (Put("--max_seq_len", str(prompt + 1024)),)
         yield from _say("sequence", given.word, build, release, edits, input=prompt, longest=whole)
+    written, length = number_of(build.value("--max_seq_len")), build.find("--max_seq_len")
+    if length and prompt and prompt == written and not any(NO_ANSWERS.search(word.text) for word in build.arguments):
+        edits = (Put("--max_seq_len", str(prompt + 1024)),)
+        yield from _say("no answer", length.word, build, release, edits, input=prompt, longest=prompt)
 
     step, chunks = number_of(build.value("--max_num_tokens")), build.value("--use_paged_context_fmha")
     tokens = build.find("--max_num_tokens")

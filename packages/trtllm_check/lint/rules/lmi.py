@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trtllm_check.lint.document import Document, PropertiesFile
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
-from trtllm_check.lint.rules import lmi_keys
+from trtllm_check.lint.rules import lmi_keys, lmi_words
 from trtllm_check.lint.rules.lmi_images import UNKNOWN, around, image_of, of_its_kind
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
@@ -43,6 +43,7 @@ LENGTH = re.compile(
 )
 SEQUENCE_FROM, ASYNCHRONOUS_FROM = 29, 33  # minor versions of LMI: its builder's max_seq_len, and no builder
 ANSWER = 1024
+CLIPPED = re.compile(r"larger than max_seq_len \d+, clipping it|this model is compiled to take up to \d+ tokens")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -61,6 +62,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         return
     named = not platform.guessed or bool(told.said)
     said = {(draft.file, draft.place.line) for draft in lmi_keys.check(document, platform)}
+    said |= {
+        (file.path, one.value.line)
+        for file in document.properties
+        for one in lmi_keys.lines(file)
+        if lmi_words.of_endpoint(one)
+    }
     for file in document.properties:
         if not _is_another_engines(file, *told.tags):
             is_own = _has_own_handler(file, document)
@@ -79,9 +86,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 
 def _room(document: Document, image: str, release: str) -> Iterator[Draft]:
-    """max_output_len of an image whose builder takes it for max_seq_len."""
+    """max_output_len of an image whose builder takes it for max_seq_len, as a log beside it may tell."""
     version = image.split("-")[0].split(".")
-    if "tensorrtllm" not in image or not version[1:] or not SEQUENCE_FROM <= int(version[1]) < ASYNCHRONOUS_FROM:
+    is_new = "tensorrtllm" in image and version[1:] and SEQUENCE_FROM <= int(version[1]) < ASYNCHRONOUS_FROM
+    if not is_new and not any(CLIPPED.search(text) for _, text in document.texts):
         return
     found = {name: word for name in LENGTHS if (word := document.lmi_environment.get(f"OPTION_{name.upper()}"))}
     for file in document.properties:

@@ -15,6 +15,7 @@ from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.lmi_images import image_of
 from trtllm_check.lint.rules.vllm import engine_arguments
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.supposing import supposed
 from trtllm_check.releases.lmi import lmi_facts
 from trtllm_check.releases.lmi_keys import lmi_keys
 from trtllm_check.releases.vllm import vllm_facts
@@ -30,7 +31,7 @@ KEY = re.compile(
     r"|\bname:[ \t]*[\"']?(?P<listed>[A-Z][A-Z0-9_]{3,})[\"']?[ \t]*(?:\n[ \t]*|,[ \t]*)value(?:From)?:",
     re.MULTILINE,
 )
-OPTION = "OPTION_"
+OURS, OPTION = "tensorrt_llm", "OPTION_"
 MODEL = "HF_MODEL_ID"
 LMI = re.compile(
     r"djl-inference|djl-(?:lmi|tensorrtllm|deepspeed)\b|\bDJLModel\b|deepjavalibrary/djl-serving:", re.IGNORECASE
@@ -78,7 +79,7 @@ def _ignored(document: Document, platform: Platform) -> Iterator[str]:
     from trtllm_check.recipes.properties import check_properties
 
     told = image_of(document, platform)
-    if told.tag and (not platform.guessed or told.said):
+    if told.tag and (told.said or not (platform.guessed or supposed(OURS))):
         for name, value in document.lmi_environment.items():
             for key, text in environment_settings({name: value.text}).items():
                 if any(one.kind != "undocumented" for one in check_properties(f"{key}={text}", told.tag)):

@@ -22,6 +22,12 @@ OF_BFLOAT16 = re.compile(
     r"|google/gemma-|microsoft/phi-[34])",
     re.IGNORECASE,
 )
+# The same in a folder called as the model.
+FOLDER_OF_BFLOAT16 = re.compile(
+    r"^(?!.*(?:awq|gptq|int4|int8|gguf|bnb|fp16|half))[./~].*/(?:(?:meta-)?llama-3(?:\.\d)?-\d+b|mi[sx]tral-\d+b|qwen(?:2|2\.5|3)-\d"
+    r"|gemma-\d|phi-[34])[\w.-]*/?$",
+    re.IGNORECASE,
+)
 # Methods that want a checkpoint that was quantized so, and checkpoints of the makers that were not quantized.
 OF_CHECKPOINTS = frozenset({"awq", "awq_marlin", "gptq", "gptq_marlin", "marlin", "squeezellm", "aqlm", "gptq_bitblas"})
 PLAIN = re.compile(
@@ -137,11 +143,16 @@ def _type(document: Document, one: ServedModel, cards: _Cards, release: str) -> 
     """bfloat16 on cards before Ampere, asked for, or the checkpoint's own."""
     word = one.options.get("dtype")
     form = "type" if word is not None and word.text == "bfloat16" else ""
-    if (word is None or word.text == "auto") and "quantization" not in one.options and OF_BFLOAT16.search(one.model):
+    if (
+        (word is None or word.text == "auto")
+        and "quantization" not in one.options
+        and any(pattern.search(one.model) for pattern in (OF_BFLOAT16, FOLDER_OF_BFLOAT16))
+    ):
         form = "own type" if _is_before(document, FALLS_BACK) else ""
     if form and cards.before_ampere:
         edits = (Put(one.flag("dtype") if word else "--dtype", "half"),)
-        yield from _say(one, "dtype", form, release, edits=edits, card=cards.before_ampere)
+        place = "dtype" if word is not None else "model"
+        yield from _say(one, place, form, release, edits=edits, card=cards.before_ampere)
 
 
 def _kernels(document: Document, one: ServedModel, cards: _Cards, release: str) -> Iterator[Draft]:

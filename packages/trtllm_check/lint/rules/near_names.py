@@ -10,6 +10,7 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.rules.served import served
 from trtllm_check.lint.rules.settings import settings
 from trtllm_check.lint.rules.vllm import engine_arguments
 from trtllm_check.lint.shell.pasted import DOCKERFILE_LINE
@@ -25,6 +26,7 @@ USES = re.compile(r"(?<!\\)\$\{?(?P<name>[A-Z][A-Z0-9_]*)\b(?![:=?+-]|[ \t]*:)")
 OTHERWISE = re.compile(r"^[ \t]*(?:source|\.|eval|set -a)[ \t]+\S|\b(?:read|getopts|mapfile|envsubst)\b", re.MULTILINE)
 COPIES = re.compile(r"^(?:COPY|ADD)[ \t]+(?:--\S+[ \t]+)*(?P<path>\.(?P<name>[A-Za-z]\w+)/\S*)", re.MULTILINE)
 WHEEL = re.compile(r"(?<![\w.-])trt-?llm[\w.-]*\*[\w.*-]*\.whl")
+DOWNLOADED = re.compile(r"--local[-_]dir[= ][\"']?(?:\./)?(?P<folder>[A-Za-z][\w-]*)/")
 CHART_KEY = re.compile(r"--set(?:-string)?[ =][\"']?(?P<parent>\w+)\.(?P<name>\w+)=")
 
 
@@ -32,6 +34,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     yield from _settings(document, release)
+    yield from _model_folders(document, release)
     for file, text in document.texts:
         yield from _folders(text, file, release)
         for match in CHART_KEY.finditer(text) if "--set" in text else ():
@@ -44,6 +47,17 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _variables(text, file, release)
         if DOCKERFILE_LINE.search(text):
             yield from _copies(text, file, release)
+
+
+def _model_folders(document: Document, release: str) -> Iterator[Draft]:
+    """``--model modles/x`` where the text downloads to ``models/x``."""
+    folders = {match["folder"] for _, text in document.texts for match in DOWNLOADED.finditer(text)}
+    for one in served(document) if folders else ():
+        parent, sign, _ = one.model.removeprefix("./").partition("/")
+        right = next((folder for folder in sorted(folders) if sign and is_slip(parent, folder)), "")
+        if right and parent not in folders and len(parent) >= SHORTEST:
+            known: dict[str, Any] = {"name": one.model, "parent": parent, "right": right}
+            yield from drafts(release, RULE, one.place("model"), form="model", file=one.file, **known)
 
 
 def is_slip(name: str, right: str) -> bool:

@@ -1,4 +1,4 @@
-"""Weights in 16 bits that no GPU holds, or few, where the text tells the model and its ranks, and perhaps no GPU."""
+"""Weights that no GPU holds, or few, where the text tells the model and its ranks, and perhaps no GPU."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,8 @@ from trtllm_check.lint.gpu_labels import gpu_told
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.arguments import is_checked
 from trtllm_check.lint.rules.pairs import engine_world
-from trtllm_check.lint.rules.served import LMI, OURS, RAY, TENSORRT_LLM, VLLM, ServedModel, served
+from trtllm_check.lint.rules.served import LMI, OURS, RAY, SIZED, TENSORRT_LLM, VLLM, ServedModel, served
+from trtllm_check.lint.rules.weight_bits import bits_of
 from trtllm_check.lint.shell.words import Word
 
 RULE = "weights-do-not-fit"
@@ -27,16 +28,17 @@ LARGEST, H200, LARGE = 298e9, 0.9 * 150.1e9, 84.9e9
 ROOMY = 65e9  # weights on a GPU of 80 GB that leave a cache
 DEFAULT_SHARE = 0.9
 SHARE = 0.8  # of a known GPU, for the same
-# Names and folders of weights in fewer bits, of adapters, and of what a tool has made of the weights.
+# Names of weights in bits that a name does not tell, of adapters, and of what a tool has made of the weights.
 OTHER_WEIGHTS = re.compile(
-    r"awq|gptq|fp[48]|int[48]|w\d+a\d+|\d-?bits?|bnb|gguf|exl\d|quant|marlin|eetq|hqq|aqlm|mlx|nf4|lora|adapter|draft"
-    r"|eagle|medusa|pruned|sparse|engine|ckpt|checkpoint|tiny|dummy|mini",
+    r"gguf|exl\d|eetq|hqq|aqlm|mlx|[123]-?bits?|int[23]|w[23]a|lora|adapter|draft"
+    r"|eagle|medusa|pruned|sparse|engine|ckpt|checkpoint|tiny|dummy|mini(?!max)",
     re.IGNORECASE,
 )
+METHODS = re.compile(r"(?:awq|gptq)(?:_marlin)?|fp8|bitsandbytes|mxfp4")  # whose bits are told
 # Options that load something else, or less of it onto the GPU; and those that a file gives.
 OTHERWISE = frozenset(
     {
-        *("quantization", "load_format", "cpu_offload_gb", "hf_overrides", "device", "data_parallel_size", "config"),
+        *("load_format", "cpu_offload_gb", "hf_overrides", "device", "data_parallel_size", "config"),
         *("extra_llm_api_options", "quant_config", "engine_dir", "nnodes", "headless", "node_rank"),
     }
 )
@@ -103,8 +105,12 @@ def _servers(document: Document) -> Iterator[_Found]:
         model = published_model(one.model) if one.model else None
         if model is None or not model.billions or OTHER_WEIGHTS.search(one.model) or _is_told_elsewhere(one):
             continue
+        if not _is_that_model(one.model, sized=bool(SIZED.search(one.model)), official=model.official):
+            continue
         dtype = one.options.get("dtype")
-        bits = 32 if dtype is not None and dtype.text in ("float32", "float") else 16
+        bits = bits_of(one, model)
+        if bits == 16 and dtype is not None and dtype.text in ("float32", "float"):
+            bits = 32
         total = model.billions * 1e9 * bits / 8
         flag = one.flags.get(TP) or ("--tp_size" if one.tool in OURS else "--tensor-parallel-size")
         flag = flag if one.invocation or TP in one.flags else TP
@@ -122,6 +128,11 @@ def _servers(document: Document) -> Iterator[_Found]:
             _share(one),
         )
         yield known, one.place(TP), one.invocation, one.file
+
+
+def _is_that_model(name: str, *, sized: bool, official: bool) -> bool:
+    """False for a folder called like a model whose name tells no size: it may hold any of the family."""
+    return sized or official or (name.count("/") == 1 and not name.startswith((".", "/", "~")))
 
 
 def _share(one: ServedModel) -> float:
@@ -145,6 +156,8 @@ def _is_told_elsewhere(one: ServedModel) -> bool:
     if one.tool == LMI and one.number(TP) is None:
         return True  # all GPUs of the machine
     unread = any(name in one.options and one.number(name) is None for name in (TP, PP))
+    method = one.options.get("quantization")
+    unread = unread or (method is not None and not METHODS.fullmatch(method.text.lower()))
     in_one_word = any(" " in name for name in one.options)  # --tensor-parallel-size 2 as one item of a list
     return one.is_open or unread or in_one_word or not OTHERWISE.isdisjoint(one.options)
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from serving_base.facts.published import published_model
 from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.settings import Setting
 from trtllm_check.lint.document import Document
@@ -47,6 +48,11 @@ QUANTIZED = re.compile(
     r"|load_in_[48]bit|LOAD_IN_[48]BIT",
     re.MULTILINE,
 )
+# The folder of the container, the archive that is unpacked there, and archives that do not hold all weights.
+MODEL_FOLDER = "/opt/ml/model"
+ARCHIVE = re.compile(r"s3://(?:.*/)?(?P<name>[^/]+?)\.(?:tar\.gz|tgz)")
+ARCHIVED = "model_data"
+NOT_WHOLE = re.compile(r"lora|adapter|delta|config|code|propert", re.IGNORECASE)
 BYTES = 2
 ROOM = 0.97
 
@@ -68,7 +74,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _call(call, release)
     for file, text in document.texts if any(one.maker == "python" for one in document.aws_calls) else ():
         yield from _set_later(text, file, release)
-    containers = [one for one in served(document) if one.tool in (LMI, AWS_VLLM)]
+    containers = [_unpacked(one, document) for one in served(document) if one.tool in (LMI, AWS_VLLM)]
     is_smaller = any(QUANTIZED.search(text) for _, text in document.texts)
     instances = _instances(document) if containers else []
     is_built = any(TRT_IMAGE.search(text) for _, text in document.texts)
@@ -103,7 +109,9 @@ def _call(call: AwsCall, release: str) -> Iterator[Draft]:
 def _set_later(text: str, file: str, release: str) -> Iterator[Draft]:
     """``env["OPTION_ENABLE_LORA"] = True`` of a dict that a model is given."""
     for match in LATER.finditer(text):
-        if re.search(rf"\b(?:env|environment|Environment)\b[\"']?\s*[=:]\s*{match['table']}\b(?!\s*=)", text):
+        handed = rf"\b(?:env|environment|Environment)\b[\"']?\s*[=:]\s*{match['table']}\b(?!\s*=)"
+        of_lmi = rf"(?<![\w.]){match['table']}\s*=\s*\{{[^{{}}]*[\"'](?:OPTION_[A-Z_]+|HF_MODEL_ID|SM_NUM_GPUS)[\"']"
+        if re.search(handed, text) or re.search(of_lmi, text):
             start = match.start("value")
             place = Word(match["value"], text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
             known: dict[str, Any] = {"name": match["name"], "value": match["value"]}
@@ -196,16 +204,39 @@ def _no_fp8(one: ServedModel, instances: list[GpuInstance], release: str) -> Ite
         yield from drafts(release, "instance-without-fp8", asked, file=one.file, instance=instances[0].name)
 
 
+def _unpacked(one: ServedModel, document: Document) -> ServedModel:
+    """A model that lies in the endpoint's archive under the archive's name, where that tells its size."""
+    if one.model.rstrip("/") != MODEL_FOLDER:
+        return one
+    found = [
+        (setting, match["name"])
+        for call in document.aws_calls
+        for table in call.settings.tables()
+        for name, setting in table.items
+        if name in DATA and setting.kind == "text" and (match := ARCHIVE.fullmatch(setting.text))
+    ]
+    if len(found) != 1 or NOT_WHOLE.search(found[0][1]):
+        return one
+    (setting, name) = found[0]
+    place = Word(name, setting.place.line, setting.place.column)
+    return one._replace(model=name, options={**one.options, "model": place}, flags={**one.flags, "model": ARCHIVED})
+
+
 def _weights(one: ServedModel, instances: list[GpuInstance], release: str) -> Iterator[Draft]:
-    """The weights of a model in 16 bits, by the size in its name."""
-    sizes = SIZE.findall(one.model.rpartition("/")[2])
-    if len(sizes) != 1 or SMALLER.search(one.model) or "quantization" in one.options:
+    """The weights of a model in 16 bits, by the size in its name; of a published one in the bits that it has."""
+    sizes, known_model = SIZE.findall(one.model.rpartition("/")[2]), published_model(one.model)
+    if known_model is not None and known_model.official and known_model.billions and known_model.bits < 16:
+        need = known_model.billions * known_model.bits / 8
+    elif len(sizes) != 1 or SMALLER.search(one.model) or "quantization" in one.options:
         return
-    need = float(sizes[0]) * BYTES
+    else:
+        need = float(sizes[0]) * BYTES
     ranks = one.number("tensor_parallel_size")
     have = max((ranks if ranks and ranks < each.gpus else each.gpus) * each.memory for each in instances)
     if need > have * ROOM:
         place: Word = one.place("model")
         largest = max(instances, key=lambda each: each.gpus * each.memory)
         known: dict[str, Any] = {"model": one.model, "need": need, "have": have, "instance": largest.name}
-        yield from drafts(release, "weights-do-not-fit", place, form="instance", file=one.file, **known)
+        of_archive = one.flags.get("model") == ARCHIVED  # whose name may leave out that it is quantized
+        for draft in drafts(release, "weights-do-not-fit", place, form="instance", file=one.file, **known):
+            yield draft._replace(severity="warning") if of_archive else draft

@@ -36,7 +36,8 @@ MEANT = {
     **dict.fromkeys(("tgi", "huggingface-tgi", "text-generation-inference"), "huggingface-llm"),
     **dict.fromkeys(("deepspeed", "lmi-deepspeed"), "djl-deepspeed"),
 }
-OF_AWS = re.compile(r"\b\d{12}\.dkr\.ecr\.[\w.-]+/\Z")
+# The registry of an account in a region, either of which a template or a reader may fill in.
+OF_AWS = re.compile(r"(?:\b\d{12}|\}|>|\*)\.dkr\.ecr\.[\w.:${}<>*-]+/\Z")
 BEFORE = 80
 MOST = 6
 NEAR = 0.75

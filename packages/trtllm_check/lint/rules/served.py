@@ -56,6 +56,10 @@ SAME = {
 MODEL_SETTINGS = ("HF_MODEL_ID", "OPTION_MODEL_ID")
 DJL_MODEL = "DJLModel"  # of SageMaker's SDK
 OF_DJL_MODEL = {"modelid": "model", "tensorparalleldegree": "tensor_parallel_size", "dtype": "dtype"}
+KIND_OF_IMAGE = re.compile(
+    r"(?<![\d.])0\.\d+\.\d+-(lmi|tensorrtllm|deepspeed|neuronx|fastertransformer)"
+    r"|\bdjl-(lmi|tensorrtllm|deepspeed|neuronx|fastertransformer)\b"
+)
 OURS = ("trtllm-serve", "trtllm-bench")
 MAKERS = ("convert_checkpoint.py", "quantize.py")
 SOURCES = ("--model_dir", "--hf_model_dir", "--model", "-m")
@@ -217,8 +221,9 @@ def _lmi(document: Document) -> Iterator[ServedModel]:
                 flags.setdefault(OF_DJL_MODEL[name], setting.written or name)
     for one in _model_settings(document) if found and "model" not in found else ():
         found["model"], flags["model"] = Word(one.text, one.place.line, one.place.column), one.written
+    of_vllm = _is_of_vllm(document)
     if found:
-        yield _container(found, flags, "")
+        yield _container(found, flags, "", of_vllm=of_vllm)
     for file in document.properties:
         found, flags = {}, {}
         for number, line in enumerate(file.text.split("\n")):
@@ -228,7 +233,13 @@ def _lmi(document: Document) -> Iterator[ServedModel]:
                 found[SAME.get(name, name)] = Word(value.strip(), file.line_of(number), 1)
                 flags[SAME.get(name, name)] = key.strip()
         if found:
-            yield _container(found, flags, file.path)
+            yield _container(found, flags, file.path, of_vllm=of_vllm)
+
+
+def _is_of_vllm(document: Document) -> bool:
+    """True where every image that the text names is LMI's own, which starts vLLM where no engine is asked for."""
+    kinds = {match[1] or match[2] for _, text in document.texts for match in KIND_OF_IMAGE.finditer(text)}
+    return kinds == {"lmi"}
 
 
 def _model_settings(document: Document) -> Iterator[Setting]:
@@ -240,9 +251,11 @@ def _model_settings(document: Document) -> Iterator[Setting]:
                     yield one
 
 
-def _container(found: dict[str, Word], flags: dict[str, str], file: str) -> ServedModel:
+def _container(found: dict[str, Word], flags: dict[str, str], file: str, *, of_vllm: bool) -> ServedModel:
     batch = found["rolling_batch"].text if "rolling_batch" in found else ""
     engine = {"vllm": VLLM, "lmi-dist": VLLM, "trtllm": TENSORRT_LLM}.get(batch, "")
+    if of_vllm and batch in ("", "auto") and "entrypoint" not in found:
+        engine = VLLM  # lmi-dist up to 0.32.0, which is vLLM, too
     model = _folder(found["model"].text) if "model" in found else ""
     model = "" if is_open(model) else model
     return ServedModel(engine, LMI, model, found, flags, next(iter(found.values())), file)

@@ -12,6 +12,7 @@ from trtllm_check.lint.rules.python_names import told_version
 from trtllm_check.lint.rules.served import LMI, MAKERS, TENSORRT_LLM, VLLM, ServedModel, served
 from trtllm_check.lint.rules.vllm_table import release_for
 from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.vllm_release import vllm_told
 from trtllm_check.releases import known_releases
 from trtllm_check.releases.lmi import lmi_images
 from trtllm_check.releases.models import (
@@ -40,6 +41,22 @@ OWN_CODE = re.compile(r"trust[_-]remote[_-]code(?!\s*=\s*False)")
 CONTAINER = re.compile(r"\btransformers_version\s*=\s*[\"'](\d+\.\d+(?:\.\d+)?)[\"']")
 MODEL_ID = re.compile(r"[\"']HF_MODEL_ID[\"']\s*:\s*[\"']([\w.-]+/[\w.-]+)[\"']")
 REGISTERED = re.compile(r"\bModelRegistry\b|\bregister_model\(")
+# The value of a key or a variable that a model's name is in.
+NAMED = re.compile(
+    r"(?:^|[{,\s])[\"']?(?:\w*[Mm]odel\w*|\w*MODEL\w*|repo|repoId|repo_id|id|name|default|uri|source)[\"']?[ \t]*"
+    r"[:=][ \t]*[\"']?(?:hf://|huggingface://)?"
+    r"(?P<model>[A-Za-z][\w.-]*/[\w.-]*[A-Za-z][\w.-]*)[\"']?[ \t]*(?=[,}\n#]|$)",
+    re.MULTILINE,
+)
+OF_A_CHART = re.compile(
+    r"\brepository:[ ]*[\"']?(?:docker\.io/)?vllm/vllm-openai[\"']?[ ]*\n[ ]*(?:pullPolicy:[^\n]*\n[ ]*)?"
+    r"tag:[ ]*[\"']?v?(?P<version>\d+\.\d+\.\d+(?:\.post\d+)?)[\"']?[ ]*(?:#[^\n]*)?$",
+    re.MULTILINE,
+)
+SURE = 4  # the weight of an image
+OTHER_ENGINE = re.compile(
+    r"sglang|text-generation-inference|tritonserver|trtllm|tensorrt|ollama|llama\.cpp", re.IGNORECASE
+)
 REPOSITORY = re.compile(r"[\"']([\w.-]+/[\w.-]+)[\"']")
 
 
@@ -57,6 +74,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield draft
     if not said:
         yield from _configs(document, platform)
+        yield from _named(document, platform)
 
 
 @lru_cache(maxsize=8)
@@ -86,6 +104,51 @@ def _served(one: ServedModel, model: NamedModel, document: Document, platform: P
             yield from _unknown_class(one.model, model, place, one.file, document, platform)
     elif one.tool == LMI:
         yield from _container(one, model, document, platform)
+
+
+def _named(document: Document, platform: Platform) -> Iterator[Draft]:
+    """The one model of a text whose form no reader knows, beside the one image of vLLM that it names."""
+    if any(OTHER_ENGINE.search(text) or "```" in text for _, text in document.texts):
+        return  # a page may name an image beside another use of the model
+    where = _of_a_chart(document)
+    told = vllm_told(document) if where is None else None  # else a supposed one may come first
+    if told is not None and told.weight >= SURE:
+        where = told.release.written, told.file, told.line
+    if where is None:
+        return
+    if any(one.engine == VLLM and one.tool != LMI and one.model for one in served(document)) or _registers(
+        document.texts
+    ):
+        return
+    found = {
+        match["model"]
+        for _, text in document.texts
+        for match in NAMED.finditer(text)
+        if named_model(match["model"]) is not None
+    }
+    written, file, line = where
+    version = parts(written)
+    if len(found) != 1:
+        return
+    (name,) = found
+    known = named_model(name)
+    lack = lacks_vllm(known, version) if known is not None else None
+    if lack is not None and lack.since:
+        engine = f"vLLM {'.'.join(map(str, version))}"
+        about: dict[str, Any] = {"model": name, "architecture": lack.architecture, "lacks": engine, "project": "vLLM"}
+        about |= {"since": lack.since, "until": ""}
+        image = dict(document.texts)[file].split("\n")[line - 1]
+        place = Word(image.strip(), line, len(image) - len(image.lstrip()) + 1)
+        yield from drafts(platform.release.name, RULE, place, file=file, **about)
+
+
+def _of_a_chart(document: Document) -> tuple[str, str, int] | None:
+    """The version, file and line of the one ``repository: vllm/vllm-openai`` with a ``tag`` below it."""
+    found = [(file, text, match) for file, text in document.texts for match in OF_A_CHART.finditer(text)]
+    if len(found) != 1:
+        return None
+    ((file, text, match),) = found
+    return match["version"], file, text.count("\n", 0, match.start("version")) + 1
 
 
 def _loaded(document: Document, platform: Platform) -> Iterator[Draft]:

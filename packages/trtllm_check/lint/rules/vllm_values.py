@@ -22,6 +22,14 @@ CHUNKS_BY_DEFAULT = "0.8.0"  # from this version on prompts are cut into chunks 
 NO_EQUALS = re.compile(r"[\w.-]+:[\w./~-]+")  # a name, and a path behind a colon
 FP4_MODEL = re.compile(r"fp4", re.IGNORECASE)
 OF_THE_CHECKPOINT = ("fp4", "nvfp4")  # ModelOptNvFp4Config.override_quantization_method
+# What brings adapters to a server, at its start or later; and what makes answers that are no texts.
+ADAPTERS = re.compile(
+    r"lora[-_]modules|RUNTIME_LORA_UPDATING|load_lora_adapter|LORA_RESOLVER|lora[-_]?(?:adapters?|repos?|path|dir)\b|adapter_config"
+    r"|VLLM_PLUGINS|default[-_]mm[-_]loras|LoRARequest|kind:[ ]*(?:Lora|Model)Adapter",
+    re.IGNORECASE,
+)
+NO_TEXTS = frozenset({"tokens_only", "task", "runner", "convert", "tokenizer", "model_impl"})
+NO_TEXT = re.compile(r"prithvi|terratorch|embed|rerank|reward|classif", re.IGNORECASE)
 FP8_MODEL = re.compile(r"[-_]fp8(?:[-_]|$)", re.IGNORECASE)
 
 
@@ -37,6 +45,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _context(one, whole, release)
         yield from _tokens(one, release_for(document, one.invocation), release)
         yield from _together(one, release)
+        yield from _without(one, whole, release_for(document, one.invocation), release)
         yield from _speculative(one, release)
         yield from _graphs(one, release)
         yield from _cache_of_fp8(one, release)
@@ -94,7 +103,8 @@ def _is_overruled(method: str, model: str) -> bool:
 def _share(one: ServedModel, release: str) -> Iterator[Draft]:
     """gpu_memory_utilization is a share."""
     word = one.options.get("gpu_memory_utilization")
-    if word is None or not NUMBER.fullmatch(word.text):
+    of_an_image = one.tool == LMI and "rolling_batch" not in one.options  # whose facts judge the value
+    if word is None or of_an_image or not NUMBER.fullmatch(word.text):
         return
     share = float(word.text.rstrip("%"))
     if not word.text.endswith("%") and 0 < share <= 1:
@@ -157,6 +167,17 @@ def _together(one: ServedModel, release: str) -> Iterator[Draft]:
         yield from _say(one, "lora_modules", "module", release, instead=instead)
     if "lora_modules" in one.options and "enable_lora" not in one.options and one.invocation and not spread:
         yield from _say(one, "lora_modules", "lora", release, edits=(Put("--enable-lora"),))
+
+
+def _without(one: ServedModel, whole: str, told: VllmRelease | None, release: str) -> Iterator[Draft]:
+    """A server without what its answers need: adapters, a tokenizer."""
+    if one.invocation is None:
+        return
+    spread = one.is_open or any(is_open(word.text) for word in one.invocation.arguments)
+    if told is not None and not spread and one.is_on("enable_lora") and ADAPTERS.search(whole) is None:
+        yield from _say(one, "enable_lora", "adapters", release, model=one.model)
+    if one.is_on("skip_tokenizer_init") and NO_TEXTS.isdisjoint(one.options) and NO_TEXT.search(one.model) is None:
+        yield from _say(one, "skip_tokenizer_init", "tokenizer", release)
 
 
 def _speculative(one: ServedModel, release: str) -> Iterator[Draft]:

@@ -14,6 +14,7 @@ from trtllm_check.lint.pythons import python_of
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.releases.images import cuda_of_torch
 from trtllm_check.releases.packages import needs_of
+from trtllm_check.releases.vllm import vllm_facts
 
 WHEEL = re.compile(
     r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>\d[\w.]*)(?:(?:\+|%2[Bb])(?P<local>[\w.]+))?(?:-\d+)?"
@@ -63,6 +64,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _index(pip, of_pips.get(id(pip), []), torch_of(pip.command.file), release)
     yield from _local(document, wanted, release)
     yield from _nowhere(document, wanted, release)
+    yield from _not_pinned(wanted, of_an_index, release)
 
 
 def _nowhere(document: Document, wanted: list[Requirement], release: str) -> Iterator[Draft]:
@@ -75,6 +77,20 @@ def _nowhere(document: Document, wanted: list[Requirement], release: str) -> Ite
             file = one.pip.command.file if one.pip is not None else ""
             known: dict[str, Any] = {"name": one.word.text, "instead": instead}
             yield from drafts(release, "index-without", one.word, form="nowhere", file=file, **known)
+
+
+def _not_pinned(wanted: list[Requirement], index: _Torch | None, release: str) -> Iterator[Draft]:
+    """``vllm`` of any version beside an index of wheels for one torch, which the newest has left behind."""
+    newest = vllm_facts().newest.written
+    needs = needs_of("vllm", newest)
+    torch = needs.needs.get("torch", "").removeprefix("==") if needs is not None else ""
+    if index is None or not torch or _is_same(index.version, torch) or any(one.name == "torch" for one in wanted):
+        return
+    for one in wanted:
+        if one.name == "vllm" and not one.specifier and one.pip is not None and "@" not in one.word.text:
+            known: dict[str, Any] = {"of": index.version, "version": torch, "by": index.by, "newest": newest}
+            yield from drafts(release, "wheel-unfit", one.word, form="not pinned", invocation=one.pip, **known)
+            break
 
 
 def _is_beside(one: Requirement, file: str) -> bool:

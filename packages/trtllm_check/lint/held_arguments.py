@@ -1,0 +1,76 @@
+"""Arguments of vLLM's server in a variable that a file hands to a program: ``VLLM_ARGS=--max-model-len 8192``.
+
+A ``.env``, a file of compose, a manifest and a Dockerfile are read alike. What the text itself expands is a command.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from trtllm_check.lint.carriers.python_words import spaced
+from trtllm_check.lint.shell import ShellCommand, Word, read_inside
+from trtllm_check.lint.shell.words import word_at
+from trtllm_check.releases.vllm import options_of, vllm_facts
+
+NAME = r"[A-Z][A-Z0-9_]*_(?:ARGS|ARGUMENTS|OPTIONS|OPTS|FLAGS|PARAMS)"
+HELD = re.compile(
+    rf"^[ \t]*(?:-[ \t]+|export[ \t]+|ENV[ \t]+)?[\"']?(?P<name>{NAME})[\"']?[ \t]*[:=][ \t]*"
+    rf"(?P<quote>[\"']?)(?P<value>--[a-z][^\"'\n]*?)(?P=quote)[ \t]*$"
+    rf"|\bname:[ \t]*[\"']?(?P<listed>{NAME})[\"']?[ \t]*\n[ \t]*value:[ \t]*"
+    rf"(?P<mark>[\"']?)(?P<given>--[a-z][^\"'\n]*?)(?P=mark)[ \t]*$",
+    re.MULTILINE,
+)
+OF_VLLM, OF_ANY = re.compile(r"VLLM"), re.compile(r"(?:ADDITIONAL|EXTRA|SERVER?|ENGINE|CMD|CLI|COMMAND|INFERENCE)_")
+ABOUT = re.compile(r"vllm", re.IGNORECASE)
+OTHERS = re.compile(
+    r"sglang|llama[-_.]?(?:server|cpp)|text-generation-launcher|trtllm-serve|tritonserver|lmdeploy|BENCH"
+)
+FLAG = re.compile(r"(?<!\S)--(?P<name>[a-z][a-z0-9_-]*)")
+SWITCHED = re.compile(r"(?<!`)`(?P<given>--(?P<name>[a-z][a-z_-]+)[ =](?:[Ff]alse|[Tt]rue))`(?!`)")
+MOST = 20
+
+
+def held_arguments(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
+    """A command ``vllm serve`` for each variable, whose model and other arguments are not known."""
+    for file, text in sources:
+        if "--" not in text or not ABOUT.search(text):
+            continue
+        for match in [*HELD.finditer(text)][:MOST]:
+            group = "value" if match["value"] else "given"
+            name = match["name"] or match["listed"]
+            if _is_used(text, name) or not _is_of_vllm(text, name, match[group]):
+                continue
+            yield from _served(word_at(text, match.start(group), match[group]), file)
+        for place in _of_prose(text):
+            yield from _served(place, file)
+
+
+def _served(place: Word, file: str) -> Iterator[ShellCommand]:
+    at = (place.line, place.column)
+    start = [Word(part, *at, (at,) * len(part)) for part in ("vllm", "serve", "${MODEL}")]
+    places = tuple((at[0], at[1] + number) for number in range(len(place.text)))
+    whole = spaced([*start, Word(place.text, *at, places)], " ")
+    yield from read_inside(whole, file) if whole is not None else ()
+
+
+def _of_prose(text: str) -> Iterator[Word]:
+    """``--enforce-eager false`` between backquotes, on a page that starts vLLM's server: a switch with a value."""
+    if "`" not in text or "vllm serve" not in text:
+        return
+    newest = vllm_facts().newest.place
+    for match in [*SWITCHED.finditer(text)][:MOST]:
+        known = options_of("serve").get(match["name"].replace("_", "-"))
+        if known is not None and known.at(newest) in ("switch", "toggle"):
+            yield word_at(text, match.start("given"), match["given"])
+
+
+def _is_used(text: str, name: str) -> bool:
+    return re.search(rf"\$\{{?{name}\b", text) is not None
+
+
+def _is_of_vllm(text: str, name: str, value: str) -> bool:
+    """True where the name says so, or the text is about vLLM alone; most of the flags are known."""
+    if "BENCH" in name or not (OF_VLLM.search(name) or (OF_ANY.match(name) and not OTHERS.search(text))):
+        return False
+    flags = FLAG.findall(value)
+    known = [one for one in flags if one.replace("_", "-") in options_of("serve")]
+    return len(known) * 2 > len(flags)
