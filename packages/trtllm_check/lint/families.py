@@ -151,6 +151,7 @@ FAMILIES = (
     "client_models",
     *("cloned_files", "clone_tags", "repository_flow", "decoupled", "box_mounts", "model_steps"),
     "told_addresses",
+    "remote_clients",
     "container_reach",
     "server_paths",
     "proxies",
