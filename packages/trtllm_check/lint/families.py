@@ -152,6 +152,7 @@ FAMILIES = (
     *("cloned_files", "clone_tags", "repository_flow", "decoupled", "box_mounts", "model_steps"),
     "told_addresses",
     "remote_clients",
+    "modal_images",
     "container_reach",
     "server_paths",
     "proxies",

@@ -14,7 +14,7 @@ REPORT = re.compile(
     r"|steps to reproduce|^#+ *reproduc(?:tion|e)\b|^\*\*(?:to reproduce|triton information|description)\*\*"
     r"|\[(?:bug|usage|installation|performance|doc)\](?!\()"
     r"|\b(?:I|we)(?:'m|'re| am| are|'ve| have)?(?: just| also| still| now| always| keep)?"
-    r" (?:get|got|hit|tried|try|face|facing|encounter|ran into|run(?:ning)? into|having|seeing)"
+    r" (?:get|got|caught|received?|hit|tried|try|face|facing|encounter|ran into|run(?:ning)? into|having|seeing)"
     r"|^[ \t]*Traceback \(most recent call last\):[ ]*\n(?:[ \t]+[^\n]*\n){2}"
     r"|^[ \t]*raise \w+(?:\([^\n]*)?\n[ \t]*(?:\w+\.)*\w+(?:Error|Exception): [^\n]+"
     r"|\bgetting (?:the |this |an |below |following )*error|\bit(?:'s| is) (?:show|giv|fail)ing"
