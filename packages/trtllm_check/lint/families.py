@@ -149,7 +149,7 @@ FAMILIES = (
     "no_shell",
     "chat_templates",
     "client_models",
-    *("cloned_files", "clone_tags", "repository_flow", "decoupled", "box_mounts", "model_steps"),
+    *("cloned_files", "clone_tags", "repository_flow", "decoupled", "box_mounts", "box_files", "model_steps"),
     "told_addresses",
     "remote_clients",
     "modal_images",
