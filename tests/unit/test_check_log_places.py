@@ -190,6 +190,15 @@ def test_a_failure_that_a_report_quotes_is_read(page: str, rule: str, line: int)
     assert read_page(page.replace("I ", "They ").replace("log says", "log")) == []
 
 
+def test_a_message_of_several_lines_is_shown_where_it_names_the_thing() -> None:
+    head = "[TRT-LLM] [E] Executor creation failed due to insufficient GPU memory."
+    (found,) = read_log(f"{head}\n\nThe following component could not be created: KV cache\nTotal: 80\n", "a.log")
+    assert (found.rule, found.line) == ("executor-memory", 3)
+    assert "KV cache" in found.message
+    (found,) = read_log(f"{head}\n", "a.log")
+    assert (found.rule, found.line) == ("executor-memory", 1)
+
+
 @pytest.mark.parametrize(
     ("page", "rule", "line"),
     [

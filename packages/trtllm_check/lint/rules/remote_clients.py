@@ -9,9 +9,11 @@ from trtllm_check.lint.endpoints import ServerAddress
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.client_models import openai_requests
 from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.rules.openai_clients import OF_OPENAI, SPEAKS_OPENAI
 from trtllm_check.lint.rules.openai_page import OTHER_SERVERS, page_servers
-from trtllm_check.lint.rules.told_addresses import ELSEWHERE, FAMILY, LONGEST, PREFIXED, asked_model
-from trtllm_check.lint.shell.words import Word, word_at
+from trtllm_check.lint.rules.openai_paths import NEAR_PATHS
+from trtllm_check.lint.rules.told_addresses import ELSEWHERE, FAMILY, LONGEST, PREFIXED, asked_model, told_addresses
+from trtllm_check.lint.shell.words import Word, lines_of, word_at
 
 # NAME: http://..., NAME=http://..., "name": "http://...", and name: NAME with value: http://... below it.
 BASE = re.compile(
@@ -24,6 +26,7 @@ IN_FRONT = re.compile(r"proxy|gateway|nginx|ingress|litellm|envoy", re.IGNORECAS
 HOSTED = "hosted_vllm/"
 OF_LITELLM = re.compile(r"[\"']?(?:hosted_vllm|openai|text-completion-openai)/[\w./:-]+")
 AROUND = 300  # characters of one entry
+PRINTS = re.compile(r"[ \t]*(?:echo|printf|print\()[^\n]*\bcurl\b")
 COMMENT = re.compile(r"[ \t]*(?:#|//)")
 # An entry of /v1/models, as JSON and as the client in Python prints it.
 LISTED = re.compile(
@@ -41,6 +44,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _bases(document, file, text, release, has_servers=has_servers)
     if not has_servers:
         yield from _listed(document, release)
+        yield from _printed(document, release)
 
 
 def _bases(document: Document, file: str, text: str, release: str, *, has_servers: bool) -> Iterator[Draft]:
@@ -101,6 +105,21 @@ def _listed(document: Document, release: str) -> Iterator[Draft]:
             said.add((file, place.line))
             known: dict[str, Any] = {"asked": asked, "names": ", ".join(names), "instead": instead}
             yield from drafts(release, "openai-model", place, form="listed", file=file, **known)
+
+
+def _printed(document: Document, release: str) -> Iterator[Draft]:
+    """``echo 'curl http://localhost:30080/completions ...'`` of a script that has a chart start vLLM."""
+    others = any(OTHER_SERVERS.search(text) for _, text in document.texts)
+    if others or not any(SPEAKS_OPENAI.search(text) for _, text in document.texts):
+        return
+    read = {(one.file, (one.address or one.place).line) for one in document.requests}
+    texts = {file: lines_of(text) for file, text in document.texts}
+    for one in told_addresses(document):
+        line = texts[one.file][one.word.line - 1]
+        is_near = one.path in NEAR_PATHS and OF_OPENAI.search(one.path) is not None
+        if is_near and (one.file, one.word.line) not in read and PRINTS.match(line):
+            known: dict[str, Any] = {"path": one.path, "instead": NEAR_PATHS[one.path]}
+            yield from drafts(release, "openai-path", one.word, form="perhaps", file=one.file, **known)
 
 
 def _asked(document: Document, name: str) -> Iterator[tuple[str, str, Word, str]]:
