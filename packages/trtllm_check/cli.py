@@ -122,7 +122,7 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
     from trtllm_check.lint import ReleaseAsked, check_commands, target
     from trtllm_check.lint.amounts import refuse_too_much
     from trtllm_check.lint.ignoring import read_texts, without_ignored
-    from trtllm_check.lint.kinds import kind_of_name, kind_of_text
+    from trtllm_check.lint.kinds import kind_of_file, kind_of_text
     from trtllm_check.lint.page_logs import has_typed_commands, is_output, read_page, with_told
     from trtllm_check.lint.reading import read_document
     from trtllm_check.lint.recipes import check_page
@@ -138,7 +138,7 @@ def _checked(source: str, release: str, gpu: str, gpus: int | None) -> "tuple[li
         found = check_commands(document, asked, gpu, gpus)
         return [*(one._replace(file=_name(source)) for one in found), *shown], asked
     text = "" if folder else _text(source, LARGEST_TEXT)
-    named = kind_of_name(source)
+    named = kind_of_file(source, text)
     if not folder:
         refuse_too_much(text, source, named or kind_of_text(text))
     document = read_document(Path(source)) if folder else read_document(text, named, is_named=named is not None)

@@ -190,12 +190,49 @@ def test_a_failure_that_a_report_quotes_is_read(page: str, rule: str, line: int)
     assert read_page(page.replace("I ", "They ").replace("log says", "log")) == []
 
 
+def test_a_message_of_several_lines_is_shown_where_it_names_the_thing() -> None:
+    head = "[TRT-LLM] [E] Executor creation failed due to insufficient GPU memory."
+    (found,) = read_log(f"{head}\n\nThe following component could not be created: KV cache\nTotal: 80\n", "a.log")
+    assert (found.rule, found.line) == ("executor-memory", 3)
+    assert "KV cache" in found.message
+    (found,) = read_log(f"{head}\n", "a.log")
+    assert (found.rule, found.line) == ("executor-memory", 1)
+
+
+@pytest.mark.parametrize(
+    ("page", "rule", "line"),
+    [
+        (
+            "One asks:\n\n```\ncurl localhost:8000/v2/models/m/generate -d @q.json\n"
+            '{"error": "generate expects model to produce exactly 1 response, use generate stream"}\n```\n',
+            "decoupled-model",
+            5,
+        ),
+        (
+            "# Result\n\n1. Returned: `[{'type': 'extra_forbidden', 'loc': ('body', 'max_token'), 'input': 1}]`\n",
+            "request-field-unknown",
+            3,
+        ),
+        (
+            '# "POST /generate HTTP/1.1" 404 Not Found\n\nSo says the server.\n',
+            "request-path-of-another-server",
+            1,
+        ),
+        ('```json\n{"object": "error", "message": "The model `m` does not exist."}\n```\n', "openai-model-name", 2),
+    ],
+)
+def test_the_answer_of_a_server_is_read_on_a_page(page: str, rule: str, line: int) -> None:
+    (found,) = read_page(page)
+    assert (found.rule, found.line) == (rule, line)
+
+
 @pytest.mark.parametrize(
     "page",
     [
         REPORT.replace("### Describe the bug", "# Troubleshooting").replace("I run it so:", "").replace("and get", ""),
         REPORT + "\nYou may see this error where the release is older.\n",
         REPORT.replace("```text", "```python"),
+        '```json\n{"error": "on_call", "detail": "all is well"}\n```\n',
         "- [Installation](#installation)\n\n```bash\n$ pizza --sauce\nerror: unknown option '--sauce'\n```\n",
         "#!/bin/bash\n# We hit this once.\n# 1. GROW THE DISK (CRITICAL): no GPU fits\necho\n",
         "Please help me.\n\n- `log_error`: whether the server logs ERROR level messages\n",

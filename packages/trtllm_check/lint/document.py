@@ -31,6 +31,8 @@ OUR_SCRIPT = re.compile(r"(?:^|/)(?:inflight_batcher_llm/client|tools/(?:infligh
 DEPLOYMENT = re.compile(
     r"^[ \t]*(?:\$ )?(?:sudo )?helm (?:install|upgrade|template) |^kind: InferencePool"
     r"|^[ \t]*(?:\$ )?kubectl [^\n]*(?:vllm|trtllm|triton)|^[^\n#]*\bmultinode_ptq\.py[ \t]"
+    r"|^[ \t\"'-]*(?:\w+[ =]+[\w.]*completion\()?model[\"']?[ ]*[:=][ ]*[\"']?hosted_vllm/"
+    r"|^[ ]*model:[ ]*[\"']?openai/[\w./-]+[\"']?[ ]*\n[ ]*api_base:|^OPENAI_(?:API_)?BASE(?:_URL)?=http://[\w.-]*vllm"
     r"|[ \t]--use_(?:gpt_attention|gemm|rmsnorm|smooth_quant)\w*plugin\b"
     r"|^[^\n#]*\b(?:ray start[ ]+--|(?:apptainer|singularity) (?:run|exec) )"
     r"|^[ \t-]*(?:engine_kwargs|extraArgs|backend_parameters)\b|\bengine_kwargs\s*="

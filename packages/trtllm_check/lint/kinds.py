@@ -177,6 +177,12 @@ WRITES = re.compile(r"^[ \t]*(?:cat|tee|sudo tee)[ \t][^\n]*<<-?[ \t]*['\"]?\w",
 MANIFEST = re.compile(
     r'"(?:apiVersion|AWSTemplateFormatVersion|Resources|ProductionVariants|PrimaryContainer|containerDefinitions)"\s*:'
 )
+# What is no file of these kinds: a fence at the margin below a sentence of people.
+NEVER_PAGES = frozenset(
+    {"yaml", "python", "request", "config.json", "config.pbtxt", "serving.properties", "environment", "dockerfile"}
+)
+PAGE_FENCE = re.compile(r"^(?:`{3,}|~{3,})[ \t]*[\w+-]*[ \t\r]*$", re.MULTILINE)
+PROSE = re.compile(r"(?:#{1,6}[ ]|[-*>][ ]|\*\*)?[\"'(\[]?[^\W\d_][\w'’,.-]*(?:[ ]+\S+){2,}")
 REQUIREMENTS = re.compile(
     r"requirements|constraints|(?:^|[/_.-])(?:reqs?|deps|dependencies)(?:$|[/_.-])", re.IGNORECASE
 )
@@ -194,6 +200,20 @@ def kind_of_name(name: str) -> Kind | None:
     if path.suffix == ".toml" and PROJECT.search(path.name):
         return "requirements"
     return SUFFIXES.get(path.suffix.lower())
+
+
+def kind_of_file(name: str, text: str) -> Kind | None:
+    """The kind that a file's name tells; None where its text is a page, whatever it is called."""
+    kind = kind_of_name(name)
+    return None if kind in NEVER_PAGES and is_page(text, kind) else kind
+
+
+def is_page(text: str, kind: Kind) -> bool:
+    """True for prose with a fence at the margin, which no file of ``kind`` has."""
+    fence = PAGE_FENCE.search(text)
+    if fence is None or not any(map(PROSE.match, text[: fence.start()].split("\n"))):
+        return False
+    return kind != "python" or parsed(text) is None
 
 
 def is_called_a_shell(language: str, inside: str) -> bool:

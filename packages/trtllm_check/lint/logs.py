@@ -57,10 +57,14 @@ class Sign:
 
 @dataclass(frozen=True)
 class Seen:
-    """``sign`` at ``start`` of a log, with the names of its pattern filled in."""
+    """``sign`` at ``start`` of a log, with the names of its pattern filled in.
+
+    ``shown``: where the part of the message stands that names the thing, if that is another line (its group ``at``).
+    """
 
     sign: Sign
     start: int
+    shown: int | None = None
 
 
 NOT_EXPLAINED = Sign(
@@ -147,7 +151,7 @@ def _seen(output: str, lines: list[LogLine]) -> Iterator[Seen]:
     aloud = said_aloud(output)
     for follows in (False, True):
         found = [
-            Seen(_filled(sign, match), match.start())
+            Seen(_filled(sign, match), match.start(), _shown(match))
             for sign in signs()
             if sign.follows == follows and (match := _compiled(sign.pattern).search(output if sign.quiet else aloud))
         ]
@@ -240,6 +244,10 @@ def _is_consequence(line: LogLine) -> bool:
     return any(sign.follows and _compiled(sign.pattern).search(line.text) for sign in (*signs(), *families()))
 
 
+def _shown(match: re.Match[str]) -> int | None:
+    return match.start("at") if match.groupdict().get("at") else None
+
+
 def _filled(sign: Sign, match: re.Match[str]) -> Sign:
     """The sign with what its pattern's groups found; a name without a find is left out."""
     words = {name: (value or "").strip(" .,;:'\"") for name, value in match.groupdict().items()}
@@ -260,10 +268,11 @@ def _first_error(lines: list[LogLine]) -> LogLine | None:
 
 
 def _finding(seen: Seen, output: str, file: str) -> Finding:
-    start = output.rfind("\n", 0, seen.start) + 1
+    begin = seen.start if seen.shown is None else seen.shown
+    start = output.rfind("\n", 0, begin) + 1
     line = output[start:].partition("\n")[0].strip()
     said = line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]} ..."
-    place = (output.count("\n", 0, start) + 1, seen.start - start + 1)
+    place = (output.count("\n", 0, start) + 1, begin - start + 1)
     sign = seen.sign
     why = f"the log says: {said}"
     return Finding(sign.rule, "error", *place, sign.cause, why, Fix("action", sign.fix), sign.source, file)

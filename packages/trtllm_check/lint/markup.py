@@ -64,6 +64,12 @@ DIRECTIVE = re.compile(
 LITERAL = re.compile(r"(?P<margin>[ \t]*)(?!\.\.[ ])\S[^\n]*(?<!:)::[ \t]*")
 FIELD = re.compile(r"[ \t]+:[\w-]+:[^\n]*")
 FENCED = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})", re.MULTILINE)
+# A heading, a sentence or an empty line, and below it a block that a backtick begins and another one ends.
+SPAN = re.compile(
+    r"^(?:[ \t]*|[*#]*[^\W\d][^\n`$={}\d]*)\n(?P<open>`)(?=[^`\n]*\S)[^`\n]+\n(?:[^`\n]*\n){1,200}?"
+    r"[^`\n]*(?P<close>`)[ \t\r]*$",
+    re.MULTILINE,
+)
 NAMES = {
     "prompt": "bash",
     "example": "",
@@ -86,6 +92,7 @@ def as_markdown(text: str) -> str:
         ("<code", _lone_code),
         ("", _pairs),
         ("&", _entities),
+        ("`", _spans),
     )
     for sign, change in changes:
         if sign in text:
@@ -152,6 +159,25 @@ def _plain(inside: str) -> str:
 def _decoded(line: str) -> str:
     line = PLACEHOLDER.sub(lambda match: f"<{match['name'].replace(' ', '_')}>", line)
     return ENTITY.sub(lambda match: CHARACTERS[match[0][1:-1]], line)
+
+
+def _spans(text: str) -> str:
+    """Several lines between single backticks, as people quote a file who know no fence."""
+    if FENCED.search(text):
+        return text
+    lines = text.split("\n")
+    for match in SPAN.finditer(text):
+        first = text.count("\n", 0, match.start("open"))
+        last = text.count("\n", 0, match.start("close"))
+        if lines[last].strip() == "`":
+            lines[last] = FENCE
+        elif last + 1 < len(lines) and not lines[last + 1].strip():
+            lines[last], lines[last + 1] = lines[last].rstrip("` \t\r"), FENCE
+        else:
+            continue
+        lines[first - 1] = FENCE
+        lines[first] = lines[first].replace("`", "", 1)
+    return "\n".join(lines)
 
 
 def _entities(text: str) -> str:

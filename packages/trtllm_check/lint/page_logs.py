@@ -14,7 +14,7 @@ REPORT = re.compile(
     r"|steps to reproduce|^#+ *reproduc(?:tion|e)\b|^\*\*(?:to reproduce|triton information|description)\*\*"
     r"|\[(?:bug|usage|installation|performance|doc)\](?!\()"
     r"|\b(?:I|we)(?:'m|'re| am| are|'ve| have)?(?: just| also| still| now| always| keep)?"
-    r" (?:get|got|hit|tried|try|face|facing|encounter|ran into|run(?:ning)? into|having|seeing)"
+    r" (?:get|got|caught|received?|hit|tried|try|face|facing|encounter|ran into|run(?:ning)? into|having|seeing)"
     r"|^[ \t]*Traceback \(most recent call last\):[ ]*\n(?:[ \t]+[^\n]*\n){2}"
     r"|^[ \t]*raise \w+(?:\([^\n]*)?\n[ \t]*(?:\w+\.)*\w+(?:Error|Exception): [^\n]+"
     r"|\bgetting (?:the |this |an |below |following )*error|\bit(?:'s| is) (?:show|giv|fail)ing"
@@ -27,6 +27,8 @@ REPORT = re.compile(
     r"|\b(?:any|some)(?:one|body)? (?:ideas?|clues?|hints?|help|suggestions?|knows?)\b"
     r"|\bthe error (?:is|was) (?:below|as follows|the following)\b"
     r"|\ban error (?:appears|occurs|occurred|comes up|is (?:raised|thrown|shown))\b"
+    r"|\"(?:POST|GET) /\S* HTTP/1\.\d\" 404\b"
+    r"|^[ \t>]*\{[ ]?\"(?:error\"[ ]?:[ ]?[\"{]|object\"[ ]?:[ ]?\"error\")|\{'type': 'extra_forbidden'"
     r"|^\S+: error: (?:unrecognized arguments|argument |the following arguments|invalid choice)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -37,6 +39,13 @@ STAMPED = re.compile(
     re.MULTILINE,
 )
 """A line of error with the stamp that a server or a builder gave it: whoever copied it, had it."""
+ASKED = re.compile(r"\"(?:POST|GET) /\S* HTTP/1\.\d\" 404\b")
+"""What a server of HTTP says of a path that it does not have."""
+ANSWERED = re.compile(
+    r"\{[ ]?[\"'](?:error[\"'][ ]?:[ ]?[\"'{]|object[\"'][ ]?:[ ]?[\"']error[\"']|detail[\"'][ ]?:)"
+    r"|[\"']type[\"'][ ]?:[ ]?[\"'](?:\w+Error|extra_forbidden)[\"']"
+)
+"""The body of an answer that refuses a request."""
 MANUAL = re.compile(
     r"\byou(?:'ll| may| might| could| can| will| should)? (?:see|get|encounter|run into|hit)\b"
     r"|^#{1,6}[ ][^\n]*\b(?:troubleshooting|common (?:issues|errors|problems))\b"
@@ -53,6 +62,7 @@ TYPED = re.compile(
 NOTED = re.compile(r"\s*(?:[-*+]|\d+\.)\s")
 HEADED = re.compile(r"#{1,6}[ ]|[-*+][ ]\[[ xX]\][ ]")
 """A heading of Markdown, or a thing to tick off."""
+LONGEST_ANSWER = 30  # lines of a block with a request and what came back
 LONGEST_QUESTION = 1_000
 DESCRIBED = re.compile(r"^\s*\"FailureReason\": \"(?!\")", re.MULTILINE)
 """What ``aws sagemaker describe-endpoint`` prints of one that failed."""
@@ -130,16 +140,18 @@ def _only_logs(text: str) -> str:
 
 def _is_output(line: str) -> bool:
     """True for a line between the prose that a program wrote, or that quotes a failure that we know."""
-    if EXCEPTION.match(line):
+    if EXCEPTION.match(line) or ASKED.search(line):
         return True
-    if NOTED.match(line):
+    if NOTED.match(line) and not ANSWERED.search(line):
         return False  # of a list of changes, of things to do or of parameters
-    if PLAIN_ERROR.search(line):
+    if PLAIN_ERROR.search(line) or (ANSWERED.search(line) and len(line) <= LONGEST_LINE):
         return True
     return len(line) <= LONGEST_LINE and TROUBLE.search(line) is not None and tells_a_failure(line)
 
 
 def _if_log(block: list[str], code: bool) -> list[str]:
     """A fenced block, or as many empty lines."""
+    if len(block) <= LONGEST_ANSWER and any(map(ANSWERED.search, block)):
+        return block
     tells = any(EXCEPTION.match(line.strip()) or PLAIN_ERROR.search(line) or "enied" in line for line in block)
     return block if not code and (tells or is_log("\n".join(block))) else [""] * len(block)

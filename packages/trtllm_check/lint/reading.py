@@ -8,7 +8,7 @@ from serving_base.errors import UsageError
 from trtllm_check.lint.amounts import refuse_too_much
 from trtllm_check.lint.building import Builder
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.kinds import Kind, kind_of_name, kind_of_text
+from trtllm_check.lint.kinds import Kind, kind_of_file, kind_of_name, kind_of_text
 from trtllm_check.lint.markup import as_markdown
 from trtllm_check.lint.plain import plain
 
@@ -31,7 +31,7 @@ def read_document(source: str | Path, kind: Kind | None = None, *, is_named: boo
             _add_file(builder, path, name)
     else:
         text = plain(source.read_text(encoding="utf-8", errors="replace"))
-        kind = kind or kind_of_name("/".join(source.parts[-2:]))
+        kind = kind or kind_of_file("/".join(source.parts[-2:]), text)
         text = as_markdown(text) if kind in (None, "shell") else text
         builder.add(text, kind or kind_of_text(text))
     return builder.document()

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -28,6 +29,17 @@ CALLS = frozenset(
         *("ContainerDefinitionProperty", "ProductionVariantProperty"),
     }
 )
+# The classes of sagemaker-core (sagemaker 3), whose ``create`` takes the operation's fields in small letters, the
+# shapes inside of it, and what is no field: aws/sagemaker-core src/sagemaker_core/main/resources.py and shapes.py.
+CORE = re.compile(r"\bsagemaker(?:_core|\.core)\b")
+OF_CORE = {"Model": "create_model", "EndpointConfig": "create_endpoint_config", "Endpoint": "create_endpoint"}
+CORE_SHAPES = frozenset(
+    {
+        *("ContainerDefinition", "ProductionVariant", "ModelDataSource", "S3ModelDataSource", "ModelAccessConfig"),
+        *("ProductionVariantServerlessConfig", "AsyncInferenceConfig", "AsyncInferenceOutputConfig", "VpcConfig"),
+    }
+)
+CORE_SESSION = ("session", "region")
 RESOURCES = {
     "AWS::SageMaker::Model": "create_model",
     "AWS::SageMaker::EndpointConfig": "create_endpoint_config",
@@ -63,6 +75,7 @@ def aws_calls(
         for one in node.names
         if one.asname
     }
+    is_core = CORE.search(text) is not None
     for written in ast.walk(tree):
         if not isinstance(written, ast.Call):
             continue
@@ -70,12 +83,25 @@ def aws_calls(
         func = node.func
         name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
         name = imported.get(name, name)
+        of_core = _of_core(node) if is_core else ""
+        name = of_core or name
         if name in CALLS:
             items = tuple(
-                (key(one.arg), _python(one.value, names, place, one.arg, 0)) for one in node.keywords if one.arg
+                (key(one.arg), _python(one.value, names, place, one.arg, 0))
+                for one in node.keywords
+                if one.arg and not (of_core and one.arg in CORE_SESSION)
             )
             more = tuple(("<<", _rest(one.value, place)) for one in node.keywords if one.arg is None)
             yield AwsCall(name, Setting("table", "", Word(name, *place(node)), (*items, *more)))
+
+
+def _of_core(node: ast.Call) -> str:
+    """The operation of ``Model.create(...)``."""
+    func = node.func
+    if not isinstance(func, ast.Attribute) or func.attr != "create":
+        return ""
+    owner = func.value.attr if isinstance(func.value, ast.Attribute) else ast.unparse(func.value)
+    return OF_CORE.get(owner, "")
 
 
 def resources(node: Any, place: Callable[[Any], Word]) -> Iterator[AwsCall]:
@@ -183,6 +209,12 @@ def _python(
         pairs = [(key(one.name), _python(one.value, names, place, one.name, depth + 1)) for one in given]
         pairs += [("<<", _rest(node, place))] if more else []
         return Setting("table", "", at, tuple(pairs), written=written)
+    if isinstance(node, ast.Call) and not node.args and ast.unparse(node.func).rpartition(".")[2] in CORE_SHAPES:
+        fields = [
+            (key(one.arg), _python(one.value, names, place, one.arg, depth + 1)) for one in node.keywords if one.arg
+        ]
+        fields += [("<<", _rest(one.value, place)) for one in node.keywords if one.arg is None]
+        return Setting("table", "", at, tuple(fields), written=written)
     if isinstance(node, ast.Dict):
         items = tuple(
             (key(str(name.value)), _python(value, names, place, str(name.value), depth + 1))

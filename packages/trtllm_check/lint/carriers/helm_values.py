@@ -10,6 +10,7 @@ from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.schema import TEMPLATE, read_table
 from trtllm_check.lint.carriers.settings import Place, Setting, from_yaml
 
+RANKS = re.compile(r"--tensor[-_]parallel[-_]size(?:=.*)?|-tp")
 FILE, CHOICES = "helm_values.yml", "helm_choices.yml"
 TOP = "servingEngineSpec"
 DEEPEST = 12
@@ -38,6 +39,7 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
                 yield from _fault(value, part, known)
     for model in _tables(top, [TOP, "modelSpec"]):
         yield from _ranks(model)
+        yield from _shared_memory(model)
         yield from _secret(model)
         arguments = model.at("vllmConfig", "extraArgs")
         if arguments is not None and arguments.kind == "text" and arguments.text:
@@ -79,6 +81,23 @@ def _session(router: Setting | None) -> Iterator[FormFault]:
 
 def _source() -> str:
     return str(read_table(CHOICES)["source"])
+
+
+def _shared_memory(model: Setting) -> Iterator[FormFault]:
+    """``shmSize``, or ranks by ``extraArgs``, without the value that makes the chart mount /dev/shm."""
+    if model.at("vllmConfig", "tensorParallelSize") is not None or model.at("raySpec") is not None:
+        return
+    size, parts, mounts = model.at("shmSize"), model.at("vllmConfig", "extraArgs"), model.at("extraVolumeMounts")
+    if mounts is not None or (model.at("vllmConfig") is None and size is None):
+        return
+    words = parts.parts if parts is not None and parts.kind == "list" else ()
+    texts = [one.text for one in words] + [""]
+    at = next((number for number, text in enumerate(texts) if RANKS.fullmatch(text)), None)
+    told = "" if at is None else texts[at].partition("=")[2] or texts[at + 1]
+    if size is not None:
+        yield FormFault("helm-value", size.place, "shm", (), source=_source())
+    elif at is not None and told not in ("", "1"):
+        yield FormFault("helm-value", words[at].place, "shm default", (), source=_source())
 
 
 def _ranks(model: Setting) -> Iterator[FormFault]:

@@ -31,7 +31,6 @@ REPLICAS = {
     "ScaledObject": ("minReplicaCount", "maxReplicaCount"),
     "InferenceService": ("predictor", "minReplicas", "maxReplicas"),
 }
-OF_PODS = ("enableServiceLinks", "hostIPC", "hostNetwork", "shareProcessNamespace", "runtimeClassName", "restartPolicy")
 PROBES = ("livenessProbe", "startupProbe", "readinessProbe")
 
 
@@ -214,10 +213,6 @@ def _probes(container: Setting) -> Iterator[FormFault]:
 def _program(container: Setting) -> Iterator[FormFault]:
     """``command: ["vllm serve MODEL"]``: a program with blanks in its name."""
     command = container.at("command")
-    for _, one in () if (found := container.at("env")) is None else (("", part) for part in found.parts):
-        name = one.at("name")
-        if name is not None and name.text in OF_PODS:
-            yield _fault("misplaced", name, rule="manifest-unlikely", name=name.text)
     first = command.parts[0] if command is not None and command.parts else None
     if first is not None and first.kind == "text" and re.fullmatch(r"--[a-z][\w-]*(?:=.*)?", first.text):
         yield _fault("option first", first, first=first.text)

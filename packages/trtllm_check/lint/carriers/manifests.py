@@ -23,6 +23,17 @@ METRICS_PORT = "prometheus.io/port"
 AMOUNTS = ("requests", "limits")
 AMOUNT_NAMES = frozenset({"cpu", "memory", "nvidia.com/gpu", "ephemeral-storage"})
 CONTAINERS = ("containers", "initContainers")
+# Fields of a pod and of compose's services, which no program has as variables.
+OF_PODS = frozenset(
+    {
+        *("enableServiceLinks", "hostIPC", "hostPID", "hostNetwork", "shareProcessNamespace", "runtimeClassName"),
+        *("restartPolicy", "terminationGracePeriodSeconds", "dnsPolicy", "nodeSelector", "tolerations", "shmSize"),
+        *("serviceAccountName", "imagePullSecrets", "imagePullPolicy", "priorityClassName", "schedulerName"),
+    }
+)
+OF_SERVICES = frozenset(
+    {"shm_size", "ipc", "ipc_mode", "network_mode", "privileged", "mem_limit", "ulimits", "gpus", "restart", "runtime"}
+)
 QUOTES = "\"'"
 QUOTED = ("'", '"')
 # Fields that are whole numbers of Kubernetes' own types.
@@ -43,9 +54,21 @@ def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[FormFault]
             yield FormFault("manifest-refused", place(inside["spec"]), "spec", (("kind", str(top["kind"].value)),))
         found = _below(node, place, 0)
         yield from (one for one in found if not is_template or one.form != "both")
-    for service in fields_of(top.get("services")).values():
-        for one in items_of(fields_of(service).get("environment")):
+    services = fields_of(top["services"]) if "services" in top else {} if "apiVersion" in top else top
+    for service in services.values():
+        entries = fields_of(service)
+        for one in items_of(entries.get("environment")) if "image" in entries or "services" in top else ():
             yield from _quoted(one, place)
+        if "image" in entries:
+            yield from _of_services(entries.get("environment"), place)
+
+
+def _of_services(node: Any, place: Place) -> Iterator[FormFault]:
+    """``shm_size=16g`` among the variables of a service."""
+    listed = ((str(one.value).partition("=")[0], one) for one in items_of(node) if one.id == "scalar")
+    for name, one in (*listed, *fields_of(node).items()):
+        if name in OF_SERVICES:
+            yield FormFault("manifest-unlikely", place(one), "of a service", (("name", name),))
 
 
 def _misspelt_top(node: Any, place: Place) -> Iterator[FormFault]:
@@ -110,6 +133,10 @@ def _below(node: Any, place: Place, depth: int) -> Iterator[FormFault]:
         return
     yield from _metrics(fields_of(node), place)
     for name, value in fields_of(node).items():
+        for variable in items_of(value) if name == "env" else ():
+            named = fields_of(variable).get("name")
+            if named is not None and str(named.value) in OF_PODS:
+                yield FormFault("manifest-unlikely", place(named), "misplaced", (("name", str(named.value)),))
         if name in NUMBERS and value.id == "scalar" and value.style in QUOTED and str(value.value).isdecimal():
             yield FormFault("manifest-refused", place(value), "number", (("field", name), ("value", str(value.value))))
         for container in items_of(value) if name in CONTAINERS else ():

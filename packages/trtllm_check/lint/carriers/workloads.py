@@ -98,12 +98,23 @@ class ClusterService(NamedTuple):
     is_headless: bool = False
 
 
+# What services of compose have and values of charts or jobs of CI have not: a page may show one of them by itself.
+OF_COMPOSE = frozenset(
+    {"container_name", "depends_on", "network_mode", "shm_size", "ipc", "deploy", "runtime", "networks", "env_file"}
+)
+OF_CI = frozenset({"script", "stage", "steps", "services", "repository", "replicaCount", "needs"})
+
+
 def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterService]:
     """The containers and services of one document of YAML."""
     top = fields_of(node)
     if "services" in top:
         for owner, service in fields_of(top["services"]).items():
             if service.id == "mapping" and "image" in entries_of(service):
+                yield _compose(service, place)._replace(owner=owner)
+    elif not {"apiVersion", "kind", "image"} & set(top):
+        for owner, service in top.items():
+            if "image" in (entries := fields_of(service)) and OF_COMPOSE & set(entries) and not OF_CI & set(entries):
                 yield _compose(service, place)._replace(owner=owner)
     kind = _text(top.get("kind"))
     if kind == "Service" and (name := fields_of(top.get("metadata")).get("name")) is not None:

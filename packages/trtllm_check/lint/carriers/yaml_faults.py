@@ -21,6 +21,10 @@ NO_COLON = re.compile(r"^[ ]*(?:- )?[A-Za-z_][\w.-]*[ ]*$")
 PLACEHOLDER = re.compile(r":[ ]+[{<\[][\w -]+[}>\]]|^\s*<[^>]+>\s*$|@\w+@")  # what the reader fills in
 WHOLE = re.compile(r"^(?:apiVersion|services|kind|version|image|servingEngineSpec)\s*:", re.MULTILINE)
 FIRST_LINE = re.compile(r"\n*([ ]+)\S")
+NEXT_FILE = re.compile(
+    r"(?<=\n)#+[ \t]*(?:(?:[Ss]ource|[Ff]ile)[ \t]*:[ \t]*)?[\w./-]+\.ya?ml[ \t:]*"
+    r"(?=\n(?:[ \t]*(?:#[^\n]*)?\n)*[A-Za-z_\"'-])"
+)
 REFUSING = re.compile(r"^(?:apiVersion|services):", re.MULTILINE)  # kubectl and docker compose, whatever the values
 # What a program printed, and what a line of YAML looks like.
 OUTPUT = re.compile(
@@ -80,7 +84,11 @@ def without_output(text: str) -> str:
 
 
 def starts_at_margin(text: str) -> str:
-    """``text`` with the marks of its documents at the margin, where a page indents all of it; no longer."""
+    """``text`` with the marks of its documents at the margin, where a page indents all of it; no longer.
+
+    A comment that is the name of a file, and nothing else, begins one: so people hand over several of them.
+    """
+    text = NEXT_FILE.sub(lambda match: "---" + " " * (len(match[0]) - 3), text) if "#" in text else text
     first = FIRST_LINE.match(text)
     if first is None:
         return text

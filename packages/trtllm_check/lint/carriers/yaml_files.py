@@ -14,6 +14,7 @@ from trtllm_check.lint.carriers import (
     ecs_templates,
     folded,
     go_templates,
+    helm_names,
     helm_values,
     kubernetes,
     kubernetes_values,
@@ -102,7 +103,7 @@ def carried(word: Word) -> Carried:
         )
         reader.found = reader.found.with_(found).with_(ecs_templates.carried(node, reader.at))
     is_file = word.places[:1] == ((1, 1),)
-    of_templates = go_templates.faults(word, is_file)
+    of_templates = (*go_templates.faults(word, is_file), *helm_names.faults(word))
     return reader.found.with_(Carried(faults=(*yaml_faults.faults(word, is_file), *of_templates)))
 
 

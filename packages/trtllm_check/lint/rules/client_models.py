@@ -24,7 +24,7 @@ MODELS = (MODEL, "model_name")
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
-    asked = [one for call in document.calls if call.api == "openai" for one in _requests(call)]
+    asked = [one for call in document.calls if call.api == "openai" for one in openai_requests(call)]
     if not asked:
         return
     page = Page(document, list(page_servers(document)))
@@ -45,7 +45,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from wrong_port(page, request, target, release)
 
 
-def _requests(call: Call) -> Iterator[WrittenRequest]:
+def openai_requests(call: Call) -> Iterator[WrittenRequest]:
     """What one call asks, as a request."""
     given = dict(call.values)
     path = call.name if call.name in ASKS.values() else CHAINS.get(call.name, "")

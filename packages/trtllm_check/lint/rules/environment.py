@@ -31,6 +31,11 @@ SEVERAL = 3  # variables of a beginning that vLLM has none of
 ENOUGH = 4  # parts of a name, of which one more is the same name
 SOURCES = frozenset({".", "source", "set", "eval"})
 STARTERS = ("vllm", "trtllm-serve", "trtllm-bench", "trtllm-build", "tritonserver", "launch_triton_server.py", "run.py")
+PROGRAMS = re.compile(
+    r"(?:.*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|mpirun|mpiexec|ray|lmdeploy|sglang|swift|xinference\S*"
+    r"|llamafactory-cli|huggingface-cli|hf|lm_eval|lm-eval|aphrodite|llm|fschat|uvicorn|gunicorn)"
+)
+"""Programs beside ``STARTERS`` that read such variables, whatever they run."""
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -186,6 +191,7 @@ def _not_exported(document: Document, release: str) -> Iterator[Draft]:
     for command in document.commands:
         by_file.setdefault(command.file, []).append(command)
     starts = {(one.command.file, one.command.line) for one in document.of(*STARTERS)}
+    starts |= {(one.file, one.line) for one in document.commands if _starts_a_program(one)}
     texts = dict(document.texts)
     for file, commands in by_file.items():
         text = texts.get(file, "")
@@ -202,6 +208,11 @@ def _not_exported(document: Document, release: str) -> Iterator[Draft]:
                 name = match["name"] if match else ""
                 if name and _is_read(name) and not re.search(rf"\b{name}\b", exported) and _is_alone(name, text, word):
                     yield from drafts(release, "variable-not-exported", word, file=file, name=name)
+
+
+def _starts_a_program(command: ShellCommand) -> bool:
+    words = [word.text for word in command.words if word.text != "nohup"]
+    return not command.image and len(words) > 1 and PROGRAMS.fullmatch(words[0]) is not None
 
 
 def _follows(command: ShellCommand, file: str, starts: set[tuple[str, int]]) -> bool:

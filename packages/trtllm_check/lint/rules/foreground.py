@@ -30,6 +30,7 @@ CLIENTS = (
 )
 BACKGROUND = re.compile(r"(?<![&>])&(?![&>])")
 BRANCH = re.compile(r"^\s*(?:else|elif|fi|done|esac|;;|\}|EOF|trap)\b|^\s*(?:;;|\}|\)|\{)|\bexit\b", re.MULTILINE)
+DETACHED = re.compile(r"-[itT]*d[itT]*m?|--detach(?:=true)?|--background")  # of docker, tmux, screen and setsid
 READ_INSIDE = re.compile(r"(?:VLLM|NCCL)_[A-Z0-9_]+|HF_TOKEN|HUGGING_FACE_HUB_TOKEN|HF_ENDPOINT")
 OTHER_USE = re.compile(r"--env-file|\benvsubst\b|docker[ -]compose|\bsudo -E\b|--env-host")
 
@@ -49,7 +50,9 @@ def _serves(one: Invocation) -> bool:
     is_first = bool(one.command.words) and one.command.words[0] is (one.launcher[0] if one.launcher else one.path)
     words = [word.text for word in one.positional[:1]]
     is_server = one.tool != "vllm" or words == ["serve"] or one.path.text.startswith("vllm.entrypoints")
-    return is_first and is_server and not one.has("--help", "-h")
+    before = one.command.words[: next((at for at, word in enumerate(one.command.words) if word is one.path), 0)]
+    is_detached = any(DETACHED.fullmatch(word.text) for word in before)
+    return is_first and is_server and not is_detached and not one.has("--help", "-h")
 
 
 def _behind(server: Invocation, behind: ShellCommand, text: str, release: str) -> Iterator[Draft]:

@@ -62,8 +62,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for launch in document.of(LAUNCH):
         yield from _ranks(document, around, _launched(launch), machine, release)
     for workload in document.workloads:
-        if SERVER_IMAGE.search(workload.image):
-            inside = [one for one in starts if one.file == workload.file and workload.holds(one.at.line)]
+        inside = [one for one in starts if one.file == workload.file and workload.holds(one.at.line)]
+        if not SERVER_IMAGE.search(workload.image):
+            yield from _probes(workload, inside, release) if inside else ()  # by its command, whatever the image
+        else:
             yield from _workload(document, workload, inside, release)
 
 

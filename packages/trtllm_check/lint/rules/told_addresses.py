@@ -69,6 +69,7 @@ RELATIVE = re.compile(r"[\"'`}]/?v1(?:/|[\"'`])")
 NEAR_LINES = 10  # of one object or of a client and what it asks
 TLS = ("ssl_certfile", "ssl_keyfile")
 TLS_IN_FRONT = re.compile(r"ssl_certificate|tls|caddy|traefik|letsencrypt|certbot|ssl[-_]", re.IGNORECASE)
+PLAIN = "vllm.entrypoints.api_server"
 LONGEST = 400_000
 
 
@@ -255,9 +256,17 @@ def _path(page: Page, one: ToldAddress, release: str) -> Iterator[Draft]:
         form = "base" if not path else "base too long"
         for draft in drafts(release, "openai-path", one.word, form=form, file=one.file, path=text, instead=instead):
             yield draft._replace(severity="warning")  # a client of somebody's own may add /v1 itself
-    elif path in NEAR_PATHS and (path.startswith("/v1/") or (one.target.port in page.ports and path != "/generate")):
+    elif path in NEAR_PATHS and (path.startswith("/v1/") or _is_asked_for(page, one)):
         instead = NEAR_PATHS[path]
         yield from drafts(release, "openai-path", one.word, form="", file=one.file, path=path, instead=instead)
+
+
+def _is_asked_for(page: Page, one: ToldAddress) -> bool:
+    """True for a path of a server of the page; /generate is that of vLLM's plain server, which may run as well."""
+    if one.target.port not in page.ports:
+        return False
+    is_plain = page.has_plain_server or page.has_other_servers or any(PLAIN in text for _, text in page.texts)
+    return one.path != "/generate" or not (is_plain or page.has_proxy)
 
 
 def _is_whole(one: ToldAddress) -> bool:
