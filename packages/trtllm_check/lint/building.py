@@ -57,6 +57,7 @@ from trtllm_check.lint.shell import ShellCommand, Word, read_commands, read_insi
 from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
 from trtllm_check.lint.shell.words import as_written, line_numbers, whole_text
 from trtllm_check.lint.unread import heredoc_lines, unread
+from trtllm_check.lint.variable_places import where_set
 from trtllm_check.lint.written_requests import (
     WrittenRequest,
     http_messages,
@@ -384,7 +385,7 @@ class Builder:
             properties=tuple(self.properties),
             lmi_environment=self.environment,
             requests=(*self.requests, *requests),
-            images=tuple(images),
+            images=tuple(where_set(one, self.sources) for one in images),
             calls=(*self.calls, *(() if _is_in_python(self.configs) else self.of_triton)),
             workloads=tuple(one for one in self.workloads if isinstance(one, ServedContainer)),
             aws_calls=tuple(self.aws_calls),

@@ -71,7 +71,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if verdict.kind == "never" and OTHER_BUILD.search(verdict.dotted):
             continue  # of a vendor's build for processors of its own
         if verdict.kind == "never":
-            yield from _draft(one, verdict, package, "never" if verdict.near else "never, perhaps", platform)
+            is_elsewhere = verdict.dotted in rule_data(FAMILY)["packages"][one.package].get("instead", {})
+            form = "never" if verdict.near else "never, elsewhere" if is_elsewhere else "never, perhaps"
+            yield from _draft(one, verdict, package, form, platform)
         elif version.many:
             continue
         elif is_known:
