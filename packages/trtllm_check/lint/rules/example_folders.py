@@ -107,7 +107,8 @@ def _paths(command: ShellCommand) -> Iterator[Word]:
 
 
 @cache
-def _folders() -> dict[str, str]:
+def moved_folders() -> dict[str, str]:
+    """Model -> core or contrib, where its examples went with 0.19.0."""
     data = rule_data(FAMILY)
     return {model: kind for kind in ("core", "contrib") for model in data[kind].split()}
 
@@ -117,7 +118,7 @@ def _moved(command: ShellCommand, word: Word, clones: bool, release: str) -> Ite
     data = rule_data(FAMILY)
     new, old = NEW.fullmatch(word.text), OLD.fullmatch(word.text)
     match = new or old
-    if match is None or match["model"] not in _folders() or is_open(word.text):
+    if match is None or match["model"] not in moved_folders() or is_open(word.text):
         return
     before = match["before"]
     if not (CLONE.search(before) or (clones and not before.strip("./"))):
@@ -125,7 +126,7 @@ def _moved(command: ShellCommand, word: Word, clones: bool, release: str) -> Ite
     rest = match["rest"] or ""
     known: dict[str, Any] = {"path": word.text, "first": data["since"]}
     if new is None and in_range(release, data["since"], data["until"]):
-        known["right"] = f"{before}examples/models/{_folders()[match['model']]}/{match['model']}{rest}"
+        known["right"] = f"{before}examples/models/{moved_folders()[match['model']]}/{match['model']}{rest}"
         yield from drafts(release, RULE, word, file=command.file, **known)
     elif new is not None and not in_range(release, data["since"]):
         known["right"] = f"{before}examples/{match['model']}{rest}"

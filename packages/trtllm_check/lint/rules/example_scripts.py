@@ -9,7 +9,7 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.lint.shell.words import ShellCommand, Word, front
 from trtllm_check.releases.clients import backend_scripts, example_script, example_words
 from trtllm_check.releases.python_names import ANY
 
@@ -39,7 +39,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if command.words[:1] and command.words[0].text in ("cd", "pushd"):
             folders[command.file] = _moved(folders.get(command.file, ""), command)
             continue
-        at = next((n for n, word in enumerate(command.words[:FIRST_WORDS]) if word.text.endswith(".py")), None)
+        at = next((n for n, word in enumerate(front(command, FIRST_WORDS)) if word.text.endswith(".py")), None)
         script = _script(command.words[at], folders.get(command.file, ""), among=among) if at is not None else ""
         if at is not None and script and (platform.earlier or not OF_TABLES.fullmatch(script)):
             yield from _options(script, command, at, version, platform.release.name, document.texts)
