@@ -44,6 +44,8 @@ from trtllm_check.lint.option_files import option_files, with_configs
 from trtllm_check.lint.ours import is_ours
 from trtllm_check.lint.passages import (
     Lines,
+    is_shell_with_manifests,
+    manifest_runs,
     numbers_of,
     option_runs,
     posts,
@@ -124,6 +126,8 @@ class Builder:
             return
         if kind == "serving.properties" and word is None and not is_mostly_settings(text):
             kind = "shell"  # a report that holds one
+        if kind == "yaml" and word is None and is_shell_with_manifests(text):
+            kind = "shell"
         if word is None:
             self.sources.append((file, text))
             self.ours = self.ours or is_ours(text, kind)
@@ -273,6 +277,10 @@ class Builder:
         if (behind := python_behind_words(text)) is not None and behind.first not in taken:
             self.add(behind.text, "python", file=file, word=whole_text(behind.text, behind.first))
             messages |= numbers_of([behind])
+        manifests = manifest_runs(text, taken)
+        for lines in manifests:
+            self.add(lines.text, "yaml", file=file, word=whole_text(lines.text, lines.first))
+        messages |= numbers_of(manifests)
         objects: list[Lines] = []
         for one in told_pieces(
             text, taken | messages | numbers_of([*free, *named, *runs]), ENVIRONMENT_NAMES, tuple(PREFIXES)
