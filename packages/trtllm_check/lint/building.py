@@ -364,10 +364,11 @@ class Builder:
 
     def document(self) -> Document:
         self.add_echoed()
-        found = invocations(self.commands)
+        inner: list[ShellCommand] = []
+        found = invocations(self.commands, inner)
         if self.yaml:
-            self.commands = with_configs(self.commands, found, self.yaml, self.sources)
-            found = invocations(self.commands)
+            self.commands, inner = with_configs(self.commands, found, self.yaml, self.sources), []
+            found = invocations(self.commands, inner)
         held = held_commands(self.commands, found)
         self.commands += held
         found += invocations(held)
@@ -388,6 +389,7 @@ class Builder:
         requests += of_others(self.commands)
         return Document(
             commands=tuple(self.commands),
+            inner=tuple(inner),
             invocations=tuple(found),
             configs=tuple(self.configs),
             properties=tuple(self.properties),
