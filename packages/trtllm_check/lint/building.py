@@ -45,6 +45,8 @@ from trtllm_check.lint.option_files import option_files, with_configs
 from trtllm_check.lint.ours import is_ours
 from trtllm_check.lint.passages import (
     Lines,
+    is_shell_with_manifests,
+    manifest_runs,
     numbers_of,
     option_runs,
     posts,
@@ -60,6 +62,7 @@ from trtllm_check.lint.shell import ShellCommand, Word, read_commands, read_insi
 from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
 from trtllm_check.lint.shell.words import as_written, line_numbers, whole_text
 from trtllm_check.lint.unread import heredoc_lines, unread
+from trtllm_check.lint.variable_places import where_set
 from trtllm_check.lint.written_requests import (
     WrittenRequest,
     http_messages,
@@ -126,6 +129,8 @@ class Builder:
             return
         if kind == "serving.properties" and word is None and not is_mostly_settings(text):
             kind = "shell"  # a report that holds one
+        if kind == "yaml" and word is None and is_shell_with_manifests(text):
+            kind = "shell"
         if word is None:
             self.sources.append((file, text))
             self.ours = self.ours or is_ours(text, kind)
@@ -279,6 +284,10 @@ class Builder:
         if behind is not None and behind.first not in taken:
             self.add(behind.text, "python", file=file, word=whole_text(behind.text, behind.first))
             messages |= numbers_of([behind])
+        manifests = manifest_runs(text, taken)
+        for lines in manifests:
+            self.add(lines.text, "yaml", file=file, word=whole_text(lines.text, lines.first))
+        messages |= numbers_of(manifests)
         objects: list[Lines] = []
         for one in told_pieces(
             text, taken | messages | numbers_of([*free, *named, *runs]), ENVIRONMENT_NAMES, tuple(PREFIXES)
@@ -362,10 +371,11 @@ class Builder:
 
     def document(self) -> Document:
         self.add_echoed()
-        found = invocations(self.commands)
+        inner: list[ShellCommand] = []
+        found = invocations(self.commands, inner)
         if self.yaml:
-            self.commands = with_configs(self.commands, found, self.yaml, self.sources)
-            found = invocations(self.commands)
+            self.commands, inner = with_configs(self.commands, found, self.yaml, self.sources), []
+            found = invocations(self.commands, inner)
         held = [*held_commands(self.commands, found), *held_arguments(self.sources)]
         self.commands += held
         found += invocations(held)
@@ -386,12 +396,13 @@ class Builder:
         requests += of_others(self.commands)
         return Document(
             commands=tuple(self.commands),
+            inner=tuple(inner),
             invocations=tuple(found),
             configs=tuple(self.configs),
             properties=tuple(self.properties),
             lmi_environment=self.environment,
             requests=(*self.requests, *requests),
-            images=tuple(images),
+            images=tuple(where_set(one, self.sources) for one in images),
             calls=(*self.calls, *(() if _is_in_python(self.configs) else self.of_triton)),
             workloads=tuple(one for one in self.workloads if isinstance(one, ServedContainer)),
             aws_calls=tuple(self.aws_calls),

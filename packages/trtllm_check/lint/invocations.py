@@ -101,6 +101,7 @@ class _Surroundings(NamedTuple):
 class _Reader:
     def __init__(self) -> None:
         self.found: list[Invocation] = []
+        self.inner_commands: list[ShellCommand] = []
         self.containers: dict[str, str] = {}  # name -> image
         self.inside = ""  # the image of an interactive container that the following commands run in
         self.folder, self.file = "", ""  # where ``cd`` went last, and in which file
@@ -262,6 +263,7 @@ class _Reader:
         """``outside``: the variables that are known to reach it."""
         for command in read_inside(word, around.command.file, env=outside):
             env = {**around.env, **command.env}
+            self.inner_commands.append(command._replace(image=around.image))
             self.unwrap(command.words, around._replace(command=command, env=env))
 
     def python(self, words: tuple[Word, ...], around: _Surroundings) -> None:
@@ -331,11 +333,16 @@ def _starts_vllm(image: str, command: Sequence[Word]) -> bool:
     )
 
 
-def invocations(commands: Iterable[ShellCommand]) -> list[Invocation]:
-    """The tools that ``commands`` start, in order; a wrapper before what it wraps."""
+def invocations(commands: Iterable[ShellCommand], inner: list[ShellCommand] | None = None) -> list[Invocation]:
+    """The tools that ``commands`` start, in order; a wrapper before what it wraps.
+
+    ``inner`` gets the commands of the scripts in them: of ``bash -c`` and of what is written to a file.
+    """
     reader = _Reader()
     for command in commands:
         reader.read(command)
+    if inner is not None:
+        inner += reader.inner_commands
     return reader.found
 
 

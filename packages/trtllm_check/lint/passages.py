@@ -1,14 +1,15 @@
-"""What stands on a page between its commands: runs of settings, options and variables, Python, requests."""
+"""What stands on a page between its commands: runs of settings, options and variables, Python, manifests."""
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from textwrap import dedent
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.carriers.python_code import parsed
 from trtllm_check.lint.carriers.python_faults import comma_missing
 from trtllm_check.lint.carriers.python_mending import is_nearly_python
+from trtllm_check.lint.carriers.yaml_documents import is_yaml
 from trtllm_check.lint.kinds import is_options
 from trtllm_check.lint.shell.languages import COMMANDS
 from trtllm_check.lint.shell.pasted import has_fence
@@ -32,6 +33,12 @@ LMI_LINE = re.compile(r"[ \t]*(?:option\.\w+|engine)[ \t]*=[ \t]*\S", re.ASCII)
 PROPERTY = re.compile(r"[ \t]*[A-Za-z][\w.-]*[ \t]*=.*", re.ASCII)
 VARIABLE = re.compile(
     r"[ \t]*(?P<name>[a-z][a-z0-9]*(?:_[a-z0-9]+)+):(?P<value>[^\s:/][^\s]*(?:[ \t]+\*+)?|/\S*)[ \t]*", re.ASCII
+)
+MANIFEST = re.compile(r"^(?:apiVersion:[ \t]+\S|services:[ \t]*$)", re.MULTILINE)
+OF_MANIFEST = re.compile(r"^(?:kind|spec|[ \t]+image):", re.MULTILINE)
+YAML_LINE = re.compile(r"[ \t]|[A-Za-z][\w-]*:(?:[ \t]|$)|-[ \t]|---[ \t]*$|#|$")
+OF_SHELL = re.compile(
+    r"(?:\$[ ]+)?(?:kubectl|helm|docker|cat|curl|git|mkdir|cd|export|oc|kind|minikube|sudo)[ ]+[\w.<>$/-]"
 )
 POST = re.compile(r"\b(?:requests|httpx|session|client)\.post\(")
 ASSIGNED = re.compile(r"^[ \t]*(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?=[\"'{])", re.MULTILINE)
@@ -131,6 +138,32 @@ def without(text: str, runs: Iterable[Lines]) -> str:
     if not numbers:
         return text
     return "\n".join("" if number in numbers else line for number, line in enumerate(text.split("\n"), 1))
+
+
+def manifest_runs(text: str, taken: Collection[int]) -> list[Lines]:
+    """Files of Kubernetes and compose that stand between the commands of a page without fences."""
+    if has_fence(text) or not MANIFEST.search(text):
+        return []
+    lines = text.split("\n")
+    found: list[Lines] = []
+    end = 0
+    for match in MANIFEST.finditer(text):
+        first = text.count("\n", 0, match.start())
+        if first < end or first + 1 in taken:
+            continue
+        end = first + 1
+        while end < len(lines) and end + 1 not in taken and YAML_LINE.match(lines[end]):
+            end += 1
+        piece = "\n".join(lines[first:end]).rstrip()
+        if OF_MANIFEST.search(piece) and is_yaml(piece):
+            found.append(Lines(first + 1, first + 1 + piece.count("\n"), piece))
+    return found
+
+
+def is_shell_with_manifests(text: str) -> bool:
+    """True for what is called YAML and begins with a command of a shell."""
+    first = next((line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")), "")
+    return OF_SHELL.match(first) is not None and not is_yaml(text)
 
 
 def option_runs(text: str) -> list[Lines]:

@@ -18,6 +18,7 @@ from trtllm_check.lint.shell.words import ShellCommand, lines_of
 
 MOVES = ("cd", "pushd")
 LEAVES = frozenset({"docker", "podman", "ssh", "su", "singularity", "apptainer", "enroot", "kubectl", "popd", "exit"})
+STAYS = (["pull"], ["build"], ["images"], ["ps"], ["tag"], ["push"], ["login"], ["stop"], ["rm"], ["logs"], ["info"])
 CLONES = {"nvidia/tensorrt-llm": "TensorRT-LLM", "triton-inference-server/tensorrtllm_backend": "tensorrtllm_backend"}
 BACKEND = "triton-inference-server/tensorrtllm_backend"
 TENSORRT_LLM = "nvidia/tensorrt-llm"
@@ -163,7 +164,7 @@ class _Walk:
                 self.known = {**self.known, posixpath.normpath(place): clone}
         elif first in MOVES:
             self._moves(words[1] if len(words) == 2 else "", line)
-        elif posixpath.basename(first) in LEAVES:
+        elif posixpath.basename(first) in LEAVES and words[1:2] not in STAYS:
             self.folder, self.clone = None, None
 
     def _moves(self, target: str, line: str) -> None:

@@ -52,9 +52,10 @@ def image_facts(image: str) -> ImageFacts:
         python = row.get("python", "") or _python_of_month(match["month"])
         held = row if match["variant"] else {}
         torch, vllm, tensorrt = (str(held.get(key, "")) for key in ("torch", "vllm", "tensorrt"))
-        return ImageFacts(python, held.get("cuda", ""), torch, vllm, tensorrt)
+        return ImageFacts(python, held.get("cuda", ""), torch, vllm, tensorrt, _system_of(python))
     if match := NGC.search(image):
-        return ImageFacts(python=_python_of_month(match["month"]))
+        python = _python_of_month(match["month"])
+        return ImageFacts(python=python, system=_system_of(python))
     if match := PYTHON.search(image):
         return ImageFacts(python=match["version"])
     if match := PYTORCH.search(image):
@@ -66,6 +67,16 @@ def image_facts(image: str) -> ImageFacts:
         cuda = match.groupdict().get("version") or ""
         return ImageFacts(python=python, cuda=cuda, system=system, managed=system >= "24.04")
     return ImageFacts()
+
+
+def python_of(system: str) -> str:
+    """The Python of a release of Ubuntu, "" where it is not known."""
+    return str(_data()["ubuntu"].get(system, {}).get("python", ""))
+
+
+def _system_of(python: str) -> str:
+    """The Ubuntu of NVIDIA's image by its Python, which is the system's."""
+    return next((name for name, row in _data()["ubuntu"].items() if row["python"] == python), "")
 
 
 def cuda_of_torch(version: str) -> tuple[str, ...]:

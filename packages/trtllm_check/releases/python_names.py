@@ -79,6 +79,7 @@ class PythonPackage:
             for name in names.split()
         }
         self.unlisted = tuple(content.get("unlisted", "").split())
+        self.whole = frozenset(content.get("whole", "").split())  # modules that bring no names but those in the table
         self.calls = {call: _flat(found) for call, found in content["calls"].items()}
         self.alike: dict[str, str] = content.get("alike", {})
         self.members = {owner: _flat(found) for owner, found in content["members"].items()}
@@ -124,7 +125,9 @@ class PythonPackage:
             return verdict
         name = dotted[len(module) + 1 :].partition(".")[0]
         known = self.names.get(module)
-        if known is None or name.startswith("_") or (name in self.others and name not in known):
+        if known is None or name.startswith("_"):
+            return None
+        if name in self.others and name not in known and module not in self.whole:
             return None
         if any(fnmatchcase(name, pattern) for pattern in self.unlisted):
             return None

@@ -23,6 +23,8 @@ VERSIONED = (
     r"\b{package}\.__version__|version\(\s*[\"']{package}|{package}_version|VLLM_VERSION"
     r"|\bversion\.parse\(|_version_(?:ge|gt|at_least)"
 )
+COMPARED = r"\)?\s*(?:[<>]|[!=]=|in\b|not\b|\.(?:split|startswith|release|major|minor)|\[)"
+COMPARED_AFTER = re.compile(COMPARED)
 
 
 class UsedName(NamedTuple):
@@ -72,8 +74,25 @@ def used_names(text: PythonText) -> Iterator[UsedName]:
 
 
 def asks_version(text: str, package: str) -> bool:
-    """True for code that itself looks at the package's version."""
-    return re.search(VERSIONED.format(package=package), text) is not None
+    """True for code that itself looks at the package's version, and not only tells it."""
+    asked = re.compile(VERSIONED.format(package=package))
+    return any(not _is_told(text, match) for match in asked.finditer(text))
+
+
+def _is_told(text: str, match: re.Match[str]) -> bool:
+    """True for ``print(tensorrt_llm.__version__)``, and for a name that keeps the version and is compared nowhere."""
+    if not match[0].endswith("__version__") or COMPARED_AFTER.match(text, match.end()):
+        return False
+    before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+    if re.search(r"\b(?:print|log\w*(?:\.\w+)?|info|debug)\(.*$", before):
+        return True
+    kept = re.fullmatch(r"\s*(?P<name>[\w.]+)\s*=\s*(?:str\()?", before)
+    if kept is None:
+        return False
+    name = re.escape(kept["name"])
+    return re.search(
+        rf"(?:(?:parse|Version|tuple|map|split|startswith)\([^()\n]*|\b(?:if|elif|while)\b[^\n]*){name}\b", text
+    ) is None and (re.search(rf"\b{name}{COMPARED}", text) is None)
 
 
 def _imports(text: PythonText, node: ast.Import | ast.ImportFrom, packages: frozenset[str]) -> Iterator[UsedName]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from serving_base.yaml_files import values_of
-from trtllm_check.lint.carriers import yaml_faults
+from trtllm_check.lint.carriers import compose_parts, yaml_faults
 
 YAML_HEAD = re.compile(
     r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers|servingEngineSpec|routerSpec|trt_llm|kv_cache_config|cuda_graph_config):(?:\s|$)",
@@ -61,7 +61,7 @@ def documents(text: str) -> Iterator[Any]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         nodes: list[Any] = list(yaml.compose_all(text, loader))
-        yield from [node for node in nodes if node is not None and node.id != "scalar"]
+        yield from [compose_parts.whole(node) for node in nodes if node is not None and node.id != "scalar"]
     except (yaml.YAMLError, ValueError, RecursionError):
         return
 

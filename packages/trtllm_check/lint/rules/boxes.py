@@ -13,6 +13,7 @@ from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.programs import DOCKER_VALUED, PYTHON, SHELLS
 from trtllm_check.lint.rules.box import FAMILY, Box, boxes
 from trtllm_check.lint.rules.names import is_open
+from trtllm_check.lint.shell.words import lines_of
 
 HUB_NAME = re.compile(r"[A-Za-z][\w-]*/[\w.-]+")
 FOR_WEIGHTS = re.compile(r"model|cache|weight|hub|hugging", re.IGNORECASE)

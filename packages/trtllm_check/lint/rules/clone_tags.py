@@ -14,6 +14,11 @@ from trtllm_check.releases.trees import backend_branches, backend_tree, examples
 RULE = "clone-tag-unknown"
 NUMBER = re.compile(r"(?P<v>v?)(?P<number>\d+\.\d+(?:\.\d+)?)")
 MONTH = re.compile(r"(?P<r>[rv]?)(?P<month>2[3-6]\.(?:0[1-9]|1[0-2]))")
+# What people put in front of a release's number, and no tag or branch of the two has.
+PREFIXED = re.compile(
+    r"(?:(?:triton|trt|tensorrt)[-_]?llm(?:[-_]backend)?[-_/]|(?:release|rel|version|ver|tag)[-_]|(?:rel|version)/|release/v|r|V)"
+    r"v?(?P<number>\d+\.\d+(?:\.\d+)?)"
+)
 RELEASE = re.compile(r"release/(?P<number>\d+\.\d+(?:\.\d+)?)")
 
 
@@ -22,6 +27,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for clone in clones(document):
         if clone.name.lower() not in CLONES or not clone.reference:
             continue
+        if clone.checkout is not None and clone.checkout.has("-b", "-B", "-c", "-C", "--orphan", "--create"):
+            continue  # a branch that it makes
         is_backend = clone.name.lower() == BACKEND
         right = _backend(clone.reference) if is_backend else _tensorrt_llm(clone.reference)
         if right is None:
@@ -41,6 +48,8 @@ def _backend(reference: str) -> str | None:
         return right if month["r"] != "r" and right in backend_branches() else None
     if release := RELEASE.fullmatch(reference):
         return None if reference in backend_branches() else _tag(release["number"], releases)
+    if prefixed := PREFIXED.fullmatch(reference):
+        return _tag(prefixed["number"], releases)
     number = NUMBER.fullmatch(reference)
     return _number(number, releases) if number else None
 
@@ -50,6 +59,8 @@ def _tensorrt_llm(reference: str) -> str | None:
     releases = tuple(dict.fromkeys((*examples_tree().package.releases, *known_releases())))
     if MONTH.fullmatch(reference):
         return ""
+    if prefixed := PREFIXED.fullmatch(reference):
+        return _tag(prefixed["number"], releases)
     number = NUMBER.fullmatch(reference)
     return _number(number, releases) if number else None
 

@@ -2,14 +2,15 @@
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.installs import Clone
+from trtllm_check.lint.rules.example_folders import moved_folders
 from trtllm_check.lint.shell.words import ShellCommand, Word
-from trtllm_check.lint.whereabouts import BACKEND, FETCHED, MOVES, SUBMODULE, Standing, standings
+from trtllm_check.lint.whereabouts import BACKEND, FETCHED, MOVES, SUBMODULE, TENSORRT_LLM, Standing, standings
 from trtllm_check.releases.load import container_release
 from trtllm_check.releases.trees import WELL_KNOWN, RepositoryTree, backend_tree, examples_tree
 
@@ -24,6 +25,8 @@ MONTH = re.compile(r"r(\d\d\.\d\d)")
 NEWEST = ("", "main")
 LAST_OF_BACKEND = "0.19.0"  # with the templates and tools
 TWICE = re.compile(r"(?:^|/)examples/(?:.*/)?examples/")
+OF_MODEL = re.compile(r"examples/(?P<model>[\w.-]+)(?P<rest>(?:/.*)?)")
+OF_THE_CLONE = re.compile(r"^(?:\./)?TensorRT-LLM/examples/")
 GLOB = re.compile(r"/(?:\*|\.)?$")
 
 
@@ -35,6 +38,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     made = _made(document)
     fetched = any(FETCHED.search(text) for _, text in document.texts)
     said: set[str] = set()
+    if not platform.told or platform.earlier:  # else the rule on clones says that it is another release's
+        yield from _of_main(found, platform.release.name)
     for one in found:
         yield from _no_target(document, one, platform.release.name)
         for word in _read(one.command):
@@ -63,6 +68,26 @@ def _no_target(document: Document, one: Standing, release: str) -> Iterator[Draf
     if not any(name in re.split(r"[/:=]", word.text) for word in earlier):
         for _, draft in _drafts(release, target, "no target", one, path=target.text):
             yield draft
+
+
+def _of_main(found: Iterable[Standing], release: str) -> Iterator[Draft]:
+    """``cd TensorRT-LLM/examples/llama`` in a clone of the default branch, once in a file."""
+    said: set[str] = set()
+    for one in found:
+        file = one.command.file
+        for word in _read(one.command) if file not in said else ():
+            if not one.is_sure and not OF_THE_CLONE.search(word.text):
+                continue
+            clone, path = next(one.paths(GLOB.sub("", word.text)), (None, ""))
+            match = OF_MODEL.fullmatch(path)
+            if clone is None or match is None or clone.name.lower() != TENSORRT_LLM:
+                continue
+            kind = moved_folders().get(match["model"])
+            if kind is not None and clone.reference in NEWEST and clone.checkout is None and file not in said:
+                said.add(file)
+                right = f"examples/models/{kind}/{match['model']}{match['rest']}"
+                for _, draft in _drafts(release, word, "of main", one, path=word.text, name=path, right=right):
+                    yield draft
 
 
 def _read(command: ShellCommand) -> Iterator[Word]:

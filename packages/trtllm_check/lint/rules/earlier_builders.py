@@ -12,7 +12,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.evidence import fitting, told
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.shell.words import ShellCommand, Word, file_name
+from trtllm_check.lint.shell.words import ShellCommand, Word, file_name, front
 from trtllm_check.releases.clients import example_scripts
 from trtllm_check.releases.history import with_flag
 from trtllm_check.releases.load import in_range, load_release
@@ -51,8 +51,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _gone(document, platform.release.name)
         return
     later = _first_of_today(document)
-    for command in document.commands:
-        at = next((n for n, word in enumerate(command.words[:FIRST_WORDS]) if file_name(word.text) == BUILDER), None)
+    for command in (*document.commands, *document.inner):
+        at = next((n for n, word in enumerate(front(command, FIRST_WORDS)) if file_name(word.text) == BUILDER), None)
         if at is None or not _is_of_the_road(command, at):
             continue
         yield from _misspelt(command, at, platform.release.name)
@@ -77,8 +77,8 @@ def _newer(texts: tuple[tuple[str, str], ...]) -> str:
 
 def _gone(document: Document, release: str) -> Iterator[Draft]:
     """A builder in its own folder, of which nothing tells the model, in a text for a release without any."""
-    for command in document.commands:
-        for number, word in enumerate(command.words[:FIRST_WORDS]):
+    for command in (*document.commands, *document.inner):
+        for number, word in enumerate(front(command, FIRST_WORDS)):
             is_bare = word.text in (BUILDER, f"./{BUILDER}")
             if is_bare and _is_of_the_road(command, number) and not _goes(document, command):
                 known: dict[str, Any] = {"path": word.text, "version": release, "last": LAST}

@@ -121,7 +121,8 @@ def _paths(command: ShellCommand) -> Iterator[Word]:
 
 
 @cache
-def _folders() -> dict[str, str]:
+def moved_folders() -> dict[str, str]:
+    """Model -> core or contrib, where its examples went with 0.19.0."""
     data = rule_data(FAMILY)
     return {model: kind for kind in ("core", "contrib") for model in data[kind].split()}
 
@@ -131,7 +132,7 @@ def _moved(command: ShellCommand, word: Word, clones: bool, targets: set[str], r
     data = rule_data(FAMILY)
     new, old = NEW.fullmatch(word.text), OLD.fullmatch(word.text)
     match = new or old
-    if match is None or match["model"] not in _folders() or is_open(word.text[match.end("before") :]):
+    if match is None or match["model"] not in moved_folders() or is_open(word.text[match.end("before") :]):
         return
     before = match["before"]
     is_target = before.rstrip("/") in targets
@@ -140,7 +141,7 @@ def _moved(command: ShellCommand, word: Word, clones: bool, targets: set[str], r
     rest = match["rest"] or ""
     known: dict[str, Any] = {"path": word.text, "first": data["since"]}
     if new is None and in_range(release, data["since"], data["until"]):
-        known["right"] = f"{before}examples/models/{_folders()[match['model']]}/{match['model']}{rest}"
+        known["right"] = f"{before}examples/models/{moved_folders()[match['model']]}/{match['model']}{rest}"
         yield from drafts(release, RULE, word, file=command.file, **known)
     elif new is not None and not in_range(release, data["since"]):
         known["right"] = f"{before}examples/{match['model']}{rest}"
@@ -160,8 +161,8 @@ def _in_main(document: Document, clone: Clone, release: str) -> Iterator[Draft]:
             match = OLD.fullmatch(word.text)
             before = match["before"].rstrip("/") if match else ""
             is_there = before == place or posixpath.basename(before) == place or (inside and before in ("", "."))
-            if match and is_there and match["model"] in _folders():
-                right = f"{match['before']}examples/models/{_folders()[match['model']]}/{match['model']}"
+            if match and is_there and match["model"] in moved_folders():
+                right = f"{match['before']}examples/models/{moved_folders()[match['model']]}/{match['model']}"
                 known: dict[str, Any] = {"path": word.text, "first": rule_data(FAMILY)["since"], "right": right}
                 yield from drafts(release, RULE, word, form="main", file=command.file, **known)
                 return

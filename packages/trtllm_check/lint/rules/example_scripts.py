@@ -2,15 +2,16 @@
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.shell.words import ShellCommand, Word, file_name
+from trtllm_check.lint.shell.words import ShellCommand, Word, file_name, front
 from trtllm_check.releases.clients import backend_scripts, example_script, example_words
+from trtllm_check.releases.load import in_range
 from trtllm_check.releases.python_names import ANY
 
 RULE = "example-option"
@@ -23,6 +24,25 @@ PLACE = re.compile(r"(?:^|/)((?:examples|benchmarks)/.*)")
 OF_THE_BACKEND = re.compile(r"(?:^|/)((?:inflight_batcher_llm/client|tools/(?:inflight_batcher_llm|gpt))/[\w.-]+\.py)$")
 CLIENTS = "inflight_batcher_llm/client"
 PRECISION, CALIBRATED = "--weight_only_precision", ("int4_awq", "awq", "w4a8_awq", "fp8", "int8_sq")
+# What build_visual_engine.py takes for --model_type: NVIDIA/TensorRT-LLM@05316d33 examples/multimodal (0.11.0; those
+# before take some of these), and @8681b3a4 tensorrt_llm/tools/multimodal_builder.py (0.13.0; then came more).
+VISUAL, MODEL_TYPE, LAST_READ = "examples/multimodal/build_visual_engine.py", "--model_type", "0.13.0"
+MODEL_TYPES = frozenset(
+    [
+        "blip2",
+        "llava",
+        "vila",
+        "nougat",
+        "cogvlm",
+        "fuyu",
+        "pix2struct",
+        "neva",
+        "kosmos-2",
+        "video-neva",
+        "phi-3-vision",
+        "llava_next",
+    ]
+)
 BELOW_MODELS = re.compile(r"examples/models/(?:core|contrib)/")  # where they went with 0.19
 LATER = "9"  # than all releases that were read
 FIRST_WORDS = 12  # of a command, mpirun and its options included
@@ -34,17 +54,24 @@ OF_TABLES = re.compile(
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     version = platform.written if platform.earlier else "" if platform.guessed else platform.release.name
-    folders: dict[str, str] = {}
     among = any(CLIENTS in word.text for command in document.commands for word in command.words[1:2])
     own = {id(command) for command in document.commands}
     inner = [one.command for one in document.of("python") if id(one.command) not in own]  # of here-documents
     for command in (*document.commands, *inner):
         yield from _whole(command, platform.release.name)
-    for command in document.commands:
+    for commands in (document.commands, document.inner):
+        yield from _of_commands(commands, document, platform, version, among=among)
+
+
+def _of_commands(
+    commands: Iterable[ShellCommand], document: Document, platform: Platform, version: str, *, among: bool
+) -> Iterator[Draft]:
+    folders: dict[str, str] = {}
+    for command in commands:
         if command.words[:1] and command.words[0].text in ("cd", "pushd"):
             folders[command.file] = _moved(folders.get(command.file, ""), command)
             continue
-        at = next((n for n, word in enumerate(command.words[:FIRST_WORDS]) if word.text.endswith(".py")), None)
+        at = next((n for n, word in enumerate(front(command, FIRST_WORDS)) if word.text.endswith(".py")), None)
         script = _script(command.words[at], folders.get(command.file, ""), among=among) if at is not None else ""
         if at is not None and script and (platform.earlier or not OF_TABLES.fullmatch(script)):
             yield from _options(script, command, at, version, platform.release.name, document.texts)
@@ -109,8 +136,19 @@ def _precision(script: str, command: ShellCommand, at: int, release: str) -> Ite
             yield from drafts(release, RULE, value, form="calibrated", file=command.file, **known)
 
 
+def _model_type(script: str, command: ShellCommand, at: int, version: str, release: str) -> Iterator[Draft]:
+    """``--model_type mllama`` of a release before the model came."""
+    if script != VISUAL or version != release or not in_range(release, until=LAST_READ):
+        return
+    for flag, value in pairwise(command.words[at + 1 :]):
+        if flag.text == MODEL_TYPE and value.text not in MODEL_TYPES and not is_open(value.text):
+            known: dict[str, Any] = {"script": script, "value": value.text, "version": version}
+            yield from drafts(release, RULE, value, form="model type", file=command.file, **known)
+
+
 def _options(script: str, command: ShellCommand, at: int, version: str, release: str, texts: Texts) -> Iterator[Draft]:
     yield from _precision(script, command, at, release)
+    yield from _model_type(script, command, at, version, release)
     is_later = False
     table = example_script(script)
     if table is None and BELOW_MODELS.match(script):

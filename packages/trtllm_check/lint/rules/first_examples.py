@@ -9,8 +9,9 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.rules.pairs import engine_world
-from trtllm_check.lint.shell.words import ShellCommand, Word, file_name
+from trtllm_check.lint.rules.pairs import engine_world, orchestrated
+from trtllm_check.lint.shell.words import ShellCommand, Word, file_name, front
+from trtllm_check.releases.load import load_release
 
 RULE = "example-word"
 BUILDER = "build.py"  # of each model's folder, before trtllm-build
@@ -22,6 +23,8 @@ TYPES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "floa
 SCALES = "--quantized_fp8_model_path"
 RUNNERS = ("run.py", "summarize.py", "mmlu.py")
 FOLDER = re.compile(r"(?:^|/)(?P<ranks>[1-9]\d?)-gpu/?$")
+LAUNCH = "launch_triton_server.py"
+ENGINE_DIR = re.compile(r"(?:^|,)(?:engine_dir|gpt_model_path):(?P<path>[^,]+)")
 RANKS = ("--world_size", "--tp_size", "--pp_size")
 COUNT = re.compile(r"[1-9]\d?")
 ENC_DEC = "enc_dec"
@@ -35,8 +38,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     made: set[str] = set()
     built: dict[str, set[tuple[int, int]]] = {}  # folder -> the ranks and the lines of the builders that write it
-    for command in document.commands:
-        names = [file_name(word.text) for word in command.words[:MOST_BEFORE]]
+    for command in (*document.commands, *document.inner):
+        names = [file_name(word.text) for word in front(command, MOST_BEFORE)]
         if BUILDER in names:
             yield from _builder(command, release)
             yield from _no_scales(command, release)
@@ -45,6 +48,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             made |= {word.text.rstrip("/") for word in command.words[1:]}
         if names[:1] == ["cp"]:
             yield from _models(document, command, made, release)
+    yield from _server(document, release)
     for one in document.of(*RUNNERS):
         engines = built.get(posixpath.normpath(one.value("--engine_dir") or "."), set())
         if len(engines) == 1:
@@ -114,6 +118,36 @@ def _ranks(one: Invocation, release: str) -> Iterator[Draft]:
         return
     known: dict[str, Any] = {"folder": given.values[0].text, "ranks": ranks, "wanted": match["ranks"]}
     yield from drafts(release, RULE, given.values[0], form="ranks", file=one.command.file, tool=one.tool, **known)
+
+
+def _server(document: Document, release: str) -> Iterator[Draft]:
+    """``launch_triton_server.py --world_size 2`` beside engines of a folder ``4-gpu``, and of no other."""
+    launches = [one for one in document.of(LAUNCH) if not orchestrated(one)]
+    if len(launches) != 1 or any("orchestrator" in text.lower() for _, text in document.texts):
+        return
+    one = launches[0]
+    given = one.find("--world_size")
+    number = given.values[0].text if given is not None and given.values else "1"
+    named = {match["ranks"]: match for path in _engine_folders(document) if (match := FOLDER.search(path))}
+    if engine_world(document.facts_of(one), load_release(release)) is not None or len(named) != 1:
+        return  # ranks-not-tp-pp knows
+    wanted, match = next(iter(named.items()))
+    if COUNT.fullmatch(number) and number != wanted:
+        place = given.values[0] if given is not None and given.values else one.path
+        known: dict[str, Any] = {"tool": LAUNCH, "folder": match.string, "ranks": number, "wanted": wanted}
+        yield from drafts(release, RULE, place, form="server", file=one.command.file, **known)
+
+
+def _engine_folders(document: Document) -> Iterator[str]:
+    """Where the text says that engines are: variables, what is filled in, what a build writes."""
+    for command in (*document.commands, *document.inner):
+        for word in command.assignments:
+            name, _, value = word.text.partition("=")
+            if "engine" in name.lower():
+                yield value
+    for fill in document.of("fill_template.py"):
+        yield from (match["path"] for word in fill.arguments for match in ENGINE_DIR.finditer(word.text))
+    yield from (word.text for build in document.of("trtllm-build") for word in build.values("--output_dir"))
 
 
 def _models(document: Document, command: ShellCommand, made: set[str], release: str) -> Iterator[Draft]:

@@ -11,7 +11,7 @@ from trtllm_check.lint.installs import requirements
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.vllm_release import vllm_told
-from trtllm_check.releases.images import image_facts
+from trtllm_check.releases.images import image_facts, python_of
 from trtllm_check.releases.vllm import vllm_facts
 
 SLIM = re.compile(r"(?:^|/)python:\S*slim\S*$|nvidia/cuda:\S*-(?:base|runtime)-\S+$|^ubuntu(?::\S+)?$|^debian\S*$")
@@ -20,6 +20,8 @@ OTHER_PYTHONS = re.compile(
     r"deadsnakes|conda|pyenv|uv python|python-build-standalone|apt-add-repository|add-apt-repository"
 )
 PYTHON = re.compile(r"python(?P<version>3\.\d{1,2})(?:-\w+)?")
+UBUNTU = re.compile(r"\bubuntu[ :_-]?(?P<system>(?:18|20|22|24)\.?04)(?![\d])", re.IGNORECASE)
+OTHER_SYSTEM = re.compile(r"\bdebian\b|python:3|\bWSL\b|\bJetPack\b|ubuntu-latest|^FROM ", re.IGNORECASE | re.MULTILINE)
 ALSO = {"20.04": ("3.9",), "22.04": ("3.11",)}  # a second one, in universe
 VENV = re.compile(
     r"break-system-packages|BREAK_SYSTEM|-m venv|virtualenv|uv venv|conda|pipx|EXTERNALLY-MANAGED|/venv|pyenv|\.sh\b"
@@ -67,18 +69,27 @@ def _has(pattern: re.Pattern[str], text: str) -> bool:
 def _apt(one: Invocation, text: str, release: str) -> Iterator[Draft]:
     """A Python that the image's Ubuntu does not have."""
     operands = one.positional
-    if not operands or operands[0].text != "install" or not one.image:
+    if not operands or operands[0].text != "install" or _has(OTHER_PYTHONS, text):
         return
-    known: dict[str, Any] = {"image": one.image}
-    system = image_facts(one.image)
-    if not system.system or _has(OTHER_PYTHONS, text):
+    found = [(word, match["version"]) for word in operands[1:] if (match := PYTHON.fullmatch(word.text))]
+    if not found:
         return
-    for word in operands[1:]:
-        match = PYTHON.fullmatch(word.text)
-        if match and match["version"] not in (system.python, *ALSO.get(system.system, ())):
-            known |= {"package": word.text, "system": system.system, "python": system.python}
-            yield from drafts(release, "image-base", word, form="python", invocation=one, **known)
+    system = image_facts(one.image).system if one.image else _told_system(text)
+    python = python_of(system)
+    for word, version in found:
+        if python and version not in (python, *ALSO.get(system, ())):
+            known: dict[str, Any] = {"package": word.text, "system": system, "python": python}
+            form = "python" if one.image else "python, told"
+            yield from drafts(release, "image-base", word, form=form, invocation=one, **known)
             return
+
+
+@lru_cache(maxsize=64)
+def _told_system(text: str) -> str:
+    """The one Ubuntu that a text without images for its commands speaks of, "" where it speaks of several or none."""
+    found = {match["system"] for match in UBUNTU.finditer(text)}
+    found = {one if "." in one else f"{one[:2]}.{one[2:]}" for one in found}
+    return found.pop() if len(found) == 1 and not OTHER_SYSTEM.search(text) else ""
 
 
 def _first(one: Invocation) -> str:

@@ -1,4 +1,4 @@
-"""An engine of several ranks that tritonserver is started for as one process."""
+"""An engine of several ranks that tritonserver, or a runner of Python, is started for as one process."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.shell.words import ShellCommand
+from trtllm_check.lint.shell.words import ShellCommand, word_at
 
 BUILDER = "build.py"  # of each model's folder, before trtllm-build
 OTHERWISE = re.compile(  # ways in which one process starts the others, and servers of other engines
@@ -21,11 +21,16 @@ ENGINE_OF_A_CONFIG = re.compile(
 TP = re.compile(r"(?:^|[/_.-])(?:tp[-_]?|world[-_]?size[-_]?)(\d{1,3})(?!\d)|(?:^|[/_.-])(\d{1,3})[-_]?gpus?(?![a-z])")
 PP = re.compile(r"(?:^|[/_.-]|tp\d)pp[-_]?(\d{1,3})(?!\d)")
 MOST = 64  # ranks: what is more is no number of them
+RUNNER = re.compile(r"(?<![\w.])(?P<name>ModelRunner(?:Cpp)?)\.from_dir\((?P<given>[^()]*(?:\([^()]*\)[^()]*)*)\)")
+RANK = re.compile(r"\b(?:runtime_)?rank\s*=\s*(?!0\b)")  # of a process that knows its own
+FOLDER = re.compile(r"[\"'](?P<folder>[^\"'\s]*?/(?P<ranks>[1-9]\d?)-gpus?/?)[\"']")
+STARTED = re.compile(r"mpirun|mpiexec|\bsrun\b|torchrun|mpi4py|mpi_rank|COMM_WORLD|llmapi-launch|\bMPI\b")
 MAKERS = ("convert_checkpoint.py", "quantize.py", "trtllm-build")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
+    yield from _runners(document, platform.release.name)
     servers = [one for one in document.of("tritonserver") if not one.ranks and "mpi" not in one.path.text]
     if not servers or any(OTHERWISE.search(text) for _, text in document.texts):
         return
@@ -60,6 +65,23 @@ def _named(document: Document) -> tuple[int, int]:
 
 def _words(one: Invocation) -> str:
     return " ".join(word.text for word in one.arguments)
+
+
+def _runners(document: Document, release: str) -> Iterator[Draft]:
+    """``ModelRunner.from_dir("engine")`` in a text that starts one process, of an engine of several ranks."""
+    found = [(file, text, match) for file, text in document.texts for match in RUNNER.finditer(text)]
+    if len(found) != 1 or any(STARTED.search(text) for _, text in document.texts):
+        return
+    file, text, match = found[0]
+    tp, pp = _ranks(document)
+    named = FOLDER.search(match["given"])
+    if RANK.search(match["given"]) or (tp * pp == 1 and (named is None or named["ranks"] == "1")):
+        return
+    world = f"{tp * pp} (tp {tp} x pp {pp})" if tp * pp > 1 or named is None else f"{named['ranks']} ranks"
+    known: dict[str, Any] = {"tool": f"{match['name']}.from_dir", "world": world}
+    known["number"] = tp * pp if tp * pp > 1 or named is None else named["ranks"]
+    place = word_at(text, match.start(), f"{match['name']}.from_dir")
+    yield from drafts(release, "ranks-not-tp-pp", place, form="runner", file=file, **known)
 
 
 def _ranks(document: Document) -> tuple[int, int]:

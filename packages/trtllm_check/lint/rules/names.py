@@ -33,6 +33,7 @@ NEAR = 0.8
 SHORTEST = 5  # --host is meant by --hostname
 DEFAULT_LENGTH = 1024  # of max_input_len and max_output_len where both exist: tools/trtllm-build.yml to 0.10.0
 CONTAINER = "/app/"
+CONTAINERS_OWN = re.compile(r"/app/(?:\w+\.py$|(?:examples|scripts|tools|all_models|inflight_batcher_llm|benchmarks)/)")
 NEXT = 2  # releases: this one and the one behind it
 # Clones in the image: of tensorrt-llm/release (TensorRT-LLM docker/Dockerfile.multi), and the reader's own.
 CLONES_IN_IMAGE = re.compile(r"/app/(?:tensorrt_llm|tensorrtllm_backend)/")
@@ -312,7 +313,7 @@ def _moved(invocation: Invocation, release: Release, tool: Tool) -> Iterator[Dra
 
 def _is_readers(path: str) -> bool:
     """True for an absolute path outside of the image's own folders: what the reader put there is not known."""
-    return path.startswith("/") and not path.startswith(CONTAINER)
+    return path.startswith("/") and CONTAINERS_OWN.match(path) is None
 
 
 def _new_path(written: str, old: str, release: Release, tool: Tool) -> str:

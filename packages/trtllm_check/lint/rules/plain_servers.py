@@ -13,10 +13,12 @@ PLAIN = re.compile(
     r"-(?:(?:pyt|tf2|vllm)-python-)?py3(?:-min|-sdk|-igpu)?"
 )
 OF_ENGINES = re.compile(
-    r"^\s*(?:backend|platform)\s*:\s*\"(?:tensorrtllm|tensorrt_llm\w*)\"|triton_backend:tensorrtllm\b", re.MULTILINE
+    r"^\s*(?:backend|platform)\s*:\s*\"(?:tensorrtllm|tensorrt_llm\w*)\"|triton_backend:tensorrtllm\b"
+    r"|--backend-config[=\s]+[\"']?tensorrtllm,",
+    re.MULTILINE,
 )
 FIRST = "23.10"  # of the containers with TensorRT-LLM
-BRINGS = re.compile(r"backends/tensorrtllm|tritonserver:\S*-trtllm|trt_llm_backend|build\.py\b[^\n]*tensorrtllm")
+BRINGS = re.compile(r"backends/tensorrtllm(?!_)|tritonserver:\S*-trtllm|trt_llm_backend|build\.py\b[^\n]*tensorrtllm")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -39,3 +41,16 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 file=box.file,
                 **known,
             )
+    yield from _of_dockerfiles(document, platform.release.name)
+
+
+def _of_dockerfiles(document: Document, release: str) -> Iterator[Draft]:
+    """``CMD ["tritonserver", "--backend-config=tensorrtllm,..."]`` below FROM of a plain image."""
+    for one in document.of("tritonserver"):
+        match = PLAIN.fullmatch(one.command.image)
+        if match is None or match["month"] < FIRST:
+            continue
+        above = [word for word in document.images if word.text == match[0] and word.line < one.command.line]
+        known: dict[str, Any] = {"image": match[0], "right": f"{match['name']}-trtllm-python-py3"}
+        place = above[-1] if above else one.path
+        yield from drafts(release, "server-without-backend", place, file=one.command.file, **known)

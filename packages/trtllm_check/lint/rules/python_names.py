@@ -78,7 +78,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if one.error == CAUGHT:
             yield from _draft(one, verdict, package, "never, caught", platform)
         elif verdict.kind == "never":
-            yield from _draft(one, verdict, package, "never" if verdict.near else "never, perhaps", platform)
+            is_elsewhere = verdict.dotted in rule_data(FAMILY)["packages"][one.package].get("instead", {})
+            form = "never" if verdict.near else "never, elsewhere" if is_elsewhere else "never, perhaps"
+            yield from _draft(one, verdict, package, form, platform)
         elif version.many:
             continue
         elif is_known:

@@ -21,6 +21,9 @@ from trtllm_check.releases.templates import release_templates, template_releases
 
 RULE = "repository-flow"
 TEMPLATES = re.compile(r"(?:^|/)all_models/(?P<name>inflight_batcher_llm|gpt|multimodal|whisper)(?P<rest>/[\w*.]+)?/?$")
+VERSION = re.compile(
+    r"(?P<repository>.+)/(?:tensorrt_llm|tensorrt_llm_bls|preprocessing|postprocessing|ensemble)(?:/1)?"
+)
 RECURSIVE = re.compile(r"^-[a-zA-Z]*[rRa][a-zA-Z]*$|^--(?:recursive|archive)$")
 READ = ("--model_repo", "--model-repository", "--model-store", "--model-repo")
 ENGINE = ("engine_dir", "gpt_model_path")
@@ -38,6 +41,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _flat(copy, release)
         yield from _over(copy, filled, copies, release)
         yield from _overlaid(copy, copies, release)
+        yield from _early(document, copy, copies, release)
     yield from _filled_source(document, filled, copies, release)
     for one in filled:
         yield from _engine(document, one, copies, release)
@@ -104,6 +108,32 @@ def _whole_of(copy: Invocation, name: str) -> Word | None:
             if rest in ALL or (name == "multimodal" and rest == "ensemble") or (not rest and word.text.endswith("/.")):
                 return word
     return None
+
+
+def _early(document: Document, copy: Invocation, copies: list[Invocation], release: str) -> Iterator[Draft]:
+    """An engine that goes into ``repo/tensorrt_llm/1``, where the templates come only after it."""
+    target = _target(copy)
+    match = VERSION.fullmatch(target)
+    if match is None or is_open(target) or any(TEMPLATES.search(word.text) for word in copy.positional[:-1]):
+        return
+    repository, made = match["repository"], {posixpath.normpath(folder) for folder in _folders_made(document, copy)}
+    if repository not in made or any(folder == target or _below(folder, repository) for folder in made):
+        return
+    into = [
+        one for one in copies if one is not copy and (_target(one) == repository or _below(_target(one), repository))
+    ]
+    later = [one for one in into if any(TEMPLATES.search(word.text) for word in one.positional[:-1])]
+    if later and all(_before(copy, one) for one in into):
+        known: dict[str, Any] = {"target": copy.positional[-1].text, "line": later[0].path.line}
+        yield from drafts(release, RULE, copy.path, form="early", invocation=copy, **known)
+
+
+def _folders_made(document: Document, before: Invocation) -> Iterator[str]:
+    """What mkdir makes above a command of its file."""
+    for command in document.commands:
+        is_above = command.file == before.command.file and command.line < before.command.line
+        if is_above and command.words[:1] and command.words[0].text == "mkdir":
+            yield from (word.text for word in command.words[1:] if not word.text.startswith("-"))
 
 
 def _filled_source(

@@ -61,7 +61,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for docker in document.of("docker"):
         yield from _behind_image(docker, release)
     for one in document.invocations:
-        if OWN.fullmatch(one.tool) and one.tool not in EXISTING and any(given.flag for given in one.given):
+        if OWN.fullmatch(one.tool) and one.tool not in EXISTING and _is_started(one):
             yield from _of_tensorrt_llm(one, release)
     yield from _two_names(document, release)
 
@@ -104,6 +104,12 @@ def _before_vllm(docker: Invocation, operands: tuple[Word, ...], image: str, rel
             yield from drafts(
                 release, "docker-options-behind-image", word, form="of vLLM", invocation=docker, flag="-p", image=image
             )
+
+
+def _is_started(one: Invocation) -> bool:
+    """True for a name with options, or with a path and nothing else: what a sentence does not say."""
+    paths = [word.text for word in one.positional]
+    return any(given.flag for given in one.given) or (len(paths) == 1 and "/" in paths[0])
 
 
 def _of_tensorrt_llm(invocation: Invocation, release: str) -> Iterator[Draft]:

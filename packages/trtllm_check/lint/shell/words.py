@@ -100,3 +100,15 @@ class ShellCommand(NamedTuple):
     cuts: tuple[Word, ...] = ()
     file: str = ""
     image: str = ""
+
+
+CONTAINERS = frozenset({"docker", "podman", "nvidia-docker", "kubectl", "srun", "singularity", "apptainer", "enroot"})
+OPTIONS_OF_CONTAINERS = 80  # words of theirs in front of the command, at most
+
+
+def front(command: ShellCommand, most: int) -> tuple[Word, ...]:
+    """The first ``most`` words, in which a script's name is looked for; more where a container's options come first."""
+    words = command.words
+    named = [file_name(word.text) for word in words[:2]]
+    first = next((name for name in named if name != "sudo"), "")
+    return words[:OPTIONS_OF_CONTAINERS] if first in CONTAINERS else words[:most]
