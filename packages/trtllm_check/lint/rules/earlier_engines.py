@@ -32,6 +32,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if not any(word.text.partition("=")[0] in OF_THE_ROAD for word in command.words):
         return
     given = {word.text.partition("=")[0] for word in command.words[at + 1 :]}
+    given |= {PACKED[1]} if "--kv_cache_type" in given else set()
     missing = [flag for flag in PACKED if flag not in given]
     if INFLIGHT in given or not missing or any(name.startswith(("$", "@")) for name in given):
         return

@@ -160,6 +160,8 @@ def _filled(one: Filling, build: Invocation, release: Release) -> Iterator[Draft
             "batch", one.at("triton_max_batch_size"), one.invocation, release, edits, wanted=batch, most=largest
         )
     cache, longest = number_of(one.values.get(CACHE)), _longest(build)
+    if window := one.values.get("max_attention_window_size", ""):  # of the tokens, so many are kept
+        longest = min(longest, number_of(window) or 0) if longest else longest
     if cache and longest and cache < longest:
         yield from _say("cache", one.at(CACHE), one.invocation, release, (), wanted=cache, most=longest)
     kind = one.values.get("batching_strategy") or one.values.get("batching_type") or ""
