@@ -254,8 +254,8 @@ def _model_settings(document: Document) -> Iterator[Setting]:
 def _container(found: dict[str, Word], flags: dict[str, str], file: str, *, of_vllm: bool) -> ServedModel:
     batch = found["rolling_batch"].text if "rolling_batch" in found else ""
     engine = {"vllm": VLLM, "lmi-dist": VLLM, "trtllm": TENSORRT_LLM}.get(batch, "")
-    if of_vllm and batch in ("", "auto") and "entrypoint" not in found:
-        engine = VLLM  # lmi-dist up to 0.32.0, which is vLLM, too
+    inferred = of_vllm and batch in ("", "auto") and "entrypoint" not in found
+    engine = VLLM if inferred else engine  # lmi-dist up to 0.32.0, which is vLLM, too
     model = _folder(found["model"].text) if "model" in found else ""
     model = "" if is_open(model) else model
-    return ServedModel(engine, LMI, model, found, flags, next(iter(found.values())), file)
+    return ServedModel(engine, LMI, model, found, flags, next(iter(found.values())), file, is_open=inferred)

@@ -156,7 +156,7 @@ def _together(one: ServedModel, release: str) -> Iterator[Draft]:
     """Options that want another one."""
     parser, auto = one.options.get("tool_call_parser"), one.is_on("enable_auto_tool_choice")
     spread = one.invocation is not None and any(is_open(word.text) for word in one.invocation.arguments)
-    if auto and parser is None and not spread:
+    if auto and parser is None and not spread and not (one.tool == LMI and one.is_open):
         yield from _say(one, "enable_auto_tool_choice", "parser", release)
     if parser is not None and "enable_auto_tool_choice" not in one.options and one.invocation and not spread:
         edits = (Put("--enable-auto-tool-choice"),)
