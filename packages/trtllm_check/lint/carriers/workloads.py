@@ -115,7 +115,8 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
     elif not {"apiVersion", "kind", "image"} & set(top):
         for owner, service in top.items():
             if "image" in (entries := fields_of(service)) and OF_COMPOSE & set(entries) and not OF_CI & set(entries):
-                yield _compose(service, place)._replace(owner=owner)
+                one = _compose(service, place)._replace(owner=owner, shared_memory=True)
+                yield one._replace(gpus=one.gpus or None)  # the page may leave out the rest of it
     kind = _text(top.get("kind"))
     if kind == "Service" and (name := fields_of(top.get("metadata")).get("name")) is not None:
         spec = fields_of(top.get("spec"))

@@ -27,9 +27,10 @@ PROGRAM = "vllm"
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    release, texts = platform.release.name, dict(document.texts)
+    release = platform.release.name
+    brought = {file for file, text in document.texts if BROUGHT.search(text)}
     for box in boxes(document):
-        if not BROUGHT.search(texts.get(box.file, "")):
+        if box.file not in brought:
             yield from _files(box, release)
         yield from _program(document, box, release)
 

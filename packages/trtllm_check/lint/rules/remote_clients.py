@@ -131,6 +131,6 @@ def _asked(document: Document, name: str) -> Iterator[tuple[str, str, Word, str]
             yield asked, f"{prefix}{name}", word_at(text, match.start("value"), match["value"]), file
     calls = [one for call in document.calls if call.api == "openai" for one in openai_requests(call)]
     for request in (*document.requests, *calls):
-        model = (request.fields or {}).get("model")
-        if isinstance(model, str) and model and "/v1/" in request.url and asked_model(model) == model:
-            yield model, name, request.at("model"), request.file
+        given = (request.fields or {}).get("model")
+        if isinstance(given, str) and given and "/v1/" in request.url and asked_model(given) == given:
+            yield given, name, request.at("model"), request.file
