@@ -120,3 +120,18 @@ def test_a_key_of_some_image_is_fine_where_the_text_names_none(name: str, expect
     document = read_document(f"docker run -e HF_MODEL_ID=/opt/ml/model -e {name}=true lmi\n")
     found = check_commands(document, target(document))
     assert [one.severity for one in found if one.rule.startswith("lmi-key")] == expected
+
+
+@each(
+    ("commands", "found"),
+    [
+        ("cd TensorRT-LLM/examples/llama\n", True),
+        ("cd TensorRT-LLM\npython3 examples/llama/convert_checkpoint.py --model_dir m --output_dir c\n", True),
+        ("cd TensorRT-LLM\ngit checkout v0.12.0\ncd examples/llama\n", False),
+        ("cd TensorRT-LLM/examples/models/core/llama\n", False),
+        ("pip install tensorrt_llm==0.12.0\ncd TensorRT-LLM/examples/llama\n", False),  # the clone is what is wrong
+    ],
+)
+def test_the_branch_that_is_cloned_has_its_folders_whatever_the_release(commands: str, found: bool) -> None:
+    text = f"git clone https://github.com/NVIDIA/TensorRT-LLM.git\n{commands}"
+    assert (severities(text).get("file-of-a-clone") == "warning") is found

@@ -14,6 +14,7 @@ from trtllm_check.lint.evidence import fitting, told
 from trtllm_check.lint.finding import Draft, Platform
 from trtllm_check.lint.fixing import Family, Said
 from trtllm_check.lint.installs import requirements
+from trtllm_check.lint.rules.cloned_files import is_of_main
 from trtllm_check.lint.rules.python_names import is_long_gone
 from trtllm_check.lint.rules.served import served
 from trtllm_check.lint.rules.settings import settings
@@ -43,7 +44,7 @@ def without_guesses(
 
     ``askers``: package -> the families that found its release nowhere.
     """
-    open_ = {number for number, one in enumerate(said) if one.draft.severity != "info" and not is_long_gone(one.draft)}
+    open_ = {number for number, one in enumerate(said) if one.draft.severity != "info" and not _is_certain(one.draft)}
     fallen: set[int] = set()
     for package in sorted(askers.keys() - {OURS}):
         about = {number for number in open_ if said[number].family in askers[package]}
@@ -60,6 +61,10 @@ def without_guesses(
         families = {said[number].family for number in ours}
         fallen |= _fallen(said, ours, document, platform, OURS, _spread(fitting(document)), families)
     return [one.draft._replace(severity="info") if number in fallen else one.draft for number, one in enumerate(said)]
+
+
+def _is_certain(draft: Draft) -> bool:
+    return is_long_gone(draft) or is_of_main(draft)
 
 
 def _fallen(

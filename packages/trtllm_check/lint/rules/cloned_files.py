@@ -38,7 +38,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     made = _made(document)
     fetched = any(FETCHED.search(text) for _, text in document.texts)
     said: set[str] = set()
-    if not platform.told or platform.earlier:  # else the rule on clones says that it is another release's
+    if platform.guessed or platform.earlier:  # else the rule on clones says that it is another release's
         yield from _of_main(found, platform.release.name)
     for one in found:
         yield from _no_target(document, one, platform.release.name)
@@ -68,6 +68,11 @@ def _no_target(document: Document, one: Standing, release: str) -> Iterator[Draf
     if not any(name in re.split(r"[/:=]", word.text) for word in earlier):
         for _, draft in _drafts(release, target, "no target", one, path=target.text):
             yield draft
+
+
+def is_of_main(draft: Draft) -> bool:
+    """True for what holds of the branch that is cloned, whatever release the text is for."""
+    return draft.rule == RULE and "(main)" in draft.message
 
 
 def _of_main(found: Iterable[Standing], release: str) -> Iterator[Draft]:
