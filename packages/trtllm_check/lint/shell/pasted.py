@@ -90,6 +90,7 @@ NOTEBOOK_MARK = re.compile(r"\s*[!%](?=[a-z./])")
 PYTHON_PROMPT = re.compile(r"\s*(?:>>>|\.\.\.)(?:\s|$)(?!.*\\(?:[ \t]+#.*)?$).*")
 ELISION = re.compile(r"(?<=\s)(?:\.{3}|…)(?=\s|$)")
 TEMPLATE = re.compile(r"\$?\{\{.{0,2000}?\}\}")
+REMARK = re.compile(r"<!--[^`]{0,4000}?-->")  # of HTML, on a page
 LINK = re.compile(r"!?\[[^\]\n]{1,200}\]\([^()\s]{1,400}\)")  # of Markdown
 OBJECT_BY_DEFAULT = re.compile(r"(\$\{\w+:?[-=+])\{")  # ${LIMITS:-{\"image\":0}}: the grammar takes no bracket there
 PLACEHOLDER = re.compile(r"<(?<![<\w]<)(?=[^\W\d]|/)[^<>\n|;&\"'`$]{0,80}(?<![ \t])>")
@@ -120,6 +121,7 @@ def prepare(text: str, *, is_built: bool = False) -> Pasted:
     if "`" in mask:
         mask = MENTIONED.sub(_blank, TOLD.sub(_only_the_command, mask))
     mask = QUOTED.sub(_blank, mask) if ">" in mask else mask
+    mask = REMARK.sub(_blank, mask) if "<!--" in mask else mask
     mask = LABELLED.sub(_blank, mask)
     mask = REFUSED.sub(_blank, mask) if ": error: " in mask else mask
     mask = LINK.sub(lambda match: "x" * len(match[0]), mask) if "](" in mask else mask
