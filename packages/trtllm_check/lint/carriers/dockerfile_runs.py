@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from trtllm_check.lint.carriers.dockerfile_faults import DockerStep
 from trtllm_check.lint.carriers.faults import FormFault
-from trtllm_check.lint.dash import WITH_DASH, of_bash
+from trtllm_check.lint.shell.dash import WITH_DASH, of_bash
 from trtllm_check.lint.shell.words import Word
 
 # What fetches the lists, what throws them away, what wants them, and what may do either.

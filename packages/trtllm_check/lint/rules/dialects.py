@@ -7,9 +7,9 @@ from typing import Any
 
 from trtllm_check.lint.carriers.notebooks import is_notebook
 from trtllm_check.lint.carriers.workloads import ServedContainer
-from trtllm_check.lint.dash import WITH_DASH, of_bash
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.shell.dash import WITH_DASH, of_bash
 from trtllm_check.lint.shell.words import Word, lines_of, word_at
 
 RULE = "syntax-of-another-shell"

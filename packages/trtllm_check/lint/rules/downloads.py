@@ -28,7 +28,7 @@ MODEL = re.compile(r"--(?:hf_)?model(?:[-_](?:dir|path))?|--tokenizer(?:_dir)?|s
 FOLDER = re.compile(r"[\w./~${}()-]+")
 
 
-class Download(NamedTuple):
+class DownloadedModel(NamedTuple):
     """``folder``: where the files are to go; ``how``: what says it; ``names``: folders that are expected below it."""
 
     folder: str
@@ -49,7 +49,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _first_use(document, one, missing, platform.release.name)
 
 
-def _downloads(document: Document) -> Iterator[Download]:
+def _downloads(document: Document) -> Iterator[DownloadedModel]:
     for one in document.of("hf", "huggingface-cli"):
         words = [word.text for word in one.positional]
         match = HUB_NAME.fullmatch(words[1]) if words[:1] == ["download"] and len(words) > 1 else None
@@ -58,9 +58,9 @@ def _downloads(document: Document) -> Iterator[Download]:
         names = (match["name"], f"{match['owner']}/{match['name']}")
         local, cache = _value(one, LOCAL), _value(one, CACHE)
         if local:
-            yield Download(_plain(local), "--local-dir", "", words[1], names, one.command)
+            yield DownloadedModel(_plain(local), "--local-dir", "", words[1], names, one.command)
         elif cache:
-            yield Download(_plain(cache), "--cache-dir", "cache", words[1], names, one.command)
+            yield DownloadedModel(_plain(cache), "--cache-dir", "cache", words[1], names, one.command)
     for one in document.of("git"):
         words = [word.text for word in one.positional]
         words = [word for word in words if word not in ("lfs", "clone")]
@@ -68,7 +68,7 @@ def _downloads(document: Document) -> Iterator[Download]:
         if match is not None and len(words) == 2 and words[1] not in (".", "./"):
             model = f"{match['owner']}/{match['name']}"
             names = (match["name"], f"{match['owner']}/{match['name']}")
-            yield Download(_plain(words[1]), "git clone", "", model, names, one.command)
+            yield DownloadedModel(_plain(words[1]), "git clone", "", model, names, one.command)
 
 
 def _value(one: Invocation, flags: tuple[str, ...]) -> str:
@@ -86,7 +86,7 @@ def _is_below(path: str, folders: set[str]) -> bool:
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
-def _makes(command: ShellCommand, missing: set[str], download: Download) -> bool:
+def _makes(command: ShellCommand, missing: set[str], download: DownloadedModel) -> bool:
     """True where a command puts something there."""
     if command is download.command or not command.words:
         return False
@@ -100,7 +100,7 @@ def _makes(command: ShellCommand, missing: set[str], download: Download) -> bool
     return any(_is_below(_plain(one.target.text), missing) for one in command.redirects)
 
 
-def _first_use(document: Document, download: Download, missing: set[str], release: str) -> Iterator[Draft]:
+def _first_use(document: Document, download: DownloadedModel, missing: set[str], release: str) -> Iterator[Draft]:
     is_behind = False
     for command in document.commands:
         if command is download.command:

@@ -20,6 +20,7 @@ PLUGIN = re.compile(
     r"(?P<option>--use_(?:gpt_attention|gemm|layernorm|rmsnorm|lookup|smooth_quant)\w*plugin)(?:=(?P<value>.+))?"
 )
 TYPES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
+QUANTIZED = "--quant_ckpt_path"
 SCALES = "--quantized_fp8_model_path"
 RUNNERS = ("run.py", "summarize.py", "mmlu.py")
 FOLDER = re.compile(r"(?:^|/)(?P<ranks>[1-9]\d?)-gpu/?$")
@@ -43,6 +44,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if BUILDER in names:
             yield from _builder(command, release)
             yield from _no_scales(command, release)
+            yield from _scales_folder(document, command, release)
             yield from _world(command, names.index(BUILDER), built, release)
         if names[:1] == ["mkdir"]:
             made |= {word.text.rstrip("/") for word in command.words[1:]}
@@ -69,6 +71,21 @@ def _builder(command: ShellCommand, release: str) -> Iterator[Draft]:
         if word.text == SCALES and behind.text.endswith(".engine"):
             known = {"option": SCALES, "value": behind.text}
             yield from drafts(release, RULE, behind, form="scales", file=command.file, **known)
+
+
+def _scales_folder(document: Document, command: ShellCommand, release: str) -> Iterator[Draft]:
+    """``--quant_ckpt_path`` with the folder that quantize.py wrote, and not the file in it."""
+    written = {
+        posixpath.normpath(word.text)
+        for one in document.of("quantize.py")
+        for word in one.values("--export_path", "--output_dir")
+    }
+    for word, behind in pairwise((*command.words, Word("", 0, 0))):
+        name, sign, value = word.text.partition("=")
+        value = value if sign else behind.text
+        is_folder = value.endswith("/") or (value != "" and posixpath.normpath(value) in written)
+        if name == QUANTIZED and is_folder and posixpath.splitext(value)[1] not in (".npz", ".pt", ".safetensors"):
+            yield from drafts(release, RULE, word, form="scales folder", file=command.file, option=name)
 
 
 def _no_scales(command: ShellCommand, release: str) -> Iterator[Draft]:
