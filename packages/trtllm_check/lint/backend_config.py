@@ -215,7 +215,8 @@ def _is_whole(message: Message, *, is_file: bool) -> bool:
     given, inputs, outputs = _given(message), message.messages("input"), message.messages("output")
     if not inputs and not outputs:
         return is_begun(message) and (is_file or message.text("name") not in ("", ENGINE_MODEL))
-    few = len(inputs) == 1 and not is_file and not (ENGINE_PATH in given and len(given) > 1)
+    is_own = bool(given) and is_begun(message) and message.text("name") not in ("", ENGINE_MODEL)
+    few = len(inputs) == 1 and not is_file and not is_own and not (ENGINE_PATH in given and len(given) > 1)
     return bool(inputs) and not few and bool(outputs)
 
 
@@ -249,7 +250,8 @@ def _missing(given: Mapping[str, SetParameter], reads: BackendReads, place: Scal
             instead = (
                 f"call the parameter {name}, not {wrong}" if wrong else f"add the parameter {name}{_such_as(parameter)}"
             )
-            known = {"parameter": name, "consequence": parameter.required, "instead": instead}
+            misread = f", and {wrong} is not read" if wrong else ""
+            known = {"parameter": name, "consequence": parameter.required, "instead": instead, "misread": misread}
             yield Problem("missing-parameter", "", where, known)
         elif parameter.needed_by and _text(given, MODE) == parameter.needed_by:
             known = {"parameter": name, "mode": parameter.needed_by}

@@ -332,7 +332,7 @@ class Builder:
         """``echo "engine=MPI" >> serving.properties``, line by line."""
         for one in echoed_files(self.commands):
             kind = kind_of_name(one.name)
-            if kind in OF_SETTINGS:
+            if kind in (*OF_SETTINGS, "config.pbtxt"):
                 self.add(one.text.text, kind, file=one.file, word=one.text, name=one.name)
 
     def add_program(self, command: ShellCommand, bodies: Sequence[Word]) -> None:

@@ -37,6 +37,7 @@ FILLS = "fill_template"
 PAGE = re.compile(r"(?:^|/)(?:[^/]+\.(?:md|rst|ipynb)|Dockerfile[^/]*|docker-compose[^/]*)$")
 CLOSE = "close the bracket before line {}"
 LEFT_OUT = re.compile(r"^[^\"#\n]*(?:\.\.\.|…)", re.MULTILINE)
+FEW = 2  # inputs: the backend wants more of any model
 ABOVE = 4  # lines of a page that say what a piece is
 COMMENT = re.compile(r"#[^\n]*")
 INPUTS, BACKEND = re.compile(r"\binput\s*:?\s*[\[{]"), re.compile(r"^\W*(?:backend|platform)\s*:", re.MULTILINE)
@@ -53,6 +54,7 @@ NAMED_DIMS = re.compile(r"[ \t]*[,x×*|][ \t]*")
 FIRST_IS_BATCH = re.compile(
     r"\W*(?:shape:?\W*)?(?:dynamic |variable |any )?batch(?:[ _-]?(?:size|dim(?:ension)?))?$|\W*(?:B|N|bs)$", re.I
 )
+OF_NO_ENGINE = "input input_lengths is not mapped"  # a model of another kind that is called so, perhaps
 LACKING = ("missing-parameter", "engine-inputs")
 NO_FORM = 'ModelParameter" has no field'
 STRING_VALUE = re.compile(r"\bstring_value\s*:\s*\"([^\"\n]*)\"")
@@ -85,7 +87,7 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
             if against is not None:
                 yield from _broken(config, platform, against)
         yield from () if is_left_out else _misfits(config, message, platform, against)
-        is_bare = not message.messages("input")
+        is_bare = len(message.messages("input")) < (1 if config.is_file else FEW)
         for draft in _judged(config, message, platform):
             if draft.rule not in LACKING or not is_bare:
                 yield draft
@@ -119,7 +121,8 @@ def _ensemble(
         for loose in foreign_keys(message, models):
             for draft in _draft("ensemble-wiring", config, platform, loose.place, problem=loose.problem):
                 yield draft._replace(severity="warning")  # a repository whose models somebody has changed, perhaps
-    for loose in loose_ends(message, models, _inputs_of_engine(platform.release.name)):
+    is_told = is_file or bool(message.messages("input"))
+    for loose in loose_ends(message, models, _inputs_of_engine(platform.release.name), is_whole=is_told):
         form = "missing model" if loose.model else ""
         known = {"problem": loose.problem, "model": loose.model}
         for draft in _draft("ensemble-wiring", config, platform, loose.place, form=form, **known):
@@ -128,7 +131,8 @@ def _ensemble(
             elif loose.model and loose.model not in MODELS:  # some need no config.pbtxt, and some are not in git
                 yield draft._replace(severity="warning")
             else:
-                yield draft._replace(severity="warning") if is_open or not is_shown else draft
+                is_free = is_open or not is_shown or OF_NO_ENGINE in loose.problem
+                yield draft._replace(severity="warning") if is_free else draft
 
 
 def _is_excerpt(config: ConfigFile, document: Document) -> bool:

@@ -19,7 +19,7 @@ NOT_FOR_ENSEMBLES = {
     "model_warmup": "model_warmup can not be specified for an ensemble",
 }
 STEP_NEEDS = ("model_name", "input_map", "output_map")
-ENGINE_MODEL, OF_THE_ENGINE = "tensorrt_llm", {"input_ids", "input_lengths"}
+ENGINE_MODEL, OF_THE_ENGINE = "tensorrt_llm", {"input_ids"}
 ANY = "-1"
 OF_THE_TEMPLATES = ("preprocessing", ENGINE_MODEL, "postprocessing")
 SHOWN = 4  # names of tensors in a message
@@ -114,10 +114,13 @@ def _unused(config: Message, steps: Sequence[Message]) -> Iterator[Objection]:
                 yield Objection(value, problem, f"leave this output_map out, or declare {value.text} as an output")
 
 
-def loose_ends(ensemble: Message, models: Mapping[str, Message], of_engine: Collection[str] = ()) -> Iterator[Loose]:
+def loose_ends(
+    ensemble: Message, models: Mapping[str, Message], of_engine: Collection[str] = (), *, is_whole: bool = True
+) -> Iterator[Loose]:
     """What does not fit in ``ensemble``. ``models``: the others of its repository, none if they are not known.
 
-    ``of_engine``: the inputs that the engine's model of the release wants, where the repository does not tell.
+    ``of_engine``: the inputs that the engine's model of the release wants, where the repository does not tell;
+    ``is_whole``: the ensemble's own inputs are shown.
     """
     steps = [step for part in ensemble.messages("ensemble_scheduling") for step in part.messages("step")]
     tensors = dict(_own(ensemble))
@@ -133,7 +136,7 @@ def loose_ends(ensemble: Message, models: Mapping[str, Message], of_engine: Coll
         if model is None and name.text == ENGINE_MODEL and _mapped(step) >= OF_THE_ENGINE:
             yield from _unmapped(step, name, of_engine)
         yield from _batch(ensemble, name, model)
-        yield from _inputs(step, name, model, given if ensemble.messages("input") else None, tensors)
+        yield from _inputs(step, name, model, given if is_whole else None, tensors)
         yield from _outputs(step, name, model, tensors)
     for one in ensemble.messages("output"):
         output = one.scalar("name")
