@@ -43,7 +43,7 @@ MENTIONED = re.compile(
 """A sentence about a command that is not to be run: ``It does not start with `vllm serve ...`.``"""
 REFUSED = re.compile(r"^[ \t>]*[\w.-]+: error: [^\n]*", re.MULTILINE)
 """What argparse prints of the words that it does not take, which may look like commands."""
-HTML_COMMENT = re.compile(r"^[ \t]*<!--[^\n]*?-->[ \t]*$", re.MULTILINE)  # of a page, on a line of its own
+REMARK = re.compile(r"<!--(?:[^`]{0,4000}?|[^\n]*?)-->")  # of HTML, on a page
 QUOTED = re.compile(rf"^[ \t]*>[ \t]+(?=(?:[A-Z_]+=\S+ )*{COMMANDS}[^\n]*[ ]--?[A-Za-z])", re.MULTILINE)
 """What a reply quotes."""
 FENCE = re.compile(r"[ \t>]*(`{3,}(?![^\n]*`)|~{3,})[ \t]*\{?[ \t]*([\w+-]*)")
@@ -121,7 +121,7 @@ def prepare(text: str, *, is_built: bool = False) -> Pasted:
     if "`" in mask:
         mask = MENTIONED.sub(_blank, TOLD.sub(_only_the_command, mask))
     mask = QUOTED.sub(_blank, mask) if ">" in mask else mask
-    mask = HTML_COMMENT.sub(_blank, mask) if "<!--" in mask else mask
+    mask = REMARK.sub(_blank, mask) if "<!--" in mask else mask
     mask = LABELLED.sub(_blank, mask)
     mask = REFUSED.sub(_blank, mask) if ": error: " in mask else mask
     mask = LINK.sub(lambda match: "x" * len(match[0]), mask) if "](" in mask else mask
