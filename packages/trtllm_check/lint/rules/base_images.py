@@ -80,7 +80,8 @@ def _backends(document: Document, release: str) -> Iterator[Draft]:
         for word in server.values("--backend-config"):
             backend = word.text.partition(",")[0]
             lack = _lack(server.image, backend)
-            if lack and backend in rule_data(FAMILY)["holds"] and f"backends/{backend}" not in text:
+            is_said = backend == "tensorrtllm"  # where its models are: server-without-backend
+            if lack and not is_said and backend in rule_data(FAMILY)["holds"] and f"backends/{backend}" not in text:
                 yield from drafts(release, LACKS, word, form="config", invocation=server, **lack)
 
 

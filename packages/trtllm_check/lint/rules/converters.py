@@ -57,8 +57,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             word.text.startswith(("--output_dir", "--output-model-dir", "--output_model_dir")) for word in words
         ):
             continue  # of another project
-        yield from _type(script, words, command, release)
         if script == CONVERTER:
+            yield from _type(script, words, command, release)
             yield from _half(words, command, release)
         else:
             held = dict(downloads(document)) if held is None else held
@@ -82,8 +82,7 @@ def _type(script: str, words: Sequence[Word], command: ShellCommand, release: st
     for value in _given(words, "--dtype"):
         if QUANTIZED.fullmatch(value.text):
             known: dict[str, Any] = {"script": script, "value": value.text}
-            form = "quantized type" if script == CONVERTER else "quantized type of an encoder"
-            yield from drafts(release, RULE, value, form=form, file=command.file, **known)
+            yield from drafts(release, RULE, value, form="quantized type", file=command.file, **known)
 
 
 def _half(words: Sequence[Word], command: ShellCommand, release: str) -> Iterator[Draft]:

@@ -25,11 +25,11 @@ TYPES = ("float16", "bfloat16", "float32")
 SHARES = ("--kv_cache_free_gpu_memory_fraction", "--kv_cache_free_gpu_mem_fraction", "--free_gpu_memory_fraction")
 SHARE = "kv_cache_free_gpu_mem_fraction"
 SHARE_IN = re.compile(rf"key\s*:\s*\"{SHARE}\"\s*,?\s*value\s*:?\s*\{{\s*string_value\s*:\s*\"(?P<value>[^\"\n]+)\"")
-CACHE, BLOCK = "max_tokens_in_paged_kv_cache", 32  # the smallest block of tokens that is the default in a release
 # Models that answer with no text of their own, or whose decoder has lengths of its own.
 NO_ANSWERS = re.compile(
     r"bert|enc(?:oder)?\b|embed|rerank|reward|classif|whisper|t5\b|bart|vision|score", re.IGNORECASE
 )
+CACHE = "max_tokens_in_paged_kv_cache"
 BY_DEFAULT = "1"  # beams of an engine where nothing is said
 RUNS = ("run.py", "summarize.py")
 ENSEMBLE, ENGINE_MODEL = "ensemble", "tensorrt_llm"
@@ -53,7 +53,6 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _types(build, maker, release)
     for one in filled:
         yield from _share_of(one, release)
-        yield from _cache_of(one, release)
         engine = one.values.get("engine_dir") or one.values.get("gpt_model_path") or ""
         built = made.get(posixpath.normpath(engine)) if engine else None
         if built is None and len(builds) == 1 and one.model == ENGINE_MODEL:
@@ -279,13 +278,6 @@ def _share(invocation: Invocation, release: Release) -> Iterator[Draft]:
         if given.name in SHARES and given.values and _is_no_share(given.values[0].text):
             known = {"name": given.name, "value": given.values[0].text}
             yield from _say("share", given.values[0], invocation, release, (), **known)
-
-
-def _cache_of(one: Filling, release: Release) -> Iterator[Draft]:
-    """A key-value cache of fewer tokens than one of its blocks."""
-    tokens = number_of(one.values.get(CACHE))
-    if tokens is not None and 0 < tokens < BLOCK:
-        yield from _say("tiny cache", one.at(CACHE), one.invocation, release, (), name=CACHE, value=tokens)
 
 
 def _is_no_share(text: str) -> bool:

@@ -179,7 +179,8 @@ def _options(script: str, command: ShellCommand, at: int, version: str, release:
         return
     if not version and ANY in known:
         return
-    for word in command.words[at + 1 :]:
+    is_whole = posixpath.basename(script) in rule_data(FAMILY)["whole"]  # whose options are told already
+    for word in () if is_whole else command.words[at + 1 :]:
         flag = word.text.partition("=")[0]
         if word.text in ("|", "&&", ";", "&"):
             break
