@@ -28,8 +28,7 @@ def _of_the_guide(option: str) -> str:
 
 def releases_of(option: str, output: str) -> str:
     """``(vLLM has it in 0.6.0 on)``, where the output is of vLLM and some of its releases have the option."""
-    from trtllm_check.lint.rules.vllm_table import in_words
-    from trtllm_check.releases.vllm import options_of, vllm_facts
+    from trtllm_check.releases.vllm import in_words, options_of, vllm_facts
 
     if not OF_VLLM.search(output):
         return ""

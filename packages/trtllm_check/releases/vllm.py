@@ -158,3 +158,20 @@ def together(*tables: Changes | None) -> Changes | None:
         if not steps or steps[-1][1] != kind:
             steps.append((place, kind))
     return Changes(tuple(steps))
+
+
+def in_words(changes: Changes) -> str:
+    """``0.2.0 to 0.6.6.post1``, ``0.11.0 on``: the releases that have a name."""
+    facts = vllm_facts()
+    spans: list[str] = []
+    begin: int | None = None
+    for start, kind in changes.steps:
+        if kind == "gone" and begin is not None:
+            last = facts.name(start - 1)
+            spans.append(last if start - 1 == begin else f"{facts.name(begin)} to {last}")
+            begin = None
+        elif kind != "gone" and begin is None:
+            begin = start
+    if begin is not None:
+        spans.append(f"{facts.name(begin)} on")
+    return " and ".join(spans)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.lookups import once
 from trtllm_check.lint.mounts import mounts_of
 from trtllm_check.lint.shell.words import ShellCommand, Word
 
@@ -45,8 +46,21 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in found:
         missing = {_plain(posixpath.join(one.folder, name)) for name in one.names}
         missing -= {other.folder for other in found if other.form != "cache"}
+        if one.form != "cache" and not document.mounts and missing.isdisjoint(_named(document)):
+            continue
         if missing and not any(_makes(command, missing, one) for command in document.commands):
             yield from _first_use(document, one, missing, platform.release.name)
+
+
+@once
+def _named(document: Document) -> Iterator[str]:
+    """All paths that commands name, and the folders above them."""
+    for command in document.commands:
+        for word in (*command.words, *(one.target for one in command.redirects)):
+            path = _plain(word.text.partition("=")[2] if word.text.startswith("-") else word.text)
+            while path and path not in ("/", "."):
+                yield path
+                path = posixpath.dirname(path)
 
 
 def _downloads(document: Document) -> Iterator[DownloadedModel]:

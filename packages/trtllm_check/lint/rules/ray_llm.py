@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
-from trtllm_check.lint.rules.vllm_table import absence, in_words, instead_of
+from trtllm_check.lint.rules.vllm_table import absence, instead_of
 from trtllm_check.lint.shell.words import Word, word_at
 from trtllm_check.lint.vllm_release import vllm_told
-from trtllm_check.releases.vllm import Changes, together, vllm_facts
+from trtllm_check.releases.vllm import Changes, in_words, together, vllm_facts
 
 ABOUT = re.compile(r"ray\.(?:serve|data)\.llm|\bLLMConfig\b|llm_configs|build_openai_app|vLLMEngineProcessorConfig")
 BLOCK = re.compile(r"^(?P<indent>[ ]*)(?:-[ ]+)?(?P<of>\w+):[ ]*(?:#.*)?$", re.MULTILINE)

@@ -14,9 +14,9 @@ from trtllm_check.lint.finding import Draft, Drop, Edit, Platform, Put, Swap, dr
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import Given
 from trtllm_check.lint.rules.vllm import Release
-from trtllm_check.lint.rules.vllm_table import absence, command_of, in_words, kinds_of, release_for
+from trtllm_check.lint.rules.vllm_table import absence, command_of, kinds_of, release_for
 from trtllm_check.lint.shell.words import Word, lines_of
-from trtllm_check.releases.vllm import Changes, choices, options_of, vllm_facts
+from trtllm_check.releases.vllm import Changes, choices, in_words, options_of, vllm_facts
 
 FAMILY = "vllm_forms"
 RULE = "vllm-form"

@@ -10,9 +10,9 @@ from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.near_names import is_slip
 from trtllm_check.lint.rules.served import LMI, VLLM, served
 from trtllm_check.lint.rules.settings import NamedValue, settings
-from trtllm_check.lint.rules.vllm_table import absence, in_words, release_for
+from trtllm_check.lint.rules.vllm_table import absence, release_for
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.releases.vllm import Changes, VllmRelease, choices, options_of, vllm_facts
+from trtllm_check.releases.vllm import Changes, VllmRelease, choices, in_words, options_of, vllm_facts
 
 FAMILY = "vllm_named"
 RULE = "vllm-named-value"

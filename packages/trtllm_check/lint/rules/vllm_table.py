@@ -15,7 +15,7 @@ from trtllm_check.lint.vllm_release import (
     supposed_release,
     vllm_told,
 )
-from trtllm_check.releases.vllm import Changes, VllmRelease, options_of, vllm_facts
+from trtllm_check.releases.vllm import Changes, VllmRelease, in_words, options_of, vllm_facts
 
 COMMANDS = {"serve": "serve", "run-batch": "run-batch", "openai": "", "chat": "", "complete": ""}
 REMEMBERED = "0.6.0"  # a text that tells no release is for none before this one
@@ -96,23 +96,6 @@ def absence(changes: Changes, release: VllmRelease | None) -> Absence | None:
     later = [start for start, kind in changes.steps if start > place and kind != "gone"]
     earlier = [start for start, _ in changes.steps if start <= place]
     return Absence(bool(earlier), in_words(changes), facts.name(earlier[-1] if earlier else later[0]))
-
-
-def in_words(changes: Changes) -> str:
-    """``0.2.0 to 0.6.6.post1``, ``0.11.0 on``: the releases that have a name."""
-    facts = vllm_facts()
-    spans: list[str] = []
-    begin: int | None = None
-    for start, kind in changes.steps:
-        if kind == "gone" and begin is not None:
-            last = facts.name(start - 1)
-            spans.append(last if start - 1 == begin else f"{facts.name(begin)} to {last}")
-            begin = None
-        elif kind != "gone" and begin is None:
-            begin = start
-    if begin is not None:
-        spans.append(f"{facts.name(begin)} on")
-    return " and ".join(spans)
 
 
 def kinds_of(changes: Changes, release: VllmRelease | None) -> frozenset[str]:
