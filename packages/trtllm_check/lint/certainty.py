@@ -65,6 +65,10 @@ OF_RESOURCES = frozenset({"manifest-field", "manifest-value"})
 PROPOSAL = re.compile(
     r"^#{1,3} .*\b(?:[Pp]roposal|RFC|KEP)\b|^[Tt]his (?:proposal|RFC)\b|\b[Tt]his proposal\b", re.MULTILINE
 )
+OF_A_TERMINAL = re.compile(
+    r"^(?:\([\w.-]+\) )?[\w.-]+@[\w.-]+[:~ ][^\n]*[#$] |^\[\+\] Running|^Error response from daemon|^ [✔✘] ",
+    re.MULTILINE,
+)
 FEW = 2
 OF_07 = "max_num_sequences"  # a variable of the templates before 0.8
 INLINE, SAID = re.compile(r"`[^`\n]+`"), re.compile(r"[^\W\d_]{2,}")
@@ -98,6 +102,10 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document) and _is_of_pieces(document):
         return draft._replace(severity="info")
+    if draft.rule == "yaml-does-not-parse" and _has_a_terminal(document.texts):
+        return draft._replace(severity="info")  # what was typed or printed around the file
+    if draft.rule == "no-gpus" and _is_cut(document.texts):
+        return draft._replace(severity="info")  # a manifest that was cut
     if draft.rule == "wheel-of-another-release" and platform.guessed:
         return draft._replace(severity="info")  # which release it is for is read off a few options
     if draft.rule == "python-use" and OF_OLD_OPENAI in draft.message and _keeps_old_openai(document.texts):
@@ -187,6 +195,18 @@ def _is_of_an_earlier(texts: tuple[tuple[str, str], ...]) -> bool:
     """True where several templates are filled and none with the batch size: they had no variable for it before 0.8."""
     whole = "\n".join(text for _, text in texts)
     return whole.count("fill_template.py") > 1 and ("triton_max_batch_size" not in whole or OF_07 in whole)
+
+
+@lru_cache(maxsize=8)
+def _has_a_terminal(texts: tuple[tuple[str, str], ...]) -> bool:
+    """True where a prompt stands before a file, or what a program printed behind it."""
+    return any(OF_A_TERMINAL.search(text) for _, text in texts)
+
+
+@lru_cache(maxsize=8)
+def _is_cut(texts: tuple[tuple[str, str], ...]) -> bool:
+    """True for a text whose last line is a remark about what would follow."""
+    return any(text.rstrip().rpartition("\n")[2].lstrip().startswith("#") for _, text in texts)
 
 
 @lru_cache(maxsize=8)

@@ -50,7 +50,7 @@ TEXTS: tuple[tuple[int, str, re.Pattern[str]], ...] = (  # weight, what it is, h
     (2, "link", re.compile(rf"raw\.githubusercontent\.com/{REPOSITORY}/(?:refs/tags/)?{VERSION}/", re.I)),
 )
 SAID = re.compile(
-    r"\b(?:TensorRT[-_ ]LLM(?:[,:]? |(?:[ _](?:version|release|tag|branch))?[*`]*:[*`]* ?|[*` ]*\|[*` ]*)"
+    r"\b(?:TensorRT[-_ ]?LLM(?:[,:]? |(?:[ _](?:version|release|tag|branch))?[*`]*:[*`]* ?|[*` ]*\|[*` ]*)"
     r"|TRT[-_ ]?LLM[,:]? "
     r"|tensorrtllm[_-]backend(?:\.git)?`?,? (?:# ?)?"
     rf"|trtllm(?:-(?:serve|build|bench))?[,:]? (?=v?\d+\.\d+\.\d))\(?(?:version |release |branch )?{VERSION}\b",

@@ -8,6 +8,7 @@ from pathlib import Path
 from serving_base.yaml_files import read_yaml
 
 PLACES = Path(__file__).with_name("log_places.yml")
+STOPPED = re.compile(r"^(?:.*\]\s*)?KeyboardInterrupt\b", re.MULTILINE)
 FRAME = re.compile(r"File \"+(?P<path>[^\"]+)\"+, line \d+(?:, in (?P<name>[\w<>.]+))?")
 STUB_FRAME = re.compile(r"(?P<path>/[\w./+-]+\.py)\(\d+\): (?P<name>[\w<>]+)")  # Triton's Python stub, innermost first
 NATIVE = re.compile(r"\(?(?P<path>(?:[\w.-]*/)+[\w.-]+\.(?:cpp|cu|cuh|h|hpp|cc)):\d+\)?")
@@ -44,6 +45,8 @@ def frame_of(line: str) -> str:
 
 def place_of(frames: tuple[str, ...], block: str) -> RaisedPart | None:
     """The part that raised it: the innermost frame that a place knows; without frames what the message itself names."""
+    if STOPPED.search(block):
+        return None  # by whoever was there, or by the machine's manager
     named = [match.group("path", "name") for match in STUB_FRAME.finditer(block)]
     asked = [*reversed(frames[-DEEPEST:]), *(" ".join(one) for one in named[:DEEPEST])]
     asked += [match["path"] for match in NATIVE.finditer(block.partition("\n")[0])]

@@ -134,7 +134,8 @@ def _only_logs(text: str) -> str:
             block.append(line)
         else:
             said = line.replace("`", " ").lstrip("> ")
-            kept.append(said if _is_output(said) else "")
+            is_title = HEADED.match(line) is not None and not ASKED.search(line)
+            kept.append(said if _is_output(said) and not is_title else "")
     return "\n".join([*kept, *_if_log(block, code)])
 
 

@@ -158,7 +158,9 @@ def _without_v1(service: Setting, named: dict[str, Setting]) -> Iterator[FormFau
     for value in environment.parts or tuple(one for _, one in environment.items):
         name, _, text = value.text.partition("=") if environment.kind == "list" else (value.written, "", value.text)
         match = BARE_ADDRESS.fullmatch(text.strip("\"'"))
-        target = named.get(match["host"]) if match is not None and OPENAI_BASE.fullmatch(name) else None
+        is_own = service.at("build") is not None and not name.startswith("OPENAI")  # a program that may add it
+        is_base = OPENAI_BASE.fullmatch(name) is not None and not is_own
+        target = named.get(match["host"]) if match is not None and is_base else None
         if match is not None and target is not None and VLLM_IMAGE.search(_text(target.at("image"))):
             yield _fault("no v1", value, name=name, right=f"{match[0].rstrip('/')}/v1")
 

@@ -212,7 +212,9 @@ def _discarded(box: Box, release: str) -> Iterator[Draft]:
     published = box.docker.values("-p", "--publish") if box.docker else []
     if is_host and (published or box.ports):
         place = published[0] if published else box.place
-        yield from drafts(release, "ports-discarded", place, invocation=box.docker, file=box.file)
+        changes = any(outside != inside for outside, inside in box.ports) or not box.ports
+        for draft in drafts(release, "ports-discarded", place, invocation=box.docker, file=box.file):
+            yield draft if changes else draft._replace(severity="info")  # the server is found there anyway
 
 
 def _one_word(box: Box, release: str) -> Iterator[Draft]:

@@ -16,7 +16,7 @@ NUMBER = re.compile(r"(?P<v>v?)(?P<number>\d+\.\d+(?:\.\d+)?)")
 MONTH = re.compile(r"(?P<r>[rv]?)(?P<month>2[3-6]\.(?:0[1-9]|1[0-2]))")
 # What people put in front of a release's number, and no tag or branch of the two has.
 PREFIXED = re.compile(
-    r"(?:(?:triton|trt|tensorrt)[-_]?llm(?:[-_]backend)?[-_/]|(?:release|rel|version|ver|tag)[-_]|(?:rel|version)/|release/v|r|V)"
+    r"(?:(?:trt|tensorrt)[-_]?llm(?:[-_]backend)?[-_/]|(?:release|rel|version|ver|tag)[-_]|(?:rel|version)/|release/v|r|V)"
     r"v?(?P<number>\d+\.\d+(?:\.\d+)?)"
 )
 RELEASE = re.compile(r"release/(?P<number>\d+\.\d+(?:\.\d+)?)")

@@ -74,7 +74,8 @@ def _address(
     behind = [one for one in pods if _is_behind(target, one) and one.serves is not None]
     if behind and all(one.serves is not None and one.serves.name in SPEAKS_OPENAI for one in behind):
         known: dict[str, Any] = {"name": name, "right": f"{match[0].rstrip('/')}/v1"}
-        yield from drafts(release, "compose-together", word, form="no v1", file=box.file, **known)
+        for draft in drafts(release, "compose-together", word, form="no v1", file=box.file, **known):
+            yield draft if box.image else draft._replace(severity="info")  # somebody's own program, which may add it
 
 
 def _is_behind(service: ClusterService, box: Box) -> bool:

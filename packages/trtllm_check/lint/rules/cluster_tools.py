@@ -75,7 +75,8 @@ def _forwarded(text: str, file: str, release: str) -> Iterator[Draft]:
 def _cut(command: ShellCommand, tool: str, read: set[int], release: str) -> Iterator[Draft]:
     """The first place at which a shell ends a command that goes on: no backslash, or a blank behind it."""
     ends = [cut for cut in command.cuts if not cut.text.startswith("#")]
-    if ends and id(command) not in read:
+    is_listing = [word.text for word in command.words[1:3]] == ["s3", "ls"]  # with what it printed below
+    if ends and id(command) not in read and not is_listing:
         form = "blank" if ends[0].text and not ends[0].text.strip() else ""
         yield from drafts(release, "line-cut", ends[0], form=form, file=command.file, tool=tool)
 

@@ -1,6 +1,7 @@
 """TensorRT-LLM's benchmark programs in C++: their options by release, and what of them goes together."""
 
 import posixpath
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,8 +29,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     version = platform.written if platform.earlier else "" if platform.guessed else platform.release.name
     for one in document.of(*PROGRAMS):
-        if one.has("--help", "-h"):
-            continue
+        if one.has("--help", "-h") or (one.arguments and re.fullmatch(r"[A-Za-z']+", one.arguments[0].text)):
+            continue  # or a sentence about the program
         name = platform.release.name
         yield from _options(one, version, name)
         yield from _switches(one, name)

@@ -13,6 +13,7 @@ from trtllm_check.lint.facts import QUANTIZES, DocumentFacts
 from trtllm_check.lint.finding import Draft, Drop, Edit, Insert, Platform, Put, gpu_of
 from trtllm_check.lint.fixing import arguments
 from trtllm_check.lint.invocations import Invocation
+from trtllm_check.lint.lookups import once
 from trtllm_check.lint.programs import PYTHON
 from trtllm_check.lint.rules.arguments import is_checked, missing
 from trtllm_check.lint.rules.names import is_open
@@ -32,6 +33,7 @@ MOST_TOKENS = 16384
 LLAMA_3_LENGTH = 8192
 ANSWER = 1024  # what is added to a prompt's length where nothing says how long answers are
 OF_RANKS = ("run.py", "summarize.py")
+SERVED = re.compile(r"triton|trtllm-(?:serve|bench)|fill_template|curl ", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -137,10 +139,17 @@ def _dataset(case: _Case, dataset: str) -> Iterator[Draft]:
     yield from case.drafts("calibration-dataset", case.place("--calib_dataset"), edits, form, dataset=dataset)
 
 
+@once
+def _of_servers(document: Document) -> Iterator[bool]:
+    yield any(SERVED.search(text) for _, text in document.texts)
+
+
 def _build(case: _Case) -> Iterator[Draft]:
     batch = case.tool.argument("--max_batch_size")
     if batch is not None and batch.default == 1 and case.leaves_out("--max_batch_size"):
-        yield from case.drafts("batch-of-one", edits=(Put("--max_batch_size", "8"),))
+        is_tried = bool(case.document.of("run.py")) and not any(_of_servers(case.document))
+        for draft in case.drafts("batch-of-one", edits=(Put("--max_batch_size", "8"),)):
+            yield draft._replace(severity="info") if is_tried else draft
     if not case.tool.has("--max_seq_len"):
         return
     prompt = case.value("--max_input_len")

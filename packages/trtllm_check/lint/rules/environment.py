@@ -18,6 +18,7 @@ from trtllm_check.releases.vllm import Changes, VllmRelease, vllm_facts
 
 FAMILY = "environment"
 OWN = re.compile(r"VLLM_[A-Z0-9_]+")
+ABOVE, OF_DOTENV = 8, re.compile(r"#[^\n]*\.env\b")  # lines that say that a file of settings follows
 ASSIGNED = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)", re.DOTALL)
 NEAR = 0.86
 OF_SCRIPTS = re.compile(r"(?:TRTLLM|TLLM|VLLM)_(?:\w+_)?(?:DIR|PATH|ROOT|REPO|IMAGE|TAG|VERSION|ARGS|URL)")
@@ -207,7 +208,9 @@ def _not_exported(document: Document, release: str) -> Iterator[Draft]:
                 match = ASSIGNED.fullmatch(word.text)
                 name = match["name"] if match else ""
                 if name and _is_read(name) and not re.search(rf"\b{name}\b", exported) and _is_alone(name, text, word):
-                    yield from drafts(release, "variable-not-exported", word, file=file, name=name)
+                    above = "\n".join(text.split("\n")[max(0, word.line - 1 - ABOVE) : word.line - 1])
+                    if not OF_DOTENV.search(above):
+                        yield from drafts(release, "variable-not-exported", word, file=file, name=name)
 
 
 def _starts_a_program(command: ShellCommand) -> bool:

@@ -53,7 +53,9 @@ def _heredocs(text: str, start: int, end: int, file: str, release: str) -> Itera
         is_open = not re.search(rf"^[ \t]*{name}\b", behind, re.MULTILINE)
         if is_open and behind.strip() and not ELIDED.search(behind):
             place = _place(text, start + match.start("name"), name)
-            yield from drafts(release, "shell-left-open", place, file=file, name=name)
+            is_cut = start > 0 and end >= len(text.rstrip())  # a block of a page that does not end either
+            for draft in drafts(release, "shell-left-open", place, file=file, name=name):
+                yield draft._replace(severity="info") if is_cut else draft
 
 
 def _quotes(text: str, start: int, end: int, file: str, release: str) -> Iterator[Draft]:

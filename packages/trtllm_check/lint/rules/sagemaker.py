@@ -226,17 +226,20 @@ def _weights(one: ServedModel, instances: list[GpuInstance], release: str) -> It
     """The weights of a model in 16 bits, by the size in its name; of a published one in the bits that it has."""
     sizes, known_model = SIZE.findall(one.model.rpartition("/")[2]), published_model(one.model)
     if known_model is not None and known_model.official and known_model.billions and known_model.bits < 16:
-        need = known_model.billions * known_model.bits / 8
+        need, bits = known_model.billions * known_model.bits / 8, known_model.bits
     elif len(sizes) != 1 or SMALLER.search(one.model) or "quantization" in one.options:
         return
     else:
-        need = float(sizes[0]) * BYTES
-    ranks = one.number("tensor_parallel_size")
+        need, bits = float(sizes[0]) * BYTES, 8 * BYTES
+    is_passed_on = (
+        one.flags.get("tensor_parallel_size", "").lower().endswith("tensor_parallel_size")
+    )  # past LMI, perhaps
+    ranks = None if is_passed_on else one.number("tensor_parallel_size")
     have = max((ranks if ranks and ranks < each.gpus else each.gpus) * each.memory for each in instances)
     if need > have * ROOM:
         place: Word = one.place("model")
         largest = max(instances, key=lambda each: each.gpus * each.memory)
-        known: dict[str, Any] = {"model": one.model, "need": need, "have": have, "instance": largest.name}
+        known: dict[str, Any] = {"model": one.model, "need": need, "have": have, "instance": largest.name, "bits": bits}
         of_archive = one.flags.get("model") == ARCHIVED  # whose name may leave out that it is quantized
         for draft in drafts(release, "weights-do-not-fit", place, form="instance", file=one.file, **known):
             yield draft._replace(severity="warning") if of_archive else draft

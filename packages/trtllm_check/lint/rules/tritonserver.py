@@ -41,6 +41,8 @@ def _options(server: Invocation, release: str) -> Iterator[Draft]:
         name = given.name.removeprefix("--")
         if not given.name.startswith("--") or is_open(name) or name in known or not name:
             continue
+        if sum(option.startswith(name) for option in known) == 1:
+            continue  # getopt_long takes a beginning that no other option has
         dashed = name.replace("_", "-")
         if other := rule_data(FAMILY)["of_others"].get(dashed):
             yield from drafts(

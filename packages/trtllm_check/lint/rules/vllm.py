@@ -146,7 +146,9 @@ def _sub_command(serve: Invocation, given: Given | None, told: Release, release:
     elif given and named and not operands:
         known["model"] = named
         form = "refused" if is_refused else ""
-        yield from drafts(release, "vllm-model-place", given.word, form=form, invocation=serve, **known)
+        for draft in drafts(release, "vllm-model-place", given.word, form=form, invocation=serve, **known):
+            is_taken = version is not None and not is_refused  # with a line in the log
+            yield draft._replace(severity="info") if is_taken else draft
     elif given and named and len(operands) == 1 and not any(map(is_open, (named, *operands))):
         known |= {"model": operands[0], "other": named}
         if is_refused:

@@ -41,7 +41,7 @@ MENTIONED = re.compile(
     re.MULTILINE,
 )
 """A sentence about a command that is not to be run: ``It does not start with `vllm serve ...`.``"""
-REFUSED = re.compile(r"^[ \t>]*[\w.-]+: error: [^\n]*", re.MULTILINE)
+REFUSED = re.compile(r"^[ \t>]*(?:[\w.-]+(?:[ ][a-z-]+)?: error: |usage: )[^\n]*", re.MULTILINE)
 """What argparse prints of the words that it does not take, which may look like commands."""
 REMARK = re.compile(r"<!--(?:[^`]{0,4000}?|[^\n]*?)-->")  # of HTML, on a page
 QUOTED = re.compile(rf"^[ \t]*>[ \t]+(?=(?:[A-Z_]+=\S+ )*{COMMANDS}[^\n]*[ ]--?[A-Za-z])", re.MULTILINE)
@@ -123,7 +123,7 @@ def prepare(text: str, *, is_built: bool = False) -> Pasted:
     mask = QUOTED.sub(_blank, mask) if ">" in mask else mask
     mask = REMARK.sub(_blank, mask) if "<!--" in mask else mask
     mask = LABELLED.sub(_blank, mask)
-    mask = REFUSED.sub(_blank, mask) if ": error: " in mask else mask
+    mask = REFUSED.sub(_blank, mask) if ": error: " in mask or "usage: " in mask else mask
     mask = LINK.sub(lambda match: "x" * len(match[0]), mask) if "](" in mask else mask
     mask = TEMPLATE.sub(lambda match: "x" * len(match[0]), mask) if "{{" in mask else mask
     mask = OBJECT_BY_DEFAULT.sub(lambda match: f"{match[1]}x", mask)
