@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from trtllm_check.lint.document import Document
@@ -42,7 +42,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _of_main(found, platform.release.name)
     for one in found:
         yield from _no_target(document, one, platform.release.name)
-        for word in _read(one.command):
+        for word in words_read(one.command):
             for form, draft in _judged(one, word, platform, made, fetched=fetched):
                 key = form if form in ("moved", "submodule", "name") else draft.message
                 if key not in said:
@@ -80,7 +80,7 @@ def _of_main(found: Iterable[Standing], release: str) -> Iterator[Draft]:
     said: set[str] = set()
     for one in found:
         file = one.command.file
-        for word in _read(one.command) if file not in said else ():
+        for word in words_read(one.command) if file not in said else ():
             if not one.is_sure and not OF_THE_CLONE.search(word.text):
                 continue
             clone, path = next(one.paths(GLOB.sub("", word.text)), (None, ""))
@@ -95,15 +95,20 @@ def _of_main(found: Iterable[Standing], release: str) -> Iterator[Draft]:
                     yield draft
 
 
-def _read(command: ShellCommand) -> Iterator[Word]:
-    """The words of a command that name a file or folder which has to be there."""
+def words_read(
+    command: ShellCommand, moves: Collection[str] = MOVES, sources: Collection[str] = SOURCES
+) -> Iterator[Word]:
+    """The words of a command that name a file or folder which has to be there.
+
+    ``moves``: the commands whose first operand it is; ``sources``: those of which it is every operand but the last.
+    """
     words = [word for word in command.words if word.text != "sudo"]
     first = posixpath.basename(words[0].text) if words else ""
     plain = [word for word in words[1:] if not word.text.startswith("-")]
-    if first in MOVES:
+    if first in moves:
         yield from plain[:1]
-    elif first in SOURCES:
-        yield from plain[:-1] if len(plain) > 1 else ()
+    elif first in sources:
+        yield from plain[:-1]
     else:
         yield from (word for word in words[:FIRST_WORDS] if word.text.endswith(".py"))
 

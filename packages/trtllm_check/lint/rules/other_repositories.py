@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.installs import clones
+from trtllm_check.lint.rules.cloned_files import words_read
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import ShellCommand, Word
 
 RULE = "file-of-a-clone"
 SOURCES = ("cp", "mv", "ln", "rsync")
 MOVES = ("cd", "pushd", "ls", "cat")
-FIRST_WORDS = 4
 OF_TENSORRT_LLM = ("examples", "triton_backend")  # a folder with both is a clone of it
 VOLUME = ("-v", "--volume")
 
@@ -71,18 +71,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 def _read(command: ShellCommand) -> Iterator[Word]:
     """Words that name what has to be there."""
     words = [word for word in command.words if word.text != "sudo"]
-    first = posixpath.basename(words[0].text) if words else ""
-    plain = [word for word in words[1:] if not word.text.startswith("-")]
-    if first in MOVES:
-        yield from plain[:1]
-    elif first in SOURCES:
-        yield from plain[:-1]
-    elif first in ("docker", "podman"):
+    if words and posixpath.basename(words[0].text) in ("docker", "podman"):
         for flag, word in pairwise(words):
             if flag.text in VOLUME:
                 yield word.part(0, word.text.find(":")) if ":" in word.text else word
     else:
-        yield from (word for word in words[:FIRST_WORDS] if word.text.endswith(".py"))
+        yield from words_read(command, MOVES, SOURCES)
 
 
 def _is_another(document: Document, match: re.Match[str], has_clones: bool) -> bool:
