@@ -34,10 +34,11 @@ BY_RELEASE: dict[str, Found] = {
     "0.11.0": {NO_VALUE, OTHER_CONTAINER},
     "0.12.0": {REMOVED, OTHER_CONTAINER},
 }
-# 66: one request at a time; 123-127: one instance each (advice); 136: cd..; 159: no end id for an Instruct model.
+# 66: one request at a time; 123-127: one instance each (advice); 131: 64 requests for the engine of 66; 136: cd..;
+# 159: no end id for an Instruct model.
 IN_NVIDIAS: Found = {
     *((66, "batch-of-one"), (123, "queue-instances"), (125, "queue-instances"), (127, "queue-instances")),
-    *((136, "no-such-command"), (159, "no-end-id")),
+    *((131, "engine-limit"), (136, "no-such-command"), (159, "no-end-id")),
 }
 
 

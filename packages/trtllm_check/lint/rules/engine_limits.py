@@ -154,10 +154,12 @@ def _filled(one: Filling, build: Invocation, release: Release) -> Iterator[Draft
     batch = number_of(one.values.get("triton_max_batch_size"))
     largest = number_of(build.value("--max_batch_size") or _default(release, "--max_batch_size"))
     if batch and largest and batch > largest:
-        edits = (one.with_values({"triton_max_batch_size": str(largest)}),)
-        yield from _say(
-            "batch", one.at("triton_max_batch_size"), one.invocation, release, edits, wanted=batch, most=largest
-        )
+        place, known = one.at("triton_max_batch_size"), {"wanted": batch, "most": largest}
+        if build.find("--max_batch_size"):
+            edits = (one.with_values({"triton_max_batch_size": str(largest)}),)
+            yield from _say("batch", place, one.invocation, release, edits, **known)
+        else:  # the engine is what was forgotten, and batch-of-one mends it
+            yield from _say("batch by default", place, one.invocation, release, (), **known)
     cache, longest = number_of(one.values.get(CACHE)), _longest(build)
     if window := one.values.get("max_attention_window_size", ""):  # of the tokens, so many are kept
         longest = min(longest, number_of(window) or 0) if longest else longest
