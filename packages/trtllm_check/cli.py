@@ -25,6 +25,7 @@ STANDARD_INPUT = "-"
 LOG_SUFFIXES = (".log", ".out", ".err")
 LONGEST_TERMINAL = 20_000  # bytes of a log whose commands are read, too
 LARGEST_TEXT = 1_000_000  # bytes of a script; of a larger log the begin and the end are read
+NO_TEXT = frozenset(range(1, 32)) - set(b"\a\b\t\n\v\f\r\x1b")  # bytes that no text and no terminal's log has
 PIPE_SECONDS = 2
 
 
@@ -255,7 +256,9 @@ def _decoded(data: bytes, source: str) -> str:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what > of PowerShell writes
         return data.decode("utf-16", errors="replace")
     if b"\0" in data:
-        raise UsageError(f"{source} is no plain text", fix="give a script, a page, a configuration or a log")
+        data = data.translate(None, b"\0")  # a log that was cut while a program wrote it has holes of them
+        if not NO_TEXT.isdisjoint(data) or not data.strip():
+            raise UsageError(f"{source} is no plain text", fix="give a script, a page, a configuration or a log")
     return data.decode("utf-8", errors="replace")
 
 

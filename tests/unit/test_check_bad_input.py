@@ -181,6 +181,14 @@ def test_random_bytes_are_no_text(tmp_path: Path) -> None:
         _text(str(tmp_path / "x.sh"), 10_000)
 
 
+def test_the_holes_of_a_log_that_was_cut_while_it_was_written_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "serve.log").write_bytes(b"\0" * 4_000 + b"\x1b[32mINFO\x1b[0m started\n" + b"\0" * 9 + b"end\n")
+    assert _text(str(tmp_path / "serve.log"), 10_000) == "\x1b[32mINFO\x1b[0m started\nend\n"
+    (tmp_path / "zeros").write_bytes(b"\0" * 4_000)
+    with pytest.raises(UsageError, match="no plain text"):
+        _text(str(tmp_path / "zeros"), 10_000)
+
+
 def test_arguments_behind_doubled_backslashes_are_kept() -> None:
     text = "trtllm-build --checkpoint_dir c \\\\\n  --max_batch_size 8 \\\\\n  --max_output_len 5\n"
     (build,) = read_document(text, "shell").of("trtllm-build")

@@ -146,7 +146,7 @@ class Document:
         """True if there is anything in it that the checker has rules for, or a whole file of what they are about."""
         return self.has_anything or self.ours
 
-    @property
+    @cached_property
     def has_anything(self) -> bool:
         """True if there is anything in it that the checker has rules for."""
         known = (

@@ -76,7 +76,12 @@ class Invocation(NamedTuple):
 
     def values(self, *flags: str) -> list[Word]:
         """All values of all uses of any of ``flags``, for options that may be repeated."""
-        return [word for given in self.given if given.name in flags for word in given.values]
+        return [
+            word
+            for given in self.given
+            if given.flag in flags or (not given.flag.isascii() and given.name in flags)
+            for word in given.values
+        ]
 
     def has(self, *flags: str) -> bool:
         return self.find(*flags) is not None

@@ -155,9 +155,13 @@ def _rule(
     note: str = "",
 ) -> Rule:
     entries = tuple(Entry(**one) for one in says)
-    return Rule(
-        id_, topic, entries, tuple(about), tuple(checked_by), tuple(Condition(**one) for one in conditions), note
-    )
+    return Rule(id_, topic, entries, tuple(about), tuple(checked_by), tuple(map(_condition, conditions)), note)
+
+
+def _condition(content: dict[str, Any]) -> Condition:
+    """``when`` with tuples for lists: each is compared with every command, and worked out once."""
+    when = {key: tuple(wanted) if isinstance(wanted, list) else wanted for key, wanted in content["when"].items()}
+    return Condition(**{**content, "when": when})
 
 
 @cache
@@ -190,7 +194,7 @@ class CommandFacts(NamedTuple):
         if name == "effective":
             return self.effective(how) in _texts(wanted)
         if name.startswith("-"):
-            return self.written(name) & _texts(wanted) != set()
+            return not _texts(wanted).isdisjoint(self.written(name))
         value = self.facts[name]
         if value in ("", None):
             return False
@@ -254,8 +258,9 @@ def objections(subject: str, case: CommandFacts, release: str, *, advice: bool =
     return list(dict.fromkeys(texts))
 
 
-def _texts(wanted: Wanted) -> set[str]:
-    return {str(wanted)} if isinstance(wanted, int) else {str(one) for one in wanted}
+@cache
+def _texts(wanted: Wanted) -> frozenset[str]:
+    return frozenset([str(wanted)] if isinstance(wanted, int) else map(str, wanted))
 
 
 def worded(text: str, mark: str = "<{}>") -> str:

@@ -133,17 +133,25 @@ def lost_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
             yield FormFault("image-base", place, "server", (("program", started["program"]),))
 
 
+def _is_from_above(step: DockerStep) -> bool:
+    """True for ``COPY ../app /app``."""
+    text = step.argument.text
+    return step.name in ("COPY", "ADD") and "--from" not in text and PARENT.search(VALUED.sub("", text)) is not None
+
+
 def program_faults(steps: Sequence[DockerStep]) -> Iterator[FormFault]:
     """Programs that a base has not, files from outside of the context, and an entry point that stays the base's."""
     image, whole = "", " ".join(step.argument.text for step in steps)
     has_stages = sum(step.name == "FROM" for step in steps) > 1
     said: set[str] = set()
+    above = [step for step in steps if _is_from_above(step)]
+    if above:
+        more = f" (and in {len(above) - 1} more of these instructions)" if len(above) > 1 else ""
+        yield FormFault("image-base", above[0].argument, "outside", (("more", more),))
     for step in steps:
         text = step.argument.text
         if step.name == "FROM":
             image, _ = step.stage()
-        elif step.name in ("COPY", "ADD") and "--from" not in text and (match := PARENT.search(VALUED.sub("", text))):
-            yield FormFault("image-base", step.argument, "outside", (("path", match[0].strip(' "')),))
         elif step.name == "RUN" and "<<" not in text and (match := UNINSTALL.search(text)) and "yes |" not in text:
             place = step.argument.part(match.start(), match.start() + len("pip uninstall"))
             yield FormFault("image-base", place, "uninstall", (("command", match[0].strip()),))

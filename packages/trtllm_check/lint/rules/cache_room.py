@@ -46,12 +46,12 @@ class _Room(NamedTuple):
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     starts = [one for one in served(document) if one.engine == VLLM and one.tool in STARTS and one.model]
-    if not starts or any(OTHER_HARDWARE.search(text) for _, text in document.texts):
+    gpu, have = gpu_memory(document, platform) if starts else ("", 0)
+    if not have or any(OTHER_HARDWARE.search(text) for _, text in document.texts):
         return
-    gpu, have = gpu_memory(document, platform)
     machine = gpu_told(document)
     later = {file for file, text in document.texts if SET_LATER.search(text)}
-    for one in starts if have else ():
+    for one in starts:
         model = published_model(one.model)
         if model is None or (one.invocation is None and one.file in later):
             continue

@@ -14,7 +14,7 @@ from trtllm_check.lint.rules.openai_clients import (
     wrong_model,
     wrong_port,
 )
-from trtllm_check.lint.rules.openai_page import Page, page_servers
+from trtllm_check.lint.rules.openai_page import page_of
 from trtllm_check.lint.written_requests import WrittenRequest
 
 CHAINS = {"ChatOpenAI": "/chat/completions", "VLLMOpenAI": "/completions"}
@@ -27,7 +27,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     asked = [one for call in document.calls if call.api == "openai" for one in openai_requests(call)]
     if not asked:
         return
-    page = Page(document, list(page_servers(document)))
+    page = page_of(document)
     if not page.servers or page.is_of_another or page.has_proxy:
         return
     ports = page.ports or {one.port for one in page.servers}

@@ -11,7 +11,7 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.box import Box, boxes
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.openai_page import Page, built_images, is_of_another, page_servers
+from trtllm_check.lint.rules.openai_page import Page, built_images, is_of_another, page_of, page_servers
 from trtllm_check.lint.rules.told_addresses import told_addresses
 from trtllm_check.lint.shell.words import ShellCommand, Word, file_name, lines_of
 
@@ -58,7 +58,7 @@ class _Around(NamedTuple):
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
-    page = Page(document, list(page_servers(document)))
+    page = page_of(document)
     for file, text in document.texts:
         found = list(_containers(document, file))
         if not found:

@@ -26,10 +26,14 @@ SET_LATER = re.compile(r"\*\*\w+|kwargs|parser\.add_argument|\.update\(")
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """One engine of one rank in a text that gives it several GPUs."""
+    found = list(_of_one_rank(document, platform))
+    if found and not any(OTHERS.search(text) for _, text in document.texts):
+        yield from found
+
+
+def _of_one_rank(document: Document, platform: Platform) -> Iterator[Draft]:
     around = Around.of(document)
     starts = [one for one in served(document) if one.tool not in MAKERS]
-    if not any(map(_takes_one, starts)) or any(OTHERS.search(text) for _, text in document.texts):
-        return
     for one in starts:
         if not _takes_one(one) or (one.invocation is None and _is_set_later(document)):
             continue

@@ -57,8 +57,8 @@ def _loaded(text: str, file: str, release: str) -> Iterator[Draft]:
     matches = list(_pattern().finditer(text))
     said = {match[0].lower() for match in matches if _before(LOCAL, text, match) is not None}
     for match in matches:
-        loads = _before(LOADS, text, match)
-        if loads is None or match[0].lower() in said:
+        loads = _before(LOADS, text, match) if match[0].lower() not in said else None
+        if loads is None:
             continue
         said.add(match[0].lower())
         owner, name = _owners()[match["owner"].lower()], match["name"]

@@ -104,9 +104,10 @@ def _parsers(one: ServedModel, release: str) -> Iterator[Draft]:
         return
     for option in ("tool_call_parser", "reasoning_parser"):
         word = one.options.get(option)
+        if word is None:
+            continue
         table = rule_data(FAMILY)[option]
-        known = {parser for entry in table.values() for parser in entry.split()}
-        if word is None or word.text not in known:
+        if not any(word.text in entry.split() for entry in table.values()):
             continue
         fitting = next((entry for name, entry in table.items() if re.search(name, one.model, re.IGNORECASE)), None)
         if fitting is not None and word.text not in fitting.split():

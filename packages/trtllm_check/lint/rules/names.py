@@ -4,7 +4,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -56,8 +56,9 @@ class Absent(Record):
     source: str
 
 
+@lru_cache(maxsize=4096)
 def is_open(text: str) -> bool:
-    """True for a word that only the reader's shell, or the reader, can fill in."""
+    """True for a word that only the reader's shell, or the reader, can fill in; asked of a word by many rules."""
     return OPEN.search(text) is not None
 
 

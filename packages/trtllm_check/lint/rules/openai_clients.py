@@ -11,7 +11,7 @@ from trtllm_check.lint.endpoints import ServerAddress, published_ports
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.openai_page import PORT, Page, Server, is_of_another, page_servers
+from trtllm_check.lint.rules.openai_page import PORT, Page, Server, is_of_another, page_of
 from trtllm_check.lint.rules.openai_paths import ALWAYS_WRONG, CHAT, HEALTH, NEAR_PATHS, NOT_OF_LMI, TEXT, TWICE
 from trtllm_check.lint.rules.served import VLLM, Around, ServedModel
 from trtllm_check.lint.shell.words import ShellCommand, Word
@@ -52,7 +52,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     around = Around.of(document)
-    page = Page(document, list(page_servers(document)))
+    page = page_of(document)
     servers = page.servers
     for one in servers:
         yield from _container(around, one, release)

@@ -187,6 +187,16 @@ def page_servers(document: Document) -> Iterator[Server]:
             yield found._replace(docker=docker, ports=ports)
 
 
+@once
+def _pages(document: Document) -> Iterator[Page]:
+    yield Page(document, list(page_servers(document)))
+
+
+def page_of(document: Document) -> Page:
+    """What is looked up for every request, worked out once for all rules."""
+    return _pages(document)[0]
+
+
 def built_images(document: Document, file: str) -> Iterator[str]:
     """The names of the images that ``docker build -t`` of one file makes."""
     for command in document.commands:

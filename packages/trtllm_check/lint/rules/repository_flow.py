@@ -24,6 +24,7 @@ TEMPLATES = re.compile(r"(?:^|/)all_models/(?P<name>inflight_batcher_llm|gpt|mul
 VERSION = re.compile(
     r"(?P<repository>.+)/(?:tensorrt_llm|tensorrt_llm_bls|preprocessing|postprocessing|ensemble)(?:/1)?"
 )
+SCRIPT = re.compile(r"[\w./-]+\.(?:ba)?sh")
 RECURSIVE = re.compile(r"^-[a-zA-Z]*[rRa][a-zA-Z]*$|^--(?:recursive|archive)$")
 READ = ("--model_repo", "--model-repository", "--model-store", "--model-repo")
 ENGINE = ("engine_dir", "gpt_model_path")
@@ -39,7 +40,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     filled = fillings(document, platform.release)
     for copy in copies:
         yield from _flat(copy, release)
-        yield from _over(copy, filled, copies, release)
+        yield from _over(document, copy, filled, copies, release)
         yield from _overlaid(copy, copies, release)
         yield from _early(document, copy, copies, release)
     yield from _filled_source(document, filled, copies, release)
@@ -68,7 +69,9 @@ def _flat(copy: Invocation, release: str) -> Iterator[Draft]:
         yield from drafts(release, RULE, copy.path, form="flat", invocation=copy, source_of=word.text)
 
 
-def _over(copy: Invocation, filled: list[Filling], copies: list[Invocation], release: str) -> Iterator[Draft]:
+def _over(
+    document: Document, copy: Invocation, filled: list[Filling], copies: list[Invocation], release: str
+) -> Iterator[Draft]:
     """Templates that are copied where everything is filled already."""
     sources = [match for word in copy.positional[:-1] if (match := TEMPLATES.search(word.text))]
     target = _target(copy)
@@ -81,10 +84,19 @@ def _over(copy: Invocation, filled: list[Filling], copies: list[Invocation], rel
     here = [one for one in here if whole or one.model in models]
     earlier = [one for one in here if _before(one.invocation, copy)]
     others = [one for one in copies if one is not copy and _target(one) == target and not _before(copy, one)]
-    if earlier and len(earlier) == len(here):
+    if earlier and len(earlier) == len(here) and not _starts_a_script(document, copy):
         form = "over" if others else "late"
         known: dict[str, Any] = {"target": target, "line": earlier[-1].word.line, "model": earlier[-1].model}
         yield from drafts(release, RULE, copy.path, form=form, invocation=copy, **known)
+
+
+def _starts_a_script(document: Document, copy: Invocation) -> bool:
+    """True where a script runs behind a copy on a page: its lines may be what the page shows before."""
+    return any(
+        one.file == copy.command.file and one.line > copy.command.line and SCRIPT.fullmatch(word.text)
+        for one in document.commands
+        for word in one.words[:3]
+    )
 
 
 def _overlaid(copy: Invocation, copies: list[Invocation], release: str) -> Iterator[Draft]:

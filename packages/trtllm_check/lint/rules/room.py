@@ -75,11 +75,10 @@ class _Start(NamedTuple):
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     starts = [*_servers(document), *(() if platform.gpu else _builds(document, platform))]
-    if not starts or any(OTHER_HARDWARE.search(text) for _, text in document.texts):
-        return
-    have = gpu_memory(document, platform)
-    for start, place, invocation, file in starts:
-        yield from _said(start, place, invocation, file, platform, have)
+    have = gpu_memory(document, platform) if starts else ("", 0)
+    found = [draft for start in starts for draft in _said(start, platform, have)]
+    if found and not any(OTHER_HARDWARE.search(text) for _, text in document.texts):
+        yield from found
 
 
 def gpu_memory(document: Document, platform: Platform) -> tuple[str, float]:
@@ -190,9 +189,8 @@ def _form(need: float, have: float) -> str:
     )
 
 
-def _said(
-    start: _Start, place: Word, invocation: Invocation | None, file: str, platform: Platform, gpu: tuple[str, float]
-) -> Iterator[Draft]:
+def _said(found: _Found, platform: Platform, gpu: tuple[str, float]) -> Iterator[Draft]:
+    start, place, invocation, file = found
     name, have = gpu
     form = _form(start.need, have) or ("share" if have and start.need > have * start.share else "")
     if not form:

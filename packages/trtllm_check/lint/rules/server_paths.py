@@ -13,7 +13,7 @@ from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import PLAIN_SERVER
 from trtllm_check.lint.rules.box import boxes
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.openai_page import LOOSE, Page, is_elsewhere, is_of_another, page_servers
+from trtllm_check.lint.rules.openai_page import LOOSE, Page, is_elsewhere, is_of_another, page_of, page_servers
 from trtllm_check.lint.rules.openai_paths import HEALTH, NOT_OF_LMI
 from trtllm_check.lint.rules.told_addresses import told_addresses
 from trtllm_check.lint.shell.words import Word, file_name
@@ -210,7 +210,7 @@ def _port(document: Document, one: _Asked, kinds: Mapping[int, str], release: st
 
 def _state(document: Document, one: _Asked, kinds: Mapping[int, str], release: str) -> Iterator[Draft]:
     """``curl localhost:8002/metrics`` beside a vLLM of another port."""
-    page, port = Page(document, list(page_servers(document))), one.target.port
+    page, port = page_of(document), one.target.port
     if port is None or page.has_open_port or page.has_proxy or page.has_other_servers or is_of_another(page, port):
         return
     if page.mentions_port(port) or any(OTHER_PROGRAMS.search(text) for _, text in document.texts):

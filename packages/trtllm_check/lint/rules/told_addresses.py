@@ -17,7 +17,7 @@ from trtllm_check.lint.kinds import kind_of_name, kind_of_text
 from trtllm_check.lint.lookups import once
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.openai_clients import TRITON, is_triton_alone
-from trtllm_check.lint.rules.openai_page import Page, is_of_another, page_servers
+from trtllm_check.lint.rules.openai_page import Page, is_of_another, page_of, page_servers
 from trtllm_check.lint.rules.openai_paths import CHAT, NEAR_PATHS, TEXT, TWICE
 from trtllm_check.lint.rules.served import VLLM
 from trtllm_check.lint.shell.pasted import fences
@@ -119,7 +119,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     if not servers:
         yield from _of_triton(document, platform.release.name)
         return
-    page, release = Page(document, list(servers)), platform.release.name
+    page, release = page_of(document), platform.release.name
     if page.is_of_another:
         return
     if not told_addresses(document):

@@ -9,7 +9,7 @@ from trtllm_check.lint.endpoints import ServerAddress
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.names import is_open
-from trtllm_check.lint.rules.openai_page import PORT, Page, is_of_another, page_servers
+from trtllm_check.lint.rules.openai_page import PORT, Page, is_of_another, page_of
 from trtllm_check.lint.rules.served import VLLM
 from trtllm_check.lint.shell.words import Word
 
@@ -31,10 +31,9 @@ class _Target(NamedTuple):
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    servers = list(page_servers(document))
-    if not servers:
+    page, release = page_of(document), platform.release.name
+    if not page.servers:
         return
-    page, release = Page(document, servers), platform.release.name
     if page.has_proxy or page.has_open_port or page.has_other_servers or not page.ports:
         return
     for target in (*_benches(document), *_tools(document), *_evaluations(document)):

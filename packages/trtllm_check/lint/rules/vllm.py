@@ -57,8 +57,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _entry(one, release)
         if command in ("", "bench serve"):
             continue  # the tool that loads a server is load_tools'
-        is_own = _is_a_build_of_its_own(one, command) or _is_an_edition(document.texts)
-        is_own = is_own or any(_is_described(document.texts, flag) for flag in _strange(one, command))
+        strange = _strange(one, command)
+        is_own = _is_a_build_of_its_own(one, command, strange) or _is_an_edition(document.texts)
+        is_own = is_own or any(_is_described(document.texts, flag) for flag in strange)
         for given in one.given:
             if given.flag.startswith("-"):
                 for draft in _option(document, one, given, command, told, release):
@@ -183,10 +184,9 @@ def _is_described(texts: tuple[tuple[str, str], ...], name: str) -> bool:
     return any(words.search(text) for _, text in texts)
 
 
-def _is_a_build_of_its_own(serve: Invocation, command: str) -> bool:
+def _is_a_build_of_its_own(serve: Invocation, command: str, strange: list[str]) -> bool:
     """True for several options that no release has and that look like none of theirs: of somebody's own vLLM."""
     known = _known(command)
-    strange = _strange(serve, command)
     return (
         len(strange) >= OF_ITS_OWN
         and not _is_official(serve)

@@ -56,15 +56,15 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     seen: set[str] = set()
-    may_lie_there = any(LOCAL.search(text) for _, text in document.texts)
     for one in served(document):
         if one.engine != VLLM or one.tool == LMI or not one.model or one.model in seen:
             continue
         seen.add(one.model)
         yield from _remote_code(one, release)
         yield from _half(one, release_for(document, one.invocation), release)
-        if not may_lie_there:
-            yield from _owner(one, release)
+        owners = list(_owner(one, release))
+        if owners and not any(LOCAL.search(text) for _, text in document.texts):
+            yield from owners
     yield from _modules(document, release)
 
 

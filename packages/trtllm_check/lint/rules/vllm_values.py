@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from packaging.version import Version
+
 from serving_base.facts.published import published_model
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, rule_data
@@ -40,7 +42,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in served(document):
         if one.engine != VLLM or (one.invocation is not None and one.invocation.has("--omni")):
             continue  # vllm-omni has options and values of its own
-        yield from _names(one, release)
+        yield from _names(one, release_for(document, one.invocation), release)
         yield from _share(one, release)
         yield from _context(one, whole, release)
         yield from _tokens(one, release_for(document, one.invocation), release)
@@ -78,7 +80,7 @@ def _say(
     yield from drafts(release, RULE, word, form=form, edits=edits, invocation=invocation, file=one.file, **known)
 
 
-def _names(one: ServedModel, release: str) -> Iterator[Draft]:
+def _names(one: ServedModel, told: VllmRelease | None, release: str) -> Iterator[Draft]:
     """A value that is none of the option's names; the LMI container has names of its own for some."""
     if one.tool == LMI:
         return
@@ -90,8 +92,14 @@ def _names(one: ServedModel, release: str) -> Iterator[Draft]:
             yield from _say(one, option, "name", release, edits=edits, instead=instead)
     word = one.options.get("dtype")
     method = one.options["quantization"].text if "quantization" in one.options else ""
-    if word is not None and word.text == "bfloat16" and method in rule_data(FAMILY)["half_only"]:
+    if word is not None and word.text == "bfloat16" and _takes_half_only(method, told):
         yield from _say(one, "dtype", "half only", release, edits=(Put(one.flag("dtype"), "half"),), method=method)
+
+
+def _takes_half_only(method: str, told: VllmRelease | None) -> bool:
+    """True for a method whose kernels compute in half precision alone in the release that the text tells."""
+    until = rule_data(FAMILY)["half_only"].get(method)
+    return bool(until and told is not None and Version(told.written) < Version(until))
 
 
 def _is_overruled(method: str, model: str) -> bool:
