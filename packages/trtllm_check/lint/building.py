@@ -26,7 +26,7 @@ from trtllm_check.lint.engine_json import engine_call, is_config
 from trtllm_check.lint.facts import DocumentFacts, config_facts, stated
 from trtllm_check.lint.file_cells import OF_SETTINGS, file_cells
 from trtllm_check.lint.handed_texts import handed_texts
-from trtllm_check.lint.held_arguments import held_arguments
+from trtllm_check.lint.held_arguments import held_arguments, held_lists
 from trtllm_check.lint.held_commands import held_commands
 from trtllm_check.lint.invocations import invocations
 from trtllm_check.lint.json_pieces import pieces, told_pieces
@@ -40,6 +40,7 @@ from trtllm_check.lint.kinds import (
     kind_of_text,
     without_python,
 )
+from trtllm_check.lint.loose_commands import loose_commands
 from trtllm_check.lint.mounts import Mount, mounts_of
 from trtllm_check.lint.option_files import option_files, with_configs
 from trtllm_check.lint.ours import is_ours
@@ -57,7 +58,7 @@ from trtllm_check.lint.passages import (
     without,
 )
 from trtllm_check.lint.pbtxt_pages import config_runs, from_the_first_whole_field, knows_a_field, model_of, piece_name
-from trtllm_check.lint.programs import PYTHON, TOOL_NAMES
+from trtllm_check.lint.programs import PYTHON, TOOL_NAMES, TOOLS
 from trtllm_check.lint.shell import ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
 from trtllm_check.lint.shell.words import as_written, line_numbers, whole_text
@@ -379,6 +380,10 @@ class Builder:
         held = [*held_commands(self.commands, found), *held_arguments(self.sources)]
         self.commands += held
         found += invocations(held)
+        if not any(one.tool in TOOLS for one in found):
+            loose = [*loose_commands(self.sources), *held_lists(self.sources)]
+            self.commands += loose
+            found += invocations(loose)
         images = list(self.images)
         mounts: list[Mount] = []
         for docker in (one for one in found if one.tool == "docker"):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from trtllm_check.lint.carriers.python_words import spaced
+from trtllm_check.lint.carriers.script import Script
 from trtllm_check.lint.shell import ShellCommand, Word, read_inside
 from trtllm_check.lint.shell.words import word_at
 from trtllm_check.releases.vllm import options_of, vllm_facts
@@ -26,6 +27,25 @@ OTHERS = re.compile(
 )
 FLAG = re.compile(r"(?<!\S)--(?P<name>[a-z][a-z0-9_-]*)")
 SWITCHED = re.compile(r"(?<!`)`(?P<given>--(?P<name>[a-z][a-z_-]+)[ =](?:[Ff]alse|[Tt]rue))`(?!`)")
+LISTED = re.compile(
+    r"^[ \t]*(?:(?:export|const|let|var|local)[ \t]+)?"
+    r"[\"']?[A-Za-z_]*-?(?:ARGS|[Aa]rgs|ARGUMENTS|[Aa]rguments|OPTIONS|FLAGS|[Ff]lags)[\"']?[ \t]*(?:\+?=|:)[ \t]*"
+    r"(?:[\[(](?P<items>[ \t\n]*(?:\#[^\n]*\n[ \t]*)*(?=[\"']?--[a-z])"
+    r"(?:\#[^\n]*|\"[^\"\n]*\"|'[^'\n]*'|[^\]\)\"'#])*)[\])]"
+    r"|\n(?P<bullets>(?:[ \t]*(?:\#[^\n]*|-[ \t]+[^\n]+)(?:\n|$))+))",
+    re.MULTILINE,
+)
+"""``ENGINE_ARGS=(``, ``args = [``, ``extraArgs:`` with an item on each line."""
+ITEM = re.compile(r"\#[^\n]*|\"(?P<double>[^\"\n]*)\"|'(?P<single>[^'\n]*)'|(?P<bare>[^\s,\"']+)")
+BULLET = re.compile(
+    r"^[ \t]*(?:\#[^\n]*|-[ \t]+(?:\"(?P<double>[^\"\n]*)\"|'(?P<single>[^'\n]*)'|(?P<bare>[^\s\"'][^\n#]*?))"
+    r"[ \t]*(?:\#[^\n]*)?)$",
+    re.MULTILINE,
+)
+DISTINCT = frozenset(
+    {"gpu-memory-utilization", "tensor-parallel-size", "max-model-len", "max-num-seqs", "enforce-eager", "swap-space"}
+)
+ENOUGH = 2
 MOST = 20
 
 
@@ -44,12 +64,40 @@ def held_arguments(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]
             yield from _served(place, file)
 
 
+def held_lists(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
+    """The same of lists of arguments, for a text that starts no tool itself: of a shell, TOML, YAML or a program."""
+    for file, text in sources:
+        if "--" not in text or OTHERS.search(text) or "{{" in text:
+            continue
+        for match in [*LISTED.finditer(text)][:MOST]:
+            form = ITEM if match["items"] is not None else BULLET
+            group = "items" if match["items"] is not None else "bullets"
+            spans = [one.span(one.lastgroup) for one in form.finditer(text, *match.span(group)) if one.lastgroup]
+            words = [word_at(text, start, text[start:end]) for start, end in spans]
+            flags = [one for word in words for one in FLAG.findall(word.text)]
+            known = [one for one in flags if one.replace("_", "-") in options_of("serve")]
+            is_about = ABOUT.search(text) is not None or len(DISTINCT.intersection(known)) >= ENOUGH
+            if is_about and len(known) >= ENOUGH and len(known) * 2 > len(flags) and words[0].text.startswith("--"):
+                script = Script()
+                script.words([*started_at(words[0], "vllm", "serve", "${MODEL}"), *words])
+                yield from read_inside(script.word(), file)
+
+
 def _served(place: Word, file: str) -> Iterator[ShellCommand]:
+    places = tuple((place.line, place.column + number) for number in range(len(place.text)))
+    yield from read_inside(led(Word(place.text, place.line, place.column, places), "vllm", "serve", "${MODEL}"), file)
+
+
+def started_at(place: Word, *words: str) -> list[Word]:
+    """Words in front of ``place`` that the text does not have."""
     at = (place.line, place.column)
-    start = [Word(part, *at, (at,) * len(part)) for part in ("vllm", "serve", "${MODEL}")]
-    places = tuple((at[0], at[1] + number) for number in range(len(place.text)))
-    whole = spaced([*start, Word(place.text, *at, places)], " ")
-    yield from read_inside(whole, file) if whole is not None else ()
+    return [Word(one, *at, (at,) * len(one)) for one in words]
+
+
+def led(line: Word, *words: str) -> Word:
+    """``line`` behind words that the text does not have."""
+    whole = spaced([*started_at(line, *words), line], " ")
+    return line if whole is None else whole
 
 
 def _of_prose(text: str) -> Iterator[Word]:

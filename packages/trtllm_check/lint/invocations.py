@@ -189,7 +189,8 @@ class _Reader:
             name = "" if "=" in word.text else file_name(word.text)  # PYTHONPATH=/opt/lm_eval starts nothing
             if name == "vllm" and [one.text for one in words[number + 1 : number + 2]] != ["serve"]:
                 continue
-            if (name in TOOLS or (OWN.fullmatch(name) and words[0].text in PROFILERS)) and any(
+            is_module = words[number - 1].text == "-m" and word.text in MODULES
+            if (name in TOOLS or is_module or (OWN.fullmatch(name) and words[0].text in PROFILERS)) and any(
                 later.text.startswith("--") for later in words[number + 1 :]
             ):
                 starts = (i for i, one in enumerate(words[:number]) if i and _launches(one))
@@ -246,7 +247,8 @@ class _Reader:
                 if "${@}" in rest[number + 1].text or "$@" in rest[number + 1].text:
                     self.unwrap(rest[number + 3 :], _behind(around, rest[: number + 3]))
                 return
-            if not word.text.startswith("-"):
+            if not word.text.startswith("-"):  # a script, and perhaps what it starts
+                self.stranger(rest[number:], _behind(around, rest[:number]))
                 return
         self.inner_text(around)
 
@@ -283,6 +285,8 @@ class _Reader:
             self.add(name, words[end], words[end + 1 :], _behind(around, words[:end]))
         else:
             self.add("python", words[0], words[1:], around)
+            if behind := [number for number, word in enumerate(words) if number > end and word.text == "--"]:
+                self.unwrap(words[behind[0] + 1 :], _behind(around, words[: behind[0] + 1]))
 
     def docker(self, words: tuple[Word, ...], around: _Surroundings) -> None:
         invocation = self.add("docker", words[0], words[1:], around)
@@ -311,7 +315,7 @@ class _Reader:
         inner = _behind(around, launcher, env=env)._replace(image=image)
         if _starts_vllm(target, command) and operands[0].text == "run" and not entrypoint and command:
             self.add("vllm", operands[1], (Word("serve", operands[1].line, operands[1].column), *command), inner)
-        self.unwrap((*entrypoint[-1:], *command), inner)
+        self.unwrap((*(one for one in entrypoint[-1:] if one.text), *command), inner)  # "" takes the image's own away
 
     def mpirun(self, words: tuple[Word, ...], around: _Surroundings) -> None:
         invocation = self.add("mpirun", words[0], words[1:], around)

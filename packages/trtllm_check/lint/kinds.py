@@ -170,7 +170,9 @@ SECTION = re.compile(r"^\[[\w .:@/\"-]+\][ \t\r]*$", re.MULTILINE)
 LMI_SETTING = re.compile(r"^\s*(?:option\.\w+|engine)\s*[=:]", re.MULTILINE)
 ENVIRONMENT_LINE = re.compile(r"^(?:export\s+|-e\s+)?[A-Z][A-Z0-9_]*=.*$")
 STARTS_A_PROGRAM = re.compile(
-    r"^[A-Z][A-Z0-9_]*=\S*[ \t]+(?:uvx?|conda|poetry|pipenv|pixi|nohup|exec|env)[ \t]", re.MULTILINE
+    r"^[A-Z][A-Z0-9_]*=(?:\S*[ \t]+(?:uvx?|conda|poetry|pipenv|pixi|nohup|exec|env)[ \t]"
+    r"|(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&\"']*)[ \t]*(?:;|&&)[ \t]*[\w./$]+[ \t])",
+    re.MULTILINE,
 )
 COMMAND = re.compile(rf"^\s*(?:\$ )?(?:[A-Za-z_]\w*=\S* +)*{COMMANDS}", re.MULTILINE)
 WRITES = re.compile(r"^[ \t]*(?:cat|tee|sudo tee)[ \t][^\n]*<<-?[ \t]*['\"]?\w", re.MULTILINE)
@@ -309,7 +311,8 @@ def kind_of_text(text: str) -> Kind:
     is_plain = not has_fence(text) and all(line.isascii() for line in lines)
     if LMI_SETTING.search(text) and 2 * settings > len(lines) and is_plain:
         return "serving.properties"
-    if lines and all(ENVIRONMENT_LINE.match(line) for line in lines) and not STARTS_A_PROGRAM.search(text):
+    is_of_variables = bool(lines) and all(ENVIRONMENT_LINE.match(line) for line in lines)
+    if is_of_variables and not STARTS_A_PROGRAM.search(text) and not text.startswith("#!"):
         return "environment"
     return "shell"
 

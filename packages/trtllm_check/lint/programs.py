@@ -58,7 +58,7 @@ MODEL_IMAGE = re.compile(
     rf"{SERVER_IMAGE.pattern}|(?:^|/)(?:vllm-openai(?:-[a-z]+)?|vllm-omni|vllm|sglang|text-generation-inference"
     r"|text-embeddings-inference|djl-serving)(?::|@|$)|nvidia/tensorrt-?llm:"
 )
-SHELLS = frozenset({"bash", "sh", "zsh"})
+SHELLS = frozenset({"bash", "sh", "zsh", "fish", "ksh", "dash"})
 PYTHON = re.compile(r"python(3(\.\d+)?)?")
 PLAIN_SERVER = "vllm.entrypoints.api_server"  # has /generate and none of OpenAI's paths
 RANKS = ("-n", "-np", "--np", "--n", "--ntasks", "-c")
@@ -92,7 +92,12 @@ MENTIONS = frozenset(
     }
 )
 # What runs a script that it is given in one word, elsewhere or later.
-HOLDERS = frozenset({"ssh", "pdsh", "clush", "tmux", "screen", "su", "sbatch", "gcloud", "pm2", "sky", "vastai", "lxc"})
+HOLDERS = frozenset(
+    {
+        *("ssh", "pdsh", "clush", "tmux", "screen", "su", "sbatch", "gcloud", "pm2", "sky", "vastai", "lxc"),
+        *("script", "bsub", "parallel", "trap", "at", "byobu", "xterm", "hyperfine", "nix-shell", "watch"),
+    }
+)
 ONE_OPERAND = frozenset({"timeout"})
 FLAG = re.compile(r"(?P<name>(?:-{1,2}|[-–—−]{1,2})[A-Za-z][^=\s]*)(?P<value>=.*)?", re.DOTALL)
 DASHES = re.compile(r"[-–—−]+")

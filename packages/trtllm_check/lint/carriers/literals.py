@@ -25,7 +25,10 @@ ENDS = {"n": "\n", "t": "\t"}
 FILLED_IN = re.compile(
     r"[$#]\{[^{}\n]*[^\w{}\n][^{}\n]*\}|\#\{\w+\}|\{\{[^\n]*?\}\}|(?<=[ =])\{\w*\}|(?<=[ =])%[sdvq](?=[ \n]|$)"
 )
-STARTS = rf"(?:\w+=\S*[ ]+|sudo[ ]+|exec[ ]+)*(?:\S*/)?(?:{TOOL_NAMES}|docker run|mpirun|python3? (?:-m \S+|\S+\.py))"
+STARTS = (
+    r"(?:\w+=\S*[ ]+|sudo[ ]+|exec[ ]+|nohup[ ]+)*"
+    rf"(?:\S*/)?(?:{TOOL_NAMES}|docker run|mpirun|python3? (?:-m \S+|\S+\.py))"
+)
 LINE = re.compile(rf"^[ \t]*{STARTS}(?=[ \t\\])", re.MULTILINE)
 OPTION = re.compile(r"\s-{1,2}[A-Za-z]")
 SETTING = re.compile(
@@ -52,7 +55,9 @@ MOST = 400  # literals of one command
 LONGEST = 400_000
 
 
-class _Literal(NamedTuple):
+class Literal(NamedTuple):
+    """The text of a literal, and where it stands with its quotes."""
+
     value: Word
     start: int
     end: int
@@ -72,13 +77,13 @@ def scripts(word: Word) -> Iterator[Word]:
     """Shell text for each command line, and for each list of the words of one."""
     if len(word.text) > LONGEST:
         return
-    literals = list(_literals(word))
+    literals = literals_of(word)
     taken = 0
     for number, one in enumerate(literals):
         if number < taken:
             continue
         if _starts(literals, number):
-            words, taken = _command(word, literals, number)
+            words, taken = command_of(word, literals, number)
             script = Script()
             script.words(words)
             yield script.word()
@@ -89,7 +94,12 @@ def scripts(word: Word) -> Iterator[Word]:
             yield word.part(match.start("line"), match.end("line"))
 
 
-def _literals(word: Word) -> Iterator[_Literal]:
+def literals_of(word: Word) -> list[Literal]:
+    """All literals of a program, without those in its comments."""
+    return list(_read(word))
+
+
+def _read(word: Word) -> Iterator[Literal]:
     for match in LITERAL.finditer(word.text):
         name = next((one for one in PARTS if match[one] is not None), "")
         if not name:
@@ -99,7 +109,7 @@ def _literals(word: Word) -> Iterator[_Literal]:
         is_escaped = name in ("double", "tick", "long") and "\\" in raw
         value = ESCAPED.sub(lambda found: ENDS.get(found[1], found[1] if found[1] in "\"'`\\$/" else found[0]), raw)
         place = aligned(value, word, start, end) if is_escaped else word.part(start, end)
-        yield _Literal(_open(dedented(place) if "\n" in place.text else place), match.start(), match.end())
+        yield Literal(_open(dedented(place) if "\n" in place.text else place), match.start(), match.end())
 
 
 def _open(text: Word) -> Word:
@@ -121,7 +131,7 @@ def _is_script(text: str) -> bool:
     return LINE.match(text.strip()) is not None and not is_sentence(text)
 
 
-def _starts(literals: Sequence[_Literal], number: int) -> bool:
+def _starts(literals: Sequence[Literal], number: int) -> bool:
     """True for a literal that is the name of a program, with its first argument behind it."""
     text = literals[number].value.text
     if not text or any(letter.isspace() for letter in text):
@@ -135,7 +145,7 @@ def _starts(literals: Sequence[_Literal], number: int) -> bool:
     return name in STARTERS and (behind in FIRST or (PYTHON.fullmatch(name) is not None and behind.endswith(".py")))
 
 
-def _command(word: Word, literals: Sequence[_Literal], number: int) -> tuple[list[Word], int]:
+def command_of(word: Word, literals: Sequence[Literal], number: int) -> tuple[list[Word], int]:
     """The words from literal ``number`` on, and the first literal that is none of them."""
     words = [literals[number].value]
     last = literals[number]

@@ -1,0 +1,71 @@
+"""Commands of a text in which its own reader saw none: a client's call, TOML, Nix, a quadlet, a job of Nomad.
+
+Literals and settings hold them alike in nearly all languages. vLLM's image gets its arguments behind its name:
+``containers.run("vllm/vllm-openai:v0.9.0", ["--model", ...])``, ``Exec=--model ...``.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from trtllm_check.lint.carriers.literals import LITERAL, Literal, command_of, literals_of, scripts
+from trtllm_check.lint.carriers.script import Script
+from trtllm_check.lint.held_arguments import led, started_at
+from trtllm_check.lint.programs import TOOL_NAMES
+from trtllm_check.lint.shell import ShellCommand, Word, read_inside
+from trtllm_check.lint.shell.words import whole_text
+
+ABOUT = re.compile(rf"{TOOL_NAMES}|vllm\.entrypoints|[\"']vllm[\"']|vllm-openai|\bvllm (?:serve\b|-ArgumentList)")
+IMAGE = re.compile(r"(?<![\w./-])(?:[\w.-]+/)*vllm-openai(?::[\w.+-]+|@sha256:\w+)?(?![\w/])")
+REPLACED = re.compile(r"\bentry_?point\b[\"']?\s*[:=]", re.IGNORECASE)
+BEHIND = re.compile(r"\bvllm[\"']?[ \t]*(?:,|-ArgumentList)[ \t]*(?P<quote>[\"'])(?P<line>serve [^\"'\n]+)(?P=quote)")
+"""``Process.Start("vllm", "serve ...")``, ``Start-Process vllm -ArgumentList 'serve ...'``."""
+SETTING = re.compile(r"^[ \t]*(?:Exec|args|cmd|command)[ \t]*[=:][ \t]*(?P<line>--[a-z][^\n]*)$", re.MULTILINE)
+EXPECTS = re.compile(r"^[ \t]*(?:assert\b|def test_|async def test_|expect\()|\bself\.assert", re.MULTILINE)  # a test's
+REACH = 2_000  # characters between the image and the last of its arguments
+ENOUGH = 2  # words of a list that is one of arguments
+LONGEST = 400_000
+
+
+def loose_commands(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
+    """What is started in texts that no reader found a start in; an image's name goes with its arguments."""
+    for file, text in sources:
+        if len(text) > LONGEST or not ABOUT.search(text) or EXPECTS.search(text):
+            continue
+        whole = whole_text(text)
+        for found in scripts(whole):
+            yield from read_inside(found, file)
+        for match in BEHIND.finditer(text):
+            yield from read_inside(led(whole.part(*match.span("line")), "vllm"), file)
+        for words, image in _of_images(whole):
+            script = Script()
+            script.words(words)
+            yield from (one._replace(image=image) for one in read_inside(script.word(), file))
+
+
+def _of_images(whole: Word) -> Iterator[tuple[list[Word], str]]:
+    """vLLM's image by its name, and the words that its entry point gets."""
+    found = list(IMAGE.finditer(whole.text))
+    literals = literals_of(whole) if found else []
+    for number, match in enumerate(found):
+        end = min(match.end() + REACH, found[number + 1].start() if number + 1 < len(found) else len(whole.text))
+        words = _arguments(whole, literals, match.end(), end)
+        if words:
+            yield [*started_at(words[0], "vllm", "serve"), *words], match[0]
+
+
+def _arguments(whole: Word, literals: Sequence[Literal], start: int, end: int) -> list[Word]:
+    behind = [number for number, one in enumerate(literals) if start <= one.start and one.end <= end]
+    for number in behind:
+        one = literals[number]
+        if not one.value.text.startswith("--") or REPLACED.search(whole.text, start, one.start):
+            continue
+        words, _ = command_of(whole, literals, number)
+        if len(words) >= ENOUGH:
+            return words
+        if " " in one.value.text:
+            return [one.value.part(*match.span()) for match in re.finditer(r"\S+", one.value.text)]
+    setting = SETTING.search(whole.text, start, end)
+    if setting is not None and not LITERAL.search(setting["line"]):
+        line = whole.part(*setting.span("line"))
+        return [line.part(*match.span()) for match in re.finditer(r"\S+", line.text)]
+    return []
