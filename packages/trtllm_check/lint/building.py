@@ -41,6 +41,7 @@ from trtllm_check.lint.kinds import (
     without_python,
 )
 from trtllm_check.lint.loose_commands import loose_commands
+from trtllm_check.lint.loose_requests import loose_requests
 from trtllm_check.lint.mounts import Mount, mounts_of
 from trtllm_check.lint.option_files import option_files, with_configs
 from trtllm_check.lint.ours import is_ours
@@ -399,6 +400,9 @@ class Builder:
         files = written_files(self.commands)
         requests = [request for one in found if one.tool == "curl" and (request := of_curl(one, files))]
         requests += of_others(self.commands)
+        if not any(one.fields for one in (*requests, *self.requests)):
+            sent = list(loose_requests(self.sources))
+            requests = [one for one in requests if all(one.url != other.url for other in sent)] + sent
         return Document(
             commands=tuple(self.commands),
             inner=tuple(inner),

@@ -31,8 +31,8 @@ LISTED = re.compile(
     r"^[ \t]*(?:(?:export|const|let|var|local)[ \t]+)?"
     r"[\"']?[A-Za-z_]*-?(?:ARGS|[Aa]rgs|ARGUMENTS|[Aa]rguments|OPTIONS|FLAGS|[Ff]lags)[\"']?[ \t]*(?:\+?=|:)[ \t]*"
     r"(?:[\[(](?P<items>[ \t\n]*(?:\#[^\n]*\n[ \t]*)*(?=[\"']?--[a-z])"
-    r"(?:\#[^\n]*|\"[^\"\n]*\"|'[^'\n]*'|[^\]\)\"'#])*)[\])]"
-    r"|\n(?P<bullets>(?:[ \t]*(?:\#[^\n]*|-[ \t]+[^\n]+)(?:\n|$))+))",
+    r"(?:\#[^\n]*|\"[^\"\n]*\"|'[^'\n]*'|[^\]\)\"'#]){0,4000})[\])]"
+    r"|\n(?P<bullets>(?:[ \t]*(?:\#[^\n]*|-[ \t]+[^\n]+)(?:\n|$)){1,200}))",
     re.MULTILINE,
 )
 """``ENGINE_ARGS=(``, ``args = [``, ``extraArgs:`` with an item on each line."""

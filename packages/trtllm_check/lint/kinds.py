@@ -159,7 +159,9 @@ MAKEFILE_HEAD = re.compile(r"^\.PHONY:|^[A-Z_]+ *[:?]= ", re.MULTILINE)
 PYTHON_HEAD = re.compile(
     r"^(?:(?:>>> )?[ \t]*import [\w.]+|(?:>>> )?[ \t]*from [\w.]+ import |(?:async )?def \w+\(|class \w+|[ \t]*\w+ = \["
     r"|[ \t]*[\w.]+(?:\[[^\]\n]+\])? = [rf]?(?:\"\"\"|''')|[ \t]*(?:(?:el)?if [^\n]+|else|try|except\b[^\n]*):[ \t]*$"
-    r"|[ \t]*(?:subprocess|os|console|logger|logging)\.\w+\(|[ \t]*print\(f?[\"']|[ \t]*\w+ = [^\n]*[\[({][ \t]*$)",
+    r"|[ \t]*(?:subprocess|os|console|logger|logging)\.\w+\(|[ \t]*print\(f?[\"']|[ \t]*\w+ = [^\n]*[\[({][ \t]*$"
+    r"|(?:async )?with [^\n]+:[ \t]*$|(?:pathlib\.)?(?:Path|open)\([^\n]*\)\.write(?:_text)?\("
+    r"|[ \t]*(?:await )?\w+\.run\([\"'])",
     re.MULTILINE,
 )
 LMI_KEY = re.compile(

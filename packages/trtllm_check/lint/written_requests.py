@@ -12,6 +12,8 @@ from trtllm_check.lint.shell.words import ShellCommand, Word, file_name
 BODY_FLAGS = ("-d", "--data", "--data-raw", "--data-binary", "--data-ascii", "--json")
 SERVER_PATH = re.compile(r"/(?:v1|v2|invocations|predictions|ping|generate|generate_stream|health|metrics)(?:[/?]|$)")
 OTHERS = ("wget", "hey", "oha")  # what sends one body: its manual, -d and --post-data
+BY_ITEMS = ("http", "https", "xh", "xhs")  # HTTPie's: a field for each word
+FIELD = re.compile(r"(?P<name>[a-z_]\w*)(?P<sign>:?=)(?P<value>[^=@].*|)", re.DOTALL)
 OF_OTHERS = re.compile(r"--(?:post-data|body-data)=")
 ADDRESS = re.compile(r"https?://\S+|[\w.-]+:\d+/\S*")
 MESSAGE = re.compile(
@@ -85,6 +87,8 @@ def of_others(commands: Sequence[ShellCommand]) -> Iterator[WrittenRequest]:
     """``wget --post-data='{...}' URL``, ``hey -m POST -d '{...}' URL``."""
     for command in commands:
         words = command.words
+        if words and file_name(words[0].text) in BY_ITEMS and (sent := _by_items(command)) is not None:
+            yield sent
         if not words or file_name(words[0].text) not in OTHERS:
             continue
         url = next((word for word in words[1:] if ADDRESS.fullmatch(word.text)), None)
@@ -93,6 +97,21 @@ def of_others(commands: Sequence[ShellCommand]) -> Iterator[WrittenRequest]:
         fields = json_object(bodies[0].text) if bodies else None
         if url is not None and fields is not None:
             yield WrittenRequest(url.text, fields, bodies[0], "POST", command.file)
+
+
+def _by_items(command: ShellCommand) -> WrittenRequest | None:
+    """``http POST URL prompt=Hi max_tokens:=20``."""
+    url = next((word for word in command.words[1:] if ADDRESS.fullmatch(word.text)), None)
+    items = [(word, match) for word in command.words[1:] if (match := FIELD.fullmatch(word.text))]
+    if url is None or not items or not SERVER_PATH.search(url.text):
+        return None
+    fields: dict[str, Any] = {}
+    for _, match in items:
+        try:
+            fields[match["name"]] = json.loads(match["value"]) if match["sign"] == ":=" else match["value"]
+        except ValueError:
+            fields[match["name"]] = f"${{{match['name']}}}"
+    return WrittenRequest(url.text, fields, items[0][0], "POST", command.file, url)
 
 
 def written_files(commands: Sequence[ShellCommand]) -> dict[str, Word]:
