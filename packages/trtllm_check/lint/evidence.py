@@ -54,7 +54,7 @@ SAID = re.compile(
     r"|TRT[-_ ]?LLM[,:]? "
     r"|tensorrtllm[_-]backend(?:\.git)?`?,? (?:# ?)?"
     rf"|trtllm(?:-(?:serve|build|bench))?[,:]? (?=v?\d+\.\d+\.\d))\(?(?:version |release |branch )?{VERSION}\b",
-    re.I,
+    re.IGNORECASE | re.ASCII,  # Chinese follows a version without a blank
 )
 RANGE_BEFORE = re.compile(r"(?:\b(?:since|from|until|before|after|than|least|to|up|or|and|in)|[<>=~])\s*\W?$", re.I)
 RANGE_AFTER = re.compile(r"\)?[ \t]*(?:\+|or\b|and\b|to\b|-|–|/|~|>|onwards|later|or newer|\.x|\.\*)", re.I)
@@ -64,6 +64,8 @@ DIGITS = re.compile(r"\d+")
 REFUSED = re.compile(r"unrecognized arguments|invalid (?:choice|value)|No such option|error: argument")
 OF_THE_ENGINE_FLOW = ("trtllm-build", "convert_checkpoint.py")
 MOST_MATCHES = 200
+CLONED = 400  # characters between a clone and its checkout
+OURS = re.compile(r"tensorrt[-_]?llm|trt[-_]?llm|\$", re.IGNORECASE)
 ENGINE_MODEL = re.compile(
     r"^\s*(?:backend|platform)\s*:\s*\"(?:pytorch_)?(?:tensorrt[-_]?llm|trt[-_]?llm)(?:[-_]\w+)?\"",
     re.MULTILINE | re.IGNORECASE,
@@ -141,12 +143,20 @@ def evidence(text: str) -> list[Evidence]:
         for number, match in enumerate(pattern.finditer(text)):
             if number > MOST_MATCHES:
                 break
+            if kind == "checkout" and _is_of_another_clone(text, match.start()):
+                continue
             release, written = _release(match)
             if release is not None and not _is_replaced(text, match.start()):
                 line = text.count("\n", 0, match.start()) + 1
                 shown = " ".join(match[0].split())[:90]
                 found.append(Evidence(release, kind, shown, line, weight, written))
     return sorted(found, key=lambda one: (-one.weight, one.line))
+
+
+def _is_of_another_clone(text: str, place: int) -> bool:
+    """True for a checkout behind a clone of another project."""
+    clone = text.rfind("git clone", max(place - CLONED, 0), place)
+    return clone >= 0 and not OURS.search(text, clone, place)
 
 
 def _is_replaced(text: str, place: int) -> bool:
@@ -221,8 +231,12 @@ def said(document: Document) -> Evidence | None:
 
 def _resolved(document: Document, *tools: str) -> Iterator[Evidence]:
     """What commands and images say once their variables are known."""
+    cloned = ""
     for one in document.of(*(tools or ("git", "pip", "docker"))):
         text = " ".join(word.text for word in (one.path, *one.arguments))
+        cloned = text if one.tool == "git" and "clone" in text else cloned
+        if "checkout" in text and cloned and not OURS.search(cloned):
+            continue
         yield from (found._replace(line=one.path.line, file=one.command.file) for found in evidence(f"{text} "))
     for word in document.images:
         yield from (found._replace(line=word.line) for found in evidence(word.text))

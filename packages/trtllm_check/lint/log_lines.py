@@ -40,7 +40,7 @@ LOUD = frozenset({"E", "F", "ERROR", "FATAL", "CRITICAL"})
 # What programs say of a failure as information: Triton's pb_stub.cc and pinned_memory_manager.cc.
 GRAVE = re.compile(r"\bFailed to initialize Python stub\b|CUDA driver version is insufficient for CUDA runtime version")
 SOFTENED = re.compile(  # what Python warns of, and what the program goes on after
-    r"^\s*(?:\S+ )?[Ww]arning:|\b\w*Warning: |^WARN\b|\b[Ii]gnor(?:ed|ing)\b|\b(?:falling|fall|falls) back\b|"
+    r"^\s*(?:\S+ )?[Ww]arning:|\b\w*Warning: |^WARN\b|\b[Ii]gnor(?:ed|ing)\b|\b(?:[Ff]alling|[Ff]alls?) back\b|"
     r"\b[Rr]etrying\b|\b[Ss]kipp(?:ed|ing)\b|\bwill be (?:ignored|removed|deprecated)\b|\bdeprecated\b|"
     r"\b(?:may|might|could|can) (?:be|cause|indicate|lead|run)\b"
 )
@@ -49,6 +49,9 @@ EXCEPTION = re.compile(
     r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Fault|Exit|Timeout|Died|NotFound|LimitExceeded)"
     r"(?:_\w+)?\b|(?:[a-z_]\w*\.)+(?:errors|exceptions)\.[A-Z]\w+(?=: )"
 )
+STARTED = re.compile(r"(?:\s--[a-z][\w-]+(?:[ =][^\s-]\S*)?){4}")  # a command line that is told before it runs
+AGAIN = re.compile(r"\bretrying \d+ of \d+\s*$")  # what may go well yet; the last of them says no such thing
+TELLS = re.compile(r"unrecognized|invalid|expected|[Ee]rror|required")
 CODE = re.compile(r"^\s*(?:raise|return|assert|await|if|for|with|def|except|try|import|from) ")
 TROUBLE = re.compile(
     r"error|exception|fatal|critical|fail|abort|unable|cannot|can't|could ?n[o']t|not|no |denied|refused|reset|"
@@ -165,6 +168,8 @@ def _lines(text: str) -> Iterator[LogLine]:
         if (
             len(line) > LONGEST_LINE
             or "Namespace(" in line
+            or (STARTED.search(body) and not TELLS.search(body))
+            or AGAIN.search(body)
             or CODE.match(body)
             or not (exception or loud or TROUBLE.search(body))
         ):

@@ -23,7 +23,7 @@ ENGINE = VERSION.replace("version", "engine")
 LOG = rf"vLLM API server version {VERSION}|Initializing (?:an LLM|a V[01] LLM) engine \({ENGINE}\)"
 VARIABLE = r"^\W*(?:(?:ARG|ENV|export)\s+)?[\"']?VLLM_(?:VERSION|TAG|REF)[\"']?\s*[=:]\s*[\"']?"
 REPOSITORY = "vllm-project/vllm"
-ANY, EACH_LINE = re.IGNORECASE, re.IGNORECASE | re.MULTILINE
+ANY, EACH_LINE = re.IGNORECASE | re.ASCII, re.IGNORECASE | re.MULTILINE  # Chinese stands beside a word without a blank
 TEXTS: tuple[tuple[int, re.Pattern[str]], ...] = (  # weight, how it is written
     (5, re.compile(LOG)),
     (5, re.compile(rf"(?<![\w/.-])vllm(?:\[[\w, -]+\])?\s*={{2,3}}\s*{VERSION}", ANY)),
@@ -34,6 +34,10 @@ TEXTS: tuple[tuple[int, re.Pattern[str]], ...] = (  # weight, how it is written
     (4, IMAGE),
     (4, re.compile(rf"(?:-b|--branch)[ =]+{VERSION}(?=\s)[^\n]*{REPOSITORY}", ANY)),
     (4, re.compile(rf"{REPOSITORY}(?:\.git)?[^\n]*(?:-b|--branch|@)[ =]*{VERSION}(?=\s|$|[\"'#])", ANY)),
+    (
+        4,
+        re.compile(rf"{REPOSITORY}(?:\.git)?\n(?:[^\n]*\n){{0,3}}?[ \t]*git checkout (?:tags/)?{VERSION}(?=\s|$)", ANY),
+    ),
     (4, re.compile(rf"{VARIABLE}{VERSION}", EACH_LINE)),
     (3, re.compile(rf"\bvllm[ \t]*(?:\(?(?:version|release)?[ \t]*[:=]?[ \t]*){VERSION}", ANY)),
 )

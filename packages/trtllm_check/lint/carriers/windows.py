@@ -39,7 +39,9 @@ POWERSHELL = re.compile(r"^[ \t]*(?:PS [A-Za-z]:\\|\$[A-Za-z_]\w*[ \t]*=|\$env:)
 PATH = re.compile(r"(?:^|[\s=\"'])[A-Za-z]:\\[^\s\\]", re.MULTILINE)
 SET = re.compile(r"[ \t]*set[ \t]+\"?(?P<name>[A-Za-z_]\w*)=(?P<value>[^\"\n]*)\"?[ \t\r]*$", re.IGNORECASE)
 ENVIRONMENT = re.compile(r"[ \t]*\$(?:env:)?(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?P<value>.*)$", re.IGNORECASE)
-REFERENCE = re.compile(r"%(?P<cmd>[A-Za-z_]\w*)%|\$env:(?P<powershell>[A-Za-z_]\w*)", re.IGNORECASE)
+REFERENCE = re.compile(
+    r"[%!](?P<cmd>[A-Za-z_]\w*)(?:%|(?<=\w)!)|\$env:(?P<powershell>[A-Za-z_]\w*)", re.IGNORECASE
+)  # !NAME! with enabledelayedexpansion
 COMMENT = re.compile(r"[ \t]*@?(?:rem\b|::|@echo off)", re.IGNORECASE)
 NOT_THERE = re.compile(
     r"[ \t]*(?:'?[\w.-]+'?[ \t]*:[ \t]*The term[ \t]+)?'(?P<name>[\w.-]+)'[ \t]+is not recognized", re.IGNORECASE

@@ -198,6 +198,9 @@ def _is_of_gpt(texts: tuple[tuple[str, str], ...]) -> bool:
 
 
 def _may_be_long(case: _Case) -> bool:
+    built = [build.value("--max_input_len") or "" for build in case.document.of("trtllm-build")]
+    if any(one.isdecimal() and int(one) <= CUT + 1 for one in built):
+        return False  # the engine takes no longer ones
     texts = case.invocation.values("--input_text")
     return case.invocation.has("--input_file") or any(
         OPEN_PROMPT.search(word.text) or _tokens(word.text) > CUT for word in texts

@@ -60,6 +60,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     yield from _moved(document, release)
 
 
+WITH_LFS = re.compile(r"tritonserver:\d\d\.\d\d-trtllm|tensorrt-llm/(?:release|devel):")  # images that install git-lfs
+
+
 @lru_cache(maxsize=64)
 def _has(pattern: re.Pattern[str], text: str) -> bool:
     """Each text is searched once, not once for each of its commands."""
@@ -150,6 +153,7 @@ def _weights(one: Invocation, text: str, release: str, *, by_hand: bool) -> Iter
         and HUB.match(words[1].text)
         and by_hand
         and "lfs" not in text.lower()
+        and not WITH_LFS.search(text)
     ):
         yield from drafts(release, "image-base", words[1], form="weights", invocation=one)
 

@@ -83,7 +83,8 @@ def _bench(one: Invocation, tool: str, versions: set[tuple[int, ...]], release: 
         yield from drafts(
             release, "load-tool-command", one.path, invocation=one, tool=tool, commands=", ".join(commands)
         )
-    yield from _options(one, tool, tool, release)
+    if not earliest:
+        yield from _options(one, tool, tool, release)
     yield from _goals(one, tool, release)
     if tool != "genai-perf":
         return

@@ -15,6 +15,7 @@ ADDRESS = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z]{2}(?:-[a-z]+)+-\d)\.(?P<domain>amazonaws\.com(?:\.cn)?)"
     r"/(?P<repository>[\w./-]+)(?P<tag>:[\w.-]+)?"
 )
+IN_ORDER = "123456789"  # what the reader fills in
 OTHER_LENGTH = re.compile(r"(?<![\w.-])(?P<account>\d{9,11}|\d{13,14})\.dkr\.ecr(?=[.-])")
 REGION = r"(?P<region>[a-z]{2}(?:-gov|-iso[a-z]?)?-[a-z]+-\d)"
 OWN_REGION = re.compile(
@@ -81,6 +82,8 @@ def _other_length(text: str, file: str, release: str) -> Iterator[Draft]:
     """``63104351884.dkr.ecr...``: a digit of the account is missing or too many."""
     for match in OTHER_LENGTH.finditer(text):
         account = match["account"]
+        if account.startswith(IN_ORDER):
+            continue
         close = get_close_matches(account, [str(one) for one in rule_data(FAMILY)["accounts"]], 1, NEAR)
         right = f"write {close[0]}" if close else "look the account up: it has 12 digits"
         known: dict[str, Any] = {"account": account, "number": len(account), "right": right}

@@ -20,6 +20,7 @@ IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 SHELLISH = re.compile(r"\A(?:[^\n]*\n)?#!.*sh\b")
 PYTHONIC = re.compile(r"\bf[\"']|\.format\(|^import |^from \w+ import ", re.MULTILINE)
 OF_A_NOTEBOOK = re.compile(r"[ \t]*\"?[ \t]*[!%]")
+OF_A_TEMPLATE = 5  # names in braces: a template that str.format fills
 BRACES = re.compile(r"\{(?<![$\\{%#@]\{)(?<!%q\{)(?P<name>[A-Z][A-Z0-9_]{3,})\}")  # %q{NAME} is what nsys reads
 COMMIT = re.compile(r"[0-9a-f]{7,40}|.*\$\{?\w*(?:SHA|COMMIT|HASH)\w*\}?", re.IGNORECASE)
 TAKES_EQUALS = frozenset(
@@ -151,7 +152,7 @@ def _assignment(command: ShellCommand, text: str, release: str) -> Iterator[Draf
 
 def _dollar(text: str, word: Word, file: str, release: str) -> Iterator[Draft]:
     """``r{VERSION}`` where VERSION is a variable of the text; in a notebook Python fills it in."""
-    if is_notebook(text):
+    if is_notebook(text) or len(set(BRACES.findall(text))) >= OF_A_TEMPLATE:
         return
     for match in BRACES.finditer(word.text):
         name = match["name"]

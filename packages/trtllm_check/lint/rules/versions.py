@@ -284,9 +284,11 @@ def _clone(clone: Clone, release: Release, *, newest: bool) -> Iterator[Draft]:
     instead = (
         f"take {right}" if right else "leave the clone out: this release has its Triton files in its own repository"
     )
+    is_of_backend = "backend" in key
     yield from draft(
         "clone-of-another-release",
         clone.word,
+        form="templates" if is_of_backend else "",
         edits=(Swap(clone.word, right),) if right else (),
         invocation=clone.checkout or clone.git,
         tag_given=clone.reference,
