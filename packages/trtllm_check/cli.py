@@ -25,7 +25,7 @@ STANDARD_INPUT = "-"
 LOG_SUFFIXES = (".log", ".out", ".err")
 LONGEST_TERMINAL = 20_000  # bytes of a log whose commands are read, too
 LARGEST_TEXT = 1_000_000  # bytes of a script; of a larger log the begin and the end are read
-NO_TEXT = frozenset(range(1, 32)) - set(b"\a\b\t\n\v\f\r\x1b")  # bytes that no text and no terminal's log has
+NO_TEXT = frozenset((*range(1, 32), 127)) - set(b"\a\b\t\n\v\f\r\x1b")  # bytes that no text and no terminal's log has
 PIPE_SECONDS = 2
 
 

@@ -76,7 +76,8 @@ def held_lists(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
             words = [word_at(text, start, text[start:end]) for start, end in spans]
             flags = [one for word in words for one in FLAG.findall(word.text)]
             known = [one for one in flags if one.replace("_", "-") in options_of("serve")]
-            is_about = ABOUT.search(text) is not None or len(DISTINCT.intersection(known)) >= ENOUGH
+            is_set = "=" in match[0].partition("--")[0]  # of a shell, TOML or a program; of YAML others know more
+            is_about = ABOUT.search(text) is not None or (is_set and len(DISTINCT.intersection(known)) >= ENOUGH)
             if is_about and len(known) >= ENOUGH and len(known) * 2 > len(flags) and words[0].text.startswith("--"):
                 script = Script()
                 script.words([*started_at(words[0], "vllm", "serve", "${MODEL}"), *words])

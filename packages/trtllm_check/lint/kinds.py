@@ -15,7 +15,7 @@ from trtllm_check.lint.carriers.python_mending import is_mendable, is_nearly_pyt
 from trtllm_check.lint.carriers.requirements import is_conda, is_requirements
 from trtllm_check.lint.carriers.systemd import is_unit
 from trtllm_check.lint.carriers.terraform import is_terraform
-from trtllm_check.lint.carriers.windows import is_windows
+from trtllm_check.lint.carriers.windows import ECHO_OFF, is_windows
 from trtllm_check.lint.carriers.yaml_documents import YAML_HEAD, is_yaml
 from trtllm_check.lint.shell.languages import COMMANDS, PYTHONS, SHELLS
 from trtllm_check.lint.shell.pasted import DOCKERFILE_LINE, fences, has_fence
@@ -316,7 +316,7 @@ def kind_of_text(text: str) -> Kind:
     is_of_variables = bool(lines) and all(ENVIRONMENT_LINE.match(line) for line in lines)
     if is_of_variables and not STARTS_A_PROGRAM.search(text) and not text.startswith("#!"):
         return "environment"
-    return "shell"
+    return "windows" if ECHO_OFF.match(text) else "shell"
 
 
 def _is_mostly_fields(lines: Sequence[str]) -> bool:

@@ -21,6 +21,7 @@ BEHIND = re.compile(r"\bvllm[\"']?[ \t]*(?:,|-ArgumentList)[ \t]*(?P<quote>[\"']
 """``Process.Start("vllm", "serve ...")``, ``Start-Process vllm -ArgumentList 'serve ...'``."""
 SETTING = re.compile(r"^[ \t]*(?:Exec|args|cmd|command)[ \t]*[=:][ \t]*(?P<line>--[a-z][^\n]*)$", re.MULTILINE)
 EXPECTS = re.compile(r"^[ \t]*(?:assert\b|def test_|async def test_|expect\()|\bself\.assert", re.MULTILINE)  # a test's
+OPTION = re.compile(r"(?:^|[\s\"'])--?[A-Za-z]")
 REACH = 2_000  # characters between the image and the last of its arguments
 ENOUGH = 2  # words of a list that is one of arguments
 LONGEST = 400_000
@@ -33,7 +34,7 @@ def loose_commands(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]
             continue
         whole = whole_text(text)
         for found in scripts(whole):
-            yield from read_inside(found, file)
+            yield from read_inside(found, file) if OPTION.search(found.text) else ()
         for match in BEHIND.finditer(text):
             yield from read_inside(led(whole.part(*match.span("line")), "vllm"), file)
         for words, image in _of_images(whole):
