@@ -50,7 +50,8 @@ EXCEPTION = re.compile(
     r"(?:_\w+)?\b|(?:[a-z_]\w*\.)+(?:errors|exceptions)\.[A-Z]\w+(?=: )"
 )
 STARTED = re.compile(r"(?:\s--[a-z][\w-]+(?:[ =][^\s-]\S*)?){4}")  # a command line that is told before it runs
-AGAIN = re.compile(r"\bretrying \d+ of \d+\s*$")  # what may go well yet; the last of them says no such thing
+# What may go well yet (the last of them says no such thing), and what TensorFlow says wherever PyTorch is, too.
+HARMLESS = re.compile(r"\bretrying \d+ of \d+\s*$|Unable to register cu(?:FFT|DNN|BLAS) factory")
 TELLS = re.compile(r"unrecognized|invalid|expected|[Ee]rror|required")
 CODE = re.compile(r"^\s*(?:raise|return|assert|await|if|for|with|def|except|try|import|from) ")
 TROUBLE = re.compile(
@@ -169,7 +170,7 @@ def _lines(text: str) -> Iterator[LogLine]:
             len(line) > LONGEST_LINE
             or "Namespace(" in line
             or (STARTED.search(body) and not TELLS.search(body))
-            or AGAIN.search(body)
+            or HARMLESS.search(body)
             or CODE.match(body)
             or not (exception or loud or TROUBLE.search(body))
         ):

@@ -73,7 +73,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         text = texts.get(command.file, "")
         if SHELLISH.match(text) or _is_used(command, text):
             yield from _assignment(command, text, release)
-        for word in (*command.words, *command.assignments):
+        is_told = any(word.text.endswith(":") for word in command.words[:3])  # API: http://localhost:{PORT}, on a page
+        for word in () if is_told else (*command.words, *command.assignments):
             if BRACES.search(word.text) and not pythonic(text):
                 yield from _dollar(text, word, command.file, release)
     for file, text in document.texts:
