@@ -70,6 +70,11 @@ OF_A_TERMINAL = re.compile(
     re.MULTILINE,
 )
 FEW = 2
+EARLIER_CLONE = re.compile(
+    r"(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b[^\n]*tensorrtllm_backend"
+    r"|tensorrtllm_backend(?:\.git)?[^\n]*(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b"
+    r"|git checkout (?:release/|rel/|v)0\.[4-7](?:\.\d)?\b|[\"']release/0\.[4-7](?:\.\d)?[\"']"
+)
 OF_07 = "max_num_sequences"  # a variable of the templates before 0.8
 INLINE, SAID = re.compile(r"`[^`\n]+`"), re.compile(r"[^\W\d_]{2,}")
 EARLIER_BUILDER = "build.py"  # of each model's folder, before 0.8, of which there are no facts
@@ -94,6 +99,8 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule in of_templates and platform.guessed and _is_of_an_earlier(document.texts):
         return draft._replace(severity="info")
+    if draft.rule in of_templates and any(EARLIER_CLONE.search(text) for _, text in document.texts):
+        return draft._replace(severity="info")  # whose templates have other variables
     if draft.rule == "unfilled-variable" and _is_filled_by_a_program(draft, document):
         return draft._replace(severity="info")
     if draft.rule == "unknown-parameter" and platform.guessed and READ_ELSEWHERE.search(draft.message):

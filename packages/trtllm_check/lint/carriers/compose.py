@@ -31,7 +31,7 @@ BARE_ADDRESS = re.compile(r"https?://(?P<host>[A-Za-z][\w.-]*)(?::\d{2,5})?/?")
 DEFAULT_NETWORK = "default"
 # Variables with addresses for a browser, which is on the host.
 FOR_BROWSERS = re.compile(
-    r"ORIGIN|CORS|REDIRECT|PUBLIC|FRONT|CALLBACK|EXTERNAL|VITE|WEBUI_URL|SITE|HOSTNAME|ALLOWED", re.IGNORECASE
+    r"ORIGIN|CORS|REDIRECT|PUBLIC|REACT_APP|FRONT|CALLBACK|EXTERNAL|VITE|WEBUI_URL|SITE|HOSTNAME|ALLOWED", re.IGNORECASE
 )
 
 

@@ -286,6 +286,8 @@ class _Arguments:
         argument = self.tool.argument(self.full(before.name)) if before and before.flag else None
         if any(FOR_THE_READER.fullmatch(one.text) for one in self.invocation.arguments):
             return  # your model here
+        if word.text == "+":
+            return  # trtllm-build + {the options}, as people say it
         if before is not None and argument is not None and argument.is_switch and not before.values:
             yield self.no_value(before, self.full(before.name), word)
             return

@@ -51,6 +51,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             continue
         if name.startswith(own) and name not in _variables():
             continue
+        if re.search(rf"--[a-z][\w-]*[ =]+[\"']?\$\{{?{name}\b", dict(document.texts).get(file, "")):
+            continue  # handed to an option, which is what it is for
         seen.add((file, name))
         for form, known in _said(name, release_for(document, None)):
             yield from drafts(release, "variable-unknown", word, form=form, file=file, name=name, **known)
@@ -90,7 +92,7 @@ def _internal(document: Document, release: str) -> Iterator[Draft]:
 
 def _is_filled_by_compose(text: str, name: str) -> bool:
     """True for ``${VLLM_PORT}`` that docker compose replaces from its own environment: the container has none."""
-    return COMPOSE.search(text) is not None and re.search(rf"(?<![$\w{{]){name}\s*[:=]|env_file", text) is None
+    return COMPOSE.search(text) is not None and re.search(rf"(?<![$\w{{]){name}\s*(?::(?!-)|=)|env_file", text) is None
 
 
 def _arguments(document: Document, release: str) -> Iterator[Draft]:

@@ -35,7 +35,8 @@ BRINGS_MPI = re.compile(r"mpi(?!4py|run)|conda|nvidia/(?:tritonserver:\S*trtllm|
 OF_PYTHON = re.compile(r"python|pip")
 HUB = re.compile(r"(?:https://|git@)(?:[^@/\s]+@)?(?:huggingface\.co|hf\.co)[/:](?!datasets/|spaces/)")
 TRANSFER = re.compile(r"(?P<name>HF_HUB_ENABLE_HF_TRANSFER)[\"']?\s*[=: ]\s*[\"']?(?:1|[Tt]rue|ON|YES)\b")
-USES_HUB = ("huggingface-hub", "transformers", "vllm", "sentence-transformers", "diffusers")
+# Of huggingface_hub 1.0 on the variable does nothing; what came before these versions wants an earlier one.
+OLD_HUB = {"huggingface-hub": "1.0", "transformers": "5", "vllm": "0.20"}
 BENCHMARK = re.compile(r"python3?[ ]+(?P<script>\S*benchmarks/benchmark_(?P<kind>serving|latency|throughput)\.py)")
 MOVED_SINCE = "0.10.2"
 
@@ -161,7 +162,7 @@ def _weights(one: Invocation, text: str, release: str, *, by_hand: bool) -> Iter
 def _transfer(document: Document, release: str) -> Iterator[Draft]:
     """The variable for faster downloads without the package that it wants."""
     wanted = list(requirements(document))
-    if not any(one.name in USES_HUB for one in wanted) or any(not one.name for one in wanted):
+    if not any(one.is_below(OLD_HUB.get(one.name, "0")) for one in wanted) or any(not one.name for one in wanted):
         return
     for file, text in document.texts:
         match = TRANSFER.search(text)

@@ -27,7 +27,11 @@ LOOSE = re.compile(r"[\"']?\$")  # a word that is a variable, which may hold any
 PORT = 8000  # of vllm serve and of trtllm-serve where nothing is said
 SERVERS = ("vllm serve", "trtllm-serve")
 NO_DEFAULT_TEMPLATE = "0.5.5"  # requires transformers 4.44
-PROXIES = re.compile(r"\bpython3?[ ](?:-m[ ])?\S*(?:proxy|router|gateway|balanc)\w*(?:\.py)?(?=\s)", re.IGNORECASE)
+PROXIES = re.compile(
+    r"\bpython3?[ ](?:-m[ ])?\S*(?:proxy|router|gateway|balanc)\w*(?:\.py)?(?=\s)"
+    r"|\b(?:rag|api|llm|openai|reverse|chat)[ _-](?:proxy|gateway)\b",
+    re.IGNORECASE,
+)
 ELSEWHERE = frozenset(
     {"kubectl", "oc", "docker", "podman", "nerdctl", "ssh", "srun", "docker-compose", "gcloud", "lxc"}
 )
