@@ -53,7 +53,8 @@ STARTED = re.compile(r"(?:\s--[a-z][\w-]+(?:[ =][^\s-]\S*)?){4}")  # a command l
 # What may go well yet (the last of them says no such thing), and what TensorFlow says wherever PyTorch is, too.
 HARMLESS = re.compile(
     r"\bretrying \d+ of \d+\s*$|Unable to register cu(?:FFT|DNN|BLAS) factory"
-    r"|^KeyboardInterrupt: terminated$|Shard complete standard error output:$|^\W*(?:[Ee]rror|ERROR)(?: (?:log|message|output|logs))?:?\W*$"
+    r"|^KeyboardInterrupt: terminated$|Shard complete standard error output:$"
+    r"|^\W*(?:[Ee]rror|ERROR)(?: (?:log|message|output|logs))?:?\W*$"
 )
 TELLS = re.compile(r"unrecognized|invalid|expected|[Ee]rror|required")
 CODE = re.compile(r"^\s*(?:raise|return|assert|await|if|for|with|def|except|try|import|from) ")

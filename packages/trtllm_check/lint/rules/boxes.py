@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
 
+from trtllm_check.lint.carriers.compose import FOR_BROWSERS
 from trtllm_check.lint.carriers.workloads import ClusterService
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
@@ -234,7 +235,7 @@ def _neighbour(box: Box, found: list[Box], release: str) -> Iterator[Draft]:
         return
     others = [one for one in found if one is not box and one.file == box.file and not one.host_network]
     for name, word in box.settings.items():
-        match = OWN_ADDRESS.match(word.text.strip(QUOTES))
+        match = None if FOR_BROWSERS.search(name) else OWN_ADDRESS.match(word.text.strip(QUOTES))
         port = int(match["port"]) if match else 0
         inside = {each for _, each in box.ports} | set(box.listens())
         if match and port not in inside and any(port in one.listens() for one in others):

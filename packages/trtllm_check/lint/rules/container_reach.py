@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from trtllm_check.lint.carriers.compose import FOR_BROWSERS
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.endpoints import ServerAddress
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
@@ -21,9 +22,6 @@ ADDRESS = re.compile(
 )
 LOCAL = ("localhost", "127.0.0.1", "0.0.0.0")
 HOST = ("host.docker.internal", "172.17.0.1", "gateway.docker.internal")
-FOR_BROWSERS = re.compile(
-    r"ORIGIN|CORS|REDIRECT|PUBLIC|FRONT|CALLBACK|EXTERNAL|VITE|WEBUI_URL|SITE|HOSTNAME|ALLOWED", re.IGNORECASE
-)
 NO_NAMES = ("", "bridge", "default", "host", "none")  # networks in which no container is known by its name
 OF_CONTAINERS = ("exec", "logs", "inspect", "attach", "port", "top")
 VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?")
