@@ -65,7 +65,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def _wrong(server: ServedModel, path: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """The form of the rule, the field and what its text wants."""
-    about = {"model": server.model, "tool": server.tool, "line": server.at.line}
+    about = {"model": server.weights, "tool": server.tool, "line": server.at.line}
     length = _length(server) if server.engine == VLLM else 0  # TensorRT-LLM takes what is left of the sequence
     for name in LENGTHS:
         asked = fields.get(name)
@@ -74,14 +74,14 @@ def _wrong(server: ServedModel, path: str, fields: Mapping[str, Any]) -> Iterato
     if server.engine != VLLM:
         return
     is_plain = not any(KINDS.match(name) for name in server.options) and not server.is_open
-    if path == CHAT and EMBEDDER.search(server.model) and is_plain:
+    if path == CHAT and EMBEDDER.search(server.weights) and is_plain:
         yield "no chat", "model", about
         return
-    model = published_model(server.model)
-    writes = model is not None and model.official and not EMBEDDER.search(server.model)
+    model = published_model(server.weights)
+    writes = model is not None and model.official and not EMBEDDER.search(server.weights)
     if path == EMBED and writes and is_plain:
         yield "no embeddings", "model", about
-    if path == CHAT and writes and not WITH_IMAGES.search(server.model) and _has_image(fields.get("messages")):
+    if path == CHAT and writes and not WITH_IMAGES.search(server.weights) and _has_image(fields.get("messages")):
         yield "images", "image_url", about
     has_tools = bool(fields.get("tools")) and fields.get("tool_choice", "auto") == "auto"
     if has_tools and not server.is_open and "enable_auto_tool_choice" not in server.options and is_plain:
@@ -92,7 +92,7 @@ def _length(server: ServedModel) -> int:
     """Tokens of the longest sequence; 0 where that is not known."""
     if "max_model_len" in server.options:
         return server.number("max_model_len") or 0
-    model = published_model(server.model) if LONGER.isdisjoint(server.options) else None
+    model = published_model(server.weights) if LONGER.isdisjoint(server.options) else None
     return model.context if model is not None and model.official and model.context_read and not server.is_open else 0
 
 

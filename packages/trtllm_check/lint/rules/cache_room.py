@@ -45,14 +45,14 @@ class _Room(NamedTuple):
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    starts = [one for one in served(document) if one.engine == VLLM and one.tool in STARTS and one.model]
+    starts = [one for one in served(document) if one.engine == VLLM and one.tool in STARTS and one.weights]
     gpu, have = gpu_memory(document, platform) if starts else ("", 0)
     if not have or any(OTHER_HARDWARE.search(text) for _, text in document.texts):
         return
     machine = gpu_told(document)
     later = {file for file, text in document.texts if SET_LATER.search(text)}
     for one in starts:
-        model = published_model(one.model)
+        model = published_model(one.weights)
         if model is None or (one.invocation is None and one.file in later):
             continue
         ranks = machine.gpus if one.tool == LMI and TP not in one.options and machine is not None else None
@@ -68,7 +68,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 def _room(one: ServedModel, model: PublishedModel, have: float, ranks: int | None) -> _Room | None:
     """None where the text does not tell all of it."""
     unread = any(name in one.options and one.number(name) is None for name in (TP, PP))
-    if not model.token_values or not model.billions or one.is_open or unread or OPEN.search(one.model):
+    if not model.token_values or not model.billions or one.is_open or unread or OPEN.search(one.weights):
         return None
     if one.tool == LMI and TP not in one.options and ranks is None:
         return None
@@ -76,7 +76,7 @@ def _room(one: ServedModel, model: PublishedModel, have: float, ranks: int | Non
         return None
     word = one.options.get(TYPE)
     value = VALUES.get(word.text if word is not None else "auto", 0)
-    if value > 1 and NARROW.search(one.model):
+    if value > 1 and NARROW.search(one.weights):
         value = 1
     share, usual = _share(one, LARGEST_DEFAULT), _share(one, DEFAULT)
     tensor, stages = ranks or one.number(TP) or 1, one.number(PP) or 1
@@ -114,7 +114,7 @@ def _said(
     edits: tuple[Edit, ...] = (Put(flag, str(half)),) if one.invocation is not None and flag.startswith("-") else ()
     known = {
         "tool": one.tool,
-        "model": one.model,
+        "model": one.weights,
         "tokens": tokens,
         "cache": tokens * room.token / 1e9,
         "weights": room.weights / 1e9,

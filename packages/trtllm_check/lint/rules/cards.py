@@ -44,7 +44,7 @@ def _method(one: ServedModel, here: int, card: str, release: str) -> Iterator[Dr
     method = word.text.lower() if word is not None else ""
     place = one.place(METHOD if word is not None else "model")
     if not method:
-        marks = [name for pattern, name in data["by_name"].items() if re.search(pattern, one.model, re.IGNORECASE)]
+        marks = [name for pattern, name in data["by_name"].items() if re.search(pattern, one.weights, re.IGNORECASE)]
         method = marks[0] if len(marks) == 1 else ""
     least = data["methods"].get(method, 0)
     if here < least:
@@ -70,7 +70,7 @@ def _cache(document: Document, one: ServedModel, here: int, card: str, release: 
 def _checkpoint(one: ServedModel, here: int, card: str, release: str) -> Iterator[Draft]:
     """A checkpoint of ModelOpt whose format begins with a later generation of GPUs."""
     for kind, entry in rule_data(FAMILY)["checkpoints"].items():
-        if here < entry["least"] and re.search(entry["name"], one.model, re.IGNORECASE):
+        if here < entry["least"] and re.search(entry["name"], one.weights, re.IGNORECASE):
             known: dict[str, Any] = {"kind": kind, "first": entry["first"]}
             yield from _say(one, "checkpoint", one.place("model"), here, card, release, **known)
             return
@@ -100,7 +100,7 @@ def _say(
         invocation=one.invocation,
         file=one.file,
         tool=one.tool,
-        model=one.model,
+        model=one.weights,
         card=card,
         here=_written(here),
         **known,

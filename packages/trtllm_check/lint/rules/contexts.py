@@ -39,14 +39,14 @@ def _exceeded(document: Document, platform: Platform) -> Iterator[Draft]:
     """Lengths beyond the model's own."""
     yield from _builds(document, platform)
     for one in served(document):
-        model = _known(one.model)
+        model = _known(one.weights)
         wanted = one.number(OPTION)
         backend = one.options.get("backend")
         is_engine = backend is not None and backend.text in ENGINE_BACKENDS
         if one.engine != TENSORRT_LLM or one.tool in MAKERS or model is None or wanted is None or is_engine:
             continue
         if wanted > model.context:
-            known = {"tool": one.tool, "flag": one.flag(OPTION), "wanted": wanted, "model": one.model}
+            known = {"tool": one.tool, "flag": one.flag(OPTION), "wanted": wanted, "model": one.weights}
             edits: tuple[Edit, ...] = (Put(FLAG, str(model.context)),) if one.invocation else ()
             yield from drafts(
                 platform.release.name,

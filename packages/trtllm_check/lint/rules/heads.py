@@ -23,7 +23,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     done = set()
     for one in served(document):
-        model = published_model(one.model) if one.model else None
+        model = published_model(one.weights) if one.weights else None
         ranks = one.number(OPTION)
         if model is None or ranks is None or not 1 < ranks <= MOST or model.divides(ranks):
             continue
@@ -59,7 +59,7 @@ def _not_divided(one: ServedModel, model: PublishedModel, ranks: int, release: s
         flag=flag,
         tp=ranks,
         heads=model.heads if model.heads % ranks else model.kv_heads,
-        model=one.model,
+        model=one.weights,
         divisors=", ".join(map(str, model.ranks)),
         where=model.source,
     )

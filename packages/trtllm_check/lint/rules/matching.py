@@ -74,21 +74,21 @@ def _chats(document: Document, release: str) -> Iterator[Draft]:
     if chats and not any(word.text == "chat_template" for one in chats for word in one.arguments):
         one = starts[0]
         place = one.place("model")
-        yield from drafts(release, "chat-without-template", place, form="Python", file=one.file, model=one.model)
+        yield from drafts(release, "chat-without-template", place, form="Python", file=one.file, model=one.weights)
 
 
 def _quantization(one: ServedModel, release: str) -> Iterator[Draft]:
     """``--quantization awq`` of a checkpoint whose name says GPTQ."""
     word = one.options.get("quantization")
-    if word is None or not one.model:
+    if word is None or not one.weights:
         return
     said = {
         mark: entry["takes"].split()
         for mark, entry in rule_data(FAMILY)["checkpoints"].items()
-        if re.search(entry["name"], one.model, re.IGNORECASE)
+        if re.search(entry["name"], one.weights, re.IGNORECASE)
     }
     method = word.text.lower()
-    if not said and method in OF_CHECKPOINTS and PLAIN.fullmatch(one.model):
+    if not said and method in OF_CHECKPOINTS and PLAIN.fullmatch(one.weights):
         yield from _say(one, "quantization", "no checkpoint", release, method=method)
     if len(said) != 1:
         return
@@ -100,7 +100,7 @@ def _quantization(one: ServedModel, release: str) -> Iterator[Draft]:
 
 def _parsers(one: ServedModel, release: str) -> Iterator[Draft]:
     """A parser of another family than the model's."""
-    if not one.model:
+    if not one.weights:
         return
     for option in ("tool_call_parser", "reasoning_parser"):
         word = one.options.get(option)
@@ -109,7 +109,7 @@ def _parsers(one: ServedModel, release: str) -> Iterator[Draft]:
         table = rule_data(FAMILY)[option]
         if not any(word.text in entry.split() for entry in table.values()):
             continue
-        fitting = next((entry for name, entry in table.items() if re.search(name, one.model, re.IGNORECASE)), None)
+        fitting = next((entry for name, entry in table.items() if re.search(name, one.weights, re.IGNORECASE)), None)
         if fitting is not None and word.text not in fitting.split():
             first = fitting.split()[0]
             edits = (Put(one.flag(option), first),)
@@ -119,7 +119,11 @@ def _parsers(one: ServedModel, release: str) -> Iterator[Draft]:
 def _thoughts(one: ServedModel, release: str) -> Iterator[Draft]:
     """``--reasoning-parser deepseek_r1`` of a model that writes no thoughts."""
     word, data = one.options.get("reasoning_parser"), rule_data(FAMILY)
-    if word is not None and word.text == data["takes_all"] and re.search(data["no_thoughts"], one.model, re.IGNORECASE):
+    if (
+        word is not None
+        and word.text == data["takes_all"]
+        and re.search(data["no_thoughts"], one.weights, re.IGNORECASE)
+    ):
         yield from _say(one, "reasoning_parser", "no thoughts", release, parser=word.text)
 
 
@@ -147,7 +151,7 @@ def _type(document: Document, one: ServedModel, cards: _Cards, release: str) -> 
     if (
         (word is None or word.text == "auto")
         and "quantization" not in one.options
-        and any(pattern.search(one.model) for pattern in (OF_BFLOAT16, FOLDER_OF_BFLOAT16))
+        and any(pattern.search(one.weights) for pattern in (OF_BFLOAT16, FOLDER_OF_BFLOAT16))
     ):
         form = "own type" if _is_before(document, FALLS_BACK) else ""
     if form and cards.before_ampere:
@@ -189,6 +193,6 @@ def _say(
         file=one.file,
         tool=one.tool,
         flag=one.flag(option),
-        model=one.model,
+        model=one.weights,
         **known,
     )

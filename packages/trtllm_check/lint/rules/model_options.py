@@ -39,14 +39,14 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if one.engine != VLLM or one.tool == LMI:
             continue
         yield from _rank(one, ranks, release)
-        model = published_model(one.model) if one.model else None
+        model = published_model(one.weights) if one.weights else None
         if model is None or not model.official:
             continue
         word = one.options.get("tokenizer_mode")
-        if word is not None and word.text == "mistral" and not OF_MISTRAL.search(one.model):
+        if word is not None and word.text == "mistral" and not OF_MISTRAL.search(one.weights):
             edits = (Put(one.flag("tokenizer_mode"), "auto"),)
             yield from _say(one, "tokenizer_mode", "tokenizer", release, edits=edits)
-        if "limit_mm_per_prompt" in one.options and not WITH_IMAGES.search(one.model):
+        if "limit_mm_per_prompt" in one.options and not WITH_IMAGES.search(one.weights):
             yield from _say(one, "limit_mm_per_prompt", "no images", release)
         yield from _draft(one, release)
 
@@ -60,7 +60,7 @@ def _draft(one: ServedModel, release: str) -> Iterator[Draft]:
         except (ValueError, RecursionError):
             continue
         name = str(found.get("model", ""))
-        here, there = ([family for family in FAMILIES if family.search(each)] for each in (one.model, name))
+        here, there = ([family for family in FAMILIES if family.search(each)] for each in (one.weights, name))
         if here and there and here != there and not re.search(r"eagle|medusa|distill", name, re.IGNORECASE):
             option = "speculative_model" if "speculative_model" in one.options else "speculative_config"
             yield from _say(one, option, "draft", release, draft=name)
@@ -92,6 +92,6 @@ def _say(
         file=one.file,
         tool=one.tool,
         flag=one.flag(option),
-        model=one.model,
+        model=one.weights,
         **known,
     )

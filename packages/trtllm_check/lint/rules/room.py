@@ -101,10 +101,10 @@ def _servers(document: Document) -> Iterator[_Found]:
     for one in served(document):
         if one.invocation is None and one.file in later:
             continue
-        model = published_model(one.model) if one.model else None
-        if model is None or not model.billions or OTHER_WEIGHTS.search(one.model) or _is_told_elsewhere(one):
+        model = published_model(one.weights) if one.weights else None
+        if model is None or not model.billions or OTHER_WEIGHTS.search(one.weights) or _is_told_elsewhere(one):
             continue
-        if not _is_that_model(one.model, sized=bool(SIZED.search(one.model)), official=model.official):
+        if not _is_that_model(one.weights, sized=bool(SIZED.search(one.weights)), official=model.official):
             continue
         dtype = one.options.get("dtype")
         bits = bits_of(one, model)
@@ -116,7 +116,7 @@ def _servers(document: Document) -> Iterator[_Found]:
         tool = "vLLM" if one.engine == VLLM and one.tool.endswith("EngineArgs") else one.tool
         known = _Start(
             tool,
-            one.model,
+            one.weights,
             total,
             one.ranks,
             total / one.ranks,

@@ -14,6 +14,7 @@ from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.lookups import once
+from trtllm_check.lint.rules.model_folders import model_folders, plain
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.serving_properties import environment_settings
@@ -94,7 +95,8 @@ class ServedModel(NamedTuple):
 
     ``tool``: as people call it; ``engine``: whose options these are, "" for LMI's, whose engine is not told;
     ``invocation``: its command, if it is one; ``at``: where the start itself stands; ``is_open``: options come from
-    elsewhere, or have values that the text does not tell.
+    elsewhere, or have values that the text does not tell. ``weights``: the model as the hub calls it, also where
+    ``model`` is the folder that the text downloads it to.
     """
 
     engine: str
@@ -106,6 +108,7 @@ class ServedModel(NamedTuple):
     file: str = ""
     invocation: Invocation | None = None
     is_open: bool = False
+    weights: str = ""
 
     def number(self, name: str) -> int | None:
         """The whole number that the option is, None where it is left out or the reader fills it in."""
@@ -138,6 +141,12 @@ class ServedModel(NamedTuple):
 @once
 def served(document: Document) -> Iterator[ServedModel]:
     """Every start of vLLM, trtllm-serve, ``LLM(...)``, of an LMI container, and every conversion to ranks."""
+    folders = dict(model_folders(document))
+    for one in _starts(document):
+        yield one._replace(weights=folders.get(plain(one.model), one.model) if folders else one.model)
+
+
+def _starts(document: Document) -> Iterator[ServedModel]:
     for one in document.invocations:
         if one.tool == "vllm" and (not one.positional or one.positional[0].text == "serve"):
             yield _command(one, VLLM, f"{one.tool} serve")

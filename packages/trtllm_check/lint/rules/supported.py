@@ -66,11 +66,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     yield from _loaded(document, platform)
     yield from _in_a_container(document, platform)
     for one in served(document):
-        model = named_model(one.model) if one.model else None
-        if model is None or one.model in said:
+        model = named_model(one.weights) if one.weights else None
+        if model is None or one.weights in said:
             continue
         for draft in _served(one, model, document, platform):
-            said.add(one.model)
+            said.add(one.weights)
             yield draft
     if not said:
         yield from _configs(document, platform)
@@ -101,7 +101,7 @@ def _served(one: ServedModel, model: NamedModel, document: Document, platform: P
         yield from _draft(one, lack, f"vLLM {'.'.join(map(str, version))}", release)
         if lack is None and OF_THE_LIBRARY.fullmatch(model.architecture) and "trust_remote_code" not in one.options:
             place = one.place("model") if "model" in one.options else _model_place(one)
-            yield from _unknown_class(one.model, model, place, one.file, document, platform)
+            yield from _unknown_class(one.weights, model, place, one.file, document, platform)
     elif one.tool == LMI:
         yield from _container(one, model, document, platform)
 
@@ -116,7 +116,7 @@ def _named(document: Document, platform: Platform) -> Iterator[Draft]:
         where = told.release.written, told.file, told.line
     if where is None:
         return
-    if any(one.engine == VLLM and one.tool != LMI and one.model for one in served(document)) or _registers(
+    if any(one.engine == VLLM and one.tool != LMI and one.weights for one in served(document)) or _registers(
         document.texts
     ):
         return
@@ -224,7 +224,7 @@ def _draft(one: ServedModel, lack: Lack | None, engine: str, release: str, *, bu
         return
     form = ("no engine" if builds else "") if lack.since else "gone" if lack.until else "never"
     place = one.place("model") if "model" in one.options else _model_place(one)
-    known: dict[str, Any] = {"model": one.model, "architecture": lack.architecture, "lacks": engine}
+    known: dict[str, Any] = {"model": one.weights, "architecture": lack.architecture, "lacks": engine}
     project = engine.rpartition(" ")[0].removeprefix("the container's ")
     yield from drafts(
         release,

@@ -79,13 +79,13 @@ def _is_spread(one: ServedModel) -> bool:
 
 
 def _remote_code(one: ServedModel, release: str) -> Iterator[Draft]:
-    if one.is_on(TRUST) or _is_spread(one) or not _remote().fullmatch(one.model.lower()):
+    if one.is_on(TRUST) or _is_spread(one) or not _remote().fullmatch(one.weights.lower()):
         return
     if one.invocation is None and any(name in one.options for name in ("hf_overrides", "config_format")):
         return
     as_argument = f"{TRUST}=True" if one.invocation is None else "--trust-remote-code"
     edits: tuple[Edit, ...] = () if one.invocation is None else (Put("--trust-remote-code"),)
-    known: dict[str, Any] = {"tool": one.tool, "model": one.model, "argument": as_argument}
+    known: dict[str, Any] = {"tool": one.tool, "model": one.weights, "argument": as_argument}
     place = _model_place(one)
     yield from drafts(
         release, "vllm-remote-code", place, edits=edits, invocation=one.invocation, file=one.file, **known
@@ -95,7 +95,7 @@ def _remote_code(one: ServedModel, release: str) -> Iterator[Draft]:
 def _half(one: ServedModel, told: VllmRelease | None, release: str) -> Iterator[Draft]:
     """``--dtype half`` with a model that overflows in float16."""
     word, data = one.options.get("dtype"), rule_data(FAMILY)["no_float16"]
-    kind = next((kind for kind, name in data["models"].items() if re.search(name, one.model.lower())), "")
+    kind = next((kind for kind, name in data["models"].items() if re.search(name, one.weights.lower())), "")
     if word is None or word.text not in HALF or not kind:
         return
     if told is not None and told.place < vllm_facts().releases.index(data["since"]):

@@ -57,7 +57,7 @@ def _cache_of_fp8(one: ServedModel, release: str) -> Iterator[Draft]:
     """A cache in E5M2 over a checkpoint in FP8, which its name or its quantization tells."""
     word = one.options.get("kv_cache_dtype")
     method = one.options["quantization"].text if "quantization" in one.options else ""
-    is_fp8 = bool(FP8_MODEL.search(one.model)) or method in ("fp8", "modelopt")
+    is_fp8 = bool(FP8_MODEL.search(one.weights)) or method in ("fp8", "modelopt")
     if word is not None and word.text == "fp8_e5m2" and is_fp8:
         yield from _say(one, "kv_cache_dtype", "E5M2", release, edits=(Put(one.flag("kv_cache_dtype"), "fp8"),))
 
@@ -87,7 +87,7 @@ def _names(one: ServedModel, told: VllmRelease | None, release: str) -> Iterator
     for option, wrong in rule_data(FAMILY)["wrong"].items():
         word = one.options.get(option)
         instead = {str(name): meant for name, meant in wrong.items()}.get(word.text.lower()) if word else None
-        if instead and not (option == "quantization" and word is not None and _is_overruled(word.text, one.model)):
+        if instead and not (option == "quantization" and word is not None and _is_overruled(word.text, one.weights)):
             edits: tuple[Edit, ...] = () if " " in instead else (Put(one.flag(option), instead),)
             yield from _say(one, option, "name", release, edits=edits, instead=instead)
     word = one.options.get("dtype")
@@ -125,7 +125,7 @@ def _share(one: ServedModel, release: str) -> Iterator[Draft]:
 
 def _context(one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
     """A max_model_len beyond what the model's configuration holds."""
-    model = published_model(one.model) if one.model else None
+    model = published_model(one.weights) if one.weights else None
     wanted = one.number("max_model_len")
     if model is None or not model.context or wanted is None or wanted <= model.context:
         return
@@ -138,7 +138,7 @@ def _context(one: ServedModel, whole: str, release: str) -> Iterator[Draft]:
         "context" if model.official and model.context_read else "context, perhaps",
         release,
         edits=(Put(flag, str(model.context)),),
-        model=one.model,
+        model=one.weights,
         most=model.context,
         where=model.source,
     )
@@ -183,8 +183,8 @@ def _without(one: ServedModel, whole: str, told: VllmRelease | None, release: st
         return
     spread = one.is_open or any(is_open(word.text) for word in one.invocation.arguments)
     if told is not None and not spread and one.is_on("enable_lora") and ADAPTERS.search(whole) is None:
-        yield from _say(one, "enable_lora", "adapters", release, model=one.model)
-    if one.is_on("skip_tokenizer_init") and NO_TEXTS.isdisjoint(one.options) and NO_TEXT.search(one.model) is None:
+        yield from _say(one, "enable_lora", "adapters", release, model=one.weights)
+    if one.is_on("skip_tokenizer_init") and NO_TEXTS.isdisjoint(one.options) and NO_TEXT.search(one.weights) is None:
         yield from _say(one, "skip_tokenizer_init", "tokenizer", release)
 
 

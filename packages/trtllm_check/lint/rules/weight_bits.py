@@ -15,5 +15,5 @@ BITS = (
 def bits_of(one: ServedModel, model: PublishedModel) -> int:
     """Bits of a weight, as published or by the names of the checkpoint and the method, no more than there are."""
     method = one.options["quantization"].text if "quantization" in one.options else ""
-    named = [bits for pattern, bits in BITS if pattern.search(f"{one.model} {method}")]
+    named = [bits for pattern, bits in BITS if pattern.search(f"{one.weights} {method}")]
     return min([*named, model.bits])

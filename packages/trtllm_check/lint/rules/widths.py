@@ -57,7 +57,7 @@ def _quantized(quantize: Invocation, release: str) -> Iterator[Draft]:
 
 def _cut(one: ServedModel, release: str) -> Iterator[Draft]:
     ranks, replicas = one.number(OPTION), one.number("data_parallel_size") or 1
-    model = cut_widths(one.model) if one.model and ranks else None
+    model = cut_widths(one.weights) if one.weights and ranks else None
     if model is None or ranks is None or not 1 < ranks <= MOST or "hf_overrides" in one.options:
         return
     spread = one.is_on("enable_expert_parallel")
@@ -73,7 +73,7 @@ def _cut(one: ServedModel, release: str) -> Iterator[Draft]:
         "tool": one.tool,
         "flag": one.flag(OPTION),
         "ranks": ranks,
-        "model": one.model,
+        "model": one.weights,
         "what": model.what,
         "part": PARTS[part],
         "width": width,

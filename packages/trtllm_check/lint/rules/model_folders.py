@@ -1,0 +1,65 @@
+"""Which model a folder holds: what the text downloads or clones into it, on the host or as a container sees it."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from trtllm_check.lint.document import Document
+from trtllm_check.lint.lookups import once
+
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+CLONED = re.compile(
+    r"https?://(?:\S+@)?(?:huggingface\.co|hf\.co|www\.modelscope\.cn)/(?P<model>[\w.-]+/[\w.-]+?)(?:\.git)?/?"
+)
+CALLED = re.compile(r"\bsnapshot_download\((?P<given>(?:[^()]|\([^()]*\)){1,600})\)")
+MODEL = re.compile(r"^\s*(?:(?:repo_id|model_id)\s*=\s*)?[\"'](?P<model>[\w.-]+/[\w.-]+)[\"']")
+FOLDER = re.compile(r"\blocal_dir\s*=\s*[\"'](?P<folder>[^\"']+)[\"']")
+PARTS = ("--include", "--exclude")
+LOCAL = ("--local-dir", "--local_dir")
+
+
+@once
+def model_folders(document: Document) -> Iterator[tuple[str, str]]:
+    """Folder -> the hub's name of the model in it, where the text puts one there and no other."""
+    found: dict[str, set[str]] = {}
+    for folder, model in _filled(document):
+        found.setdefault(plain(folder), set()).add(model)
+    for folder, models in found.items():
+        if len(models) != 1 or folder in ("", ".", "/"):
+            continue
+        (model,) = models
+        yield folder, model
+        for mount in document.mounts:
+            host = plain(mount.host)
+            if folder == host or folder.startswith(f"{host}/"):
+                yield posixpath.normpath(mount.inside + folder.removeprefix(host)), model
+
+
+def plain(folder: str) -> str:
+    """A path as others write it, too."""
+    folder = re.sub(r"^(?:\$\{?PWD\}?|\$\(pwd\)|`pwd`|\.)/", "", folder.strip("\"'"))
+    return posixpath.normpath(folder) if folder else ""
+
+
+def _filled(document: Document) -> Iterator[tuple[str, str]]:
+    for one in document.of("hf", "huggingface-cli"):
+        words = [word.text for word in one.positional]
+        if words[:1] == ["download"] and len(words) == 2 and HUB_NAME.fullmatch(words[1]) and not one.has(*PARTS):
+            yield one.value(*LOCAL) or "", words[1]
+    for command in document.commands:
+        texts = [word.text for word in command.words]
+        if texts[:2] == ["modelscope", "download"]:
+            given = dict(pairwise(texts))
+            if HUB_NAME.fullmatch(given.get("--model", "")) and not any(part in given for part in PARTS):
+                yield given.get("--local_dir", ""), given["--model"]
+    for one in document.of("git"):
+        words = [word.text for word in one.positional if word.text not in ("lfs", "clone")]
+        match = CLONED.fullmatch(words[0]) if words else None
+        if match is not None:
+            yield (words[1] if len(words) > 1 else posixpath.basename(match["model"])), match["model"]
+    for _, text in document.texts:
+        for call in CALLED.finditer(text) if "snapshot_download" in text else ():
+            model, folder = MODEL.search(call["given"]), FOLDER.search(call["given"])
+            if model and folder and "patterns" not in call["given"]:
+                yield folder["folder"], model["model"]
