@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from trtllm_check.lint.carriers.python_values import Values
 
 VARIABLES = ("os.getenv", "os.environ.get", "getenv", "environ.get")  # which may give a default
+DOWNLOAD = "snapshot_download"
 CASTS: Mapping[str, Callable[[Any], str | int | float]] = {"int": int, "float": float, "str": str}
 PARTIAL = ("partial", "functools.partial")
 DEEPEST = 8
@@ -114,6 +115,14 @@ def _named(node: ast.expr, names: Values, depth: int) -> tuple[list[GivenKeyword
     return found, any(value is None for _, value in added)
 
 
+def _downloaded(node: ast.Call, names: Values, depth: int) -> ast.Constant | None:
+    """The model whose folder ``snapshot_download("owner/name")`` is; None for a part of one."""
+    given = {one.arg: one.value for one in node.keywords}
+    repository = node.args[0] if node.args else given.get("repo_id")
+    is_part = any(name is None or name.endswith("patterns") for name in given)
+    return constant(repository, names, depth + 1) if repository is not None and not is_part else None
+
+
 def constant(node: ast.expr, names: Values, depth: int = 0) -> ast.Constant | None:
     """The constant that an expression is: a name that is set once, ``int(...)`` of one, a default of a variable."""
     if isinstance(node, ast.Constant) or depth > DEEPEST:
@@ -130,6 +139,8 @@ def constant(node: ast.expr, names: Values, depth: int = 0) -> ast.Constant | No
         first = node.values[0]
         is_read = isinstance(first, ast.Call) and ast.unparse(first.func) in VARIABLES and len(first.args) == 1
         return constant(node.values[1], names, depth + 1) if is_read else None
+    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == DOWNLOAD:
+        return _downloaded(node, names, depth)
     if not isinstance(node, ast.Call) or node.keywords:
         return None
     func = ast.unparse(node.func)
