@@ -109,6 +109,7 @@ FAMILIES = (
     "bodies",
     "matching",
     "tritonserver",
+    "launcher_returns",
     "launches",
     "fill_pairs",
     "words",
@@ -284,6 +285,7 @@ OF_ANY_RELEASE = frozenset(
         ),
         *(
             "secrets",
+            "launcher_returns",
             "launches",
             "words",
             "slips",

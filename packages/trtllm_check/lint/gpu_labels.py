@@ -37,6 +37,7 @@ OF_RUNPOD = re.compile(r"\brunpod", re.IGNORECASE)
 RUNPOD = re.compile(r"\bgpu_?type(?:_?ids?)?[\"']?[ ]*[=: ][ ]*\[?[\"'](?P<name>[A-Za-z][\w. -]*)[\"']", re.IGNORECASE)
 GOOGLE = re.compile(
     r"--gpu-type[= ][\"']?(?P<run>nvidia-[\w-]+)"
+    r"|\bgpu_type[\"']?[ ]*[:=][ ]*[\"'](?P<bento>nvidia-[\w-]+)"
     r"|run\.googleapis\.com/accelerator[\"']?:[ ]*[\"']?(?P<yaml>nvidia-[\w-]+)"
     r"|--accelerator[= ][\"']?(?:count=\d+,)?type=(?P<vm>nvidia-[\w-]+)"
     r"|^[ \t]*type[ \t]*=[ \t]*\"(?P<terraform>nvidia-[\w-]+)\"|\bresourceProfile:[ ]*nvidia-gpu-(?P<kubeai>[\w-]+)",

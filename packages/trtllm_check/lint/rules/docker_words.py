@@ -20,7 +20,7 @@ FAMILY = "docker_words"
 LONG = re.compile(r"--[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 RUNS = ("run", "create")
 NEAR = 0.8
-NO_IMAGE = re.compile(r"=|(?:/|\./|~/|\$HOME/|\$\{HOME\}/|\$PWD/)")
+NO_IMAGE = re.compile(r"=|(?:/|\./|~/|\$HOME/|\$\{HOME\}/|(?:\$PWD|\$\{PWD\}|\$\(pwd\)|`pwd`)[/:])")
 ALONE = re.compile(r"(?:^|\s)\"?\$(?:\{[^}\n]*\}|\w+)[\w.:-]*\"?(?=\s|$)")
 COLON = re.compile(r"(?P<name>[A-Z][A-Z0-9_]{2,}):[ ]*(?P<value>[^\s=]*)")
 AN_OPTION = re.compile(r"-[A-Za-z]{1,3}|--[a-z][a-z-]+(?:=.*)?")
