@@ -187,7 +187,40 @@ def test_an_error_in_the_prose_of_a_report_is_read(before: str) -> None:
 def test_a_failure_that_a_report_quotes_is_read(page: str, rule: str, line: int) -> None:
     (found,) = read_page(page)
     assert (found.rule, found.line) == (rule, line)
-    assert read_page(page.replace("I ", "They ").replace("log says", "log")) == []
+
+
+NO_BLOCKS = "ValueError: No available memory for the cache blocks. Try increasing gpu_memory_utilization."
+COMMAND = "```bash\nvllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.3\n```\n"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        f"{COMMAND}\nIt fails with\n\n```python\n{NO_BLOCKS}\n```\n",
+        f"{COMMAND}\n**Error**\n\n`{NO_BLOCKS}`\n",
+        f"- command: `vllm serve m`\n- error: `{NO_BLOCKS}`\n",
+        f"{COMMAND}\n启动报错：\n\n```\n{NO_BLOCKS}\n```\n",
+        f'The engine dies with "{NO_BLOCKS}" on a card of 16 GB.\n',
+    ],
+    ids=["fence of Python", "bold", "list", "Chinese", "sentence"],
+)
+def test_a_failure_that_we_know_is_read_wherever_a_page_quotes_it(page: str) -> None:
+    (found,) = read_page(page)
+    assert (found.rule, found.line) == ("vllm-no-cache-blocks", page[: page.index("No available")].count("\n") + 1)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        f"## Troubleshooting\n\n{COMMAND}\nIf you see `{NO_BLOCKS}`, raise the share.\n",
+        f"## Changes\n\n- No more `{NO_BLOCKS}` on small cards\n",
+        f"## 常见错误\n\n`{NO_BLOCKS}`\n\n解决方法：调高\n",
+        f"```python\nif failed:\n    raise {NO_BLOCKS.replace(': ', '(')})\n```\n",
+    ],
+    ids=["manual", "changes", "manual in Chinese", "code"],
+)
+def test_a_failure_that_a_manual_or_code_names_did_not_happen(page: str) -> None:
+    assert read_page(page) == []
 
 
 def test_a_message_of_several_lines_is_shown_where_it_names_the_thing() -> None:

@@ -37,12 +37,15 @@ PREFIXES = re.compile(
 MARK = re.compile(r"\[(I|W|E|V|INFO|WARNING|WARN|ERROR|DEBUG|VERBOSE)\]")
 QUIET = frozenset({"I", "W", "V", "INFO", "WARN", "WARNING", "DEBUG", "DIAG", "TRACE", "VERBOSE"})
 LOUD = frozenset({"E", "F", "ERROR", "FATAL", "CRITICAL"})
-# What programs say of a failure as information: Triton's pb_stub.cc and pinned_memory_manager.cc.
-GRAVE = re.compile(r"\bFailed to initialize Python stub\b|CUDA driver version is insufficient for CUDA runtime version")
+# What programs say of a failure as information: pydantic, Triton's pb_stub.cc and pinned_memory_manager.cc.
+GRAVE = re.compile(
+    r"^\s*Value error, |\bFailed to initialize Python stub\b"
+    r"|CUDA driver version is insufficient for CUDA runtime version"
+)
 SOFTENED = re.compile(  # what Python warns of, and what the program goes on after
     r"^\s*(?:\S+ )?[Ww]arning:|\b\w*Warning: |^WARN\b|\b[Ii]gnor(?:ed|ing)\b|\b(?:[Ff]alling|[Ff]alls?) back\b|"
     r"\b[Rr]etrying\b|\b[Ss]kipp(?:ed|ing)\b|\bwill be (?:ignored|removed|deprecated)\b|\bdeprecated\b|"
-    r"\b(?:may|might|could|can) (?:be|cause|indicate|lead|run)\b"
+    r"\b(?:may|might|could) (?:be|cause|indicate|lead|run)\b|\bcan (?:cause|indicate|lead|run)\b"
 )
 TRACE = re.compile(r"Traceback \(most recent call last\)|^\s*File \".+\", line \d+")
 EXCEPTION = re.compile(

@@ -132,6 +132,17 @@ def read_log(output: str, file: str = "") -> list[Finding]:
     return [_finding(one, output, file) for one in found]
 
 
+def read_known(output: str, file: str = "") -> list[Finding]:
+    """A single failure that we know, quoted on a page that does not say of itself that it reports one."""
+    aloud = said_aloud(without_colours(output))
+    found = [
+        Seen(_filled(sign, match), match.start(), _shown(match))
+        for sign in signs()
+        if not sign.follows and not sign.quiet and (match := _compiled(sign.pattern).search(aloud))
+    ]
+    return [_finding(min(found, key=lambda one: one.start), aloud, file)] if found else []
+
+
 def read_question(text: str) -> list[Finding]:
     """What a few sentences tell that name a model and the number of its ranks."""
     found = [_finding(one, text, "") for one in _not_shared(heads_said(text))]

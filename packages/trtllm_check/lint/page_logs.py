@@ -4,11 +4,17 @@ import re
 
 from trtllm_check.lint.finding import Finding
 from trtllm_check.lint.log_lines import EXCEPTION, LONGEST_LINE, PLAIN_ERROR, TROUBLE, is_log, trouble
-from trtllm_check.lint.logs import known_line, read_log, read_question, read_sign, tells_a_failure
+from trtllm_check.lint.logs import known_line, read_known, read_log, read_question, read_sign, tells_a_failure
 from trtllm_check.lint.programs import TOOL_NAMES
 from trtllm_check.lint.shell.pasted import FENCE
 
 STARTED = rf"(?:\S+=\S+ )*(?:{TOOL_NAMES}|docker run|mpirun|python3?(?:\.\d+)? (?:-m |\S+\.py\b))"
+OTHER_LANGUAGES = (  # it fails, there is an error: Chinese, Russian, Japanese, Korean, Spanish, German, French
+    r"报错|报.{0,4}错|错误(?:信息|如下|提示)|(?:启动|运行|部署|编译|构建)(?:失败|不了)"
+    r"|выдает ошибку|ошибк[аиу] при|не запускается|エラーが|エラーになり|에러가|오류가"
+    r"|\bme (?:da|sale|aparece) (?:un|este|el siguiente) error|\bfolgende[rn]? Fehler"
+    r"|\b(?:j'ai|on a|j'obtiens) (?:l'|une |cette )erreur"
+)
 REPORT = re.compile(
     r"describe the (?:bug|issue)|^#+ *(?:actual|current|expected) behaviou?r|^#+ *system info|your current environment"
     r"|steps to reproduce|^#+ *reproduc(?:tion|e)\b|^\*\*(?:to reproduce|triton information|description)\*\*"
@@ -29,7 +35,11 @@ REPORT = re.compile(
     r"|\ban error (?:appears|occurs|occurred|comes up|is (?:raised|thrown|shown))\b"
     r"|\"(?:POST|GET) /\S* HTTP/1\.\d\" 404\b"
     r"|^[ \t>]*\{[ ]?\"(?:error\"[ ]?:[ ]?[\"{]|object\"[ ]?:[ ]?\"error\")|\{'type': 'extra_forbidden'"
-    r"|^\S+: error: (?:unrecognized arguments|argument |the following arguments|invalid choice)",
+    r"|^\S+: error: (?:unrecognized arguments|argument |the following arguments|invalid choice)"
+    r"|\b(?:is|are|was|were|keeps?|starts?) (?:giving|throwing|showing|returning|raising)(?: out| me| us)?"
+    r" (?:an?|the|this|the following) error|^got (?:the|this|an) (?:following )?error"
+    r"|\b(?:get|got|getting|receive[ds]?|throws?|raises?|hit|seeing) (?:the|this|an) (?:following )?error[^\n]{0,40}:"
+    rf"|{OTHER_LANGUAGES}",
     re.IGNORECASE | re.MULTILINE,
 )
 """What people write who report a failure, and manuals do not."""
@@ -49,7 +59,9 @@ ANSWERED = re.compile(
 MANUAL = re.compile(
     r"\byou(?:'ll| may| might| could| can| will| should)? (?:see|get|encounter|run into|hit)\b"
     r"|^#{1,6}[ ][^\n]*\b(?:troubleshooting|common (?:issues|errors|problems))\b"
-    r"|^(?:\*\*|#{1,6}[ ])(?:solutions?|fix|cause):?(?:\*\*)?:?[ ]*$",
+    r"|^(?:\*\*|#{1,6}[ ])(?:solutions?|fix|cause):?(?:\*\*)?:?[ ]*$"
+    r"|常见(?:问题|错误|报错)|故障排[查除]|问题排查|(?:解决|处理)(?:方案|办法|方法|方式|步骤)|如果.{0,20}报错"
+    r"|よくある|자주 묻는|частые ошибки|устранение",
     re.IGNORECASE | re.MULTILINE,
 )
 TYPED = re.compile(
@@ -59,7 +71,11 @@ TYPED = re.compile(
     re.MULTILINE,
 )
 """A command that stands before its output: after a prompt, as the first line, or below an empty one with an option."""
+STATEMENT = re.compile(r"[ \t]*(?:from|import|def|class|return|with|for|if)\b|[ \t]*[\w.]+ ?= ?\S|[ \t]*[\w.-]+:[ \t]")
 NOTED = re.compile(r"\s*(?:[-*+]|\d+\.)\s")
+NAMED_ERROR = re.compile(
+    r"\s*(?:[-*+]|\d+\.)\s+\W*(?:errors?|logs?|message|output|exception|result|报错|错误)\W*:", re.IGNORECASE
+)
 HEADED = re.compile(r"#{1,6}[ ]|[-*+][ ]\[[ xX]\][ ]")
 """A heading of Markdown, or a thing to tick off."""
 LONGEST_ANSWER = 30  # lines of a block with a request and what came back
@@ -84,7 +100,8 @@ def read_page(text: str) -> list[Finding]:
     """
     if text.startswith("#!") or MANUAL.search(text):
         return []  # what a script says in its comments did not happen
-    found = read_log(_only_logs(text)) if REPORT.search(text) or STAMPED.search(text) else []
+    is_report = REPORT.search(text) is not None or STAMPED.search(text) is not None
+    found = read_log(_only_logs(text)) if is_report else read_known(_only_logs(text))
     found += read_sign("lfs-pointer-text", text, POINTER) if " 1" in text and "-r" in text else []
     is_question = len(text) <= LONGEST_QUESTION and not re.search(r"^\s*(?:```|~~~)", text, re.MULTILINE)
     return found or (read_question(text) if is_question else [])
@@ -143,7 +160,7 @@ def _is_output(line: str) -> bool:
     """True for a line between the prose that a program wrote, or that quotes a failure that we know."""
     if EXCEPTION.match(line) or ASKED.search(line):
         return True
-    if NOTED.match(line) and not ANSWERED.search(line):
+    if NOTED.match(line) and not (ANSWERED.search(line) or NAMED_ERROR.match(line)):
         return False  # of a list of changes, of things to do or of parameters
     if PLAIN_ERROR.search(line) or (ANSWERED.search(line) and len(line) <= LONGEST_LINE):
         return True
@@ -155,4 +172,9 @@ def _if_log(block: list[str], code: bool) -> list[str]:
     if len(block) <= LONGEST_ANSWER and any(map(ANSWERED.search, block)):
         return block
     tells = any(EXCEPTION.match(line.strip()) or PLAIN_ERROR.search(line) or "enied" in line for line in block)
-    return block if not code and (tells or is_log("\n".join(block))) else [""] * len(block)
+    if code:  # some colour what a program printed as Python
+        tells = any(map(tells_a_failure, block)) and not any(
+            STATEMENT.match(line) and not EXCEPTION.match(line) for line in block
+        )
+        return block if tells or any("Traceback (most" in line for line in block[:1]) else [""] * len(block)
+    return block if tells or is_log("\n".join(block)) else [""] * len(block)
