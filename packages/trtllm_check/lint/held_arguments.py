@@ -47,6 +47,7 @@ DISTINCT = frozenset(
 )
 ENOUGH = 2
 MOST = 20
+HELD_MODEL = "${model_of_arguments}"  # stands for the model of a command that only the image of the text starts
 
 
 def held_arguments(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
@@ -86,7 +87,7 @@ def held_lists(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
 
 def _served(place: Word, file: str) -> Iterator[ShellCommand]:
     places = tuple((place.line, place.column + number) for number in range(len(place.text)))
-    yield from read_inside(led(Word(place.text, place.line, place.column, places), "vllm", "serve", "${MODEL}"), file)
+    yield from read_inside(led(Word(place.text, place.line, place.column, places), "vllm", "serve", HELD_MODEL), file)
 
 
 def started_at(place: Word, *words: str) -> list[Word]:
