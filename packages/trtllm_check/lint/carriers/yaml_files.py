@@ -20,6 +20,7 @@ from trtllm_check.lint.carriers import (
     kubernetes_values,
     manifests,
     model_ranks,
+    overrides,
     served_models,
     truss,
     yaml_arguments,
@@ -82,6 +83,7 @@ def carried(word: Word) -> Carried:
             continue
         started = served_models.kserve_command(node, reader.argument, reader.place)
         listed = [*yaml_arguments.scripts(node, reader.argument), *([started] if started is not None else [])]
+        listed += overrides.scripts(node, reader.argument)
         found = Carried(
             scripts=tuple((one, "") for one in listed),
             calls=(
@@ -99,6 +101,7 @@ def carried(word: Word) -> Carried:
                 *truss.faults(node, reader.at),
                 *compose.faults(node, reader.at),
                 *folded.faults(node, reader.at),
+                *overrides.faults(node, reader.at),
             ),
         )
         reader.found = reader.found.with_(found).with_(ecs_templates.carried(node, reader.at))
