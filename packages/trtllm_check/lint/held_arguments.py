@@ -47,7 +47,7 @@ DISTINCT = frozenset(
 )
 ENOUGH = 2
 MOST = 20
-HELD_MODEL = "${model_of_arguments}"  # stands for the model of a command that only the image of the text starts
+HELD_MODEL = "${YOUR_MODEL}"  # stands for the model of a command that only the image of the text starts
 
 
 def held_arguments(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
@@ -60,9 +60,9 @@ def held_arguments(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]
             name = match["name"] or match["listed"]
             if _is_used(text, name) or not _is_of_vllm(text, name, match[group]):
                 continue
-            yield from _served(word_at(text, match.start(group), match[group]), file)
+            yield from served_with(word_at(text, match.start(group), match[group]), file)
         for place in _of_prose(text):
-            yield from _served(place, file)
+            yield from served_with(place, file)
 
 
 def held_lists(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
@@ -85,9 +85,11 @@ def held_lists(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
                 yield from read_inside(script.word(), file)
 
 
-def _served(place: Word, file: str) -> Iterator[ShellCommand]:
+def served_with(place: Word, file: str, tool: str = "vllm") -> Iterator[ShellCommand]:
+    """The command that starts ``tool`` with the arguments at ``place``."""
     places = tuple((place.line, place.column + number) for number in range(len(place.text)))
-    yield from read_inside(led(Word(place.text, place.line, place.column, places), "vllm", "serve", HELD_MODEL), file)
+    program = ("vllm", "serve") if tool == "vllm" else (tool,)
+    yield from read_inside(led(Word(place.text, place.line, place.column, places), *program, HELD_MODEL), file)
 
 
 def started_at(place: Word, *words: str) -> list[Word]:
