@@ -5,7 +5,9 @@ A ``.env``, a file of compose, a manifest and a Dockerfile are read alike. What 
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import dropwhile
 
+from trtllm_check.lint.carriers.overrides import ALONE
 from trtllm_check.lint.carriers.python_words import spaced
 from trtllm_check.lint.carriers.script import Script
 from trtllm_check.lint.shell import ShellCommand, Word, read_inside
@@ -32,10 +34,11 @@ LISTED = re.compile(
     r"[\"']?[A-Za-z_]*-?(?:ARGS|[Aa]rgs|ARGUMENTS|[Aa]rguments|OPTIONS|FLAGS|[Ff]lags)[\"']?[ \t]*(?:\+?=|:)[ \t]*"
     r"(?:[\[(](?P<items>[ \t\n]*(?:\#[^\n]*\n[ \t]*)*(?=[\"']?--[a-z])"
     r"(?:\#[^\n]*|\"[^\"\n]*\"|'[^'\n]*'|[^\]\)\"'#]){0,4000})[\])]"
-    r"|\n(?P<bullets>(?:[ \t]*(?:\#[^\n]*|-[ \t]+[^\n]+)(?:\n|$)){1,200}))",
+    r"|\n(?P<bullets>(?:[ \t]*(?:\#[^\n]*|-[ \t]+[^\n]+)(?:\n|$)){1,200}))"
+    r"|\A\s*^(?P<cut>(?:[ \t]*(?:\#[^\n]*|-[ \t]+[^\n]+)(?:\n|$)){4,200})",
     re.MULTILINE,
 )
-"""``ENGINE_ARGS=(``, ``args = [``, ``extraArgs:`` with an item on each line."""
+"""``ENGINE_ARGS=(``, ``args = [``, ``extraArgs:`` with an item on each line; a text may begin within such a list."""
 ITEM = re.compile(r"\#[^\n]*|\"(?P<double>[^\"\n]*)\"|'(?P<single>[^'\n]*)'|(?P<bare>[^\s,\"']+)")
 BULLET = re.compile(
     r"^[ \t]*(?:\#[^\n]*|-[ \t]+(?:\"(?P<double>[^\"\n]*)\"|'(?P<single>[^'\n]*)'|(?P<bare>[^\s\"'][^\n#]*?))"
@@ -71,14 +74,17 @@ def held_lists(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
         if "--" not in text or OTHERS.search(text) or "{{" in text:
             continue
         for match in [*LISTED.finditer(text)][:MOST]:
-            form = ITEM if match["items"] is not None else BULLET
-            group = "items" if match["items"] is not None else "bullets"
+            group = next(one for one in ("items", "bullets", "cut") if match[one] is not None)
+            form = ITEM if group == "items" else BULLET
             spans = [one.span(one.lastgroup) for one in form.finditer(text, *match.span(group)) if one.lastgroup]
             words = [word_at(text, start, text[start:end]) for start, end in spans]
+            if group == "cut":  # the value of an option that stood above
+                words = [*dropwhile(lambda word: not word.text.startswith("--"), words)]
             flags = [one for word in words for one in FLAG.findall(word.text)]
             known = [one for one in flags if one.replace("_", "-") in options_of("serve")]
             is_set = "=" in match[0].partition("--")[0]  # of a shell, TOML or a program; of YAML others know more
             is_about = ABOUT.search(text) is not None or (is_set and len(DISTINCT.intersection(known)) >= ENOUGH)
+            is_about = is_about or len(ALONE.intersection(known)) >= ENOUGH
             if is_about and len(known) >= ENOUGH and len(known) * 2 > len(flags) and words[0].text.startswith("--"):
                 script = Script()
                 script.words([*started_at(words[0], "vllm", "serve", "${MODEL}"), *words])
