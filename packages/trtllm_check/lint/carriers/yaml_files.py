@@ -31,7 +31,7 @@ from trtllm_check.lint.carriers.cluster_objects import objects
 from trtllm_check.lint.carriers.requirements import is_conda, of_conda
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown, with_single_dollars
 from trtllm_check.lint.carriers.stack_values import stack_command
-from trtllm_check.lint.carriers.workloads import workloads
+from trtllm_check.lint.carriers.workloads import open_workload, workloads
 from trtllm_check.lint.carriers.yaml_documents import (
     CONTROL,
     DEEPEST,
@@ -39,6 +39,7 @@ from trtllm_check.lint.carriers.yaml_documents import (
     TEMPLATE,
     documents,
     is_multiplied,
+    leaves_out,
     masked,
 )
 from trtllm_check.lint.carriers.yaml_entries import (
@@ -75,6 +76,7 @@ def carried(word: Word) -> Carried:
         return of_conda(word)
     reader = _Reader(word)
     nodes = list(documents(reader.masked))
+    unknown_parts = open_workload if leaves_out(word.text) else lambda one: one
     reader.maps = config_maps(nodes)
     for node in nodes:
         fill_parameters(node)
@@ -90,7 +92,7 @@ def carried(word: Word) -> Carried:
                 *yaml_arguments.calls(node, reader.argument),
                 *served_models.ray_calls(node, reader.argument),
             ),
-            workloads=(*workloads(node, reader.at), *objects(node, reader.at)),
+            workloads=(*map(unknown_parts, workloads(node, reader.at)), *objects(node, reader.at)),
             aws_calls=tuple(resources(node, reader.at)),
             faults=(
                 *manifests.faults(node, reader.at, is_template="{{" in word.text),

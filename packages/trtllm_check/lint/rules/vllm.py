@@ -270,6 +270,8 @@ def _unknown(serve: Invocation, given: Given, name: str, command: str, release: 
         return  # and one that it starts itself those of its own build
     if meant:
         instead = f"write --{meant}"
+    elif f"-{name}" in rule_data(FAMILY)["short"]:
+        instead, certain = f"write -{name} with one dash", True
     elif other:
         instead = f"give it to vllm {other}"
     if given.name in DOCKER_VALUED and _is_official(serve):
