@@ -112,7 +112,7 @@ def _new_state(text: str) -> str:
 
 
 def _is_bare_diff(text: str, *, is_named: bool) -> bool:
-    """Lines that all begin with ``+``, ``-`` or a blank, some with each of the two marks, or all of a few with ``+``."""
+    """Lines that all begin with ``+``, ``-`` or a blank, some with each of the two marks, or all with ``+``."""
     lines = [line for line in text.split("\n") if line.strip()]
     marks = {line[0] for line in lines}
     is_list = any(line.startswith(("- ", "-\t")) for line in lines) and "+" not in marks

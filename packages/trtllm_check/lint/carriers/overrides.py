@@ -24,7 +24,7 @@ MODEL = re.compile(r"[\w.-]+/[\w.-]+|/[\w./-]+|\$\{?\w.*")
 OPTION = re.compile(r"--(?P<name>[A-Za-z][\w-]*)(?:[.=].*)?", re.DOTALL)
 WORD = re.compile(r"\S+")
 SPECIAL = re.compile(r"[|;&<>`]|\$\(|\{\{")
-# Options of vLLM's server that servers of others have not: SGLang 0.5, TGI 3, llama.cpp, LMDeploy 0.10, TensorRT-LLM 1.2.
+# Options of vLLM's server that others have not: SGLang 0.5, TGI 3, llama.cpp, LMDeploy 0.10, TensorRT-LLM 1.2.
 ALONE = frozenset(
     {
         *("gpu-memory-utilization", "max-model-len", "max-num-seqs", "max-num-batched-tokens", "enforce-eager"),

@@ -23,6 +23,7 @@ GO_COMMENT = re.compile(r"\{\{-?[ ]?/\*(?:.|\n)*?\*/[ ]?-?\}\}")
 # Dots for what a page leaves out: where more of the block follows they end no document.
 LEFT_OUT = re.compile(r"^(?:\.\.\.|…)(?=[ \t\r]*\n(?:[ \t\r]*\n)*[ ]+\S)", re.MULTILINE)
 DOTS = re.compile(r"^([ ]*)(?:\.\.\.|…)(?=[ \t\r]*$)", re.MULTILINE)
+DOTS_WITHIN = re.compile(r"^(?:[ ]+\.\.\.|[ ]*…)[ \t\r]*$", re.MULTILINE)
 BLANK_LINE = re.compile(r"^[ \r]+$", re.MULTILINE)
 INLINE_CONTROL = re.compile(r"\{%.*?%\}")  # of Jinja, within a line
 DEEPEST = 100
@@ -84,7 +85,7 @@ def _composed(text: str, loader: Any) -> list[Any]:
 
 def leaves_out(text: str) -> bool:
     """True for a text with such dots."""
-    return LEFT_OUT.search(text) is not None or DOTS.search(text) is not None
+    return LEFT_OUT.search(text) is not None or DOTS_WITHIN.search(text) is not None
 
 
 def _depth(text: str) -> int:

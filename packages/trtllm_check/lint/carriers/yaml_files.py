@@ -368,7 +368,8 @@ class _Reader:
 
 def _on_one_line(word: Word) -> Word:
     """docker compose splits a text at blanks and at the ends of lines alike."""
-    return Word(word.text.rstrip().replace("\\\n", "  ").replace("\n", " "), word.line, word.column, word.places)
+    text = word.text.rstrip().replace("\\\n", "  ").replace("\n", " ")
+    return Word(text, word.line, word.column, word.places[: len(text)])
 
 
 def _starts_command(words: Sequence[Word]) -> bool:

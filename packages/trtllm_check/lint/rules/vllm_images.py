@@ -18,7 +18,9 @@ VARIABLE = re.compile(
 )
 COMMENT = re.compile(r"^\s*(?:#|//)")
 SAID = re.compile(r"\\?[\"']?\s*[=:,]\s*\\?[\"']?(?P<value>true|false)\b", re.IGNORECASE)  # of a notebook's JSON, too
-OWN_ENTRY = re.compile(r"^[\s\"]*PREFIX=\\?[\"']?SM_VLLM_", re.MULTILINE)  # as examples/online_serving/sagemaker-entrypoint.sh
+OWN_ENTRY = re.compile(
+    r"^[\s\"]*PREFIX=\\?[\"']?SM_VLLM_", re.MULTILINE
+)  # as examples/online_serving/sagemaker-entrypoint.sh
 HANDS_ON = re.compile(r"ARGS\+=\(\\?\"\$\{?value")
 TRUE = re.compile(r"value[^\n]{0,20}==?\s*\\?[\"']?(?:true|false)\b|is_true|\btrue\\?[\"']?(?:\||\)\s)", re.IGNORECASE)
 SWITCHES_SINCE = "0.17.1"  # aws/deep-learning-containers@1c1aacc0: before it the entry point hands true on as a word
