@@ -51,6 +51,7 @@ DISTINCT = frozenset(
 ENOUGH = 2
 MOST = 20
 HELD_MODEL = "${YOUR_MODEL}"  # stands for the model of a command that only the image of the text starts
+SAME_MODEL = "${THE_SAME_MODEL}"  # and for that of options alone, which are for a server that the text starts elsewhere
 
 
 def held_arguments(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
@@ -91,11 +92,16 @@ def held_lists(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
                 yield from read_inside(script.word(), file)
 
 
-def served_with(place: Word, file: str, tool: str = "vllm") -> Iterator[ShellCommand]:
+def served_with(place: Word, file: str, tool: str = "vllm", model: str = HELD_MODEL) -> Iterator[ShellCommand]:
     """The command that starts ``tool`` with the arguments at ``place``."""
     places = tuple((place.line, place.column + number) for number in range(len(place.text)))
     program = ("vllm", "serve") if tool == "vllm" else (tool,)
-    yield from read_inside(led(Word(place.text, place.line, place.column, places), *program, HELD_MODEL), file)
+    yield from read_inside(led(Word(place.text, place.line, place.column, places), *program, model), file)
+
+
+def is_held(words: Sequence[Word]) -> bool:
+    """True for the arguments of such a command."""
+    return any(word.text in (HELD_MODEL, SAME_MODEL) for word in words)
 
 
 def started_at(place: Word, *words: str) -> list[Word]:

@@ -6,7 +6,7 @@ Each line is one for the server that the page is about, vLLM's or that of Tensor
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from trtllm_check.lint.held_arguments import ABOUT, OTHERS, served_with
+from trtllm_check.lint.held_arguments import ABOUT, OTHERS, SAME_MODEL, served_with
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.programs import TOOLS
 from trtllm_check.lint.shell import ShellCommand, Word
@@ -37,7 +37,7 @@ def option_fences(sources: Sequence[tuple[str, str]], found: Sequence[Invocation
         if not has_fence(text) or not (tool := _tool(text, [one for one in found if one.command.file == file])):
             continue
         for place in [*_lines(text, tool)][:MOST]:
-            yield from served_with(place, file, tool)
+            yield from served_with(place, file, tool, SAME_MODEL)
 
 
 def _tool(text: str, found: Sequence[Invocation]) -> str:

@@ -39,7 +39,7 @@ DEEPEST = 40
 COMMENT = re.compile(r"(?:^|(?<=\s))#(?:\s?--?[a-z]\S*|[ \t]+\S+)")
 """What a folded text hands on as words, and somebody meant as a comment."""
 REMARK = re.compile(r"(?:^|(?<=\s))#(?:(?!\s--[a-z])[^\n])*")
-MODEL_OF_ARGUMENTS = "YOUR_MODEL"
+MODEL_OF_ARGUMENTS = "THE_SAME_MODEL"
 
 
 def scripts(node: Any, argument: Callable[[Any], Word]) -> Iterator[Word]:

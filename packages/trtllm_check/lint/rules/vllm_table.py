@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from trtllm_check.lint.carriers.yaml_arguments import LISTED
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.held_arguments import HELD_MODEL
+from trtllm_check.lint.held_arguments import is_held
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.pasted import is_of_another_section
 from trtllm_check.lint.vllm_release import (
@@ -57,7 +57,7 @@ def _is_elsewhere(document: Document, told: VllmTold, one: Invocation) -> bool:
 
     Arguments in a variable are no such command: it is the image that gets them.
     """
-    same_file = told.file == one.command.file and not any(word.text == HELD_MODEL for word in one.arguments)
+    same_file = told.file == one.command.file and not is_held(one.arguments)
     return same_file and is_of_another_section(dict(document.texts).get(told.file, ""), told.line, one.path.line)
 
 
