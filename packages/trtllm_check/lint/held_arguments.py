@@ -10,6 +10,7 @@ from itertools import dropwhile
 from trtllm_check.lint.carriers.overrides import ALONE
 from trtllm_check.lint.carriers.python_words import spaced
 from trtllm_check.lint.carriers.script import Script
+from trtllm_check.lint.carriers.yaml_arguments import READ_BELOW
 from trtllm_check.lint.shell import ShellCommand, Word, read_inside
 from trtllm_check.lint.shell.words import word_at
 from trtllm_check.releases.vllm import options_of, vllm_facts
@@ -74,6 +75,7 @@ def held_lists(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
     for file, text in sources:
         if "--" not in text or OTHERS.search(text) or "{{" in text:
             continue
+        is_read = any(name in text for name in READ_BELOW)
         for match in [*LISTED.finditer(text)][:MOST]:
             group = next(one for one in ("items", "bullets", "cut") if match[one] is not None)
             form = ITEM if group == "items" else BULLET
@@ -85,7 +87,7 @@ def held_lists(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
             known = [one for one in flags if one.replace("_", "-") in options_of("serve")]
             is_set = "=" in match[0].partition("--")[0]  # of a shell, TOML or a program; of YAML others know more
             is_about = ABOUT.search(text) is not None or (is_set and len(DISTINCT.intersection(known)) >= ENOUGH)
-            is_about = is_about or len(ALONE.intersection(known)) >= ENOUGH
+            is_about = is_about or (group != "items" and not is_read and len(ALONE.intersection(known)) >= ENOUGH)
             if is_about and len(known) >= ENOUGH and len(known) * 2 > len(flags) and words[0].text.startswith("--"):
                 script = Script()
                 script.words([*started_at(words[0], "vllm", "serve", "${MODEL}"), *words])
