@@ -43,6 +43,7 @@ from trtllm_check.lint.kinds import (
 from trtllm_check.lint.loose_commands import loose_commands
 from trtllm_check.lint.loose_requests import loose_requests
 from trtllm_check.lint.mounts import Mount, mounts_of
+from trtllm_check.lint.option_fences import option_fences
 from trtllm_check.lint.option_files import option_files, with_configs
 from trtllm_check.lint.ours import is_ours
 from trtllm_check.lint.passages import (
@@ -381,6 +382,9 @@ class Builder:
         held = [*held_commands(self.commands, found), *held_arguments(self.sources)]
         self.commands += held
         found += invocations(held)
+        alone = list(option_fences(self.sources, found))
+        self.commands += alone
+        found += invocations(alone)
         if not any(one.tool in TOOLS for one in found):
             loose = [*loose_commands(self.sources), *held_lists(self.sources)]
             self.commands += loose

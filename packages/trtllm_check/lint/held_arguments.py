@@ -5,9 +5,12 @@ A ``.env``, a file of compose, a manifest and a Dockerfile are read alike. What 
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import dropwhile
 
+from trtllm_check.lint.carriers.overrides import ALONE
 from trtllm_check.lint.carriers.python_words import spaced
 from trtllm_check.lint.carriers.script import Script
+from trtllm_check.lint.carriers.yaml_arguments import READ_BELOW
 from trtllm_check.lint.shell import ShellCommand, Word, read_inside
 from trtllm_check.lint.shell.words import word_at
 from trtllm_check.releases.vllm import options_of, vllm_facts
@@ -32,10 +35,11 @@ LISTED = re.compile(
     r"[\"']?[A-Za-z_]*-?(?:ARGS|[Aa]rgs|ARGUMENTS|[Aa]rguments|OPTIONS|FLAGS|[Ff]lags)[\"']?[ \t]*(?:\+?=|:)[ \t]*"
     r"(?:[\[(](?P<items>[ \t\n]*(?:\#[^\n]*\n[ \t]*)*(?=[\"']?--[a-z])"
     r"(?:\#[^\n]*|\"[^\"\n]*\"|'[^'\n]*'|[^\]\)\"'#]){0,4000})[\])]"
-    r"|\n(?P<bullets>(?:[ \t]*(?:\#[^\n]*|-[ \t]+[^\n]+)(?:\n|$)){1,200}))",
+    r"|\n(?P<bullets>(?:[ \t]*(?:\#[^\n]*|-[ \t]+[^\n]+)(?:\n|$)){1,200}))"
+    r"|\A\s*^(?P<cut>(?:[ \t]*(?:\#[^\n]*|-[ \t]+[^\n]+)(?:\n|$)){4,200})",
     re.MULTILINE,
 )
-"""``ENGINE_ARGS=(``, ``args = [``, ``extraArgs:`` with an item on each line."""
+"""``ENGINE_ARGS=(``, ``args = [``, ``extraArgs:`` with an item on each line; a text may begin within such a list."""
 ITEM = re.compile(r"\#[^\n]*|\"(?P<double>[^\"\n]*)\"|'(?P<single>[^'\n]*)'|(?P<bare>[^\s,\"']+)")
 BULLET = re.compile(
     r"^[ \t]*(?:\#[^\n]*|-[ \t]+(?:\"(?P<double>[^\"\n]*)\"|'(?P<single>[^'\n]*)'|(?P<bare>[^\s\"'][^\n#]*?))"
@@ -47,6 +51,8 @@ DISTINCT = frozenset(
 )
 ENOUGH = 2
 MOST = 20
+HELD_MODEL = "${YOUR_MODEL}"  # stands for the model of a command that only the image of the text starts
+SAME_MODEL = "${THE_SAME_MODEL}"  # and for that of options alone, which are for a server that the text starts elsewhere
 
 
 def held_arguments(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
@@ -59,9 +65,9 @@ def held_arguments(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]
             name = match["name"] or match["listed"]
             if _is_used(text, name) or not _is_of_vllm(text, name, match[group]):
                 continue
-            yield from _served(word_at(text, match.start(group), match[group]), file)
+            yield from served_with(word_at(text, match.start(group), match[group]), file)
         for place in _of_prose(text):
-            yield from _served(place, file)
+            yield from served_with(place, file)
 
 
 def held_lists(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
@@ -69,24 +75,35 @@ def held_lists(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
     for file, text in sources:
         if "--" not in text or OTHERS.search(text) or "{{" in text:
             continue
+        is_read = any(name in text for name in READ_BELOW)
         for match in [*LISTED.finditer(text)][:MOST]:
-            form = ITEM if match["items"] is not None else BULLET
-            group = "items" if match["items"] is not None else "bullets"
+            group = next(one for one in ("items", "bullets", "cut") if match[one] is not None)
+            form = ITEM if group == "items" else BULLET
             spans = [one.span(one.lastgroup) for one in form.finditer(text, *match.span(group)) if one.lastgroup]
             words = [word_at(text, start, text[start:end]) for start, end in spans]
+            if group == "cut":  # the value of an option that stood above
+                words = [*dropwhile(lambda word: not word.text.startswith("--"), words)]
             flags = [one for word in words for one in FLAG.findall(word.text)]
             known = [one for one in flags if one.replace("_", "-") in options_of("serve")]
             is_set = "=" in match[0].partition("--")[0]  # of a shell, TOML or a program; of YAML others know more
             is_about = ABOUT.search(text) is not None or (is_set and len(DISTINCT.intersection(known)) >= ENOUGH)
+            is_about = is_about or (group != "items" and not is_read and len(ALONE.intersection(known)) >= ENOUGH)
             if is_about and len(known) >= ENOUGH and len(known) * 2 > len(flags) and words[0].text.startswith("--"):
                 script = Script()
                 script.words([*started_at(words[0], "vllm", "serve", "${MODEL}"), *words])
                 yield from read_inside(script.word(), file)
 
 
-def _served(place: Word, file: str) -> Iterator[ShellCommand]:
+def served_with(place: Word, file: str, tool: str = "vllm", model: str = HELD_MODEL) -> Iterator[ShellCommand]:
+    """The command that starts ``tool`` with the arguments at ``place``."""
     places = tuple((place.line, place.column + number) for number in range(len(place.text)))
-    yield from read_inside(led(Word(place.text, place.line, place.column, places), "vllm", "serve", "${MODEL}"), file)
+    program = ("vllm", "serve") if tool == "vllm" else (tool,)
+    yield from read_inside(led(Word(place.text, place.line, place.column, places), *program, model), file)
+
+
+def is_held(words: Sequence[Word]) -> bool:
+    """True for the arguments of such a command."""
+    return any(word.text in (HELD_MODEL, SAME_MODEL) for word in words)
 
 
 def started_at(place: Word, *words: str) -> list[Word]:

@@ -31,6 +31,7 @@ from trtllm_check.releases import Tool
 SCRIPT = re.compile(r"#!\S*(?:/|env )(?:ba|da|z)?sh\b")
 DEEPEST = 20
 ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=")
+SHELL_OPTION = re.compile(r"[-+][a-zA-Z]+")
 SEPARATOR = re.compile(r"[/\\]")  # of paths on Windows too
 A_PROGRAM = re.compile(r"[\w./~$@{}+-]+")
 MOST_BEFORE = 24  # words of an unknown program's own in front of the tool that it starts
@@ -241,6 +242,8 @@ class _Reader:
     def shell(self, rest: tuple[Word, ...], around: _Surroundings) -> None:
         for number, word in enumerate(rest):
             if re.fullmatch(r"-\w*c", word.text) and number + 1 < len(rest):
+                while number + 2 < len(rest) and SHELL_OPTION.fullmatch(rest[number + 1].text):
+                    number += 1  # its options stand in front of the script
                 if rest[number + 1].text == "--" and number + 2 < len(rest):
                     number += 1
                 self.inner(rest[number + 1], around, around.env)

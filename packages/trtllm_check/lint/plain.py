@@ -9,7 +9,13 @@ DIFF = re.compile(r"^(?:diff --git |@@ -\d+(?:,\d+)? \+\d+)", re.MULTILINE)
 DIFF_HEAD = re.compile(
     r"(?:diff --git |index [0-9a-f]+\.\.|--- |\+\+\+ |@@ -\d|new file mode|deleted file mode|similarity |rename )"
 )
-BARE_DIFF = re.compile(rf"^\+[ \t]*(?:{COMMANDS}|[\w.-]+[:=]|--\w)", re.MULTILINE)
+BARE_DIFF = re.compile(rf"^\+[ \t]*(?:{COMMANDS}|[\w.-]+[:=]|(?:-[ ]+)?[\"']?--\w)", re.MULTILINE)
+DIFF_FENCE = re.compile(
+    r"^(?P<mark>[ \t]*(?:`{3,}|~{3,})[ \t]*)(?P<language>diff|patch)(?P<rest>[^\n]*\n)(?P<inside>.*?)"
+    r"(?=^[ \t]*(?:`{3,}|~{3,})[ \t]*$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+PATH_LINE = re.compile(r"(?:[+-]{3} )?[\w./-]*[./][\w./-]*\s*")  # of the file that a piece of a diff is for
 NUMBER = re.compile(r"[ \t]*(?P<number>\d{1,5})(?:[ ]?[:|│]|\t|[ ]{2,}|[.)](?=[ ])|(?=[ ])|$)[ ]?")
 QUOTE = re.compile(r"[ \t]*(?:>(?!>)[ ]?)+")
 FENCE = re.compile(r"[ \t]*(?:```|~~~)")
@@ -71,25 +77,48 @@ def _without_quotes(text: str) -> str:
 
 def _after_diff(text: str) -> str:
     """What a diff makes of its text."""
-    if not DIFF.search(text) and not _is_bare_diff(text):
-        return text
+    if DIFF.search(text) and not DIFF_FENCE.search(text):
+        return _new_state(text)
+    if "+" in text and DIFF_FENCE.search(text):
+        return DIFF_FENCE.sub(_read_fence, text)
+    head, rest = _cut_path(text)
+    return head + _new_state(rest) if _is_bare_diff(rest, is_named=bool(head)) else text
+
+
+def _read_fence(match: re.Match[str]) -> str:
+    """A fence of a diff as one of what the diff makes; one without a line that is new stays."""
+    inside = match["inside"]
+    if not any(line[:1] == "+" for line in inside.split("\n")):
+        return match[0]
+    return f"{match['mark']}{' ' * len(match['language'])}{match['rest']}{_new_state(inside)}"
+
+
+def _cut_path(text: str) -> tuple[str, str]:
+    """The line in front of a piece of a diff that names its file, and the rest."""
+    first, end, rest = text.partition("\n")
+    return (end, rest) if end and "+" in rest and PATH_LINE.fullmatch(first) else ("", text)
+
+
+def _new_state(text: str) -> str:
     lines: list[str] = []
     goes_on = False
     for line in text.split("\n"):
         after = _applied(line)
         if goes_on and line.strip() and not after.strip():
             after = f"{after[:-1]}\\"  # what is gone does not end the command around it
-        lines.append(after)
+        lines.append(after if after.strip() else "")
         goes_on = after.rstrip().endswith("\\")
     return "\n".join(lines)
 
 
-def _is_bare_diff(text: str) -> bool:
-    """Lines that all begin with ``+``, ``-`` or a blank, some with each of the two marks."""
+def _is_bare_diff(text: str, *, is_named: bool) -> bool:
+    """Lines that all begin with ``+``, ``-`` or a blank, some with each of the two marks, or all with ``+``."""
     lines = [line for line in text.split("\n") if line.strip()]
     marks = {line[0] for line in lines}
     is_list = any(line.startswith(("- ", "-\t")) for line in lines) and "+" not in marks
-    return {"+", "-"} <= marks <= {"+", "-", " "} and not is_list and BARE_DIFF.search(text) is not None
+    has_both = {"+", "-"} <= marks <= {"+", "-", " "} and not is_list
+    is_new = marks == {"+"} and (is_named or len(lines) >= FEWEST)
+    return (has_both or is_new) and BARE_DIFF.search(text) is not None
 
 
 def _applied(line: str) -> str:

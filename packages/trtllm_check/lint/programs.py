@@ -60,6 +60,7 @@ MODEL_IMAGE = re.compile(
 )
 SHELLS = frozenset({"bash", "sh", "zsh", "fish", "ksh", "dash"})
 PYTHON = re.compile(r"python(3(\.\d+)?)?")
+OPENAI_SERVER = "vllm.entrypoints.openai.api_server"
 PLAIN_SERVER = "vllm.entrypoints.api_server"  # has /generate and none of OpenAI's paths
 RANKS = ("-n", "-np", "--np", "--n", "--ntasks", "-c")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from trtllm_check.lint.carriers.compose_links import link_faults
 from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.overrides import COMMENT
 from trtllm_check.lint.carriers.schema import Schema, read_table, read_types
 from trtllm_check.lint.carriers.settings import Place, Setting, from_yaml
 from trtllm_check.lint.programs import VLLM_IMAGE
@@ -24,7 +25,6 @@ OF_SERVICE = re.compile(r"https?://(?P<host>[A-Za-z][\w.-]*):(?P<port>\d{2,5})(?
 OWN_PORT = re.compile(r"--port[= ]+(?P<port>\d+)")
 IN_A_SHELL = re.compile(r"(?:^|\s)-\w*c\s|\$\(|<<|&&|\bsh\b")
 LINE_END = re.compile(r"\\\s+-")
-COMMENT = re.compile(r"(?:^|\s)#\s?--?[a-z]\S*")
 RESTART = re.compile(r"no|always|unless-stopped|on-failure(?::\d+)?|.*[${].*")
 OPENAI_BASE = re.compile(r"(?:OPENAI|LLM|VLLM)_(?:API_)?BASE(?:_URLS?)?")
 BARE_ADDRESS = re.compile(r"https?://(?P<host>[A-Za-z][\w.-]*)(?::\d{2,5})?/?")
@@ -141,7 +141,8 @@ def _command(service: Setting) -> Iterator[FormFault]:
     if LINE_END.search(command.text):
         yield _fault("backslash", command)
     elif (comment := COMMENT.search(command.text)) is not None:
-        yield _fault("comment", command, comment=comment[0].strip())
+        known = (("comment", comment[0].strip()),)
+        yield FormFault("compose-together", command.place.part(*comment.span()), "comment", known)
 
 
 def _restart(service: Setting) -> Iterator[FormFault]:

@@ -145,6 +145,13 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
                     yield one._replace(shared_memory=True) if kind == "LLMInferenceService" else one
 
 
+def open_workload(one: ServedContainer | ClusterService) -> ServedContainer | ClusterService:
+    """The same where the text leaves parts out."""
+    if isinstance(one, ClusterService):
+        return one
+    return one._replace(gpus=one.gpus or None, shared_memory=True, is_open=True)
+
+
 def _compose(service: Any, place: Place) -> ServedContainer:
     entries = entries_of(service)
     open_ = any(name in entries for name in MERGES)

@@ -20,6 +20,10 @@ CONTROL = re.compile(
     re.MULTILINE,
 )
 GO_COMMENT = re.compile(r"\{\{-?[ ]?/\*(?:.|\n)*?\*/[ ]?-?\}\}")
+# Dots for what a page leaves out: where more of the block follows they end no document.
+LEFT_OUT = re.compile(r"^(?:\.\.\.|…)(?=[ \t\r]*\n(?:[ \t\r]*\n)*[ ]+\S)", re.MULTILINE)
+DOTS = re.compile(r"^([ ]*)(?:\.\.\.|…)(?=[ \t\r]*$)", re.MULTILINE)
+DOTS_WITHIN = re.compile(r"^(?:[ ]+\.\.\.|[ ]*…)[ \t\r]*$", re.MULTILINE)
 BLANK_LINE = re.compile(r"^[ \r]+$", re.MULTILINE)
 INLINE_CONTROL = re.compile(r"\{%.*?%\}")  # of Jinja, within a line
 DEEPEST = 100
@@ -44,6 +48,7 @@ def masked(text: str) -> str:
     text = GO_COMMENT.sub(
         lambda match: re.sub(r"[^\n]", " ", match[0]), yaml_faults.starts_at_margin(yaml_faults.without_output(text))
     )
+    text = LEFT_OUT.sub(lambda match: "#" + " " * (len(match[0]) - 1), text)
     text = CONTROL.sub(lambda match: " " * len(match[0]), text)
     text = INLINE_CONTROL.sub(lambda match: " " * len(match[0]), text)
     return TEMPLATE.sub(lambda match: "x" * len(match[0]), text)
@@ -60,10 +65,27 @@ def documents(text: str) -> Iterator[Any]:
     text = BLANK_LINE.sub("", text)  # one that is longer than what follows it ends a block before it begins
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        nodes: list[Any] = list(yaml.compose_all(text, loader))
+        nodes: list[Any] = _composed(text, loader)
         yield from [compose_parts.whole(node) for node in nodes if node is not None and node.id != "scalar"]
     except (yaml.YAMLError, ValueError, RecursionError):
         return
+
+
+def _composed(text: str, loader: Any) -> list[Any]:
+    """The documents; of a text that only dots within it keep from being YAML those without them."""
+    import yaml
+
+    try:
+        return list(yaml.compose_all(text, loader))
+    except yaml.YAMLError:
+        if (without := DOTS.sub(r"\1#", text)) == text:
+            raise
+        return list(yaml.compose_all(without, loader))
+
+
+def leaves_out(text: str) -> bool:
+    """True for a text with such dots."""
+    return LEFT_OUT.search(text) is not None or DOTS_WITHIN.search(text) is not None
 
 
 def _depth(text: str) -> int:

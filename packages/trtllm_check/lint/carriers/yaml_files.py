@@ -20,6 +20,7 @@ from trtllm_check.lint.carriers import (
     kubernetes_values,
     manifests,
     model_ranks,
+    overrides,
     served_models,
     truss,
     yaml_arguments,
@@ -30,7 +31,7 @@ from trtllm_check.lint.carriers.cluster_objects import objects
 from trtllm_check.lint.carriers.requirements import is_conda, of_conda
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown, with_single_dollars
 from trtllm_check.lint.carriers.stack_values import stack_command
-from trtllm_check.lint.carriers.workloads import workloads
+from trtllm_check.lint.carriers.workloads import open_workload, workloads
 from trtllm_check.lint.carriers.yaml_documents import (
     CONTROL,
     DEEPEST,
@@ -38,6 +39,7 @@ from trtllm_check.lint.carriers.yaml_documents import (
     TEMPLATE,
     documents,
     is_multiplied,
+    leaves_out,
     masked,
 )
 from trtllm_check.lint.carriers.yaml_entries import (
@@ -74,6 +76,7 @@ def carried(word: Word) -> Carried:
         return of_conda(word)
     reader = _Reader(word)
     nodes = list(documents(reader.masked))
+    unknown_parts = open_workload if leaves_out(word.text) else lambda one: one
     reader.maps = config_maps(nodes)
     for node in nodes:
         fill_parameters(node)
@@ -82,13 +85,14 @@ def carried(word: Word) -> Carried:
             continue
         started = served_models.kserve_command(node, reader.argument, reader.place)
         listed = [*yaml_arguments.scripts(node, reader.argument), *([started] if started is not None else [])]
+        listed += overrides.scripts(node, reader.argument)
         found = Carried(
             scripts=tuple((one, "") for one in listed),
             calls=(
                 *yaml_arguments.calls(node, reader.argument),
                 *served_models.ray_calls(node, reader.argument),
             ),
-            workloads=(*workloads(node, reader.at), *objects(node, reader.at)),
+            workloads=(*map(unknown_parts, workloads(node, reader.at)), *objects(node, reader.at)),
             aws_calls=tuple(resources(node, reader.at)),
             faults=(
                 *manifests.faults(node, reader.at, is_template="{{" in word.text),
@@ -99,6 +103,7 @@ def carried(word: Word) -> Carried:
                 *truss.faults(node, reader.at),
                 *compose.faults(node, reader.at),
                 *folded.faults(node, reader.at),
+                *overrides.faults(node, reader.at),
             ),
         )
         reader.found = reader.found.with_(found).with_(ecs_templates.carried(node, reader.at))
@@ -363,7 +368,8 @@ class _Reader:
 
 def _on_one_line(word: Word) -> Word:
     """docker compose splits a text at blanks and at the ends of lines alike."""
-    return Word(word.text.rstrip().replace("\\\n", "  ").replace("\n", " "), word.line, word.column, word.places)
+    text = word.text.rstrip().replace("\\\n", "  ").replace("\n", " ")
+    return Word(text, word.line, word.column, word.places[: len(text)])
 
 
 def _starts_command(words: Sequence[Word]) -> bool:

@@ -33,7 +33,7 @@ PROXY = re.compile(r"litellm|nginx|haproxy|router|gateway", re.IGNORECASE)
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    starts = [one for one in served(document) if one.tool in SERVERS and one.invocation]
+    starts = [one for one in served(document) if one.tool in SERVERS and one.invocation and not one.is_part]
     if len(starts) != 1 or not starts[0].model:
         return
     if any(PROXY.search(text) or PROXIES.search(text) for _, text in document.texts):

@@ -46,7 +46,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def _is_of_several(document: Document) -> bool:
     """True where another server of the text says nothing of its length."""
-    servers: list[ServedModel] = list(served(document))
+    servers: list[ServedModel] = [one for one in served(document) if not one.is_part]
     return any(one.engine and not any(name in one.options for name in LENGTHS) for one in servers)
 
 

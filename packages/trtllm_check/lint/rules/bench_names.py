@@ -26,7 +26,7 @@ COMMANDS = {"serving": "serve", "throughput": "throughput", "latency": "latency"
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
-    servers = [one for one in served(document) if one.engine == VLLM]
+    servers = [one for one in served(document) if one.engine == VLLM and not one.is_part]
     for one in _loaders(document):
         yield from _name(one, servers, release)
     yield from _scripts(document, release)

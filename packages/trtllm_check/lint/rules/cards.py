@@ -23,7 +23,11 @@ OURS = ("trtllm-serve", "trtllm-bench", "LLM")
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
-    starts = [one for one in served(document) if one.engine in (VLLM, TENSORRT_LLM) and one.tool not in MAKERS]
+    starts = [
+        one
+        for one in served(document)
+        if one.engine in (VLLM, TENSORRT_LLM) and one.tool not in MAKERS and not one.is_part
+    ]
     machine = gpu_told(document) if starts else None
     here = capability(machine) if machine is not None else 0
     if machine is None or not here:

@@ -47,7 +47,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     around = Around.of(document)
-    starts = [one for one in served(document) if one.tool not in MAKERS]
+    starts = [one for one in served(document) if one.tool not in MAKERS and not one.is_part]
     machine = machine_told(document) if starts else None
     if len({one.gpus for one in starts}) > 1 and any(fences(text) for _, text in document.texts):
         machine = None  # a page may go on to larger machines

@@ -33,7 +33,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def _of_one_rank(document: Document, platform: Platform) -> Iterator[Draft]:
     around = Around.of(document)
-    starts = [one for one in served(document) if one.tool not in MAKERS]
+    starts = [one for one in served(document) if one.tool not in MAKERS and not one.is_part]
     for one in starts:
         if not _takes_one(one) or (one.invocation is None and _is_set_later(document)):
             continue

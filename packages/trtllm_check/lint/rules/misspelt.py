@@ -9,7 +9,7 @@ from typing import Any
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, Swap, drafts
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.programs import PLAIN_SERVER
+from trtllm_check.lint.programs import OPENAI_SERVER, PLAIN_SERVER
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.served import served
 from trtllm_check.lint.shell.words import ShellCommand, Word
@@ -84,7 +84,6 @@ COMPOSE_VALUED = (
     *("--parallel", "--progress"),
 )
 MOVED = {"hf": {"scan-cache": "cache", "delete-cache": "cache"}}  # of huggingface-cli: vllm@1e823dc0
-OPENAI_SERVER = "vllm.entrypoints.openai.api_server"
 LOGIN = re.compile(r"(?:huggingface|hugging-face|hf|huggingface_hub|huggingface-hub)[-_]login")
 NEAR_PROGRAM = 0.88
 NEAR_COMMAND = 0.7

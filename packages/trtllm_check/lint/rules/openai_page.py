@@ -183,7 +183,7 @@ def _without(text: str, file: str, spans: Sequence[tuple[str, int, int]]) -> str
 def page_servers(document: Document) -> Iterator[Server]:
     """The servers of OpenAI's protocol that a text starts."""
     around = Around.of(document)
-    for one in served(document):
+    for one in (each for each in served(document) if not each.is_part):
         if one.tool in SERVERS and one.invocation:
             found = server_of(around, one)
             docker = around.docker(one) or (_built(document, one) if not found.ports else None)

@@ -12,6 +12,7 @@ from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.settings import Setting
 from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
+from trtllm_check.lint.held_arguments import SAME_MODEL
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.lookups import once
 from trtllm_check.lint.rules.model_folders import model_folders, plain
@@ -109,6 +110,11 @@ class ServedModel(NamedTuple):
     invocation: Invocation | None = None
     is_open: bool = False
     weights: str = ""
+
+    @property
+    def is_part(self) -> bool:
+        """True for options alone, which are for a server that the text starts elsewhere."""
+        return self.invocation is not None and any(word.text == SAME_MODEL for word in self.invocation.arguments)
 
     def number(self, name: str) -> int | None:
         """The whole number that the option is, None where it is left out or the reader fills it in."""

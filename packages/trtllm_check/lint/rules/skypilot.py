@@ -25,7 +25,7 @@ BETWEEN = re.compile(
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     around = Around.of(document)
-    starts = [one for one in served(document) if one.tool in SERVERS]
+    starts = [one for one in served(document) if one.tool in SERVERS and not one.is_part]
     for file, text in document.texts:
         here = [one for one in starts if one.file == file]
         opened = list(PORTS.finditer(text)) if len(here) == 1 and OF_SKYPILOT.search(text) else []

@@ -24,6 +24,10 @@ TOGETHER = re.compile(
     rf"(?P<first>{COMMANDS}|--[a-z][a-z0-9]*(?:[-_.][a-z0-9]+)*)(?P<second>--[a-z][\w.-]*)(?:=.*)?", re.DOTALL
 )
 VALUE_AND_OPTION = re.compile(r"(?:--[a-z][\w.-]*=)?(?P<first>[^\s={}'\"-][^\s={}'\"]*?)(?P<second>--[a-z][a-z0-9_-]+)")
+PLACE_AND_OPTION = re.compile(
+    r"(?:--[a-z][\w.-]*=)?(?P<first>\{[^{}\s'\":]+\}|\$\{\w+\}|\$\w+)(?P<second>--[a-z][a-z0-9_-]+)"
+)
+"""The same behind a value that is filled in: ``--host {ip}--port``."""
 A_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(?:\[[\w,-]+\])?")
 VERSION = re.compile(r"=?\d[\w.*]*(?:,.*)?")
@@ -172,11 +176,21 @@ def _together(invocation: Invocation, word: Word, release: str) -> Iterator[Draf
         yield from drafts(
             release, "options-run-together", word, invocation=invocation, tool=tool, first=first, second=second
         )
-    elif invocation.tool == "vllm" and (match := VALUE_AND_OPTION.fullmatch(word.text)) is not None:
+    elif invocation.tool == "vllm" and (match := _glued(invocation, word)) is not None:
         first, second = match["first"], match["second"]
         if is_vllm_option(second.removeprefix("--")) and not A_NUMBER.fullmatch(first):  # vllm-form speaks of numbers
             known: dict[str, Any] = {"tool": "vllm", "first": first, "second": second}
+            before = (given.flag for given in invocation.given if any(word is value for value in given.values[:1]))
+            known["of"] = f" of {flag}" if (flag := next(before, "")) else ""
             yield from drafts(release, "options-run-together", word, form="value", invocation=invocation, **known)
+
+
+def _glued(invocation: Invocation, word: Word) -> re.Match[str] | None:
+    """A value and an option in one word; what a place is filled with may end in a blank where it is no value."""
+    if (match := VALUE_AND_OPTION.fullmatch(word.text)) is not None:
+        return match
+    is_value = any(word is value for given in invocation.given if given.flag[:2] == "--" for value in given.values[:1])
+    return PLACE_AND_OPTION.fullmatch(word.text) if is_value or word.text.startswith("--") else None
 
 
 def _redirected(pip: Invocation, release: str) -> Iterator[Draft]:

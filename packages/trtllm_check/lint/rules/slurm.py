@@ -63,7 +63,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release, texts = platform.release.name, dict(document.texts)
     jobs = {file: _job(text) for file, text in document.texts if "#SBATCH" in text}
-    starts = [one for one in served(document) if one.invocation is not None]
+    starts = [one for one in served(document) if one.invocation is not None and not one.is_part]
     for one in starts:
         yield from _tasks(one, jobs, release)
         yield from _copies(one, jobs, texts.get(one.file, ""), release)

@@ -13,9 +13,9 @@ from typing import Any
 from packaging.version import Version
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
+from trtllm_check.lint.finding import Draft, Platform, Swap, drafts, rule_data
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.programs import DOCKER_VALUED, PYTHON, SHELLS, VLLM_IMAGE, Given
+from trtllm_check.lint.programs import DOCKER_VALUED, OPENAI_SERVER, PLAIN_SERVER, PYTHON, SHELLS, VLLM_IMAGE, Given
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.rules.vllm_table import absence, command_of, instead_of, release_for
 from trtllm_check.lint.shell.words import Word, lines_of
@@ -61,7 +61,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         is_own = _is_a_build_of_its_own(one, command, strange) or _is_an_edition(document.texts)
         is_own = is_own or any(_is_described(document.texts, flag) for flag in strange)
         for given in one.given:
-            if given.flag.startswith("-"):
+            if (
+                given.flag.startswith("-")
+                and one.path.text == PLAIN_SERVER
+                and (plain := _of_openai(given)) is not None
+            ):
+                yield from _of_the_plain_server(one, given, release) if plain else ()
+            elif given.flag.startswith("-"):
                 for draft in _option(document, one, given, command, told, release):
                     yield draft._replace(severity="info") if is_own and draft.severity == "warning" else draft
                 yield from _json(one, given, told, release)
@@ -228,6 +234,23 @@ def _option(
         yield from drafts(release, "vllm-option-gone", given.word, form="not certain", invocation=serve, **about)
 
 
+def _of_openai(given: Given) -> bool | None:
+    """True for an option of OpenAI's server that the plain one has not, False for its own; None for the engine's."""
+    name, facts = _named(given), vllm_facts()
+    if name in rule_data(FAMILY)["plain_server"].split():
+        return False
+    is_engine = any(name in facts.table("options", section) for section in ("engine", "async"))
+    return True if name in facts.table("options", "frontend") and not is_engine else None
+
+
+def _of_the_plain_server(serve: Invocation, given: Given, release: str) -> Iterator[Draft]:
+    edits = (Swap(serve.path, OPENAI_SERVER),)
+    known: dict[str, Any] = {"tool": PLAIN_SERVER, "flag": given.name, "module": OPENAI_SERVER}
+    yield from drafts(
+        release, "vllm-option", given.word, form="of OpenAI's server", edits=edits, invocation=serve, **known
+    )
+
+
 def _unknown(serve: Invocation, given: Given, name: str, command: str, release: str) -> Iterator[Draft]:
     """An option that no release has: misspelt, of docker, of another command or of another program."""
     if PLACEHOLDER.fullmatch(given.name):
@@ -247,6 +270,8 @@ def _unknown(serve: Invocation, given: Given, name: str, command: str, release: 
         return  # and one that it starts itself those of its own build
     if meant:
         instead = f"write --{meant}"
+    elif f"-{name}" in rule_data(FAMILY)["short"]:
+        instead, certain = f"write -{name} with one dash", True
     elif other:
         instead = f"give it to vllm {other}"
     if given.name in DOCKER_VALUED and _is_official(serve):

@@ -117,7 +117,7 @@ def _value(
     if number is not None:
         found = list(_number(serve, given, value, number, release))
         yield from found if found and _is_written(document, value) else ()
-    elif "json" in kinds or name in rule_data("vllm")["json"]:
+    elif "json" in kinds or name.replace("_", "-") in rule_data("vllm")["json"]:
         yield from _json(serve, given, name, told, release)
     elif name == "logits_processors":
         for word in given.values:

@@ -11,13 +11,18 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
 from trtllm_check.lint.shell.words import Word
-from trtllm_check.releases.vllm import options_of
+from trtllm_check.releases.vllm import options_of, vllm_facts
 
 VARIABLE = re.compile(
-    r"(?<![\w$])SM_VLLM_(?P<name>[A-Z][A-Z0-9_]*[A-Z0-9])(?=[\"']?\s*[=:,]|[\"']?\]?\s*$)", re.MULTILINE
+    r"(?<![\w$])SM_VLLM_(?P<name>[A-Z][A-Z0-9_]*[A-Z0-9])(?=\\?[\"']?\s*[=:,]|[\"']?\]?\s*$)", re.MULTILINE
 )
 COMMENT = re.compile(r"^\s*(?:#|//)")
-SAID = re.compile(r"[\"']?\s*[=:,]\s*[\"']?(?P<value>true|false)\b[\"']?", re.IGNORECASE)
+SAID = re.compile(r"\\?[\"']?\s*[=:,]\s*\\?[\"']?(?P<value>true|false)\b", re.IGNORECASE)  # of a notebook's JSON, too
+OWN_ENTRY = re.compile(
+    r"^[\s\"]*PREFIX=\\?[\"']?SM_VLLM_", re.MULTILINE
+)  # as examples/online_serving/sagemaker-entrypoint.sh
+HANDS_ON = re.compile(r"ARGS\+=\(\\?\"\$\{?value")
+TRUE = re.compile(r"value[^\n]{0,20}==?\s*\\?[\"']?(?:true|false)\b|is_true|\btrue\\?[\"']?(?:\||\)\s)", re.IGNORECASE)
 SWITCHES_SINCE = "0.17.1"  # aws/deep-learning-containers@1c1aacc0: before it the entry point hands true on as a word
 NEAR = 0.85
 TOOL = "vllm serve"
@@ -37,7 +42,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             known: dict[str, Any] = {"flag": f"--{name} (of {match[0]})", "tool": TOOL}
             changes, told = options_of("serve").get(name), release_for(document, None)
             value = SAID.match(text, match.end())
-            if changes is not None and value is not None and "switch" in changes.kinds:
+            kind = changes.at((told or vllm_facts().newest).place) if changes is not None else ""
+            if value is not None and kind in ("switch", "toggle"):
                 yield from _switch(match[0], value["value"], place, file, document, platform.release.name)
             if changes is None:
                 yield from _unknown(name, place, file, known, platform.release.name)
@@ -54,10 +60,15 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def _switch(variable: str, value: str, place: Word, file: str, document: Document, release: str) -> Iterator[Draft]:
     """``SM_VLLM_ENFORCE_EAGER=true``: a word behind an option that takes none, in images before the repair."""
+    known: dict[str, Any] = {"variable": variable, "value": value, "since": SWITCHES_SINCE}
+    texts = [text for _, text in document.texts]
+    if any(map(OWN_ENTRY.search, texts)):
+        if any(map(HANDS_ON.search, texts)) and not any(map(TRUE.search, texts)):
+            yield from drafts(release, "vllm-image-switch", place, form="own", file=file, **known)
+        return
     told = release_for(document, None)
     if told is not None and Version(told.written) >= Version(SWITCHES_SINCE):
         return
-    known: dict[str, Any] = {"variable": variable, "value": value, "since": SWITCHES_SINCE}
     for draft in drafts(release, "vllm-image-switch", place, file=file, **known):
         yield draft if told is not None else draft._replace(severity="info")
 

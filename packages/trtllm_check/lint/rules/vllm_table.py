@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from trtllm_check.lint.carriers.yaml_arguments import LISTED
 from trtllm_check.lint.document import Document
+from trtllm_check.lint.held_arguments import is_held
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.pasted import is_of_another_section
 from trtllm_check.lint.vllm_release import (
@@ -52,8 +53,11 @@ def _release_of(document: Document, one: Invocation | None) -> VllmRelease | Non
 
 
 def _is_elsewhere(document: Document, told: VllmTold, one: Invocation) -> bool:
-    """True where the image stands in another section of a page than a command that runs in none."""
-    same_file = told.file == one.command.file
+    """True where the image stands in another section of a page than a command that runs in none.
+
+    Arguments in a variable are no such command: it is the image that gets them.
+    """
+    same_file = told.file == one.command.file and not is_held(one.arguments)
     return same_file and is_of_another_section(dict(document.texts).get(told.file, ""), told.line, one.path.line)
 
 

@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.held_arguments import is_held
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell.pasted import fences
 
@@ -22,7 +23,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         return
     release = platform.release.name
     for one in document.invocations:
-        if _in_linux(one) or _in_a_shell(document, one):
+        if _in_linux(one) or _in_a_shell(document, one) or is_held(one.arguments):
             continue
         if one.tool in MAKERS:
             yield from _ranks(one, release)
