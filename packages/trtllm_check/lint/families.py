@@ -67,6 +67,7 @@ FAMILIES = (
     "routers",
     "fastchat",
     "faults",
+    "json_keys",
     "boxes",
     "box_names",
     "lmi_variables",
@@ -250,6 +251,7 @@ OF_ANY_RELEASE = frozenset(
             "routers",
             "fastchat",
             "faults",
+            "json_keys",
             "boxes",
         ),
         *(
