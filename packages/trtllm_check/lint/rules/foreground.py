@@ -38,7 +38,7 @@ OTHER_USE = re.compile(r"--env-file|\benvsubst\b|docker[ -]compose|\bsudo -E\b|-
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release, texts = platform.release.name, dict(document.texts)
-    servers = {id(one.command): one for one in document.of(*SERVERS) if _serves(one)}
+    servers = {id(one.command): one for one in document.of(*SERVERS) if serves(one)}
     for command, behind in zip_longest(document.commands, document.commands[1:]):
         server = servers.get(id(command))
         if server is not None and behind is not None and behind.file == command.file:
@@ -46,7 +46,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     yield from _of_the_host(document, texts, release)
 
 
-def _serves(one: Invocation) -> bool:
+def serves(one: Invocation) -> bool:
+    """True for a server that is started in the foreground."""
     is_first = bool(one.command.words) and one.command.words[0] is (one.launcher[0] if one.launcher else one.path)
     words = [word.text for word in one.positional[:1]]
     is_server = one.tool != "vllm" or words == ["serve"] or one.path.text.startswith("vllm.entrypoints")
@@ -64,7 +65,8 @@ def _behind(server: Invocation, behind: ShellCommand, text: str, release: str) -
     name = posixpath.basename(place.text)
     between = "\n".join(lines_of(text)[first.line - 1 : place.line - 1])
     is_next = place.line > first.line and place.column == first.column == 1
-    if name in CLIENTS and is_next and not BACKGROUND.search(between) and not BRANCH.search(between):
+    is_one = name in CLIENTS or (name in SERVERS and "#" not in between)  # a comment may say that it is another way
+    if is_one and is_next and not BACKGROUND.search(between) and not BRANCH.search(between):
         known: dict[str, Any] = {"then": " ".join(word.text for word in behind.words[:2]), "tool": server.tool}
         yield from drafts(release, "behind-a-server", place, file=server.command.file, **known)
 
