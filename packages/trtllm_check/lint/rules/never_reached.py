@@ -16,7 +16,7 @@ RULE = "never-reached"
 IDLES = re.compile(
     r"(?:^[ \t]*|(?<=[;\"'{(])[ \t]*|(?<![&|])&[ \t]*|\bthen[ \t]+)"
     r"(?P<idle>sleep[ \t]+(?:inf|infinity)|tail[ \t]+-f[ \t]+/dev/null)[ \t]*"
-    r"(?P<sign>;(?!;)|&&|\\?\n)\s*\\?\s*(?P<next>[^\s;&|\"'(){}#]+)(?P<more>[ \t]+[^\s;&|]+)?",
+    r"(?P<sign>;(?!;)|&&|\n)\s*\\?\s*(?P<next>[^\s;&|\"'(){}#]+)(?P<more>[ \t]+[^\s;&|]+)?",
     re.MULTILINE,
 )
 ENDS = re.compile(r"(?:fi|else|elif|done|esac|EOF|[A-Z_]+|-+|\}|\w+:|-)$")
@@ -50,7 +50,8 @@ def _idle(text: str, file: str, release: str) -> Iterator[Draft]:
     for match in IDLES.finditer(text):
         is_line = match["sign"].endswith("\n")
         name = _name(match["next"])
-        if ENDS.match(match["next"]) or (is_line and (name not in STARTS or _margin(text, match) is None)):
+        goes_on = text[: match.start("idle")].rstrip(" \t").endswith("\\\n")
+        if goes_on or ENDS.match(match["next"]) or (is_line and (name not in STARTS or _margin(text, match) is None)):
             continue
         known: dict[str, Any] = {"idle": match["idle"], "then": f"{match['next']}{match['more'] or ''}"[:SHOWN]}
         place = word_at(text, match.start("idle"), match["idle"])
