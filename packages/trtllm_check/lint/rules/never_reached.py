@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +10,7 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.foreground import CLIENTS, SERVERS, serves
-from trtllm_check.lint.shell.words import ShellCommand, Word, word_at
+from trtllm_check.lint.shell.words import ShellCommand, Word, lines_of, word_at
 
 RULE = "never-reached"
 # One in the place of a command, and what stands behind its semicolon.
@@ -28,6 +29,7 @@ JOINED = re.compile(
 EXEC = re.compile(r"[a-z./][\w./-]*")
 MAKES_A_FILE = re.compile(r"<<|\{|\}|\b(?:if|fi|else|elif|case|esac|while|for|do|done|trap)\b|\|\||&&", re.MULTILINE)
 SHOWN = 40
+LINE_END = re.compile(r"\n")
 WAITS = ("sleep", "until", "while")
 
 
@@ -82,14 +84,16 @@ def _name(program: str) -> str:
     return program.rpartition("/")[2]
 
 
+@lru_cache(maxsize=8)
+def _starts(text: str) -> tuple[int, ...]:
+    """Where each line begins."""
+    return (0, *(match.end() for match in LINE_END.finditer(text)))
+
+
 def _offset(text: str, word: Word) -> int:
     """Where a word stands in its text; 0 where that is not to be told."""
-    at = 0
-    for _ in range(word.line - 1):
-        at = text.find("\n", at) + 1
-        if not at:
-            return 0
-    at += word.column - 1
+    starts = _starts(text)
+    at = starts[word.line - 1] + word.column - 1 if word.line <= len(starts) else 0
     return at if text.startswith(word.text[:1], at) else 0
 
 
@@ -97,8 +101,7 @@ def _behind_exec(command: ShellCommand, behind: ShellCommand, text: str, release
     """``exec tritonserver ...`` in a script, and a command on its next line."""
     first, then = command.words[0], behind.words[0]
     program = command.words[1].text if len(command.words) > 1 else ""
-    lines = text.split("\n")
-    between = "\n".join(lines[first.line - 1 : then.line])
+    between = "\n".join(lines_of(text)[first.line - 1 : then.line])
     is_next = then.line > first.line and then.column == first.column == 1
     if _name(program) in SERVERS and _name(then.text) in CLIENTS:
         return  # foreground.py says it at the client
