@@ -36,6 +36,7 @@ DEPLOYMENT = re.compile(
     r"|[ \t]--use_(?:gpt_attention|gemm|rmsnorm|smooth_quant)\w*plugin\b"
     r"|^[^\n#]*\b(?:ray start[ ]+--|(?:apptainer|singularity) (?:run|exec) )"
     r"|^[ \t-]*(?:engine_kwargs|extraArgs|backend_parameters)\b|\bengine_kwargs\s*="
+    r"|\brun_cluster\.sh[ \t]+\S|^[ -]*nvidia\.com/gpu:[ \t]*\S|\boption\.(?:\w*rolling_batch|model_id|quantize)"
     r"|/v2/models/[\w${}-]+/(?:versions/\w+/)?(?:infer|generate|generate_stream)\b"
     r"|\b\d{9,14}\.dkr\.ecr\.[a-z\d-]+\.amazonaws\.com[\w.]*/[\w/-]+|\b(?:djl-inference|huggingface-\w+-tgi-inference):\d",
     re.MULTILINE,

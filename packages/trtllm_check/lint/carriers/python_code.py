@@ -22,6 +22,7 @@ from trtllm_check.lint.carriers.python_mending import mended
 from trtllm_check.lint.carriers.python_printed import printed
 from trtllm_check.lint.carriers.python_properties import property_files
 from trtllm_check.lint.carriers.python_requests import sent_requests
+from trtllm_check.lint.carriers.python_slips import LEXICAL
 from trtllm_check.lint.carriers.python_tensors import tensor_uses
 from trtllm_check.lint.carriers.python_text import PythonText
 from trtllm_check.lint.carriers.python_uses import uses
@@ -86,7 +87,8 @@ def _carried(word: Word) -> Carried:
     reader = _Reader(found.code, found.tree)
     reader.read()
     shell = Carried(scripts=((found.shell, ""),)) if found.shell.text else Carried()
-    return shell.with_(reader.found)._replace(faults=())
+    kept = tuple(one for one in reader.found.faults if one.rule in LEXICAL)
+    return shell.with_(reader.found)._replace(faults=kept)
 
 
 def parsed(text: str) -> ast.Module | None:

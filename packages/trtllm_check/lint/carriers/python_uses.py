@@ -21,6 +21,7 @@ from trtllm_check.lint.carriers.python_clients import client_faults
 from trtllm_check.lint.carriers.python_engines import engine_faults
 from trtllm_check.lint.carriers.python_results import result_faults
 from trtllm_check.lint.carriers.python_sagemaker import sagemaker_faults
+from trtllm_check.lint.carriers.python_slips import slip_faults
 from trtllm_check.lint.carriers.python_started import start_faults
 from trtllm_check.lint.carriers.python_text import PythonText, fault
 from trtllm_check.lint.carriers.python_wrappers import wrapper_faults
@@ -54,6 +55,7 @@ def uses(text: PythonText, *, is_script: bool) -> Iterator[FormFault]:
     yield from sagemaker_faults(text)
     yield from start_faults(text)
     yield from wrapper_faults(text)
+    yield from slip_faults(text)
     yield from _addresses(text)
     yield from _modelopt(text)
     yield from _tokens(text)

@@ -48,8 +48,8 @@ class ServedContainer(NamedTuple):
     ``requests_only``: Kubernetes' GPUs stand among the requests and not among the limits; ``ports``: compose's, of the
     host (0 where the reader fills it in) and inside. ``words``: what the image's entry point gets, or the command
     where it is ``replaced``; ``settings``: variables with their values; ``is_open``: more of them come from elsewhere;
-    ``mounts``: folders inside; ``labels`` and ``named_ports``: of the pod; ``alone``: no other container in it;
-    ``owner``: the name of the object or service that holds it;
+    ``mounts``: folders inside; ``labels`` and ``named_ports`` (at ``port_places``): of the pod; ``alone``: no other
+    container in it; ``owner``: the name of the object or service that holds it;
     ``pod``: the line where the containers of its pod begin; ``holder``: the kind of the object.
     """
 
@@ -77,6 +77,7 @@ class ServedContainer(NamedTuple):
     mounts: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     named_ports: tuple[tuple[str, int], ...] = ()
+    port_places: tuple[Word, ...] = ()
     alone: bool = True
     owner: str = ""
     pod: int = 0
@@ -110,7 +111,7 @@ def workloads(node: Any, place: Place) -> Iterator[ServedContainer | ClusterServ
     top = fields_of(node)
     if "services" in top:
         for owner, service in fields_of(top["services"]).items():
-            if service.id == "mapping" and "image" in entries_of(service):
+            if service.id == "mapping" and {"image", "build"} & set(entries_of(service)):
                 yield _compose(service, place)._replace(owner=owner)
     elif not {"apiVersion", "kind", "image"} & set(top):
         for owner, service in top.items():
@@ -163,7 +164,7 @@ def _compose(service: Any, place: Place) -> ServedContainer:
         if one.id == "mapping"
     ]
     gpus: int | None = 0
-    where = entries["image"]
+    where = image = entries["image"] if "image" in entries else entries["build"]  # which has no name, or its own
     for one in devices:
         keys = fields_of(one)
         where = keys.get("count") or keys.get("device_ids") or one
@@ -177,8 +178,8 @@ def _compose(service: Any, place: Place) -> ServedContainer:
         gpus = _number(entries["gpus"]) if "gpus" in entries and not open_ else None
     return ServedContainer(
         "compose",
-        _text(entries["image"]),
-        place(entries["image"]),
+        _text(entries.get("image")),
+        place(image),
         *_lines(service, place),
         gpus,
         open_ or "shm_size" in entries or "ipc" in entries or _mounts_shared(entries),
@@ -225,6 +226,7 @@ def _kubernetes(container: Any, pod: Node, place: Place, several_nodes: bool) ->
         is_open="envFrom" in entries or _is_template(entries.get("env")),
         mounts=tuple(mounts),
         named_ports=tuple(_container_ports(entries.get("ports"))),
+        port_places=tuple(_port_places(entries.get("ports"), place)),
     )
 
 
@@ -330,6 +332,13 @@ def _container_ports(node: Any) -> Iterator[tuple[str, int]]:
     for one in items_of(node):
         entries = fields_of(one)
         yield _text(entries.get("name")), _number(entries.get("containerPort")) or 0
+
+
+def _port_places(node: Any, place: Place) -> Iterator[Word]:
+    """Where each of them stands."""
+    for one in items_of(node):
+        port = fields_of(one).get("containerPort")
+        yield place(one if port is None else port)
 
 
 def _mounts_shared(entries: Node) -> bool:

@@ -1,14 +1,14 @@
 """Containers of servers: what their image starts, where they are asked, what they need and do not get."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
 
 from trtllm_check.lint.carriers.compose import FOR_BROWSERS
-from trtllm_check.lint.carriers.workloads import ClusterService
+from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.programs import DOCKER_VALUED, PYTHON, SHELLS
@@ -272,9 +272,21 @@ def _service(service: ClusterService, found: list[Box], release: str) -> Iterato
                 yield from drafts(
                     release, "service-of-another-port", target, form="declared", file=service.file, **known
                 )
-        elif text and not is_open(text) and not text.isupper() and text not in names and workload.named_ports:
+        elif text in names:
+            yield from _named(service, workload, text, listens, release)
+        elif text and not is_open(text) and not text.isupper() and workload.named_ports:
             known = {"service": service.name, "target": text, "names": ", ".join(sorted(filter(None, names))) or "none"}
             yield from drafts(release, "service-of-another-port", target, form="name", file=service.file, **known)
+
+
+def _named(
+    service: ClusterService, workload: ServedContainer, target: str, listens: Sequence[int], release: str
+) -> Iterator[Draft]:
+    """``targetPort: http`` of a containerPort of this name, where the server listens on another."""
+    for (name, port), place in zip(workload.named_ports, workload.port_places, strict=False):
+        if name == target and port and listens and port not in listens and len(service.targets) == 1:
+            known: dict[str, Any] = {"service": service.name, "target": name, "declared": port, "port": listens[0]}
+            yield from drafts(release, "service-of-another-port", place, form="named", file=workload.file, **known)
 
 
 def _no_pods(service: ClusterService, found: list[Box], release: str) -> Iterator[Draft]:

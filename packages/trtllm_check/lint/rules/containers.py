@@ -38,8 +38,6 @@ PLAIN_TRITON = re.compile(
 )  # whose backends run on a CPU too
 NEEDS_GPU = re.compile(r"KIND_GPU|tensorrt|\bvllm\b|\.plan\b|trtexec|cuda|nvidia-smi", re.IGNORECASE)
 FOR_A_CPU = re.compile(r"\bCPU[- ]only\b|\bon (?:a )?CPU\b|\bwithout (?:a |any )?GPUs?\b|\bno GPUs?\b", re.IGNORECASE)
-DEVICES = re.compile(r"[\"']?\"?device=(\d+(?:,\d+)*)\"?[\"']?")
-NUMBERS = re.compile(r"\d+(?:,\d+)*")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -52,7 +50,6 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if not _is_for_a_cpu(document, docker):
             yield from _gpus(document, release, docker, inner)
         yield from _shared_memory(document, release, docker, inner)
-        yield from _renumbered(release, docker)
         yield from _at_random(document, release, docker)
         yield from hidden_paths(document, platform, docker, inner)
     images = [*document.images, *(word for word, _ in written_images(document))]
@@ -75,24 +72,6 @@ def _at_random(document: Document, release: str, docker: Invocation) -> Iterator
             known = {"port": word.text, "asked": word.text}
             edits = (Put("-p", f"{word.text}:{word.text}"),) if len(docker.values("-p", "--publish")) == 1 else ()
             yield from drafts(release, "port-at-random", word, edits=edits, invocation=docker, **known)
-
-
-def _renumbered(release: str, docker: Invocation) -> Iterator[Draft]:
-    """CUDA_VISIBLE_DEVICES with the host's numbers in a container that has some of its GPUs only."""
-    variables = {
-        name: word for word in docker.values("-e", "--env") for name, sign, _ in [word.text.partition("=")] if sign
-    }
-    inside = variables.get("CUDA_VISIBLE_DEVICES")
-    shown = [word.text.partition("=")[2] for name, word in variables.items() if name == "NVIDIA_VISIBLE_DEVICES"]
-    shown += [match[1] for word in docker.values("--gpus") if (match := DEVICES.fullmatch(word.text))]
-    if inside is None or not shown or not NUMBERS.fullmatch(shown[-1]):
-        return
-    asked = inside.text.partition("=")[2]
-    count = len(shown[-1].split(","))
-    if NUMBERS.fullmatch(asked) and max(map(int, asked.split(","))) >= count:
-        yield from drafts(
-            release, "gpus-renumbered", inside, invocation=docker, asked=asked, shown=shown[-1], last=count - 1
-        )
 
 
 def _runs(docker: Invocation) -> bool:

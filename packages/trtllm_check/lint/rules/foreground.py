@@ -31,6 +31,7 @@ CLIENTS = (
 BACKGROUND = re.compile(r"(?<![&>])&(?![&>])")
 BRANCH = re.compile(r"^\s*(?:else|elif|fi|done|esac|;;|\}|EOF|trap)\b|^\s*(?:;;|\}|\)|\{)|\bexit\b", re.MULTILINE)
 DETACHED = re.compile(r"-[itT]*d[itT]*m?|--detach(?:=true)?|--background")  # of docker, tmux, screen and setsid
+PORT = re.compile(r"--(?:http-)?port[= ](?P<port>\d+)")
 READ_INSIDE = re.compile(r"(?:VLLM|NCCL)_[A-Z0-9_]+|HF_TOKEN|HUGGING_FACE_HUB_TOKEN|HF_ENDPOINT")
 OTHER_USE = re.compile(r"--env-file|\benvsubst\b|docker[ -]compose|\bsudo -E\b|--env-host")
 
@@ -38,7 +39,7 @@ OTHER_USE = re.compile(r"--env-file|\benvsubst\b|docker[ -]compose|\bsudo -E\b|-
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release, texts = platform.release.name, dict(document.texts)
-    servers = {id(one.command): one for one in document.of(*SERVERS) if _serves(one)}
+    servers = {id(one.command): one for one in document.of(*SERVERS) if serves(one)}
     for command, behind in zip_longest(document.commands, document.commands[1:]):
         server = servers.get(id(command))
         if server is not None and behind is not None and behind.file == command.file:
@@ -46,7 +47,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     yield from _of_the_host(document, texts, release)
 
 
-def _serves(one: Invocation) -> bool:
+def serves(one: Invocation) -> bool:
+    """True for a server that is started in the foreground."""
     is_first = bool(one.command.words) and one.command.words[0] is (one.launcher[0] if one.launcher else one.path)
     words = [word.text for word in one.positional[:1]]
     is_server = one.tool != "vllm" or words == ["serve"] or one.path.text.startswith("vllm.entrypoints")
@@ -64,9 +66,18 @@ def _behind(server: Invocation, behind: ShellCommand, text: str, release: str) -
     name = posixpath.basename(place.text)
     between = "\n".join(lines_of(text)[first.line - 1 : place.line - 1])
     is_next = place.line > first.line and place.column == first.column == 1
-    if name in CLIENTS and is_next and not BACKGROUND.search(between) and not BRANCH.search(between):
+    both = [_port(one) for one in (server.command, behind)]
+    is_both = name in SERVERS and "" not in both and both[0] != both[1]  # else it may be another way to start one
+    is_one = name in CLIENTS or is_both
+    if is_one and is_next and not BACKGROUND.search(between) and not BRANCH.search(between):
         known: dict[str, Any] = {"then": " ".join(word.text for word in behind.words[:2]), "tool": server.tool}
         yield from drafts(release, "behind-a-server", place, file=server.command.file, **known)
+
+
+def _port(command: ShellCommand) -> str:
+    """The port that a command names; "" for none."""
+    match = PORT.search(" ".join(word.text for word in command.words))
+    return match["port"] if match else ""
 
 
 def _of_the_host(document: Document, texts: dict[str, str], release: str) -> Iterator[Draft]:

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document, PropertiesFile
@@ -24,6 +25,8 @@ APART = re.compile(r"\w+(?: - \w+)+(?:/\w[\w.-]*)?")
 NEAR = 0.87
 LEAST = 8
 CASE = ("entryPoint", "modelName", "modeName", "pythonExecutable")
+WRONG_PREFIX = re.compile(r"(?P<prefix>[A-Za-z]{2,9}?)(?P<sign>[._])(?P<name>[A-Za-z]\w*)")
+OPTION, ALIKE, LESS_ALIKE, ALSO = "option", 0.83, 0.75, ("opt", "opts")
 
 
 class KeyLine(NamedTuple):
@@ -50,6 +53,10 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         is_own = not entry.startswith(HANDLER)  # a handler of one's own reads keys of its own
         for line in settings:
             yield from _apart(line, release)
+            if right := right_prefix(line.key):
+                about: dict[str, Any] = {"key": line.key, "prefix": prefix_of(line.key), "near": right}
+                yield from drafts(release, "lmi-key-gone", line.value, form="prefix", file=line.file, **about)
+                continue
             if not is_own and not line.name and _lacks_prefix(line):
                 known: dict[str, Any] = {"key": line.key, "near": f"{PREFIX}{line.key}"}
                 yield from drafts(release, "lmi-key-gone", line.value, form="no prefix", file=line.file, **known)
@@ -113,6 +120,33 @@ def _key(line: KeyLine, version: str, release: str, image: str) -> Iterator[Draf
     if near := _near(line.name, environment=line.key.startswith(VARIABLE)):
         known = {**about, "near": f"{PREFIX}{near}" if line.key.startswith(PREFIX) else f"{VARIABLE}{near.upper()}"}
         yield from drafts(release, "lmi-key-gone", line.value, form="near", file=line.file, **known)
+
+
+def prefix_of(key: str) -> str:
+    """``opiton.`` of ``opiton.model_id``."""
+    match = WRONG_PREFIX.match(key)
+    return f"{match['prefix']}{match['sign']}" if match else ""
+
+
+@lru_cache(maxsize=512)
+def right_prefix(key: str) -> str:
+    """The key that ``opiton.model_id``, ``options.model_id`` or ``option_model_id`` stands for; "" for any other."""
+    match = WRONG_PREFIX.fullmatch(key)
+    if match is None or key.startswith(PREFIX):
+        return ""
+    word, name = match["prefix"].lower(), match["name"]
+    is_key = _is_key(name) or _is_key(name.lower())
+    least = LESS_ALIKE if is_key else ALIKE
+    if word != OPTION and word not in ALSO and SequenceMatcher(None, word, OPTION).ratio() < least:
+        return ""
+    is_sure = match["sign"] == "." and word not in ALSO
+    return f"{PREFIX}{name if _is_key(name) else name.lower()}" if is_key or is_sure else ""
+
+
+def _is_key(name: str) -> bool:
+    """True for a key of some version, for one that was renamed, and for what the engine takes."""
+    known = lmi_keys().key(name) is not None or name in rule_data(FAMILY)["instead"]
+    return known or name in lmi_facts().engine_args.fields
 
 
 def _lacks_prefix(line: KeyLine) -> bool:

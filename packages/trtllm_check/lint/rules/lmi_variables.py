@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.rules.lmi_images import image_of
+from trtllm_check.lint.rules.lmi_keys import PREFIX, right_prefix
 from trtllm_check.lint.rules.vllm import engine_arguments
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.lint.supposing import supposed
@@ -116,7 +117,11 @@ def _beside(text: str, file: str, block: list[_Key], release: str) -> Iterator[D
         near = data["instead"].get(one.name) or (f"{OPTION}{one.name}" if one.name in _options() else "")
         other = data["tgi"].get(one.name, "")
         known: dict[str, Any] = {"name": one.name}
-        if one.name.startswith(OPTION) and not _is_known(one.name):
+        slip = "" if one.name.startswith(OPTION) else right_prefix(one.name).removeprefix(PREFIX)
+        if slip and _is_known(slip) and _is_nothing_else(text, one.name):
+            known["near"] = f"{OPTION}{slip.upper()}"
+            yield from drafts(release, RULE, _place(text, one), form="another form", file=file, **known)
+        elif one.name.startswith(OPTION) and not _is_known(one.name):
             yield from drafts(release, RULE, _place(text, one), form="no key", file=file, **known)
         elif (near or other) and near not in names and _is_nothing_else(text, one.name):
             form = "another form" if near else "of TGI"

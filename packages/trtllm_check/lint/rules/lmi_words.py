@@ -32,6 +32,15 @@ CHOICES = re.compile(
     r"[<{(\[](?P<list>[\w.-]+(?:[ \t]*\|[ \t]*[\w.-]+)+)[>})\]]"
 )
 SHORT = 4
+IS = r"[`\"'*=: ]{0,4}(?:(?:to|be|is|as|set|with)[ ]+){0,3}[`\"'*]{0,3}"
+TOGETHER = re.compile(
+    rf"(?<![\w.])(?P<first>engine{IS}MPI\b(?:[^.\n]|\.(?=\w)){{0,60}}?\brolling[_ -]?batch{IS}vllm\b"
+    rf"|(?:option\.)?rolling[_ -]?batch{IS}vllm\b(?:[^.\n]|\.(?=\w)){{0,60}}?(?<![\w.])engine{IS}MPI\b)",
+    re.IGNORECASE,
+)
+DENIED = re.compile(
+    r"\b(?:not|never|cannot|can't|don't|instead|unsupported|fails?|error|wrong|from|no longer)\b", re.IGNORECASE
+)
 MODELS = ("OPTION_MODEL_ID", "HF_MODEL_ID")
 # The TensorRT-LLM of an image, and the one that the path of an artifact names.
 BUILT_FOR = re.compile(r"(?<![\d.])0\.\d+\.\d+-tensorrtllm(?P<version>\d+\.\d+\.\d+)")
@@ -48,6 +57,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     value = document.lmi_environment.get(VARIABLE)
     is_told = value is not None and value.text != "" and not is_open(value.text)
     for file, text in document.texts:
+        yield from _together(text, file, release)
         if VARIABLE in text and not is_told:
             yield from _branches(text, file, release)
         for match in CHOICES.finditer(text) if BATCH in text or VARIABLE in text else ():
@@ -58,6 +68,15 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     names_none = not document.images and not any(NAMED.search(text) for _, text in document.texts)
     if names_none and (platform.guessed or supposed(OURS)):  # else the facts on the image speak
         yield from _gone(document, release)
+
+
+def _together(text: str, file: str, release: str) -> Iterator[Draft]:
+    """A sentence that tells its reader to take the engine MPI and vLLM's batch."""
+    for match in TOGETHER.finditer(text) if "MPI" in text else ():
+        line = text[text.rfind("\n", 0, match.start()) + 1 : (text + "\n").index("\n", match.end())]
+        if not DENIED.search(line):
+            place = word_at(text, match.start(), match[0])
+            yield from drafts(release, RULE, place, form="together", file=file)
 
 
 def _branches(text: str, file: str, release: str) -> Iterator[Draft]:

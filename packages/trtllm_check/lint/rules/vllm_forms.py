@@ -59,10 +59,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for given in one.given:
             if given.name == "--config" and "=" in given.word.text and given.values:
                 yield from _say(one, given, given.word, "config", platform.release.name, value=given.values[0].text)
+            elif given.name == "--config" and given.values and OTHER_FILE.search(given.values[0].text):
+                yield from _say(one, given, given.values[0], "kind", platform.release.name, value=given.values[0].text)
             elif given.flag.startswith("--"):
                 yield from _option(document, one, given, command, told, platform.release.name)
 
 
+OTHER_FILE = re.compile(r"\w\.(?:json|toml|ini|conf|cfg|env|txt|py|properties|config|jsonc)$", re.IGNORECASE)
 EDITED = re.compile(r"\bvllm/engine/arg_utils\.py\b")
 """A text that edits the parser of its own clone, which then has other choices."""
 
