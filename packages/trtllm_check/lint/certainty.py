@@ -99,7 +99,7 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule in of_templates and platform.guessed and _is_of_an_earlier(document.texts):
         return draft._replace(severity="info")
-    if draft.rule in of_templates and any(EARLIER_CLONE.search(text) for _, text in document.texts):
+    if draft.rule in of_templates and _clones_an_earlier(document.texts):
         return draft._replace(severity="info")  # whose templates have other variables
     if draft.rule == "unfilled-variable" and _is_filled_by_a_program(draft, document):
         return draft._replace(severity="info")
@@ -300,6 +300,11 @@ def _is_of_the_first_build(draft: Draft) -> bool:
         and one.tool == "trtllm-build"
         and all(given.name in rule_data("arguments")["first_build"].split() for given in one.given)
     )
+
+
+@lru_cache(maxsize=8)
+def _clones_an_earlier(texts: tuple[tuple[str, str], ...]) -> bool:
+    return any(EARLIER_CLONE.search(text) for _, text in texts)
 
 
 def _is_anothers_script(draft: Draft, document: Document) -> bool:

@@ -39,7 +39,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def _alone(workload: ServedContainer) -> Word | None:
     """The word with the launcher, where nothing comes behind it."""
-    for number, word in enumerate(workload.words):
+    for number, word in enumerate(workload.words if not _is_handed_over(workload.words) else ()):
         if LAUNCH in word.text:
             rest = " ".join([word.text.partition(LAUNCH)[2], *(one.text for one in workload.words[number + 1 :])])
             return None if GOES_ON.search(rest) else word
@@ -50,4 +50,10 @@ def _is_last(docker: Invocation, words: tuple[Word, ...]) -> bool:
     """True for a command of ``docker run`` that is the launcher, or a script that ends with it."""
     detached = any(one.flag in ("-d", "--detach") for one in docker.given)
     whole = " ".join(word.text for word in words)
-    return detached and LAUNCH in whole and not GOES_ON.search(whole.partition(LAUNCH)[2])
+    is_last = LAUNCH in whole and not GOES_ON.search(whole.partition(LAUNCH)[2])
+    return detached and is_last and not _is_handed_over(words)
+
+
+def _is_handed_over(words: tuple[Word, ...]) -> bool:
+    """True for ``bash -c '"$@"; wait' bash python3 ...``: a script around it, which may stay."""
+    return any("$@" in word.text or "${@}" in word.text for word in words)
