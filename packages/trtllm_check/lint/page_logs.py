@@ -80,6 +80,7 @@ HEADED = re.compile(r"#{1,6}[ ]|[-*+][ ]\[[ xX]\][ ]")
 """A heading of Markdown, or a thing to tick off."""
 LONGEST_ANSWER = 30  # lines of a block with a request and what came back
 LONGEST_QUESTION = 1_000
+LONGEST_PAGE = 300_000  # characters: nobody writes a longer report
 DESCRIBED = re.compile(r"^\s*\"FailureReason\": \"(?!\")", re.MULTILINE)
 """What ``aws sagemaker describe-endpoint`` prints of one that failed."""
 POINTER = re.compile(
@@ -98,10 +99,11 @@ def read_page(text: str) -> list[Finding]:
 
     Nothing for a page that is no report.
     """
-    if text.startswith("#!") or MANUAL.search(text):
+    if text.startswith("#!") or len(text) > LONGEST_PAGE or MANUAL.search(text):
         return []  # what a script says in its comments did not happen
     is_report = REPORT.search(text) is not None or STAMPED.search(text) is not None
-    found = read_log(_only_logs(text)) if is_report else read_known(_only_logs(text))
+    quotes = is_report or TROUBLE.search(text) is not None
+    found = read_log(_only_logs(text)) if is_report else read_known(_only_logs(text)) if quotes else []
     found += read_sign("lfs-pointer-text", text, POINTER) if " 1" in text and "-r" in text else []
     is_question = len(text) <= LONGEST_QUESTION and not re.search(r"^\s*(?:```|~~~)", text, re.MULTILINE)
     return found or (read_question(text) if is_question else [])
