@@ -21,7 +21,8 @@ from playbook.course.failures import DEAD_KERNEL_FIX, TIMEOUT_FIX, Failure, clas
 
 ENGINE = "playbook"
 KERNEL_NAME = "python3"
-KERNEL_START_TIMEOUT_S = 120
+KERNEL_START_TIMEOUT_S = 60
+KERNEL_STARTS = 3  # a kernel picks its ports before it opens them, and another program may take one meanwhile
 Tell = Callable[[dict[str, Any]], None]
 """Told of each event: a line of the events file."""
 SAVE_EVERY_S = 2.0  # what a killed run loses of its notebook
@@ -55,6 +56,7 @@ def execute(job: Job, tell: Tell) -> Failure | None:
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
     from papermill.exceptions import PapermillExecutionError
+    from tenacity import retry, retry_if_exception, stop_after_attempt
 
     reached = 0
 
@@ -63,9 +65,13 @@ def execute(job: Job, tell: Tell) -> Failure | None:
         reached = event.get("cell", reached)
         tell(event)
 
-    register_engine(job.turn, note)
-    try:
-        notebook = papermill.execute_notebook(
+    def is_silent(error: BaseException) -> bool:
+        """True for a kernel that never answered; no cell has run yet."""
+        return reached == 0 and isinstance(error, RuntimeError) and "Kernel didn't respond" in str(error)
+
+    @retry(retry=retry_if_exception(is_silent), stop=stop_after_attempt(KERNEL_STARTS), reraise=True)
+    def run() -> Any:
+        return papermill.execute_notebook(
             job.notebook,
             job.output,
             parameters=job.parameters,
@@ -76,6 +82,10 @@ def execute(job: Job, tell: Tell) -> Failure | None:
             execution_timeout=job.cell_timeout_s,
             start_timeout=KERNEL_START_TIMEOUT_S,
         )
+
+    register_engine(job.turn, note)
+    try:
+        notebook = run()
     except PapermillExecutionError as error:
         ended = classify(error.ename, str(error.evalue), cell=reached)
         if ended.on_purpose:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,27 @@ def test_a_failing_cell_is_classified(tmp_path: Path, cells: tuple[str, ...], ki
 @pytest.mark.usefixtures("kernel_answers")
 def test_a_notebook_without_errors_is_no_failure(tmp_path: Path) -> None:
     assert execute_one(tmp_path, "x = 1", "print('after')") is None
+
+
+@pytest.mark.parametrize("silent", [1, 3], ids=["once", "always"])
+def test_a_kernel_that_never_answers_is_started_again(
+    silent: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program may take a port of the kernel before it opens it."""
+    from papermill.clientwrap import PapermillNotebookClient
+
+    started = count(1)
+
+    def run(client: PapermillNotebookClient, **_: Any) -> None:
+        if next(started) <= silent:
+            raise RuntimeError("Kernel didn't respond in 60 seconds")
+        for number, cell in enumerate(client.nb.cells):
+            cell.execution_count = number
+
+    monkeypatch.setattr(PapermillNotebookClient, "execute", run)
+    failure = execute_one(tmp_path, "x = 1")
+    assert next(started) == min(silent + 1, 3) + 1
+    assert (failure is not None and "didn't respond" in failure.what) == (silent == 3)
 
 
 @pytest.mark.usefixtures("kernel_answers")
