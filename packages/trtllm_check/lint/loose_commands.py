@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from trtllm_check.lint.carriers.literals import LITERAL, Literal, command_of, literals_of, scripts
+from trtllm_check.lint.carriers.python_words import split
 from trtllm_check.lint.carriers.script import Script
 from trtllm_check.lint.held_arguments import led, started_at
 from trtllm_check.lint.programs import TOOL_NAMES
@@ -64,9 +65,8 @@ def _arguments(whole: Word, literals: Sequence[Literal], start: int, end: int) -
         if len(words) >= ENOUGH:
             return words
         if " " in one.value.text:
-            return [one.value.part(*match.span()) for match in re.finditer(r"\S+", one.value.text)]
+            return split(one.value)
     setting = SETTING.search(whole.text, start, end)
     if setting is not None and not LITERAL.search(setting["line"]):
-        line = whole.part(*setting.span("line"))
-        return [line.part(*match.span()) for match in re.finditer(r"\S+", line.text)]
+        return split(whole.part(*setting.span("line")))
     return []

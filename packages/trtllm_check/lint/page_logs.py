@@ -97,13 +97,15 @@ CODE_LANGUAGES = frozenset(
 def read_page(text: str) -> list[Finding]:
     """What the logs of a report show, at their places on the page, and what a short question in words tells.
 
-    Nothing for a page that is no report.
+    On another page a failure that we know, where it is quoted; nothing on a manual's.
     """
     if text.startswith("#!") or len(text) > LONGEST_PAGE or MANUAL.search(text):
         return []  # what a script says in its comments did not happen
-    is_report = REPORT.search(text) is not None or STAMPED.search(text) is not None
-    quotes = is_report or TROUBLE.search(text) is not None
-    found = read_log(_only_logs(text)) if is_report else read_known(_only_logs(text)) if quotes else []
+    found = []
+    if REPORT.search(text) or STAMPED.search(text):
+        found = read_log(_only_logs(text))
+    elif TROUBLE.search(text):
+        found = read_known(_only_logs(text))
     found += read_sign("lfs-pointer-text", text, POINTER) if " 1" in text and "-r" in text else []
     is_question = len(text) <= LONGEST_QUESTION and not re.search(r"^\s*(?:```|~~~)", text, re.MULTILINE)
     return found or (read_question(text) if is_question else [])

@@ -24,7 +24,7 @@ MOVES = ("cd", "pushd", "popd")
 MAKES = ("mkdir", "mv", "cp", "ln", "rsync", "tar", "unzip", "wget", "curl", "git")
 WRITES = re.compile(r"--(?:output|save|export|local|cache)[-_]?\w*|-o|-O")
 HOME = re.compile(r"^(?:\$\{?HOME\}?|~)(?=/|$)")
-HERE = re.compile(r"^(?:\$\{?PWD\}?|\$\(pwd\)|\.)/")
+HERE = re.compile(r"^(?:\$\{?PWD\}?|\$\(pwd\)|`pwd`|\.)/")
 MODEL = re.compile(r"--(?:hf_)?model(?:[-_](?:dir|path))?|--tokenizer(?:_dir)?|serve|(?:\S*/)?trtllm-serve")
 FOLDER = re.compile(r"[\w./~${}()-]+")
 
@@ -44,7 +44,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """Each folder that is not there once, at its first use."""
     found = [one for one in _downloads(document) if one.folder not in ("", ".")]
     for one in found:
-        missing = {_plain(posixpath.join(one.folder, name)) for name in one.names}
+        missing = {plain(posixpath.join(one.folder, name)) for name in one.names}
         missing -= {other.folder for other in found if other.form != "cache"}
         if one.form != "cache" and not document.mounts and missing.isdisjoint(_named(document)):
             continue
@@ -57,7 +57,7 @@ def _named(document: Document) -> Iterator[str]:
     """All paths that commands name, and the folders above them."""
     for command in document.commands:
         for word in (*command.words, *(one.target for one in command.redirects)):
-            path = _plain(word.text.partition("=")[2] if word.text.startswith("-") else word.text)
+            path = plain(word.text.partition("=")[2] if word.text.startswith("-") else word.text)
             while path and path not in ("/", "."):
                 yield path
                 path = posixpath.dirname(path)
@@ -72,9 +72,9 @@ def _downloads(document: Document) -> Iterator[DownloadedModel]:
         names = (match["name"], f"{match['owner']}/{match['name']}")
         local, cache = _value(one, LOCAL), _value(one, CACHE)
         if local:
-            yield DownloadedModel(_plain(local), "--local-dir", "", words[1], names, one.command)
+            yield DownloadedModel(plain(local), "--local-dir", "", words[1], names, one.command)
         elif cache:
-            yield DownloadedModel(_plain(cache), "--cache-dir", "cache", words[1], names, one.command)
+            yield DownloadedModel(plain(cache), "--cache-dir", "cache", words[1], names, one.command)
     for one in document.of("git"):
         words = [word.text for word in one.positional]
         words = [word for word in words if word not in ("lfs", "clone")]
@@ -82,7 +82,7 @@ def _downloads(document: Document) -> Iterator[DownloadedModel]:
         if match is not None and len(words) == 2 and words[1] not in (".", "./"):
             model = f"{match['owner']}/{match['name']}"
             names = (match["name"], f"{match['owner']}/{match['name']}")
-            yield DownloadedModel(_plain(words[1]), "git clone", "", model, names, one.command)
+            yield DownloadedModel(plain(words[1]), "git clone", "", model, names, one.command)
 
 
 def _value(one: Invocation, flags: tuple[str, ...]) -> str:
@@ -90,7 +90,7 @@ def _value(one: Invocation, flags: tuple[str, ...]) -> str:
     return value if FOLDER.fullmatch(value) else ""
 
 
-def _plain(path: str) -> str:
+def plain(path: str) -> str:
     """A path as others write it, too."""
     path = HERE.sub("", HOME.sub("~", path.strip("\"'")))
     return posixpath.normpath(path) if path else ""
@@ -105,13 +105,13 @@ def _makes(command: ShellCommand, missing: set[str], download: DownloadedModel) 
     if command is download.command or not command.words:
         return False
     words = [word.text for word in command.words if word.text != "sudo"]
-    if posixpath.basename(words[0]) in MAKES and _is_below(_plain(words[-1].rstrip("/*")), missing):
+    if posixpath.basename(words[0]) in MAKES and _is_below(plain(words[-1].rstrip("/*")), missing):
         return True
     for flag, value in pairwise(words):
         name, _, given = flag.partition("=")
-        if WRITES.fullmatch(name) and _is_below(_plain(given or value), missing):
+        if WRITES.fullmatch(name) and _is_below(plain(given or value), missing):
             return True
-    return any(_is_below(_plain(one.target.text), missing) for one in command.redirects)
+    return any(_is_below(plain(one.target.text), missing) for one in command.redirects)
 
 
 def _first_use(document: Document, download: DownloadedModel, missing: set[str], release: str) -> Iterator[Draft]:
@@ -127,8 +127,8 @@ def _first_use(document: Document, download: DownloadedModel, missing: set[str],
         if command.words[0].text in MAKES and command.words[0].text not in ("cp", "mv", "ln"):
             continue
         for word, path in _paths(document, command):
-            is_cache = download.form == "cache" and _plain(path) == download.folder and _is_model(command, word)
-            if is_cache or _is_below(_plain(path), missing):
+            is_cache = download.form == "cache" and plain(path) == download.folder and _is_model(command, word)
+            if is_cache or _is_below(plain(path), missing):
                 known: dict[str, Any] = {"path": word.text.partition("=")[2] or word.text, "how": download.how}
                 known |= {"model": download.model, "folder": download.folder}
                 yield from drafts(release, RULE, word, form=download.form, file=command.file, **known)

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.lookups import once
+from trtllm_check.lint.rules.downloads import HUB_NAME, LOCAL, plain
 
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 CLONED = re.compile(
     r"https?://(?:\S+@)?(?:huggingface\.co|hf\.co|www\.modelscope\.cn)/(?P<model>[\w.-]+/[\w.-]+?)(?:\.git)?/?"
 )
@@ -16,7 +16,6 @@ CALLED = re.compile(r"\bsnapshot_download\((?P<given>(?:[^()]|\([^()]*\)){1,600}
 MODEL = re.compile(r"^\s*(?:(?:repo_id|model_id)\s*=\s*)?[\"'](?P<model>[\w.-]+/[\w.-]+)[\"']")
 FOLDER = re.compile(r"\blocal_dir\s*=\s*[\"'](?P<folder>[^\"']+)[\"']")
 PARTS = ("--include", "--exclude")
-LOCAL = ("--local-dir", "--local_dir")
 
 
 @once
@@ -34,12 +33,6 @@ def model_folders(document: Document) -> Iterator[tuple[str, str]]:
             host = plain(mount.host)
             if folder == host or folder.startswith(f"{host}/"):
                 yield posixpath.normpath(mount.inside + folder.removeprefix(host)), model
-
-
-def plain(folder: str) -> str:
-    """A path as others write it, too."""
-    folder = re.sub(r"^(?:\$\{?PWD\}?|\$\(pwd\)|`pwd`|\.)/", "", folder.strip("\"'"))
-    return posixpath.normpath(folder) if folder else ""
 
 
 def _filled(document: Document) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,8 @@ from trtllm_check.lint.document import Document
 from trtllm_check.lint.held_arguments import SAME_MODEL
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.lookups import once
-from trtllm_check.lint.rules.model_folders import model_folders, plain
+from trtllm_check.lint.rules.downloads import plain
+from trtllm_check.lint.rules.model_folders import model_folders
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
 from trtllm_check.serving_properties import environment_settings
