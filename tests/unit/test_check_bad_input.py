@@ -15,10 +15,16 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.cli import _read_log, _text
 from trtllm_check.lint import amounts, check_commands
 from trtllm_check.lint.amounts import log_part, refuse_too_much
+from trtllm_check.lint.document import Document
 from trtllm_check.lint.facts import DocumentFacts
+from trtllm_check.lint.finding import Draft, Platform
+from trtllm_check.lint.fixing import FamilyFailed, findings
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.kinds import Kind
+from trtllm_check.lint.page import snippets
 from trtllm_check.lint.reading import read_document
+from trtllm_check.lint.rules import arguments
+from trtllm_check.releases import load_release
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "40"))
 MOST_MEMORY = 300_000_000  # bytes, for texts of a few kB
@@ -82,6 +88,27 @@ MULTIPLIED = "\n".join(
 )
 
 
+def spoilt(text: str, chance: random.Random) -> str:
+    """``text`` after one to four accidents: cut, a line gone, twice, moved, indented or broken, a sign lost."""
+    for _ in range(chance.randint(1, 4)):
+        lines = text.split("\n")
+        at, other = chance.randrange(len(lines)), chance.randrange(len(lines))
+        sign = chance.randrange(len(text) + 1)
+        text = chance.choice(
+            [
+                text[:sign],
+                text[sign:],
+                text[:sign] + text[sign + 1 :],
+                text[:sign] + chance.choice("\"'`{}[]()\\:=-$#|\n\t ") + text[sign:],
+                "\n".join(lines[:at] + lines[at + 1 :]),
+                "\n".join([*lines[:at], lines[at], *lines[at:]]),
+                "\n".join([*lines[:at], lines[other], *lines[at + 1 :]]),
+                "\n".join([*lines[:at], "    " + lines[at], *lines[at + 1 :]]),
+            ]
+        )
+    return text
+
+
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=texts, kind=st.sampled_from((None, *KINDS)))
 def test_any_text_has_an_answer(text: str, kind: Kind | None) -> None:
@@ -89,6 +116,17 @@ def test_any_text_has_an_answer(text: str, kind: Kind | None) -> None:
     lines = text.count("\n") + 1
     for one in check_commands(document, "0.12.0"):
         assert 1 <= one.line <= lines
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_a_text_of_the_corpus_that_lost_its_form_has_an_answer(seed: int) -> None:
+    chance = random.Random(seed)
+    snippet = chance.choice(snippets())
+    text = spoilt(snippet.text or "\n".join(text for _, text in snippet.files), chance)
+    for kind in (None, chance.choice(KINDS)):
+        for one in check_commands(read_document(text, kind), "0.12.0"):
+            assert 1 <= one.line <= text.count("\n") + 1
 
 
 @pytest.mark.parametrize(
@@ -250,3 +288,25 @@ def test_of_a_large_log_no_more_is_kept_than_is_read() -> None:
 
 def test_a_line_of_a_log_that_never_ends_is_cut_at_its_place() -> None:
     assert amounts.clipped("a" * 9_000 + "\nb\n") == "a" * amounts.LOG_LINE + "\nb\n"
+
+
+def test_a_drawing_that_names_no_file() -> None:
+    text = "/opt/triton\n└── ...\n\ntrtllm-build --checkpoint_dir c --max_batch_sizes 8\n# beside config.pbtxt\n"
+    assert [one.rule for one in check_commands(text, "0.12.0") if one.severity == "error"] == ["unknown-flag"]
+
+
+def test_a_family_that_fails_hides_no_other() -> None:
+    def failing(document: Document, platform: Platform) -> list[Draft]:
+        raise IndexError("tuple index out of range")
+
+    document = read_document("trtllm-build --checkpoint_dir c --max_batch_sizes 8\n")
+    with pytest.warns(FamilyFailed, match=r"test_check_bad_input failed on this text with IndexError"):
+        found = findings(document, Platform(load_release("0.12.0"), "", None), (failing, arguments.check))
+    assert [one.rule for one in found] == ["unknown-flag"]
+
+
+def test_a_configuration_that_ends_within_a_field_is_named_at_its_last_word() -> None:
+    text = "cat > repo/llama/config.pbtxt <<'EOF'\nname: \"llama\"\nmax_batch_size\nEOF\n"
+    (found,) = (one for one in check_commands(text, "0.12.0") if one.rule == "config-syntax")
+    assert (found.line, found.column) == (3, 14)
+    assert "ends within a field" in found.message and "max_batch_size" in found.fix.text

@@ -254,8 +254,12 @@ def _first_of(text: str, error: ConfigError) -> ConfigError:
 
 def _broken(config: ConfigFile, platform: Platform, error: ConfigError) -> Iterator[Draft]:
     lines = config.text.split("\n")
-    line = lines[error.line - 1].strip() if error.line <= len(lines) else "the end of the file"
-    place = Scalar("", error.line, error.column)
+    line = "".join(lines[error.line - 1 : error.line]).strip()
+    if not any(map(str.strip, lines[error.line - 1 :])):  # behind all of it: the place is its last word
+        last = len(config.text.rstrip().split("\n"))
+        error = ConfigError("it ends within a field", last, len(lines[last - 1].rstrip()))
+        line = f"{lines[last - 1].strip()}, behind which something is missing"
+    place = Scalar("", error.line, max(error.column, 1))
     near = next((one.instead for one in misfits(mended_config(config.text)) if one.line == error.line), "")
     instead = f"correct line {_line(config, error)}: {line}" + (f" ({near})" if near else "")
     if NO_FORM in error.message:

@@ -5,12 +5,14 @@ A corrected command is read and checked again, until the rules know nothing more
 
 import re
 import shlex
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from serving_base.errors import PlaybookError
 from trtllm_check.lint.certainty import OF_ONE_RELEASE, weighed
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Drop, Edit, Finding, Fix, Insert, Platform, Put, Swap
@@ -262,6 +264,27 @@ def drafts_of(document: Document, platform: Platform, families: Sequence[Family]
     return [one.draft for one in _said(document, platform, families)]
 
 
+class FamilyFailed(UserWarning):
+    """A family of rules failed; what the others find stands."""
+
+
+def _asked(family: Family, document: Document, platform: Platform) -> list[Draft]:
+    """The drafts of ``family``; if it fails, a :class:`FamilyFailed` tells it, and only its own findings are lost."""
+    try:
+        return list(family(document, platform))
+    except PlaybookError:
+        raise
+    except Exception as error:  # any fault of a rule: one text that nobody thought of must not hide all findings
+        name = family.__module__.rpartition(".")[2]
+        warnings.warn(
+            f"the rules of {name} failed on this text with {error!r}, so what they would say is missing; "
+            "all other rules were asked. Please report it with the text",
+            FamilyFailed,
+            stacklevel=2,
+        )
+        return []
+
+
 def _said(
     document: Document, platform: Platform, families: Sequence[Family], askers: dict[str, set[Family]] | None = None
 ) -> list[Said]:
@@ -270,7 +293,7 @@ def _said(
     with watched() as asked:
         for family in families:
             asked.clear()
-            drafts = list(family(document, platform))
+            drafts = _asked(family, document, platform)
             for package in asked:
                 if askers is not None:
                     askers.setdefault(package, set()).add(family)

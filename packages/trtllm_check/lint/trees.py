@@ -39,7 +39,7 @@ def draws(text: str, name: str) -> bool:
 
 
 def trees(text: str) -> Iterator[DrawnTree]:
-    """All drawings of ``text``."""
+    """All drawings of ``text`` that name a file or folder."""
     if not any(sign in text for sign in SIGNS):
         return
     lines = text.split("\n")
@@ -53,7 +53,8 @@ def trees(text: str) -> Iterator[DrawnTree]:
             continue
         before = lines[number - 1] if number else ""
         root = None if FENCE.match(before) else ROOT.match(before)
-        yield DrawnTree(root["name"].rstrip("/:") or "/" if root else "", tuple(_entries(lines, number, end)))
+        if entries := tuple(_entries(lines, number, end)):
+            yield DrawnTree(root["name"].rstrip("/:") or "/" if root else "", entries)
         number = end
 
 
