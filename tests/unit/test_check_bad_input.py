@@ -310,3 +310,7 @@ def test_a_configuration_that_ends_within_a_field_is_named_at_its_last_word() ->
     (found,) = (one for one in check_commands(text, "0.12.0") if one.rule == "config-syntax")
     assert (found.line, found.column) == (3, 14)
     assert "ends within a field" in found.message and "max_batch_size" in found.fix.text
+
+
+def test_python_nested_deeper_than_a_walk_goes_is_no_python() -> None:
+    assert read_document(f"a{'()' * 1500}\n", "python").calls == ()

@@ -221,15 +221,19 @@ class Builder:
     def add_commands(self, commands: Sequence[ShellCommand]) -> None:
         self.commands += commands
         for command in commands:
-            self.add_written(command)
-            if call := cli_call(command):
-                self.aws_calls.append(call._replace(file=command.file))
-                for word in cli_variables(command):
-                    self.add_variable(word)
-            if command.words[:1] and command.words[0].text != "export":
-                continue
-            for word in command.assignments or command.words[1:]:
+            self.add_parts(command)
+
+    def add_parts(self, command: ShellCommand) -> None:
+        """What a command writes, calls and sets."""
+        self.add_written(command)
+        if call := cli_call(command):
+            self.aws_calls.append(call._replace(file=command.file))
+            for word in cli_variables(command):
                 self.add_variable(word)
+        if command.words[:1] and command.words[0].text != "export":
+            return
+        for word in command.assignments or command.words[1:]:
+            self.add_variable(word)
 
     def add_shell(self, text: str, file: str, place: Word | None = None) -> None:
         if place is not None:
@@ -331,9 +335,13 @@ class Builder:
         for one in handed_texts(command):
             self.add(one.text.text, one.kind, file=command.file, word=one.text, name=one.name)
 
-    def add_echoed(self) -> None:
-        """``echo "engine=MPI" >> serving.properties``, line by line."""
-        for one in echoed_files(self.commands):
+    def add_inside(self, every: Sequence[ShellCommand]) -> None:
+        """What the scripts in commands write, call and set, and all files that are written line by line."""
+        own = {id(command) for command in self.commands}
+        for command in every:
+            if id(command) not in own:
+                self.add_parts(command)
+        for one in echoed_files(every):  # echo "engine=MPI" >> serving.properties
             kind = kind_of_name(one.name)
             if kind in (*OF_SETTINGS, "config.pbtxt"):
                 self.add(one.text.text, kind, file=one.file, word=one.text, name=one.name)
@@ -373,22 +381,19 @@ class Builder:
             self.environment[name] = value
 
     def document(self) -> Document:
-        self.add_echoed()
-        inner: list[ShellCommand] = []
-        found = invocations(self.commands, inner)
-        if self.yaml:
-            self.commands, inner = with_configs(self.commands, found, self.yaml, self.sources), []
-            found = invocations(self.commands, inner)
-        held = [*held_commands(self.commands, found), *held_arguments(self.sources)]
-        self.commands += held
-        found += invocations(held)
-        alone = list(option_fences(self.sources, found))
-        self.commands += alone
-        found += invocations(alone)
+        every: list[ShellCommand] = []
+        found = invocations(self.commands, every)
+        known = len(self.commands)
+        self.add_inside(every)
+        if self.yaml or len(self.commands) > known:
+            commands = with_configs(self.commands, found, self.yaml, self.sources)
+            every = []
+            found = invocations(commands, every)
+        held = [*held_commands(every, found), *held_arguments(self.sources)]
+        found += invocations(held, every)
+        found += invocations(list(option_fences(self.sources, found)), every)
         if not any(one.tool in TOOLS for one in found):
-            loose = [*loose_commands(self.sources), *held_lists(self.sources)]
-            self.commands += loose
-            found += invocations(loose)
+            found += invocations([*loose_commands(self.sources), *held_lists(self.sources)], every)
         images = list(self.images)
         mounts: list[Mount] = []
         for docker in (one for one in found if one.tool == "docker"):
@@ -401,15 +406,14 @@ class Builder:
         if not self.environment and not self.properties:
             for _, text in self.sources[:1] if len(self.sources) == 1 else ():
                 self.environment.update(loose_variables(text))
-        files = written_files(self.commands)
+        files = written_files(every)
         requests = [request for one in found if one.tool == "curl" and (request := of_curl(one, files))]
-        requests += of_others(self.commands)
+        requests += of_others(every)
         if not any(one.fields for one in (*requests, *self.requests)):
             sent = list(loose_requests(self.sources))
             requests = [one for one in requests if all(one.url != other.url for other in sent)] + sent
         return Document(
-            commands=tuple(self.commands),
-            inner=tuple(inner),
+            commands=tuple(every),
             invocations=tuple(found),
             configs=tuple(self.configs),
             properties=tuple(self.properties),

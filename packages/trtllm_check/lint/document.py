@@ -111,11 +111,10 @@ class Document:
     ``workloads``: containers of compose and Kubernetes, ``services``: Kubernetes' services; ``aws_calls``: what
     tells SageMaker; ``faults``: what the readers of YAML and Dockerfiles saw; ``names``: of Python packages;
     ``tensors``: that Python names; ``ours``: a file of a server or a model.
-    ``inner``: the commands of scripts in the commands, of ``bash -c`` and of what is written to a file.
+    ``commands``: with those of their scripts, of ``bash -c`` and of what is written to a file, each behind its holder.
     """
 
     commands: tuple[ShellCommand, ...] = ()
-    inner: tuple[ShellCommand, ...] = ()
     invocations: tuple[Invocation, ...] = ()
     configs: tuple[ConfigFile, ...] = ()
     properties: tuple[PropertiesFile, ...] = ()

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trtllm_check.lint.kinds import Kind, kind_of_name, kind_of_text
-from trtllm_check.lint.programs import SHELLS
-from trtllm_check.lint.shell import read_inside
 from trtllm_check.lint.shell.words import ShellCommand, Word
 
 READERS = ("kubectl", "oc", "docker", "docker-compose", "podman")  # of manifests and Dockerfiles on standard input
@@ -21,13 +19,7 @@ class HandedText(NamedTuple):
 
 
 def handed_texts(command: ShellCommand) -> Iterator[HandedText]:
-    """``cat > serving.properties <<EOF``, ``kubectl apply -f - <<EOF`` and ``cat <<EOF | kubectl apply -f -``.
-
-    Also inside ``sh -c '...'``, as a container of Kubernetes has it.
-    """
-    for word in command.words[1:] if command.words and command.words[0].text in SHELLS else ():
-        for inner in read_inside(word, command.file) if "<<" in word.text else ():
-            yield from handed_texts(inner)
+    """``cat > serving.properties <<EOF``, ``kubectl apply -f - <<EOF`` and ``cat <<EOF | kubectl apply -f -``."""
     bodies = [redirect.target for redirect in command.redirects if redirect.operator == "<<"]
     if not bodies or not command.words:
         return

@@ -107,12 +107,13 @@ class _Surroundings(NamedTuple):
 class _Reader:
     def __init__(self) -> None:
         self.found: list[Invocation] = []
-        self.inner_commands: list[ShellCommand] = []
+        self.commands: list[ShellCommand] = []  # those of scripts behind the ones that hold them
         self.containers: dict[str, str] = {}  # name -> image
         self.inside = ""  # the image of an interactive container that the following commands run in
         self.folder, self.file = "", ""  # where ``cd`` went last, and in which file
 
     def read(self, command: ShellCommand) -> None:
+        self.commands.append(command)
         if [word.text for word in command.words] == ["exit"]:
             self.inside = ""
         if command.file != self.file:
@@ -273,7 +274,7 @@ class _Reader:
         """``outside``: the variables that are known to reach it."""
         for command in read_inside(word, around.command.file, env=outside):
             env = {**around.env, **command.env}
-            self.inner_commands.append(command._replace(image=around.image))
+            self.commands.append(command._replace(image=around.image))
             self.unwrap(command.words, around._replace(command=command, env=env))
 
     def python(self, words: tuple[Word, ...], around: _Surroundings) -> None:
@@ -345,16 +346,17 @@ def _starts_vllm(image: str, command: Sequence[Word]) -> bool:
     )
 
 
-def invocations(commands: Iterable[ShellCommand], inner: list[ShellCommand] | None = None) -> list[Invocation]:
+def invocations(commands: Iterable[ShellCommand], every: list[ShellCommand] | None = None) -> list[Invocation]:
     """The tools that ``commands`` start, in order; a wrapper before what it wraps.
 
-    ``inner`` gets the commands of the scripts in them: of ``bash -c`` and of what is written to a file.
+    ``every`` gets ``commands``, and behind each those of the scripts in it: of ``bash -c``, of ``ssh``, of what is
+    written to a file.
     """
     reader = _Reader()
     for command in commands:
         reader.read(command)
-    if inner is not None:
-        inner += reader.inner_commands
+    if every is not None:
+        every += reader.commands
     return reader.found
 
 

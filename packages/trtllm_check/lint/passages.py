@@ -16,7 +16,7 @@ from trtllm_check.lint.shell.pasted import has_fence
 from trtllm_check.lint.shell.words import Word
 
 IMPORTS = re.compile(r"^(?:import [\w.]+[ \t]*$|from [\w.]+ import [\w, ]+[ \t]*$)", re.MULTILINE)
-SENTENCE = re.compile(r"^[A-Z][^\n]* [^\n]* [^\n]*[.:][ \t]*$", re.MULTILINE)
+SENTENCE = re.compile(r"^[A-Z][^ \n]*+ [^ \n]*+ [^\n]*[.:][ \t]*$", re.MULTILINE)
 BEGINS = re.compile(
     r"(?:import [\w.]+(?: as \w+)?(?:, ?[\w.]+)*|from [\w.]+ import (?:\([^()]*\)?|[\w, ]+))[ \t]*(?:#.*)?$"
 )

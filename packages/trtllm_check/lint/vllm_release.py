@@ -39,7 +39,7 @@ TEXTS: tuple[tuple[int, re.Pattern[str]], ...] = (  # weight, how it is written
         re.compile(rf"{REPOSITORY}(?:\.git)?\n(?:[^\n]*\n){{0,3}}?[ \t]*git checkout (?:tags/)?{VERSION}(?=\s|$)", ANY),
     ),
     (4, re.compile(rf"{VARIABLE}{VERSION}", EACH_LINE)),
-    (3, re.compile(rf"\bvllm[ \t]*(?:\(?(?:version|release)?[ \t]*[:=]?[ \t]*){VERSION}", ANY)),
+    (3, re.compile(rf"\bvllm[ \t]*+\(?(?:version|release)?[ \t]*+(?:[:=][ \t]*+)?{VERSION}", ANY)),
 )
 BOUNDS = r"added|introduced|removed|gone|deprecated|dropped|landed|supported|new"
 FROM_SOURCE = re.compile(  # a clone of no tag, that is installed

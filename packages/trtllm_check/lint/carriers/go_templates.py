@@ -10,7 +10,7 @@ OF_HELM = re.compile(r"\{\{[^{}\n]*(?:\.Values\b|\.Release\.|\.Chart\.|\binclude
 BLANK_BEFORE_DASH = re.compile(r"\{\{[ \t]+-[ \t]*(?=[A-Za-z$./(])")
 DASH_WITHOUT_BLANK = re.compile(r"\{\{-(?=[A-Za-z$.(])|(?<=[\w\")])-\}\}")
 ACTION = re.compile(
-    r"\{\{-?[ \t\n]*(?:/\*(?:.|\n)*?\*/|(?P<word>[a-z]+)?(?:\"(?:\\.|[^\"\\])*\"|`[^`]*`|.|\n)*?)[ \t\n]*-?\}\}"
+    r"\{\{-?[ \t\n]*+(?:/\*(?:.|\n)*?\*/[ \t\n]*+|(?P<word>[a-z]++)?(?>\"(?:\\.|[^\"\\])*+\"|`[^`]*`|.|\n)*?)-?\}\}"
 )
 UNCLOSED = re.compile(r"\{\{(?!\{|-?\s*/\*)(?:(?!\}\}|\{\{)[^\n])*(?:\n(?=[ \t]*(?:- )?[\w.-]+:[ \n])|\Z)")
 OPENS = ("if", "with", "range", "define", "block")

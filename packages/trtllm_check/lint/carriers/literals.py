@@ -36,13 +36,13 @@ SETTING = re.compile(
 )
 """``command=trtllm-serve m``: supervisord, quadlets, a Procfile."""
 OPENED = (
-    r"\s*,?\s*|\s*,\s*(?:&?\[|vec!\[|new\s+\w+\[\]\s*\{|\[\]string\{|(?:Arrays\.asList|List\.of|listOf|arrayOf)\()\s*"
-    r"|\s*\)\s*\.\s*args?\(\s*(?:&?\[)?\s*|\s*\]?[,;]?\s*\bargs\s*[=:]\s*\[\s*"
+    r"\s*+(?:,\s*+)?|\s*+,\s*+(?:&?\[|vec!\[|new\s+\w+\[\]\s*\{|\[\]string\{|(?:Arrays\.asList|List\.of|listOf|arrayOf)\()\s*"
+    r"|\s*+\)\s*+\.\s*args?\(\s*+(?:&?\[\s*+)?|\s*+(?:\][,;]?\s*+|[,;]\s*+)?\bargs\s*[=:]\s*\[\s*+"
 )
 NEXT = re.compile(OPENED)
 """What stands between two words of one command."""
 VALUE = re.compile(rf"(?:{OPENED})(?P<value>[A-Za-z_$][\w.]*(?:\([^()\n]*\)|\[[^\[\]\n]*\])?(?:\.\w+\(\))?)\s*,\s*")
-CLOSED = re.compile(r"\s*,?\s*[\])};]")
+CLOSED = re.compile(r"\s*+(?:,\s*+)?[\])};]")
 STARTERS = frozenset({"python", "python3", "docker", "mpirun", "bash", "sh"})
 FIRST = frozenset({"run", "-c", "-lc", "-m", "-n", "-np"})  # without one of these a starter's name is any word
 FOREIGN = re.compile(

@@ -69,8 +69,11 @@ MARGIN = re.compile(r"(?:[ \t]*(?:#.*)?\n)*[ \t]+[^\s#]")
 
 
 def carried(word: Word) -> Carried:
-    """What the code starts and sets; nothing where it is no Python."""
-    return cells(word).with_(_carried(word))
+    """What the code starts and sets; nothing where it is no Python, or nested deeper than a walk of it can go."""
+    try:
+        return cells(word).with_(_carried(word))
+    except RecursionError:
+        return Carried()
 
 
 def _carried(word: Word) -> Carried:

@@ -51,7 +51,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _gone(document, platform.release.name)
         return
     later = _first_of_today(document)
-    for command in (*document.commands, *document.inner):
+    for command in document.commands:
         at = next((n for n, word in enumerate(front(command, FIRST_WORDS)) if file_name(word.text) == BUILDER), None)
         if at is None or not _is_of_the_road(command, at):
             continue
@@ -77,7 +77,7 @@ def _newer(texts: tuple[tuple[str, str], ...]) -> str:
 
 def _gone(document: Document, release: str) -> Iterator[Draft]:
     """A builder in its own folder, of which nothing tells the model, in a text for a release without any."""
-    for command in (*document.commands, *document.inner):
+    for command in document.commands:
         for number, word in enumerate(front(command, FIRST_WORDS)):
             is_bare = word.text in (BUILDER, f"./{BUILDER}")
             if is_bare and _is_of_the_road(command, number) and not _goes(document, command):

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -55,19 +55,14 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     version = platform.written if platform.earlier else "" if platform.guessed else platform.release.name
     among = any(CLIENTS in word.text for command in document.commands for word in command.words[1:2])
-    own = {id(command) for command in document.commands}
-    inner = [one.command for one in document.of("python") if id(one.command) not in own]  # of here-documents
-    for command in (*document.commands, *inner):
+    for command in document.commands:
         yield from _whole(command, platform.release.name)
-    for commands in (document.commands, document.inner):
-        yield from _of_commands(commands, document, platform, version, among=among)
+    yield from _of_commands(document, platform, version, among=among)
 
 
-def _of_commands(
-    commands: Iterable[ShellCommand], document: Document, platform: Platform, version: str, *, among: bool
-) -> Iterator[Draft]:
+def _of_commands(document: Document, platform: Platform, version: str, *, among: bool) -> Iterator[Draft]:
     folders: dict[str, str] = {}
-    for command in commands:
+    for command in document.commands:
         if command.words[:1] and command.words[0].text in ("cd", "pushd"):
             folders[command.file] = _moved(folders.get(command.file, ""), command)
             continue

@@ -39,7 +39,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     release = platform.release.name
     made: set[str] = set()
     built: dict[str, set[tuple[int, int]]] = {}  # folder -> the ranks and the lines of the builders that write it
-    for command in (*document.commands, *document.inner):
+    for command in document.commands:
         names = [file_name(word.text) for word in front(command, MOST_BEFORE)]
         if BUILDER in names:
             yield from _builder(command, release)
@@ -157,7 +157,7 @@ def _server(document: Document, release: str) -> Iterator[Draft]:
 
 def _engine_folders(document: Document) -> Iterator[str]:
     """Where the text says that engines are: variables, what is filled in, what a build writes."""
-    for command in (*document.commands, *document.inner):
+    for command in document.commands:
         for word in command.assignments:
             name, _, value = word.text.partition("=")
             if "engine" in name.lower():

@@ -27,7 +27,7 @@ WRONG = re.compile(r"\b(?:wrong|incorrect|bad|invalid|don['’]?t|do not|avoid|e
 ABOVE = 5  # lines above a drawing that tell what it is
 OTHER_FILES = ("model.plan", "model.onnx", "model.pt", "model.engine", "model.trt", "model.safetensors")
 TITLE = re.compile(
-    r"^[ \t>]*(?:#+|//|\*\*|-)*[ \t]*(?:[Ff]ile(?:name)?:?)?[ \t]*[`*\"]*"
+    r"^[ \t>]*+(?:[#-]|//|\*\*)*+[ \t]*+(?:[Ff]ile(?:name)?:?[ \t]*+)?[`*\"]*+"
     r"(?P<path>[\w./${}-]*[\w}-]/\d+/config\.pbtxt)[`*\"]*[ \t]*(?:\([^)]*\))?[ \t]*:?[`*]*[ \t]*$"
 )
 FENCE = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})")

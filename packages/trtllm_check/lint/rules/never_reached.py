@@ -23,7 +23,7 @@ IDLES = re.compile(
 ENDS = re.compile(r"(?:fi|else|elif|done|esac|EOF|[A-Z_]+|-+|\}|\w+:|-)$")
 STARTS = frozenset({*SERVERS, *CLIENTS, "ray", "mpirun", "exec", "docker", "torchrun", "nohup", "bash", "sh", "export"})
 JOINED = re.compile(
-    r"[\\\"']*(?:[ \t]+(?:\d|&)?>{1,2}[ \t]*&?\S+?)*[ \t]*(?:;|&&)\s*(?:\\\n)?\s*"
+    r"[\\\"']*(?:[ \t]++(?:\d|&)?>{1,2}[ \t]*+&?[^\s;&|]++)*[ \t]*(?:;|&&)\s*(?:\\\n)?\s*"
     r"(?P<name>[^\s;&|\"'(){}#]+)(?P<more>[ \t]+[^\s;&|\"']+)?"
 )
 EXEC = re.compile(r"[a-z./][\w./-]*")

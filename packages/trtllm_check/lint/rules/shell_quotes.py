@@ -39,7 +39,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         text = texts.get(one.command.file, "")
         if one.tool == "vllm" and not one.command.image and is_asked(text):
             yield from _single(one, text, release)
-    for command in (*document.commands, *document.inner):
+    for command in document.commands:
         if len(command.words) > 1 and command.words[0].text in IN_FRONT:
             yield from _whole(command.words[1], command.file, release)
         names = [word.text for word in command.words[:2]]

@@ -32,8 +32,8 @@ BASE_NAME = re.compile(r"(?:url|base|endpoint|host|uri)\w*[\"']?\]?[ \t]*[=:,][ 
 IN_FRONT = 80  # characters
 # NAME: "http://...", --name http://..., NAME=http://..., .name("http://...")
 GIVEN = re.compile(
-    r"(?P<name>[A-Za-z][\w.-]*?)(?:\\?[\"'])?[ \t]*\]?[ \t]*(?::=|=>|[=:(]|[ \t])[ \t]*(?:\w+[ \t]*\(?)?"
-    r"\\?[\"'`f]{0,2}$"
+    r"(?P<name>[A-Za-z][\w.-]*?)(?:\\?[\"'])?"
+    r"(?:[ \t]*+(?:\][ \t]*+)?(?::=|=>|[=:(])[ \t]*+|(?:[ \t]*+\])?[ \t]++)(?:\w+[ \t]*+\(?)?\\?[\"'`f]{0,2}$"
 )
 SETTING = re.compile(
     r"(?<![\w.$])(?P<name>[A-Za-z][\w-]*)(?:\\?[\"'])?\]?[ \t]*(?::=|=>|[=:(]|:[ \t]*\w+[ \t]*=)"

@@ -21,7 +21,7 @@ CHECKED = (
     "tritonserver",
     "convert_checkpoint.py",
 )
-YAML = re.compile(r"(?:[ \t]*(?:#[^\n]*|---)?[ \t]*\r?\n)*[A-Za-z][\w.-]*:(?:[ \t]|\r?\n|$)")
+YAML = re.compile(r"(?:[ \t]*+(?:#[^\n]*+|---[ \t]*+\r?+|\r?+)\n)*+[A-Za-z][\w.-]*:(?:[ \t]|\r?\n|$)")
 READ_BY_A_PROGRAM = re.compile(r"^(?:- )?[ ]*(?:apiVersion|kind|services|spec|containers|jobs|steps)\s*:", re.MULTILINE)
 TAKES_WORDS = re.compile(r"arg|option|opt|extra|flag|prompt|text|template|command|cmd", re.IGNORECASE)
 

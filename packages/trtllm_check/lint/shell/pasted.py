@@ -51,7 +51,7 @@ ANY_FENCE = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})", re.MULTILINE)
 BEGINS_A_BLOCK = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})[ \t]*\{?[ \t]*[A-Za-z][\w+-]*[ \t]*$", re.MULTILINE)
 DOCKERS = ("docker", "dockerfile")
 DOCKERFILE_LINE = re.compile(r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL)[ \t]+\S", re.MULTILINE)
-FOOTNOTE = re.compile(r"\\((?:[ \t]*\\?[*†‡¹²³]+)+[ \t]*|[ \t]+(?:#.*)?)$")
+FOOTNOTE = re.compile(r"\\((?:[ \t]*+\\?[*†‡¹²³]++)+[ \t]*|[ \t]+(?:#.*)?)$")
 DOUBLED = re.compile(r"(\\\\)[ \t]*$")  # of a page that escapes its backslashes
 COMMENT = re.compile(r"(?<=\s)#[^'\"]*$")
 SWALLOWED = re.compile(r"(?<=\s)#[ \t]?[^'\"]*\\[ \t]*$")  # a comment behind words, with the line's backslash in it
