@@ -69,6 +69,9 @@ OF_A_TERMINAL = re.compile(
     r"^(?:\([\w.-]+\) )?[\w.-]+@[\w.-]+[:~ ][^\n]*[#$] |^\[\+\] Running|^Error response from daemon|^ [✔✘] ",
     re.MULTILINE,
 )
+OTHER_SERVICES = re.compile(
+    r"^services:[^\n]*\n(?:[ \t]*\n)*[ ]+#[^\n]*(?:\.{3}|…|\b(?:existing|other|your) )", re.MULTILINE
+)
 FEW = 2
 EARLIER_CLONE = re.compile(
     r"(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b[^\n]*tensorrtllm_backend"
@@ -121,6 +124,8 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule == OF_LENGTHS and _shows_wrong_and_right(document.texts):
         return draft._replace(severity="info")
+    if draft.rule == "compose-together" and _leaves_services_out(document.texts):
+        return draft._replace(severity="info")  # what the reader has is not all here
     if draft.severity != "error":
         return draft
     if draft.rule in OF_WHOLE_COMMANDS and _shows_wrong_and_right(document.texts):
@@ -184,6 +189,12 @@ def _is_named(line: str) -> bool:
     """True for a command that a sentence names: "it ran through `trtllm-serve --backend pytorch`"."""
     said = INLINE.sub("", line)
     return said != line and len(SAID.findall(said)) > FEW
+
+
+@lru_cache(maxsize=8)
+def _leaves_services_out(texts: tuple[tuple[str, str], ...]) -> bool:
+    """True for a piece of compose: ``# ... existing services``."""
+    return any(OTHER_SERVICES.search(text) for _, text in texts)
 
 
 @lru_cache(maxsize=8)
@@ -315,12 +326,12 @@ def _is_anothers_script(draft: Draft, document: Document) -> bool:
         return is_earlier
     if one is None or one.tool not in COMMON_NAMES:
         return False
-    if posixpath.dirname(one.path.text) not in ("", "."):
-        return not OF_EXAMPLES.search(one.path.text) and not any(with_flag(one.tool, each.name) for each in one.given)
-    if is_earlier:
-        return True
     known = sum(bool(with_flag(one.tool, each.name)) for each in one.given)
     strange = sum(each.flag != "" and not any(with_flag(tool, each.name) for tool in OURS) for each in one.given)
+    if posixpath.dirname(one.path.text) not in ("", "."):
+        return not OF_EXAMPLES.search(one.path.text) and (known == 0 or strange > known)
+    if is_earlier:
+        return True
     is_missing = draft.rule == "missing-flag"  # what a script with options of its own wants is not known
     return known == 0 or (is_missing and (known < FEW or strange > 0)) or strange > known
 

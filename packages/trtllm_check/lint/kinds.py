@@ -320,13 +320,17 @@ def kind_of_text(text: str) -> Kind:
 
 
 def _is_mostly_fields(lines: Sequence[str]) -> bool:
-    """True for a configuration by itself, not for a page with one."""
-    return not SHOWS.match(lines[0]) and sum(CONFIG_LINE.match(line) is not None for line in lines) > 0.75 * len(lines)
+    """True for a configuration by itself, not for a page with one, nor for settings of another program."""
+    if SHOWS.match(lines[0]) or sum(CONFIG_LINE.match(line) is not None for line in lines) <= 0.75 * len(lines):
+        return False
+    from trtllm_check.lint.pbtxt_schema import are_of_others  # protobuf, which few texts need
+
+    return not are_of_others(lines)
 
 
 def _is_piece(text: str) -> bool:
     """True for one field of a configuration, as a page shows it."""
-    from trtllm_check.lint.pbtxt_schema import is_piece  # protobuf, which few texts need
+    from trtllm_check.lint.pbtxt_schema import is_piece  # as above
 
     return is_piece(text)
 

@@ -7,7 +7,7 @@ Literals and settings hold them alike in nearly all languages. vLLM's image gets
 import re
 from collections.abc import Iterator, Sequence
 
-from trtllm_check.lint.carriers.literals import LITERAL, Literal, command_of, literals_of, scripts
+from trtllm_check.lint.carriers.literals import LITERAL, Literal, command_of, is_program, literals_of, scripts
 from trtllm_check.lint.carriers.python_words import split
 from trtllm_check.lint.carriers.script import Script
 from trtllm_check.lint.held_arguments import led, started_at
@@ -48,6 +48,8 @@ def _of_images(whole: Word) -> Iterator[tuple[list[Word], str]]:
     """vLLM's image by its name, and the words that its entry point gets."""
     found = list(IMAGE.finditer(whole.text))
     literals = literals_of(whole) if found else []
+    if not is_program(whole.text):  # of prose, backquotes mark a word of code
+        literals = [one for one in literals if whole.text[one.start] != "`"]
     for number, match in enumerate(found):
         end = min(match.end() + REACH, found[number + 1].start() if number + 1 < len(found) else len(whole.text))
         words = _arguments(whole, literals, match.end(), end)

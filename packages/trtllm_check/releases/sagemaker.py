@@ -32,6 +32,8 @@ OTHER_IMAGES = re.compile(
     r"cpu|pytorch|neuron|inf2|aarch64|onnx|nightly|snapshot"
 )  # of DJL Serving, with forms of their own
 WITHOUT_FORM = re.compile(r"(?P<version>\d+\.\d+(?:\.\d+)?)(?:-|$)")
+# First builds of a version, which the SDK forgot: awslabs/generative-ai-cdk-constructs DeepLearningContainerImage.
+FIRST_BUILDS = ("0.21.0-deepspeed0.8.0-", "0.22.1-deepspeed0.8.3-")
 PATCHED = ("neuronx-sdk",)  # images of one version came out with several of Neuron's
 Version = tuple[int, ...]
 
@@ -86,7 +88,7 @@ def unknown_tag(repository: str, tag: str) -> UnknownTag | None:
     if repository == TGI:
         return None if tag.startswith(right) else UnknownTag(right, framework)
     begin = f"{match['version']}-{match['kind']}{match['engine']}"
-    if match["kind"] in PATCHED or re.match(rf"{re.escape(begin)}(?:-|$)", right):
+    if match["kind"] in PATCHED or f"{begin}-" in FIRST_BUILDS or re.match(rf"{re.escape(begin)}(?:-|$)", right):
         return None  # builds for several versions of CUDA came out that no table names
     others = (one.tag for one in lmi_facts().images)
     return None if any(one.startswith(f"{begin}-") for one in others) else UnknownTag(right, framework)

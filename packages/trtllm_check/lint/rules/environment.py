@@ -13,11 +13,13 @@ from trtllm_check.lint.rules.box import boxes
 from trtllm_check.lint.rules.settings import settings
 from trtllm_check.lint.rules.vllm import engine_arguments
 from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
+from trtllm_check.lint.shell.pasted import fences, has_fence
 from trtllm_check.lint.shell.words import ShellCommand, Word
 from trtllm_check.releases.vllm import Changes, VllmRelease, vllm_facts
 
 FAMILY = "environment"
 OWN = re.compile(r"VLLM_[A-Z0-9_]+")
+SAYS = re.compile(r"^[ \t]*(?:[-*+•] \S|[A-Z][\w ]*:[ \t]*$)", re.MULTILINE)
 ABOVE, OF_DOTENV = 8, re.compile(r"#[^\n]*\.env\b")  # lines that say that a file of settings follows
 ASSIGNED = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)", re.DOTALL)
 NEAR = 0.86
@@ -211,8 +213,17 @@ def _not_exported(document: Document, release: str) -> Iterator[Draft]:
                 name = match["name"] if match else ""
                 if name and _is_read(name) and not re.search(rf"\b{name}\b", exported) and _is_alone(name, text, word):
                     above = "\n".join(text.split("\n")[max(0, word.line - 1 - ABOVE) : word.line - 1])
-                    if not OF_DOTENV.search(above):
+                    if not OF_DOTENV.search(above) and not _is_of_a_list(text, word.line):
                         yield from drafts(release, "variable-not-exported", word, file=file, name=name)
+
+
+def _is_of_a_list(text: str, line: int) -> bool:
+    """True for a fence that calls itself no shell's and tells variables between words: a page's list of them."""
+    if not has_fence(text):
+        return False
+    start = len("\n".join(text.split("\n")[: line - 1]))
+    inside = next((text[b.start : b.end] for b in fences(text) if b.start <= start + 1 < b.end and not b.language), "")
+    return SAYS.search(inside) is not None
 
 
 def _starts_a_program(command: ShellCommand) -> bool:

@@ -13,6 +13,7 @@ REPOSITORY = re.compile(
 )
 BUILDS = re.compile(r"build_wheel\.py|make -C docker\b|Dockerfile\.trt_llm_backend|Dockerfile\.multi\b")
 SUBMODULES = re.compile(r"submodule|--recurs")
+OF_WINDOWS = re.compile(r"\.\\scripts\\build_wheel|\bPowerShell\b")
 FILES = re.compile(r"\blfs\b|GIT_LFS", re.IGNORECASE)
 
 
@@ -34,4 +35,5 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 def _missing(text: str) -> tuple[str, ...]:
     """The parts that a text which builds does not fetch."""
     parts = (("submodules", SUBMODULES), ("git-lfs", FILES)) if BUILDS.search(text) else ()
+    parts = parts[:1] if OF_WINDOWS.search(text) else parts  # whose git comes with git-lfs, switched on
     return tuple(name for name, there in parts if not there.search(text))
