@@ -72,6 +72,8 @@ OF_A_TERMINAL = re.compile(
 OTHER_SERVICES = re.compile(
     r"^services:[^\n]*\n(?:[ \t]*\n)*[ ]+#[^\n]*(?:\.{3}|…|\b(?:existing|other|your) )", re.MULTILINE
 )
+FLAG = re.compile(r"--[\w-]+")
+GONE = re.compile(r"^[ \t]*#[^\n]*\b(?:deprecated|removed|renamed|replaced)\b[^\n]*", re.MULTILINE)
 FEW = 2
 EARLIER_CLONE = re.compile(
     r"(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b[^\n]*tensorrtllm_backend"
@@ -123,6 +125,8 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if draft.rule in OF_WRITTEN_OUT and _leaves_out(draft, document):
         return draft._replace(severity="info")
     if draft.rule == OF_LENGTHS and _shows_wrong_and_right(document.texts):
+        return draft._replace(severity="info")
+    if draft.rule == "flag-removed" and platform.guessed and _says_that_it_went(draft, document.texts):
         return draft._replace(severity="info")
     if draft.rule == "compose-together" and _leaves_services_out(document.texts):
         return draft._replace(severity="info")  # what the reader has is not all here
@@ -189,6 +193,13 @@ def _is_named(line: str) -> bool:
     """True for a command that a sentence names: "it ran through `trtllm-serve --backend pytorch`"."""
     said = INLINE.sub("", line)
     return said != line and len(SAID.findall(said)) > FEW
+
+
+def _says_that_it_went(draft: Draft, texts: tuple[tuple[str, str], ...]) -> bool:
+    """True where a comment of the text says of the option that a release renamed it, or took it away."""
+    match = FLAG.search(draft.message)
+    lines = (line for _, text in texts for line in GONE.findall(text))
+    return match is not None and any(match[0] in line for line in lines)
 
 
 @lru_cache(maxsize=8)

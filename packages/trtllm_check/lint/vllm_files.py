@@ -86,13 +86,14 @@ def is_lone_config(text: str) -> bool:
 
 def lone_config(text: str, file: str) -> Iterator[ShellCommand]:
     """The server that a file of options alone is for; nothing for any other YAML."""
-    keys = [match["key"].replace("_", "-") for line in text.split("\n") if (match := ENTRY.match(line))]
+    own = _of_the_server(text)
+    keys = [match["key"].replace("_", "-") for line in own.split("\n") if (match := ENTRY.match(line))]
     known = [key for key in keys if key in options_of("serve")]
     is_named = "vllm" in text.lower()
     if len(known) < ENOUGH or len(keys) - len(known) > (MOST_UNKNOWN if is_named else 0):
         return
     if is_named or (len(known) > ENOUGH and any("-" in key and f"{key}:" in text for key in known)):
-        words = config_words(_of_the_server(text), 1, model=True)
+        words = config_words(own, 1, model=True)
         start = tuple(Word(one, words[0].line, 1) for one in SERVER)
         yield ShellCommand((*start, *words), {}, words[0].line, words[-1].line, file=file)
 
