@@ -70,7 +70,9 @@ EXPLAINED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """A page that says itself what mends the failure that it tells of."""
-WITHIN_WORDS = re.compile(r"`[^`\n]{20,}`(?=[^`\n]*[^\W\d_])|(?<=[^\W\d_] )`[^`\n]{20,}`")
+WITHIN_WORDS = re.compile(
+    r"`[^`\n]{20,}`(?=[^`\n]*[^\W\d_])|(?<=[^\W\d_] )(?:`[^`\n]{20,}`|\"[A-Za-z][^\"\n{}]{18,}\"(?=[.,;)]|[ ][a-z]))"
+)
 """A failure that a sentence of a document names."""
 TYPED = re.compile(
     rf"\A\s*(?:[^\n]{{0,80}}[$#] )?(?:{STARTED})"

@@ -116,7 +116,9 @@ def _nim(box: Box, release: str) -> Iterator[Draft]:
         return
     other = next((name for name in box.settings if "API_KEY" in name), "")
     form = "another" if other else ""
-    yield from drafts(release, "nim-without-key", box.place, form=form, file=box.file, image=box.image, other=other)
+    is_copied = not box.image.startswith("nvcr.io/") and any("nim" in mount for mount in box.mounts)  # with its model
+    for draft in drafts(release, "nim-without-key", box.place, form=form, file=box.file, image=box.image, other=other):
+        yield draft._replace(severity="info") if is_copied else draft
 
 
 def _cache(box: Box, release: str) -> Iterator[Draft]:

@@ -20,6 +20,7 @@ from trtllm_check.releases.vllm import Changes, VllmRelease, vllm_facts
 FAMILY = "environment"
 OWN = re.compile(r"VLLM_[A-Z0-9_]+")
 SAYS = re.compile(r"^[ \t]*(?:[-*+•] \S|[A-Z][\w ]*:[ \t]*$)", re.MULTILINE)
+OF_A_FILE = re.compile(r"(?<![\w])[\w./-]*\.env\b")
 ABOVE, OF_DOTENV = 8, re.compile(r"#[^\n]*\.env\b")  # lines that say that a file of settings follows
 ASSIGNED = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)", re.DOTALL)
 NEAR = 0.86
@@ -218,12 +219,16 @@ def _not_exported(document: Document, release: str) -> Iterator[Draft]:
 
 
 def _is_of_a_list(text: str, line: int) -> bool:
-    """True for a fence that calls itself no shell's and tells variables between words: a page's list of them."""
+    """True for a page's list of variables between words, in a fence of no language, and for the lines of a ``.env``."""
     if not has_fence(text):
         return False
-    start = len("\n".join(text.split("\n")[: line - 1]))
-    inside = next((text[b.start : b.end] for b in fences(text) if b.start <= start + 1 < b.end and not b.language), "")
-    return SAYS.search(inside) is not None
+    start = len("\n".join(text.split("\n")[: line - 1])) + 1
+    block = next((one for one in fences(text) if one.start <= start < one.end), None)
+    if block is None:
+        return False
+    above = text[: text.rfind("\n", 0, max(block.start - 1, 0)) + 1].rstrip().rpartition("\n")[2]
+    inside = text[block.start : block.end]
+    return OF_A_FILE.search(above) is not None or (not block.language and SAYS.search(inside) is not None)
 
 
 def _starts_a_program(command: ShellCommand) -> bool:
