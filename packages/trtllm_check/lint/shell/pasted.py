@@ -18,7 +18,7 @@ INLINE_LINE = re.compile(
 )
 LABELLED = re.compile(
     rf"^[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(?:[\w()-]+[ ]){{0,4}}(?:commands?|cmd|usage|script|reproduc\w+|run|used?)"
-    rf"(?:[ ][\w()-]+){{0,3}}[ ]?:[ \t]+(?=(?:[A-Z_]+=\S+ )*{COMMANDS})|^[ \t]*\d+[.)][ \t]+"
+    rf"(?:[ ][\w()-]+){{0,3}}[ ]?:[ \t]+(?=(?:[A-Z_]+=\S+ )*{COMMANDS}(?![^\n]*\[options\]))|^[ \t]*\d+[.)][ \t]+"
     r"(?:(?:run|start|launch|build|execute|use|then|first|with|by|it|using)[ ]){0,3}"
     rf"(?={COMMANDS}[^\n]*[ ]-)",
     re.MULTILINE | re.IGNORECASE,
@@ -43,7 +43,6 @@ MENTIONED = re.compile(
 """A sentence about a command that is not to be run: ``It does not start with `vllm serve ...`.``"""
 REFUSED = re.compile(r"^[ \t>]*(?:[\w.-]+(?:[ ][a-z-]+)?: error: |usage: )[^\n]*", re.MULTILINE)
 """What argparse prints of the words that it does not take, which may look like commands."""
-USAGE = re.compile(r"^[ \t>]*[Uu]sage: (?:[\w./-]+[ ]+){1,3}\[[^\n]*", re.MULTILINE)  # the first line of a help text
 REMARK = re.compile(r"<!--(?:[^`]{0,4000}?|[^\n]*?)-->")  # of HTML, on a page
 QUOTED = re.compile(rf"^[ \t]*>[ \t]+(?=(?:[A-Z_]+=\S+ )*{COMMANDS}[^\n]*[ ]--?[A-Za-z])", re.MULTILINE)
 """What a reply quotes."""
@@ -77,9 +76,8 @@ ROOT_PROMPT = re.compile(rf"^[ \t]*#[ \t]+(?={COMMANDS})", re.MULTILINE)
 OUTSIDE_COMMAND = re.compile(rf"^[ \t]*(?:[A-Z_]+=\S+ )*{COMMANDS}.*(?:\s-|/|\\[ \t*]*$|==)", re.MULTILINE)
 MARKED = re.compile(r"\*\*\S|`[^`]+`[^\n]*`")  # words of Markdown: a sentence that begins with a command's name
 BOLD_LINE = re.compile(r"^[^\n]*\*\*(?:`|[A-Za-z][^*\n]*\*\*)[^\n]*$", re.MULTILINE)
-LIST_ITEM = re.compile(
-    r"^[ \t]*[-*+][ ]+(?:`[^`\n]+`[ ]+(?=[a-z]))?[^\s`-][^`\n]*`[^`\n]+`[^\n]*$", re.MULTILINE
-)  # a sentence with words of code
+# A sentence with words of code.
+LIST_ITEM = re.compile(r"^[ \t]*[-*+][ ]+(?:`[^`\n]+`[ ]+(?=[a-z]))?[^\s`-][^`\n]*`[^`\n]+`[^\n]*$", re.MULTILINE)
 OUTSIDE_SETTING = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=\S+[ \t]*")
 TABLE_ROW = re.compile(r"^[ \t]*\|(?![|&]).*\|[ \t]*$", re.MULTILINE)  # of Markdown
 PARAGRAPH = re.compile(r"(?:.*\S.*(?:\n|$))+")
@@ -125,7 +123,6 @@ def prepare(text: str, *, is_built: bool = False) -> Pasted:
         mask = MENTIONED.sub(_blank, TOLD.sub(_only_the_command, mask))
     mask = QUOTED.sub(_blank, mask) if ">" in mask else mask
     mask = REMARK.sub(_blank, mask) if "<!--" in mask else mask
-    mask = USAGE.sub(_blank, mask) if "sage: " in mask else mask
     mask = LABELLED.sub(_blank, mask)
     mask = REFUSED.sub(_blank, mask) if ": error: " in mask or "usage: " in mask else mask
     mask = LINK.sub(lambda match: "x" * len(match[0]), mask) if "](" in mask else mask
