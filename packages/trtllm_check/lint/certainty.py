@@ -72,9 +72,11 @@ OF_A_TERMINAL = re.compile(
 OTHER_SERVICES = re.compile(
     r"^services:[^\n]*\n(?:[ \t]*\n)*[ ]+#[^\n]*(?:\.{3}|…|\b(?:existing|other|your) )", re.MULTILINE
 )
+SEVERAL, TOLD_ONE = re.compile(r"\b[Mm]ulti-?(?: )?GPU\b"), "1 GPU(s): the text tells of no more"
+OF_CONFIGS = frozenset({"unknown-parameter", "parameter-value", "unfilled-variable"})
 FLAG = re.compile(r"--[\w-]+")
 GONE = re.compile(r"^[ \t]*#[^\n]*\b(?:deprecated|removed|renamed|replaced)\b[^\n]*", re.MULTILINE)
-FEW = 2
+FEW, MANY = 2, 5
 EARLIER_CLONE = re.compile(
     r"(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b[^\n]*tensorrtllm_backend"
     r"|tensorrtllm_backend(?:\.git)?[^\n]*(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b"
@@ -107,6 +109,12 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     if draft.rule in of_templates and _clones_an_earlier(document.texts):
         return draft._replace(severity="info")  # whose templates have other variables
     if draft.rule == "unfilled-variable" and _is_filled_by_a_program(draft, document):
+        return draft._replace(severity="info")
+    if draft.rule == "gpus-fewer-than-ranks" and any(SEVERAL.search(text) for _, text in document.texts):
+        return draft._replace(severity="info") if TOLD_ONE in draft.message else draft
+    if draft.rule in OF_CONFIGS and platform.guessed and any(OF_07 in text for _, text in document.texts):
+        return draft._replace(severity="info")  # of a release before 0.8, of which there are no facts
+    if draft.rule == "unfilled-variable" and draft.invocation is None and _is_a_template(document.texts):
         return draft._replace(severity="info")
     if draft.rule == "unknown-parameter" and platform.guessed and READ_ELSEWHERE.search(draft.message):
         return draft._replace(severity="info")
@@ -193,6 +201,13 @@ def _is_named(line: str) -> bool:
     """True for a command that a sentence names: "it ran through `trtllm-serve --backend pytorch`"."""
     said = INLINE.sub("", line)
     return said != line and len(SAID.findall(said)) > FEW
+
+
+@lru_cache(maxsize=8)
+def _is_a_template(texts: tuple[tuple[str, str], ...]) -> bool:
+    """True for a template as the project has it: nearly all that may be filled in is open."""
+    whole = "\n".join(text for _, text in texts)
+    return whole.count('string_value: "${') >= MANY and "fill_template" not in whole
 
 
 def _says_that_it_went(draft: Draft, texts: tuple[tuple[str, str], ...]) -> bool:

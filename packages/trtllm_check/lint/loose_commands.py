@@ -17,7 +17,7 @@ from trtllm_check.lint.shell.words import lines_of, whole_text
 
 ABOUT = re.compile(rf"{TOOL_NAMES}|vllm\.entrypoints|[\"']vllm[\"']|vllm-openai|\bvllm (?:serve\b|-ArgumentList)")
 IMAGE = re.compile(r"(?<![\w./-])(?:[\w.-]+/)*vllm-openai(?::[\w.+-]+|@sha256:\w+)?(?![\w/])")
-REPLACED = re.compile(r"\bentry_?point\b[\"']?\s*[:=]", re.IGNORECASE)
+REPLACED = re.compile(r"\bentry_?point\b[\"']?\s*[:=\[]", re.IGNORECASE)
 BEHIND = re.compile(r"\bvllm[\"']?[ \t]*(?:,|-ArgumentList)[ \t]*(?P<quote>[\"'])(?P<line>serve [^\"'\n]+)(?P=quote)")
 """``Process.Start("vllm", "serve ...")``, ``Start-Process vllm -ArgumentList 'serve ...'``."""
 SETTING = re.compile(r"^[ \t]*(?:Exec|args|cmd|command)[ \t]*[=:][ \t]*(?P<line>--[a-z][^\n]*)$", re.MULTILINE)

@@ -61,12 +61,14 @@ MANUAL = re.compile(
     r"|^#{1,6}[ ][^\n]*\b(?:troubleshooting|common (?:issues|errors|problems))\b"
     r"|^(?:\*\*|#{1,6}[ ])(?:solutions?|fix|cause):?(?:\*\*)?:?[ ]*$"
     r"|常见(?:问题|错误|报错)|故障排[查除]|问题排查|(?:解决|处理)(?:方案|办法|方法|方式|步骤)|如果.{0,20}报错"
+    r"|^(?:[#>*]+[ ]*)?Q\d*[:.][^\n]*\n+(?:\*\*)?A\d*[:.]|\bthì nguyên nhân\b|\bcách (?:khắc phục|sửa)\b"
     r"|よくある|자주 묻는|частые ошибки|устранение",
     re.IGNORECASE | re.MULTILINE,
 )
 EXPLAINED = re.compile(
     r"^[ \t>]*(?:[-*][ ])?\*\*(?:root )?(?:cause|fix|solution|workaround|resolution)(?: \w+)?:?\*\*"
-    r"|^#{2,5}[ ][^\n]*\b(?:fix(?:es)?|root causes?|workarounds?|solutions?)\b",
+    r"|^#{2,5}[ ][^\n]*\b(?:fix(?:es)?|root causes?|workarounds?|solutions?)\b"
+    r"|^```[ \t]*\n+(?:Install|Set|Add|Run|Use|Update|Upgrade|Restart|Make sure)\b",
     re.IGNORECASE | re.MULTILINE,
 )
 """A page that says itself what mends the failure that it tells of."""

@@ -20,11 +20,12 @@ from trtllm_check.releases.vllm import Changes, VllmRelease, vllm_facts
 FAMILY = "environment"
 OWN = re.compile(r"VLLM_[A-Z0-9_]+")
 SAYS = re.compile(r"^[ \t]*(?:[-*+•] \S|[A-Z][\w ]*:[ \t]*$)", re.MULTILINE)
+OF_SETTINGS = re.compile(r"\s*(?:(?:[A-Z][A-Z0-9_]*=[^\n]*|#[^\n]*|--[a-z][^\n]*)\s*)+[`~]*\s*")
 OF_A_FILE = re.compile(r"(?<![\w])[\w./-]*\.env\b")
 ABOVE, OF_DOTENV = 8, re.compile(r"#[^\n]*\.env\b")  # lines that say that a file of settings follows
 ASSIGNED = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)", re.DOTALL)
 NEAR = 0.86
-OF_SCRIPTS = re.compile(r"(?:TRTLLM|TLLM|VLLM)_(?:\w+_)?(?:DIR|PATH|ROOT|REPO|IMAGE|TAG|VERSION|ARGS|URL)")
+OF_SCRIPTS = re.compile(r"(?:TRTLLM|TLLM|VLLM|HF)_(?:\w+_)?(?:DIR|PATH|ROOT|REPO|IMAGE|TAG|VERSION|ARGS|URL)")
 """Names that scripts give to places of their own."""
 INTERNAL = re.compile(r"(?P<option>--port|--host)(?:=|\s+)[\"']?\$\{?(?P<name>VLLM_PORT|VLLM_HOST_IP)\b")
 SOURCED = re.compile(r"^[ \t]*(?:source|\.)[ \t]+\S", re.MULTILINE)  # which may set it, exported or not
@@ -228,7 +229,8 @@ def _is_of_a_list(text: str, line: int) -> bool:
         return False
     above = text[: text.rfind("\n", 0, max(block.start - 1, 0)) + 1].rstrip().rpartition("\n")[2]
     inside = text[block.start : block.end]
-    return OF_A_FILE.search(above) is not None or (not block.language and SAYS.search(inside) is not None)
+    is_told = not block.language and (SAYS.search(inside) is not None or OF_SETTINGS.fullmatch(inside) is not None)
+    return OF_A_FILE.search(above) is not None or block.language in ("text", "txt", "env", "ini") or is_told
 
 
 def _starts_a_program(command: ShellCommand) -> bool:

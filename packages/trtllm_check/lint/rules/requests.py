@@ -207,6 +207,8 @@ def _port(correction: _Correction, around: _Around) -> None:
     ports = around.ports
     if target.port in ports or (target.port not in OTHER_PORTS and (not around.serves or around.is_piece)):
         return
+    if any(re.search(rf"--http[-_]port[ =]+{target.port}\b", text) for _, text in around.document.texts):
+        return  # of a server whose options stand in a variable
     right = next((port for port in ports if port != TRITON_PORT), TRITON_PORT)
     correction.url = re.sub(r"^((?:\w+://)?(?:\[[^\]]*\]|[^/:?]*))(?::\d*)?(?=/|$)", rf"\g<1>:{right}", correction.url)
     reason = OTHER_PORTS.get(target.port, "nothing in the text starts a server there")
