@@ -34,6 +34,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 @lru_cache(maxsize=8)
 def _missing(text: str) -> tuple[str, ...]:
     """The parts that a text which builds does not fetch."""
-    parts = (("submodules", SUBMODULES), ("git-lfs", FILES)) if BUILDS.search(text) else ()
-    parts = parts[:1] if OF_WINDOWS.search(text) else parts  # whose git comes with git-lfs, switched on
+    if not BUILDS.search(text):
+        return ()
+    parts = [("submodules", SUBMODULES)]
+    if not OF_WINDOWS.search(text):  # whose git comes with git-lfs, switched on
+        parts.append(("git-lfs", FILES))
     return tuple(name for name, there in parts if not there.search(text))
