@@ -68,6 +68,7 @@ MANUAL = re.compile(
 EXPLAINED = re.compile(
     r"^[ \t>]*(?:[-*][ ])?\*\*(?:root )?(?:cause|fix|solution|workaround|resolution)(?: \w+)?:?\*\*"
     r"|^#{2,5}[ ][^\n]*\b(?:fix(?:es)?|root causes?|workarounds?|solutions?)\b"
+    r"|^\*\*(?:Ursache|Lösung|Abhilfe|Причина|Решение|Causa|Solución|Solution|原因|対処|解決|해결)\w*:?\*\*"
     r"|^```[ \t]*\n+(?:Install|Set|Add|Run|Use|Update|Upgrade|Restart|Make sure)\b",
     re.IGNORECASE | re.MULTILINE,
 )

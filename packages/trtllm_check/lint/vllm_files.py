@@ -10,7 +10,9 @@ from trtllm_check.releases.vllm import options_of
 
 ENTRY = re.compile(r"^(?P<key>[A-Za-z][\w-]*)[ \t]*:(?:[ \t]+(?P<value>[^#\n]*?))?[ \t]*(?:#.*)?$")
 ITEM = re.compile(r"^[ \t]*-[ \t]+(?P<value>[^#\n]+?)[ \t]*(?:#.*)?$")
-OF_A_LAUNCHER = re.compile(r"^(?=[\w-]*vllm)[a-z][\w-]*[ \t]*:[^\n]*", re.MULTILINE)
+OF_A_LAUNCHER = re.compile(
+    r"^(?=[\w-]*vllm)[a-z][\w-]*[ \t]*:[^\n]*|^env(?:ironment)?:[ \t]*\n(?:[ \t]+[^\n]*(?:\n|$))+", re.MULTILINE
+)
 SERVER = ("python3", "-m", "vllm.entrypoints.openai.api_server")
 SERVE = "serve"
 ENOUGH, MOST_UNKNOWN = 2, 1
@@ -100,7 +102,7 @@ def lone_config(text: str, file: str) -> Iterator[ShellCommand]:
 
 def _of_the_server(text: str) -> str:
     """``text`` without what a launcher keeps for itself: ``min-vllm-version: 0.9.0``, which no option is called."""
-    return OF_A_LAUNCHER.sub(lambda match: " " * len(match[0]), text)
+    return OF_A_LAUNCHER.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def _name(path: str) -> str:

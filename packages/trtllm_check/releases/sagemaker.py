@@ -31,6 +31,7 @@ NO_KINDS = ("vllm", "trtllm", "tensorrt", "cu", "tgi", "sglang")  # words in tag
 OTHER_IMAGES = re.compile(
     r"cpu|pytorch|neuron|inf2|aarch64|onnx|nightly|snapshot"
 )  # of DJL Serving, with forms of their own
+BUILD = re.compile(r"-v\d+(?:\.\d+)*$")  # of one build of an image, which has shorter tags as well
 WITHOUT_FORM = re.compile(r"(?P<version>\d+\.\d+(?:\.\d+)?)(?:-|$)")
 # First builds of a version, which the SDK forgot: awslabs/generative-ai-cdk-constructs DeepLearningContainerImage.
 FIRST_BUILDS = ("0.21.0-deepspeed0.8.0-", "0.22.1-deepspeed0.8.3-")
@@ -96,7 +97,7 @@ def unknown_tag(repository: str, tag: str) -> UnknownTag | None:
 
 def shapeless_tag(tag: str) -> str:
     """The tag that is meant by one of a form that no container of DJL ever had; empty for one that may be newer."""
-    if OTHER_IMAGES.search(tag):
+    if OTHER_IMAGES.search(tag) or BUILD.search(tag):
         return ""
     facts = sagemaker_images()
     version = WITHOUT_FORM.match(tag)

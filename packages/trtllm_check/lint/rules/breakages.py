@@ -9,7 +9,7 @@ from packaging.version import Version
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import Requirement, is_typed, requirements
-from trtllm_check.lint.shell.words import lines_of
+from trtllm_check.lint.shell.words import are_branches
 from trtllm_check.lint.solving import disjoint
 from trtllm_check.releases.packages import as_version, needs_of, takes
 
@@ -18,7 +18,6 @@ FAMILY = "breakages"
 # What may bound a package without naming it here: a file of constraints, a lock.
 LOCKED = re.compile(r"--constraint|\s-c\s|--frozen|--locked|--no-deps|\.lock\b|pip-compile|constraint-dependencies")
 # A page with a log is no installation to come.
-ELSE, END = re.compile(r"[ \t]*(?:else|elif)\b"), re.compile(r"[ \t]*fi\b")
 LOG = re.compile(r"Successfully installed|Collecting |Requirement already satisfied")
 
 
@@ -57,10 +56,7 @@ def _apart(document: Document, one: Requirement, other: Requirement) -> bool:
     """True for the two branches of an ``if`` of a shell, of which one runs."""
     if one.pip is None or other.pip is None or one.pip is other.pip:
         return False
-    text = dict(document.texts).get(one.pip.command.file, "")
-    first, last = sorted((one.word.line, other.word.line))
-    between = lines_of(text)[first:last]
-    return any(ELSE.match(line) for line in between) and not any(END.match(line) for line in between)
+    return are_branches(dict(document.texts).get(one.pip.command.file, ""), one.word.line, other.word.line)
 
 
 def _same(document: Document, wanted: list[Requirement], release: str) -> Iterator[Draft]:
