@@ -315,3 +315,18 @@ def test_a_report_without_commands_is_understood(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [str(page), "--json"])
     assert done.exit_code == 1
     assert [one["rule"] for one in json.loads(done.stdout)["findings"]] == ["permission"]
+
+
+@pytest.mark.parametrize(
+    ("page", "found"),
+    [
+        (f"{COMMAND}\n**Fix**: raise the share.\n\n```\n{NO_BLOCKS}\n```\n", 0),
+        (f"{COMMAND}\n### The two fixes\n\n```\n{NO_BLOCKS}\n```\n", 0),
+        (f"{COMMAND}\nThe log then has `{NO_BLOCKS}` in it.\n", 0),
+        (f"{COMMAND}\n```\n{NO_BLOCKS}\n```\n", 1),
+    ],
+    ids=["fix", "heading", "within words", "a block alone"],
+)
+def test_a_long_document_that_explains_a_failure_does_not_report_it(page: str, found: int) -> None:
+    text = page + "Words about the machine.\n" * 120
+    assert [one.rule for one in read_page(text)] == ["vllm-no-cache-blocks"] * found

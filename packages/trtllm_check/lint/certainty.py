@@ -69,7 +69,14 @@ OF_A_TERMINAL = re.compile(
     r"^(?:\([\w.-]+\) )?[\w.-]+@[\w.-]+[:~ ][^\n]*[#$] |^\[\+\] Running|^Error response from daemon|^ [✔✘] ",
     re.MULTILINE,
 )
-FEW = 2
+OTHER_SERVICES = re.compile(
+    r"^services:[^\n]*\n(?:[ \t]*\n)*[ ]+#[^\n]*(?:\.{3}|…|\b(?:existing|other|your) )", re.MULTILINE
+)
+SEVERAL, TOLD_ONE = re.compile(r"\b[Mm]ulti-?(?: )?GPU\b"), "1 GPU(s): the text tells of no more"
+OF_CONFIGS = frozenset({"unknown-parameter", "parameter-value", "unfilled-variable"})
+FLAG = re.compile(r"--[\w-]+")
+GONE = re.compile(r"^[ \t]*#[^\n]*\b(?:deprecated|removed|renamed|replaced)\b[^\n]*", re.MULTILINE)
+FEW, MANY = 2, 5
 EARLIER_CLONE = re.compile(
     r"(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b[^\n]*tensorrtllm_backend"
     r"|tensorrtllm_backend(?:\.git)?[^\n]*(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b"
@@ -103,6 +110,12 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")  # whose templates have other variables
     if draft.rule == "unfilled-variable" and _is_filled_by_a_program(draft, document):
         return draft._replace(severity="info")
+    if draft.rule == "gpus-fewer-than-ranks" and any(SEVERAL.search(text) for _, text in document.texts):
+        return draft._replace(severity="info") if TOLD_ONE in draft.message else draft
+    if draft.rule in OF_CONFIGS and platform.guessed and any(OF_07 in text for _, text in document.texts):
+        return draft._replace(severity="info")  # of a release before 0.8, of which there are no facts
+    if draft.rule == "unfilled-variable" and draft.invocation is None and _is_a_template(document.texts):
+        return draft._replace(severity="info")
     if draft.rule == "unknown-parameter" and platform.guessed and READ_ELSEWHERE.search(draft.message):
         return draft._replace(severity="info")
     if draft.rule == "container-of-another-release" and platform.told and _is_the_one_told(draft, platform):
@@ -121,6 +134,10 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")
     if draft.rule == OF_LENGTHS and _shows_wrong_and_right(document.texts):
         return draft._replace(severity="info")
+    if draft.rule == "flag-removed" and platform.guessed and _says_that_it_went(draft, document.texts):
+        return draft._replace(severity="info")
+    if draft.rule == "compose-together" and _leaves_services_out(document.texts):
+        return draft._replace(severity="info")  # what the reader has is not all here
     if draft.severity != "error":
         return draft
     if draft.rule in OF_WHOLE_COMMANDS and _shows_wrong_and_right(document.texts):
@@ -184,6 +201,26 @@ def _is_named(line: str) -> bool:
     """True for a command that a sentence names: "it ran through `trtllm-serve --backend pytorch`"."""
     said = INLINE.sub("", line)
     return said != line and len(SAID.findall(said)) > FEW
+
+
+@lru_cache(maxsize=8)
+def _is_a_template(texts: tuple[tuple[str, str], ...]) -> bool:
+    """True for a template as the project has it: nearly all that may be filled in is open."""
+    whole = "\n".join(text for _, text in texts)
+    return whole.count('string_value: "${') >= MANY and "fill_template" not in whole
+
+
+def _says_that_it_went(draft: Draft, texts: tuple[tuple[str, str], ...]) -> bool:
+    """True where a comment of the text says of the option that a release renamed it, or took it away."""
+    match = FLAG.search(draft.message)
+    lines = (line for _, text in texts for line in GONE.findall(text))
+    return match is not None and any(match[0] in line for line in lines)
+
+
+@lru_cache(maxsize=8)
+def _leaves_services_out(texts: tuple[tuple[str, str], ...]) -> bool:
+    """True for a piece of compose: ``# ... existing services``."""
+    return any(OTHER_SERVICES.search(text) for _, text in texts)
 
 
 @lru_cache(maxsize=8)
@@ -315,12 +352,12 @@ def _is_anothers_script(draft: Draft, document: Document) -> bool:
         return is_earlier
     if one is None or one.tool not in COMMON_NAMES:
         return False
-    if posixpath.dirname(one.path.text) not in ("", "."):
-        return not OF_EXAMPLES.search(one.path.text) and not any(with_flag(one.tool, each.name) for each in one.given)
-    if is_earlier:
-        return True
     known = sum(bool(with_flag(one.tool, each.name)) for each in one.given)
     strange = sum(each.flag != "" and not any(with_flag(tool, each.name) for tool in OURS) for each in one.given)
+    if posixpath.dirname(one.path.text) not in ("", "."):
+        return not OF_EXAMPLES.search(one.path.text) and (known == 0 or strange > known)
+    if is_earlier:
+        return True
     is_missing = draft.rule == "missing-flag"  # what a script with options of its own wants is not known
     return known == 0 or (is_missing and (known < FEW or strange > 0)) or strange > known
 

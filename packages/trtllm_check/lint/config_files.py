@@ -36,6 +36,7 @@ ELISION = re.compile(r"\.\.\.|…|<[A-Za-z][\w -]*>")
 FILLS = "fill_template"
 PAGE = re.compile(r"(?:^|/)(?:[^/]+\.(?:md|rst|ipynb)|Dockerfile[^/]*|docker-compose[^/]*)$")
 CLOSE = "close the bracket before line {}"
+ALTERNATIVES = re.compile(r"^[ \t]*#[ \t]*(?:OR|Or|or)\b", re.MULTILINE)
 LEFT_OUT = re.compile(r"^[^\"#\n]*(?:\.\.\.|…)", re.MULTILINE)
 FEW = 2  # inputs: the backend wants more of any model
 ABOVE = 4  # lines of a page that say what a piece is
@@ -84,6 +85,8 @@ def config_drafts(document: Document, platform: Platform) -> Iterator[Draft]:
             VARIABLE.search(value.text) for _, value in message.all_scalars() if not value.quoted
         ):
             against = refusal(config.text) or (None if is_piece else _other_name(config, message, document))
+            if is_piece and ALTERNATIVES.search(config.text):
+                is_left_out, against = True, None  # one of those that a page shows one below the other
             if against is not None:
                 yield from _broken(config, platform, against)
         yield from () if is_left_out else _misfits(config, message, platform, against)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from serving_base.facts import TRITON_PORTS
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.shell.words import Word
+from trtllm_check.lint.shell.words import Word, lines_of
 from trtllm_check.lint.written_requests import WrittenRequest
 from trtllm_check.releases import Release
 from trtllm_check.releases.templates import (
@@ -31,12 +31,28 @@ OF_TRITON = re.compile(
 )
 FULL_NAME = re.compile(r"^[\w-]+(?:\.[\w-]+)*\.[a-z]{2,}$", re.IGNORECASE)  # of a host in the world's name service
 LOCAL = re.compile(r"^(?:localhost|127\.\d+\.\d+\.\d+|0\.0\.0\.0|\[::1?\])$")
+ITEM, PUBLISHES = (
+    re.compile(r"[ \t]*-[ \t]"),
+    re.compile(r"^[ \t]*ports[ \t]*:|--network[= ]host|network_mode", re.MULTILINE),
+)
 ENSEMBLE, BLS, LLMAPI = "ensemble", "tensorrt_llm_bls", "tensorrt_llm"
 
 
 def serves(document: Document) -> bool:
     """True if the text starts a Triton server."""
     return bool(document.of(*SERVERS))
+
+
+def has_pieces(document: Document) -> bool:
+    """True where every server is started by the items of a list in YAML, and no such file publishes a port."""
+    texts = dict(document.texts)
+    for server in document.of(*SERVERS):
+        text = texts.get(server.command.file, "")
+        lines = lines_of(text)
+        at = server.path.line
+        if PUBLISHES.search(text) or not (0 < at <= len(lines) and ITEM.match(lines[at - 1])):
+            return False
+    return True
 
 
 def http_port(server: Invocation) -> int | None:

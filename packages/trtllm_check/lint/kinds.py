@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import PurePosixPath
+from types import ModuleType
 from typing import Literal
 
 from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
@@ -306,7 +307,7 @@ def kind_of_text(text: str) -> Kind:
     if COMMAND.search(text) or WRITES.search(text):
         return "windows" if is_windows(text) and not has_fence(text) else "shell"
     fields = len(CONFIG_FIELD.findall(text))
-    enough = fields > (0 if STRING_PARAMETER.search(text) else 1) or (fields == 1 and _is_piece(text))
+    enough = fields > (0 if STRING_PARAMETER.search(text) else 1) or (fields == 1 and _fields().is_piece(text))
     if enough and not YAML_BLOCK.search(text) and not has_fence(text) and _is_mostly_fields(lines):
         return "config.pbtxt"
     settings = sum(SETTING.match(line) is not None for line in lines)
@@ -320,15 +321,16 @@ def kind_of_text(text: str) -> Kind:
 
 
 def _is_mostly_fields(lines: Sequence[str]) -> bool:
-    """True for a configuration by itself, not for a page with one."""
-    return not SHOWS.match(lines[0]) and sum(CONFIG_LINE.match(line) is not None for line in lines) > 0.75 * len(lines)
+    """True for a configuration by itself, not for a page with one, nor for settings of another program."""
+    if SHOWS.match(lines[0]) or sum(CONFIG_LINE.match(line) is not None for line in lines) <= 0.75 * len(lines):
+        return False
+    return not _fields().are_of_others(lines)
 
 
-def _is_piece(text: str) -> bool:
-    """True for one field of a configuration, as a page shows it."""
-    from trtllm_check.lint.pbtxt_schema import is_piece  # protobuf, which few texts need
+def _fields() -> ModuleType:
+    from trtllm_check.lint import pbtxt_schema  # protobuf, which few texts need
 
-    return is_piece(text)
+    return pbtxt_schema
 
 
 def _program_text(text: str) -> Kind | None:

@@ -7,21 +7,22 @@ Literals and settings hold them alike in nearly all languages. vLLM's image gets
 import re
 from collections.abc import Iterator, Sequence
 
-from trtllm_check.lint.carriers.literals import LITERAL, Literal, command_of, literals_of, scripts
+from trtllm_check.lint.carriers.literals import LITERAL, Literal, command_of, is_program, literals_of, scripts
 from trtllm_check.lint.carriers.python_words import split
 from trtllm_check.lint.carriers.script import Script
 from trtllm_check.lint.held_arguments import led, started_at
 from trtllm_check.lint.programs import TOOL_NAMES
 from trtllm_check.lint.shell import ShellCommand, Word, read_inside
-from trtllm_check.lint.shell.words import whole_text
+from trtllm_check.lint.shell.words import lines_of, whole_text
 
 ABOUT = re.compile(rf"{TOOL_NAMES}|vllm\.entrypoints|[\"']vllm[\"']|vllm-openai|\bvllm (?:serve\b|-ArgumentList)")
 IMAGE = re.compile(r"(?<![\w./-])(?:[\w.-]+/)*vllm-openai(?::[\w.+-]+|@sha256:\w+)?(?![\w/])")
-REPLACED = re.compile(r"\bentry_?point\b[\"']?\s*[:=]", re.IGNORECASE)
+REPLACED = re.compile(r"\bentry_?point\b[\"']?\s*[:=\[]", re.IGNORECASE)
 BEHIND = re.compile(r"\bvllm[\"']?[ \t]*(?:,|-ArgumentList)[ \t]*(?P<quote>[\"'])(?P<line>serve [^\"'\n]+)(?P=quote)")
 """``Process.Start("vllm", "serve ...")``, ``Start-Process vllm -ArgumentList 'serve ...'``."""
 SETTING = re.compile(r"^[ \t]*(?:Exec|args|cmd|command)[ \t]*[=:][ \t]*(?P<line>--[a-z][^\n]*)$", re.MULTILINE)
 EXPECTS = re.compile(r"^[ \t]*(?:assert\b|def test_|async def test_|expect\()|\bself\.assert", re.MULTILINE)  # a test's
+WORKS_ON = re.compile(r"--?(?:model|checkpoint|engine|config|m\b|c\b)", re.IGNORECASE)
 OPTION = re.compile(r"(?:^|[\s\"'])--?[A-Za-z]")
 REACH = 2_000  # characters between the image and the last of its arguments
 ENOUGH = 2  # words of a list that is one of arguments
@@ -34,7 +35,10 @@ def loose_commands(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]
         if len(text) > LONGEST or not ABOUT.search(text) or EXPECTS.search(text):
             continue
         whole = whole_text(text)
+        is_prose = not is_program(text)
         for found in scripts(whole):
+            if is_prose and _is_mention(found, text):
+                continue
             yield from read_inside(found, file) if OPTION.search(found.text) else ()
         for match in BEHIND.finditer(text):
             yield from read_inside(led(whole.part(*match.span("line")), "vllm"), file)
@@ -44,10 +48,24 @@ def loose_commands(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]
             yield from (one._replace(image=image) for one in read_inside(script.word(), file))
 
 
+def _is_mention(found: Word, text: str) -> bool:
+    """True for a word of code in a sentence with a tool and its options, and nothing that the tool works on."""
+    lines = lines_of(text)
+    line = lines[found.line - 1] if 0 < found.line <= len(lines) else ""
+    behind = line[found.column - 1 + len(found.text) :]
+    if "\n" in found.text or line[: found.column - 1][-1:] != "`" or not behind.startswith("`"):
+        return False
+    words = found.text.split()
+    first = next((word for word in words[1:] if word != "serve"), "")
+    return first.startswith("-") and not any(WORKS_ON.match(word) for word in words)
+
+
 def _of_images(whole: Word) -> Iterator[tuple[list[Word], str]]:
     """vLLM's image by its name, and the words that its entry point gets."""
     found = list(IMAGE.finditer(whole.text))
     literals = literals_of(whole) if found else []
+    if not is_program(whole.text):  # of prose, backquotes mark a word of code
+        literals = [one for one in literals if whole.text[one.start] != "`"]
     for number, match in enumerate(found):
         end = min(match.end() + REACH, found[number + 1].start() if number + 1 < len(found) else len(whole.text))
         words = _arguments(whole, literals, match.end(), end)
@@ -61,6 +79,8 @@ def _arguments(whole: Word, literals: Sequence[Literal], start: int, end: int) -
         one = literals[number]
         if not one.value.text.startswith("--") or REPLACED.search(whole.text, start, one.start):
             continue
+        if " " in one.value.text and whole.text[one.start - 1 : one.start] == "=":
+            return split(one.value)  # of a variable, which a shell takes apart
         words, _ = command_of(whole, literals, number)
         if len(words) >= ENOUGH:
             return words

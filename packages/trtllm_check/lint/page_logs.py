@@ -61,9 +61,22 @@ MANUAL = re.compile(
     r"|^#{1,6}[ ][^\n]*\b(?:troubleshooting|common (?:issues|errors|problems))\b"
     r"|^(?:\*\*|#{1,6}[ ])(?:solutions?|fix|cause):?(?:\*\*)?:?[ ]*$"
     r"|常见(?:问题|错误|报错)|故障排[查除]|问题排查|(?:解决|处理)(?:方案|办法|方法|方式|步骤)|如果.{0,20}报错"
+    r"|^(?:[#>*]+[ ]*)?Q\d*[:.][^\n]*\n+(?:\*\*)?A\d*[:.]|\bthì nguyên nhân\b|\bcách (?:khắc phục|sửa)\b"
     r"|よくある|자주 묻는|частые ошибки|устранение",
     re.IGNORECASE | re.MULTILINE,
 )
+EXPLAINED = re.compile(
+    r"^[ \t>]*(?:[-*][ ])?\*\*(?:root )?(?:cause|fix|solution|workaround|resolution)(?: \w+)?:?\*\*"
+    r"|^#{2,5}[ ][^\n]*\b(?:fix(?:es)?|root causes?|workarounds?|solutions?)\b"
+    r"|^\*\*(?:Ursache|Lösung|Abhilfe|Причина|Решение|Causa|Solución|Solution|原因|対処|解決|해결)\w*:?\*\*"
+    r"|^```[ \t]*\n+(?:Install|Set|Add|Run|Use|Update|Upgrade|Restart|Make sure)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A page that says itself what mends the failure that it tells of."""
+WITHIN_WORDS = re.compile(
+    r"`[^`\n]{20,}`(?=[^`\n]*[^\W\d_])|(?<=[^\W\d_] )(?:`[^`\n]{20,}`|\"[A-Za-z][^\"\n{}]{18,}\"(?=[.,;)]|[ ][a-z]))"
+)
+"""A failure that a sentence of a document names."""
 TYPED = re.compile(
     rf"\A\s*(?:[^\n]{{0,80}}[$#] )?(?:{STARTED})"
     rf"|^(?:\([\w.-]+\) )?(?:[\w.-]+@[\w.-]+:?[^$#\n]{{0,80}})?[$#] (?:{STARTED})"
@@ -80,6 +93,7 @@ HEADED = re.compile(r"#{1,6}[ ]|[-*+][ ]\[[ xX]\][ ]")
 """A heading of Markdown, or a thing to tick off."""
 LONGEST_ANSWER = 30  # lines of a block with a request and what came back
 LONGEST_QUESTION = 1_000
+LONGEST_NOTE = 2_500  # characters of what somebody jots down of a failure
 LONGEST_PAGE = 300_000  # characters: nobody writes a longer report
 DESCRIBED = re.compile(r"^\s*\"FailureReason\": \"(?!\")", re.MULTILINE)
 """What ``aws sagemaker describe-endpoint`` prints of one that failed."""
@@ -104,8 +118,8 @@ def read_page(text: str) -> list[Finding]:
     found = []
     if REPORT.search(text) or STAMPED.search(text):
         found = read_log(_only_logs(text))
-    elif TROUBLE.search(text):
-        found = read_known(_only_logs(text))
+    elif TROUBLE.search(text) and (len(text) <= LONGEST_NOTE or not EXPLAINED.search(text)):
+        found = read_known(_only_logs(text if len(text) <= LONGEST_NOTE else WITHIN_WORDS.sub("", text)))
     found += read_sign("lfs-pointer-text", text, POINTER) if " 1" in text and "-r" in text else []
     is_question = len(text) <= LONGEST_QUESTION and not re.search(r"^\s*(?:```|~~~)", text, re.MULTILINE)
     return found or (read_question(text) if is_question else [])

@@ -4,7 +4,7 @@ A value that somebody still fills in is taken for right.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from trtllm_check.releases.backend import backend_reads
 BOOLEANS = frozenset({"true", "false", "t", "f", "True", "False", "0", "1"})
 NEAR = 0.7
 LEFT_OUT = re.compile(r"\.{2,}|…")
+FLAT = re.compile(r"[ \t]*(?P<name>\w+)[ \t]*:")
 
 
 class FieldFault(NamedTuple):
@@ -43,6 +44,14 @@ def is_piece(text: str) -> bool:
 def is_field(name: str) -> bool:
     """True for a field of a configuration, not for one of a message inside it."""
     return name in model_config().DESCRIPTOR.fields_by_name
+
+
+def are_of_others(lines: Sequence[str]) -> bool:
+    """True for lines of ``name: value`` without a message, most of whose names no configuration has."""
+    if any(sign in line for line in lines for sign in "[{"):
+        return False
+    names = [match["name"] for match in map(FLAT.match, lines) if match]
+    return 2 * sum(map(is_field, names)) < len(names)
 
 
 def fields_fit(message: Message) -> bool:

@@ -10,6 +10,9 @@ from trtllm_check.releases.vllm import options_of
 
 ENTRY = re.compile(r"^(?P<key>[A-Za-z][\w-]*)[ \t]*:(?:[ \t]+(?P<value>[^#\n]*?))?[ \t]*(?:#.*)?$")
 ITEM = re.compile(r"^[ \t]*-[ \t]+(?P<value>[^#\n]+?)[ \t]*(?:#.*)?$")
+OF_A_LAUNCHER = re.compile(
+    r"^(?=[\w-]*vllm)[a-z][\w-]*[ \t]*:[^\n]*|^env(?:ironment)?:[ \t]*\n(?:[ \t]+[^\n]*(?:\n|$))+", re.MULTILINE
+)
 SERVER = ("python3", "-m", "vllm.entrypoints.openai.api_server")
 SERVE = "serve"
 ENOUGH, MOST_UNKNOWN = 2, 1
@@ -85,15 +88,21 @@ def is_lone_config(text: str) -> bool:
 
 def lone_config(text: str, file: str) -> Iterator[ShellCommand]:
     """The server that a file of options alone is for; nothing for any other YAML."""
-    keys = [match["key"].replace("_", "-") for line in text.split("\n") if (match := ENTRY.match(line))]
+    own = _of_the_server(text)
+    keys = [match["key"].replace("_", "-") for line in own.split("\n") if (match := ENTRY.match(line))]
     known = [key for key in keys if key in options_of("serve")]
     is_named = "vllm" in text.lower()
     if len(known) < ENOUGH or len(keys) - len(known) > (MOST_UNKNOWN if is_named else 0):
         return
     if is_named or (len(known) > ENOUGH and any("-" in key and f"{key}:" in text for key in known)):
-        words = config_words(text, 1, model=True)
+        words = config_words(own, 1, model=True)
         start = tuple(Word(one, words[0].line, 1) for one in SERVER)
         yield ShellCommand((*start, *words), {}, words[0].line, words[-1].line, file=file)
+
+
+def _of_the_server(text: str) -> str:
+    """``text`` without what a launcher keeps for itself: ``min-vllm-version: 0.9.0``, which no option is called."""
+    return OF_A_LAUNCHER.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def _name(path: str) -> str:

@@ -31,7 +31,10 @@ NO_KINDS = ("vllm", "trtllm", "tensorrt", "cu", "tgi", "sglang")  # words in tag
 OTHER_IMAGES = re.compile(
     r"cpu|pytorch|neuron|inf2|aarch64|onnx|nightly|snapshot"
 )  # of DJL Serving, with forms of their own
+BUILD = re.compile(r"-v\d+(?:\.\d+)*$")  # of one build of an image, which has shorter tags as well
 WITHOUT_FORM = re.compile(r"(?P<version>\d+\.\d+(?:\.\d+)?)(?:-|$)")
+# First builds of a version, which the SDK forgot: awslabs/generative-ai-cdk-constructs DeepLearningContainerImage.
+FIRST_BUILDS = ("0.21.0-deepspeed0.8.0-", "0.22.1-deepspeed0.8.3-")
 PATCHED = ("neuronx-sdk",)  # images of one version came out with several of Neuron's
 Version = tuple[int, ...]
 
@@ -86,7 +89,7 @@ def unknown_tag(repository: str, tag: str) -> UnknownTag | None:
     if repository == TGI:
         return None if tag.startswith(right) else UnknownTag(right, framework)
     begin = f"{match['version']}-{match['kind']}{match['engine']}"
-    if match["kind"] in PATCHED or re.match(rf"{re.escape(begin)}(?:-|$)", right):
+    if match["kind"] in PATCHED or f"{begin}-" in FIRST_BUILDS or re.match(rf"{re.escape(begin)}(?:-|$)", right):
         return None  # builds for several versions of CUDA came out that no table names
     others = (one.tag for one in lmi_facts().images)
     return None if any(one.startswith(f"{begin}-") for one in others) else UnknownTag(right, framework)
@@ -94,7 +97,7 @@ def unknown_tag(repository: str, tag: str) -> UnknownTag | None:
 
 def shapeless_tag(tag: str) -> str:
     """The tag that is meant by one of a form that no container of DJL ever had; empty for one that may be newer."""
-    if OTHER_IMAGES.search(tag):
+    if OTHER_IMAGES.search(tag) or BUILD.search(tag):
         return ""
     facts = sagemaker_images()
     version = WITHOUT_FORM.match(tag)

@@ -47,7 +47,11 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
     for problem in _schema().problems(top, "Project"):
         rule = "compose-value" if problem.form in ("kind", "choice") else "compose-field"
         yield FormFault(rule, problem.setting.place, problem.form, problem.known)
-    is_whole = top.at("include") is None and not any(one.at("extends") is not None for one in named.values())
+    is_whole = (
+        top.at("include") is None
+        and not _is_overlay(top, named)
+        and not any(one.at("extends") is not None for one in named.values())
+    )
     seen: set[str] = set()
     for name, service in named.items():
         yield from _health(service)
@@ -63,6 +67,23 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
         yield from _addresses(service, name, named)
     yield from _ports(named)
     yield from link_faults(named, is_whole=is_whole)
+
+
+def _is_overlay(top: Setting, named: dict[str, Setting]) -> bool:
+    """True for a file that goes over another one: what a service depends on, and its network, are both not here."""
+    if top.at("networks") is not None:
+        return False
+    absent, inside = False, False
+    for service in named.values():
+        depends, networks = service.at("depends_on"), service.at("networks")
+        others = (
+            [one.written or one.text for one in (depends.parts or tuple(v for _, v in depends.items))]
+            if depends
+            else []
+        )
+        absent = absent or any(other not in named for other in others)
+        inside = inside or (networks is not None and any(one.text != DEFAULT_NETWORK for one in networks.parts))
+    return absent and inside
 
 
 @cache

@@ -1,6 +1,7 @@
 """Services of one file of docker compose that ask each other: by which name, over which network, with which key."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -50,6 +51,23 @@ NEAR = 0.8
 def link_faults(named: Mapping[str, Setting], *, is_whole: bool) -> Iterator[FormFault]:
     """The faults between the services of one file."""
     aliases = {alias: name for name, one in named.items() for alias in _names(name, one)}
+    yield from _of_shared(_link_faults(named, aliases, is_whole=is_whole), named)
+
+
+def _of_shared(found: Iterator[FormFault], named: Mapping[str, Setting]) -> Iterator[FormFault]:
+    """Without an address that several services take from one place, where one of them gets to it."""
+    users = Counter(
+        (value.place.line, value.place.column) for service in named.values() for value in values_of(service)
+    )
+    faults = list(found)
+    said = Counter((one.place.line, one.place.column) for one in faults if one.form == "apart")
+    for one in faults:
+        place = (one.place.line, one.place.column)
+        if one.form != "apart" or said[place] >= users[place]:
+            yield one
+
+
+def _link_faults(named: Mapping[str, Setting], aliases: Mapping[str, str], *, is_whole: bool) -> Iterator[FormFault]:
     for name, service in named.items():
         yield from _spaced(service)
         yield from _health(service)

@@ -14,6 +14,7 @@ from trtllm_check.lint.carriers.settings import Place, Setting, from_yaml
 FILE = "kubernetes.yml"
 CUSTOM = "custom_resources.yml"
 DEEPEST = 24
+ENCRYPTED = "sops"  # what sops adds to a file that it encrypts, and takes out before anything is applied
 COMMON = {"apiVersion": "text", "kind": "text", "metadata": "Metadata", "status": "any"}
 UNKNOWN = ("unknown", "near", "above", "below")
 UNTOLD = ("lacking", "unknown", "above", "below")  # of templates, which fill in the rest
@@ -43,6 +44,8 @@ def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[FormFault]
         untold = (*untold, "lacking")  # a patch or an excerpt
     source = read_table(f"custom_resources/{table}.yml")["source"] if table else ""
     for problem in found:
+        if problem.setting.written == ENCRYPTED:
+            continue
         if not _is_said_elsewhere(problem) and problem.form not in untold:
             rule = RULES.get(problem.form, "manifest-field")
             yield FormFault(rule, problem.setting.place, problem.form, problem.known, source=source)

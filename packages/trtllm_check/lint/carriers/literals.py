@@ -21,6 +21,7 @@ LITERAL = re.compile(
 )
 PARTS = ("long", "plain", "double", "single", "tick", "body")
 ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+RAW = re.compile(r"(?<!\w)(?:[rR][bBfF]?|[bBfF][rR])\Z")
 ENDS = {"n": "\n", "t": "\t"}
 FILLED_IN = re.compile(
     r"[$#]\{[^{}\n]*[^\w{}\n][^{}\n]*\}|\#\{\w+\}|\{\{[^\n]*?\}\}|(?<=[ =])\{\w*\}|(?<=[ =])%[sdvq](?=[ \n]|$)"
@@ -106,10 +107,17 @@ def _read(word: Word) -> Iterator[Literal]:
             continue
         start, end = match.span(name)
         raw = match[name]
-        is_escaped = name in ("double", "tick", "long") and "\\" in raw
+        is_escaped = (
+            name in ("double", "tick", "long", "plain") and "\\" in raw and not _is_raw(word.text, match.start())
+        )
         value = ESCAPED.sub(lambda found: ENDS.get(found[1], found[1] if found[1] in "\"'`\\$/" else found[0]), raw)
         place = aligned(value, word, start, end) if is_escaped else word.part(start, end)
         yield Literal(_open(dedented(place) if "\n" in place.text else place), match.start(), match.end())
+
+
+def _is_raw(text: str, start: int) -> bool:
+    """True for Python's r"...", which keeps its backslashes."""
+    return RAW.search(text, max(start - 3, 0), start) is not None
 
 
 def _open(text: Word) -> Word:

@@ -63,6 +63,10 @@ def _module(text: PythonText, node: ast.ImportFrom | ast.alias, name: str, wante
     right = meant_module(name)
     if not right:
         return
+    below = node.module.partition(".")[2] if isinstance(node, ast.ImportFrom) and node.module else ""
+    is_own = any(one[:1].isupper() for one in wanted) or below.startswith(f"{name.partition('_')[0]}_")
+    if name.replace("_", "") == right and is_own:
+        return  # a module of the reader's own, with classes or modules of its own
     is_standard = right in _facts()["standard"].split()
     if (is_standard and wanted and wanted <= _names_of(right)) or (not is_standard and len(right) >= LONG - 1):
         yield _fault(text, node, "module", name=name, right=right)

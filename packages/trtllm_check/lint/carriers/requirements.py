@@ -44,6 +44,7 @@ PINNED = re.compile(r"[<>=~!]=?")
 OPTION = re.compile(r"^[ \t]*(?:-|#|$|git\+|https?:|\./)")
 # One line that pip may refuse, and that is still a requirement.
 LOOSE = re.compile(r"[ \t]*[A-Za-z][\w.-]*(?:\[[\w, -]*\])?[ \t]*(?:@[ \t]|==)[ \t]*\S[^\n]*")
+NOTED = re.compile(r"==\S+[ ]+\([a-z]+ ")  # a list of what was tested, for people
 ENOUGH = 2
 LINUX = {
     "sys_platform": "linux",
@@ -63,7 +64,7 @@ def is_requirements(text: str) -> bool:
     for line in text.split("\n"):
         if OPTION.match(line):
             continue
-        if not LINE.fullmatch(line) and not LOOSE.fullmatch(line):
+        if (not LINE.fullmatch(line) and not LOOSE.fullmatch(line)) or NOTED.search(line):
             return False
         pinned += PINNED.search(line) is not None
     return pinned >= ENOUGH

@@ -48,6 +48,7 @@ NOT_THERE = re.compile(
 )
 SAID = re.compile(r"[ \t]*(?:\+[ \t]|At line:\d|operable program|CategoryInfo|FullyQualifiedErrorId)")  # of an error
 OF_CMD = re.compile(r"^[ \t]*(?:@echo off|set \w+=|rem )|%\w+%", re.IGNORECASE | re.MULTILINE)
+CERTAIN = re.compile(rf"{OF_CMD.pattern}|\^[ \t]*$|^[A-Z]:\\[^\n>]*>", re.IGNORECASE | re.MULTILINE)  # cmd.exe itself
 PROGRAM = re.compile(r"(?<=\w)\.exe(?=\s|$)")
 
 
@@ -114,8 +115,13 @@ def _of_another(word: Word, shell: str, line: str, following: str, position: int
     if not is_powershell and not OF_CMD.search(word.text) and not is_windows(word.text):
         return  # a block of a page that calls any command line cmd
     if (match := BACKSLASH.search(line)) and GOES_ON.match(following) and len(line.split()) > 1:
-        mark = "a backtick" if is_powershell else "a caret (^)"
-        yield fault("continuation", match.start() + 1, match.end(), mark=mark)
+        if is_powershell or CERTAIN.search(word.text):
+            mark = "a backtick" if is_powershell else "a caret (^)"
+            yield fault("continuation", match.start() + 1, match.end(), mark=mark)
+        else:  # a block that shows neither of the two
+            place = word.part(position + match.start() + 1, position + match.end())
+            told = (("shell", "a shell of Windows"), ("mark", "a backtick (PowerShell) or a caret (cmd.exe)"))
+            yield FormFault("syntax-of-another-shell", place, "continuation", told)
     if match := EXPORT.match(line):
         name, value = match["name"], match["value"].strip("\"'")
         right = f'$env:{name} = "{value}"' if is_powershell else f"set {name}={value}"

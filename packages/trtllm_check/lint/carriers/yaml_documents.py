@@ -8,7 +8,8 @@ from serving_base.yaml_files import values_of
 from trtllm_check.lint.carriers import compose_parts, yaml_faults
 
 YAML_HEAD = re.compile(
-    r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers|servingEngineSpec|routerSpec|trt_llm|kv_cache_config|cuda_graph_config):(?:\s|$)",
+    r"^(?:apiVersion|services|jobs|stages|on|AWSTemplateFormatVersion|Resources|kind|spec|image|containers|servingEngineSpec|routerSpec|trt_llm|kv_cache_config|cuda_graph_config):(?:\s|$)"
+    r"|^(?:-[ ]|[ ]{2})hosts:[ ]+\S",  # a play of Ansible's
     re.MULTILINE,
 )
 TEMPLATE = re.compile(r"\$?\{\{.*?\}\}")

@@ -338,8 +338,19 @@ class _Reader:
             start = self.word.text.find("\n", start) + 1 or start
         elif node.style in ("'", '"'):
             start, end = start + 1, end - 1
-        word = self.original(str(node.value), start, end)
+        value = str(node.value)
+        if node.style == ">" and "\n" in value and not self._has_blank_lines(node):
+            value = value.rstrip("\n").replace("\n", " ")  # where a line of the template alone stood
+        word = self.original(value, start, end)
         return self.rendered(word, int(node.start_mark.line) + 1) if node.style == "|" and self.controls else word
+
+    def _has_blank_lines(self, node: Any) -> bool:
+        """True where a line of a text is empty in the source, and for one without lines of a template."""
+        numbers = range(int(node.start_mark.line) + 1, int(node.end_mark.line))
+        if self.controls.isdisjoint(numbers):
+            return True
+        lines = self.word.text.split("\n")
+        return not all(lines[number].strip() for number in numbers)
 
     def rendered(self, word: Word, first: int) -> Word:
         """A block of lines without those that a template would not leave there."""

@@ -27,6 +27,7 @@ OF_NVIDIA = re.compile(r"^nvcr\.io/nvidia/(?:tritonserver|tensorrt-llm/release):
 TOLD = re.compile(r"\b(?:tty|stdin|stdin_open|command|args|entrypoint|extends)\b|<<|\{\{|\$\{")
 QUOTES = "\"'"
 NEAR = 0.8  # /model and /models
+LEFT_OUT = re.compile(r"(?:\.{3}|…|\[[^\]\n$]*\]|<[^>\n]*>)[ \t]*`*[ \t]*$")  # what a page shortens
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -94,6 +95,9 @@ def _idle(document: Document, box: Box, release: str) -> Iterator[Draft]:
     if box.docker is not None:
         if box.docker.has("-i", "-t", "--interactive", "--tty") or box.docker.positional[0].text != "run":
             return
+        lines = lines_of(dict(document.texts).get(box.file, ""))
+        if LEFT_OUT.search("\n".join(lines[box.place.line - 1 : box.docker.command.end_line])):
+            return
     elif box.workload is not None:
         lines = lines_of(dict(document.texts).get(box.file, ""))[box.workload.first - 1 : box.workload.last]
         is_part = box.workload.kind == "kubernetes" and box.workload.holder != "Pod" and not box.workload.labels
@@ -112,7 +116,9 @@ def _nim(box: Box, release: str) -> Iterator[Draft]:
         return
     other = next((name for name in box.settings if "API_KEY" in name), "")
     form = "another" if other else ""
-    yield from drafts(release, "nim-without-key", box.place, form=form, file=box.file, image=box.image, other=other)
+    is_copied = not box.image.startswith("nvcr.io/") and any("nim" in mount for mount in box.mounts)  # with its model
+    for draft in drafts(release, "nim-without-key", box.place, form=form, file=box.file, image=box.image, other=other):
+        yield draft._replace(severity="info") if is_copied else draft
 
 
 def _cache(box: Box, release: str) -> Iterator[Draft]:
@@ -213,7 +219,8 @@ def _discarded(box: Box, release: str) -> Iterator[Draft]:
     published = box.docker.values("-p", "--publish") if box.docker else []
     if is_host and (published or box.ports):
         place = published[0] if published else box.place
-        changes = any(outside != inside for outside, inside in box.ports) or not box.ports
+        told = box.ports or [tuple(word.text.rsplit(":", 2)[-2:]) for word in published if ":" in word.text]
+        changes = any(outside != inside for outside, inside in told) or not told
         for draft in drafts(release, "ports-discarded", place, invocation=box.docker, file=box.file):
             yield draft if changes else draft._replace(severity="info")  # the server is found there anyway
 

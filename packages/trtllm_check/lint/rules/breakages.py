@@ -9,6 +9,7 @@ from packaging.version import Version
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts, rule_data
 from trtllm_check.lint.installs import Requirement, is_typed, requirements
+from trtllm_check.lint.shell.words import are_branches
 from trtllm_check.lint.solving import disjoint
 from trtllm_check.releases.packages import as_version, needs_of, takes
 
@@ -34,7 +35,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             if not takes(entry["versions"], version):
                 continue
             pins[one.name] = one
-            asked = [other for other in wanted if other.name == entry["other"]]
+            asked = [other for other in wanted if other.name == entry["other"] and not _apart(document, one, other)]
             if asked:
                 yield from _broken(document, entry, one, asked[-1], wanted, release)
             elif entry.get("absent") and _is_environment(one) and not _is_bounded(document, entry, wanted):
@@ -49,6 +50,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from drafts(release, "pins-break", one.word, form="absent", invocation=one.pip, **known)
     yield from _paired(wanted, release)
     yield from _same(document, wanted, release)
+
+
+def _apart(document: Document, one: Requirement, other: Requirement) -> bool:
+    """True for the two branches of an ``if`` of a shell, of which one runs."""
+    if one.pip is None or other.pip is None or one.pip is other.pip:
+        return False
+    return are_branches(dict(document.texts).get(one.pip.command.file, ""), one.word.line, other.word.line)
 
 
 def _same(document: Document, wanted: list[Requirement], release: str) -> Iterator[Draft]:
@@ -140,7 +148,11 @@ def _broken(
     if last.specifier and disjoint(entry["other"], entry["works"], last.specifier):
         if not _excluded(one, last):
             yield from drafts(release, "pins-break", last.word, invocation=last.pip, **known)
-    elif takes(last.specifier, entry["newest"]) and not _is_bounded(document, entry, wanted):
+    elif (
+        not takes(entry["works"], entry["newest"])
+        and takes(last.specifier, entry["newest"])
+        and not _is_bounded(document, entry, wanted)
+    ):
         yield from drafts(release, "pins-break", last.word, form="newest", invocation=last.pip, **known)
 
 

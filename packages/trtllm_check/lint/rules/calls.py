@@ -64,6 +64,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _quantized_type(call, platform.release.name)
         known = _takes(api, call) if call.name in api["takes"] else None
         for word in call.arguments:
+            if word.text.startswith("_"):
+                continue  # of the package's own use, which no table names
             if known is not None and word.text not in known:
                 yield from _unknown(call, word, api, known, platform)
                 continue

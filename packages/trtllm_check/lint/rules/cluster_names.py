@@ -40,6 +40,9 @@ MAKERS = (
 SCALED = ("Deployment", "StatefulSet")
 BOUND = ("Secret", "ConfigMap", "PersistentVolumeClaim", "ServiceAccount")  # a pod sees those of its namespace alone
 NEAR = 0.6
+COMMON = frozenset(
+    {"vllm", "hpa", "autoscaler", "amd", "gpu", "server", "serving", "deployment", "svc", "service", "llm"}
+)
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -130,9 +133,15 @@ def _scaled(here: Sequence[ClusterObject], file: str, release: str) -> Iterator[
             if same and all(each.kind != reference.kind for each in same):
                 known["right"] = same[0].kind
                 yield from drafts(release, LINK, reference.name, form="target kind", file=file, **known)
-            elif not same and len(workloads) == 1:
+            elif not same and len(workloads) == 1 and not _is_of_another(one.name, name, workloads[0].name):
                 known["right"] = workloads[0].name
                 yield from drafts(release, LINK, reference.name, form="target", file=file, **known)
+
+
+def _is_of_another(scaler: str, target: str, declared: str) -> bool:
+    """True where the scaler is called after its target, which stands elsewhere, and not after what is declared here."""
+    first, here, there = (set(re.split(r"[-_.]", one)) - COMMON for one in (scaler, declared, target))
+    return bool(first & there - here) and not first & here
 
 
 def _inside(

@@ -5,15 +5,17 @@ from collections.abc import Iterator
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, Swap
-from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.lint.shell.words import ShellCommand, Word, lines_of
 
 SWALLOWED = re.compile(r"\n\s*--?[A-Za-z][\w-]*")
+ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ ]+(?=[^\n`]*[^\W\d_]{2,} [^\W\d_]{2,})[^\n]*:[ \t]*$")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """What a real shell ends a command at, although it goes on."""
     del platform  # shells are alike in all releases
     seen: set[int] = set()
+    texts = dict(document.texts)
     for invocation in document.invocations:
         command = invocation.command
         if id(command) in seen:
@@ -25,7 +27,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         for cuts in sorted([*marks, *([ends] if ends else [])], key=lambda group: group[0].line):
             yield Draft(
                 "broken-continuation",
-                "warning",
+                "info" if _is_of_a_list(command, texts.get(command.file, "")) else "warning",
                 cuts[0],
                 _broken(command, cuts[0], more=len(cuts) - 1),
                 _why_broken(command, cuts[0]),
@@ -35,6 +37,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 invocation=None if swallowed else invocation,
                 file=command.file if swallowed else "",
             )
+
+
+def _is_of_a_list(command: ShellCommand, text: str) -> bool:
+    """True for lines of an item between words, right below its own: nobody pastes those into a shell as they stand."""
+    lines = lines_of(text)
+    above = ITEM.match(lines[command.line - 2]) if 1 < command.line <= len(lines) else None
+    return above is not None and len(lines[command.line - 1]) > len(lines[command.line - 1].lstrip()) > 0
 
 
 def _broken(command: ShellCommand, cut: Word, *, more: int) -> str:

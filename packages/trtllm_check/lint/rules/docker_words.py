@@ -41,7 +41,7 @@ MODE = re.compile(r"(?:ro|rw|z|Z|cached|delegated|consistent|nocopy|[rs]?(?:shar
 C_OPTION = re.compile(r"-[a-z]*c")
 OF_A_SCRIPT = re.compile(r"\$(?:[@*0-9]|\{[@*0-9])")  # what a script takes from behind it
 VARIABLE = re.compile(r"\$\{[^{}\n]*\}")
-WINDOWS_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+WINDOWS_DRIVE, WINDOWS_INSIDE = re.compile(r"[A-Za-z]:[\\/]"), re.compile(r"[A-Za-z]")
 LOOPBACK = re.compile(r"(?P<address>(?:https?|socks5h?)://(?:localhost|127\.0\.0\.1):\d{2,5})/?[\"']?$")
 # Variables that programs of the container itself send requests to.
 FETCHED = re.compile(r"HF_ENDPOINT|HF_MIRROR|(?:https?|all)_proxy", re.IGNORECASE)
@@ -149,6 +149,8 @@ def _no_absolute_path(docker: Invocation, release: str) -> Iterator[Draft]:
             continue
         host, _, rest = VARIABLE.sub(_closed, word.text).partition(":")
         inside = rest.partition(":")[0]
+        if WINDOWS_INSIDE.fullmatch(inside):
+            continue  # of a container of Windows
         if host and inside and not inside.startswith("/") and not is_open(inside) and not MODE.match(inside):
             right = inside.replace("~", "/root", 1) if inside.startswith("~") else f"/{inside.removeprefix('./')}"
             known: dict[str, Any] = {"inside": inside, "right": f"{host}:{right}"}

@@ -13,15 +13,19 @@ from trtllm_check.lint.rules.box import boxes
 from trtllm_check.lint.rules.settings import settings
 from trtllm_check.lint.rules.vllm import engine_arguments
 from trtllm_check.lint.rules.vllm_table import absence, instead_of, release_for
+from trtllm_check.lint.shell.pasted import fences, has_fence
 from trtllm_check.lint.shell.words import ShellCommand, Word
 from trtllm_check.releases.vllm import Changes, VllmRelease, vllm_facts
 
 FAMILY = "environment"
 OWN = re.compile(r"VLLM_[A-Z0-9_]+")
+SAYS = re.compile(r"^[ \t]*(?:[-*+•] \S|[A-Z][\w ]*:[ \t]*$)", re.MULTILINE)
+OF_SETTINGS = re.compile(r"\s*(?:(?:[A-Z][A-Z0-9_]*=[^\n]*|#[^\n]*|--[a-z][^\n]*)\s*)+[`~]*\s*")
+OF_A_FILE = re.compile(r"(?<![\w])[\w./-]*\.env\b")
 ABOVE, OF_DOTENV = 8, re.compile(r"#[^\n]*\.env\b")  # lines that say that a file of settings follows
 ASSIGNED = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)", re.DOTALL)
 NEAR = 0.86
-OF_SCRIPTS = re.compile(r"(?:TRTLLM|TLLM|VLLM)_(?:\w+_)?(?:DIR|PATH|ROOT|REPO|IMAGE|TAG|VERSION|ARGS|URL)")
+OF_SCRIPTS = re.compile(r"(?:TRTLLM|TLLM|VLLM|HF)_(?:\w+_)?(?:DIR|PATH|ROOT|REPO|IMAGE|TAG|VERSION|ARGS|URL)")
 """Names that scripts give to places of their own."""
 INTERNAL = re.compile(r"(?P<option>--port|--host)(?:=|\s+)[\"']?\$\{?(?P<name>VLLM_PORT|VLLM_HOST_IP)\b")
 SOURCED = re.compile(r"^[ \t]*(?:source|\.)[ \t]+\S", re.MULTILINE)  # which may set it, exported or not
@@ -211,8 +215,22 @@ def _not_exported(document: Document, release: str) -> Iterator[Draft]:
                 name = match["name"] if match else ""
                 if name and _is_read(name) and not re.search(rf"\b{name}\b", exported) and _is_alone(name, text, word):
                     above = "\n".join(text.split("\n")[max(0, word.line - 1 - ABOVE) : word.line - 1])
-                    if not OF_DOTENV.search(above):
+                    if not OF_DOTENV.search(above) and not _is_of_a_list(text, word.line):
                         yield from drafts(release, "variable-not-exported", word, file=file, name=name)
+
+
+def _is_of_a_list(text: str, line: int) -> bool:
+    """True for a page's list of variables between words, in a fence of no language, and for the lines of a ``.env``."""
+    if not has_fence(text):
+        return False
+    start = len("\n".join(text.split("\n")[: line - 1])) + 1
+    block = next((one for one in fences(text) if one.start <= start < one.end), None)
+    if block is None:
+        return False
+    above = text[: text.rfind("\n", 0, max(block.start - 1, 0)) + 1].rstrip().rpartition("\n")[2]
+    inside = text[block.start : block.end]
+    is_told = not block.language and (SAYS.search(inside) is not None or OF_SETTINGS.fullmatch(inside) is not None)
+    return OF_A_FILE.search(above) is not None or block.language in ("text", "txt", "env", "ini") or is_told
 
 
 def _starts_a_program(command: ShellCommand) -> bool:

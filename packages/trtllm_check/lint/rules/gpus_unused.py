@@ -18,6 +18,7 @@ SEVERAL = re.compile(r"parallel|^config$|extra_llm_api_options|node|device|execu
 OTHERS = re.compile(
     r"\bray\b|torchrun|mpirun|\bsrun\b|accelerate|deepspeed|nginx|haproxy|litellm|sglang|text-generation|tritonserver"
     r"|cuda:\d|device_map|\.cuda\(|\.to\(|Trainer|multiprocessing|ProcessPool|tensor_parallel|tensor-parallel|\btp\b"
+    r"|resourceProfile:[ ]*[\"']?cpu"
     r"|nproc|\bfor \w+ in\b|\bxargs\b|\bparallel\b|MIG|embedding|rerank|\bAsyncLLM\b|setattr",
     re.IGNORECASE,
 )

@@ -21,6 +21,7 @@ HANDLER = "djl_python."
 BATCH = "option.rolling_batch"
 NAMED = re.compile(r"(?<![\d.])(?P<version>0\.\d+\.\d+)-(?P<kind>deepspeed|lmi|tensorrtllm|neuronx|fastertransformer)")
 OLD_ENGINES = ("DeepSpeed", "FasterTransformer", "PyTorch", "OnnxRuntime", "TensorFlow", "Rust", "TensorRT", "XGBoost")
+TRANSLATING = OLD_ENGINES[2:]
 APART = re.compile(r"\w+(?: - \w+)+(?:/\w[\w.-]*)?")
 NEAR = 0.87
 LEAST = 8
@@ -50,6 +51,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         settings = list(lines(file))
         engine = next((one.value.text for one in settings if one.key == "engine"), "")
         entry = next((one.value.text for one in settings if one.name.lower() == "entrypoint"), HANDLER)
+        is_translated = engine in TRANSLATING  # a translator takes the keys without the prefix
         is_own = not entry.startswith(HANDLER)  # a handler of one's own reads keys of its own
         for line in settings:
             yield from _apart(line, release)
@@ -57,7 +59,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 about: dict[str, Any] = {"key": line.key, "prefix": prefix_of(line.key), "near": right}
                 yield from drafts(release, "lmi-key-gone", line.value, form="prefix", file=line.file, **about)
                 continue
-            if not is_own and not line.name and _lacks_prefix(line):
+            if not (is_own or is_translated) and not line.name and _lacks_prefix(line):
                 known: dict[str, Any] = {"key": line.key, "near": f"{PREFIX}{line.key}"}
                 yield from drafts(release, "lmi-key-gone", line.value, form="no prefix", file=line.file, **known)
             if line.name and engine not in OLD_ENGINES:

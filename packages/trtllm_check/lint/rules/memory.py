@@ -12,6 +12,7 @@ from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, gpu_of
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.arguments import is_checked
 from trtllm_check.lint.rules.pairs import engine_world, orchestrated
+from trtllm_check.lint.shell.words import are_branches
 
 FAMILY = "memory"
 LAUNCH = "launch_triton_server.py"
@@ -88,7 +89,8 @@ def _two_servers(document: Document, platform: Platform) -> Iterator[Draft]:
     """kv-cache-takes-90-percent: two servers whose repositories the text fills, on one GPU."""
     filled = [one for one in fillings(document, platform.release) if one.model.startswith("tensorrt_llm") and one.known]
     repositories = _repositories([one for one in filled if not one.model.endswith("bls")])
-    before: set[_Where] = set()
+    before: list[tuple[_Where, Invocation]] = []
+    texts = dict(document.texts)
     for launch in document.of(LAUNCH):
         last = repositories.get((launch.value("--model_repo") or "").rstrip("/"))
         if orchestrated(launch) or last is None or _leaves_room(last):
@@ -96,7 +98,9 @@ def _two_servers(document: Document, platform: Platform) -> Iterator[Draft]:
         if any(word.text == "docker" for word in launch.launcher):
             continue
         where = _Where(launch.image, frozenset(filter(None, launch.env.get("CUDA_VISIBLE_DEVICES", "").split(","))))
-        if any(where.shares(other) for other in before):
+        text = texts.get(launch.command.file, "")
+        beside = [one for other, one in before if where.shares(other)]
+        if any(not are_branches(text, one.path.line, launch.path.line) for one in beside):
             yield from drafts(
                 platform.release.name,
                 "kv-cache-takes-90-percent",
@@ -104,7 +108,7 @@ def _two_servers(document: Document, platform: Platform) -> Iterator[Draft]:
                 edits=(last.with_values({FRACTION: SMALLER}),),
                 invocation=last.invocation,
             )
-        before.add(where)
+        before.append((where, launch))
 
 
 class _Where(NamedTuple):

@@ -91,7 +91,12 @@ def _apart(wanted: list[Requirement], release: str) -> Iterator[Draft]:
             if found is not None and other.name not in said and not (found.also and at < place):
                 said.add(other.name)
                 form = "replaced" if at < place else "broken"
-                yield from drafts(release, "pins-exclude", other.word, form=form, invocation=other.pip, **_known(found))
+                is_meant = form == "broken" and other.pip is not None and other.pip.has("--no-deps")
+                for draft in drafts(
+                    release, "pins-exclude", other.word, form=form, invocation=other.pip, **_known(found)
+                ):
+                    is_hint = is_meant and not other.name.startswith("torch")  # put over what pip would not allow
+                    yield draft._replace(severity="info") if is_hint else draft
 
 
 def _python(document: Document, wanted: list[Requirement], release: str) -> Iterator[Draft]:

@@ -16,6 +16,7 @@ from trtllm_check.lint.endpoints import (
     LLMAPI,
     TRITON_PORT,
     TritonRequest,
+    has_pieces,
     input_values,
     inputs_of,
     is_through_gateway,
@@ -124,6 +125,11 @@ class _Around:
         return server_ports(self.document)
 
     @cached_property
+    def is_piece(self) -> bool:
+        """True where a list of a manifest's starts the server, whose ports stand in a part that the text leaves out."""
+        return has_pieces(self.document)
+
+    @cached_property
     def programs(self) -> frozenset[int]:
         """The ports of programs that are no Triton."""
         found = (match[1] for _, text in self.document.texts for match in PROGRAM_PORT.finditer(text))
@@ -199,8 +205,10 @@ def _port(correction: _Correction, around: _Around) -> None:
     if not (target.is_triton and here) or target.port is None:
         return
     ports = around.ports
-    if target.port in ports or (target.port not in OTHER_PORTS and not around.serves):
+    if target.port in ports or (target.port not in OTHER_PORTS and (not around.serves or around.is_piece)):
         return
+    if any(re.search(rf"--http[-_]port[ =]+{target.port}\b", text) for _, text in around.document.texts):
+        return  # of a server whose options stand in a variable
     right = next((port for port in ports if port != TRITON_PORT), TRITON_PORT)
     correction.url = re.sub(r"^((?:\w+://)?(?:\[[^\]]*\]|[^/:?]*))(?::\d*)?(?=/|$)", rf"\g<1>:{right}", correction.url)
     reason = OTHER_PORTS.get(target.port, "nothing in the text starts a server there")

@@ -94,6 +94,8 @@ def _last_end(
     if last == command.line or last > len(lines) or (command.file, last) in ends:
         return
     after = lines[last].strip() if last < len(lines) else ""
+    if "…" in lines[last - 1] or "..." in lines[last - 1]:
+        return  # what the page leaves out stands behind it
     if lines[last - 1].endswith("\\") and (not after or after.startswith(("```", "~~~"))):
         ends.add((command.file, last))
         line = lines[last - 1]

@@ -13,6 +13,7 @@ REPOSITORY = re.compile(
 )
 BUILDS = re.compile(r"build_wheel\.py|make -C docker\b|Dockerfile\.trt_llm_backend|Dockerfile\.multi\b")
 SUBMODULES = re.compile(r"submodule|--recurs")
+OF_WINDOWS = re.compile(r"\.\\scripts\\build_wheel|\bPowerShell\b")
 FILES = re.compile(r"\blfs\b|GIT_LFS", re.IGNORECASE)
 
 
@@ -33,5 +34,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 @lru_cache(maxsize=8)
 def _missing(text: str) -> tuple[str, ...]:
     """The parts that a text which builds does not fetch."""
-    parts = (("submodules", SUBMODULES), ("git-lfs", FILES)) if BUILDS.search(text) else ()
+    if not BUILDS.search(text):
+        return ()
+    parts = [("submodules", SUBMODULES)]
+    if not OF_WINDOWS.search(text):  # whose git comes with git-lfs, switched on
+        parts.append(("git-lfs", FILES))
     return tuple(name for name, there in parts if not there.search(text))

@@ -332,7 +332,7 @@ def _model(page: Page, one: ToldAddress, release: str) -> Iterator[Draft]:
         return
     value, at = min(told, key=lambda each: abs(each[1] - one.start))
     is_of_text = OTHER_KINDS.search(value) is None or any(OTHER_KINDS.search(name) for name in names)
-    if asked_model(value) in names or value in names or not is_of_text:
+    if asked_model(value) in names or value in names or value.partition("/")[2] in names or not is_of_text:
         return
     is_near = one.block.count("\n", min(at, one.start), max(at, one.start)) <= NEAR_LINES
     known: dict[str, Any] = {"asked": asked_model(value), "names": ", ".join(dict.fromkeys(names))}

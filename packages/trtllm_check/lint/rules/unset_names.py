@@ -23,7 +23,7 @@ FROM_ELSEWHERE = re.compile(
     r"^[ \t]*(?:source|\.|eval)[ \t]|\bset -a\b|\bgetopts?\b|\b(?:sbatch|envsubst|export -f)\b|\{\{|\{%|<<[A-Z]",
     re.MULTILINE,
 )
-FEWEST = 3
+FEWEST, MOST = 3, 3
 NO_TOOLS = ("docker", "python")
 
 
@@ -38,6 +38,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
 
 def _unset(document: Document, file: str, text: str, release: str) -> Iterator[Draft]:
     said: set[str] = set()
+    strange = {match["braced"] or match["plain"] for match in WRITTEN.finditer(text)} - _named(text)
+    if len(strange) > MOST:
+        return  # a script that gets its variables from what starts it
     for one in document.invocations:
         if one.command.file != file or one.tool in NO_TOOLS or is_strange(one):
             continue

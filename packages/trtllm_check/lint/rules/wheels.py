@@ -207,7 +207,8 @@ def _local(document: Document, wanted: list[Requirement], release: str) -> Itera
 
 def _is_same(made: str, version: str) -> bool:
     """True for one minor version: ``2.4`` or ``24`` of a wheel's name, ``2.4.0`` of a pin."""
-    minor = made if "." in made else f"{made[0]}.{made[1:]}"
+    digits = made[1:2] if len(made) == 3 and version.startswith(f"{made[0]}.{made[1]}.{made[2]}") else made[1:]
+    minor = made if "." in made else f"{made[0]}.{digits}"  # 271 is 2.7.1, and 210 is 2.10
     return version.split(".")[:2] == minor.split(".")[:2]
 
 

@@ -38,7 +38,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 for draft in drafts(release, "option-in-one-word", word, file=one.command.file, **known):
                     yield draft._replace(severity="info") if is_open else draft
     for command in document.commands:
-        if command.words and (name := _program(command.words[0])):
+        if command.words and not command.words[0].text.startswith("`") and (name := _program(command.words[0])):
             yield from drafts(release, "command-in-one-word", command.words[0], file=command.file, name=name)
 
 

@@ -57,6 +57,7 @@ RESERVED = (
     "esac",
     "function",
 )
+INDENT, LONGEST_FENCE = re.compile(r"[ ]*"), 20_000
 KEYWORDS = frozenset([*RESERVED, "in", "{", "}", "!", "[[", "]]"])
 RESERVED_WORD = re.compile(rf"(?<!\S)(?:{'|'.join(RESERVED)}|!)(?!\S)")
 OPERATORS = frozenset(
@@ -115,7 +116,7 @@ def source_of(text: str, mask: str) -> Source:
         line = _logical_end(plain, match.end())
         begin = ends.get(line, line + 1)
         name = match[2].strip("'\"\\")
-        blanks = "[ \t]*" if match[1] else ""
+        blanks = "[ \t]*" if match[1] else _of_the_fence(text, match.start())
         last = re.compile(rf"^{blanks}{re.escape(name)}[ \t\r]*$\n?", re.MULTILINE).search(text, min(begin, len(text)))
         blank = " " * len(match[0])
         if last is None and name.isdecimal():
@@ -141,6 +142,15 @@ def source_of(text: str, mask: str) -> Source:
         after = len(joined) if after < 0 else after
         joined = joined[: one.begin] + re.sub(r"[^\n]", " ", joined[one.begin : after]) + joined[after:]
     return Source(joined, tuple(heredocs))
+
+
+def _of_the_fence(text: str, position: int) -> str:
+    """A pattern for the blanks before a here-document's end, where the page indents the whole fence."""
+    start = text.rfind("\n", 0, position) + 1
+    blanks = INDENT.match(text, start)
+    indent = blanks[0] if blanks else ""
+    fence = text.rfind(f"\n{indent}```", max(start - LONGEST_FENCE, 0), start) if indent else -1
+    return f"(?:{indent})?" if fence >= 0 and f"\n{indent}```" not in text[fence + 1 : start] else ""
 
 
 def _logical_end(text: str, position: int) -> int:

@@ -18,7 +18,7 @@ INLINE_LINE = re.compile(
 )
 LABELLED = re.compile(
     rf"^[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(?:[\w()-]+[ ]){{0,4}}(?:commands?|cmd|usage|script|reproduc\w+|run|used?)"
-    rf"(?:[ ][\w()-]+){{0,3}}[ ]?:[ \t]+(?=(?:[A-Z_]+=\S+ )*{COMMANDS})|^[ \t]*\d+[.)][ \t]+"
+    rf"(?:[ ][\w()-]+){{0,3}}[ ]?:[ \t]+(?=(?:[A-Z_]+=\S+ )*{COMMANDS}(?![^\n]*\[options\]))|^[ \t]*\d+[.)][ \t]+"
     r"(?:(?:run|start|launch|build|execute|use|then|first|with|by|it|using)[ ]){0,3}"
     rf"(?={COMMANDS}[^\n]*[ ]-)",
     re.MULTILINE | re.IGNORECASE,
@@ -51,7 +51,7 @@ ANY_FENCE = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})", re.MULTILINE)
 BEGINS_A_BLOCK = re.compile(r"^[ \t>]*(?:`{3,}|~{3,})[ \t]*\{?[ \t]*[A-Za-z][\w+-]*[ \t]*$", re.MULTILINE)
 DOCKERS = ("docker", "dockerfile")
 DOCKERFILE_LINE = re.compile(r"^(?:FROM|RUN|COPY|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|ADD|LABEL)[ \t]+\S", re.MULTILINE)
-FOOTNOTE = re.compile(r"\\((?:[ \t]*+\\?[*†‡¹²³]++)+[ \t]*|[ \t]+(?:#.*)?)$")
+FOOTNOTE = re.compile(r"(?<!=)\\((?:[ \t]*+\\?[*†‡¹²³]++)+[ \t]*|[ \t]+(?:#.*)?)$")
 DOUBLED = re.compile(r"(\\\\)[ \t]*$")  # of a page that escapes its backslashes
 COMMENT = re.compile(r"(?<=\s)#[^'\"]*$")
 SWALLOWED = re.compile(r"(?<=\s)#[ \t]?[^'\"]*\\[ \t]*$")  # a comment behind words, with the line's backslash in it
@@ -76,7 +76,8 @@ ROOT_PROMPT = re.compile(rf"^[ \t]*#[ \t]+(?={COMMANDS})", re.MULTILINE)
 OUTSIDE_COMMAND = re.compile(rf"^[ \t]*(?:[A-Z_]+=\S+ )*{COMMANDS}.*(?:\s-|/|\\[ \t*]*$|==)", re.MULTILINE)
 MARKED = re.compile(r"\*\*\S|`[^`]+`[^\n]*`")  # words of Markdown: a sentence that begins with a command's name
 BOLD_LINE = re.compile(r"^[^\n]*\*\*(?:`|[A-Za-z][^*\n]*\*\*)[^\n]*$", re.MULTILINE)
-LIST_ITEM = re.compile(r"^[ \t]*[-*+][ ]+[^\s`-][^`\n]*`[^`\n]+`[^\n]*$", re.MULTILINE)  # a sentence with words of code
+# A sentence with words of code.
+LIST_ITEM = re.compile(r"^[ \t]*[-*+][ ]+(?:`[^`\n]+`[ ]+(?=[a-z]))?[^\s`-][^`\n]*`[^`\n]+`[^\n]*$", re.MULTILINE)
 OUTSIDE_SETTING = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*=\S+[ \t]*")
 TABLE_ROW = re.compile(r"^[ \t]*\|(?![|&]).*\|[ \t]*$", re.MULTILINE)  # of Markdown
 PARAGRAPH = re.compile(r"(?:.*\S.*(?:\n|$))+")

@@ -1,5 +1,6 @@
 """Words and commands of a shell with their places."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -100,6 +101,15 @@ class ShellCommand(NamedTuple):
     cuts: tuple[Word, ...] = ()
     file: str = ""
     image: str = ""
+
+
+ELSE, END = re.compile(r"[ \t]*(?:else|elif)\b"), re.compile(r"[ \t]*fi\b")
+
+
+def are_branches(text: str, one: int, other: int) -> bool:
+    """True for lines in the two branches of an ``if`` of a shell, of which one runs."""
+    between = lines_of(text)[min(one, other) : max(one, other)]
+    return any(map(ELSE.match, between)) and not any(map(END.match, between))
 
 
 CONTAINERS = frozenset({"docker", "podman", "nvidia-docker", "kubectl", "srun", "singularity", "apptainer", "enroot"})
