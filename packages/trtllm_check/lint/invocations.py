@@ -272,7 +272,8 @@ class _Reader:
 
     def inner(self, word: Word, around: _Surroundings, outside: Mapping[str, str] | None = None) -> None:
         """``outside``: the variables that are known to reach it."""
-        for command in read_inside(word, around.command.file, env=outside):
+        for read in read_inside(word, around.command.file, env=outside):
+            command = read._replace(inside=True)
             env = {**around.env, **command.env}
             self.commands.append(command._replace(image=around.image))
             self.unwrap(command.words, around._replace(command=command, env=env))

@@ -33,16 +33,11 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     release = platform.release.name
     texts = dict(document.texts)
-    inner = {(one.file, one.line) for one in document.inner}
     is_asked = cache(lambda text: "'$" in text and REPLACED.search(text) is None)  # of a whole text, once
     for one in document.invocations:
         yield from _curled(one, release)
         text = texts.get(one.command.file, "")
-        is_inner = (
-            one.command.file,
-            one.command.line,
-        ) in inner  # its quotes stand in others, in which the outer shell fills in
-        if one.tool == "vllm" and not one.command.image and not is_inner and is_asked(text):
+        if one.tool == "vllm" and not one.command.image and not one.command.inside and is_asked(text):
             yield from _single(one, text, release)
     for command in document.commands:
         if len(command.words) > 1 and command.words[0].text in IN_FRONT:

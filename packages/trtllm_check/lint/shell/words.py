@@ -89,7 +89,8 @@ class ShellCommand(NamedTuple):
     ``env``: what is exported before, and the assignments in front. ``assignments``: the latter as words (``X=1``).
     ``cuts``: what a real shell stumbles on and people mean otherwise: a footnote or blanks behind the backslash,
     a missing backslash, a comment between two lines of one command. ``file`` is set where a folder was read.
-    ``image``: the container that it runs in, where a Dockerfile or YAML says so.
+    ``image``: the container that it runs in, where a Dockerfile or YAML says so. ``inside``: of a script in the words
+    of another command, whose shell may fill in what is in its quotes.
     """
 
     words: tuple[Word, ...]
@@ -101,6 +102,7 @@ class ShellCommand(NamedTuple):
     cuts: tuple[Word, ...] = ()
     file: str = ""
     image: str = ""
+    inside: bool = False
 
 
 ELSE, END = re.compile(r"[ \t]*(?:else|elif)\b"), re.compile(r"[ \t]*fi\b")
