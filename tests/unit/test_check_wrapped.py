@@ -85,7 +85,7 @@ def scripts() -> list[Snippet]:
         (remote, None, 0.94),
         (workflow, "yaml", 0.94),
         (manifest, "yaml", 0.88),
-        (playbook, "yaml", 0.94),
+        (playbook, "yaml", 0.92),
         (notebook, "notebook", 0.86),
         (program, "python", 0.93),
     ],
