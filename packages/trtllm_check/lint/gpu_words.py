@@ -43,8 +43,8 @@ KOREAN = {"한": 1, "두": 2}
 # What compares or leaves a choice; and what supposes, forbids or advises, which the title of a report does not.
 COMPARES = (
     r"\b(?:than|or|vs|versus|compared?|like|such as|e\.g|etc|for example|example|between|any|most|typical\w*|price"
-    r"|cost\w*|hour|buy|rent|benchmark\w*|results?|achiev\w*|throughput|tokens?|faster|slower|optimi[sz]ed|up to|per|nodes"
-    r"|\d[- ]node|least|minimum|recommend\w*)\b|至少|建议|推荐|或|比|\$|[<>≥≤~?/|]"
+    r"|cost\w*|hour|buy|rent|benchmark\w*|results?|achiev\w*|throughput|tokens?|faster|slower|optimi[sz]ed|up to|per"
+    r"|nodes|\d[- ]node|least|minimum|recommend\w*)\b|至少|建议|推荐|或|比|\$|[<>≥≤~?/|]"
 )
 SUPPOSES = (
     r"\b(?:not|no|never|unless|if|when|requires?|requirements?|prerequisites?|optional\w*|need(?:s|ed)?|instead|supports?"

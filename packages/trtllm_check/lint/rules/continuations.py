@@ -5,14 +5,23 @@ from collections.abc import Iterator
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, Swap
-from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.lint.shell.words import ShellCommand, Word, word_at
 
+# Lines of one command, and one with further arguments alone that no backslash joins to them.
+ARGUMENTS_ALONE = re.compile(
+    r"\\[ \t]*\n(?P<last>[ \t]+-[^\n]*[^\\\s])[ \t]*\n"
+    r"[ \t]+(?P<line>\{\{-?[^{}\n]*\}\}"
+    r"|\"?\$(?:@|\{?\w*(?:ARGS|OPTS|FLAGS|EXTRA)\w*(?:\[@\])?\}?)\"?)[ \t]*(?:\\?\n|\Z)",
+    re.IGNORECASE,
+)
 SWALLOWED = re.compile(r"\n\s*--?[A-Za-z][\w-]*")
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """What a real shell ends a command at, although it goes on."""
     del platform  # shells are alike in all releases
+    for file, text in document.texts:
+        yield from _arguments_alone(text, file)
     seen: set[int] = set()
     for invocation in document.invocations:
         command = invocation.command
@@ -35,6 +44,22 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 invocation=None if swallowed else invocation,
                 file=command.file if swallowed else "",
             )
+
+
+def _arguments_alone(text: str, file: str) -> Iterator[Draft]:
+    """``--port 8000`` without a backslash, and ``{{ extra_args }}`` on the next line."""
+    for match in ARGUMENTS_ALONE.finditer(text):
+        last = match["last"].strip()
+        yield Draft(
+            "broken-continuation",
+            "warning",
+            word_at(text, match.start("last") + len(match["last"]) - len(last), last),
+            f"A shell ends the command here, with no backslash (\\): {match['line']} runs as a command of its own.",
+            "The lines above are continued, and this one is not.",
+            "POSIX.1-2017, Shell Command Language, 2.2.1",
+            action="end this line with a backslash, too",
+            file=file,
+        )
 
 
 def _broken(command: ShellCommand, cut: Word, *, more: int) -> str:

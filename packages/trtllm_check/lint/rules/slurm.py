@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.served import ServedModel, served
-from trtllm_check.lint.shell.words import Word, lines_of
+from trtllm_check.lint.shell.words import Word, lines_of, word_at
 
+KEYWORD = "SBATCH"
 LAUNCH = "trtllm-llmapi-launch"
 HEREDOC = re.compile(r"<<-?[ ]*[\"']?(?P<name>\w+)")
 DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(?P<option>--?[A-Za-z][\w-]*)(?:[=\s][ \t]*(?P<value>[^\s#]+))?", re.MULTILINE)
@@ -26,6 +28,14 @@ NO_SCRIPT = re.compile(r"\A(?P<line>(?:##+!|#[ \t]+!|#(?=/)|!)[ \t]*/(?:usr/)?bi
 MEMORY = re.compile(
     r"^#SBATCH[ \t]+(?P<option>--mem(?:-per-(?:gpu|cpu))?)[= \t][ \t]*(?P<value>[1-9]\d{0,2})(?=\s|$)", re.MULTILINE
 )
+# A line that looks like one of #SBATCH, and a step of the nodes beside the first.
+NEARLY = re.compile(r"^#(?P<word>[A-Za-z]{5,8})[ \t]+--?[A-Za-z]", re.MULTILINE)
+NEAR = 0.8
+THE_OTHERS = re.compile(
+    r"\bsrun\b[^\n]*?[ ](?P<option>(?:-N|--nodes|-n|--ntasks)[ =]?[\"']?"
+    r"\$\(\([ ]*\$?\{?SLURM_(?:NNODES|JOB_NUM_NODES)\}?[ ]*-[ ]*1[ ]*\)\))"
+)
+SEVERAL_NODES = re.compile(r"SLURM_(?:NNODES|JOB_NUM_NODES)[}\"]*[ ]*(?:-gt|-ge|-ne|>|!=)")
 PER_NODE = re.compile(r"^#SBATCH[ \t]+--n?tasks-per-node\b[^\n]*", re.MULTILINE)
 RUNNERS = ("run.py", "summarize.py", "tritonserver", "trtllm-serve", "trtllm-bench")
 OF_RANKS = ("trtllm-serve", "trtllm-bench")
@@ -87,6 +97,26 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _late(text, file, release)
             yield from _crowded(document, text, file, jobs[file], release)
             yield from _memory(text, file, release)
+            yield from _misspelt(text, file, release)
+            yield from _no_others(text, file, jobs[file], release)
+
+
+def _misspelt(text: str, file: str, release: str) -> Iterator[Draft]:
+    """``#SBTACH --time=1:00:00``: a comment."""
+    for match in NEARLY.finditer(text):
+        word = match["word"]
+        is_near = sorted(word.upper()) == sorted(KEYWORD) or SequenceMatcher(None, word.upper(), KEYWORD).ratio() > NEAR
+        if word != KEYWORD and is_near:
+            known: dict[str, Any] = {"word": f"#{word}"}
+            place = Word(f"#{word}", text.count("\n", 0, match.start()) + 1, 1)
+            yield from drafts(release, "sbatch-line", place, form="misspelt", file=file, **known)
+
+
+def _no_others(text: str, file: str, job: SlurmJob, release: str) -> Iterator[Draft]:
+    """``srun -N $((SLURM_NNODES - 1))`` in a job of one node."""
+    for match in THE_OTHERS.finditer(text) if job.nodes == 1 and not SEVERAL_NODES.search(text) else ():
+        place = word_at(text, match.start("option"), match["option"])
+        yield from drafts(release, "tasks-and-ranks", place, form="no node", file=file, option=match["option"])
 
 
 def _late(text: str, file: str, release: str) -> Iterator[Draft]:
