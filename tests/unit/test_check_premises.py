@@ -56,3 +56,10 @@ def test_a_number_of_gpus_is_known_however_a_text_tells_it(text: str) -> None:
 @each("text", WAYS["nothing"])
 def test_a_card_that_is_only_spoken_of_tells_nothing(text: str) -> None:
     assert not rules(text.replace("SERVE", LARGE))
+
+
+@each("text", WAYS["models"].values())
+def test_a_model_is_known_however_a_text_tells_it(text: str) -> None:
+    large = "# GPU: L4\n" + text.replace("MODEL_ID", "Qwen/Qwen2.5-14B-Instruct")
+    assert "weights-do-not-fit" in rules(large)
+    assert "weights-do-not-fit" not in rules(large.replace("14B", "0.5B").replace("14b", "0.5b"))
