@@ -63,3 +63,10 @@ def test_a_model_is_known_however_a_text_tells_it(text: str) -> None:
     large = "# GPU: L4\n" + text.replace("MODEL_ID", "Qwen/Qwen2.5-14B-Instruct")
     assert "weights-do-not-fit" in rules(large)
     assert "weights-do-not-fit" not in rules(large.replace("14B", "0.5B").replace("14b", "0.5b"))
+
+
+@each("text", WAYS["releases"].values())
+def test_a_release_is_known_however_a_text_tells_it(text: str) -> None:
+    gone = text.replace("SERVE", "vllm serve Qwen/Qwen3-8B --use-v2-block-manager")
+    assert "vllm-option-gone" in rules(gone, ("error",)) or "vllm-option" in rules(gone, ("error",))
+    assert not {"vllm-option-gone", "vllm-option"} & rules(text.replace("SERVE", "vllm serve Qwen/Qwen3-8B"))
