@@ -6,12 +6,17 @@ What a platform may give in its place counts: Modal takes an A100 of 80 GB for `
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from serving_base.yaml_files import read_yaml
+from trtllm_check.lint.card_names import card_written
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.machines import MOST_MATCHES, MachineTold, machine_of, machine_told
-from trtllm_check.lint.reservations import IN_PYTHON, OF_PYTHON, OF_SKYPILOT, SKYPILOT, modal_gpus
+from trtllm_check.lint.gpu_words import MOST_MATCHES
+from trtllm_check.lint.machines import MachineTold, machine_of, machine_told
+from trtllm_check.lint.reservations import IN_PYTHON, MODAL, OF_PYTHON, OF_SKYPILOT, SKYPILOT, modal_gpus
 
 LABEL = re.compile(
     r"[\"']?(?:nvidia\.com/gpu\.product|cloud\.google\.com/gke-accelerator|skypilot\.co/accelerator"
@@ -28,38 +33,34 @@ EXPRESSION = re.compile(
     r"|[ \t]*\n[ \t]*-[ \t]*[\"']?(?P<item>[\w.-]+)[\"']?[ \t]*"
     r"(?:\n(?![ \t]*-[ \t]*[\"']?[\w.-]+[\"']?[ \t]*(?:\n|\Z))|\Z))"
 )
-OF_SLURM = re.compile(r"#SBATCH|\bsrun\b|\bsalloc\b")
-SLURM = re.compile(
-    r"--(?:gres[= ]gpu:|gpus(?:-per-(?:node|task))?[= ])(?!all\b|device)(?P<name>[A-Za-z][\w.-]*)(?=[:\s]|$)",
-    re.MULTILINE,
-)
-OF_RUNPOD = re.compile(r"\brunpod", re.IGNORECASE)
-RUNPOD = re.compile(r"\bgpu_?type(?:_?ids?)?[\"']?[ ]*[=: ][ ]*\[?[\"'](?P<name>[A-Za-z][\w. -]*)[\"']", re.IGNORECASE)
-GOOGLE = re.compile(
-    r"--gpu-type[= ][\"']?(?P<run>nvidia-[\w-]+)"
-    r"|\bgpu_type[\"']?[ ]*[:=][ ]*[\"'](?P<bento>nvidia-[\w-]+)"
-    r"|run\.googleapis\.com/accelerator[\"']?:[ ]*[\"']?(?P<yaml>nvidia-[\w-]+)"
-    r"|--accelerator[= ][\"']?(?:count=\d+,)?type=(?P<vm>nvidia-[\w-]+)"
-    r"|^[ \t]*type[ \t]*=[ \t]*\"(?P<terraform>nvidia-[\w-]+)\"|\bresourceProfile:[ ]*nvidia-gpu-(?P<kubeai>[\w-]+)",
-    re.MULTILINE,
-)
 ONE_KIND = re.compile(r"[\"']?\{?[ ]*(?P<name>[A-Za-z][\w-]*)[ ]*(?::[ ]*\d+)?[ ]*\}?[\"']?")
-# As nodes and platforms write them: the maker, the form and the memory around the kind.
-WRITTEN = re.compile(
-    r"(?:nvidia-)?(?:tesla-|geforce-)?(?P<kind>a100|h100|h200|a10g|a10|l40s|l40|l4|t4|v100|a40|rtx-?a6000|a6000"
-    r"|rtx-?(?:3090|4090|5090))(?:-(?:sxm\d?|pcie|hbm\d\w?|nvl|mega|vws))?(?:-(?P<memory>\d+)gb)?(?:-(?:hbm\d\w?|pcie))?"
-)
 # The memory that a kind without one has there, or the kind that may come in its place.
 MORE = {
     "modal": {"a100": "80", "h100": "h200"},
     "skypilot": {"a100": "40"},
     "gke": {"a100": "40"},
     "ray": {"a100": "80"},
-    "slurm": {"a100": "80"},
+    **{whose: {"a100": "80"} for whose in ("slurm", "any", "label", "dstack")},
 }
-RTX = re.compile(r"rtx-?(?=\w)")
+# The kind that a family of AWS's instances has.
+FAMILIES = {
+    "g4dn": "t4",
+    "g5": "a10g",
+    "g6": "l4",
+    "g6e": "l40s",
+    "p3": "v100-16gb",
+    "p4d": "a100-40gb",
+    "p4de": "a100-80gb",
+    **dict.fromkeys(("p5",), "h100"),
+    **dict.fromkeys(("p5e", "p5en"), "h200"),
+}
+EITHER = re.compile(r"[|,]")
+PARTS = re.compile(r"[&|,*()\[\]\"'\s]+")
+OF_NAMES = re.compile(r"[_-]")
+WITH_MEMORY = re.compile(r"(?P<kind>[\w-]+):(?P<gb>\d+)GB")
+MEMORY = re.compile(r"(?P<gb>\d+)GB")
+OFF = re.compile(r"[ \t]*#[ \t]")  # a comment
 ONE_PIECE = 2  # fences
-V100 = "v100"  # of 16 or 32 GB
 
 
 @lru_cache(maxsize=8)
@@ -72,7 +73,11 @@ def _labelled(texts: tuple[tuple[str, str], ...]) -> MachineTold | None:
 
 def gpu_told(document: Document) -> MachineTold | None:
     """The one machine of a text, or the one kind of GPU that it asks for."""
-    return machine_told(document) or gpu_labelled(document)
+    machine = machine_told(document)
+    if machine is not None and not (machine.gpu or machine.name):  # its number alone
+        asked = gpu_labelled(document)
+        return asked._replace(gpus=machine.gpus, line=machine.line) if asked is not None else machine
+    return machine or gpu_labelled(document)
 
 
 def gpu_labelled(document: Document) -> MachineTold | None:
@@ -92,12 +97,13 @@ def _names(text: str) -> Iterator[tuple[str, str]]:
         of_google = "gke-accelerator" in match[0] or match["name"].startswith("NVIDIA_")
         whose = "gke" if of_google else "ray" if "accelerator_type" in match[0] else "label"
         yield match["name"].lower(), whose
-    for match in islice(SLURM.finditer(text), MOST_MATCHES) if OF_SLURM.search(text) else ():
-        yield match["name"].lower(), "slurm"
-    for match in islice(RUNPOD.finditer(text), MOST_MATCHES) if OF_RUNPOD.search(text) else ():
-        yield match["name"].lower(), "label"
-    for match in islice(GOOGLE.finditer(text), MOST_MATCHES):
-        yield next(name for name in match.groups() if name).lower(), "gke"
+    of_modal = MODAL.search(text) is not None  # which gives more than is asked for
+    for way in _ways():
+        if of_modal and way.whose == "any":
+            continue
+        for match in islice(way.asks.finditer(text), MOST_MATCHES) if way.about.search(text) else ():
+            if way.whose != "any" or not OFF.match(text, text.rfind("\n", 0, match.start()) + 1):
+                yield from way.names(match)
     for asks, about in ((SKYPILOT, OF_SKYPILOT), (IN_PYTHON, OF_PYTHON)):
         for match in islice(asks.finditer(text), MOST_MATCHES) if about.search(text) else ():
             one = ONE_KIND.fullmatch(match["value"].strip())
@@ -106,13 +112,65 @@ def _names(text: str) -> Iterator[tuple[str, str]]:
         yield asked.kind, "exact" if asked.exact else "modal"
 
 
+class _Way(NamedTuple):
+    """One of gpu_labels.yml."""
+
+    whose: str
+    about: re.Pattern[str]
+    asks: re.Pattern[str]
+    parts: bool = False
+    loose: bool = False
+
+    def names(self, match: re.Match[str]) -> Iterator[tuple[str, str]]:
+        """What it asks for, and whose words these are."""
+        given = {group: text for group, text in match.groupdict().items() if text}
+        if "family" in given:
+            yield FAMILIES[given["family"].lower()], self.whose
+        elif "mib" in given:
+            yield f"{round(int(given['mib']) / 1024)}GB", "memory"
+        for group, text in given.items():
+            if group in ("family", "mib"):
+                continue
+            if not self.parts:
+                whose = "gke" if self.whose == "any" and text.startswith("nvidia-") else self.whose
+                yield from [(text, whose)] if not self.loose or card_written(text) else []
+            else:
+                yield from self._named_parts(text)
+
+    def _named_parts(self, text: str) -> Iterator[tuple[str, str]]:
+        """The cards in a constraint or in the name of a partition; nothing plain where other nodes do, too."""
+        words = [word for word in PARTS.split(text) if word]
+        named = [next(filter(card_written, (word, *OF_NAMES.split(word))), "") for word in words]
+        found = [word for word in named if word]
+        if found and len(found) < len(words) and EITHER.search(text):
+            yield "", ""
+        yield from ((word, self.whose) for word in found)
+
+
+@cache
+def _ways() -> tuple[_Way, ...]:
+    entries: list[dict[str, Any]] = read_yaml(Path(__file__).with_suffix(".yml"))
+    return tuple(
+        _Way(
+            one["whose"],
+            re.compile(one["about"], re.MULTILINE),
+            re.compile(one["asks"], re.MULTILINE),
+            one.get("parts", False),
+            one.get("loose", False),
+        )
+        for one in entries
+    )
+
+
 def _machine(name: str, whose: str) -> MachineTold | None:
-    written = WRITTEN.fullmatch(name.replace(" ", "-").replace("_", "-"))
+    told = WITH_MEMORY.fullmatch(name)
+    alone = MEMORY.fullmatch(name)
+    if alone is not None:
+        return MachineTold("", "", None, 0, f"a GPU of {alone['gb']} GB", int(alone["gb"]))
+    written = card_written(told["kind"] if told else name)
     if written is None:
         return None
-    kind, memory = RTX.sub("rtx ", written["kind"]), written["memory"] or ""
-    if kind == V100 and not memory:
-        memory = "32"
+    kind, memory = written.kind, told["gb"] if told else written.memory
     if not memory:
         instead = MORE.get(whose, {}).get(kind, "")
         kind, memory = (instead, "") if instead.startswith("h") else (kind, instead)

@@ -159,6 +159,8 @@ class _Reader:
             before = around.command.words[: -len(words)]
             command = around.command._replace(words=(*before, meant, *rest[1:]))  # as a correction has to begin
             self.add(meant.text, meant, rest[1:], around._replace(command=command))
+        elif name == "hf" and rest[:1] and rest[0].text == "jobs":  # of Hugging Face: an image, and what runs in it
+            self.stranger(words, around)
         elif name in PROGRAMS or name in TOOLS or (OWN.fullmatch(name) and rest and not path.text.endswith("/")):
             self.add(name, path, rest, around)
         elif hosted := hosted_words(words):

@@ -41,6 +41,7 @@ LOUD = frozenset({"E", "F", "ERROR", "FATAL", "CRITICAL"})
 GRAVE = re.compile(
     r"^\s*Value error, |\bFailed to initialize Python stub\b"
     r"|CUDA driver version is insufficient for CUDA runtime version"
+    r"|\bFailed to import from vllm\._\w+ with ImportError\([\"']lib\w+\.so"
 )
 SOFTENED = re.compile(  # what Python warns of, and what the program goes on after
     r"^\s*(?:\S+ )?[Ww]arning:|\b\w*Warning: |^WARN\b|\b[Ii]gnor(?:ed|ing)\b|\b(?:[Ff]alling|[Ff]alls?) back\b|"

@@ -10,8 +10,11 @@ ROWS = (
         rf"^[ \t>#\"]*\|[ \t]*(?P<index>\d{{1,2}})[ ]+(?P<name>{MAKERS})(?:\.\.\.)?[ ]{{2,}}[^\n]*\|", re.MULTILINE
     ),
     re.compile(
-        rf"^[ \t>#*\"-]*GPU (?P<index>\d{{1,2}}): (?P<name>{MAKERS})(?=[ \t]*(?:\(UUID[^\n]*)?\r?$)", re.MULTILINE
+        rf"^[ \t>#*\"-]*(?:GPU models and configuration:[ ]*)?GPU (?P<index>\d{{1,2}}): "
+        rf"(?P<name>{MAKERS})(?=[ \t]*(?:\(UUID[^\n]*)?\r?$)",
+        re.MULTILINE,
     ),
+    re.compile(rf"^[ \t>#]*[\"'](?P<index>)(?P<name>{MAKERS})[\"']\r?$", re.MULTILINE),
     re.compile(rf"^[ \t>#\"]*(?:(?P<index>\d{{1,2}}), )?(?P<name>{MAKERS}), \d+ MiB[^\n]*$", re.MULTILINE),
 )
 MEMORY = re.compile(r"/[ ]*(?P<mib>\d{4,6})MiB[ ]*\|")

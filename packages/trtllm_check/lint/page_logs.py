@@ -94,6 +94,7 @@ HEADED = re.compile(r"#{1,6}[ ]|[-*+][ ]\[[ xX]\][ ]")
 LONGEST_ANSWER = 30  # lines of a block with a request and what came back
 LONGEST_QUESTION = 1_000
 LONGEST_NOTE = 2_500  # characters of what somebody jots down of a failure
+SHORT_REPORT = 2_000
 LONGEST_PAGE = 300_000  # characters: nobody writes a longer report
 DESCRIBED = re.compile(r"^\s*\"FailureReason\": \"(?!\")", re.MULTILINE)
 """What ``aws sagemaker describe-endpoint`` prints of one that failed."""
@@ -103,6 +104,13 @@ POINTER = re.compile(
     re.MULTILINE,
 )
 """What ``ls -l`` prints of weights that are a pointer of git-lfs: 127 to 136 bytes."""
+TITLE = re.compile(r"\A\s*#{1,2}[ ]+(?:\[[\w ]+\]:?[ ]*)?(?P<title>[^\n]{12,400})\n")
+"""The title of an issue, in its first line."""
+ADVISES = re.compile(
+    r"\b(?:how (?:to|do|can)|fix(?:es|ed|ing)?|solv\w+|troubleshoot\w*|guide|tips?|avoid\w*|understanding|explained"
+    r"|prevent\w*|handl\w+|support|improve|better|feature|rfc|add|doc)\b|解决|避免|教程",
+    re.IGNORECASE,
+)
 CODE_LANGUAGES = frozenset(
     {"python", "py", "yaml", "yml", "json", "dockerfile", "cpp", "c", "c++", "diff", "go", "rust"}
 )
@@ -122,7 +130,19 @@ def read_page(text: str) -> list[Finding]:
         found = read_known(_only_logs(text if len(text) <= LONGEST_NOTE else WITHIN_WORDS.sub("", text)))
     found += read_sign("lfs-pointer-text", text, POINTER) if " 1" in text and "-r" in text else []
     is_question = len(text) <= LONGEST_QUESTION and not re.search(r"^\s*(?:```|~~~)", text, re.MULTILINE)
-    return found or (read_question(text) if is_question else [])
+    found = found or (read_question(text) if is_question else [])
+    told = {one.rule for one in found}
+    return [*(one for one in _read_title(text) if one.rule not in told), *found]
+
+
+def _read_title(text: str) -> list[Finding]:
+    """The failure that the title of a report quotes."""
+    match = TITLE.match(text)
+    if match is None or ADVISES.search(match["title"]) or not tells_a_failure(match["title"].replace("`", " ")):
+        return []
+    is_report = REPORT.search(text) is not None or EXCEPTION.match(match["title"]) is not None
+    before = "\n" * text.count("\n", 0, match.start("title"))
+    return read_known(before + match["title"].replace("`", " ")) if is_report or len(text) <= SHORT_REPORT else []
 
 
 def with_told(found: list[Finding], told: list[Finding]) -> list[Finding]:

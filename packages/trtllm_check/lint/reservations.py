@@ -4,8 +4,11 @@ dstack, Vertex AI, and docker's SDK.
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import NamedTuple
+
+from serving_base.yaml_files import read_yaml
 
 SKYPILOT = re.compile(r"^[ \t]+accelerators:[ \t]*(?P<value>\S[^\n#]*)", re.MULTILINE)
 OF_SKYPILOT = re.compile(r"^(?:run|setup):[ \t]*[|>]", re.MULTILINE)
@@ -26,36 +29,21 @@ BENTO = re.compile(r"\bresources[ ]*=[ ]*\{[^{}]*[\"']gpu[\"'][ ]*:[ ]*[\"']?(?P
 OF_BENTO = re.compile(r"^[ \t]*import bentoml\b", re.MULTILINE)
 
 
-# Who gives them, what tells that a text is about it, and how many it asks for.
-OTHERS = (
-    (
-        "RunPod",
-        re.compile(r"\brunpod(?:ctl)?\b"),
-        re.compile(r"\b(?:gpu_count|gpuCount|--gpuCount)[\"']?[ ]*[=: ][ ]*(?P<count>\d+)"),
-    ),
-    (
-        "dstack",
-        re.compile(r"^type:[ ]*(?:service|task|dev-environment)\b[\s\S]*^resources:", re.MULTILINE),
-        re.compile(
-            r"^[ ]+gpu:[ ]*(?=\S)[\"']?(?:[A-Za-z][\w-]*)?(?::?\d+GB)?(?::(?P<count>\d+))?[\"']?[ ]*$", re.MULTILINE
-        ),
-    ),
-    (
-        "Vertex AI",
-        re.compile(r"\baiplatform\b"),
-        re.compile(r"\baccelerator_count[ ]*=[ ]*(?P<count>\d+)"),
-    ),
-    (
-        "KubeAI",
-        re.compile(r"^apiVersion: kubeai\.org/", re.MULTILINE),
-        re.compile(r"\bresourceProfile:[ ]*[\w-]+:(?P<count>\d+)"),
-    ),
-    (
-        "docker",
-        re.compile(r"^(?:import docker|from docker)\b", re.MULTILINE),
-        re.compile(r"\bDeviceRequest\([^()]*\bcount[ ]*=[ ]*(?P<count>\d+)"),
-    ),
-)
+class _Giver(NamedTuple):
+    """One of reservations.yml."""
+
+    by: str
+    about: re.Pattern[str]
+    asks: re.Pattern[str]
+
+
+@cache
+def _givers() -> tuple[_Giver, ...]:
+    entries: list[dict[str, str]] = read_yaml(Path(__file__).with_suffix(".yml"))
+    return tuple(
+        _Giver(one["by"], re.compile(one["about"], re.MULTILINE), re.compile(one["asks"], re.MULTILINE))
+        for one in entries
+    )
 
 
 class Reserved(NamedTuple):
@@ -132,9 +120,10 @@ def _found(text: str) -> Iterator[Reserved]:
             yield Reserved(int(one["count"] or 1), _line(text, match), "SkyPilot gives")
     for asked in modal_gpus(text):
         yield Reserved(asked.number, text.count("\n", 0, asked.at) + 1, "Modal gives")
-    for by, about, asks in OTHERS:
-        for match in asks.finditer(text) if about.search(text) else ():
-            yield Reserved(int(match["count"] or 1), _line(text, match), f"{by} gives")
+    for giver in _givers():
+        for match in giver.asks.finditer(text) if giver.about.search(text) else ():
+            count = next((number for number in match.groups() if number), "1")
+            yield Reserved(int(count), _line(text, match), f"{giver.by} gives")
     if OF_BENTO.search(text):
         for match in BENTO.finditer(text):
             yield Reserved(int(match["count"]), _line(text, match), "BentoML gives")

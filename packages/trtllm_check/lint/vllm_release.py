@@ -36,10 +36,21 @@ TEXTS: tuple[tuple[int, re.Pattern[str]], ...] = (  # weight, how it is written
     (4, re.compile(rf"{REPOSITORY}(?:\.git)?[^\n]*(?:-b|--branch|@)[ =]*{VERSION}(?=\s|$|[\"'#])", ANY)),
     (
         4,
-        re.compile(rf"{REPOSITORY}(?:\.git)?\n(?:[^\n]*\n){{0,3}}?[ \t]*git checkout (?:tags/)?{VERSION}(?=\s|$)", ANY),
+        re.compile(
+            rf"{REPOSITORY}(?:\.git)?\n(?:[^\n]*\n){{0,3}}?[^\n]*\bgit checkout (?:tags/)?{VERSION}(?=\s|$)", ANY
+        ),
     ),
+    (5, re.compile(rf"\bvllm(?: --version|\.__version__\)?[\"']?)[ \t]*\n[\"']?{VERSION}[\"']?[ \t]*$", re.MULTILINE)),
+    (5, re.compile(rf"\b(?:module|ml)[ ]+(?:(?:load|add)[ ]+)?(?:[^\n]*[ ])?vllm/{VERSION}", ANY)),
+    (5, re.compile(rf"\bvllm(?:\[[\w, -]+\])?(?:~=|@){VERSION}(?=[\s\"',;]|$)", ANY)),
+    (4, re.compile(rf"\bvllm[\w+-]*?[_+:-]{VERSION}[\w.+-]*?\.(?:sif|sqsh|simg)\b", ANY)),
+    (4, re.compile(rf"\bvllm-openai@sha256:\w+[ \t]*#[ \t]*{VERSION}", ANY)),
+    (4, re.compile(rf"\bhelm (?:install|upgrade)[^\n]*\bvllm\b[^\n]*--set[ =][\w.]*\btag={VERSION}(?=\s|$)")),
+    (3, re.compile(rf"^[ \t>|]*\**vLLM(?:[ ]version)?\**[ \t]*\|[ \t]*{VERSION}[ \t]*\|", EACH_LINE)),
+    (3, re.compile(rf"\bconda activate [\w-]*?vllm[-_]{VERSION}", ANY)),
     (4, re.compile(rf"{VARIABLE}{VERSION}", EACH_LINE)),
-    (3, re.compile(rf"\bvllm[ \t]*+\(?(?:version|release)?[ \t]*+(?:[:=][ \t]*+)?{VERSION}", ANY)),
+    (3, re.compile(rf"\bvllm[ \t]*+\(?(?:version|release|版本)?\**+[ \t]*+(?:[:=：]\**+[ \t]*+)?{VERSION}", ANY)),
+    (3, re.compile(rf"\bvllm\.__version__[ \t]*[:=]{{1,2}}[ \t]*[\"']?{VERSION}")),
 )
 BOUNDS = r"added|introduced|removed|gone|deprecated|dropped|landed|supported|new"
 FROM_SOURCE = re.compile(  # a clone of no tag, that is installed

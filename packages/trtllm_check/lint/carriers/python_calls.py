@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.python_given import GivenKeyword, constant, entries, given_to, spread
+from trtllm_check.lint.carriers.python_paths import path_of
 from trtllm_check.lint.carriers.python_values import Values
 from trtllm_check.lint.shell.words import Word
 
@@ -234,6 +235,8 @@ def _values(
         known = constant(value, names)
         if known is not None and isinstance(known.value, str | int | float):
             yield name, Word(str(known.value), *_place(value, word, starts))
+        elif known is None and name == "model" and (path := path_of(value, names)):
+            yield name, Word(path, *_place(value, word, starts))
 
 
 def _place(node: ast.expr | ast.keyword, word: Word, starts: list[int]) -> tuple[int, int]:

@@ -21,9 +21,10 @@ def stack_command(
 ) -> Word | None:
     """The command of one entry of ``modelSpec``; None for any other mapping."""
     model, config = entries.get("modelURL"), entries.get("vllmConfig")
-    if model is None or model.id != "scalar" or config is None or config.id != "mapping":
+    is_alone = config is None and {"requestGPU", "repository"} <= set(entries)
+    if model is None or model.id != "scalar" or not (is_alone or (config is not None and config.id == "mapping")):
         return None
-    inside = {str(key.value): value for key, value in config.value if key.id == "scalar"}
+    inside = {str(key.value): value for key, value in config.value if key.id == "scalar"} if config else {}
     listed = inside.get(LISTED)
     if listed is not None and listed.id != "sequence":
         return None

@@ -54,6 +54,7 @@ from trtllm_check.lint.programs import ALIASES, PROGRAMS, PYTHON, TOOL_NAMES, TO
 from trtllm_check.lint.shell import Word
 
 SCRIPTS = ("before_script", "script", "after_script", "run", "commands", "cmd", "userdata")
+HOLD_SCRIPTS = ("jobs", "steps")  # of GitHub, which hands env on to what is inside
 LINES = ("runcmd", "bootcmd", "cmds")  # of cloud-init and Taskfiles: what is one word there is no line of a script
 API_VERSION = re.compile(r"^apiVersion:", re.MULTILINE)
 GROWING = ("recommendedConfigs", "multiHostCommands")  # llmaz's BackendRuntime, whose controller adds arguments
@@ -122,6 +123,7 @@ class _Reader:
         self.names: set[str] = set()  # of the variables of the container that is read
         self.maps: ConfigMaps = {}
         self.is_compose = False
+        self.outer: list[tuple[str, Word]] = []  # of a workflow, its job and a pipeline, for the scripts inside
         self.found = Carried()
 
     @cached_property
@@ -139,6 +141,10 @@ class _Reader:
         elif node.id == "mapping":
             entries = entries_of(node)
             self.is_compose = "services" in entries if not depth else self.is_compose
+            before = self.outer
+            if any(name in entries for name in HOLD_SCRIPTS) or (not depth and "variables" in entries):
+                given = [entries[name] for name in ("env", "variables") if name in entries]
+                self.outer = [*before, *(one for node in given for one in self.variables(node))]
             image = self.container(entries, image)
             for name, value in entries.items():
                 if self.is_compose and not depth and name.startswith(EXTENSION):
@@ -148,6 +154,7 @@ class _Reader:
                 elif name.lower() != ecs_templates.CONTAINERS:
                     # What a probe or a hook executes does not pass through the image's entry point.
                     self.walk(value, "" if name == "exec" else image, depth + 1)
+            self.outer = before
 
     def container(self, entries: dict[str, Any], image: str) -> str:
         """One mapping's commands, as one script; the image that holds in it."""
@@ -158,7 +165,8 @@ class _Reader:
                 self.found = self.found.with_(Carried(images=(found,)))
                 break
         script = Script()
-        variables = [(name, self.value(one)) for name, one in from_maps(self.maps, by_name.get("envfrom"))]
+        outer = self.outer if any(name in by_name for name in ("run", "script")) else ()
+        variables = [*outer, *((name, self.value(one)) for name, one in from_maps(self.maps, by_name.get("envfrom")))]
         variables += [one for name in ENVIRONMENTS if name in by_name for one in self.variables(by_name[name])]
         self.names = {name for name, _ in variables}
         for key, value in variables:

@@ -7,6 +7,7 @@ from typing import Any
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
+from trtllm_check.lint.hosted_words import VALUED
 from trtllm_check.lint.shell.words import ShellCommand, Word
 
 RULE = "apptainer"
@@ -18,13 +19,6 @@ IMAGE = re.compile(
 SERVES = re.compile(r"vllm|trt-?llm|tensorrt|tritonserver|sglang", re.IGNORECASE)
 OF_A_GPU = ("--nv", "--rocm", "--nvccli")
 CPU = re.compile(r"cpu|rocm|tpu|neuron|hpu", re.IGNORECASE)
-VALUED = frozenset(
-    {
-        *("-B", "--bind", "--mount", "--env", "--env-file", "-H", "--home", "--pwd", "--cwd", "-W", "--workdir", "-o"),
-        *("--overlay", "--scratch", "-S", "--network", "--network-args", "--hostname", "--dns", "--security"),
-        *("--apply-cgroups", "--cpus", "--memory", "--app", "--fusemount", "--add-caps", "--drop-caps", "--shm-size"),
-    }
-)
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:

@@ -5,8 +5,15 @@ from collections.abc import Iterator
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, Swap
-from trtllm_check.lint.shell.words import ShellCommand, Word, lines_of
+from trtllm_check.lint.shell.words import ShellCommand, Word, lines_of, word_at
 
+# Lines of one command, and one with further arguments alone that no backslash joins to them.
+ARGUMENTS_ALONE = re.compile(
+    r"\\[ \t]*\n(?P<last>[ \t]+-[^\n]*[^\\\s])[ \t]*\n"
+    r"[ \t]+(?P<line>\{\{-?[^{}\n]*\}\}"
+    r"|\"?\$(?:@|\{?\w*(?:ARGS|OPTS|FLAGS|EXTRA)\w*(?:\[@\])?\}?)\"?)[ \t]*(?:\\?\n|\Z)",
+    re.IGNORECASE,
+)
 SWALLOWED = re.compile(r"\n\s*--?[A-Za-z][\w-]*")
 ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ ]+(?=[^\n`]*[^\W\d_]{2,} [^\W\d_]{2,})[^\n]*:[ \t]*$")
 
@@ -14,6 +21,8 @@ ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ ]+(?=[^\n`]*[^\W\d_]{2,} [^\W\d_]{2
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """What a real shell ends a command at, although it goes on."""
     del platform  # shells are alike in all releases
+    for file, text in document.texts:
+        yield from _arguments_alone(text, file)
     seen: set[int] = set()
     texts = dict(document.texts)
     for invocation in document.invocations:
@@ -44,6 +53,20 @@ def _is_of_a_list(command: ShellCommand, text: str) -> bool:
     lines = lines_of(text)
     above = ITEM.match(lines[command.line - 2]) if 1 < command.line <= len(lines) else None
     return above is not None and len(lines[command.line - 1]) > len(lines[command.line - 1].lstrip()) > 0
+def _arguments_alone(text: str, file: str) -> Iterator[Draft]:
+    """``--port 8000`` without a backslash, and ``{{ extra_args }}`` on the next line."""
+    for match in ARGUMENTS_ALONE.finditer(text):
+        last = match["last"].strip()
+        yield Draft(
+            "broken-continuation",
+            "warning",
+            word_at(text, match.start("last") + len(match["last"]) - len(last), last),
+            f"A shell ends the command here, with no backslash (\\): {match['line']} runs as a command of its own.",
+            "The lines above are continued, and this one is not.",
+            "POSIX.1-2017, Shell Command Language, 2.2.1",
+            action="end this line with a backslash, too",
+            file=file,
+        )
 
 
 def _broken(command: ShellCommand, cut: Word, *, more: int) -> str:

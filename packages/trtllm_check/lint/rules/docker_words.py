@@ -42,6 +42,11 @@ C_OPTION = re.compile(r"-[a-z]*c")
 OF_A_SCRIPT = re.compile(r"\$(?:[@*0-9]|\{[@*0-9])")  # what a script takes from behind it
 VARIABLE = re.compile(r"\$\{[^{}\n]*\}")
 WINDOWS_DRIVE, WINDOWS_INSIDE = re.compile(r"[A-Za-z]:[\\/]"), re.compile(r"[A-Za-z]")
+# What nobody wants an empty volume for: a folder of the host, a cache, models.
+OF_THE_HOST = re.compile(
+    r"^(?:~|\$HOME\b|\$\{HOME\}|\$PWD|\$\(pwd\)|\./)|^/(?:home|root/\.cache|mnt|data|scratch|nfs)/|/[\w.-]*(?:huggingface|hf|models?|cache|weights)[\w.-]*/?$",
+    re.IGNORECASE,
+)
 LOOPBACK = re.compile(r"(?P<address>(?:https?|socks5h?)://(?:localhost|127\.0\.0\.1):\d{2,5})/?[\"']?$")
 # Variables that programs of the container itself send requests to.
 FETCHED = re.compile(r"HF_ENDPOINT|HF_MIRROR|(?:https?|all)_proxy", re.IGNORECASE)
@@ -60,6 +65,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         yield from _no_value(docker, release)
         yield from _swallowed(docker, release)
         yield from _no_absolute_path(docker, release)
+        yield from _anonymous(docker, release)
         yield from _script(docker, release)
         if docker.value("--network", "--net") is None:
             for word in docker.values("-e", "--env"):
@@ -155,6 +161,15 @@ def _no_absolute_path(docker: Invocation, release: str) -> Iterator[Draft]:
             right = inside.replace("~", "/root", 1) if inside.startswith("~") else f"/{inside.removeprefix('./')}"
             known: dict[str, Any] = {"inside": inside, "right": f"{host}:{right}"}
             yield from drafts(release, "docker-image-word", word, form="inside", file=docker.command.file, **known)
+
+
+def _anonymous(docker: Invocation, release: str) -> Iterator[Draft]:
+    """``-v ~/.cache/huggingface``: a path of the host alone."""
+    for word in docker.values("-v", "--volume"):
+        if ":" not in VARIABLE.sub(_closed, word.text) and OF_THE_HOST.search(word.text):
+            inside = word.text if word.text.startswith("/") else "/root/.cache/huggingface"
+            known: dict[str, Any] = {"path": word.text, "right": f"{word.text}:{inside}"}
+            yield from drafts(release, "docker-image-word", word, form="anonymous", file=docker.command.file, **known)
 
 
 def _closed(match: re.Match[str]) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 from trtllm_check.lint.carriers.workloads import ServedContainer
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
+from trtllm_check.lint.gpu_words import CLUSTER
 from trtllm_check.lint.invocations import Invocation
-from trtllm_check.lint.machines import CLUSTER, MachineTold, machine_told
+from trtllm_check.lint.machines import MachineTold, machine_told
 from trtllm_check.lint.programs import SERVER_IMAGE, VLLM_IMAGE
 from trtllm_check.lint.reservations import reserved
 from trtllm_check.lint.rules.served import MAKERS, RAY, TENSORRT_LLM, VLLM, Around, ServedModel, served
@@ -28,6 +29,8 @@ CLIENT = re.compile(
 IDLES = re.compile(r"(?:(?:/bin/)?(?:ba)?sh -l?c )?[\"']?(?:sleep (?:infinity|inf|\d+)|tail -f /dev/null)[\"']?$")
 STARTS_A_SERVER = re.compile(r"\bvllm serve\b|api_server|tritonserver\b|trtllm-serve\b|launch_triton_server")
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
+OF_CDI = re.compile(r"\bnvidia\.com/gpu=(?:(?P<id>\d+|GPU-[\w-]+)$)?")
+UUID = re.compile(r"GPU-[0-9a-f]{8}")
 QUOTED = re.compile(r"[\"']")
 SET_IN_PYTHON = re.compile(r"CUDA_VISIBLE_DEVICES[\"']?\s*\]?\s*[=,:]\s*[\"']([\d, ]+)[\"']")
 IN_PYTHON = re.compile(r"^(?:import|from) [a-z]", re.MULTILINE)
@@ -177,7 +180,7 @@ def seen(
     if one.invocation is not None:
         for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
             ids = [part for part in one.invocation.env.get(name, "").split(",") if part.strip()]
-            if ids and all(part.strip().isdecimal() for part in ids):
+            if ids and all(part.strip().isdecimal() or UUID.match(part.strip()) for part in ids):
                 text = dict(document.texts).get(one.file, "")
                 above = [place for place in _exports(text, name) if place.line <= one.at.line]
                 place = above[-1] if above else one.at
@@ -189,6 +192,10 @@ def seen(
         count = len(match["ids"].split(",")) if match else int(word.text) if word.text.isdecimal() else 0
         if count:
             yield count, word, "docker gives"
+    devices = [(word, OF_CDI.search(word.text)) for word in docker.values("--device")] if docker else []
+    named = [(word, match) for word, match in devices if match is not None]
+    if named and all(match["id"] for _, match in named):
+        yield len(named), named[0][0], "docker gives"
     if one.invocation is None or not one.invocation.env.get("CUDA_VISIBLE_DEVICES"):
         told = _told_in_python(dict(document.texts).get(one.file, ""), is_call=one.invocation is None)
         if told is not None:

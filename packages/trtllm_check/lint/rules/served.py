@@ -16,6 +16,7 @@ from trtllm_check.lint.held_arguments import SAME_MODEL
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.lookups import once
 from trtllm_check.lint.rules.downloads import plain
+from trtllm_check.lint.rules.hub_names import as_hub
 from trtllm_check.lint.rules.model_folders import model_folders
 from trtllm_check.lint.rules.names import is_open
 from trtllm_check.lint.shell.words import Word
@@ -150,7 +151,7 @@ def served(document: Document) -> Iterator[ServedModel]:
     """Every start of vLLM, trtllm-serve, ``LLM(...)``, of an LMI container, and every conversion to ranks."""
     folders = dict(model_folders(document))
     for one in _starts(document):
-        yield one._replace(weights=folders.get(plain(one.model), one.model) if folders else one.model)
+        yield one._replace(weights=as_hub(folders.get(plain(one.model), one.model) if folders else one.model))
 
 
 def _starts(document: Document) -> Iterator[ServedModel]:

@@ -37,6 +37,7 @@ NO_BLANK = re.compile(r"(?<=[^\s])[ \t]*(?P<mark>[\u00a0\u202f\u2007\u3000\u200b
 COMMENTED = re.compile(r"(?:^|\s)#")
 ENOUGH = 2  # options with two dashes beside the one with one
 
+OPTION_BEHIND = re.compile(r"-{1,2}[A-Za-z]")
 GOES_ON = (",", "=", ":", "/", ";", "|", "&", "+")
 """Ends of a word that is meant to be joined to what the next line begins with."""
 
@@ -67,13 +68,15 @@ def _line_ends(document: Document, invocation: Invocation, ends: set[tuple[str, 
     """A backslash behind the last line of a command, and one that joins two lines to one word."""
     command = invocation.command
     text = next((text for name, text in document.texts if name == command.file), "")
-    if invocation.tool not in TOOLS or not text:
+    is_known = invocation.tool in TOOLS
+    if not text:
         return
     lines = lines_of(text)
     for word, behind in pairwise(invocation.arguments):
         line = lines[word.line - 1] if word.line <= len(lines) else ""
         joined = behind.line == word.line + 1 and behind.column == 1 and line.endswith(f"{word.text}\\")
-        if joined and not word.text.endswith(GOES_ON):
+        is_option = is_known or OPTION_BEHIND.match(behind.text) is not None
+        if joined and is_option and not word.text.endswith(GOES_ON):
             yield from drafts(
                 release,
                 "line-end",
@@ -83,7 +86,8 @@ def _line_ends(document: Document, invocation: Invocation, ends: set[tuple[str, 
                 first=word.text,
                 second=behind.text,
             )
-    yield from _last_end(command, lines, ends, invocation.tool, release)
+    if is_known:
+        yield from _last_end(command, lines, ends, invocation.tool, release)
 
 
 def _last_end(

@@ -2,28 +2,40 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, drafts
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.served import ServedModel, served
-from trtllm_check.lint.shell.words import Word, lines_of
+from trtllm_check.lint.shell.words import Word, lines_of, word_at
 
+KEYWORD = "SBATCH"
 LAUNCH = "trtllm-llmapi-launch"
 HEREDOC = re.compile(r"<<-?[ ]*[\"']?(?P<name>\w+)")
 DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(?P<option>--?[A-Za-z][\w-]*)(?:[=\s][ \t]*(?P<value>[^\s#]+))?", re.MULTILINE)
 NAMES = {"-N": "nodes", "-n": "ntasks", "-G": "gpus", "--nodes": "nodes", "--ntasks": "ntasks", "--gpus": "gpus"}
 NAMES |= {"--ntasks-per-node": "per_node", "--tasks-per-node": "per_node", "--gpus-per-node": "node_gpus"}
-NAMES |= {"--gres": "gres"}
+NAMES |= {"--gres": "gres", "--gpus-per-task": "task_gpus"}
 GRES = re.compile(r"gpu(?::[A-Za-z][\w.-]*)?:(?P<count>\d+)")
 COUNT = re.compile(r"(?:[A-Za-z][\w.-]*:)?(?P<count>\d+)")
+ALLOCATED = re.compile(r"^[ \t]*(?:\$ )?salloc (?P<words>[^\n|;&]+)$", re.MULTILINE)
+STARTERS = ("srun", "sbatch")
 BY_TASK = re.compile(r"SLURM_(?:PROCID|LOCALID|NODEID)|--node-rank|--nnodes|--multi-prog")
 SCRIPT = re.compile(r"\A#!.*sh\b")
 NO_SCRIPT = re.compile(r"\A(?P<line>(?:##+!|#[ \t]+!|#(?=/)|!)[ \t]*/(?:usr/)?bin/(?:env[ \t]+)?\w*sh\b[^\n]*)")
 MEMORY = re.compile(
     r"^#SBATCH[ \t]+(?P<option>--mem(?:-per-(?:gpu|cpu))?)[= \t][ \t]*(?P<value>[1-9]\d{0,2})(?=\s|$)", re.MULTILINE
 )
+# A line that looks like one of #SBATCH, and a step of the nodes beside the first.
+NEARLY = re.compile(r"^#(?P<word>[A-Za-z]{5,8})[ \t]+--?[A-Za-z]", re.MULTILINE)
+NEAR = 0.8
+THE_OTHERS = re.compile(
+    r"\bsrun\b[^\n]*?[ ](?P<option>(?:-N|--nodes|-n|--ntasks)[ =]?[\"']?"
+    r"\$\(\([ ]*\$?\{?SLURM_(?:NNODES|JOB_NUM_NODES)\}?[ ]*-[ ]*1[ ]*\)\))"
+)
+SEVERAL_NODES = re.compile(r"SLURM_(?:NNODES|JOB_NUM_NODES)[}\"]*[ ]*(?:-gt|-ge|-ne|>|!=)")
 PER_NODE = re.compile(r"^#SBATCH[ \t]+--n?tasks-per-node\b[^\n]*", re.MULTILINE)
 RUNNERS = ("run.py", "summarize.py", "tritonserver", "trtllm-serve", "trtllm-bench")
 OF_RANKS = ("trtllm-serve", "trtllm-bench")
@@ -38,6 +50,7 @@ class SlurmJob(NamedTuple):
     per_node: int | None = None
     gpus: int | None = None
     node_gpus: int | None = None
+    task_gpus: int | None = None
 
     @property
     def tasks(self) -> int | None:
@@ -49,7 +62,9 @@ class SlurmJob(NamedTuple):
     def all_gpus(self) -> int | None:
         if self.gpus is not None:
             return self.gpus
-        return (self.nodes or 1) * self.node_gpus if self.node_gpus is not None else None
+        if self.node_gpus is not None:
+            return (self.nodes or 1) * self.node_gpus
+        return (self.tasks or self.nodes or 1) * self.task_gpus if self.task_gpus is not None else None
 
     def beside(self, other: "SlurmJob") -> "SlurmJob":
         """A step's own words before the job's."""
@@ -67,10 +82,13 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     for one in starts:
         yield from _tasks(one, jobs, release)
         yield from _copies(one, jobs, texts.get(one.file, ""), release)
+    for one in starts if len(starts) == 1 and not jobs else ():
+        yield from _gpus(one, _allocated(texts.get(one.file, "")), release)
     for file, job in jobs.items():
         here = [one for one in starts if one.file == file]
         if len(here) == 1:
             yield from _gpus(here[0], job, release)
+        yield from _total(texts[file], file, job, release)
     for file, text in document.texts:
         if "#SBATCH" in text and (begin := NO_SCRIPT.match(text)):
             known: dict[str, Any] = {"line": begin["line"]}
@@ -79,6 +97,26 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
             yield from _late(text, file, release)
             yield from _crowded(document, text, file, jobs[file], release)
             yield from _memory(text, file, release)
+            yield from _misspelt(text, file, release)
+            yield from _no_others(text, file, jobs[file], release)
+
+
+def _misspelt(text: str, file: str, release: str) -> Iterator[Draft]:
+    """``#SBTACH --time=1:00:00``: a comment."""
+    for match in NEARLY.finditer(text):
+        word = match["word"]
+        is_near = sorted(word.upper()) == sorted(KEYWORD) or SequenceMatcher(None, word.upper(), KEYWORD).ratio() > NEAR
+        if word != KEYWORD and is_near:
+            known: dict[str, Any] = {"word": f"#{word}"}
+            place = Word(f"#{word}", text.count("\n", 0, match.start()) + 1, 1)
+            yield from drafts(release, "sbatch-line", place, form="misspelt", file=file, **known)
+
+
+def _no_others(text: str, file: str, job: SlurmJob, release: str) -> Iterator[Draft]:
+    """``srun -N $((SLURM_NNODES - 1))`` in a job of one node."""
+    for match in THE_OTHERS.finditer(text) if job.nodes == 1 and not SEVERAL_NODES.search(text) else ():
+        place = word_at(text, match.start("option"), match["option"])
+        yield from drafts(release, "tasks-and-ranks", place, form="no node", file=file, option=match["option"])
 
 
 def _late(text: str, file: str, release: str) -> Iterator[Draft]:
@@ -141,13 +179,21 @@ def _job(text: str) -> SlurmJob:
     return _filled(found)
 
 
-def _step(words: Sequence[Word]) -> SlurmJob | None:
+def _step(words: Sequence[Word], starter: str = "srun") -> SlurmJob | None:
     """The srun in front of a tool."""
     texts = [word.text for word in words]
-    if "srun" not in texts:
-        return None
+    return _asked(texts[texts.index(starter) + 1 :]) if starter in texts else None
+
+
+def _allocated(text: str) -> SlurmJob:
+    """What one salloc of the text asks for."""
+    found = list(ALLOCATED.finditer(text))
+    return _asked(found[0]["words"].split()) if len(found) == 1 else SlurmJob()
+
+
+def _asked(own: Sequence[str]) -> SlurmJob:
+    """The options of srun, sbatch or salloc."""
     found: dict[str, str] = {}
-    own = texts[texts.index("srun") + 1 :]
     for number, text in enumerate(own):
         name, sign, value = text.partition("=")
         if name not in NAMES:
@@ -197,11 +243,24 @@ def _needed(invocation: Invocation, one: ServedModel) -> int | None:
 
 
 def _gpus(one: ServedModel, job: SlurmJob, release: str) -> Iterator[Draft]:
-    """A server of more ranks than its job has GPUs."""
-    have = job.all_gpus
+    """A server of more ranks than its step or its job has GPUs."""
+    launcher = one.invocation.launcher if one.invocation is not None else ()
+    steps = [step for name in STARTERS if (step := _step(launcher, name)) is not None]
+    have = next((step.all_gpus for step in steps if step.all_gpus is not None), job.all_gpus)
     if have is None or not have or one.gpus <= have:
         return
     known: dict[str, Any] = {"tool": one.tool, "gpus": one.gpus, "have": have}
     yield from drafts(
         release, "tasks-and-ranks", one.place("tensor_parallel_size"), form="GPUs", file=one.file, **known
     )
+
+
+def _total(text: str, file: str, job: SlurmJob, release: str) -> Iterator[Draft]:
+    """``--gpus=4`` of a job whose tasks ask for more among them."""
+    wanted = job.tasks * job.task_gpus if job.tasks is not None and job.task_gpus is not None else 0
+    if job.gpus is None or wanted <= job.gpus:
+        return
+    line = next(one for one in DIRECTIVE.finditer(text) if NAMES.get(one["option"]) == "gpus")
+    known: dict[str, Any] = {"gpus": job.gpus, "tasks": job.tasks, "each": job.task_gpus, "wanted": wanted}
+    place = Word(line[0], text.count("\n", 0, line.start()) + 1, 1)
+    yield from drafts(release, "tasks-and-ranks", place, form="total", file=file, **known)
