@@ -84,7 +84,7 @@ DEEPEST = 4  # a script in YAML in a cell of a notebook
 MESSAGE = re.compile(  # the last: what a program in Python printed
     r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=|^[ \t]*\w+[ ]+\w+:[ ]+(?:True|False)[ \r]*$", re.MULTILINE
 )
-OF_WHOLE_MANIFESTS = "manifest-together"
+OF_WHOLE_MANIFESTS = ("manifest-together", "manifest-incomplete")
 BACKEND = re.compile(r"^[ \t]*backend[ \t]*:[ \t]*[\"'](\w+)[\"']", re.MULTILINE)
 
 
@@ -166,7 +166,8 @@ class Builder:
             if kind == "yaml":
                 places = word.places if word is not None and name == LLM_OPTIONS else ()
                 self.yaml.append(ConfigFile(file or name, text, name or file, line, places))
-            self.add_carried(kind, text, word or whole_text(text), file)
+            whole = word or whole_text(text)
+            self.add_carried(kind, text, with_imports(whole, imported(text)) if kind == "python" else whole, file)
         else:
             self.add_shell(text, file, word)
 
@@ -264,7 +265,7 @@ class Builder:
                 known = len(self.faults)
                 self.add(whole.text, kind, file=file, word=whole, name=name)
                 if block.end == len(text):  # the paste ends within it, and what it lacks may stand behind
-                    self.faults[known:] = [one for one in self.faults[known:] if one.rule != OF_WHOLE_MANIFESTS]
+                    self.faults[known:] = [one for one in self.faults[known:] if one.rule not in OF_WHOLE_MANIFESTS]
 
     def add_embedded(self, text: str, commands: Sequence[ShellCommand], file: str) -> set[int]:
         """What is no command and in no fence; the lines of it."""

@@ -16,6 +16,7 @@ from trtllm_check.lint.carriers.requirements import is_conda, is_requirements
 from trtllm_check.lint.carriers.systemd import is_unit
 from trtllm_check.lint.carriers.terraform import is_terraform
 from trtllm_check.lint.carriers.windows import ECHO_OFF, is_windows
+from trtllm_check.lint.carriers.yaml_cut import with_keys_above
 from trtllm_check.lint.carriers.yaml_documents import YAML_HEAD, is_yaml
 from trtllm_check.lint.shell.languages import COMMANDS, PYTHONS, SHELLS
 from trtllm_check.lint.shell.pasted import DOCKERFILE_LINE, fences, has_fence
@@ -263,7 +264,7 @@ def _is_mended(language: str, inside: str) -> bool:
 def _fits(kind: Kind, inside: str) -> bool:
     """False where a block cannot be what it is called."""
     if kind == "yaml":
-        return is_yaml(inside) and kind_of_text(inside) != "config.pbtxt"
+        return (is_yaml(inside) or is_yaml(with_keys_above(inside))) and kind_of_text(inside) != "config.pbtxt"
     if kind == "request":
         return inside.lstrip().startswith(("{", "[", '"', "//", "/*", "#"))
     if kind == "python":
@@ -342,6 +343,8 @@ def _program_text(text: str) -> Kind | None:
     if is_conda(text) and is_yaml(text):
         return "yaml"
     if _begins_as_yaml(text) and is_yaml(text):
+        return "yaml"
+    if text[:1] in " \n" and (whole := with_keys_above(text)) != text and is_yaml(whole):
         return "yaml"
     if is_terraform(text):
         return "terraform"

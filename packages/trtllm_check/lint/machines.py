@@ -136,7 +136,7 @@ def _told(texts: Texts) -> MachineTold | None:
         match[0].lower() for _, text in texts for match in islice(_of_other_clouds().finditer(text), MOST_MATCHES)
     }
     if not named:
-        return _listed(texts) or _in_words(texts)
+        return _listed(texts) or machine_in_words(texts)
     if len(named) != 1:
         return None
     name = named.pop()
@@ -192,8 +192,8 @@ def _kinds(text: str) -> Iterator[re.Match[str]]:
     return islice(KIND.finditer(text), MOST_MATCHES)
 
 
-def _in_words(texts: Texts) -> MachineTold | None:
-    """``# on 4x A100 40GB``."""
+def machine_in_words(texts: Texts) -> MachineTold | None:
+    """The machine of ``# on 4x A100 40GB``."""
     kinds: set[str] = set()
     memories: set[str] = set()
     counts: dict[int, int] = {}  # how many -> the line

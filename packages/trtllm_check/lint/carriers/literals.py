@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from trtllm_check.lint.carriers.literal_files import files_in
 from trtllm_check.lint.carriers.printed import is_sentence
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, dedented, joined, unknown
 from trtllm_check.lint.programs import PYTHON, TOOL_NAMES, TOOLS
@@ -69,8 +70,14 @@ def is_program(text: str) -> bool:
 
 
 def carried(word: Word) -> Carried:
-    """The commands; nothing else of such a text is read."""
-    return Carried(scripts=tuple((one, "") for one in scripts(word)))
+    """The commands, and the files that stand in its texts; nothing else of such a text is read."""
+    return Carried(scripts=tuple((one, "") for one in scripts(word)), texts=tuple(files(word)))
+
+
+def files(word: Word) -> Iterator[tuple[str, Word]]:
+    """The files in the texts of several lines."""
+    if len(word.text) <= LONGEST:
+        yield from files_in(one.value for one in literals_of(word) if "\n" in one.value.text)
 
 
 def scripts(word: Word) -> Iterator[Word]:

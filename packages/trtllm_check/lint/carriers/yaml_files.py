@@ -32,12 +32,14 @@ from trtllm_check.lint.carriers.requirements import is_conda, of_conda
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown, with_single_dollars
 from trtllm_check.lint.carriers.stack_values import stack_command
 from trtllm_check.lint.carriers.workloads import open_workload, workloads
+from trtllm_check.lint.carriers.yaml_cut import completed
 from trtllm_check.lint.carriers.yaml_documents import (
     CONTROL,
     DEEPEST,
     MOST_NODES,
     TEMPLATE,
     documents,
+    is_excerpt,
     is_multiplied,
     leaves_out,
     masked,
@@ -74,6 +76,7 @@ def carried(word: Word) -> Carried:
     """Commands, variables and images of all documents; nothing where it is no YAML."""
     if is_conda(word.text):
         return of_conda(word)
+    word = completed(word) or word
     reader = _Reader(word)
     nodes = list(documents(reader.masked))
     unknown_parts = open_workload if leaves_out(word.text) else lambda one: one
@@ -96,7 +99,7 @@ def carried(word: Word) -> Carried:
             aws_calls=tuple(resources(node, reader.at)),
             faults=(
                 *manifests.faults(node, reader.at, is_template="{{" in word.text),
-                *kubernetes.faults(node, reader.at, is_template="{{" in word.text),
+                *kubernetes.faults(node, reader.at, is_template="{{" in word.text, is_excerpt=is_excerpt(word.text)),
                 *kubernetes_values.faults(node, reader.at),
                 *helm_values.faults(node, reader.at),
                 *model_ranks.faults(node, reader.at),
