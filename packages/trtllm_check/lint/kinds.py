@@ -177,6 +177,7 @@ STARTS_A_PROGRAM = re.compile(
     r"|(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&\"']*)[ \t]*(?:;|&&)[ \t]*[\w./$]+[ \t])",
     re.MULTILINE,
 )
+LONG_TEXT = re.compile(r"\b[rf]?(?:\"\"\"|''')[^\n]*\n")
 COMMAND = re.compile(rf"^\s*(?:\$ )?(?:[A-Za-z_]\w*=\S* +)*{COMMANDS}", re.MULTILINE)
 WRITES = re.compile(r"^[ \t]*(?:cat|tee|sudo tee)[ \t][^\n]*<<-?[ \t]*['\"]?\w", re.MULTILINE)
 MANIFEST = re.compile(
@@ -210,7 +211,15 @@ def kind_of_name(name: str) -> Kind | None:
 def kind_of_file(name: str, text: str) -> Kind | None:
     """The kind that a file's name tells; None where its text is a page, whatever it is called."""
     kind = kind_of_name(name)
+    if kind == "shell" and name.endswith(".md") and not has_fence(text) and _is_no_page(text):
+        return None
     return None if kind in NEVER_PAGES and is_page(text, kind) else kind
+
+
+def _is_no_page(text: str) -> bool:
+    """True for a program or a manifest that somebody keeps under the name of a page."""
+    kind = kind_of_text(text)
+    return kind == "yaml" or (kind == "python" and parsed(text) is not None)
 
 
 def is_page(text: str, kind: Kind) -> bool:
@@ -268,7 +277,7 @@ def _fits(kind: Kind, inside: str) -> bool:
     if kind == "request":
         return inside.lstrip().startswith(("{", "[", '"', "//", "/*", "#"))
     if kind == "python":
-        return parsed(inside) is not None
+        return parsed(inside) is not None or (LONG_TEXT.search(inside) is not None and is_mendable(inside))
     if kind == "dockerfile":
         return DOCKERFILE_LINE.search(inside) is not None
     if kind == "program":

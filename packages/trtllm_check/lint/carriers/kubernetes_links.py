@@ -47,6 +47,8 @@ def faults(top: Setting, kind: str, *, is_excerpt: bool = False) -> Iterator[For
             name = metric.at("resource", "name")
             if name is not None and name.kind == "text" and name.text not in ("cpu", "memory"):
                 yield _fault("metric", name, rule="manifest-unlikely", name=name.text)
+    if kind == "InferenceService" and (predictor := top.at("spec", "predictor")) is not None:
+        yield from _beside_model(predictor)
     if kind in REPLICAS and spec is not None:
         *inside, least, most = REPLICAS[kind]
         part = spec.at(*inside) if inside else spec
@@ -93,6 +95,16 @@ def _text(setting: Setting | None) -> str:
 
 def _table(setting: Setting | None) -> dict[str, str]:
     return {value.written: _text(value) for _, value in setting.items} if setting is not None else {}
+
+
+def _beside_model(predictor: Setting) -> Iterator[FormFault]:
+    """``resources`` with GPUs as a neighbour of ``model``, whose container has none."""
+    beside, model = predictor.at("resources"), predictor.at("model")
+    if beside is None or model is None or model.kind != "table" or model.at("resources") is not None:
+        return
+    gpus = next((one for part in ("limits", "requests") for name in GPUS if (one := beside.at(part, name))), None)
+    if gpus is not None:
+        yield _fault("predictor", beside, rule="manifest-incomplete", gpus=_text(gpus) or "the")
 
 
 def _selector(top: Setting, spec: Setting, kind: str) -> Iterator[FormFault]:

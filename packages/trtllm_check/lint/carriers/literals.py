@@ -52,6 +52,7 @@ FOREIGN = re.compile(
     r"|\bexec\.Command\(|\bCommand::new\(|\b(?:spawn|execSync|execFile)\(|\bnew ProcessBuilder\(",
     re.MULTILINE,
 )
+REMARK = re.compile(r"^[ \t]*(?:#|//)[^\n]*", re.MULTILINE)
 MOST = 400  # literals of one command
 LONGEST = 400_000
 
@@ -158,7 +159,7 @@ def command_of(word: Word, literals: Sequence[Literal], number: int) -> tuple[li
     last = literals[number]
     for index in range(number + 1, min(len(literals), number + MOST)):
         one = literals[index]
-        between = word.text[last.end : one.start]
+        between = REMARK.sub("", word.text[last.end : one.start])
         if NEXT.fullmatch(between) is None:
             value = VALUE.fullmatch(between)
             if value is None:

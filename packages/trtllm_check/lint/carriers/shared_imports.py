@@ -42,6 +42,7 @@ TOLD_BY: dict[str, tuple[tuple[str, str], ...]] = {
     "AsyncEngineArgs": (("vllm", r"model|gpu_memory_utilization"),),
     "EngineArgs": (("vllm", VLLM_ALONE),),
 }
+OF_BUILDERS = "BuildConfig"
 LONGEST_CALL = 3000
 
 
@@ -68,6 +69,8 @@ def imported(page: str) -> dict[str, str]:
             found.setdefault(name, {"vllm"})
     for name, module in _told(page) if not matches else ():
         found.setdefault(name, {module})
+        if name == OF_BUILDERS:
+            found.setdefault("Builder", {module})
     return {name: min(modules) for name, modules in found.items() if len(modules) == 1}
 
 

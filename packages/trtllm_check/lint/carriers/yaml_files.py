@@ -28,6 +28,7 @@ from trtllm_check.lint.carriers import (
 )
 from trtllm_check.lint.carriers.aws_calls import resources
 from trtllm_check.lint.carriers.cluster_objects import objects
+from trtllm_check.lint.carriers.option_lines import is_broken_config
 from trtllm_check.lint.carriers.requirements import is_conda, of_conda
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown, with_single_dollars
 from trtllm_check.lint.carriers.stack_values import stack_command
@@ -112,7 +113,9 @@ def carried(word: Word) -> Carried:
         reader.found = reader.found.with_(found).with_(ecs_templates.carried(node, reader.at))
     is_file = word.places[:1] == ((1, 1),)
     of_templates = (*go_templates.faults(word, is_file), *helm_names.faults(word))
-    return reader.found.with_(Carried(faults=(*yaml_faults.faults(word, is_file), *of_templates)))
+    return reader.found.with_(
+        Carried(faults=(*yaml_faults.faults(word, is_file, is_ours=is_broken_config(word.text)), *of_templates))
+    )
 
 
 class _Reader:
