@@ -79,6 +79,9 @@ from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
 SERVING_PROPERTIES = "serving.properties"
 STARTED = re.compile(rf"\"(?:\S*/)?(?:{TOOL_NAMES})(?:\"|\s)")
+LAUNCHED = re.compile(
+    r"\"(?:[^\"\s]*/)?vllm\"|\"vllm(?: serve |\.entrypoints\.)"
+)  # in an editor's or a launcher's JSON
 MAGIC = re.compile(r"\A%%writefile\b.*")
 DEEPEST = 4  # a script in YAML in a cell of a notebook
 MESSAGE = re.compile(  # the last: what a program in Python printed
@@ -126,7 +129,12 @@ class Builder:
         fields = json_object(text) if kind == "request" else None
         if is_config(fields):
             kind = "config.json"
-        if kind == "request" and fields is not None and not is_request(fields) and STARTED.search(text):
+        if (
+            kind == "request"
+            and fields is not None
+            and not is_request(fields)
+            and (STARTED.search(text) or LAUNCHED.search(text))
+        ):
             kind = "yaml"  # a definition of ECS, tasks of an editor: what starts a program as JSON
         if kind == "request" and fields is None and self.add_objects(text, file, word, name):
             return
