@@ -23,11 +23,13 @@ from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
 from trtllm_check.lint.document import CONFIG, ConfigFile, Document, PropertiesFile, VariableList
 from trtllm_check.lint.echoed_files import echoed_files
 from trtllm_check.lint.engine_json import engine_call, is_config
+from trtllm_check.lint.engine_workers import engine_commands
 from trtllm_check.lint.facts import DocumentFacts, config_facts, stated
 from trtllm_check.lint.file_cells import OF_SETTINGS, file_cells
 from trtllm_check.lint.handed_texts import handed_texts
 from trtllm_check.lint.held_arguments import held_arguments, held_lists
 from trtllm_check.lint.held_commands import held_commands
+from trtllm_check.lint.helm_arguments import helm_commands
 from trtllm_check.lint.invocations import invocations
 from trtllm_check.lint.json_pieces import pieces, told_pieces
 from trtllm_check.lint.kinds import (
@@ -389,6 +391,7 @@ class Builder:
             self.commands, inner = with_configs(self.commands, found, self.yaml, self.sources), []
             found = invocations(self.commands, inner)
         held = [*held_commands(self.commands, found), *held_arguments(self.sources)]
+        held += [*engine_commands((*self.commands, *inner)), *helm_commands(self.commands)]
         self.commands += held
         found += invocations(held)
         alone = list(option_fences(self.sources, found))

@@ -104,6 +104,7 @@ def carried(word: Word) -> Carried:
             faults=(
                 *manifests.faults(node, reader.at, is_template="{{" in word.text),
                 *kubernetes.faults(node, reader.at, is_template="{{" in word.text, is_excerpt=is_excerpt(word.text)),
+                *served_models.ignored_arguments(node, reader.argument, reader.at),
                 *kubernetes_values.faults(node, reader.at),
                 *helm_values.faults(node, reader.at),
                 *model_ranks.faults(node, reader.at),

@@ -1,4 +1,4 @@
-"""Addresses of this machine whose port the one container of the text has, and does not publish: Triton's three."""
+"""The metrics of Triton on this machine, where the one container of the text does not publish their port."""
 
 import re
 from collections.abc import Iterator
@@ -19,6 +19,7 @@ OTHERWISE = re.compile(
     re.MULTILINE,
 )
 RUN_WORDS = 2
+METRICS = TRITON_PORTS[2]
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
@@ -34,13 +35,12 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         return
     hosts = {host for host, _ in published}
     inside = {port for _, port in published}
-    seen: set[int] = set()
     for match in ADDRESS.finditer(text):
         port = int(match["port"])
-        if port in TRITON_PORTS and port not in hosts and port not in inside and port not in seen:
-            seen.add(port)
+        if port == METRICS and port not in hosts and port not in inside:
             place = word_at(text, match.start("url"), match["url"])
             told = ", ".join(map(str, sorted(hosts)))
             yield from drafts(
                 platform.release.name, RULE, place, form="unpublished", file=file, port=str(port), published=told
             )
+            return
