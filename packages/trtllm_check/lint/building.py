@@ -20,6 +20,7 @@ from trtllm_check.lint.carriers.systemd import is_unit
 from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.windows import shell_name
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
+from trtllm_check.lint.chosen_arguments import chosen_commands
 from trtllm_check.lint.document import CONFIG, ConfigFile, Document, PropertiesFile, VariableList
 from trtllm_check.lint.echoed_files import echoed_files
 from trtllm_check.lint.engine_json import engine_call, is_config
@@ -392,6 +393,7 @@ class Builder:
             found = invocations(self.commands, inner)
         held = [*held_commands(self.commands, found), *held_arguments(self.sources)]
         held += [*engine_commands((*self.commands, *inner)), *helm_commands(self.commands)]
+        held += chosen_commands(self.commands, found, self.sources)
         self.commands += held
         found += invocations(held)
         alone = list(option_fences(self.sources, found))

@@ -14,7 +14,7 @@ REFERENCE = re.compile(
 
 
 def with_plain_rows(text: str) -> str:
-    """``text`` with ``| option.dtype | fp16 |`` as ``  option.dtype=  fp16  ``, of the same length."""
+    """``text`` with ``| option.dtype | fp16 |`` as ``  option.dtype=  fp16  ``, at the same places."""
     if text.count("option.") < FEWEST or REFERENCE.search(text):
         return text
     return "\n".join(map(_plain, text.split("\n")))
@@ -28,4 +28,4 @@ def _plain(line: str) -> str:
     for name in ("key", "value"):
         letters[match.start(name) : match.end(name)] = match[name]
     letters[match.end("key")] = "="
-    return "".join(letters)
+    return "".join(letters).rstrip()

@@ -81,3 +81,15 @@ def entry_of(node: ast.Dict, key: object) -> ast.expr | None:
         if isinstance(one, ast.Constant) and one.value == key
     ]
     return found[0] if len(found) == 1 else None
+
+
+def as_pairs(node: ast.expr | None) -> ast.Dict | None:
+    """A dictionary, and a list of pairs as one."""
+    if isinstance(node, ast.Dict):
+        return node
+    if not isinstance(node, ast.List | ast.Tuple) or not node.elts:
+        return None
+    pairs = [one.elts for one in node.elts if isinstance(one, ast.Tuple | ast.List) and len(one.elts) == 2]
+    if len(pairs) != len(node.elts):
+        return None
+    return ast.copy_location(ast.Dict([first for first, _ in pairs], [second for _, second in pairs]), node)

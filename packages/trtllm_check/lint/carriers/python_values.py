@@ -8,7 +8,16 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trtllm_check.lint.carriers.python_pieces import blocks, entries_of, entry_of, is_plain, of_click, parts_of, set_by
+from trtllm_check.lint.carriers.python_pieces import (
+    as_pairs,
+    blocks,
+    entries_of,
+    entry_of,
+    is_plain,
+    of_click,
+    parts_of,
+    set_by,
+)
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 GROWING = ("append", "extend", "insert", "update", "pop", "remove")
@@ -94,7 +103,7 @@ class Values:
         return self.scopes.get(id(node), self.module)
 
     def dicts(self) -> dict[str, ast.Dict]:
-        """The names that one scope alone sets, to a dictionary."""
+        """The names that one scope alone sets, to a dictionary or to a list of pairs."""
         scopes: dict[str, list[Scope]] = {}
         for scope in self.every:
             for name in scope.assigned:
@@ -102,8 +111,8 @@ class Values:
         found: dict[str, ast.Dict] = {}
         for name, owners in scopes.items():
             values = owners[0].assigned[name] if len(owners) == 1 and name not in owners[0].grown else []
-            if len(values) == 1 and isinstance(values[0], ast.Dict):
-                found[name] = values[0]
+            if len(values) == 1 and (pairs := as_pairs(values[0])) is not None:
+                found[name] = pairs
         return found
 
     def known(self, node: ast.AST, depth: int = 0) -> ast.expr | None:
