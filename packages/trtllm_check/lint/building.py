@@ -24,7 +24,7 @@ from trtllm_check.lint.chosen_arguments import chosen_commands
 from trtllm_check.lint.document import CONFIG, ConfigFile, Document, PropertiesFile, VariableList
 from trtllm_check.lint.echoed_files import echoed_files
 from trtllm_check.lint.engine_json import engine_call, is_config
-from trtllm_check.lint.engine_workers import engine_commands
+from trtllm_check.lint.engine_workers import bench_commands, engine_commands
 from trtllm_check.lint.facts import DocumentFacts, config_facts, stated
 from trtllm_check.lint.file_cells import OF_SETTINGS, file_cells
 from trtllm_check.lint.handed_texts import handed_texts
@@ -393,6 +393,7 @@ class Builder:
             found = invocations(self.commands, inner)
         held = [*held_commands(self.commands, found), *held_arguments(self.sources)]
         held += [*engine_commands((*self.commands, *inner)), *helm_commands(self.commands)]
+        held += bench_commands((*self.commands, *inner))
         held += chosen_commands(self.commands, found, self.sources)
         self.commands += held
         found += invocations(held)

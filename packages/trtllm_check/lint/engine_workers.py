@@ -1,4 +1,4 @@
-"""vLLM within another program: Dynamo's worker, which hands on all arguments that are not its own.
+"""vLLM within another program: Dynamo's worker, which hands on all arguments that are not its own, and its benchmarks.
 
 Read are the options of vLLM's engine, and those that nearly are; what else stands there may be the worker's.
 Source: ai-dynamo/dynamo components/src/dynamo/vllm/args.py (an argument that neither of the two knows is refused).
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 
+from trtllm_check.lint.carriers.script import unknown
 from trtllm_check.lint.shell import ShellCommand, Word
 from trtllm_check.releases.vllm import options_of
 
@@ -30,7 +31,40 @@ OWN = frozenset(
         *("disaggregation-mode", "durable-kv-events", "engine-config-json", "benchmark-mode", "embedding-worker"),
     }
 )
+BENCHES = {
+    "benchmark_serving.py": "bench serve",
+    "benchmark_throughput.py": "bench throughput",
+    "benchmark_latency.py": "bench latency",
+}
+EARLIER = frozenset({"num-iters", "num-prompt", "request-rates", "batch-size", "num-iters-warmup", "max-num-batched"})
 OF_THE_SERVER = frozenset({"port", "host", "model", "api-key", "chat-template"})
+
+
+def bench_commands(commands: Sequence[ShellCommand]) -> Iterator[ShellCommand]:
+    """``vllm bench`` with the misspelt options of a script from before it; others may have come or gone since."""
+    for command in commands:
+        texts = [word.text.rpartition("/")[2] for word in command.words]
+        start = next((number for number, text in enumerate(texts[:4]) if text in BENCHES), -1)
+        if start < 0:
+            continue
+        given = [
+            word for word in command.words[start + 1 :] if _is_slip(word.text.partition("=")[0], BENCHES[texts[start]])
+        ]
+        if given:
+            place = command.words[start]
+            words = ("vllm", *BENCHES[texts[start]].split())
+            front = [Word(text, place.line, place.column, place.places[:1] * len(text)) for text in words]
+            more = unknown("more", (place.line, place.column))
+            yield command._replace(words=(*front, more, *(one for word in given for one in (word, more))))
+
+
+def _is_slip(flag: str, bench: str) -> bool:
+    name = flag.removeprefix("--").replace("_", "-")
+    known = options_of(bench)
+    is_known = name in known or name in options_of("serve") or name in EARLIER
+    return (
+        flag.startswith("--") and len(name) >= SHORT and not is_known and bool(get_close_matches(name, known, 1, NEAR))
+    )
 
 
 def engine_commands(commands: Sequence[ShellCommand]) -> Iterator[ShellCommand]:
