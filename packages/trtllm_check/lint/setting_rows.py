@@ -3,7 +3,7 @@
 import re
 
 KEY = r"[`*]*(?P<key>option\.\w+|engine)[`*]*"
-VALUE = r"[`\"*]*(?P<value>[A-Za-z0-9/][\w./:-]*)[`\"*]*"
+VALUE = r"[`\"*]*(?P<value>(?!option\.|[A-Z_]{4,}(?:\W|$))[A-Za-z0-9/][\w./:-]*)[`\"*]*"
 ROW = re.compile(rf"[ \t]*\|[ \t]*{KEY}[ \t]*\|[ \t]*{VALUE}[ \t]*\|")
 ITEM = re.compile(rf"[ \t]*(?:[-*+]|\d+[.)])[ \t]+{KEY}[ \t]*(?:[=:]|→|->)[ \t]*{VALUE}[.,;]?[ \t]*(?:$|[(—–#]|-[ ])")
 FEWEST = 2

@@ -14,9 +14,10 @@ WRITTEN = re.compile(
 )
 # The same in a row of a table and an item of a list of a page.
 NAMES = r"OPTION_[A-Z0-9_]+|HF_MODEL_ID|TENSOR_PARALLEL_DEGREE"
+VALUE = r"(?!option\.|[A-Z_]{4,}\b)[\w./-]+"  # and no name of another variable
 TOLD = re.compile(
-    rf"^[ \t]*(?:\|[ \t]*[`*]*(?P<row>{NAMES})[`*]*[ \t]*\|[ \t]*[`\"]?(?P<cell>[\w./-]+)[`\"]?[ \t]*\|"
-    rf"|[-*+][ \t]+[`*]*(?P<item>{NAMES})[`*]*[ \t]*(?:[=:]|→|->)[ \t]*[`\"]?(?P<given>[\w./-]+)[`\"]?[.,;]?[ \t]*"
+    rf"^[ \t]*(?:\|[ \t]*[`*]*(?P<row>{NAMES})[`*]*[ \t]*\|[ \t]*[`\"]?(?P<cell>{VALUE})[`\"]?[ \t]*\|"
+    rf"|[-*+][ \t]+[`*]*(?P<item>{NAMES})[`*]*[ \t]*(?:[=:]|→|->)[ \t]*[`\"]?(?P<given>{VALUE})[`\"]?[.,;]?[ \t]*"
     r"(?:$|[(—–#]|-[ ]))",
     re.MULTILINE,
 )
