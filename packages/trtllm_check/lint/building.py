@@ -20,24 +20,18 @@ from trtllm_check.lint.carriers.systemd import is_unit
 from trtllm_check.lint.carriers.used_names import UsedName
 from trtllm_check.lint.carriers.windows import shell_name
 from trtllm_check.lint.carriers.workloads import ClusterService, ServedContainer
-from trtllm_check.lint.chosen_arguments import chosen_commands
 from trtllm_check.lint.document import CONFIG, ConfigFile, Document, PropertiesFile, VariableList
 from trtllm_check.lint.echoed_files import echoed_files
 from trtllm_check.lint.engine_json import engine_call, is_config
-from trtllm_check.lint.engine_workers import bench_commands, engine_commands
 from trtllm_check.lint.facts import DocumentFacts, config_facts, stated
 from trtllm_check.lint.file_cells import OF_SETTINGS, file_cells
 from trtllm_check.lint.handed_texts import handed_texts
-from trtllm_check.lint.held_arguments import held_arguments, held_lists
-from trtllm_check.lint.held_commands import held_commands
-from trtllm_check.lint.helm_arguments import helm_commands
+from trtllm_check.lint.held_arguments import held_lists
 from trtllm_check.lint.invocations import invocations
 from trtllm_check.lint.json_pieces import pieces, told_pieces
 from trtllm_check.lint.kinds import (
     Kind,
     is_called_a_shell,
-    is_mostly_settings,
-    is_properties,
     kind_of_fence,
     kind_of_name,
     kind_of_text,
@@ -45,6 +39,7 @@ from trtllm_check.lint.kinds import (
 )
 from trtllm_check.lint.loose_commands import loose_commands
 from trtllm_check.lint.loose_requests import loose_requests
+from trtllm_check.lint.more_commands import more_commands
 from trtllm_check.lint.mounts import Mount, mounts_of
 from trtllm_check.lint.option_fences import option_fences
 from trtllm_check.lint.option_files import option_files, with_configs
@@ -64,6 +59,7 @@ from trtllm_check.lint.passages import (
 )
 from trtllm_check.lint.pbtxt_pages import config_runs, from_the_first_whole_field, knows_a_field, model_of, piece_name
 from trtllm_check.lint.programs import PYTHON, TOOL_NAMES, TOOLS
+from trtllm_check.lint.property_texts import is_mostly_settings, is_properties
 from trtllm_check.lint.shell import ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
 from trtllm_check.lint.shell.words import as_written, line_numbers, whole_text
@@ -391,10 +387,7 @@ class Builder:
         if self.yaml:
             self.commands, inner = with_configs(self.commands, found, self.yaml, self.sources), []
             found = invocations(self.commands, inner)
-        held = [*held_commands(self.commands, found), *held_arguments(self.sources)]
-        held += [*engine_commands((*self.commands, *inner)), *helm_commands(self.commands)]
-        held += bench_commands((*self.commands, *inner))
-        held += chosen_commands(self.commands, found, self.sources)
+        held = more_commands(self.commands, inner, found, self.sources)
         self.commands += held
         found += invocations(held)
         alone = list(option_fences(self.sources, found))

@@ -32,6 +32,7 @@ BASE = re.compile(
 INLINE = re.compile(
     r"\$\{\w+:?[+-](?P<value>--[A-Za-z][^{}$]*)\}|\becho[ ]+(?:-n[ ]+)?[\"']?(?P<echoed>--[A-Za-z][^\"'`()$]*)"
 )
+QUOTES = re.compile(r"[\"']")  # of a value, which a shell keeps when it splits it
 ESCAPED = re.compile(r"\\[\"'$`]")
 MOST = 60
 
@@ -117,7 +118,7 @@ def _pieces(commands: Sequence[ShellCommand], sources: Sequence[tuple[str, str]]
             own = OWN.match(value)
             start += own.end() if own else 0
             piece = word.part(start, len(word.text))
-            if OPTION.match(piece.text.lstrip()):
+            if OPTION.match(piece.text.lstrip()) and not QUOTES.search(piece.text):
                 pieces[(command.file, name.rstrip("+"))].append(piece)
         elif [word.text for word in command.words[:2]] == ["set", "--"]:
             words = [word for word in command.words[2:] if not VARIABLE.fullmatch(word.text)]

@@ -18,6 +18,7 @@ from trtllm_check.lint.carriers.terraform import is_terraform
 from trtllm_check.lint.carriers.windows import ECHO_OFF, is_windows
 from trtllm_check.lint.carriers.yaml_cut import with_keys_above
 from trtllm_check.lint.carriers.yaml_documents import YAML_HEAD, is_yaml
+from trtllm_check.lint.property_texts import LMI_SETTING
 from trtllm_check.lint.shell.languages import COMMANDS, PYTHONS, SHELLS
 from trtllm_check.lint.shell.pasted import DOCKERFILE_LINE, fences, has_fence
 from trtllm_check.lint.vllm_files import is_lone_config
@@ -150,7 +151,6 @@ STARTING_KEYS = frozenset(
     {"python_packages", "script", "before_script", "run", "setup", "commands", "command", "args", "entrypoint"}
 )
 FEWEST_YAML_KEYS = 2
-FEWEST_OTHERS = 5
 YAML_FIRST = re.compile(r"[ ]*(?:- )?[\w./-]+:(?:[ ]+\S|[ ]*$)|---$")
 YAML_LINE = re.compile(r"\s*(?:- )*(?:[\w./\"'-]+:(?:\s|$)|- )|---$|\s*- ?\S+$")
 OPTION_LINE = re.compile(r"^[a-z]+(?:_[a-z0-9]+)+:(?:[ \t\r]|$)", re.MULTILINE)
@@ -165,12 +165,7 @@ PYTHON_HEAD = re.compile(
     r"|[ \t]*(?:await )?\w+\.run\([\"'])",
     re.MULTILINE,
 )
-LMI_KEY = re.compile(
-    r"^\s*(?:options?[._]\w|engine\s*[=:]|\w*rolling_batch|tensor_parallel_degree)", re.MULTILINE | re.IGNORECASE
-)
 FILE_CELL = re.compile(r"(?<=\n)[ \t]*%%(?:writefile|file)[ \t][^\n]*\n(?:[^\n]*\S[^\n]*(?:\n|\Z))*")
-SECTION = re.compile(r"^\[[\w .:@/\"-]+\][ \t\r]*$", re.MULTILINE)
-LMI_SETTING = re.compile(r"^\s*(?:option\.\w+|engine)\s*[=:]", re.MULTILINE)
 ENVIRONMENT_LINE = re.compile(r"^(?:export\s+|-e\s+)?[A-Z][A-Z0-9_]*=.*$")
 STARTS_A_PROGRAM = re.compile(
     r"^[A-Z][A-Z0-9_]*=(?:\S*[ \t]+(?:uvx?|conda|poetry|pipenv|pixi|nohup|exec|env)[ \t]"
@@ -401,15 +396,3 @@ def _all_upper(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return bool(content) and isinstance(content, dict) and all(key.isupper() for key in content)
-
-
-def is_mostly_settings(text: str) -> bool:
-    """False for a page with a serving.properties in it: many of its lines set nothing."""
-    lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith(("#", "!"))]
-    others = sum("=" not in line for line in lines)
-    return others < FEWEST_OTHERS or 4 * others < len(lines)
-
-
-def is_properties(text: str) -> bool:
-    """True for what may be a serving.properties: no file of sections, and a key of LMI's, right or nearly, in it."""
-    return LMI_SETTING.search(text) is not None or (LMI_KEY.search(text) is not None and not SECTION.search(text))

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from functools import lru_cache
 from typing import NamedTuple
 
+from trtllm_check.lint.shell.cut_pages import is_cut_out
 from trtllm_check.lint.shell.languages import COMMANDS, PYTHONS, SHELLS, spoken
 
 INLINE_LINE = re.compile(
@@ -99,13 +100,6 @@ SINGLE_QUOTES = re.compile(r"(?<!\w)[‘’‚][^‘’‚]{0,4000}[‘’](?!\w
 BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\r": " ", "\v": " ", "\f": " ", "\ufeff": " ", "\u200b": " "})
 
 
-CUT = re.compile(r"(?:[ \t]*\n)*(?:[ ]{4,}|\t+)(?:- )?[\"']?[\w-][\w.-]*[\"']?[ ]?(?::[ ]|:$|=|,|\()", re.MULTILINE)
-"""The first line of what was cut out of the middle of a block: a field or a setting far from the margin."""
-SENTENCE = re.compile(
-    r"^(?:#{2,6}[ ]|[-*>][ ](?![-\"'\w.]+:)|\*\*|[A-Z][\w'’]+[ ][a-z]+[ ][\w ,'’]+[.:]?$)", re.MULTILINE
-)
-
-
 class Block(NamedTuple):
     """A fenced block of Markdown: its language and where it begins and ends."""
 
@@ -162,7 +156,7 @@ def fences(text: str) -> list[Block]:
     others, paired = _blocks(text, first.start)
     prose = text[first.start : following.start() if following else len(text)]
     begins_inside = paired and BARE_COMMAND.search(before) and not BARE_COMMAND.search(prose)
-    begins_inside = begins_inside or (CUT.match(before) is not None and not SENTENCE.search(before))
+    begins_inside = begins_inside or is_cut_out(before)
     return [Block("", 0, len(before)), *others] if begins_inside else blocks
 
 
