@@ -27,7 +27,7 @@ DEEPEST = 8
 MOST_VALUES = 8
 
 
-class Entry(NamedTuple):
+class SetEntry(NamedTuple):
     """Key and value, each None where it is not told: ``value`` of one that a branch sets is not, ``perhaps`` is.
 
     ``branch``: which one sets it, the same for all that stand together; 0 for none.
@@ -47,7 +47,7 @@ class Scope:
         self.assigned: dict[str, list[ast.expr | None]] = {}
         self.grown: set[str] = set()
         self.margins: dict[str, int] = {}  # where the statement begins that sets a name
-        self.entries: dict[str, list[Entry]] = {}  # ``name["key"] = value``
+        self.entries: dict[str, list[SetEntry]] = {}  # ``name["key"] = value``
         self.loose: set[str] = set()  # names that methods change, such as ``update``
 
     def add(self, name: str, value: ast.expr | None) -> None:
@@ -139,7 +139,7 @@ class Values:
             return None
         return next((value for end, value in reversed(places) if end < node.lineno), None)
 
-    def grown(self, node: ast.expr) -> tuple[ast.expr, list[Entry]] | None:
+    def grown(self, node: ast.expr) -> tuple[ast.expr, list[SetEntry]] | None:
         """What a name is set to once, and the entries that the same function adds to it; None for what is not told."""
         if not isinstance(node, ast.Name):
             return None
@@ -246,7 +246,7 @@ class Values:
         scope.grown.add(name)
         is_straight = scope.margins.get(name) == at.col_offset
         branch = 0 if is_straight else self.blocks.get(id(at), 0)
-        scope.entries.setdefault(name, []).append(Entry(key, value if is_straight else None, value, branch))
+        scope.entries.setdefault(name, []).append(SetEntry(key, value if is_straight else None, value, branch))
 
     def _target(self, target: ast.expr, value: ast.expr, scope: Scope, block: int = 0) -> None:
         if isinstance(target, ast.Name):
@@ -264,7 +264,7 @@ class Values:
             scope.grown.add(target.value.id)
             is_straight = scope.margins.get(target.value.id) == target.col_offset  # in no branch of its own
             key = target.slice if isinstance(target.slice, ast.Constant) else None
-            one = Entry(key, value if is_straight else None, value, 0 if is_straight else block)
+            one = SetEntry(key, value if is_straight else None, value, 0 if is_straight else block)
             scope.entries.setdefault(target.value.id, []).append(one)
         elif isinstance(target, ast.Tuple | ast.List):
             parts = parts_of(target, value)
