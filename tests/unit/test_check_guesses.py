@@ -101,10 +101,13 @@ def test_what_is_supposed_holds_inside_and_is_watched() -> None:
     [("LLM, SamplingParams", "error"), ("LLM", "info")],  # SamplingParams stands there since 0.11
 )
 def test_python_names_leave_the_releases_open_that_have_them(imported: str, severity: str) -> None:
-    text = (
-        f"from tensorrt_llm import {imported}\nllm = LLM(model='m')\nouts = llm.generate(['a'])\nprint(outs[0].text)\n"
-    )
+    text = f"from tensorrt_llm import {imported}\nllm = LLM('m')\nouts = llm.generate(['a'])\nprint(outs[0].text)\n"
     assert severities(text)["python-use"] == severity
+
+
+def test_a_model_by_its_name_is_of_the_releases_that_take_one() -> None:
+    text = "from tensorrt_llm import LLM\nllm = LLM(model='m')\nouts = llm.generate(['a'])\nprint(outs[0].text)\n"
+    assert severities(text)["python-use"] == "error"
 
 
 def test_a_value_of_another_type_is_told_without_a_release() -> None:

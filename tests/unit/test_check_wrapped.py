@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from textwrap import indent
+from typing import Any
 
 import pytest
 
@@ -20,15 +21,21 @@ EVERY = 4  # of the corpus' scripts one in four: each carrier takes seconds
 
 
 def notebook(text: str) -> str:
-    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": f"%%bash\n{text}"}
+    cell: dict[str, Any] = {
+        "cell_type": "code",
+        "metadata": {},
+        "outputs": [],
+        "execution_count": None,
+        "source": f"%%bash\n{text}",
+    }
     return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}, indent=1)
 
 
 def manifest(text: str) -> str:
     return (
         "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: build\nspec:\n  template:\n    spec:\n"
-        "      restartPolicy: Never\n      containers:\n        - name: build\n          image: registry.example/tools:1\n"
-        "          resources:\n            limits: {nvidia.com/gpu: 8}\n          command: [bash, -c]\n"
+        "      restartPolicy: Never\n      containers:\n        - name: build\n          image: r.example/tools:1\n"
+        "          resources: {limits: {nvidia.com/gpu: 8}}\n          command: [bash, -c]\n"
         f"          args:\n            - |\n{indent(text, ' ' * 14)}"
     )
 

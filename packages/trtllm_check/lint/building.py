@@ -26,15 +26,12 @@ from trtllm_check.lint.engine_json import engine_call, is_config
 from trtllm_check.lint.facts import DocumentFacts, config_facts, stated
 from trtllm_check.lint.file_cells import OF_SETTINGS, file_cells
 from trtllm_check.lint.handed_texts import handed_texts
-from trtllm_check.lint.held_arguments import held_arguments, held_lists
-from trtllm_check.lint.held_commands import held_commands
+from trtllm_check.lint.held_arguments import held_lists
 from trtllm_check.lint.invocations import invocations
 from trtllm_check.lint.json_pieces import pieces, told_pieces
 from trtllm_check.lint.kinds import (
     Kind,
     is_called_a_shell,
-    is_mostly_settings,
-    is_properties,
     kind_of_fence,
     kind_of_name,
     kind_of_text,
@@ -42,6 +39,7 @@ from trtllm_check.lint.kinds import (
 )
 from trtllm_check.lint.loose_commands import loose_commands
 from trtllm_check.lint.loose_requests import loose_requests
+from trtllm_check.lint.more_commands import more_commands
 from trtllm_check.lint.mounts import Mount, mounts_of
 from trtllm_check.lint.option_fences import option_fences
 from trtllm_check.lint.option_files import option_files, with_configs
@@ -61,6 +59,7 @@ from trtllm_check.lint.passages import (
 )
 from trtllm_check.lint.pbtxt_pages import config_runs, from_the_first_whole_field, knows_a_field, model_of, piece_name
 from trtllm_check.lint.programs import PYTHON, TOOL_NAMES, TOOLS
+from trtllm_check.lint.property_texts import is_mostly_settings, is_properties
 from trtllm_check.lint.shell import ShellCommand, Word, read_commands, read_inside
 from trtllm_check.lint.shell.pasted import DOCKERS, fences, is_shell
 from trtllm_check.lint.shell.words import as_written, line_numbers, whole_text
@@ -79,12 +78,15 @@ from trtllm_check.serving_properties import ENVIRONMENT_NAMES, PREFIXES
 
 SERVING_PROPERTIES = "serving.properties"
 STARTED = re.compile(rf"\"(?:\S*/)?(?:{TOOL_NAMES})(?:\"|\s)")
+LAUNCHED = re.compile(
+    r"\"(?:[^\"\s]*/)?vllm\"|\"vllm(?: serve |\.entrypoints\.)"
+)  # in an editor's or a launcher's JSON
 MAGIC = re.compile(r"\A%%writefile\b.*")
 DEEPEST = 4  # a script in YAML in a cell of a notebook
 MESSAGE = re.compile(  # the last: what a program in Python printed
     r"^\s*(?:message|enum|service)\s+\w+\s*\{|^\s*syntax\s*=|^[ \t]*\w+[ ]+\w+:[ ]+(?:True|False)[ \r]*$", re.MULTILINE
 )
-OF_WHOLE_MANIFESTS = "manifest-together"
+OF_WHOLE_MANIFESTS = ("manifest-together", "manifest-incomplete")
 BACKEND = re.compile(r"^[ \t]*backend[ \t]*:[ \t]*[\"'](\w+)[\"']", re.MULTILINE)
 
 
@@ -126,7 +128,12 @@ class Builder:
         fields = json_object(text) if kind == "request" else None
         if is_config(fields):
             kind = "config.json"
-        if kind == "request" and fields is not None and not is_request(fields) and STARTED.search(text):
+        if (
+            kind == "request"
+            and fields is not None
+            and not is_request(fields)
+            and (STARTED.search(text) or LAUNCHED.search(text))
+        ):
             kind = "yaml"  # a definition of ECS, tasks of an editor: what starts a program as JSON
         if kind == "request" and fields is None and self.add_objects(text, file, word, name):
             return
@@ -166,7 +173,8 @@ class Builder:
             if kind == "yaml":
                 places = word.places if word is not None and name == LLM_OPTIONS else ()
                 self.yaml.append(ConfigFile(file or name, text, name or file, line, places))
-            self.add_carried(kind, text, word or whole_text(text), file)
+            whole = word or whole_text(text)
+            self.add_carried(kind, text, with_imports(whole, imported(text)) if kind == "python" else whole, file)
         else:
             self.add_shell(text, file, word)
 
@@ -268,7 +276,7 @@ class Builder:
                 known = len(self.faults)
                 self.add(whole.text, kind, file=file, word=whole, name=name)
                 if block.end == len(text):  # the paste ends within it, and what it lacks may stand behind
-                    self.faults[known:] = [one for one in self.faults[known:] if one.rule != OF_WHOLE_MANIFESTS]
+                    self.faults[known:] = [one for one in self.faults[known:] if one.rule not in OF_WHOLE_MANIFESTS]
 
     def add_embedded(self, text: str, commands: Sequence[ShellCommand], file: str) -> set[int]:
         """What is no command and in no fence; the lines of it."""
@@ -389,8 +397,7 @@ class Builder:
             commands = with_configs(self.commands, found, self.yaml, self.sources)
             every = []
             found = invocations(commands, every)
-        held = [*held_commands(every, found), *held_arguments(self.sources)]
-        found += invocations(held, every)
+        found += invocations(more_commands(every, found, self.sources), every)
         found += invocations(list(option_fences(self.sources, found)), every)
         if not any(one.tool in TOOLS for one in found):
             found += invocations([*loose_commands(self.sources), *held_lists(self.sources)], every)

@@ -57,6 +57,8 @@ FIRST_IS_BATCH = re.compile(
 )
 OF_NO_ENGINE = "input input_lengths is not mapped"  # a model of another kind that is called so, perhaps
 LACKING = ("missing-parameter", "engine-inputs")
+OF_A_SHELL = re.compile(r"\$\{?(?P<name>(?!TRITON)[A-Z][A-Z0-9_]*)\}?(?=/|$)")
+OF_THE_ENGINE = ("gpt_model_path", "gpt_model_type")
 NO_FORM = 'ModelParameter" has no field'
 STRING_VALUE = re.compile(r"\bstring_value\s*:\s*\"([^\"\n]*)\"")
 
@@ -238,6 +240,15 @@ def paths_in(config: ConfigFile) -> Iterator[tuple[str, Word]]:
             yield entry["parameter"], _word(config, value)
 
 
+def variables_in(config: ConfigFile) -> Iterator[tuple[str, Word, str]]:
+    """The same of those that begin with a variable of a shell, and its name."""
+    message = mended_config(config.text)
+    parameters = {entry["parameter"]: entry for entry in rule_data(FAMILY)["needed"] if "dir" in entry["variable"]}
+    for value, entry in _needed_values(message, parameters):
+        if match := OF_A_SHELL.match(value.text):
+            yield entry["parameter"], _word(config, value), match["name"]
+
+
 def _is_template(config: ConfigFile) -> bool:
     """True for one that is as the release ships it: it has variables of the template, and none is filled."""
     left = set(PLACEHOLDER.findall(config.text))
@@ -336,14 +347,16 @@ def _other_name(config: ConfigFile, message: Message, document: Document) -> Con
 
 
 def _on_gpus(config: ConfigFile, message: Message, platform: Platform) -> Iterator[Draft]:
-    if config.model != ENGINE_MODEL and message.text("backend") != ENGINE_BACKEND:
+    backend = message.text("backend") or message.text("platform")
+    of_its_own = any(one.text("key") in OF_THE_ENGINE for one in message.messages("parameters"))
+    if config.model != ENGINE_MODEL and backend != ENGINE_BACKEND and not (of_its_own and not backend):
         return
     for group in message.messages("instance_group"):
         if group.text("count") in ("", "1") and [one.text for one in group.scalars("gpus")] in ([], ["0"]):
             continue  # the one copy runs there anyway
         kinds = [kind for kind in group.scalars("kind") if kind.text == "KIND_GPU"]
         for place in (*kinds, *group.scalars("gpus"))[:1]:
-            yield from _draft("instance-group-on-gpus", config, platform, place, model=config.model)
+            yield from _draft("instance-group-on-gpus", config, platform, place, model=config.model or "the engine")
 
 
 def _order(

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from trtllm_check.lint.carriers.notebooks import is_notebook
+from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.invocations import regrouped
 from trtllm_check.lint.models_told import model_told
@@ -71,6 +72,7 @@ ENGINE_MODEL = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 OF_ENGINES = re.compile(r"\"(?:gpt_model_type|gpt_model_path|batch_scheduler_policy|decoding_mode)\"")
+SINCE_A_MODEL = "tensorrt_llm.SamplingParams"
 OF_THE_BACKEND = "tensorrt_llm"
 OTHER_BACKEND = re.compile(r"^\s*(?:backend|platform)\s*:", re.MULTILINE)
 PARAMETER_KEY = re.compile(r"\bkey\s*:\s*\"(\w+)\"")
@@ -344,9 +346,17 @@ def _with_names(document: Document, releases: tuple[str, ...]) -> tuple[str, ...
     """Without the earlier releases that have not got the Python names of the text, where the last one has."""
     package = python_package(OF_THE_BACKEND)
     names = {one.dotted for one in document.names if one.package == OF_THE_BACKEND and not one.keyword}
+    if package is not None and any(_takes_a_model(one) for one in document.calls):
+        releases = tuple(one for one in releases if not package.judge(SINCE_A_MODEL, one)) or releases
     if package is None or any(package.judge(name, releases[-1]) for name in names):
         return releases
     return tuple(one for one in releases if not any(package.judge(name, one) for name in names))
+
+
+def _takes_a_model(call: Call) -> bool:
+    """``LLM(model=...)``: before 0.11, which brought SamplingParams too, it took a ModelConfig by its place."""
+    is_ours = call.api == OF_THE_BACKEND and call.name == "LLM"
+    return is_ours and any(word.text == "model" for word in call.arguments)
 
 
 def _engine_models(document: Document) -> Iterator[tuple[int, frozenset[str]]]:

@@ -183,6 +183,7 @@ FAMILIES = (
     "proxies",
     "quoted_variables",
     "tool_targets",
+    "unpublished",
     "platform_ports",
     "shell",
 )
@@ -340,6 +341,7 @@ OF_ANY_RELEASE = frozenset(
             "server_paths",
             "proxies",
             "tool_targets",
+            "unpublished",
             "platform_ports",
             "vllm_pairs",
             "vllm_requests",

@@ -5,6 +5,7 @@ What a platform may give in its place counts: Modal takes an A100 of 80 GB for `
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import islice
@@ -15,8 +16,9 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.card_names import card_written
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.gpu_words import MOST_MATCHES
-from trtllm_check.lint.machines import MachineTold, machine_of, machine_told
+from trtllm_check.lint.machines import MachineTold, machine_in_words, machine_of, machine_told
 from trtllm_check.lint.reservations import IN_PYTHON, MODAL, OF_PYTHON, OF_SKYPILOT, SKYPILOT, modal_gpus
+from trtllm_check.lint.shell.words import lines_of
 
 LABEL = re.compile(
     r"[\"']?(?:nvidia\.com/gpu\.product|cloud\.google\.com/gke-accelerator|skypilot\.co/accelerator"
@@ -60,6 +62,8 @@ OF_NAMES = re.compile(r"[_-]")
 WITH_MEMORY = re.compile(r"(?P<kind>[\w-]+):(?P<gb>\d+)GB")
 MEMORY = re.compile(r"(?P<gb>\d+)GB")
 OFF = re.compile(r"[ \t]*#[ \t]")  # a comment
+BEGINS_A_PIECE = re.compile(r"[ \t>]*(?:`{3,}|~{3,})|---[ \t]*$")
+HEADING = re.compile(r"#{1,6}[ ]+\S|\*\*[^*\n]+\*\*:?[ \t]*$")
 ONE_PIECE = 2  # fences
 
 
@@ -83,6 +87,29 @@ def gpu_told(document: Document) -> MachineTold | None:
 def gpu_labelled(document: Document) -> MachineTold | None:
     """The GPU, without a number; None for several kinds and for one that is not known."""
     return _labelled(document.texts)
+
+
+def gpu_here(document: Document, file: str, line: int) -> MachineTold | None:
+    """The GPU that the piece of a text around ``line`` asks for, or the heading above it tells; None for the text's."""
+    text = dict(document.texts).get(file, "")
+    marks = _marks(text)
+    if not marks or not line:
+        return None
+    number = bisect_right(marks, line)
+    first, last = (marks[number - 1] if number else 0), (marks[number] if number < len(marks) else None)
+    lines = lines_of(text)
+    piece = "\n".join(lines[first : last - 1 if last else None])
+    found = {_machine(*one) for one in set(_names(piece))}
+    if found:
+        return found.pop() if len(found) == 1 else None
+    heading = next((one for one in reversed(lines[:first]) if HEADING.match(one)), "")
+    return machine_in_words((("", heading),)) if heading else None
+
+
+@lru_cache(maxsize=8)
+def _marks(text: str) -> tuple[int, ...]:
+    """The lines that part a text: fences, and what begins the next document of YAML."""
+    return tuple(number for number, line in enumerate(lines_of(text), 1) if BEGINS_A_PIECE.match(line))
 
 
 def _names(text: str) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,11 @@ from trtllm_check.lint.shell import ShellCommand, Word, read_inside
 from trtllm_check.lint.shell.words import word_at
 from trtllm_check.releases.vllm import options_of, vllm_facts
 
-NAME = r"[A-Z][A-Z0-9_]*_(?:ARGS|ARGUMENTS|OPTIONS|OPTS|FLAGS|PARAMS)"
+NAME = (
+    r"(?:[A-Z][A-Z0-9_]*_(?:ARGS|ARGUMENTS|OPTIONS|OPTS|FLAGS|PARAMS)"
+    r"|(?:extra|additional|vllm|engine|server|serve|serving|cli|command|inference)_?(?:[A-Za-z]+_)?"
+    r"(?:[Aa]rgs|[Aa]rguments|[Oo]ptions|[Oo]pts|[Ff]lags|[Pp]arams))"
+)
 HELD = re.compile(
     rf"^[ \t]*(?:-[ \t]+|export[ \t]+|ENV[ \t]+)?[\"']?(?P<name>{NAME})[\"']?[ \t]*[:=][ \t]*"
     rf"(?P<quote>[\"']?)(?P<value>--[a-z][^\"'\n]*?)(?P=quote)[ \t]*$"
@@ -23,7 +27,8 @@ HELD = re.compile(
     rf"(?P<mark>[\"']?)(?P<given>--[a-z][^\"'\n]*?)(?P=mark)[ \t]*$",
     re.MULTILINE,
 )
-OF_VLLM, OF_ANY = re.compile(r"VLLM"), re.compile(r"(?:ADDITIONAL|EXTRA|SERVER?|ENGINE|CMD|CLI|COMMAND|INFERENCE)_")
+OF_VLLM = re.compile(r"VLLM", re.IGNORECASE)
+OF_ANY = re.compile(r"(?:ADDITIONAL|EXTRA|SERVER?|SERVING|ENGINE|CMD|CLI|COMMAND|INFERENCE)_?", re.IGNORECASE)
 ABOUT = re.compile(r"vllm", re.IGNORECASE)
 OTHERS = re.compile(
     r"sglang|llama[-_.]?(?:server|cpp)|text-generation-launcher|trtllm-serve|tritonserver|lmdeploy|BENCH"
@@ -46,6 +51,14 @@ BULLET = re.compile(
     r"[ \t]*(?:\#[^\n]*)?)$",
     re.MULTILINE,
 )
+OF_VLLM_ALONE = re.compile(
+    r"--(?:gpu[-_]memory[-_]utilization|max[-_]model[-_]len|max[-_]num[-_]seqs|swap[-_]space|enforce[-_]eager)(?![\w-])"
+)
+NEAR = 300  # characters in front of a key
+OTHER_PART = re.compile(
+    r"router|gateway|proxy|prometheus|grafana|nginx|redis|lite-?llm|web-?ui|frontend|ingress|lmcache|sglang|ollama|exporter",
+    re.IGNORECASE,
+)
 DISTINCT = frozenset(
     {"gpu-memory-utilization", "tensor-parallel-size", "max-model-len", "max-num-seqs", "enforce-eager", "swap-space"}
 )
@@ -58,12 +71,12 @@ SAME_MODEL = "${THE_SAME_MODEL}"  # and for that of options alone, which are for
 def held_arguments(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]:
     """A command ``vllm serve`` for each variable, whose model and other arguments are not known."""
     for file, text in sources:
-        if "--" not in text or not ABOUT.search(text):
+        if "--" not in text or not (ABOUT.search(text) or OF_VLLM_ALONE.search(text)):
             continue
         for match in [*HELD.finditer(text)][:MOST]:
             group = "value" if match["value"] else "given"
             name = match["name"] or match["listed"]
-            if _is_used(text, name) or not _is_of_vllm(text, name, match[group]):
+            if _is_used(text, name) or not _is_of_vllm(text, name, match[group], match.start()):
                 continue
             yield from served_with(word_at(text, match.start(group), match[group]), file)
         for place in _of_prose(text):
@@ -133,10 +146,17 @@ def _is_used(text: str, name: str) -> bool:
     return re.search(rf"\$\{{?{name}\b", text) is not None
 
 
-def _is_of_vllm(text: str, name: str, value: str) -> bool:
+def _is_of_vllm(text: str, name: str, value: str, start: int) -> bool:
     """True where the name says so, or the text is about vLLM alone; most of the flags are known."""
     if "BENCH" in name or not (OF_VLLM.search(name) or (OF_ANY.match(name) and not OTHERS.search(text))):
         return False
     flags = FLAG.findall(value)
-    known = [one for one in flags if one.replace("_", "-") in options_of("serve")]
-    return len(known) * 2 > len(flags)
+    known = [one.replace("_", "-") for one in flags if one.replace("_", "-") in options_of("serve")]
+    is_alone = OF_VLLM_ALONE.search(value) is not None
+    if OF_VLLM.search(name) or is_alone:
+        return bool(known) and len(known) * 2 >= len(flags)
+    if name.isupper():
+        return ABOUT.search(text) is not None and len(known) * 2 > len(flags)
+    before = text[max(start - NEAR, 0) : start]
+    last = max((match.end() for match in ABOUT.finditer(before)), default=-1)
+    return last >= 0 and OTHER_PART.search(before, last) is None and bool(known) and len(known) * 2 >= len(flags)

@@ -17,7 +17,9 @@ from trtllm_check.lint.carriers.requirements import is_conda, is_requirements
 from trtllm_check.lint.carriers.systemd import is_unit
 from trtllm_check.lint.carriers.terraform import is_terraform
 from trtllm_check.lint.carriers.windows import ECHO_OFF, is_windows
+from trtllm_check.lint.carriers.yaml_cut import with_keys_above
 from trtllm_check.lint.carriers.yaml_documents import YAML_HEAD, is_yaml
+from trtllm_check.lint.property_texts import LMI_SETTING
 from trtllm_check.lint.shell.languages import COMMANDS, PYTHONS, SHELLS
 from trtllm_check.lint.shell.pasted import DOCKERFILE_LINE, fences, has_fence
 from trtllm_check.lint.vllm_files import is_lone_config
@@ -150,7 +152,6 @@ STARTING_KEYS = frozenset(
     {"python_packages", "script", "before_script", "run", "setup", "commands", "command", "args", "entrypoint"}
 )
 FEWEST_YAML_KEYS = 2
-FEWEST_OTHERS = 5
 YAML_FIRST = re.compile(r"[ ]*(?:- )?[\w./-]+:(?:[ ]+\S|[ ]*$)|---$")
 YAML_LINE = re.compile(r"\s*(?:- )*(?:[\w./\"'-]+:(?:\s|$)|- )|---$|\s*- ?\S+$")
 OPTION_LINE = re.compile(r"^[a-z]+(?:_[a-z0-9]+)+:(?:[ \t\r]|$)", re.MULTILINE)
@@ -165,18 +166,14 @@ PYTHON_HEAD = re.compile(
     r"|[ \t]*(?:await )?\w+\.run\([\"'])",
     re.MULTILINE,
 )
-LMI_KEY = re.compile(
-    r"^\s*(?:options?[._]\w|engine\s*[=:]|\w*rolling_batch|tensor_parallel_degree)", re.MULTILINE | re.IGNORECASE
-)
 FILE_CELL = re.compile(r"(?<=\n)[ \t]*%%(?:writefile|file)[ \t][^\n]*\n(?:[^\n]*\S[^\n]*(?:\n|\Z))*")
-SECTION = re.compile(r"^\[[\w .:@/\"-]+\][ \t\r]*$", re.MULTILINE)
-LMI_SETTING = re.compile(r"^\s*(?:option\.\w+|engine)\s*[=:]", re.MULTILINE)
 ENVIRONMENT_LINE = re.compile(r"^(?:export\s+|-e\s+)?[A-Z][A-Z0-9_]*=.*$")
 STARTS_A_PROGRAM = re.compile(
     r"^[A-Z][A-Z0-9_]*=(?:\S*[ \t]+(?:uvx?|conda|poetry|pipenv|pixi|nohup|exec|env)[ \t]"
     r"|(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&\"']*)[ \t]*(?:;|&&)[ \t]*[\w./$]+[ \t])",
     re.MULTILINE,
 )
+LONG_TEXT = re.compile(r"\b[rf]?(?:\"\"\"|''')[^\n]*\n")
 COMMAND = re.compile(rf"^\s*(?:\$ )?(?:[A-Za-z_]\w*=\S* +)*{COMMANDS}", re.MULTILINE)
 WRITES = re.compile(r"^[ \t]*(?:cat|tee|sudo tee)[ \t][^\n]*<<-?[ \t]*['\"]?\w", re.MULTILINE)
 MANIFEST = re.compile(
@@ -210,7 +207,15 @@ def kind_of_name(name: str) -> Kind | None:
 def kind_of_file(name: str, text: str) -> Kind | None:
     """The kind that a file's name tells; None where its text is a page, whatever it is called."""
     kind = kind_of_name(name)
+    if kind == "shell" and name.endswith(".md") and not has_fence(text) and _is_no_page(text):
+        return None
     return None if kind in NEVER_PAGES and is_page(text, kind) else kind
+
+
+def _is_no_page(text: str) -> bool:
+    """True for a program or a manifest that somebody keeps under the name of a page."""
+    kind = kind_of_text(text)
+    return kind == "yaml" or (kind == "python" and parsed(text) is not None)
 
 
 def is_page(text: str, kind: Kind) -> bool:
@@ -264,11 +269,11 @@ def _is_mended(language: str, inside: str) -> bool:
 def _fits(kind: Kind, inside: str) -> bool:
     """False where a block cannot be what it is called."""
     if kind == "yaml":
-        return is_yaml(inside) and kind_of_text(inside) != "config.pbtxt"
+        return (is_yaml(inside) or is_yaml(with_keys_above(inside))) and kind_of_text(inside) != "config.pbtxt"
     if kind == "request":
         return inside.lstrip().startswith(("{", "[", '"', "//", "/*", "#"))
     if kind == "python":
-        return parsed(inside) is not None
+        return parsed(inside) is not None or (LONG_TEXT.search(inside) is not None and is_mendable(inside))
     if kind == "dockerfile":
         return DOCKERFILE_LINE.search(inside) is not None
     if kind == "program":
@@ -345,6 +350,8 @@ def _program_text(text: str) -> Kind | None:
         return "yaml"
     if _begins_as_yaml(text) and is_yaml(text):
         return "yaml"
+    if text[:1] in " \n" and (whole := with_keys_above(text)) != text and is_yaml(whole):
+        return "yaml"
     if is_terraform(text):
         return "terraform"
     if is_unit(text):
@@ -391,15 +398,3 @@ def _all_upper(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return bool(content) and isinstance(content, dict) and all(key.isupper() for key in content)
-
-
-def is_mostly_settings(text: str) -> bool:
-    """False for a page with a serving.properties in it: many of its lines set nothing."""
-    lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith(("#", "!"))]
-    others = sum("=" not in line for line in lines)
-    return others < FEWEST_OTHERS or 4 * others < len(lines)
-
-
-def is_properties(text: str) -> bool:
-    """True for what may be a serving.properties: no file of sections, and a key of LMI's, right or nearly, in it."""
-    return LMI_SETTING.search(text) is not None or (LMI_KEY.search(text) is not None and not SECTION.search(text))

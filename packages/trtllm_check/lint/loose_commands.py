@@ -13,6 +13,7 @@ from trtllm_check.lint.carriers.script import Script
 from trtllm_check.lint.held_arguments import led, started_at
 from trtllm_check.lint.programs import TOOL_NAMES
 from trtllm_check.lint.shell import ShellCommand, Word, read_inside
+from trtllm_check.lint.shell.pasted import fences
 from trtllm_check.lint.shell.words import lines_of, whole_text
 
 ABOUT = re.compile(rf"{TOOL_NAMES}|vllm\.entrypoints|[\"']vllm[\"']|vllm-openai|\bvllm (?:serve\b|-ArgumentList)")
@@ -21,6 +22,11 @@ REPLACED = re.compile(r"\bentry_?point\b[\"']?\s*[:=\[]", re.IGNORECASE)
 BEHIND = re.compile(r"\bvllm[\"']?[ \t]*(?:,|-ArgumentList)[ \t]*(?P<quote>[\"'])(?P<line>serve [^\"'\n]+)(?P=quote)")
 """``Process.Start("vllm", "serve ...")``, ``Start-Process vllm -ArgumentList 'serve ...'``."""
 SETTING = re.compile(r"^[ \t]*(?:Exec|args|cmd|command)[ \t]*[=:][ \t]*(?P<line>--[a-z][^\n]*)$", re.MULTILINE)
+# The options of docker or podman beside the image: Nix, Ansible, Nomad, devcontainers.
+OF_THE_ENGINE = re.compile(
+    r"\b(?:extra_?[oO]ptions|(?:docker|podman|run|create|container)_?(?:[aA]rgs|[oO]ptions)|PodmanArgs|runArgs)\b[\"']?\s*[=:]\s*"
+    r"(?:\[[^\]]*\]|\([^)]*\))"
+)
 EXPECTS = re.compile(r"^[ \t]*(?:assert\b|def test_|async def test_|expect\()|\bself\.assert", re.MULTILINE)  # a test's
 WORKS_ON = re.compile(r"--?(?:model|checkpoint|engine|config|m\b|c\b)", re.IGNORECASE)
 OPTION = re.compile(r"(?:^|[\s\"'])--?[A-Za-z]")
@@ -42,7 +48,10 @@ def loose_commands(sources: Sequence[tuple[str, str]]) -> Iterator[ShellCommand]
             yield from read_inside(found, file) if OPTION.search(found.text) else ()
         for match in BEHIND.finditer(text):
             yield from read_inside(led(whole.part(*match.span("line")), "vllm"), file)
-        for words, image in _of_images(whole):
+        blocks = fences(text)
+        pieces = [whole.part(one.start, one.end) for one in blocks] if blocks else [whole]
+        held = [found for piece in pieces for found in _of_images(piece)]
+        for words, image in held or (_of_images(whole) if blocks else ()):
             script = Script()
             script.words(words)
             yield from (one._replace(image=image) for one in read_inside(script.word(), file))
@@ -75,8 +84,11 @@ def _of_images(whole: Word) -> Iterator[tuple[list[Word], str]]:
 
 def _arguments(whole: Word, literals: Sequence[Literal], start: int, end: int) -> list[Word]:
     behind = [number for number, one in enumerate(literals) if start <= one.start and one.end <= end]
+    apart = [match.span() for match in OF_THE_ENGINE.finditer(whole.text, start, end)]
     for number in behind:
         one = literals[number]
+        if any(first <= one.start < last for first, last in apart):
+            continue
         if not one.value.text.startswith("--") or REPLACED.search(whole.text, start, one.start):
             continue
         if " " in one.value.text and whole.text[one.start - 1 : one.start] == "=":

@@ -63,7 +63,7 @@ def _told(texts: Texts) -> MachineTold | None:
         match[0].lower() for _, text in texts for match in islice(_of_other_clouds().finditer(text), MOST_MATCHES)
     }
     if not named:
-        return _listed(texts) or _in_words(texts)
+        return _listed(texts) or machine_in_words(texts)
     machines = {_rented().get(name) or _of_a_family(name) for name in named}
     first = machines.pop()
     if not machines or first is None:
@@ -118,7 +118,8 @@ def _listed(texts: Texts) -> MachineTold | None:
     return machine_of(listed_kinds.pop(), memory, len(listed.names), listed.line)
 
 
-def _in_words(texts: Texts) -> MachineTold | None:
+def machine_in_words(texts: Texts) -> MachineTold | None:
+    """The machine of ``# on 4x A100 40GB``."""
     told = told_in_words(texts)
     if told is None:
         return None

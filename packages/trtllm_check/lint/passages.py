@@ -11,6 +11,7 @@ from trtllm_check.lint.carriers.python_faults import comma_missing
 from trtllm_check.lint.carriers.python_mending import is_nearly_python
 from trtllm_check.lint.carriers.yaml_documents import is_yaml
 from trtllm_check.lint.kinds import is_options
+from trtllm_check.lint.setting_rows import with_plain_rows
 from trtllm_check.lint.shell.languages import COMMANDS
 from trtllm_check.lint.shell.pasted import has_fence
 from trtllm_check.lint.shell.words import Word
@@ -67,7 +68,8 @@ class Post(NamedTuple):
 
 
 def properties_blocks(text: str) -> list[Lines]:
-    """Runs of ``key=value`` lines, comments among them, with two of LMI's keys or more."""
+    """Runs of ``key=value`` lines, comments among them, with two of LMI's keys or more; rows and items alike."""
+    text = with_plain_rows(text)
     if _lmi_lines(text) < FEWEST_KEYS:
         return []
     return [run for run in _runs(text, _is_property) if _lmi_lines(run.text) >= FEWEST_KEYS]

@@ -23,6 +23,15 @@ MODELS = ("tensorrt_llm", "preprocessing", "postprocessing", "ensemble", "tensor
 MODEL = re.compile(rf"(?<![\w-])(?P<name>{'|'.join(MODELS[1:])}|tensorrt_llm(?:_bls)?)(?![\w.-])")
 FILE = re.compile(r"(?P<name>[\w.-]+)/config\.pbtxt")
 OF_THE_ENGINE = re.compile(r"\[TensorRT-LLM\]|tensorrtllm_backend|triton_model_repo/tensorrt_llm/")
+THE_BACKEND = re.compile(
+    r"TensorRT[- ]?LLM(?:'s)?[ ](?:\w+[ ]){0,2}backend|tensorrtllm\b|trtllm[ ]backend", re.IGNORECASE
+)
+COMMENT = re.compile(r"#[^\n]*")
+OF_ITS_OWN = re.compile(
+    r"\bkey[ \t]*:[ \t]*\"(?:batch_scheduler_policy|gpt_model_type|gpt_model_path|decoding_mode"
+    r"|kv_cache_free_gpu_mem_fraction|max_tokens_in_paged_kv_cache|enable_kv_cache_reuse|enable_chunked_context|max_beam_width"
+    r"|exclude_input_in_output)\""
+)
 OPENS = re.compile(r"[ \t>]*`{3,}[^\n`]*\n?\Z")
 BEFORE = 600
 BEHIND_A_NAME = (":", *OPENERS)
@@ -125,6 +134,13 @@ def _only_model(text: str) -> str:
     return MODELS[0] if not others and OF_THE_ENGINE.search(text) else ""
 
 
+def _of_the_backend(page: str, piece: str, start: int) -> str:
+    """The engine's model, where the words around a piece name its backend and the piece has a parameter of its own."""
+    before = OPENS.sub("", page[max(start - BEFORE, 0) : start]).rpartition("```")[2]
+    is_told = THE_BACKEND.search(before) or any(map(THE_BACKEND.search, COMMENT.findall(piece)))
+    return MODELS[0] if is_told and OF_ITS_OWN.search(piece) else ""
+
+
 def model_of(path: str, text: str) -> str:
     """A model is called as its folder; a pasted one as it calls itself."""
     parent = Path(path).parent.name
@@ -133,5 +149,5 @@ def model_of(path: str, text: str) -> str:
 
 def piece_name(page: str, piece: str, start: int) -> str:
     """The file that a page shows a piece of; empty where it calls itself, or nothing tells."""
-    model = "" if model_of("", piece) else model_told(page, start)
+    model = "" if model_of("", piece) else model_told(page, start) or _of_the_backend(page, piece, start)
     return model and f"{model}/piece"

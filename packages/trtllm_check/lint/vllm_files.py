@@ -4,12 +4,11 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
+from trtllm_check.lint.carriers.option_lines import ENTRY, ITEM, is_broken_config
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.shell import ShellCommand, Word
 from trtllm_check.releases.vllm import options_of
 
-ENTRY = re.compile(r"^(?P<key>[A-Za-z][\w-]*)[ \t]*:(?:[ \t]+(?P<value>[^#\n]*?))?[ \t]*(?:#.*)?$")
-ITEM = re.compile(r"^[ \t]*-[ \t]+(?P<value>[^#\n]+?)[ \t]*(?:#.*)?$")
 OF_A_LAUNCHER = re.compile(
     r"^(?=[\w-]*vllm)[a-z][\w-]*[ \t]*:[^\n]*|^env(?:ironment)?:[ \t]*\n(?:[ \t]+[^\n]*(?:\n|$))+", re.MULTILINE
 )
@@ -83,7 +82,7 @@ def is_lone_config(text: str) -> bool:
     """True for a text of lines of options alone, which nothing else says of itself what it is."""
     lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
     alone = bool(lines) and all(ENTRY.match(line) or ITEM.match(line) for line in lines)
-    return alone and any(True for _ in lone_config(text, ""))
+    return is_broken_config(text) or (alone and any(True for _ in lone_config(text, "")))
 
 
 def lone_config(text: str, file: str) -> Iterator[ShellCommand]:

@@ -21,8 +21,8 @@ UNTOLD = ("lacking", "unknown", "above", "below")  # of templates, which fill in
 RULES = {"kind": "manifest-value", "choice": "manifest-value", "amount": "manifest-value"}
 
 
-def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[FormFault]:
-    """The faults of one document."""
+def faults(node: Any, place: Place, *, is_template: bool, is_excerpt: bool = False) -> Iterator[FormFault]:
+    """The faults of one document; ``is_excerpt``: the text says that it leaves some of it out."""
     top = from_yaml(node, place, DEEPEST)
     kind, version = (_text(top.at(name)) for name in ("kind", "apiVersion"))
     data = _kinds()
@@ -50,7 +50,7 @@ def faults(node: Any, place: Place, *, is_template: bool) -> Iterator[FormFault]
             rule = RULES.get(problem.form, "manifest-field")
             yield FormFault(rule, problem.setting.place, problem.form, problem.known, source=source)
     if not is_template:
-        yield from kubernetes_links.faults(top, kind)
+        yield from kubernetes_links.faults(top, kind, is_excerpt=is_excerpt)
 
 
 def _is_patch(top: Setting) -> bool:

@@ -34,7 +34,7 @@ REPLICAS = {
 PROBES = ("livenessProbe", "startupProbe", "readinessProbe")
 
 
-def faults(top: Setting, kind: str) -> Iterator[FormFault]:
+def faults(top: Setting, kind: str, *, is_excerpt: bool = False) -> Iterator[FormFault]:
     """The faults of one manifest that is no patch of another and no template."""
     yield from _names(top, kind)
     spec = top.at("spec")
@@ -47,6 +47,8 @@ def faults(top: Setting, kind: str) -> Iterator[FormFault]:
             name = metric.at("resource", "name")
             if name is not None and name.kind == "text" and name.text not in ("cpu", "memory"):
                 yield _fault("metric", name, rule="manifest-unlikely", name=name.text)
+    if kind == "InferenceService" and (predictor := top.at("spec", "predictor")) is not None:
+        yield from _beside_model(predictor)
     if kind in REPLICAS and spec is not None:
         *inside, least, most = REPLICAS[kind]
         part = spec.at(*inside) if inside else spec
@@ -57,7 +59,7 @@ def faults(top: Setting, kind: str) -> Iterator[FormFault]:
             yield from _amounts(table)
         return
     if kind in LABELLED and spec is not None:
-        yield from _selector(spec)
+        yield from () if is_excerpt and spec.at("selector") is None else _selector(top, spec, kind)
     yield from _restart(pod, kind)
     for toleration in _list(pod, "tolerations"):
         yield from _toleration(toleration)
@@ -95,16 +97,36 @@ def _table(setting: Setting | None) -> dict[str, str]:
     return {value.written: _text(value) for _, value in setting.items} if setting is not None else {}
 
 
-def _selector(spec: Setting) -> Iterator[FormFault]:
+def _beside_model(predictor: Setting) -> Iterator[FormFault]:
+    """``resources`` with GPUs as a neighbour of ``model``, whose container has none."""
+    beside, model = predictor.at("resources"), predictor.at("model")
+    if beside is None or model is None or model.kind != "table" or model.at("resources") is not None:
+        return
+    gpus = next((one for part in ("limits", "requests") for name in GPUS if (one := beside.at(part, name))), None)
+    if gpus is not None:
+        yield _fault("predictor", beside, rule="manifest-incomplete", gpus=_text(gpus) or "the")
+
+
+def _selector(top: Setting, spec: Setting, kind: str) -> Iterator[FormFault]:
     """The labels that a workload looks for, and those that its pods have."""
     selector, labels = spec.at("selector"), spec.at("template", "metadata", "labels")
+    is_merged = any(value.written == "<<" for one in (top, spec) for _, value in one.items)
+    if selector is None and not is_merged and _says_what_runs(spec):
+        has = "" if labels is not None else ", and the template has no labels"
+        yield _fault("no selector", spec, rule="manifest-incomplete", kind=kind, has=has)
     wanted = _table(selector.at("matchLabels") if selector is not None else None)
     have = _table(labels)
     unlike = [name for name, value in wanted.items() if have.get(name) != value and value]
     if unlike and selector is not None and not any(one.kind == "open" for _, one in (labels.items if labels else ())):
         name = unlike[0]
         known = {"wanted": f"{name}: {wanted[name]}", "has": f"{name}: {have[name]}" if name in have else f"no {name}"}
-        yield _fault("labels", selector, **known)
+        yield _fault("labels", selector if labels is not None else spec.at("template") or selector, **known)
+
+
+def _says_what_runs(spec: Setting) -> bool:
+    """False for what is merged into a whole workload: its containers have no command and no port."""
+    containers = _list(spec.at("template", "spec"), "containers")
+    return all(any(one.at(name) is not None for name in ("args", "command", "ports")) for one in containers)
 
 
 def _restart(pod: Setting, kind: str) -> Iterator[FormFault]:

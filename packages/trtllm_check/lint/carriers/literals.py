@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from trtllm_check.lint.carriers.literal_files import files_in
 from trtllm_check.lint.carriers.printed import is_sentence
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, dedented, joined, unknown
 from trtllm_check.lint.programs import PYTHON, TOOL_NAMES, TOOLS
@@ -52,6 +53,7 @@ FOREIGN = re.compile(
     r"|\bexec\.Command\(|\bCommand::new\(|\b(?:spawn|execSync|execFile)\(|\bnew ProcessBuilder\(",
     re.MULTILINE,
 )
+REMARK = re.compile(r"^[ \t]*(?:#|//)[^\n]*", re.MULTILINE)
 MOST = 400  # literals of one command
 LONGEST = 400_000
 
@@ -70,8 +72,14 @@ def is_program(text: str) -> bool:
 
 
 def carried(word: Word) -> Carried:
-    """The commands; nothing else of such a text is read."""
-    return Carried(scripts=tuple((one, "") for one in scripts(word)))
+    """The commands, and the files that stand in its texts; nothing else of such a text is read."""
+    return Carried(scripts=tuple((one, "") for one in scripts(word)), texts=tuple(files(word)))
+
+
+def files(word: Word) -> Iterator[tuple[str, Word]]:
+    """The files in the texts of several lines."""
+    if len(word.text) <= LONGEST:
+        yield from files_in(one.value for one in literals_of(word) if "\n" in one.value.text)
 
 
 def scripts(word: Word) -> Iterator[Word]:
@@ -159,7 +167,7 @@ def command_of(word: Word, literals: Sequence[Literal], number: int) -> tuple[li
     last = literals[number]
     for index in range(number + 1, min(len(literals), number + MOST)):
         one = literals[index]
-        between = word.text[last.end : one.start]
+        between = REMARK.sub("", word.text[last.end : one.start])
         if NEXT.fullmatch(between) is None:
             value = VALUE.fullmatch(between)
             if value is None:

@@ -33,6 +33,8 @@ def loose_names(text: PythonText) -> Iterator[UsedName]:
         return
     if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in text.nodes):
         return
+    if len(set(text.word.places[:FEWEST])) < FEWEST:
+        return  # the import was put in front of a piece
     used = [node for node in text.nodes if isinstance(node, ast.Name)]
     if any(node.id in ELSEWHERE for node in used):
         return

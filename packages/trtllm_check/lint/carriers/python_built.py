@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from trtllm_check.lint.carriers.python_pieces import as_pairs
 from trtllm_check.lint.carriers.python_values import FUNCTIONS
 
 Path = tuple[tuple[int, str], ...]  # the branches that a statement stands in, outermost first: of which one, which
@@ -138,8 +139,8 @@ class _Reading:
             self.grows(name, Addition(node, "words", path, bound, in_front))
             return
         self.dicts.pop(name, None)
-        if isinstance(value, ast.Dict):
-            self.dicts[name] = value
+        if (pairs := as_pairs(value)) is not None:
+            self.dicts[name] = pairs
         self.live[name] = [one for one in self.live.get(name, []) if one.path[: len(path)] != path]
         if isinstance(value, ast.List | ast.BinOp | ast.JoinedStr | ast.Constant | ast.Call | ast.Tuple):
             one = GrownCommand(name, value, path)
@@ -186,9 +187,14 @@ def pairs_of(node: ast.expr, dicts: dict[str, ast.Dict]) -> list[dict[str, ast.e
 def _turns(target: ast.expr, iterated: ast.expr, dicts: dict[str, ast.Dict]) -> tuple[dict[str, ast.expr], ...]:
     """Of ``key, value`` each its own; of one name for both a pair."""
     func = iterated.func if isinstance(iterated, ast.Call) else None
-    if not isinstance(func, ast.Attribute) or func.attr != "items":
+    if func is None and isinstance(iterated, ast.Name | ast.List | ast.Tuple):
+        owner = dicts.get(iterated.id) if isinstance(iterated, ast.Name) else as_pairs(iterated)
+        if isinstance(target, ast.Name):
+            return ()
+    elif isinstance(func, ast.Attribute) and func.attr == "items":
+        owner = dicts.get(func.value.id) if isinstance(func.value, ast.Name) else as_pairs(func.value)
+    else:
         return ()
-    owner = dicts.get(func.value.id) if isinstance(func.value, ast.Name) else func.value
     if not isinstance(owner, ast.Dict) or None in owner.keys:
         return ()
     pairs = [

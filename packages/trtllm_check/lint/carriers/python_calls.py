@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from trtllm_check.lint.carriers.python_given import GivenKeyword, constant, entries, given_to, spread
 from trtllm_check.lint.carriers.python_paths import path_of
+from trtllm_check.lint.carriers.python_perhaps import perhaps_given
 from trtllm_check.lint.carriers.python_values import Values
 from trtllm_check.lint.shell.words import Word
 
@@ -84,6 +85,10 @@ def calls(tree: ast.Module, word: Word, starts: list[int], names: Values) -> Ite
             set_later = tuple(Word(place.attr, *_place(place, word, starts)) for place, _ in places)
             arguments = tuple(Word(one.name, *_place(one.at, word, starts)) for one in given)
             yield Call(api, name, arguments, values=values, tried=id(node) in tried, is_open=more, later=set_later)
+            for group in perhaps_given(node, names):
+                told = tuple(_values([], group, names, word, starts))
+                held = tuple(Word(one.name, *_place(one.at, word, starts)) for one in group)
+                yield Call(api, name, held, values=told, tried=id(node) in tried, is_open=True)
 
 
 def _downloads(tree: ast.Module, names: Values) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from trtllm_check.lint.carriers.aws_calls import aws_calls
 from trtllm_check.lint.carriers.dockerfile import DOCKERFILE
+from trtllm_check.lint.carriers.literal_files import commented_configs
 from trtllm_check.lint.carriers.loose_names import loose_names
 from trtllm_check.lint.carriers.percent_cells import cells
 from trtllm_check.lint.carriers.printed import is_sentence
@@ -71,7 +72,7 @@ MARGIN = re.compile(r"(?:[ \t]*(?:#.*)?\n)*[ \t]+[^\s#]")
 def carried(word: Word) -> Carried:
     """What the code starts and sets; nothing where it is no Python, or nested deeper than a walk of it can go."""
     try:
-        return cells(word).with_(_carried(word))
+        return cells(word).with_(_carried(word)).with_(Carried(texts=tuple(commented_configs(word))))
     except RecursionError:
         return Carried()
 

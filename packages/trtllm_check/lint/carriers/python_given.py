@@ -4,6 +4,7 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from trtllm_check.lint.carriers.python_fields import fields_of, returned
 from trtllm_check.lint.carriers.python_values import Values
 
 VARIABLES = ("os.getenv", "os.environ.get", "getenv", "environ.get")  # which may give a default
@@ -82,6 +83,14 @@ def entries(node: ast.expr, names: Values, depth: int = 0) -> tuple[list[GivenKe
         return [], True
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
         return given_to(node, names)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        (left, more), (right, others) = (entries(one, names, depth + 1) for one in (node.left, node.right))
+        later = {one.name for one in right}
+        return [*(one for one in left if one.name not in later), *right], more or others
+    if (told := fields_of(node, names)) is not None:
+        return [GivenKeyword(*one) for one in told.fields], told.is_open
+    if isinstance(node, ast.Call) and (given := returned(node, names)) is not None:
+        return entries(given, names, depth + 1)
     if not isinstance(node, ast.Dict):
         return _named(node, names, depth)
     found: list[GivenKeyword] = []
@@ -108,11 +117,11 @@ def _named(node: ast.expr, names: Values, depth: int) -> tuple[list[GivenKeyword
         return [], True
     start, added = grown
     found, _ = entries(start, names, depth + 1)
-    for key, value in added:
+    for key, value, *_ in added:
         found = [one for one in found if key is None or one.name != key.value]
         if key is not None and isinstance(key.value, str) and value is not None:
             found.append(GivenKeyword(key.value, key, value))
-    return found, any(value is None for _, value in added)
+    return found, any(one.value is None for one in added)
 
 
 def _downloaded(node: ast.Call, names: Values, depth: int) -> ast.Constant | None:

@@ -34,6 +34,7 @@ OF_A_SCRIPT = re.compile(
 )
 ENDS = re.compile(r"[\w\"'\])},(\[{]")
 FEWEST = 2
+LINES_OF_A_FILE = 4
 
 
 class MendedPython(NamedTuple):
@@ -51,7 +52,15 @@ class MendedPython(NamedTuple):
         nodes = list(ast.walk(self.tree))
         found = any(isinstance(node, ast.Call | ast.ImportFrom | ast.Import) for node in nodes)
         found = found or any(isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) for node in nodes)
+        found = found or any(isinstance(node, ast.Return) and _is_a_file(node.value) for node in nodes)
         return found and self.kept > self.lost
+
+
+def _is_a_file(node: ast.expr | None) -> bool:
+    """True for a text of many lines."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node] if node is not None else []
+    texts = [str(one.value) for one in parts if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return sum(text.count("\n") for text in texts) >= LINES_OF_A_FILE
 
 
 def mended(word: Word) -> MendedPython | None:

@@ -74,7 +74,7 @@ def _entry(text: PythonText, node: ast.Subscript, kind: str) -> Iterator[FormFau
 
 def _of_ours(kind: str) -> str:
     """What answers of TensorRT-LLM are said of: before 0.11 they were of another class."""
-    return " of ours" if kind.startswith("tensorrt_llm.") else ""
+    return " of ours" if kind.startswith("tensorrt_llm.") and kind.endswith("Output") else ""
 
 
 def _written(node: ast.expr) -> str:

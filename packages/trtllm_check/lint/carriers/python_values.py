@@ -8,6 +8,17 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from trtllm_check.lint.carriers.python_pieces import (
+    as_pairs,
+    blocks,
+    entries_of,
+    entry_of,
+    is_plain,
+    of_click,
+    parts_of,
+    set_by,
+)
+
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 GROWING = ("append", "extend", "insert", "update", "pop", "remove")
 READS_ARGUMENTS = ("parse_args", "parse_known_args")
@@ -16,8 +27,16 @@ DEEPEST = 8
 MOST_VALUES = 8
 
 
-Entry = tuple[ast.Constant | None, ast.expr | None]
-"""Key and value, each None where it is not told: the value of one that a branch sets is not."""
+class SetEntry(NamedTuple):
+    """Key and value, each None where it is not told: ``value`` of one that a branch sets is not, ``perhaps`` is.
+
+    ``branch``: which one sets it, the same for all that stand together; 0 for none.
+    """
+
+    key: ast.Constant | None
+    value: ast.expr | None
+    perhaps: ast.expr | None = None
+    branch: int = 0
 
 
 class Scope:
@@ -28,7 +47,7 @@ class Scope:
         self.assigned: dict[str, list[ast.expr | None]] = {}
         self.grown: set[str] = set()
         self.margins: dict[str, int] = {}  # where the statement begins that sets a name
-        self.entries: dict[str, list[Entry]] = {}  # ``name["key"] = value``
+        self.entries: dict[str, list[SetEntry]] = {}  # ``name["key"] = value``
         self.loose: set[str] = set()  # names that methods change, such as ``update``
 
     def add(self, name: str, value: ast.expr | None) -> None:
@@ -74,14 +93,17 @@ class Values:
         self.passed = dict(_passed(tree))
         defined = (one.name for one in ast.walk(tree) if isinstance(one, (*FUNCTIONS, ast.ClassDef)))
         self.defined = Counter(defined)
+        self.functions = {one.name: one for one in ast.walk(tree) if isinstance(one, FUNCTIONS)}
+        self.bodies = {one.name: one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)}
         self.straight = _straight(tree)
+        self.blocks = blocks(tree)
         self._walk(tree, self.module, "")
 
     def scope_of(self, node: ast.AST) -> Scope:
         return self.scopes.get(id(node), self.module)
 
     def dicts(self) -> dict[str, ast.Dict]:
-        """The names that one scope alone sets, to a dictionary."""
+        """The names that one scope alone sets, to a dictionary or to a list of pairs."""
         scopes: dict[str, list[Scope]] = {}
         for scope in self.every:
             for name in scope.assigned:
@@ -89,8 +111,8 @@ class Values:
         found: dict[str, ast.Dict] = {}
         for name, owners in scopes.items():
             values = owners[0].assigned[name] if len(owners) == 1 and name not in owners[0].grown else []
-            if len(values) == 1 and isinstance(values[0], ast.Dict):
-                found[name] = values[0]
+            if len(values) == 1 and (pairs := as_pairs(values[0])) is not None:
+                found[name] = pairs
         return found
 
     def known(self, node: ast.AST, depth: int = 0) -> ast.expr | None:
@@ -107,7 +129,7 @@ class Values:
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             owner = self.known(node.value, depth + 1)
             if isinstance(owner, ast.Dict):
-                found = _entry(owner, node.slice.value)
+                found = entry_of(owner, node.slice.value)
         return found
 
     def _before(self, node: ast.Name, values: "list[ast.expr | None]") -> ast.expr | None:
@@ -117,7 +139,7 @@ class Values:
             return None
         return next((value for end, value in reversed(places) if end < node.lineno), None)
 
-    def grown(self, node: ast.expr) -> tuple[ast.expr, list[Entry]] | None:
+    def grown(self, node: ast.expr) -> tuple[ast.expr, list[SetEntry]] | None:
         """What a name is set to once, and the entries that the same function adds to it; None for what is not told."""
         if not isinstance(node, ast.Name):
             return None
@@ -125,7 +147,7 @@ class Values:
         scope = here.of(node.id)
         values = scope.assigned[node.id] if scope is not None else []
         added = here.entries.get(node.id, [])
-        is_told = scope is here and node.id not in here.loose and all(key is not None for key, _ in added)
+        is_told = scope is here and node.id not in here.loose and all(one.key is not None for one in added)
         return (values[0], added) if is_told and len(values) == 1 and values[0] is not None else None
 
     def several(self, node: ast.Name) -> list[ast.expr]:
@@ -180,9 +202,15 @@ class Values:
     def _statement(self, node: ast.AST, scope: Scope) -> None:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                self._target(target, node.value, scope)
+                self._target(target, node.value, scope, self.blocks.get(id(node), 0))
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            scope.add(node.target.id, None)
+            more = entries_of(node.value) if isinstance(node.op, ast.BitOr) else None
+            if more is None:
+                scope.add(node.target.id, None)
+            for key, value in more or ():
+                self._set_entry(scope, node.target.id, key, value, node)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            self._updated(node, node.value, scope)
         elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
             for one in ast.walk(node.target):
                 if isinstance(one, ast.Name):
@@ -201,11 +229,26 @@ class Values:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr in GROWING and isinstance(node.func.value, ast.Name):
                 scope.grown.add(node.func.value.id)
-                scope.loose.add(node.func.value.id)
+                if set_by(node) is None:
+                    scope.loose.add(node.func.value.id)
             elif node.func.attr == "add_argument":
                 self._option(node)
 
-    def _target(self, target: ast.expr, value: ast.expr, scope: Scope) -> None:
+    def _updated(self, node: ast.Expr, call: ast.Call, scope: Scope) -> None:
+        """``options.update(seed=1)`` and ``options.setdefault("seed", 1)``, as entries that are set."""
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        for key, value in set_by(call) or ():
+            if isinstance(owner, ast.Name):
+                self._set_entry(scope, owner.id, key, value, node)
+
+    def _set_entry(self, scope: Scope, name: str, key: ast.Constant | None, value: ast.expr, at: ast.stmt) -> None:
+        """``name["key"] = value``; in a branch of its own nobody knows whether it comes to that."""
+        scope.grown.add(name)
+        is_straight = scope.margins.get(name) == at.col_offset
+        branch = 0 if is_straight else self.blocks.get(id(at), 0)
+        scope.entries.setdefault(name, []).append(SetEntry(key, value if is_straight else None, value, branch))
+
+    def _target(self, target: ast.expr, value: ast.expr, scope: Scope, block: int = 0) -> None:
         if isinstance(target, ast.Name):
             scope.add(target.id, value)
             scope.margins.setdefault(target.id, target.col_offset)
@@ -221,12 +264,13 @@ class Values:
             scope.grown.add(target.value.id)
             is_straight = scope.margins.get(target.value.id) == target.col_offset  # in no branch of its own
             key = target.slice if isinstance(target.slice, ast.Constant) else None
-            scope.entries.setdefault(target.value.id, []).append((key, value if is_straight else None))
+            one = SetEntry(key, value if is_straight else None, value, 0 if is_straight else block)
+            scope.entries.setdefault(target.value.id, []).append(one)
         elif isinstance(target, ast.Tuple | ast.List):
-            parts = _parts(target, value)
+            parts = parts_of(target, value)
             for number, inner in enumerate(target.elts):
                 if parts and not isinstance(inner, ast.Starred):
-                    self._target(inner, parts[number], scope)
+                    self._target(inner, parts[number], scope, block)
                 else:
                     for name in (one.id for one in ast.walk(inner) if isinstance(one, ast.Name)):
                         scope.add(name, None)
@@ -247,9 +291,9 @@ class Values:
                 self.annotated[(id(scope), one.arg)] = default.id
             only = passed.only(one.arg, place - is_method if place >= 0 else -1) if is_given else None
             told = only if only is not None and self._is_called(node, owner) else None
-            if (clicked := _of_click(node, one.arg)) is not None and not is_given:
+            if (clicked := of_click(node, one.arg)) is not None and not is_given:
                 default = clicked
-            scope.add(one.arg, default if _is_plain(default) and not is_given else told)
+            scope.add(one.arg, default if is_plain(default) and not is_given else told)
         for star in (node.args.vararg, node.args.kwarg):
             if star is not None:
                 scope.add(star.arg, None)
@@ -276,7 +320,7 @@ class Values:
         dest = given.get("dest")
         name = str(dest.value) if isinstance(dest, ast.Constant) else long.lstrip("-").replace("-", "_")
         default = given.get("default")
-        self.options.setdefault(name, []).append(default if _is_plain(default) else None)
+        self.options.setdefault(name, []).append(default if is_plain(default) else None)
 
 
 def _straight(tree: ast.Module) -> dict[str, list[tuple[int, ast.expr]]]:
@@ -288,43 +332,6 @@ def _straight(tree: ast.Module) -> dict[str, list[tuple[int, ast.expr]]]:
                 if isinstance(target, ast.Name):
                     found.setdefault(target.id, []).append((node.end_lineno or node.lineno, node.value))
     return found
-
-
-def _parts(target: ast.Tuple | ast.List, value: ast.expr) -> list[ast.expr]:
-    """The values of ``a, b = 1, 2``, () where they are not told apart."""
-    if not isinstance(value, ast.Tuple | ast.List) or len(value.elts) != len(target.elts):
-        return []
-    return [] if any(isinstance(one, ast.Starred) for one in value.elts) else value.elts
-
-
-def _of_click(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast.expr | None:
-    """The default that ``@click.option("--name", default=...)`` gives to a parameter."""
-    for one in node.decorator_list:
-        is_option = isinstance(one, ast.Call) and ast.unparse(one.func).rpartition(".")[2] == "option"
-        if not is_option or not isinstance(one, ast.Call):
-            continue
-        flags = [str(each.value) for each in one.args if isinstance(each, ast.Constant)]
-        if name in {flag.lstrip("-").replace("-", "_") for flag in flags}:
-            return next((each.value for each in one.keywords if each.arg == "default"), None)
-    return None
-
-
-def _is_plain(node: ast.expr | None) -> bool:
-    """True for a default that somebody meant: a text or a number."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        node = node.operand
-    if not isinstance(node, ast.Constant) or isinstance(node.value, bool):
-        return False
-    return isinstance(node.value, int | float) or (isinstance(node.value, str) and bool(node.value.strip()))
-
-
-def _entry(node: ast.Dict, key: object) -> ast.expr | None:
-    found = [
-        value
-        for one, value in zip(node.keys, node.values, strict=True)
-        if isinstance(one, ast.Constant) and one.value == key
-    ]
-    return found[0] if len(found) == 1 else None
 
 
 def _passed(tree: ast.Module) -> Iterator[tuple[str, _Passed]]:

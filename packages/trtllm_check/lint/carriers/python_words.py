@@ -183,9 +183,21 @@ class PythonWords:
             return spaced(self.listed(node.args[0]), str(node.func.value.value)) if node.args else None
         if name in ("strip", "split", "dedent") and isinstance(node.func, ast.Attribute):
             return self.value(node.args[0] if name in ("dedent", "split") and node.args else node.func.value)
+        if name == "replace" and isinstance(node.func, ast.Attribute) and len(node.args) == 2:
+            return self.replaced(node.func.value, node.args)
         if name in ("as_posix", "absolute", "resolve", "quote") and isinstance(node.func, ast.Attribute):
             return self.value(node.args[0] if node.args else node.func.value)
         return None
+
+    def replaced(self, node: ast.expr, args: Sequence[ast.expr]) -> Word | None:
+        """``name.replace("_", "-")``, letter by letter."""
+        old, new = (one.value if isinstance(one, ast.Constant) else None for one in args)
+        word = self.value(node)
+        if word is None or UNKNOWN.fullmatch(word.text) or not isinstance(old, str) or not isinstance(new, str):
+            return None
+        is_alike = len(old) == len(new)
+        text = word.text.replace(old, new)
+        return Word(text, word.line, word.column, word.places) if is_alike and len(old) == 1 else None
 
     def path(self, nodes: Sequence[ast.expr]) -> Word | None:
         parts = [self.here(self.value(one) or unknown("value", self.place(one)), one) for one in nodes]

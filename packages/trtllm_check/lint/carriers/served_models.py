@@ -1,8 +1,10 @@
 """Models that a controller starts vLLM for: KServe's server of Hugging Face's models, and Ray Serve's llm_configs."""
 
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from typing import Any
 
+from trtllm_check.lint.carriers.faults import FormFault
 from trtllm_check.lint.carriers.python_calls import Call
 from trtllm_check.lint.carriers.script import Script
 from trtllm_check.lint.carriers.yaml_entries import entries_of, text_of
@@ -11,6 +13,19 @@ from trtllm_check.releases.vllm import options_of
 
 DEEPEST = 20
 OF_HUB = "hf://"
+OF_KSERVE = "huggingfaceserver"
+NEAR, SHORT = 0.88, 8
+# kserve python/huggingfaceserver/huggingfaceserver/__main__.py (parse_known_args) and kserve/model_server.py.
+KSERVE_OWN = frozenset(
+    {
+        *("model-dir", "model-id", "model-name", "model-revision", "tokenizer-revision", "max-length", "max-model-len"),
+        *("disable-lower-case", "disable-special-tokens", "tensor-input-names", "task", "backend", "dtype"),
+        *("return-token-type-ids", "return-probabilities", "return-raw-logits", "disable-log-requests", "max-log-len"),
+        *("http-port", "grpc-port", "workers", "max-threads", "max-asyncio-workers", "enable-grpc", "enable-docs-url"),
+        *("enable-latency-logging", "configure-logging", "log-config-file", "access-log-format", "predictor-host"),
+        *("predictor-protocol", "predictor-use-ssl", "predictor-request-timeout-seconds", "trust-remote-code"),
+    }
+)
 RAY_CONFIG, RAY_LIST = "LLMConfig", "llm_configs"
 Argument = Callable[[Any], Word]
 
@@ -52,6 +67,30 @@ def kserve_command(node: Any, argument: Argument, place_of: Callable[[Any], Plac
     script = Script()
     script.words([*(Word(text, *place, (place,) * len(text)) for text in ("vllm", "serve")), named, *options])
     return script.word()
+
+
+def ignored_arguments(node: Any, argument: Argument, at: Callable[[Any], Word]) -> Iterator[FormFault]:
+    """Arguments of that server which are nearly vLLM's: it takes what it knows, and says nothing of the rest."""
+    top = entries_of(node)
+    spec = entries_of(top.get("spec"))
+    model = entries_of(entries_of(spec.get("predictor")).get("model"))
+    is_of_hub = text_of(entries_of(model.get("modelFormat")).get("name")) == "huggingface"
+    lists = [model.get("args")] if is_of_hub else []
+    containers = spec.get("containers")
+    for one in containers.value if containers is not None and containers.id == "sequence" else ():
+        entries = entries_of(one)
+        lists += [entries.get("args")] if OF_KSERVE in text_of(entries.get("image")) else []
+    for listed in lists:
+        for one in listed.value if listed is not None and listed.id == "sequence" else ():
+            word = argument(one) if one.id == "scalar" else None
+            flag = word.text.partition("=")[0] if word is not None else ""
+            name = flag.removeprefix("--").replace("_", "-")
+            if not flag.startswith("--") or name in KSERVE_OWN or name in options_of("serve") or len(name) < SHORT:
+                continue
+            near = get_close_matches(name, [*options_of("serve"), *KSERVE_OWN], 1, NEAR)
+            if near:
+                known = (("flag", flag), ("near", f"--{near[0]}"))
+                yield FormFault("manifest-unlikely", at(one), "ignored argument", known)
 
 
 def ray_calls(node: Any, argument: Argument, depth: int = 0) -> Iterator[Call]:

@@ -8,7 +8,7 @@ from serving_base.yaml_files import read_yaml
 from trtllm_check.lint.carriers import ecs, terraform_machines, terraform_pods
 from trtllm_check.lint.carriers.aws_calls import AwsCall
 from trtllm_check.lint.carriers.faults import FormFault
-from trtllm_check.lint.carriers.literals import scripts
+from trtllm_check.lint.carriers.literals import files, scripts
 from trtllm_check.lint.carriers.schema import HERE, Schema, read_types
 from trtllm_check.lint.carriers.script import Carried, aligned
 from trtllm_check.lint.carriers.settings import Setting, from_yaml, key
@@ -72,7 +72,7 @@ def carried(word: Word) -> Carried:
     )
     known = {place for one, _ in found.scripts for place in one.places}
     others = ((one, "") for one in scripts(word) if known.isdisjoint(one.places))
-    return found.with_(Carried(scripts=tuple(others)))
+    return found.with_(Carried(scripts=tuple(others), texts=tuple(files(word))))
 
 
 def _looked_up(word: Word) -> Iterator[Word]:

@@ -25,6 +25,11 @@ GO_COMMENT = re.compile(r"\{\{-?[ ]?/\*(?:.|\n)*?\*/[ ]?-?\}\}")
 LEFT_OUT = re.compile(r"^(?:\.\.\.|…)(?=[ \t\r]*\n(?:[ \t\r]*\n)*[ ]+\S)", re.MULTILINE)
 DOTS = re.compile(r"^([ ]*)(?:\.\.\.|…)(?=[ \t\r]*$)", re.MULTILINE)
 DOTS_WITHIN = re.compile(r"^(?:[ ]+\.\.\.|[ ]*…)[ \t\r]*$", re.MULTILINE)
+OF_EXCERPTS = re.compile(
+    r"^[^\n#]*#[^\n]*(?:\.\.\.|…|\b(?:excerpts?|snippets?|patch\w*|overlays?|kustom\w*|rest of|omitted|unchanged"
+    r"|abridged|partial\w*|relevant|shortened|simplified|etc|fragment|others?)\b)",
+    re.MULTILINE | re.IGNORECASE,
+)
 BLANK_LINE = re.compile(r"^[ \r]+$", re.MULTILINE)
 INLINE_CONTROL = re.compile(r"\{%.*?%\}")  # of Jinja, within a line
 DEEPEST = 100
@@ -87,6 +92,11 @@ def _composed(text: str, loader: Any) -> list[Any]:
 def leaves_out(text: str) -> bool:
     """True for a text with such dots."""
     return LEFT_OUT.search(text) is not None or DOTS_WITHIN.search(text) is not None
+
+
+def is_excerpt(text: str) -> bool:
+    """True for a text whose comments or dots say that it does not show all."""
+    return leaves_out(text) or OF_EXCERPTS.search(text) is not None
 
 
 def _depth(text: str) -> int:

@@ -73,3 +73,12 @@ def _fill(node: Any, known: Mapping[str, Any], depth: int) -> None:
 
 def text_of(node: Any) -> str:
     return str(node.value) if node is not None and node.id == "scalar" else ""
+
+
+def listed(node: Any) -> list[Any]:
+    """The scalars of a list, and one scalar as a list of it."""
+    if node is None:
+        return []
+    if node.id == "sequence":
+        return [one for one in node.value if one.id == "scalar"]
+    return [node] if node.id == "scalar" else []

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 from trtllm_check.lint.carriers.faults import FormFault
+from trtllm_check.lint.carriers.option_lines import AS_WORDS
 from trtllm_check.lint.shell.words import Word
 
 # What makes a text none of our business where it does not parse, and what makes it a template of another language.
@@ -42,14 +43,17 @@ NOT_YAML = re.compile(r"\AMIME-Version:|^Content-Type: multipart/|^[ \t$]*kubect
 COMMENT = re.compile(r"(?<!\S)#.*$", re.MULTILINE)
 
 
-def faults(word: Word, is_file: bool) -> Iterator[FormFault]:
-    """What a parser stumbles on first; of a part of a page only where it begins like a whole file."""
+def faults(word: Word, is_file: bool, *, is_ours: bool = False) -> Iterator[FormFault]:
+    """What a parser stumbles on first; of a part of a page only where it begins like a whole file.
+
+    ``is_ours``: it is a whole file of vLLM's options.
+    """
     text = without_output(word.text)
     if (
-        not OURS.search(text)
+        not (is_ours or OURS.search(text))
         or NOT_YAML.search(text)
         or TEMPLATED.search(text)
-        or not (is_file or WHOLE.match(text.lstrip()))
+        or not (is_file or is_ours or WHOLE.match(text.lstrip()))
     ):
         return
     import yaml
@@ -62,7 +66,7 @@ def faults(word: Word, is_file: bool) -> Iterator[FormFault]:
         mark = error.problem_mark or error.context_mark
         around = word.text.split("\n")[max(int(mark.line) - 1, 0) : int(mark.line) + 1] if mark else []
         if not any(PLACEHOLDER.search(line) for line in around):
-            yield _broken(word, error)
+            yield _broken(word, error, is_ours=is_ours)
     except (yaml.YAMLError, ValueError, RecursionError):
         return
     else:
@@ -108,7 +112,7 @@ def _composed(text: str) -> list[Any]:
         return list(yaml.compose_all(text, yaml.SafeLoader))
 
 
-def _broken(word: Word, error: Any) -> FormFault:
+def _broken(word: Word, error: Any, *, is_ours: bool = False) -> FormFault:
     lines = word.text.replace("\r\n", "\n").split("\n")
     mark = error.problem_mark or error.context_mark
     number = min(int(mark.line), len(lines) - 1) if mark else 0
@@ -116,14 +120,15 @@ def _broken(word: Word, error: Any) -> FormFault:
     problem = " ".join(part for part in (error.context, error.problem) if part)
     if tab and ("\\t" in problem or word.text.count("\n", 0, tab.start()) == number):
         number = word.text.count("\n", 0, tab.start())
-        return FormFault("yaml-does-not-parse", _line(word, number), "tab", (("line", str(number + 1)),))
+        return FormFault("yaml-does-not-parse", _line(word, number), "tab", (("line", str(_line(word, number).line)),))
     if re.search(r"expected ':'|mapping values are not allowed", error.problem or ""):
         above = next((at for at in range(number - 1, -1, -1) if lines[at].strip()), number)
-        for at in (number, above):
-            if NO_COLON.match(lines[at]):
+        words = next((at for at, line in enumerate(lines[: number + 1]) if AS_WORDS.match(line)), above)
+        for at in (number, above, words):
+            if NO_COLON.match(lines[at]) or (at == words and is_ours):
                 return FormFault("yaml-does-not-parse", _line(word, at), "colon", (("text", lines[at].strip()),))
     other = _unlike(lines, number)
-    known = (("problem", problem), ("line", str(number + 1)), ("text", lines[number].strip()[:60]))
+    known = (("problem", problem), ("line", str(_line(word, number).line)), ("text", lines[number].strip()[:60]))
     if other is not None:
         return FormFault("yaml-does-not-parse", _line(word, number), "indentation", (*known, ("indent", other)))
     return FormFault("yaml-does-not-parse", _line(word, number), "", known)

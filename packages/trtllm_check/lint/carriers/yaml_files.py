@@ -6,7 +6,7 @@ What matters is the same in all of them: a mapping with an image, a command and 
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import PurePosixPath
+from itertools import zip_longest
 from typing import Any
 
 from trtllm_check.lint.carriers import (
@@ -28,16 +28,20 @@ from trtllm_check.lint.carriers import (
 )
 from trtllm_check.lint.carriers.aws_calls import resources
 from trtllm_check.lint.carriers.cluster_objects import objects
+from trtllm_check.lint.carriers.option_lines import is_broken_config
+from trtllm_check.lint.carriers.python_words import split
 from trtllm_check.lint.carriers.requirements import is_conda, of_conda
 from trtllm_check.lint.carriers.script import Carried, Script, aligned, joined, unknown, with_single_dollars
 from trtllm_check.lint.carriers.stack_values import stack_command
 from trtllm_check.lint.carriers.workloads import open_workload, workloads
+from trtllm_check.lint.carriers.yaml_cut import completed
 from trtllm_check.lint.carriers.yaml_documents import (
     CONTROL,
     DEEPEST,
     MOST_NODES,
     TEMPLATE,
     documents,
+    is_excerpt,
     is_multiplied,
     leaves_out,
     masked,
@@ -49,8 +53,10 @@ from trtllm_check.lint.carriers.yaml_entries import (
     fill_parameters,
     from_key,
     from_maps,
+    listed,
 )
-from trtllm_check.lint.programs import ALIASES, PROGRAMS, PYTHON, TOOL_NAMES, TOOLS, VLLM_IMAGE
+from trtllm_check.lint.carriers.yaml_started import PROGRAM, launched, starts_command, written_files
+from trtllm_check.lint.programs import TOOL_NAMES, VLLM_IMAGE
 from trtllm_check.lint.shell import Word
 
 SCRIPTS = ("before_script", "script", "after_script", "run", "commands", "cmd", "userdata")
@@ -75,6 +81,7 @@ def carried(word: Word) -> Carried:
     """Commands, variables and images of all documents; nothing where it is no YAML."""
     if is_conda(word.text):
         return of_conda(word)
+    word = completed(word) or word
     reader = _Reader(word)
     nodes = list(documents(reader.masked))
     unknown_parts = open_workload if leaves_out(word.text) else lambda one: one
@@ -97,7 +104,8 @@ def carried(word: Word) -> Carried:
             aws_calls=tuple(resources(node, reader.at)),
             faults=(
                 *manifests.faults(node, reader.at, is_template="{{" in word.text),
-                *kubernetes.faults(node, reader.at, is_template="{{" in word.text),
+                *kubernetes.faults(node, reader.at, is_template="{{" in word.text, is_excerpt=is_excerpt(word.text)),
+                *served_models.ignored_arguments(node, reader.argument, reader.at),
                 *kubernetes_values.faults(node, reader.at),
                 *helm_values.faults(node, reader.at),
                 *model_ranks.faults(node, reader.at),
@@ -110,7 +118,9 @@ def carried(word: Word) -> Carried:
         reader.found = reader.found.with_(found).with_(ecs_templates.carried(node, reader.at))
     is_file = word.places[:1] == ((1, 1),)
     of_templates = (*go_templates.faults(word, is_file), *helm_names.faults(word))
-    return reader.found.with_(Carried(faults=(*yaml_faults.faults(word, is_file), *of_templates)))
+    return reader.found.with_(
+        Carried(faults=(*yaml_faults.faults(word, is_file, is_ours=is_broken_config(word.text)), *of_templates))
+    )
 
 
 class _Reader:
@@ -146,6 +156,7 @@ class _Reader:
                 given = [entries[name] for name in ("env", "variables") if name in entries]
                 self.outer = [*before, *(one for node in given for one in self.variables(node))]
             image = self.container(entries, image)
+            self.found = self.found.with_(Carried(texts=tuple(written_files(entries, self.scalar))))
             for name, value in entries.items():
                 if self.is_compose and not depth and name.startswith(EXTENSION):
                     continue  # read where it is merged
@@ -172,14 +183,17 @@ class _Reader:
         for key, value in variables:
             script.variable(key, value)
         for name in ("setup", *SCRIPTS) if "run" in by_name and "resources" in by_name else SCRIPTS:  # of SkyPilot
-            for value in self.listed(by_name.get(name)):
+            for value in listed(by_name.get(name)):
                 script.line(self.scalar(value))
         for name in LINES:
-            for value in self.listed(by_name.get(name)):
+            for value in listed(by_name.get(name)):
                 if " " in str(value.value):
                     script.line(self.scalar(value))
         is_compose = "command" in by_name and bool(image) and not {"args", "name"} & set(by_name)
         commands = [by_name[name] for name in COMMANDS if name in by_name]
+        more = launched(by_name, self.scalar, self.argument, self.place)
+        if more is not None:
+            self.found = self.found.with_(Carried(scripts=((more, ""),)))
         grows = any(name in entries for name in GROWING)
         self.command(commands, script, self.entry(by_name, image), is_compose, grows)
         word = script.word()
@@ -240,15 +254,18 @@ class _Reader:
                 script.add(" ", self.place(node))
             script.end()
             return
-        for node in nodes:
+        for node, following in zip_longest(nodes, nodes[1:]):
+            is_program = following is not None and following.id == "sequence" and PROGRAM.fullmatch(str(node.value))
             if node.id == "sequence":
                 words += [self.argument(one) for one in node.value if one.id == "scalar"]
+            elif node.id == "scalar" and not words and is_program:
+                words += split(self.scalar(node))  # as editors and launchers have it
             elif node.id == "scalar" and not words:
                 text = with_single_dollars(self.scalar(node)) if self.is_compose else self.scalar(node)
                 script.line(text if not is_compose or " -c" in text.text else _on_one_line(text))
             elif node.id == "scalar":
                 words.append(self.argument(node))
-        if words and _starts_command(words):
+        if words and starts_command(words):
             script.words([*words, unknown("more", self.place(nodes[-1]))] if grows else words)
 
     def argument(self, node: Any) -> Word:
@@ -318,13 +335,6 @@ class _Reader:
         elif TOOL_LINE.search(value):
             self.found = self.found.with_(Carried(scripts=((self.scalar(node), image),)))
 
-    def listed(self, node: Any) -> list[Any]:
-        if node is None:
-            return []
-        if node.id == "sequence":
-            return [one for one in node.value if one.id == "scalar"]
-        return [node] if node.id == "scalar" else []
-
     def place(self, node: Any) -> tuple[int, int]:
         index = self.index(node.start_mark)
         return self.word.places[index] if index < len(self.word.places) else (self.word.line, self.word.column)
@@ -389,14 +399,3 @@ def _on_one_line(word: Word) -> Word:
     """docker compose splits a text at blanks and at the ends of lines alike."""
     text = word.text.rstrip().replace("\\\n", "  ").replace("\n", " ")
     return Word(text, word.line, word.column, word.places[: len(text)])
-
-
-def _starts_command(words: Sequence[Word]) -> bool:
-    """True for a list that begins with a program, not with the arguments of an image's own entry point."""
-    return not words[0].text.startswith("-") or any(_is_program(word.text) for word in words)
-
-
-def _is_program(text: str) -> bool:
-    name = PurePosixPath(text).name
-    name = ALIASES.get(name, name)
-    return name in TOOLS or name in PROGRAMS or PYTHON.fullmatch(name) is not None

@@ -9,7 +9,7 @@ from serving_base.facts.published import PublishedModel, published_model
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts
 from trtllm_check.lint.gpu_labels import gpu_told
-from trtllm_check.lint.rules.room import OTHER_HARDWARE, PP, SET_LATER, STARTS, TP, gpu_memory
+from trtllm_check.lint.rules.room import OTHER_HARDWARE, PP, SET_LATER, STARTS, TP, gpu_memory, memory_here
 from trtllm_check.lint.rules.served import LMI, VLLM, ServedModel, served
 from trtllm_check.lint.rules.weight_bits import bits_of
 
@@ -47,7 +47,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     starts = [one for one in served(document) if one.engine == VLLM and one.tool in STARTS and one.weights]
     gpu, have = gpu_memory(document, platform) if starts else ("", 0)
-    if not have or any(OTHER_HARDWARE.search(text) for _, text in document.texts):
+    if any(OTHER_HARDWARE.search(text) for _, text in document.texts):
         return
     machine = gpu_told(document)
     later = {file for file, text in document.texts if SET_LATER.search(text)}
@@ -56,13 +56,14 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if model is None or (one.invocation is None and one.file in later):
             continue
         ranks = machine.gpus if one.tool == LMI and TP not in one.options and machine is not None else None
-        room = _room(one, model, have, ranks)
+        here, own = memory_here(document, one.file, one.place(TP)) or (gpu, have)
+        room = _room(one, model, own, ranks) if own else None
         tokens = _tokens(one, model)
         if room is None or not tokens:
             continue
         sure = room.have < room.weights + tokens * room.token
         if sure or room.have < room.weights / ROUNDED + tokens * room.token + LEAST_ACTIVATIONS:
-            yield from _said(one, model, room, tokens, gpu, platform.release.name, sure=sure)
+            yield from _said(one, model, room, tokens, here, platform.release.name, sure=sure)
 
 
 def _room(one: ServedModel, model: PublishedModel, have: float, ranks: int | None) -> _Room | None:

@@ -18,6 +18,7 @@ from trtllm_check.lint.shell.words import Word
 
 FAMILY = "containers"
 PATH_VARIABLES = ("engine_dir", "tokenizer_dir")
+FILLED_LATER = re.compile(r"\benvsubst\b|\bsed\b|fill_template|docker cp|--env-file|\bexport\b")
 HERE = re.compile(r"^(?:\$\(pwd\)|`pwd`|\$\{?PWD\}?|\.|~|\$\{?HOME\}?)(?=/)")
 
 
@@ -27,6 +28,9 @@ def hidden_paths(
     """Everything that a container of ``docker`` is to read, and does not see; ``inner``: what it starts."""
     yield from _mounts(document, platform, docker, inner)
     yield from _moved(document, platform, docker, inner)
+    for file, name, place in _host_variables(document, _mounted(document, docker)) if inner else ():
+        for draft in _hidden(platform, place, place.text, docker, (), "write the folder of the container", file, name):
+            yield draft._replace(severity="warning")
 
 
 def image_of(docker: Invocation) -> str:
@@ -66,6 +70,19 @@ def _mounts(document: Document, platform: Platform, docker: Invocation, inner: l
             yield from _hidden(platform, place, place.text, docker, edits, instead, config.path, name)
     for filling in _host_fillings(document, platform):
         yield from _filled_paths(platform, docker, filling, mounts, visible)
+
+
+def _host_variables(document: Document, mounts: list[tuple[str, str]]) -> Iterator[tuple[str, str, Word]]:
+    """``$ENGINE_DIR`` in a config.pbtxt: a folder that the same script copies from on the host, and mounts nowhere."""
+    from trtllm_check.lint.config_files import variables_in
+
+    for config in document.configs:
+        text = dict(document.texts).get(config.path, "")
+        for name, place, variable in variables_in(config):
+            of_the_host = re.compile(rf"^[ \t]*(?:cp|rsync|mv|ls|ln|cd)\b[^\n]*\$\{{?{variable}\b", re.MULTILINE)
+            is_mounted = any(variable in f"{host}{inside}" for host, inside in mounts)
+            if not is_mounted and of_the_host.search(text) and FILLED_LATER.search(text) is None:
+                yield config.path, name, place
 
 
 def _is_of_the_host(path: str, mounts: list[tuple[str, str]]) -> bool:

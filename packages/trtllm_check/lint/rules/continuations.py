@@ -53,6 +53,8 @@ def _is_of_a_list(command: ShellCommand, text: str) -> bool:
     lines = lines_of(text)
     above = ITEM.match(lines[command.line - 2]) if 1 < command.line <= len(lines) else None
     return above is not None and len(lines[command.line - 1]) > len(lines[command.line - 1].lstrip()) > 0
+
+
 def _arguments_alone(text: str, file: str) -> Iterator[Draft]:
     """``--port 8000`` without a backslash, and ``{{ extra_args }}`` on the next line."""
     for match in ARGUMENTS_ALONE.finditer(text):

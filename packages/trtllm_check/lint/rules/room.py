@@ -10,7 +10,7 @@ from serving_base.facts.models import shape_of_size
 from serving_base.facts.published import PublishedModel, published_model
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Edit, Platform, Put, drafts, gpu_of
-from trtllm_check.lint.gpu_labels import gpu_told
+from trtllm_check.lint.gpu_labels import gpu_here, gpu_told
 from trtllm_check.lint.invocations import Invocation
 from trtllm_check.lint.rules.arguments import is_checked
 from trtllm_check.lint.rules.pairs import engine_world
@@ -76,7 +76,9 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     """All drafts of the family."""
     starts = [*_servers(document), *(() if platform.gpu else _builds(document, platform))]
     have = gpu_memory(document, platform) if starts else ("", 0)
-    found = [draft for start in starts for draft in _said(start, platform, have)]
+    found = [
+        draft for start in starts for draft in _said(start, platform, memory_here(document, start[3], start[1]) or have)
+    ]
     if found and not any(OTHER_HARDWARE.search(text) for _, text in document.texts):
         yield from found
 
@@ -90,6 +92,16 @@ def gpu_memory(document: Document, platform: Platform) -> tuple[str, float]:
     if machine is not None and machine.gpu:
         return machine.gpu, known_gpu(gpu_names()[machine.gpu]).visible_bytes
     return (machine.name, machine.memory_gib * GIB) if machine is not None else ("", 0)
+
+
+def memory_here(document: Document, file: str, place: Word) -> tuple[str, float] | None:
+    """The same for the GPU of one piece of a page; None where it tells none."""
+    machine = gpu_here(document, file, place.line)
+    if machine is None:
+        return None
+    if machine.gpu:
+        return machine.gpu, known_gpu(gpu_names()[machine.gpu]).visible_bytes
+    return machine.name, machine.memory_gib * GIB
 
 
 _Found = tuple[_Start, Word, Invocation | None, str]

@@ -30,6 +30,7 @@ ADAPTERS = re.compile(
     r"|VLLM_PLUGINS|default[-_]mm[-_]loras|LoRARequest|kind:[ ]*(?:Lora|Model)Adapter",
     re.IGNORECASE,
 )
+REMOTE_ADAPTER = re.compile(r"(?:=|\"path\":[ ]*\")(?P<path>(?:s3|gs|gcs|az|abfss?|https?|oci|pvc|minio)://[^\"\s,}]+)")
 NO_TEXTS = frozenset({"tokens_only", "task", "runner", "convert", "tokenizer", "model_impl"})
 NO_TEXT = re.compile(r"prithvi|terratorch|embed|rerank|reward|classif", re.IGNORECASE)
 FP8_MODEL = re.compile(r"[-_]fp8(?:[-_]|$)", re.IGNORECASE)
@@ -169,12 +170,21 @@ def _together(one: ServedModel, release: str) -> Iterator[Draft]:
     if parser is not None and "enable_auto_tool_choice" not in one.options and one.invocation and not spread:
         edits = (Put("--enable-auto-tool-choice"),)
         yield from _say(one, "tool_call_parser", "auto", release, edits=edits)
+    yield from _remote_adapters(one, release)
     modules = one.options.get("lora_modules")
     if modules is not None and one.invocation and NO_EQUALS.fullmatch(modules.text):
         instead = modules.text.replace(":", "=", 1)
         yield from _say(one, "lora_modules", "module", release, instead=instead)
     if "lora_modules" in one.options and "enable_lora" not in one.options and one.invocation and not spread:
         yield from _say(one, "lora_modules", "lora", release, edits=(Put("--enable-lora"),))
+
+
+def _remote_adapters(one: ServedModel, release: str) -> Iterator[Draft]:
+    """``--lora-modules chat=s3://bucket/adapter``: vLLM looks for a folder, then for a repository of the hub."""
+    given = one.invocation.values("--lora-modules", "--lora_modules") if one.invocation else []
+    for word in given or [word for name, word in one.options.items() if name == "lora_modules"]:
+        if (match := REMOTE_ADAPTER.search(word.text)) is not None:
+            yield from _say(one, "lora_modules", "remote adapter", release, place=word, path=match["path"])
 
 
 def _without(one: ServedModel, whole: str, told: VllmRelease | None, release: str) -> Iterator[Draft]:

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from functools import lru_cache
 from typing import NamedTuple
 
+from trtllm_check.lint.shell.cut_pages import is_cut_out
 from trtllm_check.lint.shell.languages import COMMANDS, PYTHONS, SHELLS, spoken
 
 INLINE_LINE = re.compile(
@@ -156,6 +157,7 @@ def fences(text: str) -> list[Block]:
     others, paired = _blocks(text, first.start)
     prose = text[first.start : following.start() if following else len(text)]
     begins_inside = paired and BARE_COMMAND.search(before) and not BARE_COMMAND.search(prose)
+    begins_inside = begins_inside or is_cut_out(before)
     return [Block("", 0, len(before)), *others] if begins_inside else blocks
 
 
