@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from trtllm_check.lint.document import Document
-from trtllm_check.lint.evidence import facts_release
+from trtllm_check.lint.evidence import OF_A_LOG, facts_release, told
 from trtllm_check.lint.finding import Draft, Platform, rule_data
 from trtllm_check.lint.impossible import in_no_release
 from trtllm_check.lint.lookups import once
@@ -52,6 +52,7 @@ OF_SCRIPTS = ARGUMENTS | {"ranks-not-tp-pp", "engine-flow-removed"}
 OURS = ("convert_checkpoint.py", "trtllm-build", "quantize.py", "run.py", "summarize.py")
 COMMON_NAMES = ("run.py", "summarize.py", "quantize.py")
 OF_EXAMPLES = re.compile(r"examples?/|tensorrt[-_]?llm|\$", re.IGNORECASE)
+MEASURES = re.compile(r"benchmark|trtllm-bench|(?:dummy|random|fake) weights|throughput", re.IGNORECASE)
 OF_WHOLE_COMMANDS = frozenset({"build-of-nothing", "missing-flag"})
 OF_LENGTHS = "engine-limit"
 OF_WRITTEN_OUT = OF_WHOLE_COMMANDS | {"command-form", "no-gpus"}
@@ -69,7 +70,7 @@ OF_A_TERMINAL = re.compile(
     r"^(?:\([\w.-]+\) )?[\w.-]+@[\w.-]+[:~ ][^\n]*[#$] |^\[\+\] Running|^Error response from daemon|^ [✔✘] ",
     re.MULTILINE,
 )
-FEW = 2
+FEW, SEVERAL = 2, 3
 EARLIER_CLONE = re.compile(
     r"(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b[^\n]*tensorrtllm_backend"
     r"|tensorrtllm_backend(?:\.git)?[^\n]*(?:-b|--branch)[ =\"',]+(?:release/|rel/|v)?0\.[4-7](?:\.\d)?\b"
@@ -103,9 +104,13 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
         return draft._replace(severity="info")  # whose templates have other variables
     if draft.rule == "unfilled-variable" and _is_filled_by_a_program(draft, document):
         return draft._replace(severity="info")
-    if draft.rule == "unknown-parameter" and platform.guessed and READ_ELSEWHERE.search(draft.message):
+    is_elsewhere = READ_ELSEWHERE.search(draft.message) or draft.message.endswith(OF_07)
+    if draft.rule == "unknown-parameter" and platform.guessed and is_elsewhere:
         return draft._replace(severity="info")
-    if draft.rule == "container-of-another-release" and platform.told and _is_the_one_told(draft, platform):
+    if draft.rule == "container-of-another-release" and platform.told:
+        if _is_the_one_told(draft, platform) or _is_told_by_output(document):
+            return draft._replace(severity="info")
+    if draft.rule == "build-of-nothing" and _shows_options(draft, document):
         return draft._replace(severity="info")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document) and _is_of_pieces(document):
         return draft._replace(severity="info")
@@ -164,6 +169,22 @@ def _is_the_one_told(draft: Draft, platform: Platform) -> bool:
     """True for a container of a build that the facts of the release were taken for."""
     match = HOLDS.search(draft.message)
     return match is not None and facts_release(match[1]) == platform.release.name
+
+
+def _is_told_by_output(document: Document) -> bool:
+    """True where only what a program printed tells the release, beside containers that tell others."""
+    best = told(document)
+    return best is not None and best.kind == OF_A_LOG
+
+
+def _shows_options(draft: Draft, document: Document) -> bool:
+    """True for a build on a page that names no folder at all, and for one of weights that nobody wants: a benchmark."""
+    one = draft.invocation
+    text = dict(document.texts).get(one.command.file if one is not None else draft.file, "")
+    if one is None or draft.place.text.startswith("--model_config"):
+        return MEASURES.search(text) is not None
+    names = one.has("--output_dir") or any("/" in word.text for word in one.arguments)
+    return "```" in text and len(one.given) > SEVERAL and not names
 
 
 @lru_cache(maxsize=8)

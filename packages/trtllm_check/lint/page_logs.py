@@ -78,6 +78,7 @@ NAMED_ERROR = re.compile(
 )
 HEADED = re.compile(r"#{1,6}[ ]|[-*+][ ]\[[ xX]\][ ]")
 """A heading of Markdown, or a thing to tick off."""
+NAMED = re.compile(r"\s*`(?:[A-Za-z_]\w*\.)*[A-Z]\w*`\s+[a-z]")  # an exception's name, in a sentence that goes on
 LONGEST_ANSWER = 30  # lines of a block with a request and what came back
 LONGEST_QUESTION = 1_000
 LONGEST_PAGE = 300_000  # characters: nobody writes a longer report
@@ -155,7 +156,7 @@ def _only_logs(text: str) -> str:
             block.append(line)
         else:
             said = line.replace("`", " ").lstrip("> ")
-            is_title = HEADED.match(line) is not None and not ASKED.search(line)
+            is_title = (HEADED.match(line) is not None and not ASKED.search(line)) or NAMED.match(line) is not None
             kept.append(said if _is_output(said) and not is_title else "")
     return "\n".join([*kept, *_if_log(block, code)])
 

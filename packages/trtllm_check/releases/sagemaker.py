@@ -32,6 +32,8 @@ OTHER_IMAGES = re.compile(
     r"cpu|pytorch|neuron|inf2|aarch64|onnx|nightly|snapshot"
 )  # of DJL Serving, with forms of their own
 WITHOUT_FORM = re.compile(r"(?P<version>\d+\.\d+(?:\.\d+)?)(?:-|$)")
+# Tags that a later one of the same version took over: aws-cdk-lib, aws-sagemaker-alpha deep-learning-container-image.ts.
+EARLIER = ("0.21.0-deepspeed0.8.0-cu117", "0.22.1-deepspeed0.8.3-cu118")
 PATCHED = ("neuronx-sdk",)  # images of one version came out with several of Neuron's
 Version = tuple[int, ...]
 
@@ -77,7 +79,7 @@ def unknown_tag(repository: str, tag: str) -> UnknownTag | None:
     match = TAG[repository].match(tag)
     framework = FRAMEWORK.get(match["kind"]) if match else None
     facts = sagemaker_images()
-    if match is None or framework is None or facts.is_newer(framework, match["version"]):
+    if tag.startswith(EARLIER) or match is None or framework is None or facts.is_newer(framework, match["version"]):
         return None
     right = facts.tags[framework].get(match["version"])
     if right is None:

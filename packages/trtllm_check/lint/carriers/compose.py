@@ -27,6 +27,9 @@ IN_A_SHELL = re.compile(r"(?:^|\s)-\w*c\s|\$\(|<<|&&|\bsh\b")
 LINE_END = re.compile(r"\\\s+-")
 RESTART = re.compile(r"no|always|unless-stopped|on-failure(?::\d+)?|.*[${].*")
 OPENAI_BASE = re.compile(r"(?:OPENAI|LLM|VLLM)_(?:API_)?BASE(?:_URLS?)?")
+CLIENTS = re.compile(  # which add a path to the address as it is
+    r"open-?webui|litellm|librechat|anything-?llm|lobe-?chat|flowise|dify|langflow|n8n|chat-ui|nextchat", re.IGNORECASE
+)
 BARE_ADDRESS = re.compile(r"https?://(?P<host>[A-Za-z][\w.-]*)(?::\d{2,5})?/?")
 DEFAULT_NETWORK = "default"
 # Variables with addresses for a browser, which is on the host.
@@ -145,6 +148,10 @@ def _command(service: Setting) -> Iterator[FormFault]:
         yield FormFault("compose-together", command.place.part(*comment.span()), "comment", known)
 
 
+def _is_a_client(service: Setting) -> bool:
+    return service.at("build") is None and CLIENTS.search(_text(service.at("image"))) is not None
+
+
 def _restart(service: Setting) -> Iterator[FormFault]:
     value = service.at("restart")
     if value is not None and value.kind == "text" and not RESTART.fullmatch(value.text):
@@ -159,7 +166,7 @@ def _without_v1(service: Setting, named: dict[str, Setting]) -> Iterator[FormFau
     for value in environment.parts or tuple(one for _, one in environment.items):
         name, _, text = value.text.partition("=") if environment.kind == "list" else (value.written, "", value.text)
         match = BARE_ADDRESS.fullmatch(text.strip("\"'"))
-        is_own = service.at("build") is not None and not name.startswith("OPENAI")  # a program that may add it
+        is_own = not (name.startswith("OPENAI") or _is_a_client(service))  # a program that may add it
         is_base = OPENAI_BASE.fullmatch(name) is not None and not is_own
         target = named.get(match["host"]) if match is not None and is_base else None
         if match is not None and target is not None and VLLM_IMAGE.search(_text(target.at("image"))):
@@ -205,7 +212,15 @@ def _networks(service: Setting, declared: Setting | None, seen: set[str]) -> Ite
         if NAMED.fullmatch(name) and name not in names and name not in seen and name != DEFAULT_NETWORK:
             seen.add(name)
             form = "undefined" if declared is not None else "undefined, perhaps"
+            if declared is None and _is_of_a_subfolder(service):
+                continue
             yield _fault(form, one, what="service refers to undefined network", name=name)
+
+
+def _is_of_a_subfolder(service: Setting) -> bool:
+    """True for a service that mounts what lies above the file, as parts do that a file above includes."""
+    volumes = service.at("volumes")
+    return volumes is not None and any(one.text.startswith("../") for one in volumes.parts)
 
 
 def _published(service: Setting) -> Iterator[tuple[str, str, Setting]]:

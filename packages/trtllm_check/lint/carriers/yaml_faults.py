@@ -32,6 +32,7 @@ OUTPUT = re.compile(
 )
 OF_YAML = re.compile(r"[ ]+\S|-|[\"'\w./-]+:(?:\s|$)|#|[\])}]")
 MERGE = "<<"
+UNDEFINED = "undefined alias"
 # What has to stand in a text, and not only in a comment, before a key that stands twice is our business.
 SERVES = re.compile(
     r"vllm|trtllm|tensorrt|tritonserver|sglang|text-generation|djl|\bnim\b|nvidia\.com/gpu|HF_TOKEN|capabilities:.*gpu",
@@ -59,7 +60,8 @@ def faults(word: Word, is_file: bool) -> Iterator[FormFault]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         around = word.text.split("\n")[max(int(mark.line) - 1, 0) : int(mark.line) + 1] if mark else []
-        if not any(PLACEHOLDER.search(line) for line in around):
+        is_excerpt = not is_file and UNDEFINED in (error.problem or "")  # its anchor stands elsewhere in the file
+        if not is_excerpt and not any(PLACEHOLDER.search(line) for line in around):
             yield _broken(word, error)
     except (yaml.YAMLError, ValueError, RecursionError):
         return
@@ -120,7 +122,7 @@ def _broken(word: Word, error: Any) -> FormFault:
         for at in (number, above):
             if NO_COLON.match(lines[at]):
                 return FormFault("yaml-does-not-parse", _line(word, at), "colon", (("text", lines[at].strip()),))
-    other = _unlike(lines, number)
+    other = _unlike(lines, number) if UNDEFINED not in problem else None
     known = (("problem", problem), ("line", str(number + 1)), ("text", lines[number].strip()[:60]))
     if other is not None:
         return FormFault("yaml-does-not-parse", _line(word, number), "indentation", (*known, ("indent", other)))

@@ -18,7 +18,7 @@ OF_LMI = re.compile(
     r"djl[-_](?:inference|serving|lmi|deepspeed|tensorrtllm|neuronx)|OPTION_ROLLING_BATCH|option\.rolling_batch"
 )
 OF_ANOTHER = re.compile(
-    r"^(?:async )?def handle\(|entryPoint\s*=\s*model\.py|huggingface-pytorch-(?:tgi|inference)"
+    r"^(?:[ \t]*\")?(?:async )?def handle\(|entryPoint\s*=\s*model\.py|huggingface-pytorch-(?:tgi|inference)"
     r"|text-generation-inference|JumpStartModel|jumpstart|get_huggingface_llm_image_uri",
     re.MULTILINE,
 )

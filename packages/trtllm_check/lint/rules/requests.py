@@ -49,6 +49,8 @@ PROGRAM_PORT = re.compile(
     r"\b(?:uvicorn|fastapi|gunicorn|hypercorn|flask|app\.run|streamlit|gradio)\b[^\n]*?(?<![\d.])(\d{4,5})\b"
 )
 END_OF_TURN = "<|eot_id|>"
+OF_PICTURES = re.compile(r"(?:image|video)_(?:(?:url|bytes)_)?input$|image_sizes$")
+MULTIMODAL = "all_models/multimodal"
 OF_TEMPLATES = frozenset({"max_tokens", "bad_words", "stop_words", "end_id", "pad_id"})
 BY_FORM = "unknown-input"  # ignored by /generate, refused by /infer
 
@@ -124,6 +126,11 @@ class _Around:
         return server_ports(self.document)
 
     @cached_property
+    def is_multimodal(self) -> bool:
+        """True where the repository is made of the models for pictures, whose ensemble has inputs of its own."""
+        return any(MULTIMODAL in text for _, text in self.document.texts)
+
+    @cached_property
     def programs(self) -> frozenset[int]:
         """The ports of programs that are no Triton."""
         found = (match[1] for _, text in self.document.texts for match in PROGRAM_PORT.finditer(text))
@@ -161,7 +168,7 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         inputs = inputs_of(model, document, release)
         judged = inputs and one.fields is not None and not SETTABLE.match(one.target.path)
         if judged and not _is_of_another_model(one, inputs):
-            _names(correction, model, inputs)
+            _names(correction, model, inputs, pictured=around.is_multimodal)
         _stream(correction)
         _end(correction, around, model)
         yield from correction.drafts(release.name)
@@ -254,7 +261,7 @@ def _copies(document: Document) -> bool:
     )
 
 
-def _names(correction: _Correction, model: str, inputs: tuple[TensorSpec, ...]) -> None:
+def _names(correction: _Correction, model: str, inputs: tuple[TensorSpec, ...], *, pictured: bool) -> None:
     one = correction.request
     names = {tensor.name for tensor in inputs}
     values = one.values
@@ -267,6 +274,8 @@ def _names(correction: _Correction, model: str, inputs: tuple[TensorSpec, ...]) 
             correction.add("unknown-input", one.request.at(name), renamed=True, hint=renamed[name], **known)
             correction.rename(name, renamed[name])
             continue
+        if pictured and OF_PICTURES.match(name):
+            continue  # of all_models/multimodal, whose ensemble has other inputs
         meant = [other for other in rule_data(FAMILY)["elsewhere"].get(name, []) if other in names]
         new = meant[0] if meant and meant[0] not in values else ""
         hint = f"write {new}" if new else f"leave {name} out"

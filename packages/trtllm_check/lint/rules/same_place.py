@@ -23,7 +23,7 @@ BEHIND = re.compile(r"(?<![&>|])&\s*(?:#.*)?$")
 APART = re.compile(
     r"\b(?:stop|kill|pkill|killall|rm|down|prune|restart|rename|exit|return|shutdown|wait)\b"
     r"|^\s*(?:else|elif|fi|esac|done|;;|\}|function\b)|\(\)\s*\{?\s*$|\|\||^\s*(?:if|case|for|while|until)\b|;;"
-    r"|^[ \t]*[\w./$()-]+:(?:\s|$)|\bssh\b|\bscp\b|\bsrun\b|^\s*\$?\s*exit\b|^\s*---",
+    r"|^[ \t]*cat[ \t]*<<|^[ \t]*[\w./$()-]+:(?:\s|$)|\bssh\b|\bscp\b|\bsrun\b|^\s*\$?\s*exit\b|^\s*---",
     re.MULTILINE,
 )
 REMARK = re.compile(

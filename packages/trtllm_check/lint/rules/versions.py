@@ -50,20 +50,30 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
     newest = platform.guessed and release.name == known_releases()[-1]  # is what a text without a release means
     linked = {match[1] for _, text in document.texts for match in LINKED.finditer(text)}
     is_open = platform.guessed or not linked <= {release.name}  # a page that is about several
+    named = _named(document, platform)
     for clone in clones(document):
-        yield from _clone(clone, release, newest=is_open)
+        is_named = clone.reference in rule_data(FAMILY)["default_branches"]
+        is_named = is_named or facts_release(clone.reference) == named.name
+        yield from _clone(clone, named if is_named else release, newest=is_open)
     wanted = list(requirements(document))
     listed = {one.exact for one in wanted if one.name == "tensorrt-llm" and one.exact and not is_typed(one.pip)}
     for requirement in wanted:
         is_alternative = len(listed) > 1 and not is_typed(requirement.pip)  # of several lists one is taken
         if not is_alternative:
-            yield from _wheel(requirement, release, newest=newest)
+            is_named = not requirement.specifier or facts_release(requirement.exact) == named.name
+            yield from _wheel(requirement, named if is_named else release, newest=newest)
         if not platform.guessed:  # the pin of a release that nobody named
             yield from _modelopt(requirement, release)
     if newest:
         yield from _two_newest(document, wanted, release)
     yield from _overrun(document, wanted, release)
     yield from _model(document, wanted, release)
+
+
+def _named(document: Document, platform: Platform) -> Release:
+    """The release of what names none itself: that of the page's words, beside a container of another one."""
+    words = said(document) if platform.told else None
+    return load_release(words.release) if words is not None and words.release else platform.release
 
 
 def _two_newest(document: Document, wanted: list[Requirement], release: Release) -> Iterator[Draft]:
