@@ -19,7 +19,7 @@ OLD_TEMPLATE = (
 )
 PRINTED = (
     "# One node\n\n```\n{printed}\n```\n\n# Two nodes\n\n```bash\n"
-    "docker run -d --rm --gpus all --ipc=host --name node nvcr.io/nvidia/tensorrt-llm/release:1.0.0 sleep infinity\n```\n"
+    "docker run -d --rm --gpus all --ipc=host nvcr.io/nvidia/tensorrt-llm/release:1.0.0 sleep infinity\n```\n"
 )
 BUILDER = (
     "```bash\ngit clone https://github.com/{project}.git\ncd {folder}\n```\n\n"
@@ -51,7 +51,7 @@ def found(text: str) -> dict[str, str]:
 
 
 def notebook(*cells: list[str]) -> str:
-    code = [
+    code: list[dict[str, object]] = [
         {"cell_type": "code", "source": one, "outputs": [], "metadata": {}, "execution_count": None} for one in cells
     ]
     return json.dumps({"cells": code, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1)

@@ -107,9 +107,9 @@ def weighed(draft: Draft, document: Document, platform: Platform) -> Draft:
     is_elsewhere = READ_ELSEWHERE.search(draft.message) or draft.message.endswith(OF_07)
     if draft.rule == "unknown-parameter" and platform.guessed and is_elsewhere:
         return draft._replace(severity="info")
-    if draft.rule == "container-of-another-release" and platform.told:
-        if _is_the_one_told(draft, platform) or _is_told_by_output(document):
-            return draft._replace(severity="info")
+    is_guess = draft.rule == "container-of-another-release" and platform.told
+    if is_guess and (_is_the_one_told(draft, platform) or _is_told_by_output(document)):
+        return draft._replace(severity="info")
     if draft.rule == "build-of-nothing" and _shows_options(draft, document):
         return draft._replace(severity="info")
     if draft.rule == "wrong-model-path" and _may_be_another_model(draft, document) and _is_of_pieces(document):

@@ -32,7 +32,7 @@ OTHER_IMAGES = re.compile(
     r"cpu|pytorch|neuron|inf2|aarch64|onnx|nightly|snapshot"
 )  # of DJL Serving, with forms of their own
 WITHOUT_FORM = re.compile(r"(?P<version>\d+\.\d+(?:\.\d+)?)(?:-|$)")
-# Tags that a later one of the same version took over: aws-cdk-lib, aws-sagemaker-alpha deep-learning-container-image.ts.
+# Tags that a later one of their version took over: aws-cdk, aws-sagemaker-alpha deep-learning-container-image.ts.
 EARLIER = ("0.21.0-deepspeed0.8.0-cu117", "0.22.1-deepspeed0.8.3-cu118")
 PATCHED = ("neuronx-sdk",)  # images of one version came out with several of Neuron's
 Version = tuple[int, ...]

@@ -129,7 +129,7 @@ def _quantize(case: _Case) -> Iterator[Draft]:
 
 
 def _is_of_others(case: _Case) -> bool:
-    """True for an option that no release's script has, nor one like it: another project's quantize.py, as ModelOpt's."""
+    """True for an option that no release's script has, nor one like it: of another project's quantize.py."""
     flags = [one.flag for one in case.invocation.given if one.flag and not is_open(one.flag)]
     known = frozenset(name for _, tool in tool_history("quantize.py") if tool for name in tool.arguments)
     return any(not any(name.startswith(flag) for name in known) and not nearest(flag, known, NEAR) for flag in flags)

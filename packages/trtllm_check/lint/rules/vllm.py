@@ -43,7 +43,9 @@ EDITION = re.compile(r"\bvllm[-_](?:rbln|gaudi|ascend|neuron|spyre|gcu|mindspore
 DEVICE = re.compile(r"auto|cuda|neuron|cpu|openvino|tpu|xpu|hpu|\W.*")
 Release = VllmRelease | None
 # Words that a model is never called, and that people put behind an image that starts a server by itself.
-OTHERS = frozenset({"vllm", "serve", "tail", "sleep", "ls", "nvidia-smi", "env", "ray", "torchrun", "uvicorn", "uv", "pip", "pip3"})
+OTHERS = frozenset(
+    {"vllm", "serve", "tail", "sleep", "ls", "nvidia-smi", "env", "ray", "torchrun", "uvicorn", "uv", "pip", "pip3"}
+)
 
 
 def check(document: Document, platform: Platform) -> Iterator[Draft]:
