@@ -55,7 +55,7 @@ OF_EXAMPLES = re.compile(r"examples?/|tensorrt[-_]?llm|\$", re.IGNORECASE)
 MEASURES = re.compile(r"benchmark|trtllm-bench|(?:dummy|random|fake) weights|throughput", re.IGNORECASE)
 OF_WHOLE_COMMANDS = frozenset({"build-of-nothing", "missing-flag"})
 OF_LENGTHS = "engine-limit"
-OF_WRITTEN_OUT = OF_WHOLE_COMMANDS | {"command-form", "no-gpus"}
+OF_WRITTEN_OUT = OF_WHOLE_COMMANDS | {"command-form", "no-gpus", "image-starts-nothing"}
 CONTRAST = re.compile(
     r"❌\s*(?:wrong|bad|incorrect|don['’]?t|avoid|never|before)\b", re.IGNORECASE
 )  # examples, cut short

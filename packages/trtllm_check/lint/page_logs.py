@@ -60,6 +60,8 @@ MANUAL = re.compile(
     r"\byou(?:'ll| may| might| could| can| will| should)? (?:see|get|encounter|run into|hit)\b"
     r"|^#{1,6}[ ][^\n]*\b(?:troubleshooting|common (?:issues|errors|problems))\b"
     r"|^(?:\*\*|#{1,6}[ ])(?:solutions?|fix|cause):?(?:\*\*)?:?[ ]*$"
+    r"|^\W*(?:root cause|analysis|learnings?|lessons? learned|prevention|post-?mortem|resolution)\b[^\n:*]{0,12}[:*]"
+    r"|\A\s*#[ ][^\n]*\b(?:lessons|retrospective|post-?mortem|runbook|journal)\b"
     r"|常见(?:问题|错误|报错)|故障排[查除]|问题排查|(?:解决|处理)(?:方案|办法|方法|方式|步骤)|如果.{0,20}报错"
     r"|よくある|자주 묻는|частые ошибки|устранение",
     re.IGNORECASE | re.MULTILINE,

@@ -50,7 +50,8 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
     for problem in _schema().problems(top, "Project"):
         rule = "compose-value" if problem.form in ("kind", "choice") else "compose-field"
         yield FormFault(rule, problem.setting.place, problem.form, problem.known)
-    is_whole = top.at("include") is None and not any(one.at("extends") is not None for one in named.values())
+    extends = any(one.at("extends") is not None for one in named.values())
+    is_whole = top.at("include") is None and not extends and not _is_a_part(top, named)
     seen: set[str] = set()
     for name, service in named.items():
         yield from _health(service)
@@ -66,6 +67,14 @@ def faults(node: Any, place: Place) -> Iterator[FormFault]:
         yield from _addresses(service, name, named)
     yield from _ports(named)
     yield from link_faults(named, is_whole=is_whole)
+
+
+def _is_a_part(top: Setting, named: dict[str, Setting]) -> bool:
+    """True for services alone, on networks or with secrets of a file that includes them or is read with them."""
+    if any(key != TOP for key, _ in top.items):
+        return False
+    shared = (one for service in named.values() for field in ("networks", "secrets") if (one := service.at(field)))
+    return any((part.text or part.written) != DEFAULT_NETWORK for one in shared for part in one.parts or (one,))
 
 
 @cache
@@ -212,15 +221,7 @@ def _networks(service: Setting, declared: Setting | None, seen: set[str]) -> Ite
         if NAMED.fullmatch(name) and name not in names and name not in seen and name != DEFAULT_NETWORK:
             seen.add(name)
             form = "undefined" if declared is not None else "undefined, perhaps"
-            if declared is None and _is_of_a_subfolder(service):
-                continue
             yield _fault(form, one, what="service refers to undefined network", name=name)
-
-
-def _is_of_a_subfolder(service: Setting) -> bool:
-    """True for a service that mounts what lies above the file, as parts do that a file above includes."""
-    volumes = service.at("volumes")
-    return volumes is not None and any(one.text.startswith("../") for one in volumes.parts)
 
 
 def _published(service: Setting) -> Iterator[tuple[str, str, Setting]]:

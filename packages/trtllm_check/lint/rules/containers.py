@@ -26,7 +26,7 @@ OF_RANKS = (
 ON_THE_HUB = re.compile(r"(?:docker\.io/)?nvidia/(?:trt-?llm|tensorrt[-_]?llm|triton-?(?:inference-)?server)(?::|$)")
 UNKNOWN_IMAGE = re.compile(r"nvcr\.io/nvidia/(?:trt-?llm|tensorrt_llm|tensorrt-?llm(?=:))[\w-]*(?::|$)")
 PLAIN_SERVER = re.compile(r":\d\d\.\d\d-(?!trtllm)|-sdk$")  # Triton without TensorRT-LLM
-CLIENTS = re.compile(r"nvidia/tritonserver:.*-sdk$")  # Triton's clients: no server in it
+CLIENTS = re.compile(r"nvidia/tritonserver:.*-(?:client)?sdk$")  # Triton's clients: no server in it
 
 # What tells of a program and starts no model.
 ONLY_ASKS = re.compile(r"--help\b|--version\b|__version__|\bpip3? (?:list|show|freeze)\b|^(?:ls|cat|env|find|which)\b")

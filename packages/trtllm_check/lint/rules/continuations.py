@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 from trtllm_check.lint.document import Document
 from trtllm_check.lint.finding import Draft, Platform, Swap
-from trtllm_check.lint.shell.words import ShellCommand, Word
+from trtllm_check.lint.shell.words import ShellCommand, Word, lines_of
 
+TEMPLATE = re.compile(r"\{%-?\s")
+OPENED = re.compile(r"<<-?[ ]?(?P<mark>[A-Za-z_]\w*)[ \t]*(?:>\s*\S+[ \t]*)?$", re.MULTILINE)
 SWALLOWED = re.compile(r"\n\s*--?[A-Za-z][\w-]*")
 
 
@@ -19,6 +21,8 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
         if id(command) in seen:
             continue
         seen.add(id(command))
+        if command.cuts and _is_made(dict(document.texts).get(command.file, ""), command):
+            continue
         swallowed = any(SWALLOWED.search(word.text) for word in command.words)  # by a quote that nothing closes
         ends = [cut for cut in command.cuts if not cut.text.strip()]
         marks = [[cut] for cut in command.cuts if cut.text.strip()]
@@ -35,6 +39,18 @@ def check(document: Document, platform: Platform) -> Iterator[Draft]:
                 invocation=None if swallowed else invocation,
                 file=command.file if swallowed else "",
             )
+
+
+def _is_made(text: str, command: ShellCommand) -> bool:
+    """True for lines of a template, and for those that the shell prints, which takes a backslash off."""
+    lines = lines_of(text)
+    if any(TEMPLATE.search(line) for line in lines[command.line - 1 : command.end_line + 1]):
+        return True
+    if not any("\\\\" in cut.text for cut in command.cuts):
+        return False
+    above = "\n".join(lines[: command.line - 1])
+    opened = list(OPENED.finditer(above))
+    return bool(opened) and re.search(rf"^\s*{opened[-1]['mark']}$", above[opened[-1].end() :], re.MULTILINE) is None
 
 
 def _broken(command: ShellCommand, cut: Word, *, more: int) -> str:

@@ -50,6 +50,7 @@ PROGRAM_PORT = re.compile(
 )
 END_OF_TURN = "<|eot_id|>"
 OF_PICTURES = re.compile(r"(?:image|video)_(?:(?:url|bytes)_)?input$|image_sizes$")
+COMPOSE = re.compile(r"\bdocker[ -]compose (?:-\S+ (?:\S+ )?)*(?:up|restart|start|logs|exec|ps)\b")
 MULTIMODAL = "all_models/multimodal"
 OF_TEMPLATES = frozenset({"max_tokens", "bad_words", "stop_words", "end_id", "pad_id"})
 BY_FORM = "unknown-input"  # ignored by /generate, refused by /infer
@@ -124,6 +125,13 @@ class _Around:
     @cached_property
     def ports(self) -> list[int]:
         return server_ports(self.document)
+
+    @cached_property
+    def is_composed(self) -> bool:
+        """True where docker compose starts the server, by a file that the text does not show."""
+        is_started = any(COMPOSE.search(text) for _, text in self.document.texts)
+        runs = (one.positional[0].text for one in self.document.of("docker") if one.positional)
+        return is_started and not self.document.workloads and "run" not in runs
 
     @cached_property
     def is_multimodal(self) -> bool:
@@ -206,6 +214,8 @@ def _port(correction: _Correction, around: _Around) -> None:
     if not (target.is_triton and here) or target.port is None:
         return
     ports = around.ports
+    if around.is_composed:
+        return
     if target.port in ports or (target.port not in OTHER_PORTS and not around.serves):
         return
     right = next((port for port in ports if port != TRITON_PORT), TRITON_PORT)
