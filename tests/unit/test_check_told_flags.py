@@ -68,7 +68,16 @@ def test_a_command_on_a_line_of_its_own_was_typed(text: str, expected: bool) -> 
         ("Serving with vLLM", "What is wrong here?", [6]),
         ("Serving with vLLM", "**Root Cause:** The default was a smaller GPU.", []),
         ("Lessons of the first month", "We took a larger GPU.", []),
+        ("Serving with vLLM", "**Q: What else may fail?**", []),
     ],
 )
 def test_a_page_that_tells_what_happened_once_asks_nothing(title: str, more: str, expected: list[int]) -> None:
     assert [one.line for one in read_page(PAST.format(title=title, more=more))] == expected
+
+
+@each(
+    ("row", "expected"),
+    [("CUDA out of memory. Tried to allocate 2 GiB.", [3]), ("| `CUDA out of memory` | less |", [])],
+)
+def test_a_row_of_a_table_is_no_log(row: str, expected: list[int]) -> None:
+    assert [one.line for one in read_page(f"I get this error:\n\n{row}\n")] == expected

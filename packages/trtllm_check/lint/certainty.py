@@ -55,7 +55,7 @@ OF_EXAMPLES = re.compile(r"examples?/|tensorrt[-_]?llm|\$", re.IGNORECASE)
 MEASURES = re.compile(r"benchmark|trtllm-bench|(?:dummy|random|fake) weights|throughput", re.IGNORECASE)
 OF_WHOLE_COMMANDS = frozenset({"build-of-nothing", "missing-flag"})
 OF_LENGTHS = "engine-limit"
-OF_WRITTEN_OUT = OF_WHOLE_COMMANDS | {"command-form", "no-gpus", "image-starts-nothing"}
+OF_WRITTEN_OUT = OF_WHOLE_COMMANDS | {"command-form", "no-gpus", "image-starts-nothing", "needs-value"}
 CONTRAST = re.compile(
     r"❌\s*(?:wrong|bad|incorrect|don['’]?t|avoid|never|before)\b", re.IGNORECASE
 )  # examples, cut short
@@ -203,8 +203,8 @@ def _leaves_out(draft: Draft, document: Document) -> bool:
 
 def _is_named(line: str) -> bool:
     """True for a command that a sentence names: "it ran through `trtllm-serve --backend pytorch`"."""
-    said = INLINE.sub("", line)
-    return said != line and len(SAID.findall(said)) > FEW
+    said, pieces = INLINE.subn("", line)
+    return pieces > 0 and len(SAID.findall(said)) > (FEW if pieces == 1 else 0)
 
 
 @lru_cache(maxsize=8)

@@ -61,6 +61,7 @@ MANUAL = re.compile(
     r"|^#{1,6}[ ][^\n]*\b(?:troubleshooting|common (?:issues|errors|problems))\b"
     r"|^(?:\*\*|#{1,6}[ ])(?:solutions?|fix|cause):?(?:\*\*)?:?[ ]*$"
     r"|^\W*(?:root cause|analysis|learnings?|lessons? learned|prevention|post-?mortem|resolution)\b[^\n:*]{0,12}[:*]"
+    r"|^(?:#{1,6}[ ])?\W*Q\d*[:.][ ]|^#{1,6}[ ][^\n]*\bFAQ\b"
     r"|\A\s*#[ ][^\n]*\b(?:lessons|retrospective|post-?mortem|runbook|journal)\b"
     r"|常见(?:问题|错误|报错)|故障排[查除]|问题排查|(?:解决|处理)(?:方案|办法|方法|方式|步骤)|如果.{0,20}报错"
     r"|よくある|자주 묻는|частые ошибки|устранение",
@@ -158,6 +159,9 @@ def _only_logs(text: str) -> str:
             block.append(line)
         else:
             said = line.replace("`", " ").lstrip("> ")
+            if line.lstrip().startswith("|"):
+                kept.append("")  # a row of a table, which lists what may happen
+                continue
             is_title = (HEADED.match(line) is not None and not ASKED.search(line)) or NAMED.match(line) is not None
             kept.append(said if _is_output(said) and not is_title else "")
     return "\n".join([*kept, *_if_log(block, code)])

@@ -31,6 +31,7 @@ OUTPUT = re.compile(
     r"^(?:usage: \S+ \[-|Traceback \(most|[\w.-]+: error: |(?:ERROR|INFO|WARNING) (?=\S))", re.MULTILINE
 )
 OF_YAML = re.compile(r"[ ]+\S|-|[\"'\w./-]+:(?:\s|$)|#|[\])}]")
+HEREDOC_END = re.compile(r"[ \t]*(?:EO[A-Z]|END|YAML)[ \t]*")  # behind a file that a page's shell writes
 MERGE = "<<"
 UNDEFINED = "undefined alias"
 # What has to stand in a text, and not only in a comment, before a key that stands twice is our business.
@@ -61,7 +62,8 @@ def faults(word: Word, is_file: bool) -> Iterator[FormFault]:
         mark = error.problem_mark or error.context_mark
         around = word.text.split("\n")[max(int(mark.line) - 1, 0) : int(mark.line) + 1] if mark else []
         is_excerpt = not is_file and UNDEFINED in (error.problem or "")  # its anchor stands elsewhere in the file
-        if not is_excerpt and not any(PLACEHOLDER.search(line) for line in around):
+        is_printed = any(HEREDOC_END.fullmatch(line) for line in around)
+        if not is_excerpt and not is_printed and not any(PLACEHOLDER.search(line) for line in around):
             yield _broken(word, error)
     except (yaml.YAMLError, ValueError, RecursionError):
         return

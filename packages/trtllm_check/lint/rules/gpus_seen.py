@@ -30,6 +30,7 @@ STARTS_A_SERVER = re.compile(r"\bvllm serve\b|api_server|tritonserver\b|trtllm-s
 DEVICES = re.compile(r"[\"']*device=(?P<ids>[\w-]+(?:,[\w-]+)*)[\"']*")
 QUOTED = re.compile(r"[\"']")
 SET_IN_PYTHON = re.compile(r"CUDA_VISIBLE_DEVICES[\"']?\s*\]?\s*[=,:]\s*[\"']([\d, ]+)[\"']")
+HEADING = re.compile(r"(#{2,6})[ ]")
 IN_PYTHON = re.compile(r"^(?:import|from) [a-z]", re.MULTILINE)
 ONE_SERVER = re.compile(r"tritonserver|djl-(?:serving|inference)")
 OF_AN_ACTOR = re.compile(r"\bray_actor_options[\"']?\s*[=:]\s*\{[^{}]*[\"']num_gpus[\"']\s*:\s*(?P<gpus>\d+)(?![\d.])")
@@ -109,6 +110,16 @@ def _few_bytes(docker: Invocation, release: str) -> Iterator[Draft]:
             )
 
 
+def _is_of_a_section(text: str, told: int, started: int) -> bool:
+    """True for a machine in the heading of a section that ends before the server starts."""
+    lines = lines_of(text)
+    heading = HEADING.match(lines[told - 1]) if 0 < told <= len(lines) else None
+    if heading is None or told >= started:
+        return False
+    levels = (len(match[1]) for line in lines[told : started - 1] if (match := HEADING.match(line)))
+    return any(level <= len(heading[1]) for level in levels)
+
+
 def _ranks(
     document: Document, around: Around, one: ServedModel, machine: MachineTold | None, release: str
 ) -> Iterator[Draft]:
@@ -124,7 +135,8 @@ def _ranks(
         return  # of a cluster
     yield from _of_an_actor(document, one, release)
     for number, place, how in seen(document, around, one, machine):
-        if 0 < number < one.gpus:
+        text = dict(document.texts).get(one.file, "")
+        if 0 < number < one.gpus and not _is_of_a_section(text, place.line, one.at.line):
             yield from drafts(
                 release,
                 "gpus-fewer-than-ranks",
