@@ -68,7 +68,7 @@ def test_a_command_on_a_line_of_its_own_was_typed(text: str, expected: bool) -> 
         ("Serving with vLLM", "What is wrong here?", [6]),
         ("Serving with vLLM", "**Root Cause:** The default was a smaller GPU.", []),
         ("Lessons of the first month", "We took a larger GPU.", []),
-        ("Serving with vLLM", "**Q: What else may fail?**", []),
+        ("Serving with vLLM", "**Q: What else may fail?**\n\nA: Nothing.", []),
     ],
 )
 def test_a_page_that_tells_what_happened_once_asks_nothing(title: str, more: str, expected: list[int]) -> None:

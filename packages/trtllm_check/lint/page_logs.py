@@ -61,7 +61,7 @@ MANUAL = re.compile(
     r"|^#{1,6}[ ][^\n]*\b(?:troubleshooting|common (?:issues|errors|problems))\b"
     r"|^(?:\*\*|#{1,6}[ ])(?:solutions?|fix|cause):?(?:\*\*)?:?[ ]*$"
     r"|^\W*(?:root cause|analysis|learnings?|lessons? learned|prevention|post-?mortem|resolution)\b[^\n:*]{0,12}[:*]"
-    r"|^(?:#{1,6}[ ])?\W*Q\d*[:.][ ]|^#{1,6}[ ][^\n]*\bFAQ\b"
+    r"|^#{1,6}[ ][^\n]*\bFAQ\b"
     r"|\A\s*#[ ][^\n]*\b(?:lessons|retrospective|post-?mortem|runbook|journal)\b"
     r"|常见(?:问题|错误|报错)|故障排[查除]|问题排查|(?:解决|处理)(?:方案|办法|方法|方式|步骤)|如果.{0,20}报错"
     r"|よくある|자주 묻는|частые ошибки|устранение",
@@ -81,6 +81,8 @@ NAMED_ERROR = re.compile(
 )
 HEADED = re.compile(r"#{1,6}[ ]|[-*+][ ]\[[ xX]\][ ]")
 """A heading of Markdown, or a thing to tick off."""
+RAISED = re.compile(r"\w(?:Error|Exception)`?: \S")
+QUESTION, ANSWER = (re.compile(rf"^(?:#{{1,6}}[ ])?\W*{one}\d*[:.]", re.MULTILINE) for one in "QA")
 NAMED = re.compile(r"\s*`(?:[A-Za-z_]\w*\.)*[A-Z]\w*`\s+[a-z]")  # an exception's name, in a sentence that goes on
 LONGEST_ANSWER = 30  # lines of a block with a request and what came back
 LONGEST_QUESTION = 1_000
@@ -105,6 +107,8 @@ def read_page(text: str) -> list[Finding]:
     """
     if text.startswith("#!") or len(text) > LONGEST_PAGE or MANUAL.search(text):
         return []  # what a script says in its comments did not happen
+    if QUESTION.search(text) and ANSWER.search(text):
+        return []  # what people ask
     found = []
     if REPORT.search(text) or STAMPED.search(text):
         found = read_log(_only_logs(text))
@@ -159,7 +163,7 @@ def _only_logs(text: str) -> str:
             block.append(line)
         else:
             said = line.replace("`", " ").lstrip("> ")
-            if line.lstrip().startswith("|"):
+            if line.lstrip().startswith("|") and not RAISED.search(line):
                 kept.append("")  # a row of a table, which lists what may happen
                 continue
             is_title = (HEADED.match(line) is not None and not ASKED.search(line)) or NAMED.match(line) is not None
