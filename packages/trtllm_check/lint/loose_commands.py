@@ -23,9 +23,7 @@ BEHIND = re.compile(r"\bvllm[\"']?[ \t]*(?:,|-ArgumentList)[ \t]*(?P<quote>[\"']
 SETTING = re.compile(r"^[ \t]*(?:Exec|args|cmd|command)[ \t]*[=:][ \t]*(?P<line>--[a-z][^\n]*)$", re.MULTILINE)
 EXPECTS = re.compile(r"^[ \t]*(?:assert\b|def test_|async def test_|expect\()|\bself\.assert", re.MULTILINE)  # a test's
 OPTION = re.compile(r"(?:^|[\s\"'])--?[A-Za-z]")
-GIVEN = re.compile(
-    r"^\s*[\w.-]+\s*=\s*\Z|(?:arg|command|cmd|exec)\w*[\"']?\s*(?:[:=(,]|=>)[^\"'`\n]*\Z", re.IGNORECASE
-)
+GIVEN = re.compile(r"^\s*[\w.-]+\s*=\s*\Z|(?:arg|command|cmd|exec)\w*[\"']?\s*(?:[:=(,]|=>)[^\"'`\n]*\Z", re.IGNORECASE)
 CHOICE = re.compile(r"\s*(?:if\b|\?)")
 PROGRAM = re.compile(r"^(?:\S*/)?(?:python[\d.]*|(?:ba)?sh)$|\.(?:py|sh)$")
 REACH = 2_000  # characters between the image and the last of its arguments
